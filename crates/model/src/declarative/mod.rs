@@ -1,0 +1,1 @@
+//! Declarative configuration: text to validated entities, and back.

@@ -1,0 +1,271 @@
+//! The entities that the program works with, typed. A struct is read from a value that a schema has accepted and
+//! completed ([`crate::schema`]), so it has no validation and no defaults of its own.
+
+use crate::value::Value;
+use compact_str::CompactString;
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use uuid::Uuid;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(formatter)
+            }
+        }
+
+        /// From its text, or from a reference: `{"id": "…"}`.
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_any(IdVisitor).map($name)
+            }
+        }
+    )*};
+}
+
+ids!(
+    ServiceId,
+    RouteId,
+    ConsumerId,
+    PluginId,
+    UpstreamId,
+    TargetId,
+    CertificateId,
+    SniId,
+    CaCertificateId,
+    CredentialId
+);
+
+struct IdVisitor;
+
+impl<'de> serde::de::Visitor<'de> for IdVisitor {
+    type Value = Uuid;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an id or a reference")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Uuid, E> {
+        Uuid::try_parse(text).map_err(E::custom)
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Uuid, A::Error> {
+        let mut id = None;
+        while let Some(key) = map.next_key::<CompactString>()? {
+            if key == "id" {
+                id = Some(map.next_value::<CompactString>()?);
+            } else {
+                map.next_value::<serde::de::IgnoredAny>()?;
+            }
+        }
+        let id = id.ok_or_else(|| serde::de::Error::missing_field("id"))?;
+        self.visit_str(&id)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    Http,
+    Https,
+    Grpc,
+    Grpcs,
+    Tcp,
+    Tls,
+    TlsPassthrough,
+    Udp,
+    Ws,
+    Wss,
+}
+
+impl Protocol {
+    /// Whether routes of this protocol are served by the http subsystem.
+    pub fn is_http(self) -> bool {
+        matches!(
+            self,
+            Self::Http | Self::Https | Self::Grpc | Self::Grpcs | Self::Ws | Self::Wss
+        )
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Service {
+    pub id: ServiceId,
+    pub name: Option<CompactString>,
+    pub enabled: bool,
+    pub protocol: Protocol,
+    pub host: CompactString,
+    pub port: u16,
+    pub path: Option<CompactString>,
+    pub retries: u16,
+    /// Milliseconds, as the two others.
+    pub connect_timeout: u32,
+    pub write_timeout: u32,
+    pub read_timeout: u32,
+    pub client_certificate: Option<CertificateId>,
+    pub tls_verify: Option<bool>,
+    pub tls_verify_depth: Option<u8>,
+    pub ca_certificates: Option<Vec<CaCertificateId>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathHandling {
+    V0,
+    V1,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Route {
+    pub id: RouteId,
+    pub name: Option<CompactString>,
+    /// Seconds since 1970; the tie-break of the `traditional` flavour.
+    pub created_at: i64,
+    pub protocols: Vec<Protocol>,
+    #[serde(default)]
+    pub methods: Vec<CompactString>,
+    #[serde(default)]
+    pub hosts: Vec<CompactString>,
+    #[serde(default)]
+    pub paths: Vec<CompactString>,
+    /// Name and accepted values, in the order given.
+    #[serde(default, deserialize_with = "string_lists")]
+    pub headers: Vec<(CompactString, Vec<CompactString>)>,
+    #[serde(default)]
+    pub snis: Vec<CompactString>,
+    #[serde(default)]
+    pub sources: Vec<Endpoint>,
+    #[serde(default)]
+    pub destinations: Vec<Endpoint>,
+    pub regex_priority: Option<i64>,
+    pub expression: Option<String>,
+    pub priority: Option<u64>,
+    pub strip_path: bool,
+    pub preserve_host: bool,
+    pub path_handling: Option<PathHandling>,
+    pub https_redirect_status_code: u16,
+    pub request_buffering: bool,
+    pub response_buffering: bool,
+    pub service: Option<ServiceId>,
+}
+
+/// An address and port that a stream route accepts; at least one of them is set.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Endpoint {
+    pub ip: Option<CompactString>,
+    pub port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Consumer {
+    pub id: ConsumerId,
+    pub username: Option<CompactString>,
+    pub custom_id: Option<CompactString>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Plugin {
+    pub id: PluginId,
+    pub name: CompactString,
+    pub instance_name: Option<CompactString>,
+    pub enabled: bool,
+    pub protocols: Vec<Protocol>,
+    pub route: Option<RouteId>,
+    pub service: Option<ServiceId>,
+    pub consumer: Option<ConsumerId>,
+    /// Completed by the plugin's schema; typed when the plugin is built.
+    #[serde(default)]
+    pub config: Value,
+}
+
+/// Only what part 1 uses; balancing and health checks read the rest when they come.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Upstream {
+    pub id: UpstreamId,
+    pub name: CompactString,
+    pub host_header: Option<CompactString>,
+    pub client_certificate: Option<CertificateId>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Target {
+    pub id: TargetId,
+    pub upstream: UpstreamId,
+    /// `host:port`, completed.
+    pub target: CompactString,
+    pub weight: u32,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Certificate {
+    pub id: CertificateId,
+    pub cert: String,
+    pub key: String,
+    pub cert_alt: Option<String>,
+    pub key_alt: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Sni {
+    pub id: SniId,
+    pub name: CompactString,
+    pub certificate: CertificateId,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct CaCertificate {
+    pub id: CaCertificateId,
+    pub cert: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct KeyauthCredential {
+    pub id: CredentialId,
+    pub consumer: ConsumerId,
+    /// Unix time in seconds at which the credential ends.
+    pub ttl: Option<i64>,
+}
+
+/// All entities of one revision that workers need compiled. Consumers and credentials are not here: they are looked up
+/// in the mirror.
+#[derive(Debug, Default)]
+pub struct Config {
+    pub services: Vec<Service>,
+    pub routes: Vec<Route>,
+    pub plugins: Vec<Plugin>,
+    pub upstreams: Vec<Upstream>,
+    pub targets: Vec<Target>,
+    pub certificates: Vec<Certificate>,
+    pub snis: Vec<Sni>,
+    pub ca_certificates: Vec<CaCertificate>,
+}
+
+fn string_lists<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<(CompactString, Vec<CompactString>)>, D::Error> {
+    struct Lists;
+    impl<'de> serde::de::Visitor<'de> for Lists {
+        type Value = Vec<(CompactString, Vec<CompactString>)>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a map of lists")
+        }
+
+        fn visit_map<A: serde::de::MapAccess<'de>>(
+            self,
+            mut map: A,
+        ) -> Result<Self::Value, A::Error> {
+            let mut lists = Vec::new();
+            while let Some(entry) = map.next_entry()? {
+                lists.push(entry);
+            }
+            Ok(lists)
+        }
+    }
+    deserializer.deserialize_map(Lists)
+}

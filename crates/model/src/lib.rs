@@ -1,0 +1,17 @@
+//! Entities: what they are, how they are validated and completed, and how a declarative configuration becomes them.
+//! Pure functions of their input: no I/O, no runtime.
+
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod declarative;
+pub mod entities;
+pub mod error;
+pub mod kind;
+pub mod schema;
+pub mod uri;
+pub mod value;
+
+pub use error::{Error, ErrorCode};
+pub use kind::EntityKind;
+pub use value::{Object, Value};

@@ -1,0 +1,1 @@
+//! Paths: normalisation for matching, escaping towards the upstream. Source: kong/tools/uri.lua.

@@ -1,0 +1,432 @@
+//! The document value that configuration is made of between being read and being typed: what JSON, YAML and form bodies
+//! decode to, what schemas validate and complete, and what the store keeps as MessagePack.
+//!
+//! Nothing on the request path holds one: there, entities are the structs of [`crate::entities`].
+
+use compact_str::CompactString;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::HashMap;
+use std::fmt;
+
+/// Documents nest no deeper than this: Kong's deepest entity has nine levels.
+pub const MAX_DEPTH: usize = 64;
+
+/// One value. Integers and floats are apart because Kong's `integer` refuses fractions; `3.0` counts as an integer.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Value {
+    #[default]
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    String(CompactString),
+    Array(Vec<Value>),
+    Object(Object),
+}
+
+/// Fields in the order they were given; a name that comes twice keeps its last value, as in Kong's decoders.
+///
+/// A vector because entities have at most some thirty fields, where a scan beats hashing.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Object(Vec<(CompactString, Value)>);
+
+/// Above this many fields the decoder looks for duplicates with a hash map, so that hostile input stays linear.
+const SCAN_LIMIT: usize = 32;
+
+impl Object {
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self(Vec::with_capacity(capacity))
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value)
+    }
+
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
+        self.0
+            .iter_mut()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value)
+    }
+
+    /// The text of a string field; `None` when it is absent or of another type.
+    pub fn str(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(Value::as_str)
+    }
+
+    /// Sets a field, in place when it exists, and returns the value it had.
+    pub fn insert(
+        &mut self,
+        name: impl Into<CompactString> + AsRef<str>,
+        value: Value,
+    ) -> Option<Value> {
+        match self.get_mut(name.as_ref()) {
+            Some(slot) => Some(std::mem::replace(slot, value)),
+            None => {
+                self.0.push((name.into(), value));
+                None
+            }
+        }
+    }
+
+    /// Appends a field that the caller knows to be absent.
+    pub fn push(&mut self, name: impl Into<CompactString>, value: Value) {
+        self.0.push((name.into(), value));
+    }
+
+    pub fn remove(&mut self, name: &str) -> Option<Value> {
+        let index = self.0.iter().position(|(key, _)| key == name)?;
+        Some(self.0.remove(index).1)
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&str, &mut Value)> {
+        self.0.iter_mut().map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// Sorts fields by name, for output that must be deterministic.
+    pub fn sort(&mut self) {
+        self.0.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+}
+
+impl IntoIterator for Object {
+    type Item = (CompactString, Value);
+    type IntoIter = std::vec::IntoIter<(CompactString, Value)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<K: Into<CompactString> + AsRef<str>> FromIterator<(K, Value)> for Object {
+    fn from_iter<I: IntoIterator<Item = (K, Value)>>(fields: I) -> Self {
+        let mut object = Object::new();
+        for (key, value) in fields {
+            object.insert(key, value);
+        }
+        object
+    }
+}
+
+impl Value {
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Value::Bool(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The integer, also of a float without fraction.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Value::Int(value) => Some(*value),
+            Value::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => {
+                Some(*value as i64)
+            }
+            _ => None,
+        }
+    }
+
+    pub fn as_array(&self) -> Option<&[Value]> {
+        match self {
+            Value::Array(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    pub fn as_object(&self) -> Option<&Object> {
+        match self {
+            Value::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    pub fn as_object_mut(&mut self) -> Option<&mut Object> {
+        match self {
+            Value::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Value::String(text.into())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Value::String(text.into())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Value::Bool(value)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Value::Int(value)
+    }
+}
+
+impl From<Object> for Value {
+    fn from(object: Object) -> Self {
+        Value::Object(object)
+    }
+}
+
+impl From<Vec<Value>> for Value {
+    fn from(values: Vec<Value>) -> Self {
+        Value::Array(values)
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Null => serializer.serialize_unit(),
+            Value::Bool(value) => serializer.serialize_bool(*value),
+            Value::Int(value) => serializer.serialize_i64(*value),
+            Value::Float(value) => serializer.serialize_f64(*value),
+            Value::String(text) => serializer.serialize_str(text),
+            Value::Array(values) => serializer.collect_seq(values),
+            Value::Object(object) => object.serialize(serializer),
+        }
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.len()))?;
+        for (key, value) in self.iter() {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        Value::deserialize(deserializer)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Int(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Int))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.into()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::String(text.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut values = Vec::with_capacity(seq.size_hint().unwrap_or(0).min(1024));
+        while let Some(value) = seq.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
+        ObjectVisitor.visit_map(map).map(Value::Object)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = Object;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+        let mut object = Object::with_capacity(map.size_hint().unwrap_or(0).min(SCAN_LIMIT));
+        let mut index: Option<HashMap<CompactString, usize>> = None;
+        while let Some((key, value)) = map.next_entry::<CompactString, Value>()? {
+            if object.len() == SCAN_LIMIT && index.is_none() {
+                index = Some(
+                    object
+                        .0
+                        .iter()
+                        .enumerate()
+                        .map(|(at, (key, _))| (key.clone(), at))
+                        .collect(),
+                );
+            }
+            match &mut index {
+                None => {
+                    object.insert(key, value);
+                }
+                Some(index) => match index.get(&key) {
+                    Some(&at) => object.0[at].1 = value,
+                    None => {
+                        index.insert(key.clone(), object.len());
+                        object.0.push((key, value));
+                    }
+                },
+            }
+        }
+        Ok(object)
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+/// Reads a typed struct from a value: how an accepted `config` becomes a plugin's own struct.
+impl<'de> de::IntoDeserializer<'de, de::value::Error> for Value {
+    type Deserializer = ValueDeserializer;
+
+    fn into_deserializer(self) -> ValueDeserializer {
+        ValueDeserializer(self)
+    }
+}
+
+/// See the [`de::IntoDeserializer`] implementation of [`Value`].
+pub struct ValueDeserializer(Value);
+
+impl<'de> Deserializer<'de> for ValueDeserializer {
+    type Error = de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match self.0 {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(value),
+            Value::Int(value) => visitor.visit_i64(value),
+            Value::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => {
+                visitor.visit_i64(value as i64)
+            }
+            Value::Float(value) => visitor.visit_f64(value),
+            Value::String(text) => visitor.visit_string(text.into_string()),
+            Value::Array(values) => {
+                visitor.visit_seq(de::value::SeqDeserializer::new(values.into_iter()))
+            }
+            Value::Object(object) => {
+                let fields = object
+                    .into_iter()
+                    .map(|(key, value)| (key.into_string(), value));
+                visitor.visit_map(de::value::MapDeserializer::new(fields))
+            }
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match self.0 {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        match self.0 {
+            Value::String(text) => {
+                visitor.visit_enum(de::value::StringDeserializer::new(text.into_string()))
+            }
+            _ => Err(de::Error::custom("expected a string")),
+        }
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
+        tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+/// Types an accepted value; the error text names the field.
+pub fn from_value<T: de::DeserializeOwned>(value: Value) -> Result<T, de::value::Error> {
+    T::deserialize(ValueDeserializer(value))
+}
