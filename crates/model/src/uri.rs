@@ -1,1 +1,178 @@
-//! Paths: normalisation for matching, escaping towards the upstream. Source: kong/tools/uri.lua.
+//! Paths of URIs: the normal form that routes are compared in, and the escaping of a path that goes to an upstream.
+//! Both are Kong's (`kong/tools/uri.lua`), byte for byte. Query strings are not treated here: they pass unchanged.
+
+use std::borrow::Cow;
+
+/// What becomes of adjacent slashes in [`normalize`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slashes {
+    /// As routing does.
+    Merge,
+    Keep,
+}
+
+/// The normal form of a path: percent-encoded bytes decoded unless they are reserved, dot segments resolved as in
+/// RFC 3986 section 5.2.4, adjacent slashes merged on demand. Borrows when there is nothing to do.
+///
+/// ```
+/// use model::uri::{Slashes, normalize};
+/// assert_eq!(&*normalize(b"/a/%2e%2e//b%2f", Slashes::Merge), b"/b%2F");
+/// ```
+pub fn normalize(path: &[u8], slashes: Slashes) -> Cow<'_, [u8]> {
+    let mut out = Vec::new();
+    if normalize_into(path, slashes, &mut out) {
+        Cow::Owned(out)
+    } else {
+        Cow::Borrowed(path)
+    }
+}
+
+/// [`normalize`] for callers with a buffer to reuse: false, and nothing written, when no step applies to the path.
+/// True does not promise that the result differs.
+pub fn normalize_into(path: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> bool {
+    if !may_change(path, slashes) {
+        return false;
+    }
+    out.clear();
+    decode(path, out);
+    if has_segments_to_resolve(out, slashes) {
+        resolve_segments(out, slashes);
+    }
+    true
+}
+
+/// Appends the path as it is sent upstream: bytes that do not belong in a path become `%XX`. An existing `%` stays, so
+/// that what the client had escaped is not escaped twice.
+pub fn escape_into(path: &[u8], out: &mut Vec<u8>) {
+    if path.iter().all(|&byte| is_sent_as_is(byte)) {
+        return out.extend_from_slice(path);
+    }
+    for &byte in path {
+        if is_sent_as_is(byte) {
+            out.push(byte);
+        } else {
+            push_encoded(byte, out);
+        }
+    }
+}
+
+fn may_change(path: &[u8], slashes: Slashes) -> bool {
+    // Without early exits, so that the compiler makes vector code of it: most paths are short and clean.
+    let marked = path.iter().fold(false, |found, &byte| {
+        found | (byte == b'%') | (byte == b'.')
+    });
+    marked || (slashes == Slashes::Merge && has_adjacent_slashes(path))
+}
+
+fn has_segments_to_resolve(path: &[u8], slashes: Slashes) -> bool {
+    path.contains(&b'.') || (slashes == Slashes::Merge && has_adjacent_slashes(path))
+}
+
+fn has_adjacent_slashes(path: &[u8]) -> bool {
+    let shifted = path.get(1..).unwrap_or_default();
+    let pairs = path.iter().zip(shifted);
+    pairs.fold(false, |found, (&first, &second)| {
+        found | ((first == b'/') & (second == b'/'))
+    })
+}
+
+fn decode(path: &[u8], out: &mut Vec<u8>) {
+    out.reserve(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        match encoded_byte(rest) {
+            Some(byte) if is_reserved(byte) => push_encoded(byte, out),
+            Some(byte) => out.push(byte),
+            None => {
+                out.push(b'%');
+                rest = &rest[1..];
+                continue;
+            }
+        }
+        rest = &rest[3..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// The byte that a text beginning with `%XX` stands for.
+fn encoded_byte(text: &[u8]) -> Option<u8> {
+    let high = char::from(*text.get(1)?).to_digit(16)?;
+    let low = char::from(*text.get(2)?).to_digit(16)?;
+    u8::try_from(high << 4 | low).ok()
+}
+
+/// RFC 3986 section 5.2.4 in place: what has been written never gets ahead of what has been read.
+fn resolve_segments(path: &mut Vec<u8>, slashes: Slashes) {
+    let (mut read, mut written) = (0, 0);
+    while read < path.len() {
+        let rest = &path[read..];
+        match rest {
+            b"." | b".." => break,
+            b"/." | b"/.." => {
+                if rest.len() == 3 {
+                    written = parent(&path[..written]);
+                }
+                path[written] = b'/';
+                written += 1;
+                break;
+            }
+            [b'.', b'.', b'/', ..] => read += 3,
+            [b'.', b'/', ..] | [b'/', b'.', b'/', ..] => read += 2,
+            [b'/', b'.', b'.', b'/', ..] => {
+                written = parent(&path[..written]);
+                read += 3;
+            }
+            [b'/', b'/', ..] if slashes == Slashes::Merge => read += 1,
+            _ => {
+                let slash = rest.iter().skip(1).position(|&byte| byte == b'/');
+                let length = slash.map_or(rest.len(), |at| at + 1);
+                path.copy_within(read..read + length, written);
+                read += length;
+                written += length;
+            }
+        }
+    }
+    path.truncate(written);
+}
+
+/// Where the last segment of a path begins, its slash included.
+fn parent(path: &[u8]) -> usize {
+    path.iter().rposition(|&byte| byte == b'/').unwrap_or(0)
+}
+
+fn push_encoded(byte: u8, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    out.extend_from_slice(&[
+        b'%',
+        HEX[usize::from(byte >> 4)],
+        HEX[usize::from(byte & 15)],
+    ]);
+}
+
+/// Bytes that mean something else encoded than plain, and so are never decoded.
+fn is_reserved(byte: u8) -> bool {
+    b"!*'();:@&=+$,/?%#[]".contains(&byte)
+}
+
+fn is_sent_as_is(byte: u8) -> bool {
+    const SENT: [bool; 256] = {
+        let mut table = [false; 256];
+        let plain = b"!#$&'()*+,/:;=?@[]-_.~%";
+        let mut at = 0;
+        while at < plain.len() {
+            table[plain[at] as usize] = true;
+            at += 1;
+        }
+        let mut byte = 0;
+        while byte < 128 {
+            if (byte as u8).is_ascii_alphanumeric() {
+                table[byte] = true;
+            }
+            byte += 1;
+        }
+        table
+    };
+    SENT[usize::from(byte)]
+}

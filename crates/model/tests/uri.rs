@@ -1,0 +1,76 @@
+//! Path normalisation and escaping against what Kong Gateway 3.9.1 does.
+
+use model::uri::{Slashes, escape_into, normalize};
+use serde_json::Value;
+
+fn cases(section: &str) -> Vec<Value> {
+    let vectors: Value =
+        serde_json::from_str(include_str!("data/wire-vectors.json")).expect("the vectors are JSON");
+    let cases = vectors[section]["cases"].as_array();
+    cases.expect("a section has cases").clone()
+}
+
+fn text<'a>(case: &'a Value, field: &str) -> &'a str {
+    case[field].as_str().expect("a case consists of texts")
+}
+
+#[test]
+fn paths_are_normalised_as_kong_does() {
+    for case in cases("path_normalise") {
+        let input = text(&case, "input");
+        for (slashes, field) in [
+            (Slashes::Merge, "output"),
+            (Slashes::Keep, "output_keep_slashes"),
+        ] {
+            let output = normalize(input.as_bytes(), slashes);
+            assert_eq!(
+                String::from_utf8_lossy(&output),
+                text(&case, field),
+                "{input} {slashes:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_normal_form_is_stable() {
+    for case in cases("path_normalise") {
+        let once = normalize(text(&case, "output").as_bytes(), Slashes::Merge);
+        assert_eq!(String::from_utf8_lossy(&once), text(&case, "output"));
+    }
+}
+
+#[test]
+fn clean_paths_are_not_copied() {
+    let path = b"/orders/17/lines";
+    assert!(matches!(
+        normalize(path, Slashes::Merge),
+        std::borrow::Cow::Borrowed(_)
+    ));
+}
+
+#[test]
+fn relative_paths_lose_their_leading_dots() {
+    for (input, output) in [
+        ("./a", "a"),
+        ("../a/b", "a/b"),
+        ("a/..", "/"),
+        ("a/../b", "/b"),
+        ("..", ""),
+    ] {
+        assert_eq!(
+            &*normalize(input.as_bytes(), Slashes::Merge),
+            output.as_bytes()
+        );
+    }
+}
+
+#[test]
+fn upstream_paths_are_escaped_as_kong_does() {
+    for case in cases("path_escape_upstream") {
+        let mut out = b"kept".to_vec();
+        escape_into(text(&case, "input").as_bytes(), &mut out);
+        let expected = format!("kept{}", text(&case, "output"));
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+}
