@@ -1,0 +1,209 @@
+//! What the Admin API asks of the gateway it administers. Implemented by the program (and by a fake in tests), so that
+//! this crate knows nothing of workers, snapshots or signals.
+
+use futures_util::future::BoxFuture;
+use model::{EntityKind, Object};
+use std::fmt;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The running node, seen from its Admin API. Every method but the futures returns at once and does no I/O.
+pub trait Control: Send + Sync + 'static {
+    /// Validates a declarative configuration, stores it and makes it live in every worker; answers when it is.
+    /// On any error the running configuration stays. Heavy: the implementation moves it off the caller's thread.
+    fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>>;
+
+    /// Applies changes of single entities and answers when they are live. The store's uniqueness and reference errors
+    /// come back as [`LoadError::Invalid`]. Only asked when [`Control::database`] is writable.
+    fn commit(
+        &self,
+        _changes: store::ChangeSet,
+    ) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
+        Box::pin(async { Err(LoadError::Unavailable) })
+    }
+
+    /// The entities at the newest revision.
+    fn store(&self) -> &store::Store;
+
+    /// What schemas need to validate with: router flavour, enabled plugins and the time now.
+    fn context(&self) -> model::schema::Context;
+
+    fn database(&self) -> Database;
+
+    fn node(&self) -> &Node;
+
+    /// Names of the enabled plugins, as `plugins` resolves them.
+    fn enabled_plugins(&self) -> Vec<String>;
+
+    /// Every setting under its Kong name with its effective value; sensitive ones already masked.
+    fn settings(&self) -> serde_json::Value;
+
+    /// Process ids, master first. One process with threads: both are the same.
+    fn pids(&self) -> Pids;
+
+    fn connections(&self) -> Connections;
+
+    fn memory(&self) -> Memory;
+
+    /// MD5 of the running declarative configuration; zeros while it is empty.
+    fn configuration_hash(&self) -> [u8; 16];
+
+    fn log_level(&self) -> LogLevel;
+
+    /// Sets the level now, and the former one again after `timeout` (never when it is zero).
+    fn set_log_level(&self, level: LogLevel, timeout: Duration);
+}
+
+/// A declarative configuration to load.
+#[derive(Debug)]
+pub struct Load {
+    pub body: DeclarativeBody,
+    /// Answer [`Loaded::Unchanged`] when the text has the hash of what runs. Never true for a structured body.
+    pub check_hash: bool,
+    /// Give errors also as `flattened_errors`.
+    pub flatten_errors: bool,
+}
+
+#[derive(Debug)]
+pub enum DeclarativeBody {
+    /// Already decoded from the request's own encoding.
+    Structured(Object),
+    /// JSON or YAML, to be found out in that order; its MD5 is the configuration hash.
+    Text(bytes::Bytes),
+}
+
+#[derive(Debug)]
+pub enum Loaded {
+    Unchanged,
+    Live {
+        revision: store::Revision,
+        /// Entities whose stored form differs from the given one by a write transformation (a hashed password): the
+        /// answer to `POST /config` shows them as given. Sorted by nothing; few.
+        untransformed: Vec<(EntityKind, Uuid, Object)>,
+    },
+}
+
+#[derive(Debug)]
+pub enum LoadError {
+    /// The configuration or entity is wrong; shown to the client as it is.
+    Invalid(Box<model::Error>),
+    /// Another load is under way.
+    Busy,
+    Exiting,
+    TimedOut,
+    /// The store has no room for it.
+    TooLarge,
+    /// This mode does not do that.
+    Unavailable,
+    /// Details for the log; the client gets "An unexpected error occurred".
+    Internal(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Database {
+    /// Declarative configuration only: writes of single entities are refused.
+    Off,
+    /// The embedded store, writable.
+    Lmdb,
+}
+
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub id: Uuid,
+    pub hostname: String,
+    /// Our own version, `0.1.0`.
+    pub version: String,
+    /// The version of Kong that clients are told, `3.9.1`.
+    pub kong_version: String,
+    pub role: Role,
+    /// Which of Kong's headers responses carry (`headers` setting).
+    pub server_header: bool,
+    pub latency_header: bool,
+    /// `admin_gui_url`'s origins, the CORS allow-list; empty: any.
+    pub gui_origins: Vec<String>,
+    /// `nginx_admin_client_max_body_size`, in bytes; `None` for no limit. `POST /config` has [`Node::max_config_size`].
+    pub max_body_size: Option<usize>,
+    pub max_config_size: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Traditional,
+    ControlPlane,
+    DataPlane,
+}
+
+#[derive(Debug, Clone)]
+pub struct Pids {
+    pub master: u32,
+    pub workers: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Connections {
+    pub active: u64,
+    pub reading: u64,
+    pub writing: u64,
+    pub waiting: u64,
+    pub accepted: u64,
+    pub handled: u64,
+    pub total_requests: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Memory {
+    /// Resident memory of the process, in bytes.
+    pub resident: u64,
+    /// Bytes used in the store's map, and the map's size.
+    pub store_used: u64,
+    pub store_capacity: u64,
+}
+
+/// Kong's log levels (nginx's, without `alert`'s neighbours that Kong does not name).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Notice,
+    Warn,
+    Error,
+    Crit,
+    Alert,
+    Emerg,
+}
+
+impl LogLevel {
+    pub const ALL: [LogLevel; 8] = [
+        Self::Debug,
+        Self::Info,
+        Self::Notice,
+        Self::Warn,
+        Self::Error,
+        Self::Crit,
+        Self::Alert,
+        Self::Emerg,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Notice => "notice",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::Crit => "crit",
+            Self::Alert => "alert",
+            Self::Emerg => "emerg",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.name() == name)
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
