@@ -62,9 +62,11 @@ pub fn large(routes: usize, consumers: usize, upstream: SocketAddr, changed: usi
                 "name": format!("route-{number}"),
                 "paths": [path(number)],
                 "strip_path": false,
+                "protocols": ["http", "https"],
+                "tags": [format!("team-{}", number % 50), "bench"],
                 "plugins": [
-                    {"name": "key-auth", "config": {"key_names": ["apikey"], "hide_credentials": false}},
-                    {"name": "request-termination", "config": {"status_code": 403, "message": "terminated", "trigger": "x-terminate"}}
+                    {"name": "key-auth", "config": {"key_names": ["apikey"], "key_in_query": true, "hide_credentials": false, "run_on_preflight": true}},
+                    {"name": "request-termination", "config": {"status_code": 403, "message": "terminated", "echo": false, "trigger": "x-terminate"}}
                 ]
             });
             if number == 0 && changed > 0 {
