@@ -1,0 +1,214 @@
+//! The storage of a head: its bytes in one buffer, its header lines as offsets. Both come from a stack per thread and go
+//! back to it when the head is dropped, so a request allocates nothing and an idle connection owns nothing.
+
+use super::field::{Field, Known};
+use super::{Limits, MAX_HEADERS};
+use std::cell::RefCell;
+
+/// Heads kept for reuse per thread: as many as a busy worker has in flight, no more.
+const KEPT: usize = 256;
+/// A buffer that grew past this is not kept, or one burst of large heads would hold its memory for ever.
+const KEPT_BYTES: usize = 4 * 1024;
+
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    pub(super) bytes: Vec<u8>,
+    pub(super) fields: Vec<Field>,
+}
+
+thread_local! {
+    // The boxes themselves are what is reused: a head is one pointer wide wherever it moves.
+    #[expect(clippy::vec_box)]
+    static STORES: RefCell<Vec<Box<Store>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A [`Store`] on loan from its thread.
+#[derive(Debug)]
+pub(super) struct Head(Option<Box<Store>>);
+
+impl Head {
+    pub(super) fn new() -> Self {
+        let reused = STORES.with_borrow_mut(Vec::pop);
+        Self(Some(reused.unwrap_or_default()))
+    }
+
+    #[inline]
+    pub(super) fn store(&self) -> &Store {
+        self.0.as_deref().expect("taken only when dropped")
+    }
+
+    #[inline]
+    pub(super) fn store_mut(&mut self) -> &mut Store {
+        self.0.as_deref_mut().expect("taken only when dropped")
+    }
+
+    #[inline]
+    pub(super) fn slice(&self, start: u32, len: usize) -> &[u8] {
+        &self.store().bytes[start as usize..start as usize + len]
+    }
+
+    #[inline]
+    pub(super) fn name(&self, field: &Field) -> &[u8] {
+        self.slice(field.name_start, field.name_len.into())
+    }
+
+    #[inline]
+    pub(super) fn value(&self, field: &Field) -> &[u8] {
+        self.slice(field.value_start, field.value_len as usize)
+    }
+
+    #[inline]
+    pub(super) fn fields(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+        let store = self.store();
+        store
+            .fields
+            .iter()
+            .map(|field| (field.known, self.name(field), self.value(field)))
+    }
+
+    pub(super) fn values<'a, 'n>(
+        &'a self,
+        name: &'n [u8],
+    ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        self.fields()
+            .filter(move |(_, other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, _, value)| value)
+    }
+
+    pub(super) fn known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+        self.fields()
+            .filter(move |(other, _, _)| *other == known)
+            .map(|(_, _, value)| value)
+    }
+}
+
+impl Drop for Head {
+    fn drop(&mut self) {
+        let Some(mut store) = self.0.take() else {
+            return;
+        };
+        if store.bytes.capacity() > KEPT_BYTES {
+            return;
+        }
+        store.bytes.clear();
+        store.fields.clear();
+        // The thread may be ending, and its stack be gone already.
+        let _ = STORES.try_with(|stores| {
+            let mut stores = stores.borrow_mut();
+            if stores.len() < KEPT {
+                stores.push(store);
+            }
+        });
+    }
+}
+
+/// Why the lines of a head were refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BadLine {
+    Malformed,
+    TooLong,
+}
+
+/// Notes where the header lines lie, and proves that they are all there is: each is `name: value CRLF` with nothing before
+/// the colon, the first starts at `at`, and after the last comes the empty line that ends the head at `end`. The scanner
+/// alone also takes a bare LF for a line end.
+pub(super) fn collect_fields(
+    head: &mut Head,
+    data: &[u8],
+    scanned: &[httparse::Header<'_>],
+    mut at: usize,
+    end: usize,
+    limits: &Limits,
+) -> Result<(), BadLine> {
+    debug_assert!(scanned.len() <= MAX_HEADERS);
+    let base = data.as_ptr() as usize;
+    let store = head.store_mut();
+    store.bytes.extend_from_slice(&data[..end]);
+    for header in scanned {
+        let name_start = header.name.as_ptr() as usize - base;
+        let name_len = header.name.len();
+        if name_start != at || data.get(at + name_len) != Some(&b':') {
+            return Err(BadLine::Malformed);
+        }
+        let (value_start, next) = line_end(data, at + name_len + 1, header.value, base)?;
+        if next - at > limits.line || name_len > usize::from(u16::MAX) {
+            return Err(BadLine::TooLong);
+        }
+        store.fields.push(Field {
+            name_start: name_start as u32,
+            value_start: value_start as u32,
+            value_len: header.value.len() as u32,
+            name_len: name_len as u16,
+            known: Known::classify(header.name.as_bytes()),
+        });
+        at = next;
+    }
+    if data[at..end] == *b"\r\n" {
+        Ok(())
+    } else {
+        Err(BadLine::Malformed)
+    }
+}
+
+/// Where the value starts and where the next line does.
+fn line_end(
+    data: &[u8],
+    after_colon: usize,
+    value: &[u8],
+    base: usize,
+) -> Result<(usize, usize), BadLine> {
+    // The scanner gives an empty value an address of its own choosing.
+    let value_start = if value.is_empty() {
+        after_colon
+    } else {
+        value.as_ptr() as usize - base
+    };
+    let mut at = value_start + value.len();
+    while matches!(data.get(at), Some(b' ' | b'\t')) {
+        at += 1;
+    }
+    if data.get(at..at + 2) == Some(b"\r\n") {
+        Ok((value_start, at + 2))
+    } else {
+        Err(BadLine::Malformed)
+    }
+}
+
+/// A `Content-Length`: digits only, and few enough that sums cannot overflow.
+pub(super) fn parse_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(
+        value
+            .iter()
+            .fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')),
+    )
+}
+
+/// The options of all `Connection` lines of a head.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) close: bool,
+    pub(super) keep_alive: bool,
+    pub(super) upgrade: bool,
+    /// Names of other headers, which are then for this hop only.
+    pub(super) names: bool,
+}
+
+impl Options {
+    pub(super) fn add(&mut self, value: &[u8]) {
+        for item in value.split(|&byte| byte == b',') {
+            let item = item.trim_ascii();
+            if item.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            } else if item.eq_ignore_ascii_case(b"close") {
+                self.close = true;
+            } else if item.eq_ignore_ascii_case(b"upgrade") {
+                self.upgrade = true;
+            } else if !item.is_empty() {
+                self.names = true;
+            }
+        }
+    }
+}

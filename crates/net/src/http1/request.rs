@@ -1,0 +1,380 @@
+//! The head of a request: scanned by httparse, then held to the stricter reading of RFC 9112. A refused request is
+//! answered and its connection closed, since what follows on it cannot be trusted to start where we think.
+
+use super::field::{Known, list_contains};
+use super::head::{BadLine, Head, Options, collect_fields, parse_length};
+use super::{Framing, Limits, MAX_HEADERS, Version};
+use std::mem::MaybeUninit;
+
+/// Why a request was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequest {
+    #[error("malformed request head")]
+    Malformed,
+    #[error("request line too long")]
+    TargetTooLong,
+    #[error("request head too large")]
+    HeadTooLarge,
+    #[error("HTTP version not supported")]
+    Version,
+    #[error("ambiguous or malformed message length")]
+    Length,
+    #[error("missing, repeated or invalid Host")]
+    Host,
+    #[error("invalid request target")]
+    Target,
+    #[error("method not allowed")]
+    Method,
+    #[error("unknown expectation")]
+    Expectation,
+}
+
+/// The head of a request. Owns its bytes, so it can live across waits and be shared with plugins.
+#[derive(Debug)]
+pub struct RequestHead {
+    head: Head,
+    method: (u32, u16),
+    target: (u32, u32),
+    /// Where the path starts in the target (after the authority of an absolute form) and its length.
+    path: (u32, u32),
+    host: Option<u16>,
+    version: Version,
+    framing: Framing,
+    options: Options,
+    expects_continue: bool,
+}
+
+impl RequestHead {
+    /// Reads a head from the front of `data`; `None` when it is not complete. The number is the head's length.
+    pub fn parse(data: &[u8], limits: &Limits) -> Result<Option<(Self, usize)>, BadRequest> {
+        let mut headers = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; MAX_HEADERS];
+        let mut scanned = httparse::Request::new(&mut []);
+        let end = match scanned.parse_with_uninit_headers(data, &mut headers) {
+            Ok(httparse::Status::Complete(end)) => end,
+            Ok(httparse::Status::Partial) => return incomplete(data, limits),
+            Err(error) => return Err(refusal(error)),
+        };
+        if end > limits.head {
+            return Err(BadRequest::HeadTooLarge);
+        }
+        let mut request = Self::read_line(data, &scanned, limits)?;
+        let first = request.line_end();
+        collect_fields(&mut request.head, data, scanned.headers, first, end, limits).map_err(
+            |bad| match bad {
+                BadLine::Malformed => BadRequest::Malformed,
+                BadLine::TooLong => BadRequest::HeadTooLarge,
+            },
+        )?;
+        request.read_fields()?;
+        request.check_host()?;
+        request.check_target()?;
+        Ok(Some((request, end)))
+    }
+
+    /// The method and target, and proof that the line holds nothing else: `method SP target SP version CRLF`, with only
+    /// empty lines before it (RFC 9112 section 2.2).
+    fn read_line(
+        data: &[u8],
+        scanned: &httparse::Request<'_, '_>,
+        limits: &Limits,
+    ) -> Result<Self, BadRequest> {
+        let (Some(method), Some(target)) = (scanned.method, scanned.path) else {
+            return Err(BadRequest::Malformed);
+        };
+        let base = data.as_ptr() as usize;
+        let method_start = method.as_ptr() as usize - base;
+        let target_start = target.as_ptr() as usize - base;
+        let version_start = target_start + target.len() + 1;
+        let line_end = version_start + b"HTTP/1.1\r\n".len();
+        if line_end - method_start > limits.line {
+            return Err(BadRequest::TargetTooLong);
+        }
+        let exact = method_start.is_multiple_of(2)
+            && data[..method_start].chunks(2).all(|pair| pair == b"\r\n")
+            && target_start == method_start + method.len() + 1
+            && data.get(line_end - 2..line_end) == Some(b"\r\n");
+        if !exact {
+            return Err(BadRequest::Malformed);
+        }
+        Ok(Self {
+            head: Head::new(),
+            method: (method_start as u32, method.len() as u16),
+            target: (target_start as u32, target.len() as u32),
+            path: (target_start as u32, target.len() as u32),
+            host: None,
+            version: if scanned.version == Some(0) {
+                Version::Http10
+            } else {
+                Version::Http11
+            },
+            framing: Framing::None,
+            options: Options::default(),
+            expects_continue: false,
+        })
+    }
+
+    fn line_end(&self) -> usize {
+        (self.target.0 + self.target.1) as usize + b" HTTP/1.1\r\n".len()
+    }
+
+    fn read_fields(&mut self) -> Result<(), BadRequest> {
+        let (mut length, mut chunked) = (None, false);
+        let (mut host, mut expects) = (None, false);
+        let mut options = Options::default();
+        for (index, (known, _, value)) in self.head.fields().enumerate() {
+            match known {
+                Known::Host if host.is_some() => return Err(BadRequest::Host),
+                Known::Host => host = Some(index as u16),
+                Known::ContentLength if length.is_some() => return Err(BadRequest::Length),
+                Known::ContentLength => {
+                    length = Some(parse_length(value).ok_or(BadRequest::Length)?);
+                }
+                Known::TransferEncoding if chunked || !value.eq_ignore_ascii_case(b"chunked") => {
+                    return Err(BadRequest::Length);
+                }
+                Known::TransferEncoding => chunked = true,
+                Known::Connection => options.add(value),
+                Known::Expect if !value.eq_ignore_ascii_case(b"100-continue") => {
+                    return Err(BadRequest::Expectation);
+                }
+                Known::Expect => expects = true,
+                _ => {}
+            }
+        }
+        self.framing = match (length, chunked) {
+            (Some(_), true) => return Err(BadRequest::Length),
+            (None, true) if self.version == Version::Http10 => return Err(BadRequest::Length),
+            (None, true) => Framing::Chunked,
+            (None | Some(0), false) => Framing::None,
+            (Some(length), false) => Framing::Length(length),
+        };
+        self.host = host;
+        self.options = options;
+        self.expects_continue = expects && self.version == Version::Http11;
+        Ok(())
+    }
+
+    fn check_host(&self) -> Result<(), BadRequest> {
+        match self.host() {
+            Some(host) if !is_authority(host.as_bytes()) => Err(BadRequest::Host),
+            None if self.version == Version::Http11 || self.host.is_some() => Err(BadRequest::Host),
+            _ => Ok(()),
+        }
+    }
+
+    /// Origin form, `*` for OPTIONS, or an absolute form that names the same authority as Host (two different ones are
+    /// what request smuggling is made of). Finds the path within it.
+    fn check_target(&mut self) -> Result<(), BadRequest> {
+        let (method, target) = (self.method(), self.target().as_bytes());
+        if matches!(method, "CONNECT" | "TRACE") {
+            return Err(BadRequest::Method);
+        }
+        if memchr::memchr(b'#', target).is_some() {
+            return Err(BadRequest::Target);
+        }
+        let skipped = match target.first() {
+            Some(b'/') => 0,
+            Some(b'*') if target.len() == 1 && method == "OPTIONS" => 0,
+            _ => self.absolute_prefix(target)?,
+        };
+        let rest = &target[skipped..];
+        let length = memchr::memchr(b'?', rest).unwrap_or(rest.len());
+        self.path = (self.target.0 + skipped as u32, length as u32);
+        Ok(())
+    }
+
+    /// How long `http://authority` is, at the front of an absolute form.
+    fn absolute_prefix(&self, target: &[u8]) -> Result<usize, BadRequest> {
+        let scheme = [&b"http://"[..], b"https://"]
+            .into_iter()
+            .find(|scheme| {
+                target
+                    .get(..scheme.len())
+                    .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+            })
+            .ok_or(BadRequest::Target)?;
+        let rest = &target[scheme.len()..];
+        let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
+        let named = self.host().map(str::as_bytes);
+        if named.is_some_and(|host| host.eq_ignore_ascii_case(&rest[..end])) {
+            Ok(scheme.len() + end)
+        } else {
+            Err(BadRequest::Target)
+        }
+    }
+
+    pub fn method(&self) -> &str {
+        self.text(self.method.0, self.method.1.into())
+    }
+
+    /// The request target as it came.
+    pub fn target(&self) -> &str {
+        self.text(self.target.0, self.target.1 as usize)
+    }
+
+    /// The path as it came, without the query. `/` for an absolute form without one.
+    pub fn path(&self) -> &str {
+        match self.text(self.path.0, self.path.1 as usize) {
+            "" => "/",
+            path => path,
+        }
+    }
+
+    /// What follows the first `?`, if there is one.
+    pub fn query(&self) -> Option<&str> {
+        let after = self.path.0 + self.path.1;
+        let left = (self.target.0 + self.target.1 - after) as usize;
+        (left > 0).then(|| self.text(after + 1, left - 1))
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// How the body ends; never [`Framing::Close`], and `None` also for a length of zero.
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// The value of `Host`, port included. Always there in HTTP/1.1.
+    pub fn host(&self) -> Option<&str> {
+        let field = &self.head.store().fields[usize::from(self.host?)];
+        std::str::from_utf8(self.head.value(field)).ok()
+    }
+
+    /// Header lines in the order received.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.head
+            .fields()
+            .map(|(_, name, value)| (ascii(name), value))
+    }
+
+    /// Header lines with what the gateway knows of each name; for rewriting a head without comparing names again.
+    #[inline]
+    pub fn fields(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+        self.head.fields()
+    }
+
+    /// The value of the first header line of that name, compared without case.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.header_values(name).next()
+    }
+
+    pub fn header_values<'a, 'n>(
+        &'a self,
+        name: &'n str,
+    ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        self.head.values(name.as_bytes())
+    }
+
+    pub fn header_count(&self, name: &str) -> usize {
+        self.header_values(name).count()
+    }
+
+    /// The values of a header that the gateway knows by itself.
+    pub fn known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+        self.head.known(known)
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub fn expects_continue(&self) -> bool {
+        self.expects_continue
+    }
+
+    /// Whether the client lets the connection live on after this request.
+    pub fn keep_alive(&self) -> bool {
+        match self.version {
+            Version::Http11 => !self.options.close,
+            Version::Http10 => self.options.keep_alive && !self.options.close,
+        }
+    }
+
+    /// Whether `Connection` names other headers, which are then for this hop only.
+    pub fn names_hop_headers(&self) -> bool {
+        self.options.names
+    }
+
+    /// Whether `Connection` names this header.
+    pub fn is_hop_header(&self, name: &[u8]) -> bool {
+        self.options.names
+            && self
+                .known(Known::Connection)
+                .any(|value| list_contains(value, name))
+    }
+
+    /// The protocol that the client asks to switch to, when it asks properly (RFC 9110 section 7.8).
+    pub fn upgrade(&self) -> Option<&[u8]> {
+        (self.options.upgrade && self.version == Version::Http11)
+            .then(|| self.known(Known::Upgrade).next())
+            .flatten()
+    }
+
+    fn text(&self, start: u32, len: usize) -> &str {
+        ascii(self.head.slice(start, len))
+    }
+}
+
+/// What the scanner has accepted as text.
+fn ascii(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("scanned as text")
+}
+
+fn refusal(error: httparse::Error) -> BadRequest {
+    match error {
+        httparse::Error::TooManyHeaders => BadRequest::HeadTooLarge,
+        httparse::Error::Version => BadRequest::Version,
+        _ => BadRequest::Malformed,
+    }
+}
+
+/// An incomplete head is refused as soon as no completion could be accepted.
+fn incomplete<T>(data: &[u8], limits: &Limits) -> Result<Option<T>, BadRequest> {
+    if data.len() > limits.line && memchr::memchr(b'\n', &data[..limits.line]).is_none() {
+        Err(BadRequest::TargetTooLong)
+    } else if data.len() > limits.head {
+        Err(BadRequest::HeadTooLarge)
+    } else {
+        Ok(None)
+    }
+}
+
+/// `host [":" port]` (RFC 3986 section 3.2.2), without user information.
+pub(super) fn is_authority(authority: &[u8]) -> bool {
+    let (host, port) = match authority.first() {
+        Some(b'[') => match memchr::memchr(b']', authority) {
+            Some(end) => (&authority[..=end], &authority[end + 1..]),
+            None => return false,
+        },
+        _ => authority.split_at(memchr::memchr(b':', authority).unwrap_or(authority.len())),
+    };
+    is_host(host) && is_port(port)
+}
+
+fn is_host(host: &[u8]) -> bool {
+    match host {
+        [] => false,
+        [b'[', address @ .., b']'] => {
+            address.len() >= 2
+                && address
+                    .iter()
+                    .all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
+        }
+        name => {
+            name.iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte))
+                && !name.windows(2).any(|pair| pair == b"..")
+        }
+    }
+}
+
+fn is_port(port: &[u8]) -> bool {
+    match port {
+        [] => true,
+        [b':', digits @ ..] => {
+            (1..=5).contains(&digits.len())
+                && digits.iter().all(u8::is_ascii_digit)
+                && parse_length(digits).is_some_and(|port| port <= 65535)
+        }
+        _ => false,
+    }
+}
