@@ -1,0 +1,495 @@
+//! The program's settings: Kong's `kong.conf` names from file, environment and flags, typed and cross-checked.
+//!
+//! Two layers: [`raw::RawSettings`] are texts with their sources, [`Settings`] what the program uses. Every problem is
+//! collected and shown with the others. Nothing outside this module reads the environment or the settings file.
+
+mod docs;
+mod file;
+mod listen;
+mod raw;
+mod table;
+#[cfg(test)]
+mod tests;
+mod values;
+
+pub(crate) use docs::sample;
+pub(crate) use listen::Listen;
+pub(crate) use raw::{Inputs, Problem};
+
+use raw::RawSettings;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Where `kong.conf` is looked for when no `--conf` names it.
+pub(crate) const SEARCHED_FILES: [&str; 3] = [
+    "/etc/silverback/silverback.conf",
+    "/etc/kong/kong.conf",
+    "/etc/kong.conf",
+];
+
+/// All settings, checked. Immutable: a reload makes another.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) prefix: PathBuf,
+    pub(crate) node_id: Option<Uuid>,
+    pub(crate) workers: usize,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) log: LogSettings,
+    pub(crate) proxy_listen: Vec<Listen>,
+    pub(crate) admin_listen: Vec<Listen>,
+    pub(crate) store: StoreSettings,
+    pub(crate) model: ModelSettings,
+    pub(crate) proxy: ProxySettings,
+    pub(crate) admin_max_body: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogSettings {
+    pub(crate) level: tracing::level_filters::LevelFilter,
+    pub(crate) format: LogFormat,
+    pub(crate) target: LogTarget,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LogTarget {
+    Stderr,
+    Stdout,
+    File(PathBuf),
+    Off,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoreSettings {
+    pub(crate) database: Database,
+    pub(crate) path: PathBuf,
+    pub(crate) map_size: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Database {
+    Lmdb,
+    Off(Declarative),
+}
+
+/// Where the declarative configuration of DB-less mode comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Declarative {
+    File(PathBuf),
+    Text(String),
+    /// What the last run left, or nothing.
+    Persisted,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ModelSettings {
+    pub(crate) flavor: Flavor,
+    pub(crate) plugins: PluginNames,
+    pub(crate) strict_calculation: bool,
+}
+
+/// Which routing rules and route schema hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flavor {
+    Traditional,
+    TraditionalCompatible,
+}
+
+/// The plugins that a configuration may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PluginNames {
+    Bundled,
+    Only(Vec<String>),
+}
+
+/// What the proxy needs, still in words of the settings.
+#[derive(Debug, Clone)]
+pub(crate) struct ProxySettings {
+    pub(crate) headers: Vec<String>,
+    pub(crate) headers_upstream: Vec<String>,
+    pub(crate) trusted_ips: Vec<String>,
+    pub(crate) error_default_type: String,
+    pub(crate) allow_debug_header: bool,
+    pub(crate) keepalive_pool_size: usize,
+    pub(crate) keepalive_max_requests: u64,
+    pub(crate) keepalive_idle_timeout: Duration,
+    pub(crate) client_max_body: u64,
+    pub(crate) client_keepalive_requests: u64,
+    pub(crate) client_header_timeout: Duration,
+    pub(crate) client_body_timeout: Duration,
+    pub(crate) client_keepalive_timeout: Duration,
+    pub(crate) client_send_timeout: Duration,
+    pub(crate) real_ip_header: String,
+    pub(crate) real_ip_recursive: bool,
+    pub(crate) port_maps: Vec<(u16, u16)>,
+    pub(crate) certificates: Vec<(PemSource, PemSource)>,
+}
+
+/// A certificate or key as it may be given: the text itself or its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PemSource {
+    File(PathBuf),
+    Text(String),
+}
+
+/// The settings, or everything that is wrong with them; and what is worth a warning either way.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) settings: Result<Settings, Vec<Problem>>,
+    pub(crate) warnings: Vec<Problem>,
+}
+
+/// Turns the inputs into settings. `declarative` is the file named on the command line.
+pub(crate) fn resolve(inputs: Inputs, declarative: Option<&Path>) -> Resolved {
+    let mut raw = RawSettings::gather(inputs);
+    let settings = typed(&mut raw, declarative);
+    let problems = std::mem::take(&mut raw.problems);
+    Resolved {
+        settings: if problems.is_empty() {
+            Ok(settings)
+        } else {
+            Err(problems)
+        },
+        warnings: raw.warnings,
+    }
+}
+
+fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
+    refuse_other_roles(raw);
+    let prefix = PathBuf::from(raw.text("prefix").unwrap_or("/usr/local/kong/"));
+    if raw.text("prefix").is_none() {
+        raw.problem("prefix", "expected a directory");
+    }
+    Settings {
+        node_id: raw
+            .text("node_id")
+            .and_then(|text| Uuid::try_parse(text).ok()),
+        workers: workers(raw),
+        drain_timeout: Duration::from_secs_f64(number(raw, "drain_timeout")),
+        log: log_settings(raw, &prefix),
+        proxy_listen: listeners(raw, "proxy_listen"),
+        admin_listen: admin_listeners(raw),
+        store: store_settings(raw, &prefix, declarative),
+        model: model_settings(raw),
+        proxy: proxy_settings(raw),
+        admin_max_body: size(raw, "nginx_admin_client_max_body_size"),
+        prefix,
+    }
+}
+
+fn refuse_other_roles(raw: &mut RawSettings) {
+    if let Some(role @ ("control_plane" | "data_plane")) = raw.text("role") {
+        let message = format!("{role} is not available yet; traditional is");
+        raw.problem("role", message);
+    }
+}
+
+fn workers(raw: &RawSettings) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let text = raw.text("nginx_main_worker_processes").unwrap_or("auto");
+    values::workers(text, processors).unwrap_or(processors)
+}
+
+fn log_settings(raw: &RawSettings, prefix: &Path) -> LogSettings {
+    LogSettings {
+        level: level(raw.text("log_level").unwrap_or("notice")),
+        format: match raw.text("log_format") {
+            Some("json") => LogFormat::Json,
+            _ => LogFormat::Text,
+        },
+        target: match raw.text("proxy_error_log") {
+            None | Some("/dev/stderr") => LogTarget::Stderr,
+            Some("/dev/stdout") => LogTarget::Stdout,
+            Some("off") => LogTarget::Off,
+            Some(path) => LogTarget::File(prefix.join(path)),
+        },
+    }
+}
+
+/// nginx's eight levels as tracing's: notice is what an operator always wants, so it is info; info is more than that.
+fn level(name: &str) -> tracing::level_filters::LevelFilter {
+    use tracing::level_filters::LevelFilter;
+    match name {
+        "debug" => LevelFilter::TRACE,
+        "info" => LevelFilter::DEBUG,
+        "notice" => LevelFilter::INFO,
+        "warn" => LevelFilter::WARN,
+        _ => LevelFilter::ERROR,
+    }
+}
+
+fn listeners(raw: &mut RawSettings, name: &str) -> Vec<Listen> {
+    let Some(text) = raw.text(name) else {
+        return Vec::new();
+    };
+    match listen::parse(text) {
+        Ok(listeners) => listeners,
+        Err(errors) => {
+            for error in errors {
+                raw.problem(name, error);
+            }
+            Vec::new()
+        }
+    }
+}
+
+fn admin_listeners(raw: &mut RawSettings) -> Vec<Listen> {
+    let mut listeners = listeners(raw, "admin_listen");
+    let before = listeners.len();
+    listeners.retain(|listen| !listen.tls);
+    if listeners.len() < before {
+        raw.warn(
+            "admin_listen",
+            "addresses with ssl are left out: the Admin API is not served over TLS yet",
+        );
+    }
+    listeners
+}
+
+fn store_settings(raw: &mut RawSettings, prefix: &Path, file: Option<&Path>) -> StoreSettings {
+    let path = raw.text("lmdb_environment_path").unwrap_or("silverback.lmdb");
+    StoreSettings {
+        path: prefix.join(path),
+        map_size: size(raw, "lmdb_map_size"),
+        database: database(raw, file),
+    }
+}
+
+/// `database` where it is given; else `off` when there is a declarative file, and `lmdb` when there is none.
+fn database(raw: &mut RawSettings, file: Option<&Path>) -> Database {
+    let declarative = declarative(raw, file);
+    match raw.text("database") {
+        None if declarative == Declarative::Persisted => Database::Lmdb,
+        None | Some("off") => Database::Off(declarative),
+        Some("lmdb") => {
+            refuse_file_with_lmdb(raw, file);
+            Database::Lmdb
+        }
+        Some(other) => {
+            let message = format!("{other} is not available yet; lmdb and off are");
+            raw.problem("database", message);
+            Database::Lmdb
+        }
+    }
+}
+
+fn declarative(raw: &RawSettings, file: Option<&Path>) -> Declarative {
+    if let Some(file) = file {
+        return Declarative::File(file.to_owned());
+    }
+    // The file wins when both are set, as in Kong.
+    match (
+        raw.text("declarative_config"),
+        raw.text("declarative_config_string"),
+    ) {
+        (Some(path), _) => Declarative::File(path.into()),
+        (None, Some(text)) => Declarative::Text(text.to_owned()),
+        (None, None) => Declarative::Persisted,
+    }
+}
+
+fn refuse_file_with_lmdb(raw: &mut RawSettings, file: Option<&Path>) {
+    if file.is_some() {
+        raw.problem(
+            "database",
+            "a declarative file is the configuration only with `database = off`; with lmdb the store is",
+        );
+    }
+    for name in ["declarative_config", "declarative_config_string"] {
+        if raw.text(name).is_some() {
+            raw.warn(name, "this setting has no effect here: `database = lmdb` keeps the configuration in its store");
+        }
+    }
+}
+
+fn model_settings(raw: &mut RawSettings) -> ModelSettings {
+    let flavor = match raw.text("router_flavor") {
+        Some("traditional") => Flavor::Traditional,
+        Some("expressions") => {
+            let message = "expressions is not available yet; traditional_compatible and traditional are";
+            raw.problem("router_flavor", message);
+            Flavor::TraditionalCompatible
+        }
+        _ => Flavor::TraditionalCompatible,
+    };
+    ModelSettings {
+        flavor,
+        plugins: enabled_plugins(raw),
+        strict_calculation: raw.text("route_match_calculation") == Some("strict"),
+    }
+}
+
+fn enabled_plugins(raw: &mut RawSettings) -> PluginNames {
+    let mut names = texts(raw, "plugins");
+    let bundled = names.iter().any(|name| name == "bundled");
+    names.retain(|name| name != "off" && name != "bundled");
+    for name in &names {
+        if !is_plugin(name) {
+            raw.problem("plugins", format!("there is no plugin `{name}` here"));
+        }
+    }
+    if bundled {
+        PluginNames::Bundled
+    } else {
+        PluginNames::Only(names)
+    }
+}
+
+fn is_plugin(name: &str) -> bool {
+    ["key-auth","request-termination"].contains(&name)
+}
+
+fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
+    ProxySettings {
+        headers: response_headers(raw),
+        headers_upstream: texts(raw, "headers_upstream"),
+        trusted_ips: trusted_ips(raw),
+        error_default_type: raw
+            .text("error_default_type")
+            .unwrap_or("text/plain")
+            .to_owned(),
+        allow_debug_header: flag(raw, "allow_debug_header"),
+        keepalive_pool_size: number(raw, "upstream_keepalive_pool_size") as usize,
+        keepalive_max_requests: number(raw, "upstream_keepalive_max_requests") as u64,
+        keepalive_idle_timeout: Duration::from_secs_f64(number(
+            raw,
+            "upstream_keepalive_idle_timeout",
+        )),
+        client_max_body: size(raw, "nginx_http_client_max_body_size"),
+        client_keepalive_requests: raw
+            .text("nginx_http_keepalive_requests")
+            .and_then(|text| values::count(text).ok())
+            .unwrap_or(0),
+        client_header_timeout: duration(raw, "nginx_http_client_header_timeout"),
+        client_body_timeout: duration(raw, "nginx_http_client_body_timeout"),
+        client_keepalive_timeout: duration(raw, "nginx_http_keepalive_timeout"),
+        client_send_timeout: duration(raw, "nginx_http_send_timeout"),
+        real_ip_header: raw
+            .text("nginx_proxy_real_ip_header")
+            .unwrap_or("X-Real-IP")
+            .to_owned(),
+        real_ip_recursive: flag(raw, "nginx_proxy_real_ip_recursive"),
+        port_maps: port_maps(raw),
+        certificates: certificates(raw, "ssl_cert", "ssl_cert_key"),
+    }
+}
+
+/// Names that `headers` may hold; anything else is refused, as in Kong.
+const RESPONSE_HEADERS: [&str; 10] = [
+    "server_tokens",
+    "latency_tokens",
+    "server",
+    "via",
+    "x-kong-proxy-latency",
+    "x-kong-response-latency",
+    "x-kong-upstream-latency",
+    "x-kong-admin-latency",
+    "x-kong-upstream-status",
+    "x-kong-request-id",
+];
+
+fn response_headers(raw: &mut RawSettings) -> Vec<String> {
+    let headers: Vec<String> = texts(raw, "headers")
+        .into_iter()
+        .map(|name| name.to_ascii_lowercase())
+        .collect();
+    for name in headers.iter().filter(|name| *name != "off") {
+        if !RESPONSE_HEADERS.contains(&name.as_str()) {
+            raw.problem("headers", format!("no header `{name}` is added by the gateway"));
+        }
+    }
+    headers
+}
+
+fn trusted_ips(raw: &mut RawSettings) -> Vec<String> {
+    let entries = texts(raw, "trusted_ips");
+    for entry in &entries {
+        if entry != "unix:" && !is_network(entry) {
+            raw.problem("trusted_ips", format!("`{entry}` is no address, CIDR or unix:"));
+        }
+    }
+    entries
+}
+
+fn is_network(text: &str) -> bool {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let Ok(address) = address.parse::<IpAddr>() else {
+        return false;
+    };
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= most))
+}
+
+fn port_maps(raw: &mut RawSettings) -> Vec<(u16, u16)> {
+    let mut maps = Vec::new();
+    for entry in texts(raw, "port_maps") {
+        let ports = entry
+            .split_once(':')
+            .and_then(|(public, actual)| Some((public.parse().ok()?, actual.parse().ok()?)));
+        match ports {
+            Some(ports) => maps.push(ports),
+            None => raw.problem(
+                "port_maps",
+                format!("`{entry}`: expected `<published port>:<port>`"),
+            ),
+        }
+    }
+    maps
+}
+
+fn certificates(raw: &mut RawSettings, cert: &str, key: &str) -> Vec<(PemSource, PemSource)> {
+    let certs: Vec<PemSource> = texts(raw, cert).into_iter().map(pem_source).collect();
+    let keys: Vec<PemSource> = texts(raw, key).into_iter().map(pem_source).collect();
+    if certs.len() != keys.len() {
+        let message = format!("{} certificates, but {} keys in {key}", certs.len(), keys.len());
+        raw.problem(cert, message);
+    }
+    certs.into_iter().zip(keys).collect()
+}
+
+fn pem_source(text: String) -> PemSource {
+    if text.starts_with("-----BEGIN ") {
+        PemSource::Text(text)
+    } else {
+        PemSource::File(text.into())
+    }
+}
+
+// === Reading values that the table has already checked ===
+
+fn texts(raw: &RawSettings, name: &str) -> Vec<String> {
+    let text = raw.text(name).unwrap_or_default();
+    values::list(text).map(str::to_owned).collect()
+}
+
+fn number(raw: &RawSettings, name: &str) -> f64 {
+    raw.text(name)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0.0)
+}
+
+fn flag(raw: &RawSettings, name: &str) -> bool {
+    raw.text(name).is_some_and(|text| matches!(text, "on" | "true"))
+}
+
+fn size(raw: &RawSettings, name: &str) -> u64 {
+    raw.text(name)
+        .and_then(|text| values::size(text).ok())
+        .unwrap_or(0)
+}
+
+fn duration(raw: &RawSettings, name: &str) -> Duration {
+    raw.text(name)
+        .and_then(|text| values::duration(text).ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,212 @@
+use super::raw::Source;
+use super::table::table;
+use super::*;
+use std::fs;
+
+fn inputs(file: &str, variables: &[(&str, &str)], flags: &[(&str, &str)]) -> Inputs {
+    Inputs {
+        file: (!file.is_empty()).then(|| (PathBuf::from("kong.conf"), file.to_owned())),
+        variables: variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        flags: flags
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned(), "--set"))
+            .collect(),
+    }
+}
+
+fn settings(file: &str, variables: &[(&str, &str)], flags: &[(&str, &str)]) -> Settings {
+    resolve(inputs(file, variables, flags), None)
+        .settings
+        .unwrap_or_else(|problems| panic!("{}", texts_of(&problems).join("\n")))
+}
+
+fn problems(file: &str, variables: &[(&str, &str)]) -> Vec<String> {
+    let resolved = resolve(inputs(file, variables, &[]), None);
+    texts_of(&resolved.settings.expect_err("the settings are wrong"))
+}
+
+fn warnings(file: &str, variables: &[(&str, &str)]) -> Vec<String> {
+    let resolved = resolve(inputs(file, variables, &[]), None);
+    assert!(resolved.settings.is_ok(), "{:?}", resolved.settings);
+    texts_of(&resolved.warnings)
+}
+
+fn texts_of(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_table_has_every_setting_of_kong_once() {
+    let kongs = table().iter().filter(|setting| !setting.own).count();
+    let mut names: Vec<_> = table().iter().map(|setting| &setting.name).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!((kongs, names.len()), (206, table().iter().count()));
+}
+
+#[test]
+fn every_default_passes_its_own_check() {
+    for setting in table().iter() {
+        if let Some(default) = setting.default.as_deref().filter(|text| !text.is_empty()) {
+            assert_eq!(values::check(setting, default), Ok(()), "{}", setting.name);
+        }
+    }
+}
+
+#[test]
+fn every_alias_names_a_setting() {
+    for setting in table().iter() {
+        if let Some(target) = &setting.alias_of {
+            let target = table().by_name(target).expect("the target exists");
+            assert_eq!(target.alias_of, None, "{}", setting.name);
+        }
+    }
+}
+
+#[test]
+fn the_defaults_are_valid_and_warn_of_nothing() {
+    let resolved = resolve(Inputs::default(), None);
+    assert!(resolved.warnings.is_empty(), "{:?}", resolved.warnings);
+    let settings = resolved.settings.expect("the defaults are valid");
+    assert_eq!(settings.store.database, Database::Lmdb);
+    assert_eq!(settings.admin_listen[0].address.to_string(), "127.0.0.1:8001");
+    assert!(!settings.prefix.starts_with("/tmp"));
+}
+
+#[test]
+fn flags_win_over_variables_over_file() {
+    let file = "prefix = /file\nlog_level = debug\nrouter_flavor = traditional\ndrain_timeout = 1\n";
+    let variables = [
+        ("KONG_PREFIX", "/kong"),
+        ("KONG_LOG_LEVEL", "warn"),
+        ("SILVERBACK_PREFIX", "/silverback"),
+        ("KONG_DRAIN_TIMEOUT", "2"),
+    ];
+    let settings = settings(file, &variables, &[("drain_timeout", "3")]);
+    assert_eq!(settings.prefix, Path::new("/silverback"));
+    assert_eq!(settings.log.level, tracing::level_filters::LevelFilter::WARN);
+    assert_eq!(settings.model.flavor, Flavor::Traditional);
+    assert_eq!(settings.drain_timeout, Duration::from_secs(3));
+}
+
+#[test]
+fn another_name_of_a_setting_counts_as_the_setting() {
+    assert_eq!(settings("nginx_worker_processes = 3", &[], &[]).workers, 3);
+    let both = "nginx_main_worker_processes = 2\nnginx_worker_processes = 3";
+    assert_eq!(settings(both, &[], &[]).workers, 2);
+    let variable = [("KONG_NGINX_WORKER_PROCESSES", "5")];
+    assert_eq!(settings(both, &variable, &[]).workers, 5);
+}
+
+#[test]
+fn every_problem_is_reported_with_its_source() {
+    let file = "log_level = loud\npg_port = many\n\nproxy_lisen = 0.0.0.0:80\nproxy_listen = nowhere\nnonsense\n";
+    let variables = [("KONG_DATABASE", "postgres"), ("KONG_SSL_CERT", "a.pem")];
+    assert_eq!(
+        problems(file, &variables),
+        [
+            "kong.conf: line 6: expected `name = value`, found `nonsense`",
+            "proxy_lisen (kong.conf:4): unknown setting; did you mean proxy_listen?",
+            "log_level (kong.conf:1): expected one of: debug, info, notice, warn, error, crit, alert, emerg, \
+             found `loud`",
+            "pg_port (kong.conf:2): expected a number, found `many`",
+            "proxy_listen (kong.conf:5): `nowhere`: expected `<address>:<port>` and flags, or off",
+            "database (environment variable KONG_DATABASE): postgres is not available yet; lmdb and off are",
+            "ssl_cert (environment variable KONG_SSL_CERT): 1 certificates, but 0 keys in ssl_cert_key",
+        ]
+    );
+}
+
+#[test]
+fn a_sensitive_value_is_never_shown() {
+    let variables = [("KONG_PG_PASSWORD", "{vault://aws/hunter2}")];
+    let problems = problems("", &variables);
+    assert_eq!(problems.len(), 1);
+    assert!(!problems[0].contains("hunter2"), "{}", problems[0]);
+}
+
+#[test]
+fn a_setting_without_effect_is_accepted_with_a_warning() {
+    let warnings = warnings(
+        "mem_cache_size = 64m\nnginx_http_gzip = on\n",
+        &[("KONG_ANONYMOUS_REPORTS", "off")],
+    );
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    assert!(warnings.iter().all(|text| text.contains("no effect here")));
+}
+
+#[test]
+fn variables_of_kubernetes_and_of_images_are_no_settings() {
+    let variables = [
+        ("KONG_PROXY_SERVICE_HOST", "10.0.0.1"),
+        ("KONG_PROXY_SERVICE_PORT_HTTP", "80"),
+        ("KONG_PROXY_PORT", "tcp://10.0.0.1:80"),
+        ("KONG_PROXY_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ("KONG_VERSION", "3.9.1"),
+        ("KONGA_X", "1"),
+    ];
+    assert_eq!(warnings("", &variables), Vec::<String>::new());
+    assert_eq!(problems("", &[("KONG_PREFX", "/a")]).len(), 1);
+}
+
+#[test]
+fn a_reference_to_the_environment_is_resolved() {
+    let variables = [
+        ("KONG_PREFIX", "{vault://env/my-prefix}"),
+        ("MY_PREFIX", "/from/env"),
+    ];
+    assert_eq!(settings("", &variables, &[]).prefix, Path::new("/from/env"));
+    assert_eq!(problems("", &variables[..1]).len(), 1);
+}
+
+#[test]
+fn a_declarative_file_means_database_off() {
+    let off = |path: &str| Database::Off(Declarative::File(path.into()));
+    let by_setting = settings("declarative_config = /a.yml", &[], &[]);
+    assert_eq!(by_setting.store.database, off("/a.yml"));
+    let by_argument = resolve(Inputs::default(), Some(Path::new("b.yml")));
+    let by_argument = by_argument.settings.expect("valid settings");
+    assert_eq!(by_argument.store.database, off("b.yml"));
+    let persisted = settings("database = off", &[], &[]);
+    assert_eq!(persisted.store.database, Database::Off(Declarative::Persisted));
+}
+
+#[test]
+fn a_file_cannot_be_started_into_the_lmdb_store() {
+    let resolved = resolve(inputs("database = lmdb", &[], &[]), Some(Path::new("b.yml")));
+    assert_eq!(resolved.settings.expect_err("refused").len(), 1);
+}
+
+#[test]
+fn an_empty_variable_unsets_a_default() {
+    assert!(settings("", &[("KONG_PROXY_LISTEN", "")], &[]).proxy_listen.is_empty());
+    assert_eq!(problems("", &[("KONG_PG_PORT", "")]).len(), 1);
+}
+
+#[test]
+fn the_source_of_a_value_is_told() {
+    let raw = RawSettings::gather(inputs("log_level = info", &[], &[]));
+    assert_eq!(raw.source("log_level").to_string(), "kong.conf:1");
+    assert_eq!(raw.source("prefix"), Source::Default);
+    assert!(raw.is_given("log_level") && !raw.is_given("prefix"));
+}
+
+#[test]
+fn the_generated_documents_are_up_to_date() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    for (name, text) in [("settings.md", docs::page()), ("kong.conf.sample", sample())] {
+        let path = docs.join(name);
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            fs::write(&path, text).expect("the docs folder is writable");
+            continue;
+        }
+        let committed = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            committed == text,
+            "docs/{name} is not what the table gives; run UPDATE_EXPECT=1 cargo test -p gateway"
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! Checks and conversions of single setting values. Each says what it expected, for the error text.
+
+use super::table::{Format, Kind, Setting};
+use std::time::Duration;
+
+/// Why a value is not one of its setting; the text begins with "expected".
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ValueError {
+    #[error("expected a number")]
+    Number,
+    #[error("expected a number from {0} to {1}")]
+    Range(u64, u64),
+    #[error("expected on, off, true or false")]
+    Boolean,
+    #[error("expected on or off")]
+    NgxBoolean,
+    #[error("expected one of: {0}")]
+    Enum(String),
+    #[error("expected a size such as 512, 8k, 10m or 1g")]
+    Size,
+    #[error("expected a time such as 500ms, 30s, 1m or 60 (seconds)")]
+    Duration,
+    #[error("expected a whole number")]
+    Count,
+    #[error("expected a UUID")]
+    Uuid,
+    #[error("expected auto or a number from 1 to 1024")]
+    Workers,
+}
+
+/// Checks one non-empty value against the table.
+pub(crate) fn check(setting: &Setting, text: &str) -> Result<(), ValueError> {
+    match setting.kind {
+        Kind::Number => check_number(setting, text),
+        Kind::Boolean => boolean(text).map(drop),
+        Kind::NgxBoolean if matches!(text, "on" | "off") => Ok(()),
+        Kind::NgxBoolean => Err(ValueError::NgxBoolean),
+        Kind::Enum if setting.values.iter().any(|value| value == text) => Ok(()),
+        Kind::Enum => Err(ValueError::Enum(setting.values.join(", "))),
+        Kind::Array => Ok(()),
+        Kind::String => match setting.format {
+            None => Ok(()),
+            Some(Format::Size) => size(text).map(drop),
+            Some(Format::Duration) => duration(text).map(drop),
+            Some(Format::Count) => count(text).map(drop),
+            Some(Format::Uuid) => uuid::Uuid::try_parse(text)
+                .map(drop)
+                .map_err(|_| ValueError::Uuid),
+            Some(Format::Workers) => workers(text, 1).map(drop),
+        },
+    }
+}
+
+fn check_number(setting: &Setting, text: &str) -> Result<(), ValueError> {
+    let number: f64 = text.parse().map_err(|_| ValueError::Number)?;
+    if !number.is_finite() {
+        return Err(ValueError::Number);
+    }
+    match setting.range {
+        Some([least, most]) if !(least..=most).contains(&number) => {
+            Err(ValueError::Range(least as u64, most as u64))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn boolean(text: &str) -> Result<bool, ValueError> {
+    match text {
+        "on" | "true" => Ok(true),
+        "off" | "false" => Ok(false),
+        _ => Err(ValueError::Boolean),
+    }
+}
+
+pub(crate) fn count(text: &str) -> Result<u64, ValueError> {
+    text.parse().map_err(|_| ValueError::Count)
+}
+
+/// Bytes of `512`, `8k`, `10m`, `1g`, as nginx reads them.
+pub(crate) fn size(text: &str) -> Result<u64, ValueError> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let number: u64 = digits.parse().map_err(|_| ValueError::Size)?;
+    number.checked_mul(unit).ok_or(ValueError::Size)
+}
+
+/// `500ms`, `30s`, `1m`, `2h`, `1d`; a bare number is seconds. nginx's sums (`1m 30s`) are not read.
+pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
+    let digits = text
+        .find(|character: char| !character.is_ascii_digit())
+        .unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().map_err(|_| ValueError::Duration)?;
+    let milliseconds = match &text[digits..] {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(ValueError::Duration),
+    };
+    number
+        .checked_mul(milliseconds)
+        .map(Duration::from_millis)
+        .ok_or(ValueError::Duration)
+}
+
+/// The number of workers; `processors` is what `auto` stands for.
+pub(crate) fn workers(text: &str, processors: usize) -> Result<usize, ValueError> {
+    if text == "auto" {
+        return Ok(processors);
+    }
+    match text.parse() {
+        Ok(number @ 1..=1024) => Ok(number),
+        _ => Err(ValueError::Workers),
+    }
+}
+
+/// The parts of a list, without empty ones.
+pub(crate) fn list(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_nginx_reads_them() {
+        assert_eq!(size("0"), Ok(0));
+        assert_eq!(size("8k"), Ok(8192));
+        assert_eq!(size("10M"), Ok(10 << 20));
+        assert_eq!(size("1g"), Ok(1 << 30));
+        for wrong in ["", "k", "1.5m", "-1", "8kb", "99999999999999999999", "99999999999g"] {
+            assert_eq!(size(wrong), Err(ValueError::Size), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("60"), Ok(Duration::from_secs(60)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "s", "1x", "-1s", "1 s"] {
+            assert_eq!(duration(wrong), Err(ValueError::Duration), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn workers_are_auto_or_a_positive_number() {
+        assert_eq!(workers("auto", 3), Ok(3));
+        assert_eq!(workers("2", 3), Ok(2));
+        for wrong in ["0", "-1", "many", "4096"] {
+            assert_eq!(workers(wrong, 3), Err(ValueError::Workers), "{wrong}");
+        }
+    }
+}
