@@ -231,6 +231,15 @@ pub struct KeyauthCredential {
     pub ttl: Option<i64>,
 }
 
+#[derive(Debug, Clone, Deserialize)]
+pub struct BasicauthCredential {
+    pub id: CredentialId,
+    pub consumer: ConsumerId,
+    pub username: CompactString,
+    /// The hash: lower-case hexadecimal SHA-1 of the password followed by the consumer's id.
+    pub password: CompactString,
+}
+
 /// All entities of one revision that workers need compiled. Consumers and credentials are not here: they are looked up
 /// in the mirror.
 #[derive(Debug, Default)]

@@ -1,0 +1,144 @@
+//! Query strings and forms (`application/x-www-form-urlencoded`): reading them as Kong's runtime does, and writing them
+//! again from the decoded form.
+
+use std::borrow::Cow;
+
+/// Arguments looked at: `lua_max_uri_args` and `lua_max_post_args` of Kong.
+pub const MAX_ARGS: usize = 100;
+
+/// One argument, decoded. `a` has no value, `a=` an empty one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arg<'a> {
+    pub name: Cow<'a, [u8]>,
+    pub value: Option<Cow<'a, [u8]>>,
+}
+
+/// The arguments in their order, at most [`MAX_ARGS`] of them. Pieces without a name are left out.
+pub fn parse(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
+    parse_all(text).take(MAX_ARGS)
+}
+
+fn parse_all(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
+    text.split(|&byte| byte == b'&').filter_map(|piece| {
+        let (name, value) = match memchr::memchr(b'=', piece) {
+            Some(at) => (&piece[..at], Some(decode(&piece[at + 1..]))),
+            None => (piece, None),
+        };
+        (!name.is_empty()).then(|| Arg {
+            name: decode(name),
+            value,
+        })
+    })
+}
+
+/// The text without every argument of this name: the rest in order, written again from its decoded form.
+pub fn without(text: &[u8], name: &[u8]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for arg in parse_all(text).filter(|arg| *arg.name != *name) {
+        write(&mut out, &arg.name, arg.value.as_deref());
+    }
+    out
+}
+
+/// Appends `name=value` (or `name`), encoded, after `&` where something precedes it.
+pub fn write(out: &mut String, name: &[u8], value: Option<&[u8]>) {
+    if !out.is_empty() {
+        out.push('&');
+    }
+    encode(out, name);
+    if let Some(value) = value {
+        out.push('=');
+        encode(out, value);
+    }
+}
+
+/// `+` is a space; a `%` without two hex digits stays.
+fn decode(text: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr2(b'%', b'+', text).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        match (text[at], text.get(at + 1..at + 3).and_then(hex_byte)) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                at += 2;
+            }
+            (b'+', _) => out.push(b' '),
+            (byte, _) => out.push(byte),
+        }
+        at += 1;
+    }
+    Cow::Owned(out)
+}
+
+fn hex_byte(digits: &[u8]) -> Option<u8> {
+    let high = char::from(digits[0]).to_digit(16)?;
+    let low = char::from(digits[1]).to_digit(16)?;
+    u8::try_from(high << 4 | low).ok()
+}
+
+/// All but the unreserved characters of RFC 3986 is percent-encoded, a space too.
+fn encode(out: &mut String, text: &[u8]) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in text {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.push(char::from(HEX[usize::from(byte >> 4)]));
+            out.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Vec<(String, Option<String>)> {
+        let owned = |bytes: Cow<'_, [u8]>| String::from_utf8_lossy(&bytes).into_owned();
+        parse(text.as_bytes())
+            .map(|arg| (owned(arg.name), arg.value.map(owned)))
+            .collect()
+    }
+
+    fn pair(name: &str, value: Option<&str>) -> (String, Option<String>) {
+        (name.to_owned(), value.map(str::to_owned))
+    }
+
+    #[test]
+    fn a_bare_name_differs_from_an_empty_value() {
+        assert_eq!(
+            parsed("a&b=&c=d=e"),
+            [pair("a", None), pair("b", Some("")), pair("c", Some("d=e"))]
+        );
+    }
+
+    #[test]
+    fn pieces_without_a_name_are_left_out() {
+        assert_eq!(parsed("&&=x&a=1&"), [pair("a", Some("1"))]);
+    }
+
+    #[test]
+    fn names_and_values_are_decoded_and_broken_escapes_stay() {
+        assert_eq!(parsed("a%62+c=%zz%4"), [pair("ab c", Some("%zz%4"))]);
+    }
+
+    #[test]
+    fn only_the_first_hundred_are_looked_at() {
+        let text: Vec<String> = (0..150).map(|number| format!("a{number}=1")).collect();
+        assert_eq!(parsed(&text.join("&")).len(), MAX_ARGS);
+    }
+
+    #[test]
+    fn the_rest_keeps_its_order_and_is_written_from_its_decoded_form() {
+        assert_eq!(without(b"c=valu%651&api%6B%65%79=k", b"apikey"), "c=value1");
+        assert_eq!(
+            without(b"z=1&k=2&a&k&b=&c=a+b%2Fc", b"k"),
+            "z=1&a&b=&c=a%20b%2Fc"
+        );
+        assert_eq!(without(b"k=1", b"k"), "");
+    }
+}

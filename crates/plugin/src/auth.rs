@@ -1,0 +1,108 @@
+//! What all authentication plugins share: the consumer headers that go upstream, and what `anonymous` means.
+//! Sources: kong/pdk/client.lua authenticate(), the `set_consumer` and `set_anonymous_consumer` of Kong's plugins.
+
+use crate::def::{PluginError, Step};
+use crate::edits::{HeaderEdits, HeaderValue};
+use crate::request::{Consumer, Credential, RequestCx};
+use crate::response::Response;
+use model::entities::ConsumerId;
+use uuid::Uuid;
+
+const CONSUMER_ID: &str = "X-Consumer-ID";
+const CONSUMER_CUSTOM_ID: &str = "X-Consumer-Custom-ID";
+const CONSUMER_USERNAME: &str = "X-Consumer-Username";
+const CREDENTIAL_IDENTIFIER: &str = "X-Credential-Identifier";
+const ANONYMOUS: &str = "X-Anonymous-Consumer";
+
+/// How an attempt to authenticate ended.
+pub enum Attempt {
+    /// [`authenticated`] was called.
+    Succeeded,
+    Refused(Response),
+}
+
+/// Runs an attempt under the rules of `config.anonymous`. Unset: a refusal ends the request, whatever other plugins found.
+/// Set: nothing is tried when another plugin has found a credential, and a refusal makes the request the anonymous
+/// consumer's.
+pub fn attempt(
+    cx: &mut RequestCx<'_>,
+    anonymous: Option<&str>,
+    attempt: impl FnOnce(&mut RequestCx<'_>) -> Result<Attempt, PluginError>,
+) -> Result<Step<'static>, PluginError> {
+    if anonymous.is_some() && cx.credential.is_some() {
+        return Ok(Step::Continue);
+    }
+    match (attempt(cx)?, anonymous) {
+        (Attempt::Succeeded, _) => Ok(Step::Continue),
+        (Attempt::Refused(response), None) => Ok(Step::Respond(response)),
+        (Attempt::Refused(_), Some(anonymous)) => {
+            let consumer = anonymous_consumer(cx, anonymous)?;
+            become_anonymous(cx, consumer);
+            Ok(Step::Continue)
+        }
+    }
+}
+
+/// Makes the request the consumer's. `identifier` is what `X-Credential-Identifier` shows.
+pub fn authenticated(
+    cx: &mut RequestCx<'_>,
+    consumer: Consumer,
+    credential: Credential,
+    identifier: impl Into<HeaderValue>,
+) {
+    let headers = &mut cx.upstream.headers;
+    set_consumer_headers(headers, &consumer);
+    headers.set(CREDENTIAL_IDENTIFIER, identifier);
+    headers.remove(ANONYMOUS);
+    cx.consumer = Some(consumer);
+    cx.credential = Some(credential);
+}
+
+/// The consumer of a credential. It exists as long as the credential does, so its absence is an error of ours.
+pub fn consumer_of(cx: &RequestCx<'_>, id: ConsumerId) -> Result<Consumer, PluginError> {
+    cx.lookup.consumer(id)?.ok_or_else(|| {
+        PluginError::new(format!("the consumer {id} of a credential does not exist"))
+    })
+}
+
+fn become_anonymous(cx: &mut RequestCx<'_>, consumer: Consumer) {
+    let headers = &mut cx.upstream.headers;
+    set_consumer_headers(headers, &consumer);
+    headers.remove(CREDENTIAL_IDENTIFIER);
+    headers.set(ANONYMOUS, HeaderValue::from_static("true"));
+    cx.consumer = Some(consumer);
+    cx.credential = None;
+}
+
+fn set_consumer_headers(headers: &mut HeaderEdits, consumer: &Consumer) {
+    headers.set(CONSUMER_ID, consumer.id.0);
+    match &consumer.custom_id {
+        Some(custom_id) => headers.set(CONSUMER_CUSTOM_ID, custom_id.as_str()),
+        None => headers.remove(CONSUMER_CUSTOM_ID),
+    }
+    match &consumer.username {
+        Some(username) => headers.set(CONSUMER_USERNAME, username.as_str()),
+        None => headers.remove(CONSUMER_USERNAME),
+    }
+}
+
+/// `config.anonymous` is an id or a username; what looks like an id may still be a username.
+fn anonymous_consumer(cx: &RequestCx<'_>, anonymous: &str) -> Result<Consumer, PluginError> {
+    let by_id = match hyphenated_id(anonymous) {
+        Some(id) => cx.lookup.consumer(ConsumerId(id))?,
+        None => None,
+    };
+    let found = match by_id {
+        Some(consumer) => Some(consumer),
+        None => cx.lookup.consumer_by_username(anonymous)?,
+    };
+    found.ok_or_else(|| {
+        PluginError::new(format!(
+            "the anonymous consumer {anonymous:?} does not exist"
+        ))
+    })
+}
+
+fn hyphenated_id(text: &str) -> Option<Uuid> {
+    (text.len() == 36).then(|| Uuid::try_parse(text).ok())?
+}

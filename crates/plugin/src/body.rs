@@ -1,0 +1,347 @@
+//! Request bodies in memory: forms, JSON and `multipart/form-data`, taken apart, looked into, and put together again without
+//! one field. For plugins that look for something in a body; bodies that nobody looks into stream past.
+
+use crate::args;
+use crate::request::Field;
+use bytes::Bytes;
+use memchr::memmem;
+use model::{Object, Value};
+use std::borrow::Cow;
+
+/// How much of a request's body is in memory.
+#[derive(Debug, Clone, Default)]
+pub enum RequestBody {
+    /// No plugin of the route asked for it, or there is none.
+    #[default]
+    Unread,
+    Whole(Bytes),
+    /// Longer than the data plane keeps for plugins: to them, as to Kong's, it is unreadable.
+    TooLarge,
+}
+
+/// A body taken apart.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ParsedBody {
+    Form(Vec<FormField>),
+    Json(Value),
+    Multipart { boundary: Vec<u8>, parts: Vec<Part> },
+}
+
+/// `a` has no value, `a=` an empty one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormField {
+    pub name: Vec<u8>,
+    pub value: Option<Vec<u8>>,
+}
+
+/// A part of a `multipart/form-data` body that has a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub name: Vec<u8>,
+    /// The header lines, without the blank line after them.
+    head: Vec<u8>,
+    pub content: Vec<u8>,
+}
+
+impl ParsedBody {
+    /// None when the type is another or the body is not what the type says. Types are compared by prefix and without
+    /// case, as in kong/pdk/request.lua get_body().
+    pub fn parse(content_type: &[u8], body: &[u8]) -> Option<Self> {
+        let is = |name: &str| {
+            let start = content_type.get(..name.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+        };
+        if is("application/x-www-form-urlencoded") {
+            Some(parse_form(body))
+        } else if is("application/json") {
+            let value: Value = serde_json::from_slice(body).ok()?;
+            matches!(value, Value::Object(_) | Value::Array(_)).then_some(Self::Json(value))
+        } else if is("multipart/form-data") {
+            parse_multipart(content_type, body)
+        } else {
+            None
+        }
+    }
+
+    pub fn field(&self, name: &str) -> Field<'_> {
+        let name_bytes = name.as_bytes();
+        match self {
+            Self::Form(fields) => {
+                let same = fields.iter().filter(|field| field.name == name_bytes);
+                Field::collect(same.map(|field| field.value.as_deref().map(Cow::from)))
+            }
+            Self::Multipart { parts, .. } => {
+                let same = parts.iter().filter(|part| part.name == name_bytes);
+                Field::collect(same.map(|part| Some(Cow::from(&part.content))))
+            }
+            Self::Json(Value::Object(object)) => match object.get(name) {
+                None | Some(Value::Null) => Field::Absent,
+                Some(Value::String(text)) => Field::Text(Cow::from(text.as_bytes())),
+                Some(Value::Array(_) | Value::Object(_)) => Field::Several,
+                Some(_) => Field::Other,
+            },
+            Self::Json(_) => Field::Absent,
+        }
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        match self {
+            Self::Form(fields) => fields.retain(|field| field.name != name.as_bytes()),
+            Self::Multipart { parts, .. } => parts.retain(|part| part.name != name.as_bytes()),
+            Self::Json(Value::Object(object)) => {
+                object.remove(name);
+            }
+            Self::Json(_) => {}
+        }
+    }
+
+    /// The body again. Forms and multipart bodies come sorted by name, as Kong writes them.
+    pub fn encode(mut self) -> Vec<u8> {
+        match &mut self {
+            Self::Form(fields) => {
+                fields.sort_by(|one, two| one.name.cmp(&two.name));
+                let mut out = String::new();
+                for field in fields {
+                    args::write(&mut out, &field.name, field.value.as_deref());
+                }
+                out.into_bytes()
+            }
+            Self::Json(value) => {
+                serde_json::to_vec(value).expect("a value read from JSON can be written as JSON")
+            }
+            Self::Multipart { boundary, parts } => {
+                parts.sort_by(|one, two| one.name.cmp(&two.name));
+                encode_multipart(boundary, parts)
+            }
+        }
+    }
+
+    /// The body as an object, for plugins that show it: repeated names as lists, names without value as true.
+    pub fn to_value(&self) -> Value {
+        match self {
+            Self::Json(value) => value.clone(),
+            Self::Form(fields) => collect_values(fields.iter().map(|field| {
+                let value = field.value.as_deref().map_or(Value::Bool(true), text_value);
+                (field.name.as_slice(), value)
+            })),
+            Self::Multipart { parts, .. } => collect_values(
+                parts
+                    .iter()
+                    .map(|part| (part.name.as_slice(), text_value(&part.content))),
+            ),
+        }
+    }
+}
+
+/// An object of names and values in which a repeated name has a list.
+pub fn collect_values<'a>(pairs: impl Iterator<Item = (&'a [u8], Value)>) -> Value {
+    let mut object = Object::new();
+    for (name, value) in pairs {
+        let name = String::from_utf8_lossy(name);
+        match object.get_mut(&name) {
+            Some(Value::Array(values)) => values.push(value),
+            Some(other) => {
+                let first = std::mem::take(other);
+                *other = Value::Array(vec![first, value]);
+            }
+            None => object.push(name, value),
+        }
+    }
+    Value::Object(object)
+}
+
+/// JSON knows only text: bytes that are not UTF-8 are replaced.
+pub fn text_value(bytes: &[u8]) -> Value {
+    Value::from(&*String::from_utf8_lossy(bytes))
+}
+
+fn parse_form(body: &[u8]) -> ParsedBody {
+    let fields = args::parse(body).map(|arg| FormField {
+        name: arg.name.into_owned(),
+        value: arg.value.map(Cow::into_owned),
+    });
+    ParsedBody::Form(fields.collect())
+}
+
+fn parse_multipart(content_type: &[u8], body: &[u8]) -> Option<ParsedBody> {
+    let boundary = parameter(content_type, "boundary")?.to_vec();
+    let delimiter = [b"--", boundary.as_slice()].concat();
+    let mut parts = Vec::new();
+    let mut rest = after_delimiter(body, &delimiter)?;
+    while !rest.starts_with(b"--") && parts.len() < args::MAX_ARGS {
+        let end = memmem::find(rest, &delimiter)?;
+        parts.extend(parse_part(&rest[..end]));
+        rest = &rest[end + delimiter.len()..];
+    }
+    Some(ParsedBody::Multipart { boundary, parts })
+}
+
+fn after_delimiter<'a>(body: &'a [u8], delimiter: &[u8]) -> Option<&'a [u8]> {
+    let at = memmem::find(body, delimiter)?;
+    Some(&body[at + delimiter.len()..])
+}
+
+/// What stands between two delimiters: line break, header lines, blank line, content, line break.
+fn parse_part(text: &[u8]) -> Option<Part> {
+    let text = strip_line_break(text);
+    let (head, content) = match memmem::find(text, b"\r\n\r\n") {
+        Some(at) => (&text[..at], &text[at + 4..]),
+        None => {
+            let at = memmem::find(text, b"\n\n")?;
+            (&text[..at], &text[at + 2..])
+        }
+    };
+    let content = content
+        .strip_suffix(b"\r\n")
+        .or_else(|| content.strip_suffix(b"\n"))
+        .unwrap_or(content);
+    let disposition = head.split(|&byte| byte == b'\n').find(|line| {
+        let name = line.get(..b"content-disposition:".len());
+        name.is_some_and(|name| name.eq_ignore_ascii_case(b"content-disposition:"))
+    })?;
+    Some(Part {
+        name: parameter(disposition, "name")?.to_vec(),
+        head: head.to_vec(),
+        content: content.to_vec(),
+    })
+}
+
+fn strip_line_break(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\r\n")
+        .or_else(|| text.strip_prefix(b"\n"))
+        .unwrap_or(text)
+}
+
+/// The value of `; name=value` or `; name="value"` in a header.
+fn parameter<'a>(header: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    header
+        .split(|&byte| byte == b';')
+        .skip(1)
+        .map(<[u8]>::trim_ascii)
+        .find_map(|piece| {
+            let at = memchr::memchr(b'=', piece)?;
+            let value = piece[at + 1..].trim_ascii();
+            let value = value
+                .strip_prefix(b"\"")
+                .and_then(|value| value.strip_suffix(b"\""))
+                .unwrap_or(value);
+            let same = piece[..at]
+                .trim_ascii()
+                .eq_ignore_ascii_case(name.as_bytes());
+            (same && !value.is_empty()).then_some(value)
+        })
+}
+
+/// The parts keep their header lines: Kong writes only the name, which loses file names and types.
+fn encode_multipart(boundary: &[u8], parts: &[Part]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for part in parts {
+        out.extend_from_slice(b"--");
+        out.extend_from_slice(boundary);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&part.head);
+        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(&part.content);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"--");
+    out.extend_from_slice(boundary);
+    out.extend_from_slice(b"--\r\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORM: &[u8] = b"Application/X-WWW-Form-Urlencoded; charset=utf-8";
+
+    fn text(text: &str) -> Field<'_> {
+        Field::Text(Cow::from(text.as_bytes()))
+    }
+
+    fn parse(content_type: &[u8], body: &str) -> ParsedBody {
+        ParsedBody::parse(content_type, body.as_bytes()).expect("the body is well formed")
+    }
+
+    #[test]
+    fn a_form_field_without_one_field_is_written_sorted() {
+        let mut body = parse(FORM, "zeta=2&apikey=k&alpha=a+b");
+        assert_eq!(body.field("apikey"), text("k"));
+        assert_eq!(body.field("nothing"), Field::Absent);
+        body.remove("apikey");
+        assert_eq!(body.encode(), b"alpha=a%20b&zeta=2");
+    }
+
+    #[test]
+    fn brackets_are_part_of_a_form_name() {
+        let body = parse(FORM, "apikey[]=a&apikey[1]=b&twice=1&twice=2");
+        assert_eq!(body.field("apikey"), Field::Absent);
+        assert_eq!(body.field("twice"), Field::Several);
+    }
+
+    #[test]
+    fn json_fields_are_found_by_their_kind() {
+        let body = parse(b"application/json", r#"{"a":"x","b":["x"],"c":1,"d":null}"#);
+        let found = ["a", "b", "c", "d", "e"].map(|name| body.field(name));
+        let wanted = [
+            text("x"),
+            Field::Several,
+            Field::Other,
+            Field::Absent,
+            Field::Absent,
+        ];
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn a_json_body_loses_only_the_field() {
+        let mut body = parse(
+            b"application/json",
+            r#"{"b":1.5,"apikey":"k","a":{"x":null}}"#,
+        );
+        body.remove("apikey");
+        assert_eq!(body.encode(), br#"{"b":1.5,"a":{"x":null}}"#);
+    }
+
+    #[test]
+    fn bodies_that_are_not_what_they_say_are_unreadable() {
+        for (content_type, body) in [
+            ("application/json", "\"text\""),
+            ("application/json", "{"),
+            ("text/plain", "a=1"),
+            ("multipart/form-data", "--x\r\n"),
+            ("multipart/form-data; boundary=x", "--x\r\nunfinished"),
+        ] {
+            let parsed = ParsedBody::parse(content_type.as_bytes(), body.as_bytes());
+            assert_eq!(parsed, None, "{content_type} {body}");
+        }
+    }
+
+    #[test]
+    fn a_multipart_body_keeps_the_headers_of_its_parts() {
+        let head = |name: &str| format!("--XyZ\r\nContent-Disposition: form-data; name=\"{name}\"");
+        let file = format!(
+            "{}; filename=\"a.txt\"\r\nX: y\r\n\r\nline\r\n",
+            head("zfile")
+        );
+        let text_ = |name: &str| format!("{}\r\n\r\nv{name}\r\n", head(name));
+        let body = format!(
+            "preamble\r\n{file}{}{}--XyZ--\r\n",
+            text_("apikey"),
+            text_("b")
+        );
+        let mut parsed = parse(b"multipart/form-data; boundary=\"XyZ\"", &body);
+        assert_eq!(parsed.field("apikey"), text("vapikey"));
+        parsed.remove("apikey");
+        let wanted = format!("{}{file}--XyZ--\r\n", text_("b"));
+        assert_eq!(String::from_utf8_lossy(&parsed.encode()), wanted);
+    }
+
+    #[test]
+    fn shown_as_a_value_repeated_names_become_lists() {
+        let body = parse(FORM, "a=1&a=2&b");
+        let shown = serde_json::to_string(&body.to_value()).expect("a value is writable");
+        assert_eq!(shown, r#"{"a":["1","2"],"b":true}"#);
+    }
+}
