@@ -11,13 +11,9 @@ use std::sync::Arc;
 /// One configured plugin: built with the snapshot, shared by every request it applies to.
 ///
 /// Per request and plugin name at most one instance runs, chosen when its turn comes in `access`; the later phases run the
-/// instances chosen there. Phases that a [`PluginDef`] does not declare are never called.
+/// instances chosen there. Phases that a [`PluginDef`] does not declare are never called. `certificate`, `rewrite` and
+/// `response` join them, like `access`, with the first plugin that has them.
 pub trait Plugin: Send + Sync {
-    /// Runs before routing, for global instances only. May change the request or end it.
-    fn rewrite<'a>(&'a self, _cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
-        Ok(Step::Continue)
-    }
-
     /// Runs once a route is known and before the upstream is contacted. May change what goes upstream, end the request with
     /// an answer of its own, or wait. An error ends the request with status 500.
     fn access<'a>(&'a self, _cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
@@ -44,7 +40,7 @@ pub trait Plugin: Send + Sync {
     }
 }
 
-/// What `access` and `rewrite` answer.
+/// What `access` answers.
 pub enum Step<'a> {
     Continue,
     /// The request ends with this answer; `access` of later plugins does not run, their later phases do.

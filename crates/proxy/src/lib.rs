@@ -1,1 +1,6 @@
-//! See ARCHITECTURE.md.
+//! The data plane: the snapshot of the configuration that workers read, the plan of plugins of each route, the life of a
+//! request, and the answers that the gateway produces itself. Nothing here knows the store or the Admin API.
+
+#![forbid(unsafe_code)]
+
+pub mod plan;

@@ -1,0 +1,246 @@
+//! Which plugins run for a request, and running them. A plan is made per route when the snapshot is built: one slot per
+//! plugin name in execution order, with Kong's precedence of scopes resolved as far as it can be without the consumer.
+//! Sources: kong/runloop/plugins_iterator.lua, kong/init.lua execute_collecting_plugins_iterator().
+
+mod build;
+
+pub use build::{Planner, Scope, Scoped};
+
+use model::entities::{ConsumerId, PluginId};
+use plugin::{
+    BodyUse, Chunk, Flow, LogEntry, Phases, Plugin, PluginDef, PluginError, RequestCx, Response,
+    ResponseCx, Step,
+};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A plugin instance by its place in the snapshot's [`Instances`]: a quarter of an `Arc`, and no count to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct InstanceIndex(pub u32);
+
+/// Every built plugin of a snapshot.
+#[derive(Default)]
+pub struct Instances(Vec<Instance>);
+
+/// One built plugin, with what tells whether the next snapshot may keep it.
+#[derive(Clone)]
+pub struct Instance {
+    pub plugin: Arc<dyn Plugin>,
+    pub def: &'static PluginDef,
+    /// None where equal configurations share the instance.
+    pub id: Option<PluginId>,
+    /// Of the configuration.
+    pub digest: u128,
+}
+
+impl Instances {
+    pub fn push(&mut self, instance: Instance) -> InstanceIndex {
+        let index = u32::try_from(self.0.len()).expect("fewer than 2^32 plugins fit into memory");
+        self.0.push(instance);
+        InstanceIndex(index)
+    }
+
+    /// Indexes are made by [`Instances::push`] of the same snapshot.
+    pub fn get(&self, index: InstanceIndex) -> &Instance {
+        &self.0[index.0 as usize]
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Instance> {
+        self.0.iter()
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        self.0.shrink_to_fit();
+    }
+}
+
+/// The plugins of a route. Equal plans are one object.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Plan {
+    slots: Box<[Slot]>,
+    phases: PlanPhases,
+}
+
+/// What any instance of a plan may do, so that the session can leave out what nobody needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PlanPhases {
+    phases: Phases,
+    body: BodyUse,
+}
+
+/// Determined by the slots.
+impl Hash for PlanPhases {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// One plugin name of a plan.
+#[derive(Debug)]
+struct Slot {
+    /// Instances that apply to single consumers, most specific scope first.
+    overrides: Option<Box<[Arc<Layer>]>>,
+    /// What applies to everyone else.
+    default: Option<InstanceIndex>,
+}
+
+/// The consumer-scoped instances of one plugin at one place (a route and service, a route, a service, or anywhere), sorted
+/// by consumer. Shared by the routes it applies to: ten thousand consumers times ten thousand routes stay ten thousand.
+#[derive(Debug)]
+struct Layer {
+    consumers: Box<[(ConsumerId, InstanceIndex)]>,
+    phases: PlanPhases,
+}
+
+impl Slot {
+    fn pick(&self, consumer: Option<ConsumerId>) -> Option<InstanceIndex> {
+        if let (Some(layers), Some(consumer)) = (&self.overrides, consumer) {
+            for layer in layers {
+                if let Ok(at) = layer
+                    .consumers
+                    .binary_search_by_key(&consumer, |(id, _)| *id)
+                {
+                    return Some(layer.consumers[at].1);
+                }
+            }
+        }
+        self.default
+    }
+
+    fn layer_addresses(&self) -> impl Iterator<Item = *const Layer> {
+        self.overrides.iter().flatten().map(Arc::as_ptr)
+    }
+}
+
+/// Layers are compared by address: they are made once per plugin and place.
+impl PartialEq for Slot {
+    fn eq(&self, other: &Self) -> bool {
+        self.default == other.default && self.layer_addresses().eq(other.layer_addresses())
+    }
+}
+
+impl Eq for Slot {}
+
+impl Hash for Slot {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.default.hash(state);
+        self.layer_addresses().for_each(|layer| layer.hash(state));
+    }
+}
+
+/// The instances chosen for a request that have work after `access`. Reused from one request of a connection to the next.
+#[derive(Debug, Default)]
+pub struct Picked(Vec<InstanceIndex>);
+
+impl Plan {
+    /// Whether no plugin applies at all.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Whether the body must be in memory before [`Plan::access`].
+    pub fn reads_body(&self) -> bool {
+        self.phases.body == BodyUse::Buffered
+    }
+
+    /// Whether any instance of the plan has one of these phases.
+    pub fn has(&self, phases: Phases) -> bool {
+        self.phases.phases.intersects(phases)
+    }
+
+    /// Runs the access phase: each plugin in order, as the instance that applies to the consumer known at its turn. An
+    /// answer (also the one for a failing plugin) ends the access handlers but not the walk, so that the later phases run
+    /// for the plugins after it too.
+    pub async fn access(
+        &self,
+        instances: &Instances,
+        cx: &mut RequestCx<'_>,
+        picked: &mut Picked,
+    ) -> Option<Response> {
+        picked.0.clear();
+        let mut answer = None;
+        for slot in &self.slots {
+            let Some(index) = slot.pick(cx.consumer.as_ref().map(|consumer| consumer.id)) else {
+                continue;
+            };
+            let Instance { plugin, def, .. } = instances.get(index);
+            if def.phases.intersects(Phases::LATER) {
+                picked.0.push(index);
+            }
+            if answer.is_none() && def.phases.intersects(Phases::ACCESS) {
+                answer = match run_access(&**plugin, cx).await {
+                    Ok(Flow::Continue) => None,
+                    Ok(Flow::Respond(response)) => Some(response),
+                    Err(error) => {
+                        report("access", def, &error);
+                        Some(Response::unexpected_error())
+                    }
+                };
+            }
+        }
+        answer
+    }
+
+    /// Picks without running access, for requests that fail before a route is known: of the plan of global plugins.
+    pub fn pick_defaults(&self, instances: &Instances, picked: &mut Picked) {
+        picked.0.clear();
+        let defaults = self.slots.iter().filter_map(|slot| slot.default);
+        picked.0.extend(
+            defaults.filter(|index| instances.get(*index).def.phases.intersects(Phases::LATER)),
+        );
+    }
+}
+
+async fn run_access(plugin: &dyn Plugin, cx: &mut RequestCx<'_>) -> Result<Flow, PluginError> {
+    match plugin.access(cx)? {
+        Step::Continue => Ok(Flow::Continue),
+        Step::Respond(response) => Ok(Flow::Respond(response)),
+        Step::Wait(wait) => wait.await,
+    }
+}
+
+impl Picked {
+    /// Whether no picked plugin has a phase after access.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a picked plugin looks at the bodies of answers.
+    pub fn filters_body(&self, instances: &Instances) -> bool {
+        self.with(instances, Phases::BODY_FILTER).next().is_some()
+    }
+
+    pub fn header_filter(&self, instances: &Instances, cx: &mut ResponseCx<'_>) {
+        for instance in self.with(instances, Phases::HEADER_FILTER) {
+            if let Err(error) = instance.plugin.header_filter(cx) {
+                report("header_filter", instance.def, &error);
+            }
+        }
+    }
+
+    pub fn body_filter(&self, instances: &Instances, cx: &mut ResponseCx<'_>, chunk: &mut Chunk) {
+        for instance in self.with(instances, Phases::BODY_FILTER) {
+            if let Err(error) = instance.plugin.body_filter(cx, chunk) {
+                report("body_filter", instance.def, &error);
+            }
+        }
+    }
+
+    pub fn log(&self, instances: &Instances, entry: &LogEntry<'_>) {
+        for instance in self.with(instances, Phases::LOG) {
+            instance.plugin.log(entry);
+        }
+    }
+
+    fn with<'a>(
+        &'a self,
+        instances: &'a Instances,
+        phases: Phases,
+    ) -> impl Iterator<Item = &'a Instance> {
+        let picked = self.0.iter().map(|index| instances.get(*index));
+        picked.filter(move |instance| instance.def.phases.intersects(phases))
+    }
+}
+
+fn report(phase: &'static str, def: &PluginDef, error: &PluginError) {
+    let cause = std::error::Error::source(error).map(tracing::field::display);
+    tracing::error!(plugin = def.name, phase, cause, "{error}");
+}
