@@ -1,1 +1,23 @@
-//! See ARCHITECTURE.md.
+//! Predicates over a request, compiled: what routes of every flavour become, and what decides whether one applies.
+//!
+//! An [`Expression`] is typed when it is built (a field decides which tests can be put to it), regexes are compiled, and
+//! evaluation allocates nothing. Semantics are those of Kong's expression router: a predicate on a field without a value
+//! is false whatever its test, and of several values all must pass unless one is enough ([`Quantifier`]).
+//!
+//! Not here: the text form of the language, how expressions are indexed (`router`), and where field values come from
+//! ([`Fields`] is implemented by the caller).
+
+#![forbid(unsafe_code)]
+
+mod evaluate;
+mod field;
+mod pattern;
+mod prefix;
+mod tree;
+
+pub use evaluate::{NoObserver, Observer};
+pub use field::{Fields, NumberField, TextField};
+pub use pattern::{Dialect, Group, Regex, RegexError};
+pub use tree::{
+    Comparison, Expression, NumberPredicate, Quantifier, TextPredicate, TextTest, Transform,
+};

@@ -1,0 +1,137 @@
+//! Putting an expression to a request. Allocates nothing, but for header values with letters outside ASCII that must be
+//! compared in lower case.
+
+use crate::field::{Fields, TextField};
+use crate::pattern::Regex;
+use crate::tree::{Expression, Quantifier, TextPredicate, TextTest, Transform};
+use std::ops::{ControlFlow, Range};
+
+/// Hears of the predicates that were true on the way to the answer, in the order they were asked, those of parts that
+/// were false in the end included. Kong strips paths and takes captures by them.
+pub trait Observer {
+    /// A test of the path located a part of it.
+    fn path(&mut self, _located: Range<usize>) {}
+
+    /// A regex was found in a value of the field, shown as it was tested.
+    fn regex(&mut self, _field: &TextField, _regex: &Regex, _value: &[u8]) {}
+}
+
+/// For those who want the answer alone.
+pub struct NoObserver;
+
+impl Observer for NoObserver {}
+
+impl Expression {
+    /// Whether the request passes. `buffer` is for values that must be transformed; its content means nothing.
+    pub fn evaluate(
+        &self,
+        fields: &impl Fields,
+        buffer: &mut Vec<u8>,
+        observer: &mut impl Observer,
+    ) -> bool {
+        match self {
+            Self::All(parts) => parts
+                .iter()
+                .all(|part| part.evaluate(fields, buffer, observer)),
+            Self::Any(parts) => parts
+                .iter()
+                .any(|part| part.evaluate(fields, buffer, observer)),
+            Self::Not(part) => !part.evaluate(fields, buffer, observer),
+            Self::Text(predicate) => predicate.evaluate(fields, buffer, observer),
+            Self::Number(predicate) => fields
+                .number(predicate.field)
+                .is_some_and(|value| predicate.comparison.holds(value, predicate.value)),
+        }
+    }
+}
+
+impl TextPredicate {
+    fn evaluate(
+        &self,
+        fields: &impl Fields,
+        buffer: &mut Vec<u8>,
+        observer: &mut impl Observer,
+    ) -> bool {
+        let TextField::Header(name) = &self.field else {
+            let value = fields.text(&self.field);
+            return value.is_some_and(|value| self.test_value(value, buffer, observer));
+        };
+        let mut passed = false;
+        fields.header(name, &mut |value| {
+            passed = self.test_value(value, buffer, observer);
+            // The first that passes decides for `any`, the first that fails for all.
+            if passed == (self.quantifier == Quantifier::Any) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        passed
+    }
+
+    fn test_value(&self, value: &[u8], buffer: &mut Vec<u8>, observer: &mut impl Observer) -> bool {
+        let value = match self.transform {
+            Transform::None => value,
+            Transform::Lower => lower(value, buffer),
+            Transform::LowerAscii => lower_ascii(value, buffer),
+        };
+        let TextTest::Matches(regex) = &self.test else {
+            let located = self.test.locate(value);
+            if let (TextField::Path, Some(Some(located))) = (&self.field, &located) {
+                observer.path(located.clone());
+            }
+            return located.is_some();
+        };
+        let found = if self.field == TextField::Path {
+            let located = regex.find(value);
+            located.map(|located| observer.path(located)).is_some()
+        } else {
+            regex.is_match(value)
+        };
+        if found {
+            observer.regex(&self.field, regex, value);
+        }
+        found
+    }
+}
+
+impl TextTest {
+    /// Whether the value passes, and where in it the literal stands if the test says so. A regex is not asked here.
+    fn locate(&self, value: &[u8]) -> Option<Option<Range<usize>>> {
+        let length = value.len();
+        match self {
+            Self::Equals(text) => (value == text.as_bytes()).then_some(Some(0..length)),
+            Self::StartsWith(text) => value
+                .starts_with(text.as_bytes())
+                .then_some(Some(0..text.len())),
+            Self::EndsWith(text) => value
+                .ends_with(text.as_bytes())
+                .then(|| Some(length - text.len()..length)),
+            Self::Differs(text) => (value != text.as_bytes()).then_some(None),
+            Self::Contains(text) => contains(value, text.as_bytes()).then_some(None),
+            Self::Matches(_) => None,
+        }
+    }
+}
+
+fn contains(value: &[u8], text: &[u8]) -> bool {
+    text.is_empty() || value.windows(text.len()).any(|window| window == text)
+}
+
+fn lower<'b>(value: &[u8], buffer: &'b mut Vec<u8>) -> &'b [u8] {
+    if value.is_ascii() {
+        return lower_ascii(value, buffer);
+    }
+    buffer.clear();
+    for chunk in value.utf8_chunks() {
+        buffer.extend_from_slice(chunk.valid().to_lowercase().as_bytes());
+        buffer.extend_from_slice(chunk.invalid());
+    }
+    buffer
+}
+
+fn lower_ascii<'b>(value: &[u8], buffer: &'b mut Vec<u8>) -> &'b [u8] {
+    buffer.clear();
+    buffer.extend(value.iter().map(u8::to_ascii_lowercase));
+    buffer
+}

@@ -1,0 +1,150 @@
+//! The tree of an expression, and the constructors that keep it small.
+
+use crate::field::{NumberField, TextField};
+use crate::pattern::Regex;
+
+/// A predicate on a request.
+#[derive(Debug, Clone)]
+pub enum Expression {
+    /// True when every part is.
+    All(Box<[Expression]>),
+    /// True when a part is. Parts are asked in order, and none after the first that is true.
+    Any(Box<[Expression]>),
+    Not(Box<Expression>),
+    Text(Box<TextPredicate>),
+    Number(NumberPredicate),
+}
+
+/// A test of a text field.
+#[derive(Debug, Clone)]
+pub struct TextPredicate {
+    pub field: TextField,
+    pub quantifier: Quantifier,
+    pub transform: Transform,
+    pub test: TextTest,
+}
+
+/// How many values of a field must pass. A field without a value never passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantifier {
+    All,
+    /// `any(…)`
+    Any,
+}
+
+/// What a value goes through before it is tested; the literal does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transform {
+    None,
+    /// `lower(…)`: every letter of Unicode.
+    Lower,
+    /// Only the letters of ASCII, as the `traditional` flavour does.
+    LowerAscii,
+}
+
+#[derive(Debug, Clone)]
+pub enum TextTest {
+    /// `==`
+    Equals(Box<str>),
+    /// `!=`
+    Differs(Box<str>),
+    /// `^=`
+    StartsWith(Box<str>),
+    /// `=^`
+    EndsWith(Box<str>),
+    /// `contains`
+    Contains(Box<str>),
+    /// `~`: found anywhere in the value.
+    Matches(Regex),
+}
+
+/// A test of a number field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NumberPredicate {
+    pub field: NumberField,
+    pub comparison: Comparison,
+    pub value: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Expression {
+    /// True when every part is; a single part is returned as it is.
+    pub fn all(parts: Vec<Expression>) -> Self {
+        single(parts).unwrap_or_else(|parts| Self::All(parts.into_boxed_slice()))
+    }
+
+    /// True when a part is; a single part is returned as it is.
+    pub fn any(parts: Vec<Expression>) -> Self {
+        single(parts).unwrap_or_else(|parts| Self::Any(parts.into_boxed_slice()))
+    }
+
+    /// A test of a field as it is, which all its values must pass.
+    pub fn text(field: TextField, test: TextTest) -> Self {
+        TextPredicate {
+            field,
+            quantifier: Quantifier::All,
+            transform: Transform::None,
+            test,
+        }
+        .into()
+    }
+
+    pub fn number(field: NumberField, comparison: Comparison, value: i64) -> Self {
+        Self::Number(NumberPredicate {
+            field,
+            comparison,
+            value,
+        })
+    }
+
+    /// Calls `visit` with every text predicate, in order.
+    pub fn each_text<'e>(&'e self, visit: &mut dyn FnMut(&'e TextPredicate)) {
+        match self {
+            Self::All(parts) | Self::Any(parts) => {
+                parts.iter().for_each(|part| part.each_text(visit));
+            }
+            Self::Not(part) => part.each_text(visit),
+            Self::Text(predicate) => visit(predicate),
+            Self::Number(_) => {}
+        }
+    }
+}
+
+impl From<TextPredicate> for Expression {
+    fn from(predicate: TextPredicate) -> Self {
+        Self::Text(Box::new(predicate))
+    }
+}
+
+impl Comparison {
+    pub fn holds(self, left: i64, right: i64) -> bool {
+        match self {
+            Self::Equal => left == right,
+            Self::NotEqual => left != right,
+            Self::Less => left < right,
+            Self::LessOrEqual => left <= right,
+            Self::Greater => left > right,
+            Self::GreaterOrEqual => left >= right,
+        }
+    }
+}
+
+fn single(mut parts: Vec<Expression>) -> Result<Expression, Vec<Expression>> {
+    match parts.pop() {
+        Some(only) if parts.is_empty() => Ok(only),
+        Some(last) => {
+            parts.push(last);
+            Err(parts)
+        }
+        None => Err(parts),
+    }
+}
