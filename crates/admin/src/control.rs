@@ -58,7 +58,8 @@ pub trait Control: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Load {
     pub body: DeclarativeBody,
-    /// Answer [`Loaded::Unchanged`] when the text has the hash of what runs. Never true for a structured body.
+    /// Answer [`Loaded::Unchanged`] when the text has the hash of what runs. Only a text has one that can
+    /// be equal: for the other bodies this is to be ignored.
     pub check_hash: bool,
     /// Give errors also as `flattened_errors`.
     pub flatten_errors: bool,
@@ -66,9 +67,12 @@ pub struct Load {
 
 #[derive(Debug)]
 pub enum DeclarativeBody {
-    /// Already decoded from the request's own encoding.
+    /// A JSON body that is itself the configuration, not decoded yet ([`model::declarative::Source::JsonBody`]).
+    Json(bytes::Bytes),
+    /// The same from another encoding, already decoded ([`model::declarative::Source::Object`]).
     Structured(Object),
-    /// JSON or YAML, to be found out in that order; its MD5 is the configuration hash.
+    /// JSON or YAML, to be found out in that order; its MD5 is the configuration hash
+    /// ([`model::declarative::Source::Text`] with `Format::Auto`).
     Text(bytes::Bytes),
 }
 

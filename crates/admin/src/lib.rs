@@ -1,9 +1,28 @@
 //! The Admin API: Kong's, over HTTP. The only crate that knows its URLs.
 //!
 //! It validates and answers; what changes the configuration goes through [`Control`], which the program implements.
+//! Everything but `POST /config` is a read of the store's newest revision, and never waits.
 
 #![forbid(unsafe_code)]
 
+mod body;
+mod config;
 pub mod control;
+mod endpoints;
+mod entities;
+mod infer;
+mod node;
+mod paging;
+mod render;
+mod request;
+mod respond;
+mod router;
+mod schemas;
+mod server;
+mod state;
+mod tags;
+mod transport;
 
 pub use control::Control;
+pub use router::router;
+pub use server::{Listener, serve};

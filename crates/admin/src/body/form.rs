@@ -1,0 +1,357 @@
+//! `application/x-www-form-urlencoded` bodies: pairs, and Kong's rules for nested keys (`a.b`, `a[b]`, `a[]`, `a[1]`).
+//!
+//! What comes out is still text everywhere; `infer` gives it types. Source: kong/api/arguments_decoder.lua and
+//! arguments.lua (behaviour, defects included: a key that begins or ends with a dot is called `name`).
+
+use model::value::MAX_DEPTH;
+use model::{Object, Value};
+use std::collections::BTreeMap;
+
+/// Kong reads no more query or form arguments than this.
+pub(crate) const MAX_ARGUMENTS: usize = 1000;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooManyArguments;
+
+/// The pairs of a query or form body, percent-decoded, `+` as a space. A key without `=` has no value.
+pub(crate) fn pairs(text: &str) -> Result<Vec<(String, Option<String>)>, TooManyArguments> {
+    let mut pairs = Vec::new();
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+        if pairs.len() == MAX_ARGUMENTS {
+            return Err(TooManyArguments);
+        }
+        let (key, value) = match pair.split_once('=') {
+            Some((key, value)) => (key, Some(unescape(value))),
+            None => (pair, None),
+        };
+        if key.is_empty() {
+            continue;
+        }
+        pairs.push((unescape(key), value));
+    }
+    Ok(pairs)
+}
+
+/// Decodes `%xx` and `+`; what is no valid escape stays, what is no UTF-8 is replaced.
+pub(crate) fn unescape(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = (bytes[at] == b'%')
+            .then(|| bytes.get(at + 1..at + 3))
+            .flatten()
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match (escaped, bytes[at]) {
+            (Some(byte), _) => {
+                out.push(byte);
+                at += 2;
+            }
+            (None, b'+') => out.push(b' '),
+            (None, byte) => out.push(byte),
+        }
+        at += 1;
+    }
+    String::from_utf8(out)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// Nests arguments by their keys. Values of one key are gathered first, as Kong's reader does.
+pub(crate) fn decode(arguments: Vec<(String, Value)>) -> Object {
+    let mut root = Table::default();
+    for (key, values) in gather(arguments) {
+        let mut argument = Table::default();
+        place(&mut argument, &segments(&key), values);
+        root.combine(argument);
+    }
+    root.named
+        .into_iter()
+        .map(|(key, node)| (key, node.into_value()))
+        .collect()
+}
+
+fn gather(arguments: Vec<(String, Value)>) -> Vec<(String, Vec<Value>)> {
+    let mut index = std::collections::HashMap::new();
+    let mut gathered: Vec<(String, Vec<Value>)> = Vec::new();
+    for (key, value) in arguments {
+        match index.get(&key) {
+            Some(&at) => {
+                let (_, values): &mut (String, Vec<Value>) = &mut gathered[at];
+                values.push(value);
+            }
+            None => {
+                index.insert(key.clone(), gathered.len());
+                gathered.push((key, vec![value]));
+            }
+        }
+    }
+    gathered
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Key(String),
+    /// `[]` or `[n]`.
+    Index(Option<u64>),
+}
+
+fn segments(key: &str) -> Vec<Segment> {
+    if key.starts_with('.') || key.ends_with('.') {
+        return vec![Segment::Key("name".to_owned())];
+    }
+    let key = unescape_brackets(key);
+    let mut segments = Vec::new();
+    for part in split_outside_brackets(&key) {
+        part_segments(part, &mut segments);
+    }
+    // A hostile key cannot make the decoder recurse: beyond this depth no entity has a field anyway.
+    if segments.is_empty() || segments.len() > MAX_DEPTH {
+        return vec![Segment::Key(key)];
+    }
+    segments
+}
+
+/// `%5Bx%5D` left after the form's own decoding means `[x]` too.
+fn unescape_brackets(key: &str) -> String {
+    let lower = key.to_ascii_lowercase();
+    let mut out = String::with_capacity(key.len());
+    let mut at = 0;
+    while let Some(open) = lower[at..].find("%5b").map(|found| at + found) {
+        let Some(close) = lower[open..].find("%5d").map(|found| open + found) else {
+            break;
+        };
+        out.push_str(&key[at..open]);
+        out.push('[');
+        out.push_str(&key[open + 3..close]);
+        out.push(']');
+        at = close + 3;
+    }
+    out.push_str(&key[at..]);
+    out
+}
+
+fn split_outside_brackets(key: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut start, mut at) = (0, 0);
+    let bytes = key.as_bytes();
+    while at < bytes.len() {
+        match bytes[at] {
+            b'[' if at > start => {
+                if let Some(close) = key[at..].find(']') {
+                    at += close;
+                }
+            }
+            b'.' => {
+                parts.push(&key[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    parts.push(&key[start..]);
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// `a[b][1]` is the key `a`, the key `b`, the index 1. Brackets count from the second character on.
+fn part_segments(part: &str, segments: &mut Vec<Segment>) {
+    let first = part.chars().next().map_or(0, char::len_utf8);
+    let brackets = part[first..].find('[').map(|found| first + found);
+    let Some(open) = brackets.filter(|&open| part[open..].contains(']')) else {
+        segments.push(Segment::Key(part.to_owned()));
+        return;
+    };
+    segments.push(Segment::Key(part[..open].to_owned()));
+    let mut rest = &part[open..];
+    while let Some((_, after)) = rest.split_once('[') {
+        let Some((inner, after)) = after.split_once(']') else {
+            break;
+        };
+        segments.push(match inner {
+            "" => Segment::Index(None),
+            _ => inner.parse().map_or_else(
+                |_| Segment::Key(inner.to_owned()),
+                |n| Segment::Index(Some(n)),
+            ),
+        });
+        rest = after;
+    }
+}
+
+/// A Lua table, as far as arguments need one: list and fields at once until it is known which it is.
+#[derive(Debug, Default)]
+struct Table {
+    listed: BTreeMap<u64, Node>,
+    named: Vec<(String, Node)>,
+}
+
+#[derive(Debug)]
+enum Node {
+    Leaf(Value),
+    Table(Table),
+}
+
+fn place(table: &mut Table, path: &[Segment], mut values: Vec<Value>) {
+    let Some((first, rest)) = path.split_first() else {
+        return;
+    };
+    if rest.is_empty() {
+        if *first == Segment::Index(None) {
+            return values.into_iter().for_each(|value| table.append(value));
+        }
+        let node = match (values.len(), values.pop()) {
+            (1, Some(value)) => Node::Leaf(value),
+            (_, last) => Node::Table(Table::list(values.into_iter().chain(last))),
+        };
+        return table.add(first, node);
+    }
+    let mut inner = Table::default();
+    place(&mut inner, rest, values);
+    table.add(first, Node::Table(inner));
+}
+
+impl Table {
+    fn list(values: impl IntoIterator<Item = Value>) -> Self {
+        let mut table = Table::default();
+        values.into_iter().for_each(|value| table.append(value));
+        table
+    }
+
+    fn append(&mut self, value: Value) {
+        let next = self.listed.keys().next_back().map_or(1, |last| last + 1);
+        self.listed.insert(next, Node::Leaf(value));
+    }
+
+    fn add(&mut self, segment: &Segment, node: Node) {
+        match segment {
+            Segment::Key(key) => self.named.push((key.clone(), node)),
+            Segment::Index(index) => {
+                self.listed.insert(index.unwrap_or(1), node);
+            }
+        }
+    }
+
+    /// Merges another argument's table into this one; two values of one place become a list.
+    fn combine(&mut self, other: Table) {
+        for (index, node) in other.listed {
+            match self.listed.remove(&index) {
+                Some(existing) => self.listed.insert(index, existing.combine(node)),
+                None => self.listed.insert(index, node),
+            };
+        }
+        for (key, node) in other.named {
+            match self.named.iter().position(|(name, _)| *name == key) {
+                Some(at) => {
+                    let existing =
+                        std::mem::replace(&mut self.named[at].1, Node::Leaf(Value::Null));
+                    self.named[at].1 = existing.combine(node);
+                }
+                None => self.named.push((key, node)),
+            }
+        }
+    }
+}
+
+impl Node {
+    fn combine(self, other: Node) -> Node {
+        let mut table = match self {
+            Node::Table(table) => table,
+            Node::Leaf(value) => Table::list([value]),
+        };
+        match other {
+            Node::Table(other) => table.combine(other),
+            Node::Leaf(value) => table.append(value),
+        }
+        Node::Table(table)
+    }
+
+    fn into_value(self) -> Value {
+        match self {
+            Node::Leaf(value) => value,
+            Node::Table(table) if table.named.is_empty() => {
+                Value::Array(table.listed.into_values().map(Node::into_value).collect())
+            }
+            Node::Table(table) => Value::Object(
+                table
+                    .listed
+                    .into_iter()
+                    .map(|(index, node)| (index.to_string(), node))
+                    .chain(table.named)
+                    .map(|(key, node)| (key, node.into_value()))
+                    .collect(),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode_text(text: &str) -> serde_json::Value {
+        let arguments = pairs(text)
+            .unwrap()
+            .into_iter()
+            .map(|(key, value)| (key, value.map_or(Value::Bool(true), Value::from)))
+            .collect();
+        serde_json::to_value(decode(arguments)).unwrap()
+    }
+
+    #[test]
+    fn recorded_form_bodies_decode_as_recorded() {
+        let vectors: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/data/form-decoding.json")).unwrap();
+        let cases = vectors["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 25);
+        for case in cases {
+            let body = case["body"].as_str().unwrap();
+            assert_eq!(decode_text(body), case["decoded"], "{body}");
+        }
+    }
+
+    #[test]
+    fn a_list_and_a_value_of_one_key_are_gathered() {
+        assert_eq!(
+            decode_text("a[]=1&a=2"),
+            serde_json::json!({"a": ["1", "2"]})
+        );
+    }
+
+    #[test]
+    fn fields_of_one_list_element_meet() {
+        assert_eq!(
+            decode_text("a[1].b=1&a[1].c=2&a[2].b=3"),
+            serde_json::json!({"a": [{"b": "1", "c": "2"}, {"b": "3"}]})
+        );
+    }
+
+    #[test]
+    fn an_unclosed_bracket_is_part_of_the_key() {
+        assert_eq!(decode_text("a[b=1"), serde_json::json!({"a[b": "1"}));
+    }
+
+    #[test]
+    fn the_thousand_and_first_argument_is_refused() {
+        let text = vec!["a=1"; MAX_ARGUMENTS].join("&");
+        assert!(pairs(&text).is_ok());
+        assert_eq!(pairs(&format!("{text}&b=1")), Err(TooManyArguments));
+    }
+
+    #[test]
+    fn a_key_deeper_than_any_entity_is_a_plain_name() {
+        let key = format!("a{}", "[b]".repeat(10_000));
+        let decoded = decode_text(&format!("{key}=1"));
+        assert_eq!(decoded[&key], "1");
+    }
+
+    #[test]
+    fn broken_escapes_stay_as_they_are() {
+        assert_eq!(unescape("a%2"), "a%2");
+        assert_eq!(unescape("%zz+%41"), "%zz A");
+        assert_eq!(unescape("%+1"), "% 1");
+        assert_eq!(unescape("%ff"), "\u{fffd}");
+    }
+}

@@ -1,0 +1,295 @@
+//! `/config`: the whole configuration, in and out. Source: kong/api/routes/config.lua.
+
+use crate::body::{self, Body};
+use crate::control::{Database, DeclarativeBody, Load, LoadError, Loaded};
+use crate::render;
+use crate::request::Call;
+use crate::respond::{Answer, Failure, empty, json_body, json_bytes};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use model::{Object, Value};
+
+pub(crate) async fn handle(call: &Call<'_>) -> Answer {
+    if call.control.database() != Database::Off {
+        return Err(Failure::bad_request(
+            "this endpoint is only available when Kong is configured to not use a database",
+        ));
+    }
+    match call.method {
+        "GET" => export(call).await,
+        _ => load(call).await,
+    }
+}
+
+/// `{"config": "<YAML>"}`. Made on a thread of its own: it reads the whole store.
+async fn export(call: &Call<'_>) -> Answer {
+    let store = call.control.store().clone();
+    let json = blocking(move || render::exported(&store)).await??;
+    Ok(json_bytes(StatusCode::OK, json))
+}
+
+async fn load(call: &Call<'_>) -> Answer {
+    let load = decode(call).await?;
+    let undecoded = matches!(load.body, DeclarativeBody::Json(_));
+    match call.control.load_declarative(load).await {
+        // Kong decodes JSON bodies before it knows what they are for, with an error of its own.
+        Err(LoadError::Invalid(error)) if undecoded && is_syntax_error(&error) => {
+            Err(Failure::bad_request("Cannot parse JSON body"))
+        }
+        Ok(Loaded::Unchanged) => Ok(empty(StatusCode::NOT_MODIFIED)),
+        Ok(Loaded::Live { untransformed, .. }) => {
+            let store = call.control.store().clone();
+            let body = render::loaded_entities(store, untransformed);
+            Ok(json_body(StatusCode::CREATED, body))
+        }
+        Err(error) => refused(error),
+    }
+}
+
+fn is_syntax_error(error: &model::Error) -> bool {
+    error
+        .fields
+        .as_ref()
+        .and_then(|fields| fields.str("error"))
+        .is_some_and(|text| text.starts_with("failed parsing declarative configuration"))
+}
+
+fn refused(error: LoadError) -> Answer {
+    let say = |status, text: &'static str| Err(Failure::Message(status, text.into()));
+    match error {
+        LoadError::Invalid(error) => Err(Failure::Error(error)),
+        LoadError::Busy => {
+            let text = "Currently loading previous configuration";
+            let mut response =
+                Failure::Message(StatusCode::TOO_MANY_REQUESTS, text.into()).into_response();
+            let headers = response.headers_mut();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
+            Ok(response)
+        }
+        LoadError::Exiting => say(StatusCode::SERVICE_UNAVAILABLE, "Kong currently exiting"),
+        LoadError::TimedOut => say(
+            StatusCode::GATEWAY_TIMEOUT,
+            "Timed out while loading configuration",
+        ),
+        LoadError::TooLarge => say(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "Configuration does not fit in LMDB database, consider raising the \"lmdb_map_size\" config for Kong",
+        ),
+        LoadError::Unavailable => Ok(crate::router::not_available()),
+        LoadError::Internal(details) => Err(Failure::Internal(details)),
+    }
+}
+
+/// Large bodies take a while to decode: not on the thread that answers the other requests.
+async fn decode(call: &Call<'_>) -> Result<Load, Failure> {
+    let content_type = call.content_type.map(str::to_owned);
+    let (bytes, query) = (call.bytes.clone(), call.query.clone());
+    blocking(move || interpret(content_type.as_deref(), &bytes, query)).await?
+}
+
+/// Which of the forms of a configuration the body is; the first that applies counts.
+fn interpret(
+    content_type: Option<&str>,
+    bytes: &Bytes,
+    query: Vec<(String, Option<String>)>,
+) -> Result<Load, Failure> {
+    let mut flags = Flags::default();
+    let query: Vec<_> = query
+        .into_iter()
+        .map(|(name, value)| (name, value.map_or(Value::Bool(true), Value::from)))
+        .filter(|(name, value)| !flags.take(name, value))
+        .collect();
+    let is_json = content_type.is_some_and(|kind| kind.starts_with("application/json"));
+    if is_json && query.is_empty() && starts_with_version(bytes) && !mentions_flags(bytes) {
+        return Ok(flags.load(DeclarativeBody::Json(bytes.clone())));
+    }
+    let (mut fields, raw) = match body::decode(content_type, bytes)? {
+        Body::None => (Object::new(), None),
+        Body::Yaml(text) => (Object::new(), Some(text)),
+        Body::Json(fields) => (fields, Some(bytes.clone())),
+        Body::Form(fields) => (fields, None),
+    };
+    let body = if fields.contains(VERSION) {
+        // As in Kong, an unknown argument counts as a key of the configuration.
+        for (name, value) in query {
+            if !fields.contains(&name) {
+                fields.push(name, value);
+            }
+        }
+        for name in FLAGS {
+            if let Some(value) = fields.remove(name) {
+                flags.take(name, &value);
+            }
+        }
+        DeclarativeBody::Structured(fields)
+    } else {
+        DeclarativeBody::Text(text(&fields, raw).ok_or_else(nothing_given)?)
+    };
+    Ok(flags.load(body))
+}
+
+/// Whether the first key of a JSON body says that the body is a configuration. Only the first: finding it further on
+/// would mean reading megabytes twice, and decoding them here is then no slower.
+fn starts_with_version(body: &[u8]) -> bool {
+    let after = |text: &'static [u8], rest: &mut &[u8]| {
+        *rest = rest.trim_ascii_start();
+        rest.strip_prefix(text)
+            .map(|stripped| *rest = stripped)
+            .is_some()
+    };
+    let mut rest = body;
+    after(b"{", &mut rest) && after(b"\"_format_version\"", &mut rest)
+}
+
+/// Parameters of the request may stand in the body; then it has to be decoded to find them.
+fn mentions_flags(body: &[u8]) -> bool {
+    FLAGS
+        .iter()
+        .any(|name| memchr::memmem::find(body, name.as_bytes()).is_some())
+}
+
+const VERSION: &str = "_format_version";
+const FLAGS: [&str; 2] = ["check_hash", "flatten_errors"];
+
+fn text(fields: &Object, raw: Option<Bytes>) -> Option<Bytes> {
+    match fields.get("config") {
+        Some(Value::String(text)) => Some(Bytes::copy_from_slice(text.as_bytes())),
+        _ => raw,
+    }
+    .filter(|text| !text.is_empty())
+}
+
+fn nothing_given() -> Failure {
+    Failure::bad_request("expected a declarative configuration")
+}
+
+#[derive(Default)]
+struct Flags {
+    check_hash: bool,
+    flatten_errors: bool,
+}
+
+impl Flags {
+    fn load(self, body: DeclarativeBody) -> Load {
+        Load {
+            body,
+            check_hash: self.check_hash,
+            flatten_errors: self.flatten_errors,
+        }
+    }
+
+    /// Whether `name` is a flag; if so it is set by `value`.
+    fn take(&mut self, name: &str, value: &Value) -> bool {
+        match name {
+            "check_hash" => {
+                self.check_hash = value.as_str() == Some("1") || value.as_int() == Some(1);
+            }
+            "flatten_errors" => self.flatten_errors = is_true(value),
+            _ => return false,
+        }
+        true
+    }
+}
+
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Bool(value) => *value,
+        Value::String(text) => {
+            ["1", "true", "on", "yes"].contains(&text.to_ascii_lowercase().as_str())
+        }
+        _ => value.as_int() == Some(1),
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(Failure::internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(content_type: &str, query: &str, body: &str) -> Result<Load, Failure> {
+        let query = body::form::pairs(query).unwrap();
+        interpret(Some(content_type), &Bytes::from(body.to_owned()), query)
+    }
+
+    fn text_of(load: Load) -> String {
+        match load.body {
+            DeclarativeBody::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+            body => panic!("{body:?}"),
+        }
+    }
+
+    #[test]
+    fn every_body_form_yields_its_text() {
+        let yaml = "_format_version: \"3.0\"\n";
+        let multipart = format!(
+            "--B\r\nContent-Disposition: form-data; name=\"config\"; filename=\"kong.yml\"\r\n\r\n{yaml}\r\n--B--\r\n"
+        );
+        for (kind, body) in [
+            ("text/yaml", yaml.to_owned()),
+            ("application/yaml", yaml.to_owned()),
+            ("application/json", serde_json::json!({ "config": yaml }).to_string()),
+            (
+                "application/x-www-form-urlencoded",
+                "config=_format_version%3A+%223.0%22%0A".to_owned(),
+            ),
+            ("multipart/form-data; boundary=B", multipart),
+        ] {
+            assert_eq!(text_of(load(kind, "", &body).unwrap()), yaml, "{kind}");
+        }
+        assert_eq!(text_of(load("application/json", "", "{}").unwrap()), "{}");
+    }
+
+    #[test]
+    fn a_body_with_a_version_is_the_configuration_itself() {
+        let load = load(
+            "application/json",
+            "flatten_errors=Yes&extra=1",
+            r#"{"_format_version":"3.0","check_hash":1}"#,
+        )
+        .unwrap();
+        assert!(load.check_hash && load.flatten_errors);
+        let DeclarativeBody::Structured(object) = load.body else {
+            panic!("not structured");
+        };
+        let fields: Vec<&str> = object.iter().map(|(name, _)| name).collect();
+        assert_eq!(fields, ["_format_version", "extra"]);
+    }
+
+    #[test]
+    fn a_plain_json_configuration_is_left_undecoded() {
+        let body = " {\n\"_format_version\": \"3.0\"}";
+        let load = load("application/json", "check_hash=1", body).unwrap();
+        assert!(matches!(load.body, DeclarativeBody::Json(_)) && load.check_hash);
+    }
+
+    #[test]
+    fn check_hash_is_on_for_1_only() {
+        for (query, on) in [("check_hash=1", true), ("check_hash=true", false), ("", false)] {
+            assert_eq!(load("text/yaml", query, "a: 1").unwrap().check_hash, on, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_body_without_a_configuration_is_refused() {
+        for (kind, body) in [
+            ("text/yaml", ""),
+            ("application/x-www-form-urlencoded", "a=1"),
+            ("multipart/form-data; boundary=B", "--B--"),
+        ] {
+            let failure = load(kind, "", body).unwrap_err();
+            let Failure::Message(status, text) = failure else {
+                panic!("{failure:?}");
+            };
+            assert_eq!((status.as_u16(), &*text), (400, "expected a declarative configuration"));
+        }
+    }
+}

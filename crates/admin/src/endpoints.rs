@@ -1,0 +1,279 @@
+//! The paths of the Admin API: those of every entity, derived from its schema, and the few that stand alone.
+//!
+//! One table serves routing, `Allow` and `GET /endpoints`, so that the three cannot disagree.
+//! Source: kong/api/endpoints.lua (generate_endpoints), kong/api/routes/*.lua.
+
+use crate::control::Role;
+use model::EntityKind;
+use model::schema::registry;
+use std::collections::BTreeMap;
+
+/// What a path is, to be carried out by `dispatch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Root,
+    Status,
+    DnsStatus,
+    Endpoints,
+    Timers,
+    Config,
+    LogLevel,
+    SetLogLevel,
+    Cache,
+    CacheKey,
+    ControlPlaneOnly,
+    Schema,
+    PluginSchema,
+    VaultSchema,
+    FilterSchema,
+    ValidateEntity,
+    ValidatePlugin,
+    ValidateVault,
+    EnabledPlugins,
+    PluginConfigSchema,
+    Tags,
+    Tag,
+    /// `/services`
+    Collection(EntityKind),
+    /// `/services/{services}`
+    Entity(EntityKind),
+    /// `/services/{services}/routes`
+    Children(Relation),
+    /// `/services/{services}/routes/{routes}`
+    Child(Relation),
+    /// `/routes/{routes}/service`
+    Referenced(Relation),
+    AllTargets,
+    UpstreamHealth,
+    TargetHealth,
+    Robots,
+    WasmOnly,
+    /// Known to Kong, and answered with 404 by it.
+    Disabled,
+}
+
+/// `child` refers to `parent` by `field`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Relation {
+    pub(crate) child: EntityKind,
+    pub(crate) field: &'static str,
+    pub(crate) parent: EntityKind,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    /// With `{parameters}`, as both the router and `GET /endpoints` write them.
+    pub(crate) path: String,
+    /// What it answers besides HEAD (where there is GET) and OPTIONS.
+    pub(crate) methods: &'static [&'static str],
+    pub(crate) action: Action,
+}
+
+const COLLECTION: &[&str] = &["GET", "POST"];
+const ENTITY: &[&str] = &["GET", "PUT", "PATCH", "DELETE"];
+const READ: &[&str] = &["GET"];
+
+/// Every endpoint, sorted segment by segment as `GET /endpoints` lists them.
+pub(crate) fn all(role: Role) -> Vec<Endpoint> {
+    let mut endpoints = BTreeMap::new();
+    let entities = EntityKind::ALL
+        .into_iter()
+        .filter(|kind| base(*kind).is_some())
+        .flat_map(of_entity);
+    // Later ones replace earlier ones of the same path: special rules replace what is derived.
+    for endpoint in entities.chain(standing_alone(role)) {
+        endpoints.insert(endpoint.path.replace('/', "\0"), endpoint);
+    }
+    endpoints.into_values().collect()
+}
+
+/// `Allow`: sorted, with HEAD beside GET, and OPTIONS.
+pub(crate) fn allow(methods: &[&str]) -> String {
+    let mut all: Vec<&str> = methods.to_vec();
+    if all.contains(&"GET") {
+        all.push("HEAD");
+    }
+    all.push("OPTIONS");
+    all.sort_unstable();
+    all.join(", ")
+}
+
+/// The path of an entity's collection, `/services`; `None` when the Admin API does not have it.
+pub(crate) fn base(kind: EntityKind) -> Option<&'static str> {
+    match kind {
+        // Reachable under upstreams only; its own paths are disabled.
+        EntityKind::Targets => Some("/targets"),
+        EntityKind::Tags | EntityKind::ClusteringDataPlanes => None,
+        _ => registry().entity(kind).admin_api_path(),
+    }
+}
+
+/// The last segment of its collection under a parent, `key-auth` for `keyauth_credentials`.
+pub(crate) fn nested(kind: EntityKind) -> &'static str {
+    let schema = registry().entity(kind);
+    schema.admin_api_nested_name().unwrap_or_else(|| {
+        base(kind).map_or_else(|| kind.name(), |path| path.trim_start_matches('/'))
+    })
+}
+
+fn of_entity(kind: EntityKind) -> Vec<Endpoint> {
+    let Some(path) = base(kind) else {
+        return Vec::new();
+    };
+    let own = format!("{path}/{{{}}}", kind.name());
+    let (collection, entity) = own_actions(kind);
+    let mut endpoints = vec![
+        endpoint(path, COLLECTION, collection),
+        endpoint(&own, ENTITY, entity),
+    ];
+    for foreign in registry().entity(kind).foreign() {
+        let relation = Relation {
+            child: kind,
+            field: foreign.name(),
+            parent: foreign.kind(),
+        };
+        let referenced = match kind {
+            EntityKind::Targets | EntityKind::Snis => Action::Disabled,
+            EntityKind::FilterChains => Action::WasmOnly,
+            _ => Action::Referenced(relation),
+        };
+        endpoints.push(endpoint(
+            &format!("{own}/{}", relation.field),
+            ENTITY,
+            referenced,
+        ));
+        endpoints.extend(of_relation(relation));
+    }
+    endpoints
+}
+
+fn own_actions(kind: EntityKind) -> (Action, Action) {
+    match kind {
+        EntityKind::Targets => (Action::Disabled, Action::Disabled),
+        EntityKind::FilterChains => (Action::WasmOnly, Action::WasmOnly),
+        _ => (Action::Collection(kind), Action::Entity(kind)),
+    }
+}
+
+fn of_relation(relation: Relation) -> Vec<Endpoint> {
+    let Some(parent) = base(relation.parent) else {
+        return Vec::new();
+    };
+    let (children, child) = match relation.child {
+        EntityKind::FilterChains => (Action::WasmOnly, Action::WasmOnly),
+        _ => (Action::Children(relation), Action::Child(relation)),
+    };
+    let path = format!(
+        "{parent}/{{{}}}/{}",
+        relation.parent.name(),
+        nested(relation.child)
+    );
+    let own = format!("{path}/{{{}}}", relation.child.name());
+    vec![
+        endpoint(&path, COLLECTION, children),
+        endpoint(&own, ENTITY, child),
+    ]
+}
+
+fn endpoint(path: &str, methods: &'static [&'static str], action: Action) -> Endpoint {
+    Endpoint {
+        path: path.to_owned(),
+        methods,
+        action,
+    }
+}
+
+fn standing_alone(role: Role) -> impl Iterator<Item = Endpoint> {
+    const POST: &[&str] = &["POST"];
+    const PUT: &[&str] = &["PUT"];
+    const TARGET: &str = "/upstreams/{upstreams}/targets/{targets}";
+    let health = ["/healthy", "/unhealthy", "/{address}/healthy", "/{address}/unhealthy"]
+        .map(|end| (format!("{TARGET}{end}"), PUT, Action::TargetHealth));
+    let cluster_log_level = match role {
+        Role::ControlPlane => "/debug/cluster/control-planes-nodes/log-level/{log_level}",
+        Role::Traditional | Role::DataPlane => "/debug/cluster/log-level/{log_level}",
+    };
+    let filters = ["all", "enabled", "disabled"]
+        .map(|end| (format!("/routes/{{routes}}/filters/{end}"), READ, Action::WasmOnly));
+    [
+        ("/", READ, Action::Root),
+        ("/status", READ, Action::Status),
+        ("/status/dns", READ, Action::DnsStatus),
+        ("/endpoints", READ, Action::Endpoints),
+        ("/timers", READ, Action::Timers),
+        ("/config", COLLECTION, Action::Config),
+        ("/debug/node/log-level", READ, Action::LogLevel),
+        ("/debug/node/log-level/{log_level}", PUT, Action::SetLogLevel),
+        (cluster_log_level, PUT, Action::SetLogLevel),
+        ("/cache", &["DELETE"], Action::Cache),
+        ("/cache/{key}", &["GET", "DELETE"], Action::CacheKey),
+        ("/clustering/data-planes", READ, Action::ControlPlaneOnly),
+        ("/clustering/status", READ, Action::ControlPlaneOnly),
+        ("/schemas/{name}", READ, Action::Schema),
+        ("/schemas/{name}/validate", POST, Action::ValidateEntity),
+        ("/schemas/plugins/{name}", READ, Action::PluginSchema),
+        ("/schemas/plugins/validate", POST, Action::ValidatePlugin),
+        ("/schemas/vaults/{name}", READ, Action::VaultSchema),
+        ("/schemas/vaults/validate", POST, Action::ValidateVault),
+        ("/schemas/filters/{name}", READ, Action::FilterSchema),
+        ("/plugins/enabled", READ, Action::EnabledPlugins),
+        ("/plugins/schema/{name}", READ, Action::PluginConfigSchema),
+        ("/tags", READ, Action::Tags),
+        ("/tags/{tags}", READ, Action::Tag),
+        ("/upstreams/{upstreams}/targets/all", READ, Action::AllTargets),
+        ("/upstreams/{upstreams}/health", READ, Action::UpstreamHealth),
+    ]
+    .map(|(path, methods, action)| (path.to_owned(), methods, action))
+    .into_iter()
+    .chain(health)
+    .chain(filters)
+    .map(|(path, methods, action)| endpoint(&path, methods, action))
+}
+
+/// Answered, but the web server's rather than the API's: not in `GET /endpoints`.
+pub(crate) fn robots() -> Endpoint {
+    endpoint("/robots.txt", READ, Action::Robots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths() -> Vec<String> {
+        all(Role::Traditional).into_iter().map(|endpoint| endpoint.path).collect()
+    }
+
+    #[test]
+    fn nested_paths_are_derived_both_ways() {
+        let paths = paths();
+        for path in [
+            "/services/{services}/routes/{routes}",
+            "/routes/{routes}/service",
+            "/consumers/{consumers}/key-auth/{keyauth_credentials}",
+            "/key-auths/{keyauth_credentials}/consumer",
+            "/certificates/{certificates}/snis",
+            "/key-sets/{key_sets}/keys/{keys}",
+            "/upstreams/{upstreams}/targets/all",
+        ] {
+            assert!(paths.iter().any(|one| one == path), "{path}");
+        }
+        for path in ["/workspaces", "/parameters", "/clustering_data_planes"] {
+            assert!(!paths.iter().any(|one| one == path), "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_are_sorted_segment_by_segment() {
+        let paths = paths();
+        let at = |wanted: &str| paths.iter().position(|path| path == wanted).unwrap();
+        assert!(at("/oauth2/{oauth2_credentials}") < at("/oauth2_tokens"));
+        assert_eq!(at("/"), 0);
+    }
+
+    #[test]
+    fn allow_is_sorted_and_complete() {
+        assert_eq!(allow(COLLECTION), "GET, HEAD, OPTIONS, POST");
+        assert_eq!(allow(ENTITY), "DELETE, GET, HEAD, OPTIONS, PATCH, PUT");
+        assert_eq!(allow(&["PUT"]), "OPTIONS, PUT");
+    }
+}

@@ -1,0 +1,53 @@
+//! One request as handlers see it: method, path parameters, query, body; all in memory.
+
+use crate::body::{self, Body, form};
+use crate::control::Control;
+use crate::respond::Failure;
+use bytes::Bytes;
+
+pub(crate) struct Call<'a> {
+    pub(crate) control: &'a dyn Control,
+    pub(crate) method: &'a str,
+    /// Path parameters, percent-decoded.
+    pub(crate) parameters: Vec<(String, String)>,
+    pub(crate) query: Vec<(String, Option<String>)>,
+    pub(crate) content_type: Option<&'a str>,
+    pub(crate) bytes: Bytes,
+}
+
+impl Call<'_> {
+    /// A parameter of the matched path; the endpoint's own table says that it is there.
+    pub(crate) fn parameter(&self, name: &str) -> &str {
+        self.parameters
+            .iter()
+            .find(|(key, _)| key == name)
+            .map_or("", |(_, value)| value)
+    }
+
+    /// The first value of a query argument; empty for a bare key.
+    pub(crate) fn query(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.query.iter().find(|(key, _)| key == name)?;
+        Some(value.as_deref().unwrap_or(""))
+    }
+
+    /// Refuses a content type before anything else is looked at, as Kong does.
+    pub(crate) fn check_content_type(&self, yaml_is_fine: bool) -> Result<(), Failure> {
+        if body::accepts(self.content_type, self.bytes.is_empty(), yaml_is_fine) {
+            Ok(())
+        } else {
+            Err(Failure::UnsupportedMediaType)
+        }
+    }
+
+    /// The decoded body. YAML is for `POST /config` alone, which does not come here.
+    pub(crate) fn body(&self) -> Result<Body, Failure> {
+        match body::decode(self.content_type, &self.bytes)? {
+            Body::Yaml(_) => Err(Failure::UnsupportedMediaType),
+            body => Ok(body),
+        }
+    }
+}
+
+pub(crate) fn query(text: &str) -> Result<Vec<(String, Option<String>)>, Failure> {
+    form::pairs(text).map_err(|_| body::too_many())
+}

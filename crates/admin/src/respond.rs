@@ -1,0 +1,105 @@
+//! What handlers answer with: JSON of Kong's shape, and failures that know their status. Nothing else invents statuses.
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use std::borrow::Cow;
+
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
+
+pub(crate) type Answer = Result<Response, Failure>;
+
+/// Why a request was not answered as asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// One of Kong's error objects.
+    Error(Box<model::Error>),
+    /// `{"message": …}`.
+    Message(StatusCode, Cow<'static, str>),
+    UnsupportedMediaType,
+    /// Logged; the client learns only that it happened.
+    Internal(String),
+}
+
+impl Failure {
+    pub(crate) fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::Message(StatusCode::BAD_REQUEST, message.into())
+    }
+
+    pub(crate) fn not_found() -> Self {
+        Self::Message(StatusCode::NOT_FOUND, "Not found".into())
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::Message(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed".into())
+    }
+
+    pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
+        Self::Internal(error.to_string())
+    }
+}
+
+impl From<model::Error> for Failure {
+    fn from(error: model::Error) -> Self {
+        Self::Error(Box::new(error))
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Error(error) if error.code.status() < 500 => {
+                let status = StatusCode::from_u16(error.code.status())
+                    .expect("error codes have valid statuses");
+                json(status, &error.to_json())
+            }
+            Self::Error(error) => Self::Internal(error.message).into_response(),
+            Self::Message(status, text) => message(status, &text),
+            Self::UnsupportedMediaType => unsupported_media_type(),
+            Self::Internal(details) => {
+                tracing::error!(error = %details, "an Admin API request failed");
+                message(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "An unexpected error occurred",
+                )
+            }
+        }
+    }
+}
+
+pub(crate) fn json(status: StatusCode, value: &serde_json::Value) -> Response {
+    json_bytes(
+        status,
+        serde_json::to_vec(value).expect("a JSON value encodes"),
+    )
+}
+
+pub(crate) fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
+    json_body(status, Body::from(bytes))
+}
+
+pub(crate) fn json_body(status: StatusCode, body: Body) -> Response {
+    (status, [(CONTENT_TYPE, JSON)], body).into_response()
+}
+
+pub(crate) fn message(status: StatusCode, text: &str) -> Response {
+    json(status, &serde_json::json!({ "message": text }))
+}
+
+pub(crate) fn empty(status: StatusCode) -> Response {
+    status.into_response()
+}
+
+/// Kong leaves this one to the web server, whose page is HTML.
+fn unsupported_media_type() -> Response {
+    const PAGE: &str = "<html>\r\n<head><title>415 Unsupported Media Type</title></head>\r\n<body>\r\n\
+                        <center><h1>415 Unsupported Media Type</h1></center>\r\n</body>\r\n</html>\r\n";
+    let html = HeaderValue::from_static("text/html; charset=UTF-8");
+    (
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        [(CONTENT_TYPE, html)],
+        PAGE,
+    )
+        .into_response()
+}

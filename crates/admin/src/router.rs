@@ -1,0 +1,156 @@
+//! From the table of endpoints to an axum router, and from a matched path to its handler.
+
+use crate::control::Control;
+use crate::endpoints::{self, Action, Endpoint};
+use crate::request::{self, Call};
+use crate::respond::{Answer, Failure, empty, message};
+use crate::state::App;
+use crate::{config, entities, node, schemas, tags, transport};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, RawPathParams};
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_REQUEST_HEADERS,
+    ALLOW, CONTENT_TYPE,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use std::sync::Arc;
+
+/// The whole Admin API over `control`. Must be run on a tokio runtime.
+pub fn router(control: Arc<dyn Control>) -> Router {
+    let app = App::new(control);
+    let role = app.control().node().role;
+    let mut router = Router::new();
+    for endpoint in endpoints::all(role).into_iter().chain([endpoints::robots()]) {
+        let handler = handler(&app, &endpoint);
+        if endpoint.path != "/" {
+            // A trailing slash is tolerated.
+            router = router.route(&format!("{}/", endpoint.path), handler.clone());
+        }
+        router = router.route(&endpoint.path, handler);
+    }
+    router
+        .fallback(|| async { Failure::not_found() })
+        // The transport has read the body within its own limit.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(app, transport::exchange))
+}
+
+fn handler(app: &App, endpoint: &Endpoint) -> axum::routing::MethodRouter {
+    let (app, methods, action) = (app.clone(), endpoint.methods, endpoint.action);
+    any(
+        move |method: Method, uri: Uri, params: RawPathParams, headers: HeaderMap, bytes: Bytes| async move {
+            if method == Method::OPTIONS && action != Action::Disabled {
+                return options(methods, &headers);
+            }
+            let parameters = params
+                .iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect();
+            answer(&app, methods, action, &method, &uri, parameters, &headers, bytes)
+                .await
+                .unwrap_or_else(Failure::into_response)
+        },
+    )
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one request, as axum hands them over")]
+async fn answer(
+    app: &App,
+    methods: &[&str],
+    action: Action,
+    method: &Method,
+    uri: &Uri,
+    parameters: Vec<(String, String)>,
+    headers: &HeaderMap,
+    bytes: Bytes,
+) -> Answer {
+    let call = Call {
+        control: app.control(),
+        method: method.as_str(),
+        parameters,
+        query: request::query(uri.query().unwrap_or(""))?,
+        content_type: headers
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok()),
+        bytes,
+    };
+    if matches!(action, Action::Disabled) {
+        return Err(Failure::not_found());
+    }
+    if matches!(call.method, "POST" | "PUT" | "PATCH") {
+        call.check_content_type(action == Action::Config)?;
+    }
+    if !methods.contains(&call.method) {
+        return Err(Failure::method_not_allowed());
+    }
+    dispatch(&call, action).await
+}
+
+async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
+    match action {
+        Action::Root => node::root(call),
+        Action::Status => node::status(call),
+        Action::DnsStatus => node::dns_status(),
+        Action::Endpoints => node::endpoints(call),
+        Action::Timers => node::timers(call),
+        Action::LogLevel => node::log_level(call),
+        Action::SetLogLevel => node::set_log_level(call),
+        Action::Cache => node::cache_purge(),
+        Action::CacheKey => node::cache_key(call),
+        Action::EnabledPlugins => node::enabled_plugins(call),
+        Action::Config => config::handle(call).await,
+        Action::Schema => schemas::entity(call),
+        Action::PluginSchema => schemas::plugin(call),
+        Action::PluginConfigSchema => schemas::plugin_config(call),
+        Action::VaultSchema => schemas::vault(call),
+        Action::FilterSchema => schemas::filter(call),
+        Action::ValidateEntity => schemas::validate_entity(call),
+        Action::ValidatePlugin => schemas::validate(call, model::EntityKind::Plugins),
+        Action::ValidateVault => schemas::validate(call, model::EntityKind::Vaults),
+        Action::Tags => tags::all(call),
+        Action::Tag => tags::one(call),
+        Action::Collection(kind) => entities::collection(call, kind).await,
+        Action::Entity(kind) => entities::entity(call, kind).await,
+        Action::Children(relation) => entities::children(call, relation).await,
+        Action::Child(relation) => entities::child(call, relation).await,
+        Action::Referenced(relation) => entities::referenced(call, relation).await,
+        Action::AllTargets => entities::all_targets(call),
+        Action::UpstreamHealth => entities::upstream_health(call),
+        Action::TargetHealth => entities::target_health(call),
+        Action::ControlPlaneOnly => Err(Failure::bad_request(
+            "this endpoint is only available when Kong is configured to run as Control Plane for the cluster",
+        )),
+        Action::WasmOnly => Err(Failure::bad_request(
+            "this endpoint is only available when wasm is enabled",
+        )),
+        Action::Disabled => Err(Failure::not_found()),
+        Action::Robots => Ok("User-agent: *\nDisallow: /".into_response()),
+    }
+}
+
+fn options(methods: &[&str], request: &HeaderMap) -> Response {
+    let allow = HeaderValue::from_str(&endpoints::allow(methods)).expect("methods are ASCII");
+    let headers = request
+        .get(ACCESS_CONTROL_REQUEST_HEADERS)
+        .cloned()
+        .unwrap_or(HeaderValue::from_static("Content-Type"));
+    let mut response = empty(StatusCode::NO_CONTENT);
+    response.headers_mut().extend([
+        (ALLOW, allow.clone()),
+        (ACCESS_CONTROL_ALLOW_METHODS, allow),
+        (ACCESS_CONTROL_ALLOW_HEADERS, headers),
+    ]);
+    response
+}
+
+/// What a write answers while this build cannot carry it out.
+pub(crate) fn not_available() -> Response {
+    message(
+        StatusCode::NOT_IMPLEMENTED,
+        "writing single entities is not available yet: post a declarative configuration to /config with database = off",
+    )
+}

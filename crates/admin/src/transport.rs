@@ -1,0 +1,143 @@
+//! What every exchange has in common, whatever the endpoint: the body is read within its limit, HEAD is GET without a
+//! body, and each answer carries Kong's headers (`Server`, `X-Kong-Admin-Latency`, CORS).
+
+use crate::control::Node;
+use crate::respond::{Failure, message};
+use crate::state::App;
+use axum::body::{Body, BodyDataStream};
+use axum::extract::{Request, State};
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ORIGIN, SERVER, VARY,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use std::time::Instant;
+
+static ADMIN_LATENCY: HeaderName = HeaderName::from_static("x-kong-admin-latency");
+
+/// A body is gathered into one buffer, whose first size is no more than this whatever the client announces.
+const FIRST_BUFFER: usize = 16 << 20;
+
+/// The outermost layer.
+pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Next) -> Response {
+    let origin = request.headers().get(ORIGIN).cloned();
+    let head = request.method() == Method::HEAD;
+    let (started, mut response) = match receive(&app, request).await {
+        Ok(request) => (Instant::now(), next.run(request).await),
+        Err(refused) => (Instant::now(), refused),
+    };
+    let node = app.control().node();
+    decorate(response.headers_mut(), node, origin, started);
+    if head {
+        *response.body_mut() = Body::empty();
+    }
+    response
+}
+
+/// The request with its whole body at hand, so that latency counts from here and handlers do no I/O.
+async fn receive(app: &App, request: Request) -> Result<Request, Response> {
+    let (mut parts, body) = request.into_parts();
+    if parts.method == Method::HEAD {
+        parts.method = Method::GET;
+    }
+    let node = app.control().node();
+    let limit = match parts.uri.path().trim_end_matches('/') {
+        "/config" => node.max_config_size,
+        _ => node.max_body_size,
+    };
+    let announced = parts
+        .headers
+        .get("content-length")
+        .and_then(|length| length.to_str().ok()?.parse().ok())
+        .unwrap_or(0);
+    let bytes = gather(body.into_data_stream(), announced, limit).await?;
+    Ok(Request::from_parts(parts, Body::from(bytes)))
+}
+
+async fn gather(
+    mut stream: BodyDataStream,
+    announced: usize,
+    limit: Option<usize>,
+) -> Result<Bytes, Response> {
+    let limit = limit.unwrap_or(usize::MAX);
+    if announced > limit {
+        return Err(too_large(limit));
+    }
+    let mut buffer = BytesMut::with_capacity(announced.min(FIRST_BUFFER));
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| {
+            Failure::bad_request("the request body cannot be read").into_response()
+        })?;
+        if buffer.len() + chunk.len() > limit {
+            return Err(too_large(limit));
+        }
+        buffer.extend_from_slice(&chunk);
+    }
+    Ok(buffer.freeze())
+}
+
+fn too_large(limit: usize) -> Response {
+    message(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        &format!("request body is larger than the limit of {limit} bytes"),
+    )
+}
+
+fn decorate(headers: &mut HeaderMap, node: &Node, origin: Option<HeaderValue>, started: Instant) {
+    if node.server_header
+        && let Ok(server) = HeaderValue::from_str(&format!("kong/{}", node.kong_version))
+    {
+        headers.insert(SERVER, server);
+    }
+    if node.latency_header {
+        let latency = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        headers.insert(ADMIN_LATENCY.clone(), HeaderValue::from(latency));
+    }
+    if !node.gui_origins.is_empty() {
+        headers.insert(VARY, HeaderValue::from_static("Origin"));
+    }
+    headers.insert(
+        ACCESS_CONTROL_ALLOW_ORIGIN,
+        allowed_origin(&node.gui_origins, origin),
+    );
+    headers.insert(
+        ACCESS_CONTROL_ALLOW_CREDENTIALS,
+        HeaderValue::from_static("true"),
+    );
+}
+
+/// With a list, an origin on it, else the list's first; without one, whoever asks.
+fn allowed_origin(list: &[String], origin: Option<HeaderValue>) -> HeaderValue {
+    let any = HeaderValue::from_static("*");
+    let Some(first) = list.first() else {
+        return origin.unwrap_or(any);
+    };
+    match origin {
+        Some(origin) if list.iter().any(|one| origin == *one) => origin,
+        _ => HeaderValue::from_str(first).unwrap_or(any),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_list_the_asking_origin_is_allowed() {
+        let asking = HeaderValue::from_static("http://a.test");
+        assert_eq!(allowed_origin(&[], Some(asking.clone())), asking);
+        assert_eq!(allowed_origin(&[], None), "*");
+    }
+
+    #[test]
+    fn with_a_list_others_get_its_first_entry() {
+        let list = ["http://gui.test".to_owned(), "http://b.test".to_owned()];
+        let origin = |text| Some(HeaderValue::from_static(text));
+        assert_eq!(allowed_origin(&list, origin("http://b.test")), "http://b.test");
+        assert_eq!(allowed_origin(&list, origin("http://evil.test")), "http://gui.test");
+        assert_eq!(allowed_origin(&list, None), "http://gui.test");
+    }
+}
