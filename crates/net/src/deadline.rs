@@ -1,0 +1,87 @@
+//! A deadline that moves with every request and almost never passes: the timer behind it is registered once and moved only
+//! when the new deadline is earlier than the registered one, or when that one has passed. With timeouts of a minute, that
+//! is once a minute per connection instead of several times per request.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+#[derive(Debug)]
+pub struct Deadline {
+    at: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Deadline {
+    pub fn new(at: Instant) -> Self {
+        Self { at, timer: None }
+    }
+
+    #[inline]
+    pub fn set(&mut self, at: Instant) {
+        self.at = at;
+    }
+
+    /// To be called by a task that is about to wait for something else: ready when the deadline has passed.
+    #[inline]
+    pub fn poll_passed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.timer {
+            // Registered with this task already, and for a time that is early enough: nothing to do.
+            Some(timer) if timer.deadline() <= self.at && !timer.is_elapsed() => Poll::Pending,
+            _ => self.poll_timer(cx),
+        }
+    }
+
+    #[cold]
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let at = self.at;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if timer.is_elapsed() && timer.deadline() >= at {
+            return Poll::Ready(());
+        }
+        if timer.deadline() != at {
+            timer.as_mut().reset(at);
+        }
+        timer.as_mut().poll(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    async fn waited(deadline: &mut Deadline) -> Duration {
+        let start = Instant::now();
+        poll_fn(|cx| deadline.poll_passed(cx)).await;
+        start.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_that_moved_later_or_earlier_passes_when_it_should() {
+        let start = Instant::now();
+        let mut deadline = Deadline::new(start + Duration::from_secs(5));
+        poll_fn(|cx| {
+            assert!(deadline.poll_passed(cx).is_pending());
+            deadline.set(start + Duration::from_secs(9));
+            assert!(deadline.poll_passed(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(waited(&mut deadline).await, Duration::from_secs(9));
+        deadline.set(start + Duration::from_secs(60));
+        poll_fn(|cx| Poll::Ready(assert!(deadline.poll_passed(cx).is_pending()))).await;
+        deadline.set(start + Duration::from_secs(10));
+        assert_eq!(waited(&mut deadline).await, Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_passed_deadline_stays_passed_until_it_is_set_again() {
+        let mut deadline = Deadline::new(Instant::now() + Duration::from_secs(1));
+        assert_eq!(waited(&mut deadline).await, Duration::from_secs(1));
+        assert_eq!(waited(&mut deadline).await, Duration::ZERO);
+        deadline.set(Instant::now() + Duration::from_secs(2));
+        assert_eq!(waited(&mut deadline).await, Duration::from_secs(2));
+    }
+}

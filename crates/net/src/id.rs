@@ -1,0 +1,65 @@
+//! Request ids: 32 hex digits, unique among all nodes for practical purposes, not secret.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Two independent wyrand sequences, seeded from the system's randomness. One per worker thread.
+#[derive(Debug)]
+pub struct RequestIds {
+    high: u64,
+    low: u64,
+}
+
+impl Default for RequestIds {
+    fn default() -> Self {
+        Self {
+            high: random_seed(),
+            low: random_seed(),
+        }
+    }
+}
+
+impl RequestIds {
+    #[inline]
+    pub fn next_id(&mut self) -> [u8; 32] {
+        let number = u128::from(wyrand(&mut self.high)) << 64 | u128::from(wyrand(&mut self.low));
+        let mut text = [0; 32];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+            pair[0] = HEX[usize::from(byte >> 4)];
+            pair[1] = HEX[usize::from(byte & 15)];
+        }
+        text
+    }
+}
+
+fn wyrand(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0xa076_1d64_78bd_642f);
+    let product = u128::from(*state) * u128::from(*state ^ 0xe703_7ed1_a0b4_28db);
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// The standard library seeds its hash maps from the system, once per thread; a time and a thread apart, two nodes differ.
+fn random_seed() -> u64 {
+    let mut hasher = RandomState::new().build_hasher();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    hasher.write_u128(now.map_or(0, |elapsed| elapsed.as_nanos()));
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn ids_are_32_hex_digits_and_differ() {
+        let (mut one, mut other) = (RequestIds::default(), RequestIds::default());
+        let ids: HashSet<[u8; 32]> = (0..1000)
+            .flat_map(|_| [one.next_id(), other.next_id()])
+            .collect();
+        assert_eq!(ids.len(), 2000);
+        assert!(ids.iter().flatten().all(|digit| HEX.contains(digit)));
+    }
+}

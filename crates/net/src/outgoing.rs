@@ -1,0 +1,116 @@
+//! What a connection would not take at once. Holds memory only while a write is incomplete; as long as it is not empty,
+//! nothing more is read from the other side: that is the back-pressure.
+
+use crate::stream::Stream;
+use std::io::{self, ErrorKind};
+use std::task::{Context, Poll, ready};
+
+/// A buffer larger than this is given back as soon as it is empty.
+const KEPT_BYTES: usize = 4 * 1024;
+
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    bytes: Vec<u8>,
+    written: usize,
+    /// TLS has taken everything but could not send it.
+    unflushed: bool,
+}
+
+impl Outgoing {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && !self.unflushed
+    }
+
+    /// Sends the two pieces as one, after what is still waiting; keeps what does not go.
+    #[inline]
+    pub fn send(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> io::Result<()> {
+        if !self.is_empty() {
+            self.keep(0, first, second);
+            return Ok(());
+        }
+        let written = match stream.poll_write(cx, first, second) {
+            Poll::Ready(written) => written?,
+            Poll::Pending => 0,
+        };
+        if written < first.len() + second.len() {
+            self.keep(written, first, second);
+        } else if stream.is_tls() {
+            self.unflushed = match stream.poll_flush(cx) {
+                Poll::Ready(flushed) => {
+                    flushed?;
+                    false
+                }
+                Poll::Pending => true,
+            };
+        }
+        Ok(())
+    }
+
+    /// Appends without trying to write; for a connection that is not there yet.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Forgets everything, for a new connection.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn keep(&mut self, written: usize, first: &[u8], second: &[u8]) {
+        if written < first.len() {
+            self.bytes.extend_from_slice(&first[written..]);
+            self.bytes.extend_from_slice(second);
+        } else {
+            self.bytes
+                .extend_from_slice(&second[written - first.len()..]);
+        }
+    }
+
+    /// Ready when nothing is left. Says how many bytes went, so that a slow peer is told from a dead one.
+    #[inline]
+    pub fn poll_flush(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_empty() {
+            Poll::Ready(Ok(()))
+        } else {
+            self.poll_flush_slow(stream, cx)
+        }
+    }
+
+    fn poll_flush_slow(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.written < self.bytes.len() {
+            match ready!(stream.poll_write(cx, &self.bytes[self.written..], b""))? {
+                0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                written => self.written += written,
+            }
+            self.unflushed = true;
+        }
+        ready!(stream.poll_flush(cx))?;
+        self.unflushed = false;
+        self.written = 0;
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT_BYTES {
+            self.bytes = Vec::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// How many bytes wait; compared over time it shows whether a peer still takes any.
+    pub fn waiting(&self) -> usize {
+        self.bytes.len() - self.written
+    }
+}

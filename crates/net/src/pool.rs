@@ -1,0 +1,320 @@
+//! Idle upstream connections, per worker: a plain stack per address, the most recently used on top. Every service's target
+//! holds a [`Slot`], so that finding its stack is an index, not a hash.
+
+use crate::resolve::Addresses;
+use crate::stream::Stream;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::task::Context;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Kong's `upstream_keepalive_*`.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolSettings {
+    /// Idle connections kept per worker and target; 0: none, every connection is used once.
+    pub size: usize,
+    /// Requests per connection.
+    pub max_requests: u32,
+    /// Zero: no limit.
+    pub idle: Duration,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self {
+            size: 512,
+            max_requests: 10_000,
+            idle: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Who shares connections: same host and port, and for TLS the same trust and client certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SlotKey {
+    pub host: String,
+    pub port: u16,
+    /// The identity of the TLS settings, which are interned as well.
+    pub tls: Option<usize>,
+}
+
+/// A place in every worker's pool. Lives as long as a snapshot names it; then its number is given to another.
+#[derive(Debug)]
+pub struct Slot {
+    number: usize,
+    /// Tells the users of one number over time apart.
+    generation: u64,
+    key: SlotKey,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    by_key: HashMap<SlotKey, Weak<Slot>>,
+    free: Vec<usize>,
+    used: usize,
+    generation: u64,
+}
+
+static SLOTS: LazyLock<Mutex<Slots>> = LazyLock::new(Mutex::default);
+
+impl Slot {
+    /// The slot of a key. Takes a lock; for building snapshots, not for requests.
+    pub fn of(key: SlotKey) -> Arc<Self> {
+        let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = slots.by_key.get(&key).and_then(Weak::upgrade) {
+            return slot;
+        }
+        let number = slots.free.pop().unwrap_or_else(|| {
+            slots.used += 1;
+            slots.used - 1
+        });
+        slots.generation += 1;
+        let slot = Arc::new(Self {
+            number,
+            generation: slots.generation,
+            key: key.clone(),
+        });
+        slots.by_key.insert(key, Arc::downgrade(&slot));
+        slot
+    }
+
+    pub fn host(&self) -> &str {
+        &self.key.host
+    }
+
+    pub fn port(&self) -> u16 {
+        self.key.port
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.free.push(self.number);
+        // The key may have a new slot already, made between our last use and this lock.
+        let dead = |slot: &Weak<Slot>| slot.strong_count() == 0;
+        if slots.by_key.get(&self.key).is_some_and(dead) {
+            slots.by_key.remove(&self.key);
+        }
+    }
+}
+
+/// An upstream connection with what is needed to give it back.
+#[derive(Debug)]
+pub struct Connection {
+    pub stream: Stream,
+    pub address: SocketAddr,
+    /// The name that TLS was told; connections of different names are not exchanged.
+    pub sni: Option<Arc<str>>,
+    /// Answers it has given.
+    pub requests: u32,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    generation: u64,
+    addresses: Addresses,
+    idle: Vec<Idle>,
+}
+
+/// The idle connections of one worker.
+#[derive(Debug, Default)]
+pub struct Pool {
+    settings: PoolSettings,
+    places: Vec<Place>,
+}
+
+impl Pool {
+    pub fn new(settings: PoolSettings) -> Self {
+        Self {
+            settings,
+            places: Vec::new(),
+        }
+    }
+
+    /// What this worker knows of the addresses behind a slot.
+    #[inline]
+    pub fn addresses(&mut self, slot: &Slot, now: Instant) -> &mut Addresses {
+        &mut self.place(slot, now).addresses
+    }
+
+    /// An idle connection to an address that is still good.
+    #[inline]
+    pub fn take(
+        &mut self,
+        slot: &Slot,
+        address: SocketAddr,
+        sni: Option<&str>,
+        now: Instant,
+        cx: &mut Context<'_>,
+    ) -> Option<Connection> {
+        let limit = self.settings.idle;
+        let place = self.place(slot, now);
+        loop {
+            let found = place.idle.iter().rposition(|idle| {
+                idle.connection.address == address && idle.connection.sni.as_deref() == sni
+            })?;
+            let Idle {
+                mut connection,
+                since,
+            } = place.idle.remove(found);
+            let fresh = limit.is_zero() || now.saturating_duration_since(since) < limit;
+            if fresh && connection.stream.is_quiet(cx) {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Takes a connection back after a complete answer.
+    #[inline]
+    pub fn give(&mut self, slot: &Slot, connection: Connection, now: Instant) {
+        let settings = self.settings;
+        if settings.size == 0 || connection.requests >= settings.max_requests {
+            return;
+        }
+        let place = self.place(slot, now);
+        if place.idle.len() >= settings.size {
+            // The oldest one: it is the likeliest to be closed by the other side soon.
+            place.idle.remove(0);
+        }
+        place.idle.push(Idle {
+            connection,
+            since: now,
+        });
+    }
+
+    /// Closes what has been idle too long, and what belongs to slots that are gone. For a timer every few seconds.
+    pub fn sweep(&mut self, now: Instant) {
+        let limit = self.settings.idle;
+        for place in &mut self.places {
+            place.idle.retain(|idle| {
+                limit.is_zero() || now.saturating_duration_since(idle.since) < limit
+            });
+            if place.idle.is_empty() {
+                place.idle = Vec::new();
+            }
+        }
+    }
+
+    pub fn idle_connections(&self) -> usize {
+        self.places.iter().map(|place| place.idle.len()).sum()
+    }
+
+    #[inline]
+    fn place(&mut self, slot: &Slot, now: Instant) -> &mut Place {
+        let current = |place: &Place| place.generation == slot.generation;
+        if !self.places.get(slot.number).is_some_and(current) {
+            self.renew(slot, now);
+        }
+        &mut self.places[slot.number]
+    }
+
+    #[cold]
+    fn renew(&mut self, slot: &Slot, now: Instant) {
+        if self.places.len() <= slot.number {
+            self.places.resize_with(slot.number + 1, Place::default);
+        }
+        // An older user of this number that is still finishing must not throw out what the newer one has; it only loses
+        // its own reuse. Generations grow, so the newer one wins.
+        self.places[slot.number] = Place {
+            generation: slot.generation,
+            addresses: Addresses::new(slot.host(), slot.port(), now),
+            idle: Vec::new(),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::task::Poll;
+    use tokio::net::{TcpListener, TcpStream};
+
+    fn slot(host: &str) -> Arc<Slot> {
+        Slot::of(SlotKey {
+            host: host.into(),
+            port: 80,
+            tls: None,
+        })
+    }
+
+    async fn pair() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let connection = Connection {
+            stream: Stream::Tcp(stream),
+            address,
+            sni: None,
+            requests: 1,
+        };
+        (connection, listener.accept().await.unwrap().0)
+    }
+
+    async fn take(pool: &mut Pool, slot: &Slot, address: SocketAddr, now: Instant) -> bool {
+        poll_fn(|cx| Poll::Ready(pool.take(slot, address, None, now, cx).is_some())).await
+    }
+
+    #[test]
+    fn a_key_has_one_slot_while_it_is_used() {
+        let (one, same) = (slot("pool-a"), slot("pool-a"));
+        assert!(Arc::ptr_eq(&one, &same));
+        let generation = one.generation;
+        drop((one, same));
+        assert_ne!(slot("pool-a").generation, generation);
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_reused_until_it_is_too_old() {
+        let (slot, now) = (slot("pool-b"), Instant::now());
+        let mut pool = Pool::new(PoolSettings::default());
+        let (connection, _peer) = pair().await;
+        let address = connection.address;
+        pool.give(&slot, connection, now);
+        assert!(take(&mut pool, &slot, address, now).await);
+        let (connection, _peer) = pair().await;
+        let address = connection.address;
+        pool.give(&slot, connection, now);
+        assert!(!take(&mut pool, &slot, address, now + Duration::from_secs(60)).await);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_the_peer_closed_is_not_reused() {
+        let (slot, now) = (slot("pool-c"), Instant::now());
+        let mut pool = Pool::new(PoolSettings::default());
+        let (mut connection, peer) = pair().await;
+        let address = connection.address;
+        poll_fn(|cx| Poll::Ready(connection.stream.is_quiet(cx))).await;
+        drop(peer);
+        connection.stream.tcp().readable().await.unwrap();
+        pool.give(&slot, connection, now);
+        assert!(!take(&mut pool, &slot, address, now).await);
+    }
+
+    #[tokio::test]
+    async fn size_and_requests_are_limited() {
+        let (slot, now) = (slot("pool-d"), Instant::now());
+        let mut pool = Pool::new(PoolSettings {
+            size: 1,
+            max_requests: 2,
+            ..PoolSettings::default()
+        });
+        let ((one, _a), (two, _b), (mut worn, _c)) = (pair().await, pair().await, pair().await);
+        worn.requests = 2;
+        pool.give(&slot, one, now);
+        pool.give(&slot, two, now);
+        pool.give(&slot, worn, now);
+        assert_eq!(pool.idle_connections(), 1);
+        pool.sweep(now + Duration::from_secs(61));
+        assert_eq!(pool.idle_connections(), 0);
+    }
+}

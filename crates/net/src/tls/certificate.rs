@@ -1,0 +1,88 @@
+//! Certificates with their keys, read from PEM.
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{Error as TlsError, SignatureScheme};
+use std::sync::Arc;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    #[error("not a PEM certificate")]
+    Certificate,
+    #[error("not a PEM private key")]
+    Key,
+    #[error("unusable certificate or key: {0}")]
+    Unusable(#[from] TlsError),
+    #[error("cannot generate a certificate: {0}")]
+    Generate(#[from] rcgen::Error),
+}
+
+/// A certificate chain and its key, and possibly a second pair of the other kind of key (`cert_alt`).
+#[derive(Debug, Clone)]
+pub struct Certificates {
+    main: Arc<CertifiedKey>,
+    alternative: Option<Arc<CertifiedKey>>,
+}
+
+impl Certificates {
+    pub fn from_pem(cert: &str, key: &str) -> Result<Self, CertificateError> {
+        Ok(Self {
+            main: Arc::new(read_pair(cert, key)?),
+            alternative: None,
+        })
+    }
+
+    /// Adds the pair of the other kind of key.
+    pub fn with_alternative(mut self, cert: &str, key: &str) -> Result<Self, CertificateError> {
+        self.alternative = Some(Arc::new(read_pair(cert, key)?));
+        Ok(self)
+    }
+
+    /// The pair whose key can sign as the client wants; the main one if neither can, for a proper alert.
+    pub(super) fn choose(&self, schemes: &[SignatureScheme]) -> Arc<CertifiedKey> {
+        let fits = |pair: &&Arc<CertifiedKey>| pair.key.choose_scheme(schemes).is_some();
+        // An elliptic key signs ten times as fast as RSA: it goes first, whichever of the two it is.
+        [Some(&self.main), self.alternative.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter(fits)
+            .min_by_key(|pair| pair.key.algorithm() == rustls::SignatureAlgorithm::RSA)
+            .unwrap_or(&self.main)
+            .clone()
+    }
+
+    pub(super) fn main(&self) -> &Arc<CertifiedKey> {
+        &self.main
+    }
+}
+
+pub(super) fn read_certificates(
+    pem: &str,
+) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|_| CertificateError::Certificate)?;
+    if chain.is_empty() {
+        return Err(CertificateError::Certificate);
+    }
+    Ok(chain)
+}
+
+fn read_pair(cert: &str, key: &str) -> Result<CertifiedKey, CertificateError> {
+    let chain = read_certificates(cert)?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| CertificateError::Key)?;
+    Ok(CertifiedKey::from_der(chain, key, &super::provider())?)
+}
+
+/// A certificate for a node that was given none: clients that verify will refuse it, as they should.
+pub fn self_signed() -> Result<Certificates, CertificateError> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let chain = vec![made.cert.der().clone()];
+    let pair = CertifiedKey::from_der(chain, key.into(), &super::provider())?;
+    Ok(Certificates {
+        main: Arc::new(pair),
+        alternative: None,
+    })
+}

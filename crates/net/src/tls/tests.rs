@@ -1,0 +1,87 @@
+use super::*;
+
+fn table(names: &[&str]) -> (SniTable, Vec<Arc<Certificates>>) {
+    let mut table = SniTable::new(Some(Arc::new(self_signed().unwrap())));
+    let made: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let certificates = Arc::new(self_signed().unwrap());
+            table.insert(name, certificates.clone());
+            certificates
+        })
+        .collect();
+    (table, made)
+}
+
+#[test]
+fn a_name_gets_the_most_specific_certificate() {
+    let names = ["a.example.com", "*.example.com", "www.example.*", "*.com"];
+    let (table, made) = table(&names);
+    let found = |name: &str| {
+        let found = table.find(Some(name)).unwrap();
+        made.iter().position(|other| Arc::ptr_eq(found, other))
+    };
+    assert_eq!(found("A.example.com"), Some(0));
+    assert_eq!(found("b.example.com"), Some(1));
+    assert_eq!(found("www.example.org"), Some(2));
+    assert_eq!(found("a.b.example.com"), None);
+    assert_eq!(found("example.com"), None, "two labels have no `*.com`");
+    assert!(table.find(None).is_some());
+}
+
+#[test]
+fn the_lone_star_comes_before_the_default() {
+    let (table, made) = table(&["*"]);
+    assert!(Arc::ptr_eq(table.find(Some("x")).unwrap(), &made[0]));
+    assert!(Arc::ptr_eq(table.find(None).unwrap(), &made[0]));
+}
+
+#[test]
+fn unreadable_certificates_and_keys_are_refused() {
+    assert!(matches!(
+        Certificates::from_pem("", ""),
+        Err(CertificateError::Certificate)
+    ));
+    assert!(matches!(
+        ClientTls::new(Trust::Authorities(vec!["nonsense".into()]), None),
+        Err(CertificateError::Certificate)
+    ));
+}
+
+#[derive(Debug)]
+struct One(Arc<Certificates>);
+
+impl CertificateSource for One {
+    fn certificates(&self, _: Option<&str>) -> Option<Arc<Certificates>> {
+        Some(self.0.clone())
+    }
+}
+
+/// Whether a client with this trust completes a handshake with a server of this certificate.
+async fn shakes_hands(certificates: Certificates, trust: Trust, name: &str) -> bool {
+    let server = ServerTls::new(Arc::new(One(Arc::new(certificates)))).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = async {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let tls = ClientTls::new(trust, None).unwrap();
+        tls.connect(stream, name).await.is_ok()
+    };
+    let server = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        server.accept(stream).await.is_ok()
+    };
+    tokio::join!(client, server).0
+}
+
+#[tokio::test]
+async fn verification_is_what_the_service_says() {
+    let made = rcgen::generate_simple_self_signed(vec!["up.example.com".into()]).unwrap();
+    let pem = made.cert.pem();
+    let pair = || Certificates::from_pem(&pem, &made.signing_key.serialize_pem()).unwrap();
+    let trusted = || Trust::Authorities(vec![pem.clone()]);
+    assert!(shakes_hands(pair(), Trust::Anyone, "other:8443").await);
+    assert!(!shakes_hands(pair(), Trust::Authorities(Vec::new()), "up.example.com").await);
+    assert!(shakes_hands(pair(), trusted(), "up.example.com").await);
+    assert!(!shakes_hands(pair(), trusted(), "other.example.com").await);
+}
