@@ -1,1 +1,38 @@
-fn main() {}
+//! Every check and generator of the repository: `cargo xtask demo | test | check`. Needs Rust and a C compiler only.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod demo;
+mod edges;
+mod shell;
+mod sizes;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  demo    build the gateway, start it on demo/kong.yml with an upstream, show some requests, leave it running
+  test    run every test
+  check   formatting, lints, crate edges, file sizes, documentation, dependencies, generated files, every test
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["demo"] => demo::run(demo::Then::Stay),
+        ["demo", "--once"] => demo::run(demo::Then::Stop),
+        ["test"] => check::test(),
+        ["check"] => check::run(),
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

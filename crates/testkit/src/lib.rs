@@ -1,1 +1,17 @@
-//! See ARCHITECTURE.md.
+//! What tests of the whole program stand on: the real binary on free ports, upstreams that echo or misbehave, and a plain
+//! HTTP client that sends exactly the bytes it is told to. Blocking and without a runtime, so that a test reads top-down.
+//!
+//! For development only: a failure panics, with what was expected.
+
+#![forbid(unsafe_code)]
+
+pub mod echo;
+pub mod gateway;
+pub mod http;
+mod message;
+pub mod upstream;
+
+pub use echo::Echo;
+pub use gateway::{Gateway, Launch};
+pub use http::{Answer, Client, get, request};
+pub use upstream::Scripted;

@@ -13,7 +13,7 @@ mod tests;
 mod values;
 
 pub(crate) use docs::sample;
-pub(crate) use listen::Listen;
+pub(crate) use net::listen::Listen;
 pub(crate) use raw::{Inputs, Problem};
 
 use raw::RawSettings;
@@ -243,7 +243,7 @@ fn listeners(raw: &mut RawSettings, name: &str) -> Vec<Listen> {
 fn admin_listeners(raw: &mut RawSettings) -> Vec<Listen> {
     let mut listeners = listeners(raw, "admin_listen");
     let before = listeners.len();
-    listeners.retain(|listen| !listen.tls);
+    listeners.retain(|listen| !listen.ssl);
     if listeners.len() < before {
         raw.warn(
             "admin_listen",

@@ -1,0 +1,118 @@
+//! The command line: what can be asked for, as clap types. What is done about it is in the other modules.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "silverback",
+    version,
+    about = "API gateway that runs Kong configurations",
+    disable_version_flag = true,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the gateway, in the foreground
+    Start {
+        /// Declarative configuration (YAML or JSON); without one the embedded store is used
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// Stop the running gateway, letting requests in flight finish
+    Stop {
+        /// Seconds to wait for it to end
+        #[arg(long, default_value_t = 60)]
+        timeout: u64,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// Make the running gateway read its settings and its declarative file again
+    Reload {
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// Say everything that starting would, without starting
+    Check(CheckArgs),
+    /// Kong's spelling of some commands
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print every setting with its default, as a kong.conf
+    Settings,
+    /// Print the version
+    Version,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// The same as `check`
+    Parse(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Declarative configuration (YAML or JSON); without one, that of the settings
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SettingsArgs {
+    /// Settings file (kong.conf)
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) conf: Option<PathBuf>,
+    /// Working directory; the setting `prefix`
+    #[arg(short, long, value_name = "DIRECTORY")]
+    pub(crate) prefix: Option<String>,
+    /// A setting; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = name_and_value)]
+    pub(crate) set: Vec<(String, String)>,
+}
+
+fn name_and_value(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("expected <name>=<value>"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn check_and_config_parse_take_the_same_arguments() {
+        for words in [
+            vec!["silverback", "check", "a.yml", "--set", "x=y=z"],
+            vec!["silverback", "config", "parse", "a.yml", "--set", "x=y=z"],
+        ] {
+            let cli = Cli::try_parse_from(words).expect("a valid command line");
+            let (Command::Check(args) | Command::Config(ConfigCommand::Parse(args))) = cli.command
+            else {
+                panic!("another command");
+            };
+            assert_eq!(args.file, Some("a.yml".into()));
+            assert_eq!(args.settings.set, [("x".to_owned(), "y=z".to_owned())]);
+        }
+    }
+
+    #[test]
+    fn a_setting_without_value_is_refused() {
+        assert!(Cli::try_parse_from(["silverback", "start", "--set", "prefix"]).is_err());
+    }
+}

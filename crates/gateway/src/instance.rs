@@ -1,0 +1,188 @@
+//! The running gateway as other processes see it: the process id file in the prefix, locked for as long as the process
+//! lives. The lock, not the number, tells whether a gateway runs: a file left by a crash or a reused number means nothing.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const PID_FILE: &str = "silverback.pid";
+const ADDRESSES_FILE: &str = "silverback.addresses.json";
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InstanceError {
+    #[error(
+        "cannot write to the working directory {path}: {source}; the setting `prefix` (flag --prefix) names another"
+    )]
+    Prefix { path: PathBuf, source: io::Error },
+    #[error(
+        "a gateway with prefix {prefix} is already running, process {pid}; \
+         `silverback stop` ends it, another `prefix` allows a second one"
+    )]
+    Running { prefix: PathBuf, pid: i32 },
+    #[error("no gateway is running with prefix {0}; the setting `prefix` (flag --prefix) names another")]
+    NotRunning(PathBuf),
+    #[error("cannot signal process {pid}: {source}")]
+    Signal { pid: i32, source: io::Error },
+    #[error("process {pid} has not ended after {} s", timeout.as_secs())]
+    StillRunning { pid: i32, timeout: Duration },
+}
+
+/// This process's claim on a prefix. Dropping it removes the files and lets the next process in.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    prefix: PathBuf,
+    /// Held open for its lock.
+    _file: File,
+}
+
+impl Instance {
+    /// Creates the prefix if need be and claims it.
+    pub(crate) fn claim(prefix: &Path) -> Result<Self, InstanceError> {
+        let prefix_error = |source| InstanceError::Prefix {
+            path: prefix.to_owned(),
+            source,
+        };
+        fs::create_dir_all(prefix).map_err(prefix_error)?;
+        let mut file = open_pid_file(prefix).map_err(prefix_error)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(InstanceError::Running {
+                    prefix: prefix.to_owned(),
+                    pid: read_pid(&mut file).unwrap_or(0),
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(prefix_error(source)),
+        }
+        write_pid(&mut file).map_err(prefix_error)?;
+        Ok(Self {
+            prefix: prefix.to_owned(),
+            _file: file,
+        })
+    }
+
+    /// Tells the addresses that are really listened on: port 0 takes a free one.
+    pub(crate) fn publish_addresses(&self, addresses: &serde_json::Value) -> io::Result<()> {
+        // Renamed into place: whoever waits for the file must never read half of it.
+        let partial = self.prefix.join("silverback.addresses.partial");
+        fs::write(&partial, format!("{addresses}\n"))?;
+        fs::rename(&partial, self.prefix.join(ADDRESSES_FILE))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.prefix.join(ADDRESSES_FILE));
+        // The lock file itself stays: removing it would let two processes lock two files of one name.
+    }
+}
+
+/// Asks the gateway of a prefix to end, and waits until it has.
+pub(crate) fn stop(prefix: &Path, timeout: Duration) -> Result<i32, InstanceError> {
+    let (mut file, pid) = running(prefix)?;
+    send(pid, Signal::TERM)?;
+    let deadline = Instant::now() + timeout;
+    while !is_free(&mut file) {
+        if Instant::now() >= deadline {
+            return Err(InstanceError::StillRunning { pid, timeout });
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(pid)
+}
+
+/// Asks the gateway of a prefix to read its settings again.
+pub(crate) fn reload(prefix: &Path) -> Result<i32, InstanceError> {
+    let (_, pid) = running(prefix)?;
+    send(pid, Signal::HUP)?;
+    Ok(pid)
+}
+
+fn running(prefix: &Path) -> Result<(File, i32), InstanceError> {
+    let not_running = || InstanceError::NotRunning(prefix.to_owned());
+    let mut file = File::open(prefix.join(PID_FILE)).map_err(|_| not_running())?;
+    if is_free(&mut file) {
+        return Err(not_running());
+    }
+    let pid = read_pid(&mut file).ok_or_else(not_running)?;
+    Ok((file, pid))
+}
+
+fn is_free(file: &mut File) -> bool {
+    let free = file.try_lock().is_ok();
+    if free {
+        let _ = file.unlock();
+    }
+    free
+}
+
+fn send(pid: i32, signal: Signal) -> Result<(), InstanceError> {
+    let target = Pid::from_raw(pid).ok_or(InstanceError::Signal {
+        pid,
+        source: io::ErrorKind::InvalidData.into(),
+    })?;
+    kill_process(target, signal).map_err(|error| InstanceError::Signal {
+        pid,
+        source: error.into(),
+    })
+}
+
+fn open_pid_file(prefix: &Path) -> io::Result<File> {
+    File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(prefix.join(PID_FILE))
+}
+
+fn read_pid(file: &mut File) -> Option<i32> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn write_pid(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())?;
+    file.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_claimed_once() {
+        let prefix = tempfile::tempdir().expect("a temporary directory");
+        let first = Instance::claim(prefix.path()).expect("a free prefix");
+        let refused = Instance::claim(prefix.path()).expect_err("claimed twice");
+        let text = refused.to_string();
+        assert!(text.contains("already running"), "{text}");
+        assert!(text.contains(&std::process::id().to_string()), "{text}");
+        drop(first);
+        Instance::claim(prefix.path()).expect("free again");
+    }
+
+    #[test]
+    fn a_file_without_its_process_is_no_gateway() {
+        let prefix = tempfile::tempdir().expect("a temporary directory");
+        let stopped = || stop(prefix.path(), Duration::ZERO);
+        assert!(matches!(stopped(), Err(InstanceError::NotRunning(_))));
+        fs::write(prefix.path().join(PID_FILE), "1\n").expect("writable");
+        assert!(matches!(stopped(), Err(InstanceError::NotRunning(_))));
+    }
+
+    #[test]
+    fn a_prefix_that_cannot_be_written_names_the_setting() {
+        let text = Instance::claim(Path::new("/dev/null/prefix"))
+            .expect_err("no directory")
+            .to_string();
+        assert!(text.contains("`prefix`"), "{text}");
+    }
+}

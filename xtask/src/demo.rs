@@ -1,0 +1,132 @@
+//! `cargo xtask demo`: from a clone to proxied, authenticated requests with one command.
+
+use crate::shell::{self, cargo};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use testkit::{Answer, Echo, Gateway, Launch, http};
+
+/// What is used when nobody else uses it.
+const PROXY_PORT: u16 = 8000;
+const ADMIN_PORT: u16 = 8001;
+const UPSTREAM_PORT: u16 = 8090;
+
+/// What becomes of the gateway after the requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    Stay,
+    Stop,
+}
+
+/// What is shown, the request's target and headers, and the status it must get.
+struct Example<'a>(&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
+
+pub(crate) fn run(then: Then) -> Result<(), String> {
+    let binary = build()?;
+    let upstream = start_upstream()?;
+    let mut gateway = start_gateway(&binary, &upstream)?;
+    show_requests(&gateway)?;
+    if then == Then::Stop {
+        gateway.stop();
+        return Ok(());
+    }
+    say(&format!(
+        "\nThe gateway is running; Ctrl-C ends it.\n  proxy      http://{}\n  Admin API  http://{}\n",
+        gateway.proxy, gateway.admin
+    ));
+    // Ctrl-C reaches the gateway as well, which finishes its requests and ends.
+    gateway.wait_forever();
+    Ok(())
+}
+
+fn build() -> Result<PathBuf, String> {
+    say("Building the gateway (the first time takes a few minutes) ...");
+    let words = ["build", "--package", "gateway", "--profile", "demo"];
+    shell::run(&mut cargo(&words))?;
+    Ok(shell::target_directory()?.join("demo").join("silverback"))
+}
+
+fn start_upstream() -> Result<Echo, String> {
+    let port = free_port(UPSTREAM_PORT)?;
+    let address = format!("127.0.0.1:{port}");
+    Echo::start_on(&address).map_err(|error| format!("cannot listen on {address}: {error}"))
+}
+
+fn start_gateway(binary: &Path, upstream: &Echo) -> Result<Gateway, String> {
+    let path = shell::root().join("demo").join("kong.yml");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let written = format!("127.0.0.1:{UPSTREAM_PORT}");
+    let text = text.replace(&written, &upstream.address.to_string());
+    let prefix = shell::target_directory()?.join("demo-prefix");
+    let launch = Launch::in_prefix(binary, prefix)
+        .set(
+            "proxy_listen",
+            format!("127.0.0.1:{}", free_port(PROXY_PORT)?),
+        )
+        .set(
+            "admin_listen",
+            format!("127.0.0.1:{}", free_port(ADMIN_PORT)?),
+        )
+        .set("nginx_worker_processes", "auto")
+        .configuration(&text);
+    say(&format!("Starting it with {} ...", path.display()));
+    launch
+        .try_start()
+        .map_err(|log| format!("the gateway did not start:\n{log}"))
+}
+
+fn show_requests(gateway: &Gateway) -> Result<(), String> {
+    let key = [("apikey", "alice-key")];
+    let steps: [Example<'_>; 5] = [
+        Example("a public route", "/shop/public/1", &[], 200),
+        Example("a route with key-auth, without a key", "/shop/orders", &[], 401),
+        Example("the same with a key", "/shop/orders", &key, 200),
+        Example("a route that request-termination answers", "/legacy", &[], 410),
+        Example("no route", "/nowhere", &[], 404),
+    ];
+    for Example(what, target, headers, expected) in steps {
+        let answer = gateway.get(target, headers);
+        show(gateway.proxy, what, target, headers, &answer);
+        if answer.status != expected {
+            return Err(format!("expected {expected}, got {}", answer.status));
+        }
+    }
+    let status = http::get(gateway.admin, "/status", &[]);
+    show(gateway.admin, "the Admin API", "/status", &[], &status);
+    Ok(())
+}
+
+fn show(at: SocketAddr, what: &str, target: &str, headers: &[(&str, &str)], answer: &Answer) {
+    let headers: String = headers
+        .iter()
+        .map(|(name, value)| format!(" -H '{name}: {value}'"))
+        .collect();
+    let body: String = answer
+        .text()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(160)
+        .collect();
+    say(&format!(
+        "\n# {what}\n$ curl -i http://{at}{target}{headers}\n{}\n{body}",
+        answer.line
+    ));
+}
+
+/// The usual port, or any when it is taken.
+fn free_port(usual: u16) -> Result<u16, String> {
+    let bound =
+        TcpListener::bind(("127.0.0.1", usual)).or_else(|_| TcpListener::bind("127.0.0.1:0"));
+    let address = bound.and_then(|listener| listener.local_addr());
+    address
+        .map(|address| address.port())
+        .map_err(|error| format!("no free port: {error}"))
+}
+
+fn say(text: &str) {
+    // Whoever closed the output does not want to read it.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}

@@ -1,0 +1,93 @@
+//! Which crate may depend on which: the invariants of ARCHITECTURE.md, checked against `cargo metadata`.
+
+use crate::shell;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A crate of ours, and those of ours that it may depend on. `gateway` may depend on all.
+const ALLOWED: [(&str, &[&str]); 13] = [
+    ("expr", &[]),
+    ("model", &["expr"]),
+    ("router", &["expr", "model"]),
+    ("net", &["model"]),
+    ("store", &["model"]),
+    ("plugin", &["model", "net"]),
+    ("plugins", &["model", "net", "plugin"]),
+    ("proxy", &["model", "net", "plugin", "router"]),
+    ("admin", &["model", "net", "plugin", "store"]),
+    ("cluster", &["model", "net"]),
+    (
+        "gateway",
+        &[
+            "admin", "cluster", "expr", "model", "net", "plugin", "plugins", "proxy", "router",
+            "store",
+        ],
+    ),
+    ("testkit", &[]),
+    ("xtask", &["testkit"]),
+];
+
+/// These are pure functions of their input: nothing that does I/O or has a runtime may be a dependency.
+const PURE: [&str; 3] = ["expr", "model", "router"];
+const IMPURE: [&str; 12] = [
+    "tokio",
+    "tokio-rustls",
+    "rustls",
+    "socket2",
+    "heed",
+    "axum",
+    "hyper",
+    "mio",
+    "rustix",
+    "reqwest",
+    "async-std",
+    "tempfile",
+];
+
+pub(crate) fn check() -> Result<(), String> {
+    let metadata = shell::metadata()?;
+    let packages = packages(&metadata);
+    let names: BTreeSet<&str> = packages.keys().copied().collect();
+    let mut problems = Vec::new();
+    for (name, dependencies) in &packages {
+        let allowed = ALLOWED.iter().find(|(known, _)| known == name);
+        let Some((_, allowed)) = allowed else {
+            // Not part of the program: measuring may look at everything.
+            if *name != "bench" {
+                problems.push(format!(
+                    "{name} is a crate without a rule in xtask/src/edges.rs"
+                ));
+            }
+            continue;
+        };
+        for dependency in dependencies {
+            if names.contains(dependency) && !allowed.contains(dependency) {
+                problems.push(format!("{name} must not depend on {dependency}"));
+            }
+            if PURE.contains(name) && IMPURE.contains(dependency) {
+                problems.push(format!(
+                    "{name} does no I/O and must not depend on {dependency}"
+                ));
+            }
+        }
+    }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems.join("\n"))
+    }
+}
+
+/// Every package with its dependencies; those for development only do not count.
+fn packages(metadata: &serde_json::Value) -> BTreeMap<&str, Vec<&str>> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    packages
+        .filter_map(|package| {
+            let dependencies = package["dependencies"].as_array()?;
+            let shipped = dependencies
+                .iter()
+                .filter(|dependency| dependency["kind"].is_null())
+                .filter_map(|dependency| dependency["name"].as_str());
+            Some((package["name"].as_str()?, shipped.collect()))
+        })
+        .collect()
+}

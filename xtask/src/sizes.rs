@@ -1,0 +1,56 @@
+//! The bar for file sizes: a Rust file past 800 lines is split, or says at its top why it is one piece.
+
+use crate::shell;
+use std::path::Path;
+
+const MOST_LINES: usize = 800;
+/// What a longer file says in its header comment.
+const REASON: &str = "One piece because";
+const HEADER_LINES: usize = 30;
+
+pub(crate) fn check() -> Result<(), String> {
+    let mut problems = Vec::new();
+    for folder in ["crates", "bench", "xtask"] {
+        visit(&shell::root().join(folder), &mut problems)?;
+    }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems.join("\n"))
+    }
+}
+
+fn visit(folder: &Path, problems: &mut Vec<String>) -> Result<(), String> {
+    let unreadable = |error| format!("cannot read {}: {error}", folder.display());
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.is_dir() {
+            if path.file_name().is_none_or(|name| name != "target") {
+                visit(&path, problems)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            problems.extend(judge(&path)?);
+        }
+    }
+    Ok(())
+}
+
+fn judge(path: &Path) -> Result<Option<String>, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let shown = path.strip_prefix(shell::root()).unwrap_or(path).display();
+    let lines = text.lines().count();
+    let explained = text
+        .lines()
+        .take(HEADER_LINES)
+        .any(|line| line.contains(REASON));
+    if lines > MOST_LINES && !explained {
+        return Ok(Some(format!(
+            "{shown} has {lines} lines, more than {MOST_LINES}: split it, or begin a sentence of its header with \
+             `{REASON}`"
+        )));
+    }
+    let has_header = text.starts_with("//!") || text.starts_with("#!");
+    let needs_header = path.ends_with("lib.rs") || path.ends_with("main.rs");
+    Ok((needs_header && !has_header).then(|| format!("{shown} does not say what it is for")))
+}
