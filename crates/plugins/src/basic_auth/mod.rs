@@ -1,0 +1,111 @@
+//! basic-auth: only consumers get through, recognised by username and password.
+//! Source of the behaviour: kong/plugins/basic-auth/access.lua.
+
+mod config;
+
+use crate::base64;
+use config::Config;
+use model::entities::BasicauthCredential;
+use plugin::auth::{self, Attempt};
+use plugin::{
+    BuildCx, BuildError, Credential, HeaderValue, Implementation, Phases, Plugin, PluginDef,
+    PluginError, RequestCx, Response, Scopes, Sharing, Step,
+};
+use sha1::{Digest, Sha1};
+use std::fmt::Write;
+use std::sync::Arc;
+
+pub(crate) static DEF: PluginDef = PluginDef {
+    name: "basic-auth",
+    priority: 1100,
+    phases: Phases::ACCESS,
+    scopes: Scopes::NO_CONSUMER,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(build),
+};
+
+struct BasicAuth {
+    config: Config,
+    /// The value of WWW-Authenticate.
+    challenge: HeaderValue,
+}
+
+fn build(plugin: &model::entities::Plugin, _: &BuildCx<'_>) -> Result<Arc<dyn Plugin>, BuildError> {
+    let config: Config = BuildError::read_config(plugin)?;
+    let challenge = format!("Basic realm=\"{}\"", config.realm).into();
+    Ok(Arc::new(BasicAuth { config, challenge }))
+}
+
+impl Plugin for BasicAuth {
+    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+        let anonymous = self.config.anonymous.as_deref();
+        auth::attempt(cx, anonymous, |cx| self.authenticate(cx))
+    }
+}
+
+impl BasicAuth {
+    /// Proxy-Authorization counts first; when its username is unknown, Authorization does.
+    fn authenticate(&self, cx: &mut RequestCx<'_>) -> Result<Attempt, PluginError> {
+        let mut found = self.examine(cx, "Proxy-Authorization")?;
+        if found.is_none() {
+            found = self.examine(cx, "Authorization")?;
+        }
+        let Some((credential, password)) = found else {
+            return Ok(self.refuse());
+        };
+        if hash(&password, &credential) != *credential.password {
+            return Ok(self.refuse());
+        }
+        let consumer = auth::consumer_of(cx, credential.consumer)?;
+        let id = credential.id.0;
+        auth::authenticated(cx, consumer, Credential { id }, &*credential.username);
+        Ok(Attempt::Succeeded)
+    }
+
+    /// The credential and the given password of a header, which is hidden as soon as it is looked at.
+    fn examine(
+        &self,
+        cx: &mut RequestCx<'_>,
+        header: &'static str,
+    ) -> Result<Option<(BasicauthCredential, Vec<u8>)>, PluginError> {
+        let given = cx.header(header).and_then(username_and_password);
+        if self.config.hide_credentials {
+            cx.upstream.headers.remove(header);
+        }
+        let Some((username, password)) = given else {
+            return Ok(None);
+        };
+        let credential = cx.lookup.basicauth_credential(&username)?;
+        Ok(credential.map(|credential| (credential, password)))
+    }
+
+    fn refuse(&self) -> Attempt {
+        let response = Response::error(401, "Unauthorized");
+        Attempt::Refused(response.with_header("WWW-Authenticate", self.challenge.clone()))
+    }
+}
+
+/// From `Basic <base64 of username:password>` anywhere in the value. The username must not be empty.
+fn username_and_password(value: &[u8]) -> Option<(String, Vec<u8>)> {
+    let at = value
+        .windows(5)
+        .position(|window| matches!(window, b"Basic" | b"basic"))?;
+    let mut username = base64::decode(value[at + 5..].trim_ascii())?;
+    let colon = username.iter().position(|&byte| byte == b':')?;
+    let password = username.split_off(colon + 1);
+    username.pop();
+    let username = String::from_utf8(username).ok()?;
+    (!username.is_empty()).then_some((username, password))
+}
+
+/// As stored: lower-case hexadecimal SHA-1 of the password followed by the consumer's id.
+fn hash(password: &[u8], credential: &BasicauthCredential) -> String {
+    let mut sha1 = Sha1::new();
+    sha1.update(password);
+    sha1.update(credential.consumer.to_string());
+    let mut text = String::with_capacity(40);
+    for byte in sha1.finalize() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

@@ -1,0 +1,177 @@
+//! key-auth: only consumers get through, recognised by a key in a header, in the query or in the body.
+//! Source of the behaviour: kong/plugins/key-auth/handler.lua.
+
+mod config;
+
+use config::Config;
+use model::entities::KeyauthCredential;
+use plugin::auth::{self, Attempt};
+use plugin::{
+    BodyUse, BuildCx, BuildError, Credential, Field, HeaderValue, Implementation, ParsedBody,
+    Phases, Plugin, PluginDef, PluginError, RequestCx, Response, Scopes, Sharing, Step,
+};
+use std::borrow::Cow;
+use std::cell::LazyCell;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(crate) static DEF: PluginDef = PluginDef {
+    name: "key-auth",
+    priority: 1250,
+    phases: Phases::ACCESS,
+    scopes: Scopes::NO_CONSUMER,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(build),
+};
+
+struct KeyAuth {
+    config: Config,
+    /// The value of WWW-Authenticate.
+    challenge: HeaderValue,
+}
+
+fn build(plugin: &model::entities::Plugin, _: &BuildCx<'_>) -> Result<Arc<dyn Plugin>, BuildError> {
+    let config: Config = BuildError::read_config(plugin)?;
+    let challenge = match &config.realm {
+        Some(realm) => format!("Key realm=\"{realm}\"").into(),
+        None => HeaderValue::from_static("Key"),
+    };
+    Ok(Arc::new(KeyAuth { config, challenge }))
+}
+
+impl Plugin for KeyAuth {
+    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+        if !self.config.run_on_preflight && cx.head.method() == "OPTIONS" {
+            return Ok(Step::Continue);
+        }
+        let anonymous = self.config.anonymous.as_deref();
+        auth::attempt(cx, anonymous, |cx| self.authenticate(cx))
+    }
+
+    fn request_body(&self) -> BodyUse {
+        if self.config.key_in_body {
+            BodyUse::Buffered
+        } else {
+            BodyUse::Stream
+        }
+    }
+}
+
+/// What the search for a key came to.
+enum Search<'s, 'r> {
+    Nothing,
+    Several,
+    Found {
+        key: Cow<'r, [u8]>,
+        place: Place<'s>,
+    },
+}
+
+/// Where the key was found: by which of the configured names, and in what.
+enum Place<'s> {
+    Header(&'s str),
+    Query(&'s str),
+    Body(&'s str, ParsedBody),
+}
+
+impl KeyAuth {
+    /// The key is used where it lies in the request, so that one from a header costs no allocation; it is hidden after
+    /// its look-up for that reason, which nobody can tell from before.
+    fn authenticate(&self, cx: &mut RequestCx<'_>) -> Result<Attempt, PluginError> {
+        let (key, place) = match self.search(cx) {
+            Search::Nothing => return Ok(self.refuse("No API key found in request")),
+            Search::Several => return Ok(self.refuse("Duplicate API key found")),
+            Search::Found { key, place } => (key, place),
+        };
+        let is_empty = key.is_empty();
+        let credential = look_up(cx, &key)?;
+        if self.config.hide_credentials {
+            place.hide(cx);
+        }
+        let Some(credential) = credential else {
+            return Ok(self.refuse(match is_empty {
+                true => "No API key found in request",
+                false => "Unauthorized",
+            }));
+        };
+        let consumer = auth::consumer_of(cx, credential.consumer)?;
+        let id = credential.id.0;
+        auth::authenticated(cx, consumer, Credential { id }, id);
+        Ok(Attempt::Succeeded)
+    }
+
+    /// The first text under any name in any place ends the search, even an empty one.
+    fn search<'s, 'r>(&'s self, cx: &'r RequestCx<'_>) -> Search<'s, 'r> {
+        let config = &self.config;
+        let body = LazyCell::new(|| cx.parse_body());
+        for name in &config.key_names {
+            let mut field = Field::Absent;
+            let mut place = Place::Header(name);
+            if config.key_in_header {
+                field = cx.header_field(name);
+            }
+            if config.key_in_query && field == Field::Absent {
+                field = cx.query_field(name);
+                place = Place::Query(name);
+            }
+            if config.key_in_body
+                && field == Field::Absent
+                && let Some(body) = &*body
+            {
+                field = owned(body.field(name));
+                place = Place::Body(name, body.clone());
+            }
+            match field {
+                Field::Absent | Field::Other => {}
+                Field::Several => return Search::Several,
+                Field::Text(key) => return Search::Found { key, place },
+            }
+        }
+        Search::Nothing
+    }
+
+    fn refuse(&self, message: &'static str) -> Attempt {
+        let response = Response::error(401, message);
+        Attempt::Refused(response.with_header("WWW-Authenticate", self.challenge.clone()))
+    }
+}
+
+impl Place<'_> {
+    fn hide(self, cx: &mut RequestCx<'_>) {
+        match self {
+            Self::Header(name) => cx.remove_header_field(name),
+            Self::Query(name) => cx.remove_query_arg(name),
+            Self::Body(name, mut body) => {
+                body.remove(name);
+                cx.set_upstream_body(body.encode());
+            }
+        }
+    }
+}
+
+fn owned<'r>(field: Field<'_>) -> Field<'r> {
+    match field {
+        Field::Text(text) => Field::Text(Cow::Owned(text.into_owned())),
+        Field::Absent => Field::Absent,
+        Field::Other => Field::Other,
+        Field::Several => Field::Several,
+    }
+}
+
+/// The credential of a key unless it has expired.
+fn look_up(cx: &RequestCx<'_>, key: &[u8]) -> Result<Option<KeyauthCredential>, PluginError> {
+    // Keys are text: other bytes are nobody's key.
+    let Some(key) = std::str::from_utf8(key).ok().filter(|key| !key.is_empty()) else {
+        return Ok(None);
+    };
+    let credential = cx.lookup.keyauth_credential(key)?;
+    Ok(credential.filter(|credential| match credential.ttl {
+        None => true,
+        Some(end) => unix_seconds() < end,
+    }))
+}
+
+fn unix_seconds() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() as i64)
+}

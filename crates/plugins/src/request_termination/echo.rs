@@ -1,0 +1,101 @@
+//! The answer that shows the request, for finding out what reaches the gateway.
+
+use super::Echo;
+use model::uri::{Slashes, normalize};
+use model::{EntityKind, Object, Value};
+use plugin::body::{collect_values, text_value};
+use plugin::{EntityRef, PluginError, RequestCx, Response, args};
+
+impl Echo {
+    pub(super) fn answer(&self, cx: &RequestCx<'_>) -> Result<Response, PluginError> {
+        let mut body = Object::new();
+        push(
+            &mut body,
+            "message",
+            self.message.as_deref().map(Value::from),
+        );
+        body.push("kong", self.node());
+        body.push("request", request(cx));
+        let route = entity(cx, EntityKind::Routes, cx.route)?;
+        push(&mut body, "matched_route", route);
+        let service = entity(cx, EntityKind::Services, cx.service)?;
+        push(&mut body, "matched_service", service);
+        Ok(Response::json(self.status, &body))
+    }
+
+    fn node(&self) -> Value {
+        let mut node = Object::new();
+        node.push("node_id", Value::from(&*self.node.id));
+        node.push("worker_pid", Value::Int(i64::from(std::process::id())));
+        node.push("hostname", Value::from(&*self.node.hostname));
+        Value::Object(node)
+    }
+}
+
+fn push(object: &mut Object, name: &'static str, value: Option<Value>) {
+    if let Some(value) = value {
+        object.push(name, value);
+    }
+}
+
+fn request(cx: &RequestCx<'_>) -> Value {
+    let mut request = Object::new();
+    request.push("scheme", Value::from(cx.scheme.name()));
+    request.push("host", Value::from(cx.host));
+    request.push("port", Value::Int(i64::from(cx.port)));
+    request.push("headers", headers(cx));
+    request.push("query", query(cx));
+    let parsed = cx.parse_body().map(|body| body.to_value());
+    push(&mut request, "body", parsed);
+    let raw = cx.body_bytes().filter(|body| !body.is_empty());
+    push(&mut request, "raw_body", raw.map(|body| text_value(body)));
+    request.push("method", Value::from(cx.head.method()));
+    let path = normalize(cx.head.path().as_bytes(), Slashes::Merge);
+    request.push("path", text_value(&path));
+    request.push("uri_captures", captures(cx));
+    Value::Object(request)
+}
+
+fn headers(cx: &RequestCx<'_>) -> Value {
+    let pairs: Vec<(String, Value)> = cx
+        .header_pairs()
+        .map(|(name, value)| (name.to_ascii_lowercase(), text_value(value)))
+        .collect();
+    collect_values(
+        pairs
+            .iter()
+            .map(|(name, value)| (name.as_bytes(), value.clone())),
+    )
+}
+
+fn query(cx: &RequestCx<'_>) -> Value {
+    let args: Vec<args::Arg<'_>> = args::parse(cx.query().as_bytes()).collect();
+    collect_values(args.iter().map(|arg| {
+        let value = arg.value.as_deref().map_or(Value::Bool(true), text_value);
+        (&*arg.name, value)
+    }))
+}
+
+fn captures(cx: &RequestCx<'_>) -> Value {
+    let named = cx.captures.iter().filter_map(|capture| {
+        let name = capture.name?;
+        Some((name.as_bytes(), Value::from(capture.value)))
+    });
+    let unnamed = cx.captures.iter().map(|capture| Value::from(capture.value));
+    let mut captures = Object::new();
+    captures.push("named", collect_values(named));
+    captures.push("unnamed", Value::Array(unnamed.collect()));
+    Value::Object(captures)
+}
+
+fn entity(
+    cx: &RequestCx<'_>,
+    kind: EntityKind,
+    reference: Option<EntityRef<'_>>,
+) -> Result<Option<Value>, PluginError> {
+    let Some(reference) = reference else {
+        return Ok(None);
+    };
+    let entity = cx.lookup.entity(kind, reference.id)?;
+    Ok(entity.map(Value::Object))
+}

@@ -1,0 +1,305 @@
+//! Answers that are produced here, by plugins or by the gateway: the body and type of errors, Kong's headers, and the bytes
+//! of the head. The one place that knows what they look like; which answer it is, others decide.
+//! Sources: kong/pdk/response.lua, kong/error_handlers.lua, kong/runloop/handler.lua header_filter.
+
+mod negotiate;
+pub mod status;
+
+pub use negotiate::{Format, Templates};
+
+use bytes::Bytes;
+use net::http1::RequestHead;
+use plugin::{HeaderEdits, Response, ResponseBody};
+use std::borrow::Cow;
+
+/// What answers call this gateway: Kong's name, since clients and dashboards look for it.
+pub const SERVER: &str = "kong/3.9.1";
+
+/// The settings that answers depend on.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub headers: HeaderSet,
+    pub templates: Templates,
+    /// `error_default_type`; none: text.
+    pub error_default_type: Option<Format>,
+}
+
+/// The headers of Kong that are sent to clients: the setting `headers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeaderSet {
+    pub server: bool,
+    pub via: bool,
+    pub upstream_latency: bool,
+    pub proxy_latency: bool,
+    pub response_latency: bool,
+    pub upstream_status: bool,
+    pub request_id: bool,
+}
+
+impl Default for HeaderSet {
+    fn default() -> Self {
+        Self::from_names(["server_tokens", "latency_tokens", "X-Kong-Request-Id"])
+    }
+}
+
+impl HeaderSet {
+    pub const OFF: HeaderSet = HeaderSet {
+        server: false,
+        via: false,
+        upstream_latency: false,
+        proxy_latency: false,
+        response_latency: false,
+        upstream_status: false,
+        request_id: false,
+    };
+
+    /// From the items of the setting; `off` and names that mean nothing here switch nothing on.
+    pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut set = Self::OFF;
+        for name in names {
+            match name.to_ascii_lowercase().as_str() {
+                "server_tokens" => (set.server, set.via) = (true, true),
+                "latency_tokens" => {
+                    set.upstream_latency = true;
+                    set.proxy_latency = true;
+                    set.response_latency = true;
+                }
+                "server" => set.server = true,
+                "via" => set.via = true,
+                "x-kong-upstream-latency" => set.upstream_latency = true,
+                "x-kong-proxy-latency" => set.proxy_latency = true,
+                "x-kong-response-latency" => set.response_latency = true,
+                "x-kong-upstream-status" => set.upstream_status = true,
+                "x-kong-request-id" => set.request_id = true,
+                _ => {}
+            }
+        }
+        set
+    }
+}
+
+/// An answer ready for the filter phases and to be written.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderEdits,
+    pub body: Bytes,
+}
+
+/// What the head of an answer says about its circumstances.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    pub request_id: &'a str,
+    /// `Date` in its HTTP form.
+    pub date: &'a str,
+    pub latency: Latency,
+    /// The connection stays open after this answer.
+    pub keep_alive: bool,
+    /// The request was HEAD: there is a length but no body.
+    pub head_only: bool,
+}
+
+/// Milliseconds, as shown in headers.
+#[derive(Debug, Clone, Copy)]
+pub enum Latency {
+    /// No upstream was tried.
+    Produced { total: u64 },
+    /// An upstream was tried and failed.
+    Tried { upstream: u64, proxy: u64 },
+}
+
+impl Answer {
+    /// Of a plugin's or the gateway's answer: errors get the form that Accept asks for (the gateway's kind of error).
+    /// `request` is none when its head could not be read.
+    pub fn new(
+        response: Response,
+        request: Option<&RequestHead>,
+        request_id: &str,
+        settings: &Settings,
+    ) -> Self {
+        let Response {
+            status,
+            headers,
+            body,
+        } = response;
+        match body {
+            ResponseBody::Bytes(body) => Self {
+                status,
+                headers,
+                body,
+            },
+            ResponseBody::Error(_) if !(400..=599).contains(&status) => {
+                tracing::error!(status, "a plugin answers with an error that is none");
+                Self::new(Response::unexpected_error(), request, request_id, settings)
+            }
+            ResponseBody::Error(message) => {
+                let format = Format::accepted(request.and_then(|head| head.header("accept")));
+                let message = message.unwrap_or_else(|| default_message(status));
+                Self::error(status, headers, format, &message, request_id, settings)
+            }
+        }
+    }
+
+    /// The web server's kind of error: bad requests, timeouts, failing upstreams. Its form also looks at the request's
+    /// own type, and is text by default. Without a message, the status has one.
+    pub fn server_error(
+        status: u16,
+        message: Option<&str>,
+        request: Option<&RequestHead>,
+        request_id: &str,
+        settings: &Settings,
+    ) -> Self {
+        let message =
+            message.map_or_else(|| default_message(status), |text| text.to_owned().into());
+        let format = Format::accepted_or(
+            request.and_then(|head| head.header("accept")),
+            request.and_then(|head| head.header("content-type")),
+            settings.error_default_type.unwrap_or(Format::Plain),
+        );
+        let mut headers = HeaderEdits::new();
+        if format == Format::Grpc {
+            headers.set("grpc-status", status::grpc_status(status).to_string());
+            headers.set("grpc-message", &*message);
+        }
+        // 494 is a name for a bad request among servers; no client knows it.
+        let status = if status == 494 { 400 } else { status };
+        Self::error(status, headers, format, &message, request_id, settings)
+    }
+
+    fn error(
+        status: u16,
+        mut headers: HeaderEdits,
+        format: Format,
+        message: &str,
+        request_id: &str,
+        settings: &Settings,
+    ) -> Self {
+        if let Some(content_type) = format.content_type() {
+            headers.set("Content-Type", content_type);
+        }
+        let body = format.body(&settings.templates, message, request_id);
+        Self {
+            status,
+            headers,
+            body: body.into(),
+        }
+    }
+
+    /// Appends the head, and the body where there is one.
+    pub fn write(&self, facts: &Facts<'_>, settings: &HeaderSet, out: &mut Vec<u8>) {
+        let bodiless = status::is_bodiless(self.status);
+        out.extend_from_slice(b"HTTP/1.1 ");
+        out.extend_from_slice(itoa::Buffer::new().format(self.status).as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(status::reason(self.status).as_bytes());
+        out.extend_from_slice(b"\r\n");
+        line(out, "Date", facts.date.as_bytes());
+        self.write_own_headers(out);
+        let connection = if facts.keep_alive {
+            "keep-alive"
+        } else {
+            "close"
+        };
+        line(out, "Connection", connection.as_bytes());
+        if !bodiless {
+            number(out, "Content-Length", self.body.len() as u64);
+        }
+        facts.write(settings, out);
+        out.extend_from_slice(b"\r\n");
+        if !bodiless && !facts.head_only {
+            out.extend_from_slice(&self.body);
+        }
+    }
+
+    /// The headers of the plugin or gateway, without those that are decided here.
+    fn write_own_headers(&self, out: &mut Vec<u8>) {
+        const DECIDED_HERE: [&str; 5] = [
+            "connection",
+            "content-length",
+            "date",
+            "server",
+            "transfer-encoding",
+        ];
+        for (name, value) in self.headers.added() {
+            if name.eq_ignore_ascii_case("content-type") {
+                line(out, name, &with_charset(value));
+            } else if !DECIDED_HERE
+                .iter()
+                .any(|own| name.eq_ignore_ascii_case(own))
+            {
+                line(out, name, value);
+            }
+        }
+        // The default type of the web server, for a body that came without one.
+        if self.headers.value("content-type").is_none() && !self.body.is_empty() {
+            line(out, "Content-Type", b"text/plain; charset=UTF-8");
+        }
+    }
+}
+
+impl Facts<'_> {
+    fn write(&self, settings: &HeaderSet, out: &mut Vec<u8>) {
+        match self.latency {
+            Latency::Produced { total } => {
+                if settings.response_latency {
+                    number(out, "X-Kong-Response-Latency", total);
+                }
+            }
+            Latency::Tried { upstream, proxy } => {
+                if settings.upstream_latency {
+                    number(out, "X-Kong-Upstream-Latency", upstream);
+                }
+                if settings.proxy_latency {
+                    number(out, "X-Kong-Proxy-Latency", proxy);
+                }
+            }
+        }
+        if settings.server {
+            line(out, "Server", SERVER.as_bytes());
+        }
+        if settings.request_id {
+            line(out, "X-Kong-Request-Id", self.request_id.as_bytes());
+        }
+    }
+}
+
+fn default_message(status: u16) -> Cow<'static, str> {
+    match status::message(status) {
+        Some(message) => message.into(),
+        None => format!("The upstream server responded with {status}").into(),
+    }
+}
+
+/// The web server under Kong names the charset of texts that do not (`charset UTF-8`); everything else stays.
+pub fn with_charset(content_type: &[u8]) -> Cow<'_, [u8]> {
+    const TEXTS: [&[u8]; 6] = [
+        b"text/html",
+        b"text/xml",
+        b"text/plain",
+        b"text/vnd.wap.wml",
+        b"application/javascript",
+        b"application/rss+xml",
+    ];
+    let media_type = content_type.split(|&byte| byte == b';').next();
+    let media_type = media_type.unwrap_or_default().trim_ascii();
+    let is_text = TEXTS
+        .iter()
+        .any(|text| media_type.eq_ignore_ascii_case(text));
+    let lower = content_type.to_ascii_lowercase();
+    if is_text && memchr::memmem::find(&lower, b"charset=").is_none() {
+        Cow::Owned([content_type, b"; charset=UTF-8"].concat())
+    } else {
+        Cow::Borrowed(content_type)
+    }
+}
+
+fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn number(out: &mut Vec<u8>, name: &str, value: u64) {
+    line(out, name, itoa::Buffer::new().format(value).as_bytes());
+}

@@ -1,0 +1,136 @@
+//! The form of an error body: which one the client asked for, and how each is written.
+//! Sources: kong/tools/http.lua get_response_type(), get_error_template().
+
+/// The forms of an error body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Html,
+    Xml,
+    Plain,
+    /// No body and no type: the status is in headers.
+    Grpc,
+}
+
+/// `error_template_*` of the settings: texts with two `%s`, for the message and the request id.
+#[derive(Debug, Clone, Default)]
+pub struct Templates {
+    pub json: Option<String>,
+    pub html: Option<String>,
+    pub xml: Option<String>,
+    pub plain: Option<String>,
+}
+
+impl Format {
+    /// The first media range of highest quality decides. One that is unknown counts as JSON; what is not a media range at
+    /// all does not count.
+    pub fn accepted(accept: Option<&[u8]>) -> Self {
+        let mut chosen = Self::Json;
+        let mut best = 0.0;
+        for item in accept.unwrap_or_default().split(|&byte| byte == b',') {
+            let mut pieces = item.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+            let Some(format) = pieces.next().and_then(Self::of_range) else {
+                continue;
+            };
+            let quality = pieces.find_map(quality).unwrap_or(1.0);
+            if quality > best {
+                chosen = format;
+                best = quality;
+            }
+        }
+        chosen
+    }
+
+    /// For errors of the web server's kind: the request's own type, then the setting, stand in for a missing Accept.
+    pub fn accepted_or(
+        accept: Option<&[u8]>,
+        content_type: Option<&[u8]>,
+        default: Format,
+    ) -> Self {
+        match accept.or(content_type) {
+            None => default,
+            Some(types) => Self::accepted(Some(types)),
+        }
+    }
+
+    /// Compared with case, as Kong does.
+    fn of_range(range: &[u8]) -> Option<Self> {
+        memchr::memchr(b'/', range)?;
+        Some(match range {
+            b"text/html" => Self::Html,
+            b"text/plain" | b"text/*" => Self::Plain,
+            b"application/xml" => Self::Xml,
+            _ if range.starts_with(b"application/grpc") => Self::Grpc,
+            _ => Self::Json,
+        })
+    }
+
+    pub fn from_media_type(media_type: &str) -> Option<Self> {
+        match media_type {
+            "application/json" => Some(Self::Json),
+            "text/html" => Some(Self::Html),
+            "application/xml" => Some(Self::Xml),
+            "text/plain" => Some(Self::Plain),
+            _ => None,
+        }
+    }
+
+    /// None for gRPC.
+    pub fn content_type(self) -> Option<&'static str> {
+        match self {
+            Self::Json => Some("application/json; charset=utf-8"),
+            Self::Html => Some("text/html; charset=utf-8"),
+            Self::Xml => Some("application/xml; charset=utf-8"),
+            Self::Plain => Some("text/plain; charset=utf-8"),
+            Self::Grpc => None,
+        }
+    }
+
+    /// The message goes in as it is, without escaping, as in Kong.
+    pub fn body(self, templates: &Templates, message: &str, request_id: &str) -> String {
+        let (custom, builtin) = match self {
+            Self::Json => (&templates.json, JSON),
+            Self::Html => (&templates.html, HTML),
+            Self::Xml => (&templates.xml, XML),
+            Self::Plain => (&templates.plain, PLAIN),
+            Self::Grpc => return String::new(),
+        };
+        let mut pieces = custom.as_deref().unwrap_or(builtin).splitn(3, "%s");
+        let mut body = String::from(pieces.next().unwrap_or_default());
+        for (piece, value) in pieces.zip([message, request_id]) {
+            body.push_str(value);
+            body.push_str(piece);
+        }
+        body
+    }
+}
+
+fn quality(parameter: &[u8]) -> Option<f64> {
+    let value = parameter.strip_prefix(b"q=")?;
+    std::str::from_utf8(value).ok()?.trim().parse().ok()
+}
+
+const JSON: &str = "{\n  \"message\":\"%s\",\n  \"request_id\":\"%s\"\n}";
+
+const HTML: &str = "<!doctype html>
+<html>
+  <head>
+    <meta charset=\"utf-8\">
+    <title>Error</title>
+  </head>
+  <body>
+    <h1>Error</h1>
+    <p>%s.</p>
+    <p>request_id: %s</p>
+  </body>
+</html>
+";
+
+const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>
+<error>
+  <message>%s</message>
+  <requestid>%s</requestid>
+</error>
+";
+
+const PLAIN: &str = "%s\nrequest_id: %s\n";

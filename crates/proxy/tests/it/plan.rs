@@ -1,0 +1,319 @@
+//! Which instance of a plugin applies, as recorded from Kong, and how the walk over a plan behaves.
+
+use crate::fixture::{context, head, ready};
+use model::entities::{Consumer, ConsumerId, RouteId, ServiceId};
+use plugin::{
+    BodyUse, Implementation, LogEntry, NoLookup, Phases, Plugin, PluginDef, PluginError, RequestCx,
+    Response, ResponseBody, Scopes, Sharing, Step,
+};
+use proxy::plan::{Instance, Instances, Picked, Planner, Scope, Scoped};
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+use uuid::Uuid;
+
+const fn def(name: &'static str, phases: Phases) -> PluginDef {
+    PluginDef {
+        name,
+        priority: 0,
+        phases,
+        scopes: Scopes::ALL,
+        sharing: Sharing::PerInstance,
+        implementation: Implementation::Later,
+    }
+}
+
+static ACCESS: PluginDef = def("access", Phases::ACCESS);
+static ACCESS_AND_LOG: PluginDef = def("access-and-log", Phases::ACCESS.with(Phases::LOG));
+
+/// What a test plugin does in access.
+enum Act {
+    Pass,
+    Authenticate(Uuid),
+    Answer,
+    Fail,
+    Wait,
+}
+
+struct Probe {
+    label: String,
+    act: Act,
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl Probe {
+    fn note(&self, phase: &str) {
+        let call = format!("{phase} {}", self.label);
+        self.calls
+            .lock()
+            .expect("no test thread panicked")
+            .push(call);
+    }
+}
+
+impl Plugin for Probe {
+    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+        self.note("access");
+        match self.act {
+            Act::Pass => Ok(Step::Continue),
+            Act::Authenticate(id) => {
+                cx.consumer = Some(consumer(id));
+                Ok(Step::Continue)
+            }
+            Act::Answer => Ok(Step::Respond(Response::message(418, "tea"))),
+            Act::Fail => Err(PluginError::new("broken")),
+            Act::Wait => Ok(Step::Wait(Box::pin(async move {
+                self.note("waited");
+                cx.upstream.headers.set("X-Waited", "1");
+                Ok(plugin::Flow::Respond(Response::message(418, "tea")))
+            }))),
+        }
+    }
+
+    fn log(&self, _: &LogEntry<'_>) {
+        self.note("log");
+    }
+
+    fn request_body(&self) -> BodyUse {
+        match self.act {
+            Act::Fail => BodyUse::Buffered,
+            _ => BodyUse::Stream,
+        }
+    }
+}
+
+fn consumer(id: Uuid) -> Consumer {
+    Consumer {
+        id: ConsumerId(id),
+        username: None,
+        custom_id: None,
+    }
+}
+
+/// Instances under construction.
+#[derive(Default)]
+struct Bench {
+    instances: Instances,
+    scoped: Vec<Scoped>,
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl Bench {
+    fn add(&mut self, order: u16, def: &'static PluginDef, label: &str, act: Act, scope: Scope) {
+        let instance = self.instances.push(Instance {
+            plugin: Arc::new(Probe {
+                label: label.to_owned(),
+                act,
+                calls: self.calls.clone(),
+            }),
+            def,
+            id: None,
+            digest: 0,
+        });
+        self.scoped.push(Scoped {
+            order,
+            scope,
+            instance,
+        });
+    }
+
+    fn planner(&self) -> Planner<'_> {
+        Planner::new(&self.instances, self.scoped.iter().copied())
+    }
+
+    /// Runs access on a plan and tells the answer's status and the calls.
+    fn run(
+        &self,
+        route: Option<Uuid>,
+        service: Option<Uuid>,
+        with: Option<Uuid>,
+    ) -> (Option<u16>, Vec<String>, Picked) {
+        let mut planner = self.planner();
+        let plan = planner.plan(route.map(RouteId), service.map(ServiceId));
+        let request = head(&["GET / HTTP/1.1"]);
+        let mut cx = context(&request, "", &NoLookup);
+        cx.consumer = with.map(consumer);
+        let mut picked = Picked::default();
+        let answer = ready(plan.access(&self.instances, &mut cx, &mut picked));
+        let calls = self.calls.lock().expect("no test thread panicked").clone();
+        (answer.map(|answer| answer.status), calls, picked)
+    }
+}
+
+/// Ids of the vectors: any text is one.
+fn id(value: &Value) -> Option<Uuid> {
+    let name = value.as_str()?;
+    let mut bytes = [0; 16];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    Some(Uuid::from_bytes(bytes))
+}
+
+#[test]
+fn the_most_specific_instance_applies_as_in_kong() {
+    let text = include_str!("../data/plugin-scope-vectors.json");
+    let vectors: Value = serde_json::from_str(text).expect("the vectors are JSON");
+    let cases = vectors["cases"].as_array().expect("the vectors are a list");
+    assert_eq!(cases.len(), 76);
+    for case in cases {
+        let mut bench = Bench::default();
+        for one in case["configured"].as_array().expect("instances are a list") {
+            let scope = Scope {
+                route: id(&one["route"]).map(RouteId),
+                service: id(&one["service"]).map(ServiceId),
+                consumer: id(&one["consumer"]).map(ConsumerId),
+            };
+            let label = one["label"].as_str().expect("an instance has a label");
+            bench.add(0, &ACCESS, label, Act::Pass, scope);
+        }
+        let request = &case["request"];
+        let (_, calls, _) = bench.run(
+            id(&request["route"]),
+            id(&request["service"]),
+            id(&request["consumer"]),
+        );
+        let wanted: Vec<String> = case["applies"]
+            .as_str()
+            .map(|label| format!("access {label}"))
+            .into_iter()
+            .collect();
+        assert_eq!(calls, wanted, "{case}");
+    }
+}
+
+fn for_consumer(id: Uuid) -> Scope {
+    Scope {
+        consumer: Some(ConsumerId(id)),
+        ..Scope::default()
+    }
+}
+
+#[test]
+fn only_plugins_after_the_authentication_see_the_consumer() {
+    let nora = Uuid::from_u128(7);
+    let mut bench = Bench::default();
+    for (order, label) in [(1, "early"), (3, "late")] {
+        bench.add(
+            order,
+            &ACCESS,
+            &format!("{label} for all"),
+            Act::Pass,
+            Scope::default(),
+        );
+        bench.add(
+            order,
+            &ACCESS,
+            &format!("{label} for nora"),
+            Act::Pass,
+            for_consumer(nora),
+        );
+    }
+    bench.add(
+        2,
+        &ACCESS,
+        "auth",
+        Act::Authenticate(nora),
+        Scope::default(),
+    );
+    let (answer, calls, _) = bench.run(None, None, None);
+    assert_eq!(answer, None);
+    assert_eq!(
+        calls,
+        [
+            "access early for all",
+            "access auth",
+            "access late for nora"
+        ]
+    );
+}
+
+#[test]
+fn after_an_answer_later_plugins_only_log() {
+    let mut bench = Bench::default();
+    bench.add(1, &ACCESS, "answers", Act::Answer, Scope::default());
+    bench.add(2, &ACCESS_AND_LOG, "logs", Act::Pass, Scope::default());
+    let (answer, calls, picked) = bench.run(None, None, None);
+    assert_eq!(answer, Some(418));
+    assert_eq!(calls, ["access answers"]);
+    assert!(!picked.is_empty());
+}
+
+#[test]
+fn a_failing_plugin_ends_the_request_with_kongs_500() {
+    let mut bench = Bench::default();
+    bench.add(1, &ACCESS, "fails", Act::Fail, Scope::default());
+    bench.add(2, &ACCESS, "after", Act::Pass, Scope::default());
+    let plan = bench.planner().globals();
+    assert!(plan.reads_body());
+    let request = head(&["GET / HTTP/1.1"]);
+    let mut cx = context(&request, "", &NoLookup);
+    let answer = ready(plan.access(&bench.instances, &mut cx, &mut Picked::default()));
+    let answer = answer.expect("the request was ended");
+    let ResponseBody::Bytes(body) = answer.body else {
+        panic!("the body is fixed");
+    };
+    assert_eq!(answer.status, 500);
+    assert_eq!(&*body, br#"{"message":"An unexpected error occurred"}"#);
+}
+
+#[test]
+fn a_plugin_may_wait_and_then_answer() {
+    let mut bench = Bench::default();
+    bench.add(1, &ACCESS, "slow", Act::Wait, Scope::default());
+    bench.add(2, &ACCESS, "after", Act::Pass, Scope::default());
+    let (answer, calls, _) = bench.run(None, None, None);
+    assert_eq!(answer, Some(418));
+    assert_eq!(calls, ["access slow", "waited slow"]);
+}
+
+#[test]
+fn early_errors_are_logged_by_global_plugins_only() {
+    let mut bench = Bench::default();
+    bench.add(1, &ACCESS_AND_LOG, "global", Act::Pass, Scope::default());
+    bench.add(
+        2,
+        &ACCESS_AND_LOG,
+        "for nora",
+        Act::Pass,
+        for_consumer(Uuid::from_u128(7)),
+    );
+    let route = Scope {
+        route: Some(RouteId(Uuid::from_u128(1))),
+        ..Scope::default()
+    };
+    bench.add(3, &ACCESS_AND_LOG, "on a route", Act::Pass, route);
+    let plan = bench.planner().globals();
+    let mut picked = Picked::default();
+    plan.pick_defaults(&bench.instances, &mut picked);
+    let request = head(&["GET / HTTP/1.1"]);
+    let cx = context(&request, "", &NoLookup);
+    let entry = LogEntry {
+        request: &cx,
+        status: 404,
+        started_at: std::time::SystemTime::UNIX_EPOCH,
+        latencies: plugin::Latencies::default(),
+        tries: &[],
+        request_size: 0,
+        response_size: 0,
+    };
+    picked.log(&bench.instances, &entry);
+    assert_eq!(
+        *bench.calls.lock().expect("no test thread panicked"),
+        ["log global"]
+    );
+}
+
+#[test]
+fn equal_plans_are_one_object() {
+    let mut bench = Bench::default();
+    bench.add(1, &ACCESS, "global", Act::Pass, Scope::default());
+    bench.add(
+        2,
+        &ACCESS,
+        "for nora",
+        Act::Pass,
+        for_consumer(Uuid::from_u128(7)),
+    );
+    let mut planner = bench.planner();
+    let one = planner.plan(Some(RouteId(Uuid::from_u128(1))), None);
+    let two = planner.plan(Some(RouteId(Uuid::from_u128(2))), None);
+    assert!(Arc::ptr_eq(&one, &two));
+}

@@ -1,0 +1,184 @@
+//! Error bodies and their negotiation as recorded from Kong, and the bytes of produced answers.
+
+use crate::fixture::{REQUEST_ID, head};
+use plugin::Response;
+use proxy::respond::{Answer, Facts, Format, HeaderSet, Latency, Settings};
+use serde_json::Value;
+
+fn vectors(section: &str) -> Vec<Value> {
+    let text = include_str!("../data/error-vectors.json");
+    let vectors: Value = serde_json::from_str(text).expect("the vectors are JSON");
+    vectors[section]["cases"]
+        .as_array()
+        .expect("a section has cases")
+        .clone()
+}
+
+#[test]
+fn errors_have_the_form_that_accept_asks_for() {
+    let cases = vectors("error_content_negotiation");
+    assert_eq!(cases.len(), 26);
+    for case in cases {
+        let accept = case["accept"].as_str().map(str::as_bytes);
+        let wanted = case["content_type"].as_str().expect("a case has a type");
+        let format = Format::accepted(accept);
+        assert_eq!(format.content_type().unwrap_or_default(), wanted, "{case}");
+    }
+}
+
+#[test]
+fn error_bodies_are_kongs_byte_for_byte() {
+    let cases = vectors("error_bodies");
+    assert_eq!(cases.len(), 4);
+    for case in cases {
+        let content_type = case["content_type"].as_str().expect("a case has a type");
+        let accept = content_type.split(';').next().expect("a type has a name");
+        let request = head(&["GET / HTTP/1.1", &format!("Accept: {accept}")]);
+        let response = Response::error(404, case["message"].as_str().expect("a text").to_owned());
+        let id = case["request_id"].as_str().expect("a case has an id");
+        let answer = Answer::new(response, Some(&request), id, &Settings::default());
+        assert_eq!(
+            case["body"].as_str().map(str::as_bytes),
+            Some(&*answer.body)
+        );
+        assert_eq!(
+            answer.headers.value("content-type"),
+            Some(content_type.as_bytes())
+        );
+    }
+}
+
+fn server_error(status: u16, lines: &[&str]) -> (u16, String, String) {
+    let request = head(lines);
+    let settings = Settings::default();
+    let answer = Answer::server_error(status, None, Some(&request), REQUEST_ID, &settings);
+    let content_type = answer.headers.value("content-type").unwrap_or_default();
+    (
+        answer.status,
+        String::from_utf8_lossy(content_type).into_owned(),
+        String::from_utf8_lossy(&answer.body).into_owned(),
+    )
+}
+
+#[test]
+fn server_errors_are_text_unless_the_request_says_more() {
+    let get = "GET / HTTP/1.1";
+    let (status, content_type, body) = server_error(502, &[get]);
+    assert_eq!((status, &*content_type), (502, "text/plain; charset=utf-8"));
+    assert_eq!(
+        body,
+        format!(
+            "An invalid response was received from the upstream server\nrequest_id: {REQUEST_ID}\n"
+        )
+    );
+    let (_, content_type, _) = server_error(504, &[get, "Content-Type: text/html"]);
+    assert_eq!(content_type, "text/html; charset=utf-8");
+    let both = [get, "Accept: */*", "Content-Type: text/html"];
+    assert_eq!(
+        server_error(504, &both).1,
+        "application/json; charset=utf-8"
+    );
+}
+
+#[test]
+fn a_too_large_head_is_a_bad_request_with_its_own_text() {
+    let (status, _, body) = server_error(494, &["GET / HTTP/1.1"]);
+    assert_eq!(status, 400);
+    assert!(body.starts_with("Request header or cookie too large\n"));
+}
+
+#[test]
+fn a_grpc_client_reads_the_status_from_headers() {
+    let request = head(&["POST / HTTP/1.1", "Content-Type: application/grpc+proto"]);
+    let settings = Settings::default();
+    let answer = Answer::server_error(503, None, Some(&request), REQUEST_ID, &settings);
+    assert!(answer.body.is_empty());
+    assert_eq!(answer.headers.value("content-type"), None);
+    assert_eq!(answer.headers.value("grpc-status"), Some(&b"14"[..]));
+}
+
+#[test]
+fn a_status_that_is_no_error_cannot_be_answered_as_one() {
+    let response = Response::error(200, "fine");
+    let answer = Answer::new(response, None, REQUEST_ID, &Settings::default());
+    assert_eq!(answer.status, 500);
+    assert_eq!(
+        &*answer.body,
+        br#"{"message":"An unexpected error occurred"}"#
+    );
+}
+
+#[test]
+fn a_status_without_a_text_is_named_by_its_number() {
+    let answer = Answer::new(
+        Response::status_error(499),
+        None,
+        REQUEST_ID,
+        &Settings::default(),
+    );
+    let body = String::from_utf8_lossy(&answer.body).into_owned();
+    assert!(
+        body.contains("The upstream server responded with 499"),
+        "{body}"
+    );
+}
+
+fn written(response: Response, settings: &HeaderSet, head_only: bool) -> String {
+    let answer = Answer::new(response, None, REQUEST_ID, &Settings::default());
+    let facts = Facts {
+        request_id: REQUEST_ID,
+        date: "Fri, 20 Nov 2026 00:00:00 GMT",
+        latency: Latency::Produced { total: 7 },
+        keep_alive: true,
+        head_only,
+    };
+    let mut out = Vec::new();
+    answer.write(&facts, settings, &mut out);
+    String::from_utf8(out).expect("the answer is text")
+}
+
+#[test]
+fn a_produced_answer_carries_kongs_headers() {
+    let text = written(Response::message(404, "x"), &HeaderSet::default(), false);
+    let wanted = format!(
+        "HTTP/1.1 404 Not Found\r\nDate: Fri, 20 Nov 2026 00:00:00 GMT\r\n\
+         Content-Type: application/json; charset=utf-8\r\nConnection: keep-alive\r\nContent-Length: 15\r\n\
+         X-Kong-Response-Latency: 7\r\nServer: kong/3.9.1\r\nX-Kong-Request-Id: {REQUEST_ID}\r\n\r\n{{\"message\":\"x\"}}"
+    );
+    assert_eq!(text, wanted);
+}
+
+#[test]
+fn headers_off_leaves_kongs_headers_out_and_a_plugin_cannot_set_framing() {
+    let response = Response::new(200, "abc")
+        .with_header("Content-Length", "7")
+        .with_header("Transfer-Encoding", "chunked")
+        .with_header("Server", "mine");
+    let text = written(response, &HeaderSet::from_names(["off"]), false);
+    let wanted = "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 00:00:00 GMT\r\n\
+                  Content-Type: text/plain; charset=UTF-8\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\nabc";
+    assert_eq!(text, wanted);
+}
+
+#[test]
+fn an_answer_to_head_has_the_length_and_no_body() {
+    let text = written(Response::new(200, "abc"), &HeaderSet::OFF, true);
+    assert!(text.contains("Content-Length: 3\r\n"));
+    assert!(text.ends_with("\r\n\r\n"));
+}
+
+#[test]
+fn statuses_without_a_body_have_no_length() {
+    for status in [204, 304] {
+        let text = written(Response::new(status, "abc"), &HeaderSet::OFF, false);
+        assert!(!text.contains("Content-Length"), "{text}");
+        assert!(text.ends_with("\r\n\r\n"), "{text}");
+    }
+}
+
+#[test]
+fn texts_get_the_charset_of_the_web_server() {
+    let html = Response::new(451, "x").with_header("Content-Type", "text/html");
+    let text = written(html, &HeaderSet::OFF, false);
+    assert!(text.contains("Content-Type: text/html; charset=UTF-8\r\n"));
+}
