@@ -1,1 +1,39 @@
-//! See ARCHITECTURE.md.
+//! The store: every entity of the newest revision in an LMDB file of this node (the mirror), and the ordered revisions
+//! that led there (the journal).
+//!
+//! - [`Store`] opens the file, hands out views ([`Store::view`], [`Reader`]) and is the local [`Journal`].
+//! - [`View`] reads one revision: by id, by unique field, by reference, by tag, page by page.
+//! - [`View::diff`] turns "this is the whole configuration" into the [`ChangeSet`] that is missing.
+//! - [`Journal::commit`] applies a change set in one write transaction: references, uniqueness, cascades, indexes,
+//!   history; on disk before it returns.
+//!
+//! It knows entities as bytes with a few indexed fields. It does not validate them against their schema, and it never
+//! builds a typed entity.
+
+mod apply;
+mod change;
+mod checksum;
+mod diff;
+mod env;
+mod error;
+mod facts;
+mod header;
+mod history;
+mod journal;
+mod keys;
+mod page;
+mod rules;
+mod scan;
+mod store;
+mod verify;
+mod view;
+
+pub use change::{Change, ChangeSet, Revision};
+pub use diff::{DiffError, Replacement};
+pub use env::Recovery;
+pub use error::{CommitError, Damage, OpenError, Rejected, StoreError, Violation};
+pub use journal::{Changes, Journal, JournalError};
+pub use page::{KeyPart, Page, TagFilter, Tagged};
+pub use store::{DEFAULT_MAX_SIZE, Options, Reader, Retention, Store};
+pub use verify::Inconsistency;
+pub use view::View;

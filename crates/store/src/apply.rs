@@ -1,0 +1,482 @@
+//! Applying changes to the tables inside a write transaction: what they imply (cascades), what they break (references,
+//! uniqueness), and the index entries that follow.
+//!
+//! Everything is done in the order of the keys: neighbours share a page, and an empty table is filled from the left,
+//! which leaves its pages full.
+
+use crate::change::Change;
+use crate::env::{Table, Tables};
+use crate::error::{CommitError, Violation};
+use crate::facts::{Facts, Field, INDEX_TABLES, IndexTable, Malformed};
+use crate::header::Header;
+use crate::keys::{self, EntityKey};
+use crate::rules::{self, OnDelete};
+use crate::view::View;
+use heed::{MdbError, PutFlags, RwTxn};
+use model::{EntityKind, Object, codec};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// One entity before and after.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) key: EntityKey,
+    pub(crate) old: Option<Vec<u8>>,
+    pub(crate) new: Option<Vec<u8>>,
+}
+
+impl Work {
+    pub(crate) fn kind(&self) -> EntityKind {
+        self.parse().0
+    }
+
+    pub(crate) fn id(&self) -> Uuid {
+        self.parse().1
+    }
+
+    fn parse(&self) -> (EntityKind, Uuid) {
+        keys::parse_entity(&self.key).expect("the key was made of a kind and an id")
+    }
+
+    fn is_removal(&self) -> bool {
+        self.new.is_none() && self.old.is_some()
+    }
+
+    fn is_effective(&self) -> bool {
+        self.new != self.old
+    }
+}
+
+/// The changes as work, ordered by key, with what cascades; nothing is written.
+pub(crate) fn plan(view: &View<'_>, changes: Vec<Change>) -> Result<Vec<Work>, CommitError> {
+    let entities = &view.tables().entities;
+    let was_empty = entities.is_empty(view.txn())?;
+    let mut works: Vec<Work> = changes.into_iter().map(into_work).collect();
+    // Stable, so that the last change of an entity stays last.
+    works.sort_by_key(|work| work.key);
+    keep_last(&mut works);
+    if !was_empty {
+        for work in &mut works {
+            work.old = entities.get(view.txn(), &work.key)?.map(<[u8]>::to_vec);
+        }
+    }
+    let cascaded = cascade(view, &works)?;
+    if !cascaded.is_empty() {
+        works.extend(cascaded);
+        works.sort_by_key(|work| work.key);
+    }
+    Ok(works)
+}
+
+fn into_work(change: Change) -> Work {
+    let key = keys::entity(change.kind(), change.id());
+    let new = match change {
+        Change::Put { entity, .. } => Some(entity),
+        Change::Delete { .. } => None,
+    };
+    Work {
+        key,
+        old: None,
+        new,
+    }
+}
+
+fn keep_last(works: &mut Vec<Work>) {
+    works.dedup_by(|later, earlier| {
+        let same = later.key == earlier.key;
+        if same {
+            earlier.new = later.new.take();
+        }
+        same
+    });
+}
+
+/// The entities that go because one they refer to goes, however far.
+fn cascade(view: &View<'_>, works: &[Work]) -> Result<Vec<Work>, CommitError> {
+    let mut found: BTreeMap<EntityKey, Work> = BTreeMap::new();
+    let removals = works.iter().filter(|work| work.is_removal());
+    let mut pending: Vec<(EntityKind, Uuid)> =
+        removals.map(|work| (work.kind(), work.id())).collect();
+    while let Some((kind, id)) = pending.pop() {
+        for reference in &rules::of(kind).referenced_by {
+            if reference.on_delete != OnDelete::Cascade {
+                continue;
+            }
+            for child in view.child_ids(reference.kind, reference.field, id)? {
+                let key = keys::entity(reference.kind, child?);
+                // One that is written in the same change set keeps what is written; its reference is checked there.
+                if position(works, &key).is_some() || found.contains_key(&key) {
+                    continue;
+                }
+                let old = view.tables().entities.get(view.txn(), &key)?;
+                let work = Work {
+                    key,
+                    old: old.map(<[u8]>::to_vec),
+                    new: None,
+                };
+                pending.push((work.kind(), work.id()));
+                found.insert(key, work);
+            }
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+fn position(works: &[Work], key: &EntityKey) -> Option<usize> {
+    works.binary_search_by(|work| work.key.cmp(key)).ok()
+}
+
+/// The index entries that come and go with the work, and what is wrong with it.
+#[derive(Debug, Default)]
+pub(crate) struct IndexChanges {
+    removed: [Batch; INDEX_TABLES],
+    added: [Batch; INDEX_TABLES],
+}
+
+pub(crate) fn check(
+    view: &View<'_>,
+    works: &[Work],
+    violations: &mut Vec<Violation>,
+) -> Result<IndexChanges, CommitError> {
+    let mut changes = IndexChanges::default();
+    let mut key = Vec::with_capacity(512);
+    for (index, work) in works.iter().enumerate() {
+        if let Some(entity) = &work.new {
+            check_references(view, works, work, entity, violations)?;
+        }
+        if work.is_removal() {
+            check_referenced(view, works, work, violations)?;
+        }
+        if work.is_effective() && collect(&mut changes, work, index, &mut key).is_err() {
+            let (kind, id) = work.parse();
+            violations.push(Violation::Malformed { kind, id });
+        }
+    }
+    Ok(changes)
+}
+
+fn check_references(
+    view: &View<'_>,
+    works: &[Work],
+    work: &Work,
+    entity: &[u8],
+    violations: &mut Vec<Violation>,
+) -> Result<(), CommitError> {
+    let (kind, id) = work.parse();
+    let Ok(facts) = Facts::read(kind, entity) else {
+        // Reported where its index entries are collected.
+        return Ok(());
+    };
+    for foreign in &facts.rules.foreign {
+        let Some(Field::Reference(parent)) = facts.field(foreign.slot) else {
+            continue;
+        };
+        let key = keys::entity(foreign.parent, parent);
+        let exists = match position(works, &key) {
+            Some(index) => works[index].new.is_some(),
+            None => view.tables().entities.get(view.txn(), &key)?.is_some(),
+        };
+        if !exists {
+            violations.push(Violation::Foreign {
+                kind,
+                id,
+                field: foreign.field.to_owned(),
+                parent_kind: foreign.parent,
+                parent,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_referenced(
+    view: &View<'_>,
+    works: &[Work],
+    work: &Work,
+    violations: &mut Vec<Violation>,
+) -> Result<(), CommitError> {
+    let (kind, id) = work.parse();
+    for reference in &rules::of(kind).referenced_by {
+        if reference.on_delete != OnDelete::Restrict {
+            continue;
+        }
+        for child in view.child_ids(reference.kind, reference.field, id)? {
+            // One that is removed or written as well is no obstacle, or breaks its own reference.
+            if position(works, &keys::entity(reference.kind, child?)).is_none() {
+                violations.push(Violation::Referenced {
+                    kind,
+                    id,
+                    by: reference.kind,
+                });
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn collect(
+    changes: &mut IndexChanges,
+    work: &Work,
+    owner: usize,
+    key: &mut Vec<u8>,
+) -> Result<(), Malformed> {
+    let (kind, id) = work.parse();
+    let IndexChanges { removed, added } = changes;
+    match (&work.old, &work.new) {
+        (None, None) => Ok(()),
+        (None, Some(new)) => {
+            Facts::read(kind, new)?.index_entries(kind, id, key, |table, key, value| {
+                added[table as usize].push(key, value, owner);
+            })
+        }
+        (Some(old), None) => {
+            Facts::read(kind, old)?.index_entries(kind, id, key, |table, key, value| {
+                removed[table as usize].push(key, value, owner);
+            })
+        }
+        (Some(old), Some(new)) => {
+            let old = entries(kind, id, old, key)?;
+            let new = entries(kind, id, new, key)?;
+            for entry in old.iter().filter(|entry| !new.contains(entry)) {
+                removed[entry.table as usize].push(&entry.key, &entry.value, owner);
+            }
+            for entry in new.iter().filter(|entry| !old.contains(entry)) {
+                added[entry.table as usize].push(&entry.key, &entry.value, owner);
+            }
+            Ok(())
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct IndexEntry {
+    table: IndexTable,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+fn entries(
+    kind: EntityKind,
+    id: Uuid,
+    entity: &[u8],
+    key: &mut Vec<u8>,
+) -> Result<Vec<IndexEntry>, Malformed> {
+    let mut entries = Vec::new();
+    Facts::read(kind, entity)?.index_entries(kind, id, key, |table, key, value| {
+        entries.push(IndexEntry {
+            table,
+            key: key.to_vec(),
+            value: value.to_vec(),
+        });
+    })?;
+    Ok(entries)
+}
+
+/// Writes the work; `violations` gets what turns out not to be unique.
+pub(crate) fn write(
+    txn: &mut RwTxn<'_>,
+    tables: &Tables,
+    header: &mut Header,
+    works: &[Work],
+    changes: IndexChanges,
+    violations: &mut Vec<Violation>,
+) -> Result<(), CommitError> {
+    write_entities(txn, tables, header, works)?;
+    let IndexChanges { removed, added } = changes;
+    for (table, mut batch) in removed.into_iter().enumerate() {
+        batch.sort();
+        for entry in batch.iter() {
+            tables.index[table].delete(txn, entry.key)?;
+            header.sums[1 + table].remove(entry.key, entry.value);
+        }
+    }
+    for (table, mut batch) in added.into_iter().enumerate() {
+        batch.sort();
+        let conflicts = add_entries(txn, tables.index[table], &batch)?;
+        for entry in batch.iter() {
+            header.sums[1 + table].add(entry.key, entry.value);
+        }
+        violations.extend(
+            conflicts
+                .into_iter()
+                .map(|conflict| unique_violation(&works[conflict.owner], &conflict)),
+        );
+    }
+    Ok(())
+}
+
+fn write_entities(
+    txn: &mut RwTxn<'_>,
+    tables: &Tables,
+    header: &mut Header,
+    works: &[Work],
+) -> Result<(), CommitError> {
+    let flags = append_if_empty(txn, tables.entities)?;
+    for work in works.iter().filter(|work| work.is_effective()) {
+        let count = &mut header.counts[usize::from(work.key[0])];
+        if let Some(old) = &work.old {
+            header.sums[0].remove(&work.key, old);
+            *count -= 1;
+        }
+        match &work.new {
+            Some(new) => {
+                header.sums[0].add(&work.key, new);
+                *count += 1;
+                tables.entities.put_with_flags(txn, flags, &work.key, new)?;
+            }
+            None => {
+                tables.entities.delete(txn, &work.key)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn append_if_empty(txn: &RwTxn<'_>, table: Table) -> Result<PutFlags, heed::Error> {
+    Ok(if table.is_empty(txn)? {
+        PutFlags::APPEND
+    } else {
+        PutFlags::empty()
+    })
+}
+
+struct Conflict {
+    owner: usize,
+    key: Vec<u8>,
+    existing: Uuid,
+}
+
+/// Writes entries in order and returns those whose key is taken. Only keys of the unique table can be: the others end
+/// with the entity's own id.
+fn add_entries(
+    txn: &mut RwTxn<'_>,
+    table: Table,
+    batch: &Batch,
+) -> Result<Vec<Conflict>, CommitError> {
+    let flags = append_if_empty(txn, table)? | PutFlags::NO_OVERWRITE;
+    let mut conflicts = Vec::new();
+    let mut previous: &[u8] = &[];
+    for entry in batch.iter() {
+        let taken = if entry.key == previous {
+            true
+        } else {
+            match table.put_with_flags(txn, flags, entry.key, entry.value) {
+                Ok(()) => false,
+                Err(heed::Error::Mdb(MdbError::KeyExist)) => true,
+                Err(error) => return Err(error.into()),
+            }
+        };
+        if taken {
+            let existing = table.get(txn, entry.key)?.unwrap_or_default();
+            conflicts.push(Conflict {
+                owner: entry.owner,
+                key: entry.key.to_vec(),
+                existing: Uuid::from_slice(existing).unwrap_or_default(),
+            });
+        }
+        previous = entry.key;
+    }
+    Ok(conflicts)
+}
+
+fn unique_violation(work: &Work, conflict: &Conflict) -> Violation {
+    let (kind, id) = work.parse();
+    let field = conflict.key[1..]
+        .split(|byte| *byte == 0)
+        .next()
+        .unwrap_or_default();
+    let field = String::from_utf8_lossy(field);
+    let entity: Object = work
+        .new
+        .as_deref()
+        .and_then(|bytes| codec::decode(bytes).ok())
+        .unwrap_or_default();
+    let rules = rules::of(kind);
+    let fields: Vec<&str> = if field == keys::CACHE_KEY {
+        rules
+            .cache_key
+            .iter()
+            .map(|slot| rules.fields[*slot])
+            .collect()
+    } else {
+        vec![&field]
+    };
+    let key = fields
+        .into_iter()
+        .map(|field| (field, entity.get(field).cloned().unwrap_or_default()))
+        .collect();
+    Violation::Unique {
+        kind,
+        id,
+        existing: conflict.existing,
+        key,
+    }
+}
+
+/// Index entries of one table, in one buffer.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    /// The first bytes of the key, as a number that sorts like them.
+    prefix: u128,
+    start: usize,
+    key: u32,
+    value: u32,
+    owner: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry<'b> {
+    key: &'b [u8],
+    value: &'b [u8],
+    owner: usize,
+}
+
+impl Batch {
+    fn push(&mut self, key: &[u8], value: &[u8], owner: usize) {
+        self.spans.push(Span {
+            prefix: prefix(key),
+            start: self.bytes.len(),
+            key: key.len() as u32,
+            value: value.len() as u32,
+            owner,
+        });
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let key = |span: &Span| &bytes[span.start..span.start + span.key as usize];
+        self.spans.sort_unstable_by(|left, right| {
+            left.prefix
+                .cmp(&right.prefix)
+                .then_with(|| key(left).cmp(key(right)))
+                .then(left.owner.cmp(&right.owner))
+        });
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.spans.iter().map(|span| {
+            let key = span.start + span.key as usize;
+            Entry {
+                key: &self.bytes[span.start..key],
+                value: &self.bytes[key..key + span.value as usize],
+                owner: span.owner,
+            }
+        })
+    }
+}
+
+fn prefix(key: &[u8]) -> u128 {
+    let mut first = [0; 16];
+    let length = key.len().min(16);
+    first[..length].copy_from_slice(&key[..length]);
+    u128::from_be_bytes(first)
+}

@@ -1,0 +1,391 @@
+//! Opening the file: who may, whether it is whole, and what happens when it is not.
+//!
+//! The directory holds `data.mdb` (all tables), `lock.mdb` (LMDB's reader table) and `owner.lock`, which one process
+//! holds while it has the store open: a file is examined, and perhaps renamed, only by who holds it.
+//!
+//! The address range of the map is reserved whole from the start ([`crate::DEFAULT_MAX_SIZE`]) instead of enlarged when
+//! it is full: LMDB can enlarge a map only while no transaction of the process is active, and every worker keeps a read
+//! transaction open. The reservation is address space, not memory or disk: the file grows by what is written, and only
+//! pages that were read are resident.
+
+use crate::error::{Damage, OpenError};
+use crate::header::{HEADER_KEY, Header, SUMMED_TABLES};
+use crate::scan::{self, ScanError};
+use heed::types::Bytes;
+use heed::{CommitOrAbort, EnvOpenOptions, MdbError, WithoutTls};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(crate) type Table = heed::Database<'static, Bytes, Bytes>;
+
+/// What opening a store found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recovery {
+    /// The newest revision, whole.
+    Opened,
+    /// There was no store; this one is empty.
+    Created,
+    /// There was a store that cannot be read. It is kept under the name `aside`, and the store that was opened is empty:
+    /// without another source of configuration, serving it would be an outage that looks like success.
+    SetAside {
+        path: PathBuf,
+        aside: PathBuf,
+        damage: Damage,
+    },
+}
+
+const DATA_FILE: &str = "data.mdb";
+const LMDB_LOCK_FILE: &str = "lock.mdb";
+const OWNER_FILE: &str = "owner.lock";
+/// A new file is made in this directory and moved into place when it is complete, so that a data file without a header
+/// is always a damaged one.
+const NEW_DIRECTORY: &str = "new";
+const ASIDE_MARK: &str = ".unreadable-";
+
+const MAX_READERS: u32 = 1024;
+const MAX_TABLES: u32 = 16;
+/// Below this there is no point in trying a smaller reservation.
+const LEAST_MAP: usize = 1 << 30;
+
+/// The tables of an open store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tables {
+    pub(crate) header: Table,
+    pub(crate) entities: Table,
+    /// By [`crate::facts::IndexTable`].
+    pub(crate) index: [Table; 4],
+    pub(crate) meta: Table,
+    pub(crate) journal: Table,
+}
+
+impl Tables {
+    fn new(header: Table, summed: [Table; SUMMED_TABLES.len()]) -> Self {
+        let [entities, unique, children, tags, kind_tags, meta, journal] = summed;
+        Self {
+            header,
+            entities,
+            index: [unique, children, tags, kind_tags],
+            meta,
+            journal,
+        }
+    }
+
+    /// In the order of [`SUMMED_TABLES`].
+    pub(crate) fn summed(&self) -> [Table; SUMMED_TABLES.len()] {
+        let [unique, children, tags, kind_tags] = self.index;
+        [
+            self.entities,
+            unique,
+            children,
+            tags,
+            kind_tags,
+            self.meta,
+            self.journal,
+        ]
+    }
+}
+
+/// The open file. Fields are dropped in this order: the owner's lock last.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) env: heed::Env<WithoutTls>,
+    pub(crate) tables: Tables,
+    pub(crate) max_size: usize,
+    _owner: File,
+}
+
+pub(crate) fn open(
+    directory: &Path,
+    max_size: usize,
+) -> Result<(Environment, Header, Recovery), OpenError> {
+    create_directory(directory)?;
+    let owner = become_owner(directory)?;
+    let path = directory.join(DATA_FILE);
+    let mut recovery = Recovery::Opened;
+    if !exists(&path)? {
+        create(directory, max_size)?;
+        recovery = Recovery::Created;
+    }
+    let opened = match examine_and_open(directory, max_size)? {
+        Ok(opened) => opened,
+        Err(damage) => {
+            let aside = set_aside(directory)?;
+            tracing::error!(path = %path.display(), aside = %aside.display(), %damage, "the store cannot be read and was set aside");
+            recovery = Recovery::SetAside {
+                path: path.clone(),
+                aside: aside.clone(),
+                damage: damage.clone(),
+            };
+            create_after(directory, max_size, &path, &aside, &damage)?
+        }
+    };
+    let (env, tables, max_size, header) = opened;
+    if header.revision == 0
+        && !matches!(recovery, Recovery::SetAside { .. })
+        && let Some(aside) = newest_aside(directory)?
+    {
+        // Restarting after a file was set aside must not turn the empty store into a good one.
+        recovery = Recovery::SetAside {
+            path,
+            aside,
+            damage: Damage::Earlier,
+        };
+    }
+    let environment = Environment {
+        env,
+        tables,
+        max_size,
+        _owner: owner,
+    };
+    Ok((environment, header, recovery))
+}
+
+type Opened = (heed::Env<WithoutTls>, Tables, usize, Header);
+
+fn create_after(
+    directory: &Path,
+    max_size: usize,
+    path: &Path,
+    aside: &Path,
+    damage: &Damage,
+) -> Result<Opened, OpenError> {
+    let failed = |source| OpenError::AfterSettingAside {
+        path: path.to_owned(),
+        aside: aside.to_owned(),
+        damage: damage.clone(),
+        source: Box::new(source),
+    };
+    create(directory, max_size).map_err(failed)?;
+    let opened = examine_and_open(directory, max_size).map_err(failed)?;
+    opened.map_err(|again| {
+        failed(OpenError::Io {
+            action: "read back",
+            path: path.to_owned(),
+            source: io::Error::new(io::ErrorKind::InvalidData, again),
+        })
+    })
+}
+
+/// Examines the file without LMDB first: LMDB trusts what it maps, and a damaged page would end the process.
+fn examine_and_open(
+    directory: &Path,
+    max_size: usize,
+) -> Result<Result<Opened, Damage>, OpenError> {
+    let path = directory.join(DATA_FILE);
+    let header = match scan::examine(&path) {
+        Ok(header) => header,
+        Err(ScanError::Damage(damage)) => return Ok(Err(damage)),
+        Err(ScanError::Io(source)) => {
+            return Err(io_error("read", &path)(source));
+        }
+    };
+    let result = map(directory, max_size).and_then(|(env, max_size)| {
+        let tables = open_tables(&env)?;
+        Ok((env, tables, max_size))
+    });
+    match result {
+        Ok((env, Some(tables), max_size)) => Ok(Ok((env, tables, max_size, header))),
+        Ok((_, None, _)) => Ok(Err(Damage::OtherProgram)),
+        Err(error) if is_damage(&error) => Ok(Err(Damage::Refused(error.to_string()))),
+        Err(source) => Err(OpenError::Lmdb { path, source }),
+    }
+}
+
+fn is_damage(error: &heed::Error) -> bool {
+    use MdbError::{Corrupted, Incompatible, Invalid, PageNotFound, VersionMismatch};
+    matches!(
+        error,
+        heed::Error::Mdb(Corrupted | Incompatible | Invalid | PageNotFound | VersionMismatch)
+    )
+}
+
+/// Maps the file, with a smaller reservation where the address space is limited (`ulimit -v`).
+fn map(directory: &Path, max_size: usize) -> Result<(heed::Env<WithoutTls>, usize), heed::Error> {
+    let mut size = max_size;
+    loop {
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options
+            .map_size(size)
+            .max_readers(MAX_READERS)
+            .max_dbs(MAX_TABLES);
+        // SAFETY: the file must not be changed under the map: this process holds the owner's lock, LMDB's own locking is
+        // on, and no unsafe flag is set. That its content is well formed was checked by `scan::examine`.
+        #[expect(unsafe_code, reason = "LMDB is a memory map")]
+        let result = unsafe { options.open(directory) };
+        match result {
+            Ok(env) => return Ok((env, size)),
+            Err(error) if is_out_of_memory(&error) && size / 2 >= LEAST_MAP => {
+                size /= 2;
+                tracing::warn!(
+                    bytes = size,
+                    "address space is limited: a smaller largest size of the store"
+                );
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn is_out_of_memory(error: &heed::Error) -> bool {
+    let io = match error {
+        heed::Error::Io(error) => error.kind(),
+        heed::Error::Mdb(MdbError::Other(code)) => io::Error::from_raw_os_error(*code).kind(),
+        _ => return false,
+    };
+    io == io::ErrorKind::OutOfMemory
+}
+
+/// The tables; `None` when one is missing.
+fn open_tables(env: &heed::Env<WithoutTls>) -> Result<Option<Tables>, heed::Error> {
+    let txn = env.read_txn()?;
+    let opened = env.open_databases_and_commit(txn, |opener, txn| {
+        let open = |name| opener.open_database::<Bytes, Bytes>(txn, Some(name));
+        let header = open(HEADER_TABLE)?;
+        let mut summed = Vec::with_capacity(SUMMED_TABLES.len());
+        for name in SUMMED_TABLES {
+            summed.push(open(name)?);
+        }
+        let summed: Result<[_; SUMMED_TABLES.len()], _> = summed.try_into();
+        let summed = summed.map_err(|_| heed::Error::Mdb(MdbError::Problem))?;
+        Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit((header, summed)))
+    })?;
+    let (header, summed) = opened.unwrap_commit();
+    let summed: Option<Vec<Table>> = summed.into_iter().collect();
+    Ok(header
+        .zip(summed.and_then(|summed| summed.try_into().ok()))
+        .map(|(header, summed)| Tables::new(header, summed)))
+}
+
+pub(crate) const HEADER_TABLE: &str = "header";
+
+fn create(directory: &Path, max_size: usize) -> Result<(), OpenError> {
+    let new = directory.join(NEW_DIRECTORY);
+    remove_directory(&new)?;
+    create_directory(&new)?;
+    create_tables(&new, max_size).map_err(|source| OpenError::Lmdb {
+        path: new.clone(),
+        source,
+    })?;
+    // The reader table of a file that was set aside must not be used for another one.
+    remove_file(&directory.join(LMDB_LOCK_FILE))?;
+    let path = directory.join(DATA_FILE);
+    fs::rename(new.join(DATA_FILE), &path).map_err(io_error("create", &path))?;
+    remove_directory(&new)?;
+    sync_directory(directory)
+}
+
+fn create_tables(directory: &Path, max_size: usize) -> Result<(), heed::Error> {
+    let (env, _) = map(directory, max_size)?;
+    let txn = env.write_txn()?;
+    env.create_databases_and_commit(txn, |opener, txn| {
+        for name in SUMMED_TABLES {
+            opener.create_database::<Bytes, Bytes>(txn, Some(name))?;
+        }
+        let header = opener.create_database::<Bytes, Bytes>(txn, Some(HEADER_TABLE))?;
+        let record = Header {
+            transaction: txn.id() as u64,
+            ..Header::default()
+        };
+        header.put(txn, HEADER_KEY, &record.encode())?;
+        Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(()))
+    })?;
+    Ok(())
+}
+
+fn set_aside(directory: &Path) -> Result<PathBuf, OpenError> {
+    let path = directory.join(DATA_FILE);
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.as_secs());
+    let mut aside = directory.join(format!("{DATA_FILE}{ASIDE_MARK}{seconds}"));
+    let mut again = 1;
+    while exists(&aside)? {
+        again += 1;
+        aside = directory.join(format!("{DATA_FILE}{ASIDE_MARK}{seconds}.{again}"));
+    }
+    fs::rename(&path, &aside).map_err(io_error("rename", &path))?;
+    sync_directory(directory)?;
+    Ok(aside)
+}
+
+fn newest_aside(directory: &Path) -> Result<Option<PathBuf>, OpenError> {
+    let failed = io_error("list", directory);
+    let mut newest: Option<PathBuf> = None;
+    for entry in fs::read_dir(directory).map_err(&failed)? {
+        let entry = entry.map_err(&failed)?;
+        let name = entry.file_name();
+        let is_aside = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(DATA_FILE))
+            .is_some_and(|rest| rest.starts_with(ASIDE_MARK));
+        if is_aside {
+            newest = newest.max(Some(entry.path()));
+        }
+    }
+    Ok(newest)
+}
+
+fn become_owner(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(OWNER_FILE);
+    let failed = io_error("lock", &path);
+    let file = File::options()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(&failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
+            path: directory.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// Entities hold keys and passwords: for the owner's eyes only.
+fn create_directory(path: &Path) -> Result<(), OpenError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(io_error("create", path))
+}
+
+fn exists(path: &Path) -> Result<bool, OpenError> {
+    path.try_exists().map_err(io_error("read", path))
+}
+
+fn remove_directory(path: &Path) -> Result<(), OpenError> {
+    missing_is_fine(fs::remove_dir_all(path)).map_err(io_error("remove", path))
+}
+
+fn remove_file(path: &Path) -> Result<(), OpenError> {
+    missing_is_fine(fs::remove_file(path)).map_err(io_error("remove", path))
+}
+
+fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// A rename is durable once its directory is synced.
+fn sync_directory(path: &Path) -> Result<(), OpenError> {
+    File::open(path)
+        .and_then(|directory| directory.sync_all())
+        .map_err(io_error("sync", path))
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> OpenError + use<> {
+    let path = path.to_owned();
+    move |source| OpenError::Io {
+        action,
+        path: path.clone(),
+        source,
+    }
+}

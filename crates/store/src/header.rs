@@ -1,0 +1,124 @@
+//! The one record that says what the file is: format, revision, and the sums of the tables. Written by every commit.
+
+use crate::checksum::{Sum, bytes_hash};
+use crate::error::Damage;
+use model::EntityKind;
+
+pub(crate) const FORMAT: u32 = 1;
+pub(crate) const HEADER_KEY: &[u8] = b"silverback";
+
+const MAGIC: [u8; 8] = *b"SLVRBACK";
+/// Where `revision` stands: a view reads it alone.
+const REVISION_AT: usize = 16;
+
+/// The tables with a sum, in the order of [`Header::sums`].
+pub(crate) const SUMMED_TABLES: [&str; 7] = [
+    "entities",
+    "unique",
+    "children",
+    "tags",
+    "kind_tags",
+    "meta",
+    "journal",
+];
+
+const KINDS: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) revision: u64,
+    /// The transaction that wrote this record: another one than the file's newest means a damaged meta page.
+    pub(crate) transaction: u64,
+    /// The oldest revision whose state can be rebuilt: the undo records after it are all kept.
+    pub(crate) floor: u64,
+    pub(crate) journal_bytes: u64,
+    pub(crate) sums: [Sum; SUMMED_TABLES.len()],
+    /// Entities of each kind, by its number.
+    pub(crate) counts: [u64; KINDS],
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            revision: 0,
+            transaction: 0,
+            floor: 0,
+            journal_bytes: 0,
+            sums: [Sum::default(); SUMMED_TABLES.len()],
+            counts: [0; KINDS],
+        }
+    }
+}
+
+impl Header {
+    pub(crate) fn count(&self, kind: EntityKind) -> u64 {
+        self.counts[kind as usize]
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(1024);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&u64::from(FORMAT).to_le_bytes());
+        for number in self.numbers() {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        let check = bytes_hash(0, &bytes);
+        bytes.extend_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Damage> {
+        let content = bytes.strip_prefix(&MAGIC).ok_or(Damage::OtherProgram)?;
+        let mut numbers = content
+            .chunks_exact(8)
+            .map(|chunk| u64::from_le_bytes(chunk.try_into().expect("chunks of eight")));
+        let format = numbers.next().ok_or(Damage::Header)?;
+        if format != u64::from(FORMAT) {
+            return Err(Damage::Format {
+                found: u32::try_from(format).unwrap_or(u32::MAX),
+                expected: FORMAT,
+            });
+        }
+        let (covered, check) = bytes
+            .split_at_checked(bytes.len() - 8)
+            .ok_or(Damage::Header)?;
+        let mut header = Header::default();
+        if bytes.len() != header.encode().len() || check != bytes_hash(0, covered).to_le_bytes() {
+            return Err(Damage::Header);
+        }
+        for (slot, number) in header.slots().zip(numbers) {
+            *slot = number;
+        }
+        Ok(header)
+    }
+
+    /// The revision alone, of a record that [`Header::decode`] accepted when the store was opened.
+    pub(crate) fn peek_revision(bytes: &[u8]) -> Result<u64, Damage> {
+        let field = bytes.get(REVISION_AT..REVISION_AT + 8);
+        let field = field.ok_or(Damage::Header)?;
+        Ok(u64::from_le_bytes(
+            field.try_into().map_err(|_| Damage::Header)?,
+        ))
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.clone().slots().map(|slot| *slot).collect()
+    }
+
+    /// Every number, in the order it is written; `revision` first.
+    fn slots(&mut self) -> impl Iterator<Item = &mut u64> {
+        [
+            &mut self.revision,
+            &mut self.transaction,
+            &mut self.floor,
+            &mut self.journal_bytes,
+        ]
+        .into_iter()
+        .chain(
+            self.sums
+                .iter_mut()
+                .flat_map(|sum| [&mut sum.entries, &mut sum.hash]),
+        )
+        .chain(self.counts.iter_mut())
+    }
+}

@@ -1,0 +1,435 @@
+//! The store of this node: the mirror and the local journal in one LMDB file.
+
+use crate::apply;
+use crate::change::{Change, ChangeSet, Revision};
+use crate::env::{self, Environment, Recovery};
+use crate::error::{CommitError, Damage, OpenError, Rejected, StoreError};
+use crate::header::{HEADER_KEY, Header};
+use crate::history::{self, MetaWork, Undo};
+use crate::journal::{Changes, Journal, JournalError};
+use crate::keys;
+use crate::view::View;
+use heed::{RoTxn, RwTxn, WithoutTls};
+use model::EntityKind;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// 64 GiB of address space on 64-bit machines; see the module `env` for why it is reserved at once.
+#[cfg(target_pointer_width = "64")]
+pub const DEFAULT_MAX_SIZE: usize = 64 << 30;
+#[cfg(not(target_pointer_width = "64"))]
+pub const DEFAULT_MAX_SIZE: usize = 1 << 30;
+
+/// How much history is kept. The newest state is kept in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    pub revisions: u64,
+    /// Bytes of replaced entities, roughly.
+    pub bytes: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            revisions: 1000,
+            bytes: 32 << 20,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The file grows to at most this; then writes fail with [`CommitError::Full`].
+    pub max_size: usize,
+    pub retention: Retention,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_size: DEFAULT_MAX_SIZE,
+            retention: Retention::default(),
+        }
+    }
+}
+
+/// An open store. Clones share it; the file is closed with the last clone and the last [`Reader`].
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    environment: Environment,
+    retention: Retention,
+    /// The newest revision; a reader compares it with its own before every lookup.
+    head: AtomicU64,
+    watch: watch::Sender<Revision>,
+    /// Held during a commit: LMDB has one writer, and its own lock is not fair to threads of one process.
+    writing: Mutex<()>,
+    readers: Mutex<Vec<Weak<Slot>>>,
+}
+
+impl Store {
+    /// Opens the store in a directory, which is created when it is missing. A file that cannot be read is renamed, and the
+    /// store that is opened is empty: look at the [`Recovery`].
+    pub fn open(directory: &Path, options: Options) -> Result<(Store, Recovery), OpenError> {
+        let max_size = options.max_size.next_multiple_of(MAP_GRANULE);
+        let (environment, header, recovery) = env::open(directory, max_size)?;
+        let inner = Inner {
+            environment,
+            retention: options.retention,
+            head: AtomicU64::new(header.revision),
+            watch: watch::Sender::new(Revision(header.revision)),
+            writing: Mutex::new(()),
+            readers: Mutex::default(),
+        };
+        let store = Store {
+            inner: Arc::new(inner),
+        };
+        Ok((store, recovery))
+    }
+
+    /// The newest revision. Takes a lock shared with other threads for a moment; workers use a [`Reader`].
+    pub fn view(&self) -> Result<View<'_>, StoreError> {
+        let environment = &self.inner.environment;
+        View::new(environment.env.read_txn()?, &environment.tables)
+    }
+
+    /// A reader for one worker.
+    pub fn reader(&self) -> Reader {
+        let slot = Arc::new(Slot::default());
+        let mut readers = lock(&self.inner.readers);
+        readers.retain(|reader| reader.strong_count() > 0);
+        readers.push(Arc::downgrade(&slot));
+        Reader {
+            slot,
+            inner: Arc::clone(&self.inner),
+        }
+    }
+
+    /// The oldest revision that [`Journal::snapshot_at`] and [`Journal::changes_since`] know.
+    pub fn oldest_revision(&self) -> Result<Revision, StoreError> {
+        Ok(Revision(self.view()?.header()?.floor))
+    }
+
+    /// Bytes of the file.
+    pub fn size(&self) -> Result<u64, StoreError> {
+        Ok(self.inner.environment.env.real_disk_size()?)
+    }
+
+    /// What the file can grow to: the configured size, or less where address space is limited.
+    pub fn max_size(&self) -> usize {
+        self.inner.environment.max_size
+    }
+
+    fn undo_to(&self, view: &View<'_>, revision: Revision) -> Result<Undo, JournalError> {
+        let head = view.revision();
+        let oldest = Revision(view.header()?.floor);
+        if revision > head {
+            return Err(JournalError::Unknown { revision, head });
+        }
+        if revision < oldest {
+            return Err(JournalError::NotKept { revision, oldest });
+        }
+        Ok(history::undo_to(view, revision.0)?)
+    }
+
+    fn commit_locked(
+        &self,
+        expected_head: Option<Revision>,
+        change_set: ChangeSet,
+        accept: &mut dyn FnMut(&View<'_>) -> Result<(), Rejected>,
+    ) -> Result<Revision, CommitError> {
+        let Environment { env, tables, .. } = &self.inner.environment;
+        let mut txn = env.write_txn()?;
+        let record = tables.header.get(&txn, HEADER_KEY)?;
+        let mut header = Header::decode(record.ok_or(Damage::Header)?)?;
+        let head = Revision(header.revision);
+        if let Some(expected) = expected_head
+            && expected != head
+        {
+            return Err(CommitError::Conflict { expected, head });
+        }
+        let before = View::borrowed(&txn, tables, head);
+        let works = apply::plan(&before, change_set.changes)?;
+        let mut violations = Vec::new();
+        let index_changes = apply::check(&before, &works, &mut violations)?;
+        drop(before);
+        apply::write(
+            &mut txn,
+            tables,
+            &mut header,
+            &works,
+            index_changes,
+            &mut violations,
+        )?;
+        if !violations.is_empty() {
+            return Err(CommitError::Violations(violations));
+        }
+        let meta = write_meta(&mut txn, tables, &mut header, change_set.meta)?;
+        let effective = works.iter().any(|work| work.old != work.new);
+        if !effective && meta.is_empty() {
+            return Ok(head);
+        }
+        header.revision += 1;
+        history::append(
+            &mut txn,
+            tables,
+            &mut header,
+            &works,
+            &meta,
+            now_ms(),
+            self.inner.retention,
+        )?;
+        drop(works);
+        header.transaction = txn.id() as u64;
+        tables.header.put(&mut txn, HEADER_KEY, &header.encode())?;
+        let revision = Revision(header.revision);
+        accept(&View::borrowed(&txn, tables, revision))?;
+        txn.commit()?;
+        Ok(revision)
+    }
+}
+
+/// Multiples of this are multiples of the page size of every system.
+const MAP_GRANULE: usize = 1 << 16;
+
+impl Journal for Store {
+    fn commit(
+        &self,
+        expected_head: Option<Revision>,
+        change_set: ChangeSet,
+        accept: &mut dyn FnMut(&View<'_>) -> Result<(), Rejected>,
+    ) -> Result<Revision, CommitError> {
+        let _writing = lock(&self.inner.writing);
+        let result = self.commit_locked(expected_head, change_set, accept);
+        let revision = result.map_err(|error| match error {
+            CommitError::Full { .. } => CommitError::Full {
+                max_size: self.max_size(),
+            },
+            other => other,
+        })?;
+        self.inner.publish(revision);
+        Ok(revision)
+    }
+
+    fn changes_since(&self, revision: Revision) -> Result<Changes, JournalError> {
+        let view = self.view()?;
+        let undo = self.undo_to(&view, revision)?;
+        let mut change_set = ChangeSet::default();
+        for (key, before) in undo.entities {
+            let damage = StoreError::Damaged(Damage::Entry { table: "journal" });
+            let (kind, id) = keys::parse_entity(&key).ok_or(damage)?;
+            let now = view.get(kind, id)?;
+            if now != before.as_deref() {
+                change_set.changes.push(match now {
+                    Some(entity) => Change::Put {
+                        kind,
+                        id,
+                        entity: entity.to_vec(),
+                    },
+                    None => Change::Delete { kind, id },
+                });
+            }
+        }
+        for (name, before) in undo.meta {
+            let now = view.meta(&name)?;
+            if now != before.as_deref() {
+                let now = now.map(<[u8]>::to_vec);
+                change_set.meta.push((name, now));
+            }
+        }
+        Ok(Changes {
+            from: revision,
+            to: view.revision(),
+            change_set,
+        })
+    }
+
+    fn snapshot_at(
+        &self,
+        revision: Revision,
+        visit: &mut dyn FnMut(EntityKind, Uuid, &[u8]),
+    ) -> Result<(), JournalError> {
+        let view = self.view()?;
+        let mut undo = self
+            .undo_to(&view, revision)?
+            .entities
+            .into_iter()
+            .peekable();
+        let damage = || StoreError::Damaged(Damage::Entry { table: "entities" });
+        let mut show = |key: &[u8], entity: &[u8]| {
+            let (kind, id) = keys::parse_entity(key).ok_or_else(damage)?;
+            visit(kind, id, entity);
+            Ok::<_, StoreError>(())
+        };
+        let entries = view.tables().entities.iter(view.txn());
+        for entry in entries.map_err(StoreError::from)? {
+            let (key, current) = entry.map_err(StoreError::from)?;
+            while let Some((gone, before)) = undo.next_if(|(gone, _)| gone.as_slice() < key) {
+                before.map_or(Ok(()), |before| show(&gone, &before))?;
+            }
+            match undo.next_if(|(touched, _)| touched.as_slice() == key) {
+                Some((_, before)) => before.map_or(Ok(()), |before| show(key, &before))?,
+                None => show(key, current)?,
+            }
+        }
+        for (gone, before) in undo {
+            before.map_or(Ok(()), |before| show(&gone, &before))?;
+        }
+        Ok(())
+    }
+
+    fn watch(&self) -> watch::Receiver<Revision> {
+        self.inner.watch.subscribe()
+    }
+
+    fn head(&self) -> Revision {
+        Revision(self.inner.head.load(Ordering::Acquire))
+    }
+}
+
+impl Inner {
+    fn publish(&self, revision: Revision) {
+        self.head.store(revision.0, Ordering::Release);
+        self.watch.send_if_modified(|head| {
+            let newer = *head != revision;
+            *head = revision;
+            newer
+        });
+        let readers = lock(&self.readers);
+        for slot in readers.iter().filter_map(Weak::upgrade) {
+            slot.release_if_idle(revision);
+        }
+    }
+}
+
+fn write_meta(
+    txn: &mut RwTxn<'_>,
+    tables: &env::Tables,
+    header: &mut Header,
+    meta: Vec<(String, Option<Vec<u8>>)>,
+) -> Result<Vec<MetaWork>, CommitError> {
+    let mut works = Vec::new();
+    for (name, new) in meta {
+        let key = name.as_bytes();
+        let old = tables.meta.get(txn, key)?.map(<[u8]>::to_vec);
+        if old == new {
+            continue;
+        }
+        if let Some(old) = &old {
+            header.sums[META_SUM].remove(key, old);
+        }
+        match &new {
+            Some(new) => {
+                header.sums[META_SUM].add(key, new);
+                tables.meta.put(txn, key, new)?;
+            }
+            None => {
+                tables.meta.delete(txn, key)?;
+            }
+        }
+        works.push(MetaWork { name, old });
+    }
+    Ok(works)
+}
+
+/// Where the named values stand among the sums of the header.
+const META_SUM: usize = 5;
+
+fn now_ms() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+    elapsed.map_or(0, |elapsed| elapsed.as_millis() as u64)
+}
+
+/// Lookups at the newest revision, for one worker: it keeps its read transaction between lookups, so that a lookup takes
+/// no lock that another worker uses.
+///
+/// A transaction that is kept would hold on to the pages of its revision. So the commit that makes a newer revision ends
+/// the transaction of every reader that is idle, and a reader that is not ends it itself after its lookup: old pages are
+/// free for the next commit, even when a worker has nothing to look up any more.
+#[derive(Debug)]
+pub struct Reader {
+    // Dropped first: a transaction must end before the file is closed.
+    slot: Arc<Slot>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    pinned: Mutex<Option<Pinned>>,
+}
+
+struct Pinned {
+    txn: RoTxn<'static, WithoutTls>,
+    revision: Revision,
+}
+
+impl std::fmt::Debug for Pinned {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.revision.fmt(formatter)
+    }
+}
+
+impl Reader {
+    /// Calls `look` with a view of the newest revision. Two calls may see different revisions.
+    ///
+    /// `look` must not read through the same reader again.
+    pub fn read<T>(&self, look: impl FnOnce(&View<'_>) -> T) -> Result<T, StoreError> {
+        let environment = &self.inner.environment;
+        let mut pinned = lock(&self.slot.pinned);
+        if pinned
+            .as_ref()
+            .is_none_or(|pinned| pinned.revision < self.inner.head())
+        {
+            // The old one first: it may be the last that holds its pages.
+            *pinned = None;
+            *pinned = Some(pin(environment)?);
+        }
+        let current = pinned.as_ref().expect("it was set when it was none");
+        let revision = current.revision;
+        let result = look(&View::borrowed(&current.txn, &environment.tables, revision));
+        if revision < self.inner.head() {
+            *pinned = None;
+        }
+        Ok(result)
+    }
+}
+
+impl Inner {
+    fn head(&self) -> Revision {
+        Revision(self.head.load(Ordering::Acquire))
+    }
+}
+
+fn pin(environment: &Environment) -> Result<Pinned, StoreError> {
+    let txn = environment.env.clone().static_read_txn()?;
+    let revision = View::newest_revision(&txn, &environment.tables)?;
+    Ok(Pinned { txn, revision })
+}
+
+impl Slot {
+    fn release_if_idle(&self, head: Revision) {
+        let pinned = match self.pinned.try_lock() {
+            Ok(pinned) => Some(pinned),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(mut pinned) = pinned
+            && pinned.as_ref().is_some_and(|pinned| pinned.revision < head)
+        {
+            *pinned = None;
+        }
+    }
+}
+
+/// A panic of a lookup or of `accept` leaves nothing half done behind these locks: transactions end with their scope.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

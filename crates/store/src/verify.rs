@@ -1,0 +1,149 @@
+//! Whether the tables agree with each other: every index entry follows from an entity, and every entity has its entries.
+
+use crate::checksum::Sum;
+use crate::env::Table;
+use crate::error::{Damage, StoreError};
+use crate::facts::{Facts, Field, INDEX_TABLES};
+use crate::header::SUMMED_TABLES;
+use crate::keys;
+use crate::store::Store;
+use crate::view::View;
+use model::EntityKind;
+use uuid::Uuid;
+
+/// One way in which the tables disagree. There is no way to get here but a defect of this program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Inconsistency {
+    #[error("the header's sum of the table {table} is wrong")]
+    Sum { table: &'static str },
+    #[error("the header counts {counted} {}, there are {found}", kind.name())]
+    Count {
+        kind: EntityKind,
+        counted: u64,
+        found: u64,
+    },
+    #[error("{} {id} cannot be read", kind.name())]
+    Malformed { kind: EntityKind, id: Uuid },
+    #[error("{} {id} lacks an entry of the table {table}", kind.name())]
+    MissingEntry {
+        table: &'static str,
+        kind: EntityKind,
+        id: Uuid,
+    },
+    #[error("the table {table} has entries of no entity")]
+    ExtraEntries { table: &'static str },
+    #[error("{field} of {} {id} refers to nothing", kind.name())]
+    Dangling {
+        kind: EntityKind,
+        id: Uuid,
+        field: &'static str,
+    },
+}
+
+impl Store {
+    /// Reads everything and returns what is inconsistent.
+    pub fn verify(&self) -> Result<Vec<Inconsistency>, StoreError> {
+        let view = self.view()?;
+        let header = view.header()?;
+        let mut found = Vec::new();
+        let mut sums = [Sum::default(); SUMMED_TABLES.len()];
+        for (index, table) in view.tables().summed().into_iter().enumerate() {
+            sums[index] = table_sum(&view, table)?;
+            if sums[index] != header.sums[index] {
+                found.push(Inconsistency::Sum {
+                    table: SUMMED_TABLES[index],
+                });
+            }
+        }
+        let expected = verify_entities(&view, &mut found)?;
+        for (index, expected) in expected.into_iter().enumerate() {
+            if expected != sums[1 + index] {
+                found.push(Inconsistency::ExtraEntries {
+                    table: SUMMED_TABLES[1 + index],
+                });
+            }
+        }
+        for kind in EntityKind::ALL {
+            let mut entities = 0;
+            for entity in view.iter(kind)? {
+                entity?;
+                entities += 1;
+            }
+            let counted = header.count(kind);
+            if counted != entities {
+                found.push(Inconsistency::Count {
+                    kind,
+                    counted,
+                    found: entities,
+                });
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn table_sum(view: &View<'_>, table: Table) -> Result<Sum, StoreError> {
+    let mut sum = Sum::default();
+    for entry in table.iter(view.txn())? {
+        let (key, value) = entry?;
+        sum.add(key, value);
+    }
+    Ok(sum)
+}
+
+/// Checks every entity, and returns the sums that the index tables must have.
+fn verify_entities(
+    view: &View<'_>,
+    found: &mut Vec<Inconsistency>,
+) -> Result<[Sum; INDEX_TABLES], StoreError> {
+    let mut expected = [Sum::default(); INDEX_TABLES];
+    for entry in view.tables().entities.iter(view.txn())? {
+        let (key, entity) = entry?;
+        let (kind, id) = keys::parse_entity(key).ok_or(Damage::Entry { table: "entities" })?;
+        let Ok(facts) = Facts::read(kind, entity) else {
+            found.push(Inconsistency::Malformed { kind, id });
+            continue;
+        };
+        verify_entries(view, kind, id, &facts, &mut expected, found)?;
+        for foreign in &facts.rules.foreign {
+            if let Some(Field::Reference(parent)) = facts.field(foreign.slot)
+                && view.get(foreign.parent, parent)?.is_none()
+            {
+                found.push(Inconsistency::Dangling {
+                    kind,
+                    id,
+                    field: foreign.field,
+                });
+            }
+        }
+    }
+    Ok(expected)
+}
+
+fn verify_entries(
+    view: &View<'_>,
+    kind: EntityKind,
+    id: Uuid,
+    facts: &Facts<'_>,
+    expected: &mut [Sum; INDEX_TABLES],
+    found: &mut Vec<Inconsistency>,
+) -> Result<(), StoreError> {
+    let mut failed = None;
+    let mut scratch = Vec::new();
+    let result = facts.index_entries(kind, id, &mut scratch, |table, key, value| {
+        expected[table as usize].add(key, value);
+        match view.tables().index[table as usize].get(view.txn(), key) {
+            Ok(Some(stored)) if stored == value => {}
+            Ok(_) => found.push(Inconsistency::MissingEntry {
+                table: SUMMED_TABLES[1 + table as usize],
+                kind,
+                id,
+            }),
+            Err(error) => failed = Some(error),
+        }
+    });
+    if result.is_err() {
+        found.push(Inconsistency::Malformed { kind, id });
+    }
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}

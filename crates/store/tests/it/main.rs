@@ -1,0 +1,9 @@
+//! The store through its public interface, on real files.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step of a test is a failed test"
+)]
+
+mod support;
+
+mod smoke;
