@@ -83,6 +83,135 @@ impl Error {
         self.fields = Some(fields);
         self
     }
+
+    /// The error of an entity that a schema refuses; `problems` has the shape of the entity.
+    pub fn schema_violation(problems: Object) -> Self {
+        let texts = violations(&problems);
+        let message = match texts.len() {
+            1 => format!("schema violation ({})", texts[0]),
+            count => format!("{count} schema violations ({})", texts.join("; ")),
+        };
+        Self::new(ErrorCode::SchemaViolation, message).with_fields(problems)
+    }
+
+    /// The object that the Admin API answers with.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut object = serde_json::Map::new();
+        object.insert("code".into(), (self.code as u8).into());
+        object.insert("name".into(), self.name().into());
+        object.insert("message".into(), self.message.as_str().into());
+        if let Some(fields) = &self.fields {
+            let key = match self.code {
+                ErrorCode::InvalidOptions => "options",
+                _ => "fields",
+            };
+            object.insert(key.into(), json(fields));
+        }
+        if let Some(flattened) = &self.flattened_errors {
+            object.insert("flattened_errors".into(), json(flattened));
+        }
+        serde_json::Value::Object(object)
+    }
+
+    /// The name; that of [`ErrorCode::InvalidUnique`] ends with the field, which the message begins with.
+    fn name(&self) -> String {
+        let name = self.code.name();
+        match (self.code, self.message.split_once(':')) {
+            (ErrorCode::InvalidUnique, Some((field, _))) => format!("{name} {field}"),
+            _ => name.to_owned(),
+        }
+    }
+}
+
+/// A value tree has only what JSON has.
+fn json(value: &impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+/// One text per problem: those of the whole entity, then fields by name, opened up one level.
+/// Source: kong/db/errors.lua (schema_violation).
+fn violations(problems: &Object) -> Vec<String> {
+    let mut texts = Vec::new();
+    if let Some(Value::Array(errors)) = problems.get("@entity") {
+        texts.extend(errors.iter().filter_map(Value::as_str).map(str::to_owned));
+    }
+    let mut fields: Vec<_> = problems
+        .iter()
+        .filter(|(name, _)| *name != "@entity")
+        .collect();
+    fields.sort_by_key(|(name, _)| *name);
+    for (name, problem) in fields {
+        match problem {
+            Value::Array(elements) => {
+                for (index, problem) in elements.iter().enumerate() {
+                    if !problem.is_null() {
+                        texts.push(format!("{name}.{}: {}", index + 1, nested(problem)));
+                    }
+                }
+            }
+            Value::Object(object) => {
+                let mut inner: Vec<_> = object.iter().collect();
+                inner.sort_by_key(|(name, _)| *name);
+                for (inner, problem) in inner {
+                    texts.push(format!("{name}.{inner}: {}", nested(problem)));
+                }
+            }
+            problem => texts.push(format!("{name}: {}", nested(problem))),
+        }
+    }
+    texts
+}
+
+fn nested(problem: &Value) -> String {
+    match problem {
+        Value::String(text) => text.to_string(),
+        problem => {
+            let mut text = String::new();
+            write_pretty(&mut text, problem, 0);
+            text
+        }
+    }
+}
+
+/// As Penlight's `pretty.write` prints a table: an entry per line, names sorted, elements after a gap with their index.
+fn write_pretty(out: &mut String, value: &Value, indent: usize) {
+    let mut lines: Vec<(String, &Value)> = Vec::new();
+    match value {
+        Value::Array(values) => {
+            let mut gap = false;
+            for (index, value) in values.iter().enumerate() {
+                gap |= value.is_null();
+                if !value.is_null() {
+                    let key = if gap {
+                        format!("[{}] = ", index + 1)
+                    } else {
+                        String::new()
+                    };
+                    lines.push((key, value));
+                }
+            }
+        }
+        Value::Object(object) => {
+            lines.extend(object.iter().map(|(name, value)| (pretty_key(name), value)));
+            lines.sort_by(|(a, _), (b, _)| a.cmp(b));
+        }
+        scalar => return write_brace(out, scalar),
+    }
+    out.push_str("{\n");
+    for (index, (key, value)) in lines.iter().enumerate() {
+        let _ = write!(out, "{:width$}{key}", "", width = indent + 2);
+        write_pretty(out, value, indent + 2);
+        out.push_str(if index + 1 < lines.len() { ",\n" } else { "\n" });
+    }
+    let _ = write!(out, "{:indent$}}}", "");
+}
+
+fn pretty_key(name: &str) -> String {
+    if is_lua_name(name) {
+        format!("{name} = ")
+    } else {
+        format!("[\"{name}\"] = ")
+    }
 }
 
 impl fmt::Display for Error {
@@ -93,7 +222,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Prints a value as Kong does in messages: `{id="…"}`, keys sorted, strings quoted, tables in braces.
+/// Prints a value as Kong does in messages: `{id="…"}`, names sorted, strings quoted, tables in braces. A null in an
+/// array is a gap: what follows it is numbered (`{[2]="…"}`).
 /// Source: kong/db/errors.lua (pl.pretty.write without spacing).
 pub fn brace_notation(value: &Value) -> String {
     let mut text = String::new();
@@ -113,35 +243,130 @@ fn write_brace(out: &mut String, value: &Value) {
         Value::Float(value) => {
             let _ = write!(out, "{value}");
         }
-        Value::String(text) => {
-            let _ = write!(
-                out,
-                "\"{}\"",
-                text.replace('\\', "\\\\").replace('"', "\\\"")
-            );
+        Value::String(text) => write_quoted(out, text),
+        Value::Array(values) => write_brace_array(out, values),
+        Value::Object(object) => write_brace_object(out, object),
+    }
+}
+
+fn write_brace_array(out: &mut String, values: &[Value]) {
+    let whole = values
+        .iter()
+        .position(Value::is_null)
+        .unwrap_or(values.len());
+    let present = values.iter().enumerate();
+    let mut separator = "{";
+    for (index, value) in present.filter(|(_, value)| !value.is_null()) {
+        out.push_str(separator);
+        separator = ",";
+        if index > whole {
+            let _ = write!(out, "[{}]=", index + 1);
         }
-        Value::Array(values) => {
-            out.push('{');
-            for (index, value) in values.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_brace(out, value);
-            }
-            out.push('}');
+        write_brace(out, value);
+    }
+    out.push_str(if separator == "{" { "{}" } else { "}" });
+}
+
+fn write_brace_object(out: &mut String, object: &Object) {
+    let mut fields: Vec<_> = object.iter().collect();
+    fields.sort_by_key(|(key, _)| *key);
+    out.push('{');
+    for (index, (key, value)) in fields.into_iter().enumerate() {
+        if index > 0 {
+            out.push(',');
         }
-        Value::Object(object) => {
-            let mut fields: Vec<_> = object.iter().collect();
-            fields.sort_by_key(|(key, _)| *key);
-            out.push('{');
-            for (index, (key, value)) in fields.into_iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                let _ = write!(out, "{key}=");
-                write_brace(out, value);
-            }
-            out.push('}');
+        if is_lua_name(key) {
+            out.push_str(key);
+        } else {
+            out.push('[');
+            write_quoted(out, key);
+            out.push(']');
         }
+        out.push('=');
+        write_brace(out, value);
+    }
+    out.push('}');
+}
+
+fn is_lua_name(key: &str) -> bool {
+    const WORDS: [&str; 22] = [
+        "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if",
+        "in", "local", "nil", "not", "or", "repeat", "return", "then", "true", "until", "while",
+    ];
+    let first_is_letter =
+        key.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    let is_word = key
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    first_is_letter && is_word && !WORDS.contains(&key)
+}
+
+/// As penlight's `quote_string`: in quotes, or in long brackets when the text has lines or brackets of its own.
+fn write_quoted(out: &mut String, text: &str) {
+    let level = longest_bracket(text);
+    if (level.is_some() || text.contains('\n')) && !text.contains('\r') {
+        let signs = "=".repeat(level.map_or(0, |level| level + 1));
+        // A line break right after the opening bracket would be dropped when read back.
+        let first = if text.starts_with('\n') { "\n" } else { "" };
+        let _ = write!(out, "[{signs}[{first}{text}]{signs}]");
+        return;
+    }
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            '\n' => out.push_str("\\\n"),
+            '\r' => out.push_str("\\r"),
+            '\0' => out.push_str("\\0"),
+            _ => out.push(letter),
+        }
+    }
+    out.push('"');
+}
+
+/// The number of `=` in the longest `[==[` or `]==]` of a text that is followed by `]`.
+fn longest_bracket(text: &str) -> Option<usize> {
+    let bytes: Vec<u8> = text.bytes().chain([b']']).collect();
+    let mut longest = None;
+    for (at, &bracket) in bytes.iter().enumerate() {
+        if !matches!(bracket, b'[' | b']') {
+            continue;
+        }
+        let rest = &bytes[at + 1..];
+        let signs = rest.iter().take_while(|&&byte| byte == b'=').count();
+        if rest.get(signs) == Some(&bracket) {
+            longest = longest.max(Some(signs));
+        }
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(json: &str, expected: &str) {
+        let value: Value = serde_json::from_str(json).expect("json");
+        assert_eq!(brace_notation(&value), expected);
+    }
+
+    #[test]
+    fn messages_print_tables_as_lua_does() {
+        check(r#"{"b":1,"a":{"id":"x"}}"#, r#"{a={id="x"},b=1}"#);
+        check(
+            r#"{"@entity":["e"],"end":true}"#,
+            r#"{["@entity"]={"e"},["end"]=true}"#,
+        );
+        check(r#"[null,"two",null,"four"]"#, r#"{[2]="two",[4]="four"}"#);
+        check(r#"["one",null,"three"]"#, r#"{"one",[3]="three"}"#);
+        check("[null]", "{}");
+    }
+
+    #[test]
+    fn strings_are_quoted_as_lua_does() {
+        check(r#""say \"hi\" \\""#, r#""say \"hi\" \\""#);
+        check(r#""a\nb""#, "[[a\nb]]");
+        check(r#""in ']'""#, r#""in ']'""#);
+        check(r#""[[x]]""#, "[=[[[x]]]=]");
     }
 }

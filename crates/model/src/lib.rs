@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod codec;
 pub mod declarative;
 pub mod entities;

@@ -1,1 +1,347 @@
 //! Schemas as data, and the engine that validates and completes entities by them.
+//!
+//! Each entity and each plugin's configuration is described once, in `data/`. From that description come validation with
+//! Kong's error objects, defaults and generated values, the JSON form, and what `/schemas/*` answers.
+
+mod checks;
+mod constraint;
+mod data;
+mod definition;
+mod engine;
+mod json;
+mod loader;
+mod pattern;
+mod random;
+mod references;
+mod registry;
+mod shorthand;
+mod transformations;
+mod validators;
+
+pub use registry::{PluginSchema, Registry, registry};
+
+use crate::value::{Object, Value};
+use crate::{EntityKind, Error};
+use compact_str::CompactString;
+use definition::{Kind, Record};
+use engine::{Engine, Mode};
+use std::collections::BTreeSet;
+
+/// The errors of an entity, in its shape: a text per wrong field, objects for records and references, arrays with null
+/// for good elements, and `@entity`, a list of texts, for what concerns the whole.
+pub type Problems = Object;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RouterFlavor {
+    Traditional,
+    #[default]
+    TraditionalCompatible,
+    Expressions,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum EnabledPlugins {
+    /// All that the program has.
+    #[default]
+    Bundled,
+    Only(BTreeSet<String>),
+}
+
+impl EnabledPlugins {
+    pub fn contains(&self, name: &str) -> bool {
+        match self {
+            Self::Bundled => registry().plugin(name).is_some(),
+            Self::Only(names) => names.contains(name) && registry().plugin(name).is_some(),
+        }
+    }
+}
+
+/// What validation needs to know of the node, and the time.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub flavor: RouterFlavor,
+    pub plugins: EnabledPlugins,
+    /// Without a database some plugin settings are refused: counters that nodes share, for example.
+    pub dbless: bool,
+    /// Seconds since 1970.
+    pub now: i64,
+    /// The same in seconds with milliseconds as decimals, for the entities that keep them so.
+    pub now_ms: f64,
+    /// Whether passwords are hashed and digests computed: not when an export is read back.
+    pub transform: bool,
+}
+
+impl Context {
+    /// The context of a node with all plugins at this time.
+    pub fn at(now: std::time::Duration) -> Self {
+        let millis = u32::from(now.subsec_millis());
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        Self {
+            flavor: RouterFlavor::default(),
+            plugins: EnabledPlugins::default(),
+            dbless: false,
+            now: seconds,
+            now_ms: seconds as f64 + f64::from(millis) / 1000.0,
+            transform: true,
+        }
+    }
+}
+
+/// What becomes of an entity when the one that it refers to is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDelete {
+    /// It is deleted as well.
+    Cascade,
+    /// The deletion is refused.
+    Restrict,
+}
+
+/// A field that refers to another entity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignField {
+    pub name: String,
+    pub kind: EntityKind,
+    pub on_delete: OnDelete,
+    pub required: bool,
+    /// At most one entity may refer to the same other.
+    pub unique: bool,
+}
+
+#[derive(Debug)]
+pub struct EntitySchema {
+    pub kind: EntityKind,
+    pub name: &'static str,
+    pub primary_key: Vec<String>,
+    /// Field that is accepted in place of the id in paths of the Admin API.
+    pub endpoint_key: Option<String>,
+    /// Fields that must be unique together.
+    pub cache_key: Vec<String>,
+    /// Fields, other than references, that must be unique.
+    pub unique: Vec<String>,
+    pub foreign: Vec<ForeignField>,
+    /// Entities may carry `ttl`, which is no field: it passes through unchanged.
+    pub ttl: bool,
+    pub workspaceable: bool,
+    /// Part of exports and declarative configurations.
+    pub db_export: bool,
+    /// `/services`; `None` for entities that are not on the Admin API by themselves.
+    pub admin_api_path: Option<String>,
+    /// The name under a consumer: `key-auth` for `/consumers/{c}/key-auth`.
+    pub admin_api_nested_name: Option<String>,
+    /// The plugin that brings the entity.
+    pub plugin: Option<String>,
+    /// The field whose value selects the subschema.
+    pub subschema_key: Option<String>,
+    subschema_error: String,
+    /// By flavour where routes differ; else one.
+    tables: Vec<Table>,
+    transformations: Vec<transformations::Transformation>,
+    definition: serde_json::Value,
+}
+
+/// The compiled records of an entity.
+#[derive(Debug)]
+struct Table {
+    base: Record,
+    /// By key, sorted. Several keys may stand for one subschema, so they hold positions in `subschemas`.
+    keys: Vec<(CompactString, usize)>,
+    subschemas: Vec<Record>,
+}
+
+impl EntitySchema {
+    /// Expands shorthands, fills in what is missing, validates, transforms. The result is canonical: fields in schema
+    /// order, no nulls, references reduced to ids.
+    pub fn complete(&self, input: Object, context: &Context) -> Result<Object, Error> {
+        self.process(input, context)
+            .map_err(Error::schema_violation)
+    }
+
+    /// [`complete`](Self::complete) with the problems as they are, for a caller that gathers those of many entities.
+    pub fn process(&self, input: Object, context: &Context) -> Result<Object, Problems> {
+        self.run(input, None, context)
+    }
+
+    /// Changes an entity: records merge, everything else is replaced, null clears. The id stays. `existing` must be
+    /// canonical.
+    pub fn merge(
+        &self,
+        existing: &Object,
+        mut patch: Object,
+        context: &Context,
+    ) -> Result<Object, Error> {
+        for key in &self.primary_key {
+            patch.remove(key);
+        }
+        self.run(patch, Some(existing), context)
+            .map_err(Error::schema_violation)
+    }
+
+    /// Checks one field by itself: how keys in paths of the Admin API are validated.
+    pub fn check_field(&self, name: &str, value: &Value, context: &Context) -> Result<(), Value> {
+        let record = self.base(context.flavor);
+        match record.position(name) {
+            Some(index) => engine::check(&record.fields[index], value, context),
+            None => Err("unknown field".into()),
+        }
+    }
+
+    fn run(
+        &self,
+        mut input: Object,
+        existing: Option<&Object>,
+        context: &Context,
+    ) -> Result<Object, Problems> {
+        let table = self.table(context.flavor);
+        engine::expand_shorthands(&table.base.shorthands, &mut input, context)?;
+        let record = self.select(table, &input, existing, context)?;
+        let ttl = self.take_ttl(&mut input, existing);
+        let given = self.given_secrets(&input, existing);
+        let engine = Engine {
+            context,
+            mode: existing.map_or(Mode::Create, |_| Mode::Update),
+        };
+        let ignored: &[&str] = &["updated_at"];
+        let filled = engine
+            .fill(record, input, existing, ignored, 0)
+            .map_err(into_object)?;
+        if !filled.errors.is_empty() {
+            return Err(filled.errors);
+        }
+        let mut entity = record.assemble(filled.slots);
+        if context.transform {
+            for transformation in self
+                .transformations
+                .iter()
+                .filter(|one| given.contains(one))
+            {
+                transformation.apply(&mut entity)?;
+            }
+        }
+        if let Some(ttl) = ttl {
+            entity.push("ttl", ttl);
+        }
+        Ok(entity)
+    }
+
+    fn take_ttl(&self, input: &mut Object, existing: Option<&Object>) -> Option<Value> {
+        if !self.ttl {
+            return None;
+        }
+        let ttl = match input.remove("ttl") {
+            Some(ttl) => ttl,
+            None => existing?.get("ttl")?.clone(),
+        };
+        (!ttl.is_null()).then_some(ttl)
+    }
+
+    /// The transformations whose input is given: what is stored already must not be hashed again.
+    fn given_secrets(
+        &self,
+        input: &Object,
+        existing: Option<&Object>,
+    ) -> Vec<transformations::Transformation> {
+        let applies = |one: &&transformations::Transformation| {
+            existing.is_none() || input.contains(one.input())
+        };
+        self.transformations
+            .iter()
+            .filter(applies)
+            .copied()
+            .collect()
+    }
+
+    fn table(&self, flavor: RouterFlavor) -> &Table {
+        match flavor {
+            _ if self.tables.len() == 1 => &self.tables[0],
+            RouterFlavor::Traditional => &self.tables[0],
+            RouterFlavor::TraditionalCompatible => &self.tables[1],
+            RouterFlavor::Expressions => &self.tables[2],
+        }
+    }
+
+    fn base(&self, flavor: RouterFlavor) -> &Record {
+        &self.table(flavor).base
+    }
+
+    /// The record that the subschema key selects. Without one nothing else can be said about the entity.
+    fn select<'t>(
+        &self,
+        table: &'t Table,
+        input: &Object,
+        existing: Option<&Object>,
+        context: &Context,
+    ) -> Result<&'t Record, Problems> {
+        let Some(key) = &self.subschema_key else {
+            return Ok(&table.base);
+        };
+        let default = || {
+            let index = table.base.position(key)?;
+            table.base.fields[index].default.as_ref()
+        };
+        let value = input
+            .get(key)
+            .or_else(|| existing.and_then(|existing| existing.get(key)))
+            .or_else(default);
+        let Some(value) = value.filter(|value| !value.is_null()) else {
+            return Err(single(key, "required field missing".into()));
+        };
+        let selected = match value {
+            Value::Array(values) => values
+                .iter()
+                .find_map(|value| self.subschema(table, value.as_str()?, context)),
+            value => value
+                .as_str()
+                .and_then(|name| self.subschema(table, name, context)),
+        };
+        selected.ok_or_else(|| {
+            let name = match value {
+                Value::Array(values) => values
+                    .first()
+                    .map_or_else(|| "nil".to_owned(), constraint::display),
+                value => constraint::display(value),
+            };
+            single(key, self.subschema_error.replace("%s", &name))
+        })
+    }
+
+    fn subschema<'t>(&self, table: &'t Table, name: &str, context: &Context) -> Option<&'t Record> {
+        let found = table
+            .keys
+            .binary_search_by(|(key, _)| key.as_str().cmp(name))
+            .ok()?;
+        if self.kind == EntityKind::Plugins
+            && let EnabledPlugins::Only(names) = &context.plugins
+            && !names.contains(name)
+        {
+            return None;
+        }
+        Some(&table.subschemas[table.keys[found].1])
+    }
+}
+
+impl ForeignField {
+    fn of(record: &Record) -> Vec<Self> {
+        let reference = |field: &definition::Field| match &field.kind {
+            Kind::Foreign(reference) => Some(Self {
+                name: field.name.to_string(),
+                kind: reference.kind,
+                on_delete: reference.on_delete,
+                required: field.required,
+                unique: field.unique,
+            }),
+            _ => None,
+        };
+        record.fields.iter().filter_map(reference).collect()
+    }
+}
+
+fn single(name: &str, text: String) -> Problems {
+    [(name, text.into())].into_iter().collect()
+}
+
+fn into_object(problems: Value) -> Problems {
+    match problems {
+        Value::Object(object) => object,
+        other => [("@entity", other)].into_iter().collect(),
+    }
+}

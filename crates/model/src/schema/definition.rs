@@ -1,0 +1,108 @@
+//! What a schema is once it has been read from its data file: fields with their constraints compiled, checks with
+//! their field paths resolved. Built once by [`super::loader`]; nothing here changes afterwards.
+
+use super::checks::Check;
+use super::constraint::Constraint;
+use crate::EntityKind;
+use crate::value::{Object, Value};
+use compact_str::CompactString;
+
+/// The fields of an entity, a plugin's configuration or a nested record.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Record {
+    pub(crate) fields: Vec<Field>,
+    pub(crate) shorthands: Vec<Shorthand>,
+    pub(crate) checks: Vec<Check>,
+}
+
+/// Presence of fields is kept in one word.
+pub(crate) const MAX_FIELDS: usize = 64;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Field {
+    pub(crate) name: CompactString,
+    pub(crate) kind: Kind,
+    pub(crate) required: bool,
+    pub(crate) default: Option<Value>,
+    pub(crate) auto: Option<Auto>,
+    pub(crate) unique: bool,
+    pub(crate) referenceable: bool,
+    /// Given on input, acted upon by the Admin API, never stored: `snis` of certificates.
+    pub(crate) transient: bool,
+    /// Replaces the text of every failed constraint.
+    pub(crate) error_text: Option<CompactString>,
+    /// In the order in which Kong tries them.
+    pub(crate) constraints: Vec<Constraint>,
+    /// `"name":`, as written in JSON.
+    pub(crate) json_key: String,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    String,
+    Integer,
+    Number,
+    Boolean,
+    Array(Box<Field>),
+    Set(Box<Field>),
+    Map(Box<(Field, Field)>),
+    Record(Box<Record>),
+    Foreign(Reference),
+    /// Any value: JSON of a filter's configuration.
+    Any,
+    /// Takes its shape from a subschema.
+    Abstract,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reference {
+    pub(crate) kind: EntityKind,
+    pub(crate) on_delete: super::OnDelete,
+}
+
+/// What a field holds when it is not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Auto {
+    Uuid,
+    /// Now, when the entity is created.
+    CreatedAt,
+    /// Now, at every write, whatever was given.
+    UpdatedAt,
+    /// 32 random letters and digits.
+    RandomKey,
+}
+
+/// A field that exists on input only and is turned into others before anything else happens.
+#[derive(Debug, Clone)]
+pub(crate) struct Shorthand {
+    pub(crate) field: Field,
+    pub(crate) effect: Effect,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Effect {
+    Function(super::shorthand::Function),
+    /// The value moves to this path and wins over what is there.
+    Into(Vec<CompactString>),
+    /// The value moves to this path unless a value is there; output shows both.
+    ReplacedBy(Vec<CompactString>),
+}
+
+impl Record {
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.fields.iter().position(|field| field.name == name)
+    }
+
+    /// Fields that are not null, as an object in schema order.
+    pub(crate) fn assemble(&self, slots: Vec<Value>) -> Object {
+        let present = slots.iter().filter(|value| !value.is_null()).count();
+        // One more for `ttl`, which entities carry beside their fields.
+        let mut object = Object::with_capacity(present + 1);
+        for (field, value) in self.fields.iter().zip(slots) {
+            if !value.is_null() {
+                object.push(field.name.clone(), value);
+            }
+        }
+        object
+    }
+}

@@ -1,0 +1,544 @@
+//! Completes and validates records: defaults and generated values in, every problem out, in the shape of the input.
+//! Source: kong/db/schema/init.lua (process_auto_fields, validate).
+//!
+//! One pass does what Kong does in two, since a field's default and its validation do not depend on other fields. Only
+//! shorthands go before everything: if one of them is wrong, nothing else is looked at.
+
+use super::checks::Fields;
+use super::constraint::Constraint;
+use super::definition::{Auto, Effect, Field, Kind, MAX_FIELDS, Record, Shorthand};
+use super::{Context, random, references};
+use crate::value::{MAX_DEPTH, Object, Value};
+use compact_str::CompactString;
+
+const REQUIRED: &str = "required field missing";
+
+/// Whether an entity is made or changed: some texts differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Create,
+    Update,
+}
+
+impl Mode {
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Self::Create => "",
+            Self::Update => "when updating, ",
+        }
+    }
+}
+
+/// What a field's value has come to.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A text, or a tree of them in the shape of the value.
+    Problem(Value),
+    /// A shorthand is wrong: the problems found elsewhere do not count.
+    Shorthand(Value),
+}
+
+impl From<Value> for Failure {
+    fn from(problem: Value) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(text: &str) -> Self {
+        Self::Problem(text.into())
+    }
+}
+
+pub(crate) struct Engine<'c> {
+    pub(crate) context: &'c Context,
+    pub(crate) mode: Mode,
+}
+
+/// A record that has been filled in, whether or not it is in order.
+pub(crate) struct Filled {
+    pub(crate) slots: Vec<Value>,
+    pub(crate) errors: Object,
+}
+
+impl Engine<'_> {
+    /// Fills in the fields of a record: from the input, else from the record as it is (`base`, in an update), else
+    /// from the schema. `ignored` names fields that are dropped without a look.
+    pub(crate) fn fill(
+        &self,
+        record: &Record,
+        input: Object,
+        base: Option<&Object>,
+        ignored: &[&str],
+        depth: usize,
+    ) -> Result<Filled, Value> {
+        let mut filled = Filled {
+            slots: vec![Value::Null; record.fields.len()],
+            errors: Object::new(),
+        };
+        let given = distribute(record, input, ignored, &mut filled);
+        for (index, field) in record.fields.iter().enumerate() {
+            let slot = &mut filled.slots[index];
+            let given = given & (1 << index) != 0;
+            let result = self.fill_field(field, slot, given, base, depth);
+            match result {
+                Ok(()) => {}
+                Err(Failure::Problem(problem)) => {
+                    filled.errors.insert(field.name.clone(), problem);
+                }
+                Err(Failure::Shorthand(problem)) => {
+                    return Err(Value::Object(
+                        [(field.name.clone(), problem)].into_iter().collect(),
+                    ));
+                }
+            }
+        }
+        self.run_checks(record, &mut filled);
+        Ok(filled)
+    }
+
+    fn run_checks(&self, record: &Record, filled: &mut Filled) {
+        let fields = Fields {
+            slots: &filled.slots,
+        };
+        for check in &record.checks {
+            check.run(&fields, &mut filled.errors, self.mode, self.context);
+        }
+    }
+
+    fn fill_field(
+        &self,
+        field: &Field,
+        slot: &mut Value,
+        given: bool,
+        base: Option<&Object>,
+        depth: usize,
+    ) -> Result<(), Failure> {
+        let existing = base.and_then(|base| base.get(&field.name));
+        if let Some(auto) = field.auto
+            && (slot.is_null() && existing.is_none() || auto == Auto::UpdatedAt)
+        {
+            *slot = self.generate(auto, field);
+            return Ok(());
+        }
+        if given {
+            return self.complete(field, slot, existing, depth);
+        }
+        if let Some(existing) = existing {
+            *slot = existing.clone();
+            return self.complete(field, slot, None, depth);
+        }
+        if base.is_some() {
+            return missing(field);
+        }
+        self.fill_default(field, slot, depth)
+    }
+
+    fn fill_default(&self, field: &Field, slot: &mut Value, depth: usize) -> Result<(), Failure> {
+        if let Kind::Record(record) = &field.kind
+            && field.required
+        {
+            let input = match &field.default {
+                Some(Value::Object(default)) => default.clone(),
+                _ => Object::new(),
+            };
+            return self.complete_record(record, field, slot, input, None, depth);
+        }
+        match &field.default {
+            // A default needs no validation, but a subschema may forbid the one of the base schema.
+            Some(default) => {
+                *slot = default.clone();
+                Ok(())
+            }
+            None => missing(field),
+        }
+    }
+
+    fn generate(&self, auto: Auto, field: &Field) -> Value {
+        match auto {
+            Auto::Uuid => Value::String(random::uuid()),
+            Auto::RandomKey => Value::String(random::key()),
+            Auto::CreatedAt | Auto::UpdatedAt => match field.kind {
+                Kind::Number => Value::Float(self.context.now_ms),
+                _ => Value::Int(self.context.now),
+            },
+        }
+    }
+
+    /// Completes and validates a value in place. `existing` is the record that a record is merged into.
+    fn complete(
+        &self,
+        field: &Field,
+        value: &mut Value,
+        existing: Option<&Value>,
+        depth: usize,
+    ) -> Result<(), Failure> {
+        if value.is_null() {
+            return null(field).map_err(Failure::from);
+        }
+        if field.referenceable && is_vault_reference(value) {
+            return Ok(());
+        }
+        if depth > MAX_DEPTH {
+            return Err("nested too deeply".into());
+        }
+        match &field.kind {
+            Kind::Array(element) => {
+                self.complete_list(element, value, "expected an array", depth)?
+            }
+            Kind::Set(element) => {
+                self.complete_list(element, value, "expected a set", depth)?;
+                remove_duplicates(value);
+            }
+            Kind::Map(entry) => self.complete_map(&entry.0, &entry.1, value, depth)?,
+            Kind::Record(record) => {
+                let Some(input) = take_object(value) else {
+                    return Err("expected a record".into());
+                };
+                let base = existing.and_then(Value::as_object);
+                return self.complete_record(record, field, value, input, base, depth);
+            }
+            Kind::Foreign(reference) => {
+                references::complete(reference.kind, value, self.context)?;
+            }
+            _ => {
+                scalar(field, value)?;
+                if let (Kind::Integer, Some(integer)) = (&field.kind, value.as_int()) {
+                    *value = Value::Int(integer);
+                }
+            }
+        }
+        constraints(field, value, self.context).map_err(Failure::from)
+    }
+
+    fn complete_record(
+        &self,
+        record: &Record,
+        field: &Field,
+        slot: &mut Value,
+        mut input: Object,
+        base: Option<&Object>,
+        depth: usize,
+    ) -> Result<(), Failure> {
+        expand_shorthands(&record.shorthands, &mut input, self.context)
+            .map_err(|errors| Failure::Shorthand(Value::Object(errors)))?;
+        let filled = self
+            .fill(record, input, base, &[], depth + 1)
+            .map_err(Failure::Shorthand)?;
+        *slot = Value::Object(record.assemble(filled.slots));
+        if !filled.errors.is_empty() {
+            return Err(Value::Object(filled.errors).into());
+        }
+        constraints(field, slot, self.context).map_err(Failure::from)
+    }
+
+    fn complete_list(
+        &self,
+        element: &Field,
+        value: &mut Value,
+        expected: &'static str,
+        depth: usize,
+    ) -> Result<(), Failure> {
+        // An empty object is what Lua's decoders make of an empty array.
+        if matches!(value, Value::Object(object) if object.is_empty()) {
+            *value = Value::Array(Vec::new());
+        }
+        let Value::Array(values) = value else {
+            return Err(expected.into());
+        };
+        let mut errors = Vec::new();
+        for (index, value) in values.iter_mut().enumerate() {
+            let result = match value {
+                Value::Null => Err(REQUIRED.into()),
+                _ => self.complete(element, value, None, depth + 1),
+            };
+            match result {
+                Ok(()) => {}
+                Err(Failure::Problem(problem)) => {
+                    errors.resize(index, Value::Null);
+                    errors.push(problem);
+                }
+                Err(Failure::Shorthand(problem)) => {
+                    errors.clear();
+                    errors.resize(index, Value::Null);
+                    errors.push(problem);
+                    return Err(Failure::Shorthand(Value::Array(errors)));
+                }
+            }
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Value::Array(errors).into())
+    }
+
+    /// The first problem of a key or value stands for the whole map.
+    fn complete_map(
+        &self,
+        keys: &Field,
+        values: &Field,
+        value: &mut Value,
+        depth: usize,
+    ) -> Result<(), Failure> {
+        if matches!(value, Value::Array(values) if values.is_empty()) {
+            *value = Value::Object(Object::new());
+        }
+        let Value::Object(object) = value else {
+            return Err("expected a map".into());
+        };
+        for (key, value) in object.iter_mut() {
+            if !keys.constraints.is_empty() {
+                check(keys, &Value::from(key), self.context)?;
+            }
+            match value {
+                Value::Null => return Err(REQUIRED.into()),
+                _ => self.complete(values, value, None, depth + 1)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Moves the input's values to their fields; returns which were given, null included.
+fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Filled) -> u64 {
+    debug_assert!(record.fields.len() <= MAX_FIELDS);
+    let mut given = 0;
+    for (name, value) in input {
+        match record.position(&name) {
+            Some(index) => {
+                filled.slots[index] = value;
+                given |= 1 << index;
+            }
+            None if ignored.contains(&name.as_str()) => {}
+            None => {
+                filled.errors.insert(name, "unknown field".into());
+            }
+        }
+    }
+    given
+}
+
+/// Turns the shorthands of the input into the fields they stand for.
+pub(crate) fn expand_shorthands(
+    shorthands: &[Shorthand],
+    input: &mut Object,
+    context: &Context,
+) -> Result<(), Object> {
+    let mut errors = Object::new();
+    for shorthand in shorthands {
+        let name = &shorthand.field.name;
+        let Some(value) = input.get(name) else {
+            continue;
+        };
+        if let Err(problem) = check(&shorthand.field, value, context) {
+            errors.insert(name.clone(), problem);
+            continue;
+        }
+        if let Err(problem) = expand(shorthand, input) {
+            errors.insert(name.clone(), problem.into());
+        }
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors)
+    }
+}
+
+fn expand(shorthand: &Shorthand, input: &mut Object) -> Result<(), String> {
+    let name = &shorthand.field.name;
+    // A function may set the field that the shorthand is named after.
+    let value = input.remove(name).unwrap_or_default();
+    match &shorthand.effect {
+        Effect::Function(function) => {
+            function.apply(value, input);
+            Ok(())
+        }
+        Effect::Into(path) => {
+            set_path(input, path, value);
+            Ok(())
+        }
+        Effect::ReplacedBy(path) => match get_path(input, path) {
+            Some(newer) if newer.is_null() || value.is_null() => {
+                if newer.is_null() && !value.is_null() {
+                    set_path(input, path, value);
+                }
+                Ok(())
+            }
+            Some(newer) if !super::constraint::same(newer, &value) => Err(format!(
+                "both deprecated and new field are used but their values mismatch: {name} = {} vs {} = {}",
+                super::constraint::display(&value),
+                path.join("."),
+                super::constraint::display(newer),
+            )),
+            Some(_) => Ok(()),
+            None => {
+                set_path(input, path, value);
+                Ok(())
+            }
+        },
+    }
+}
+
+pub(crate) fn get_path<'a>(object: &'a Object, path: &[CompactString]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    let value = object.get(first)?;
+    if rest.is_empty() {
+        return Some(value);
+    }
+    get_path(value.as_object()?, rest)
+}
+
+/// Sets a field of a record in a record, making the records on the way. What stands in the way and is no record stays,
+/// to be reported by validation.
+fn set_path(object: &mut Object, path: &[CompactString], value: Value) {
+    let Some((first, rest)) = path.split_first() else {
+        return;
+    };
+    if rest.is_empty() {
+        object.insert(first.clone(), value);
+        return;
+    }
+    if object.get(first).is_none_or(Value::is_null) {
+        object.insert(first.clone(), Value::Object(Object::new()));
+    }
+    if let Some(Value::Object(inner)) = object.get_mut(first) {
+        set_path(inner, rest, value);
+    }
+}
+
+fn take_object(value: &mut Value) -> Option<Object> {
+    match value {
+        Value::Object(object) => Some(std::mem::take(object)),
+        Value::Array(values) if values.is_empty() => Some(Object::new()),
+        _ => None,
+    }
+}
+
+/// Validates a value that is complete: how conditions look at fields.
+pub(crate) fn check(field: &Field, value: &Value, context: &Context) -> Result<(), Value> {
+    if value.is_null() {
+        return null(field).map_err(Value::from);
+    }
+    if field.referenceable && is_vault_reference(value) {
+        return Ok(());
+    }
+    match &field.kind {
+        Kind::Array(element) | Kind::Set(element) => check_elements(element, value, context)?,
+        Kind::Map(_) | Kind::Record(_) | Kind::Foreign(_) => {}
+        _ => scalar(field, value)?,
+    }
+    constraints(field, value, context)
+}
+
+fn check_elements(element: &Field, value: &Value, context: &Context) -> Result<(), Value> {
+    let mut errors = Vec::new();
+    for (index, value) in value.as_array().unwrap_or_default().iter().enumerate() {
+        if let Err(problem) = check(element, value, context) {
+            errors.resize(index, Value::Null);
+            errors.push(problem);
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Value::Array(errors))
+}
+
+fn missing(field: &Field) -> Result<(), Failure> {
+    if field.required {
+        return Err(REQUIRED.into());
+    }
+    Ok(())
+}
+
+fn null(field: &Field) -> Result<(), &'static str> {
+    for constraint in &field.constraints {
+        if let Constraint::Eq(wanted) = constraint
+            && !wanted.is_null()
+        {
+            return Err(match wanted {
+                Value::Bool(true) => "value must be true",
+                Value::Bool(false) => "value must be false",
+                _ => REQUIRED,
+            });
+        }
+    }
+    if field.required {
+        return Err(REQUIRED);
+    }
+    Ok(())
+}
+
+fn scalar(field: &Field, value: &Value) -> Result<(), Value> {
+    let expected = match (&field.kind, value) {
+        (Kind::String, Value::String(_))
+        | (Kind::Integer, Value::Int(_))
+        | (Kind::Number, Value::Int(_) | Value::Float(_))
+        | (Kind::Boolean, Value::Bool(_))
+        | (Kind::Any, _) => return Ok(()),
+        (Kind::Integer, Value::Float(number)) if number.fract() == 0.0 => return Ok(()),
+        (Kind::String, _) => "expected a string",
+        (Kind::Integer, _) => "expected an integer",
+        (Kind::Number, _) => "expected a number",
+        (Kind::Boolean, _) => "expected a boolean",
+        _ => "error in schema definition: abstract field was not specialized",
+    };
+    Err(expected.into())
+}
+
+#[inline]
+fn constraints(field: &Field, value: &Value, context: &Context) -> Result<(), Value> {
+    for constraint in &field.constraints {
+        if let Err(problem) = constraint.check(value, context) {
+            return Err(match &field.error_text {
+                Some(text) => text.as_str().into(),
+                None => problem,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the first of equal texts and numbers.
+fn remove_duplicates(value: &mut Value) {
+    let Value::Array(values) = value else {
+        return;
+    };
+    const SCAN_LIMIT: usize = 16;
+    if values.len() < 2 || values[0].as_object().is_some() {
+        return;
+    }
+    if values.len() <= SCAN_LIMIT {
+        let mut index = 1;
+        while index < values.len() {
+            if values[..index].contains(&values[index]) {
+                values.remove(index);
+            } else {
+                index += 1;
+            }
+        }
+        return;
+    }
+    let mut seen = std::collections::HashSet::new();
+    values.retain(|value| match value {
+        Value::String(text) => seen.insert(text.clone()),
+        _ => true,
+    });
+}
+
+/// `{vault://…}`, resolved where the value is used.
+pub(crate) fn is_vault_reference(value: &Value) -> bool {
+    value
+        .as_str()
+        .is_some_and(|text| text.starts_with("{vault://") && text.ends_with('}'))
+}
+
+pub(crate) fn entity_error(errors: &mut Object, text: String) {
+    match errors.get_mut("@entity") {
+        Some(Value::Array(texts)) => texts.push(text.into()),
+        _ => {
+            errors.insert("@entity", Value::Array(vec![text.into()]));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The JSON form of entities, and of the schemas themselves.
+
+use super::definition::{Effect, Field, Kind, Record};
+use super::{EntitySchema, PluginSchema, RouterFlavor, engine};
+use crate::value::{Object, Value};
+use serde_json::{Map, Value as Json, json};
+
+impl EntitySchema {
+    /// Appends a canonical entity as the Admin API shows it: every field, null where it is not set; deprecated forms of
+    /// plugin settings beside the new ones.
+    pub fn write_json(&self, entity: &Object, out: &mut Vec<u8>) {
+        self.write_json_for(entity, RouterFlavor::default(), out);
+    }
+
+    /// [`write_json`](Self::write_json) for a flavour: routes have more fields with expressions.
+    pub fn write_json_for(&self, entity: &Object, flavor: RouterFlavor, out: &mut Vec<u8>) {
+        let record = self.shown_as(entity, flavor);
+        write_record(record, entity, out);
+        if self.ttl
+            && let Some(ttl) = entity.get("ttl")
+        {
+            out.pop();
+            out.extend_from_slice(b",\"ttl\":");
+            write_value(ttl, out);
+            out.push(b'}');
+        }
+    }
+
+    fn shown_as(&self, entity: &Object, flavor: RouterFlavor) -> &Record {
+        let table = self.table(flavor);
+        let name = match self
+            .subschema_key
+            .as_deref()
+            .and_then(|key| entity.get(key))
+        {
+            Some(Value::String(name)) => Some(name.as_str()),
+            Some(Value::Array(values)) => values.first().and_then(Value::as_str),
+            _ => None,
+        };
+        let found = name.and_then(|name| {
+            let found = table
+                .keys
+                .binary_search_by(|(key, _)| key.as_str().cmp(name));
+            found.ok()
+        });
+        match found {
+            Some(at) => &table.subschemas[table.keys[at].1],
+            None => &table.base,
+        }
+    }
+
+    /// What `GET /schemas/<entity>` answers.
+    pub fn schema_json(&self) -> Json {
+        described(&self.definition)
+    }
+
+    /// What `GET /schemas/vaults/<name>` answers.
+    pub fn subschema_json(&self, name: &str) -> Option<Json> {
+        self.definition["subschemas"].get(name).map(described)
+    }
+}
+
+impl PluginSchema {
+    /// What `GET /schemas/plugins/<name>` answers.
+    pub fn schema_json(&self) -> Json {
+        described(&self.definition)
+    }
+}
+
+fn write_record(record: &Record, object: &Object, out: &mut Vec<u8>) {
+    out.push(b'{');
+    let mut separator: &[u8] = b"";
+    // Canonical objects have their fields in schema order, so one walk through both finds them.
+    let mut entries = object.iter().peekable();
+    for field in record.fields.iter().filter(|field| !field.transient) {
+        let value = match entries.peek() {
+            Some((name, _)) if *name == field.name => entries.next().map(|(_, value)| value),
+            _ => None,
+        };
+        out.extend_from_slice(separator);
+        separator = b",";
+        out.extend_from_slice(field.json_key.as_bytes());
+        match value {
+            Some(value) => write_field(field, value, out),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    for shorthand in &record.shorthands {
+        let Effect::ReplacedBy(path) = &shorthand.effect else {
+            continue;
+        };
+        out.extend_from_slice(separator);
+        separator = b",";
+        out.extend_from_slice(shorthand.field.json_key.as_bytes());
+        write_value(engine::get_path(object, path).unwrap_or(&Value::Null), out);
+    }
+    out.push(b'}');
+}
+
+fn write_field(field: &Field, value: &Value, out: &mut Vec<u8>) {
+    match (&field.kind, value) {
+        (Kind::Record(record), Value::Object(object)) => write_record(record, object, out),
+        (Kind::Array(element) | Kind::Set(element), Value::Array(values)) => {
+            out.push(b'[');
+            for (index, value) in values.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_field(element, value, out);
+            }
+            out.push(b']');
+        }
+        (Kind::Map(entry), Value::Object(object)) => {
+            out.push(b'{');
+            for (index, (name, value)) in object.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_string(name, out);
+                out.push(b':');
+                write_field(&entry.1, value, out);
+            }
+            out.push(b'}');
+        }
+        _ => write_value(value, out),
+    }
+}
+
+/// Appends any value as JSON; numbers without fraction are written without one.
+pub(crate) fn write_value(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Int(number) => out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes()),
+        Value::Float(number) => write_float(*number, out),
+        Value::String(text) => write_string(text, out),
+        Value::Array(values) => {
+            out.push(b'[');
+            for (index, value) in values.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_value(value, out);
+            }
+            out.push(b']');
+        }
+        Value::Object(object) => {
+            out.push(b'{');
+            for (index, (name, value)) in object.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_string(name, out);
+                out.push(b':');
+                write_value(value, out);
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+fn write_float(number: f64, out: &mut Vec<u8>) {
+    if !number.is_finite() {
+        out.extend_from_slice(b"null");
+        return;
+    }
+    out.extend_from_slice(number.to_string().as_bytes());
+}
+
+fn write_string(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut written = 0;
+    for (index, &byte) in bytes.iter().enumerate() {
+        if byte >= b' ' && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&bytes[written..index]);
+        written = index + 1;
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            _ => {
+                const HEX: &[u8; 16] = b"0123456789abcdef";
+                let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
+                out.extend_from_slice(b"\\u00");
+                out.extend_from_slice(&digits);
+            }
+        }
+    }
+    out.extend_from_slice(&bytes[written..]);
+    out.push(b'"');
+}
+
+/// A definition as clients see it: what is only of use to this program is left out.
+fn described(definition: &Json) -> Json {
+    let checks = definition["entity_checks"].as_array();
+    json!({
+        "fields": fields(&definition["fields"]),
+        "entity_checks": checks.into_iter().flatten().map(check).collect::<Vec<_>>(),
+    })
+}
+
+fn fields(list: &Json) -> Vec<Json> {
+    let entries = list.as_array().into_iter().flatten();
+    entries
+        .filter_map(Json::as_object)
+        .map(|entry| {
+            let described = entry.iter().map(|(name, one)| (name.clone(), field(one)));
+            Json::Object(described.collect())
+        })
+        .collect()
+}
+
+fn field(attributes: &Json) -> Json {
+    let mut shown = Map::new();
+    for (name, value) in attributes.as_object().into_iter().flatten() {
+        let value = match name.as_str() {
+            "validator" | "func" | "into" => continue,
+            "fields" | "shorthand_fields" => Json::Array(fields(value)),
+            "elements" | "keys" | "values" => field(value),
+            "entity_checks" => {
+                Json::Array(value.as_array().into_iter().flatten().map(check).collect())
+            }
+            _ => value.clone(),
+        };
+        shown.insert(name.clone(), value);
+    }
+    Json::Object(shown)
+}
+
+fn check(definition: &Json) -> Json {
+    let mut shown = definition.clone();
+    if let Some(custom) = shown
+        .get_mut("custom_entity_check")
+        .and_then(Json::as_object_mut)
+    {
+        custom.remove("fn");
+    }
+    if let Some(wanted) = shown
+        .get_mut("conditional")
+        .and_then(|conditional| conditional["then_match"].as_object_mut())
+    {
+        wanted.remove("validator");
+    }
+    shown
+}

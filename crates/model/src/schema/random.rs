@@ -1,0 +1,59 @@
+//! Random values of generated fields, from the system's generator. Drawn in blocks: a system call for each of the
+//! credentials of a large configuration would cost more than everything else about them.
+
+use compact_str::CompactString;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::cell::RefCell;
+use std::fmt::Write;
+
+const BLOCK: usize = 4096;
+const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+struct Pool {
+    bytes: [u8; BLOCK],
+    used: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; BLOCK], used: BLOCK }) };
+}
+
+pub(crate) fn bytes<const N: usize>() -> [u8; N] {
+    POOL.with_borrow_mut(|pool| {
+        if pool.used + N > BLOCK {
+            SystemRandom::new()
+                .fill(&mut pool.bytes)
+                .expect("the system has a random generator");
+            pool.used = 0;
+        }
+        let mut taken = [0; N];
+        let block = &mut pool.bytes[pool.used..pool.used + N];
+        taken.copy_from_slice(block);
+        // What has been handed out must not stay in memory twice.
+        block.fill(0);
+        pool.used += N;
+        taken
+    })
+}
+
+/// A version 4 UUID.
+pub(crate) fn uuid() -> CompactString {
+    let id = uuid::Builder::from_random_bytes(bytes()).into_uuid();
+    let mut text = CompactString::with_capacity(36);
+    let _ = write!(text, "{id}");
+    text
+}
+
+/// 32 letters and digits, each of the 62 equally likely.
+pub(crate) fn key() -> CompactString {
+    let mut text = CompactString::with_capacity(32);
+    while text.len() < 32 {
+        for byte in bytes::<48>() {
+            // 248 is the largest multiple of 62 below 256: what is above would make some characters likelier.
+            if byte < 248 && text.len() < 32 {
+                text.push(char::from(ALPHABET[usize::from(byte % 62)]));
+            }
+        }
+    }
+    text
+}

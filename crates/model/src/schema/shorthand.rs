@@ -1,0 +1,182 @@
+//! Shorthand fields that need more than moving their value.
+
+use crate::value::{Object, Value};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Function {
+    ServiceUrl,
+    UpstreamAlgorithm,
+    UpstreamHashOn,
+    SessionIdletime,
+    SessionSamesite,
+    Ignored,
+}
+
+impl Function {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "service_url" => Self::ServiceUrl,
+            "upstream_algorithm" => Self::UpstreamAlgorithm,
+            "upstream_hash_on" => Self::UpstreamHashOn,
+            "session_idletime" => Self::SessionIdletime,
+            "session_samesite" => Self::SessionSamesite,
+            "ignored" => Self::Ignored,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn apply(self, value: Value, input: &mut Object) {
+        match self {
+            Self::ServiceUrl => {
+                if let Some(url) = value.as_str() {
+                    service_url(url, input);
+                }
+            }
+            Self::UpstreamAlgorithm => {
+                if matches!(value.as_str(), Some("least-connections" | "latency")) {
+                    input.insert("hash_on", Value::Null);
+                }
+                input.insert("algorithm", value);
+            }
+            Self::UpstreamHashOn => upstream_hash_on(value, input),
+            Self::SessionIdletime => {
+                let seconds = match value {
+                    Value::Null => Value::Int(0),
+                    seconds => seconds,
+                };
+                input.insert("idling_timeout", seconds);
+            }
+            Self::SessionSamesite => {
+                let mode = match value.as_str() {
+                    Some("off") => "Lax".into(),
+                    _ => value,
+                };
+                input.insert("cookie_same_site", mode);
+            }
+            Self::Ignored => {}
+        }
+    }
+}
+
+fn upstream_hash_on(value: Value, input: &mut Object) {
+    match value.as_str() {
+        None => {
+            input.insert("hash_on", "none".into());
+        }
+        Some("none") => {
+            input.insert("hash_on", value);
+            input.insert("algorithm", "round-robin".into());
+        }
+        Some(_) => {
+            input.insert("hash_on", value);
+            input.insert("algorithm", "consistent-hashing".into());
+        }
+    }
+}
+
+/// `url` in place of protocol, host, port and path. Splits as LuaSocket does; nothing is checked here, since the fields
+/// are validated afterwards.
+fn service_url(url: &str, input: &mut Object) {
+    let parts = UrlParts::split(url);
+    let number = parts.port.map(|port| port.parse::<i64>());
+    let protocol = match (parts.scheme, &number) {
+        (Some(scheme), _) => scheme,
+        (None, Some(Ok(443))) => "https",
+        _ => "http",
+    };
+    let port = match (number, parts.port) {
+        (Some(Ok(number)), _) => Value::Int(number),
+        (_, Some(text)) => text.into(),
+        _ if protocol == "https" => Value::Int(443),
+        _ => Value::Int(80),
+    };
+    input.insert("protocol", protocol.into());
+    input.insert("host", parts.host.map_or(Value::Null, Value::from));
+    input.insert("port", port);
+    input.insert("path", parts.path.map_or(Value::Null, Value::from));
+}
+
+/// The parts of a URL, as loosely taken apart as LuaSocket's `url.parse` does.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct UrlParts<'a> {
+    pub(crate) scheme: Option<&'a str>,
+    pub(crate) user_info: Option<&'a str>,
+    pub(crate) host: Option<&'a str>,
+    pub(crate) port: Option<&'a str>,
+    pub(crate) path: Option<&'a str>,
+}
+
+impl<'a> UrlParts<'a> {
+    pub(crate) fn split(url: &'a str) -> Self {
+        let mut parts = Self::default();
+        let mut rest = url.split_once('#').map_or(url, |(before, _)| before);
+        if let Some((scheme, after)) = rest.split_once(':')
+            && is_scheme(scheme)
+        {
+            parts.scheme = Some(scheme);
+            rest = after;
+        }
+        if let Some(after) = rest.strip_prefix("//") {
+            let end = after.find(['/', '?']).unwrap_or(after.len());
+            parts.split_authority(&after[..end]);
+            rest = &after[end..];
+        }
+        rest = rest.split_once('?').map_or(rest, |(before, _)| before);
+        rest = rest.split_once(';').map_or(rest, |(before, _)| before);
+        if !rest.is_empty() {
+            parts.path = Some(rest);
+        }
+        parts
+    }
+
+    fn split_authority(&mut self, authority: &'a str) {
+        let mut host = authority;
+        if let Some((user_info, after)) = host.split_once('@') {
+            self.user_info = Some(user_info);
+            host = after;
+        }
+        if let Some((before, port)) = host.rsplit_once(':')
+            && !port.contains(']')
+        {
+            self.port = Some(port);
+            host = before;
+        }
+        if let Some(inner) = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+        {
+            host = inner;
+        }
+        if !host.is_empty() {
+            self.host = Some(host);
+        }
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_is_taken_apart() {
+        let parts = UrlParts::split("http://user:pw@up.test:8080/a;p?b=c#d");
+        assert_eq!(parts.scheme, Some("http"));
+        assert_eq!(parts.user_info, Some("user:pw"));
+        assert_eq!(parts.host, Some("up.test"));
+        assert_eq!(parts.port, Some("8080"));
+        assert_eq!(parts.path, Some("/a"));
+    }
+
+    #[test]
+    fn ipv6_host_loses_its_brackets() {
+        let parts = UrlParts::split("http://[::1]/");
+        assert_eq!((parts.host, parts.port), (Some("::1"), None));
+    }
+}

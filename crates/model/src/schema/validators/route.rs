@@ -1,0 +1,99 @@
+//! Paths of routes, and the check that the two compiled flavours make of a whole route.
+
+use super::text::percent_encoding;
+use crate::schema::{Context, RouterFlavor};
+use crate::uri::{Slashes, normalize};
+use crate::value::Value;
+
+/// A literal path must be in normal form, a regular expression (`~/…`) must compile.
+/// Source: kong/db/schema/typedefs.lua (validate_path_with_regexes).
+pub(super) fn router_path(text: &str) -> Result<(), String> {
+    let Some(pattern) = text.strip_prefix('~') else {
+        percent_encoding(text)?;
+        let normal = normalize(text.as_bytes(), Slashes::Merge);
+        if *normal == *text.as_bytes() {
+            return Ok(());
+        }
+        return Err(format!(
+            "non-normalized path, consider use '{}' instead",
+            String::from_utf8_lossy(&normal)
+        ));
+    };
+    fancy_regex::Regex::new(pattern)
+        .map(drop)
+        .map_err(|error| format!("invalid regex: '{pattern}' (PCRE returned: {error})"))
+}
+
+const PREFIX: &str = "Router Expression failed validation: ";
+
+/// Positions in `field_sources` of the rule.
+const SNIS: usize = 2;
+const PATHS: usize = 7;
+const HEADERS: usize = 8;
+const EXPRESSION: usize = 9;
+const REGEX_PRIORITY: usize = 10;
+const PRIORITY: usize = 11;
+const CLASSIC: [(usize, &str); 7] = [
+    (5, "methods"),
+    (6, "hosts"),
+    (PATHS, "paths"),
+    (HEADERS, "headers"),
+    (SNIS, "snis"),
+    (3, "sources"),
+    (4, "destinations"),
+];
+
+/// What would make the expression of the route fail to compile.
+/// Source: kong/db/schema/entities/routes.lua (validate_route).
+pub(super) fn router_expression(values: &[&Value], context: &Context) -> Result<(), String> {
+    if context.flavor == RouterFlavor::Expressions {
+        exclusive_fields(values)?;
+    }
+    if !values[EXPRESSION].is_null() {
+        return Ok(());
+    }
+    for path in values[PATHS].as_array().unwrap_or_default() {
+        if let Some(pattern) = path.as_str().and_then(|path| path.strip_prefix('~')) {
+            regex::Regex::new(pattern).map_err(|error| format!("{PREFIX}{error}"))?;
+        }
+    }
+    let headers = values[HEADERS].as_object();
+    for (_, accepted) in headers.into_iter().flat_map(|headers| headers.iter()) {
+        let accepted = accepted.as_array().unwrap_or_default();
+        if accepted.is_empty() {
+            return Err(empty_group(values));
+        }
+    }
+    Ok(())
+}
+
+fn exclusive_fields(values: &[&Value]) -> Result<(), String> {
+    let is_set = |at: usize| match values[at] {
+        Value::Null => false,
+        Value::Array(values) => !values.is_empty(),
+        Value::Object(object) => !object.is_empty(),
+        value => value.as_int() != Some(0),
+    };
+    let classic = CLASSIC.iter().find(|(at, _)| is_set(*at));
+    if is_set(EXPRESSION) {
+        if let Some((_, name)) = classic {
+            return Err(format!("{PREFIX}cannot set '{name}' with 'expression'"));
+        }
+        if is_set(REGEX_PRIORITY) {
+            return Err(format!(
+                "{PREFIX}cannot set 'regex_priority' with 'expression'"
+            ));
+        }
+    } else if is_set(PRIORITY)
+        && let Some((_, name)) = classic
+    {
+        return Err(format!("{PREFIX}cannot set '{name}' with 'priority'"));
+    }
+    Ok(())
+}
+
+/// A header without values becomes `()`, which is where the parser stops. Only the position of the group in the
+/// expression depends on the rest of the route; it is given for the group alone.
+fn empty_group(_: &[&Value]) -> String {
+    format!("{PREFIX} --> 1:2\n  |\n1 | ()\n  |  ^---\n  |\n  = expected term")
+}

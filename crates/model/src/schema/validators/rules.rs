@@ -1,0 +1,99 @@
+//! Rules about several fields of an entity. Values come in the order of the check's `field_sources`, null where unset.
+
+use super::tls;
+use crate::schema::Context;
+use crate::schema::shorthand::UrlParts;
+use crate::value::Value;
+
+type Verdict = Result<(), String>;
+
+/// `jwk`, `pem`, `kid`. Source: kong/db/schema/entities/keys.lua.
+pub(super) fn keys(values: &[&Value], _: &Context) -> Verdict {
+    let [jwk, _, kid] = values else {
+        return Ok(());
+    };
+    let Some(jwk) = jwk.as_str() else {
+        return Ok(());
+    };
+    let Ok(serde_json::Value::Object(jwk)) = serde_json::from_str(jwk) else {
+        return Err("could not json decode jwk string".to_owned());
+    };
+    if jwk.get("kid").and_then(serde_json::Value::as_str) != kid.as_str() {
+        return Err("kid in jwk.kid must be equal to keys.kid".to_owned());
+    }
+    tls::jwk(&jwk)
+}
+
+/// A certificate and its key.
+pub(super) fn certificate_pair(values: &[&Value], _: &Context) -> Verdict {
+    match values {
+        [Value::String(certificate), Value::String(key)] if !tls::is_pair(certificate, key) => {
+            Err("certificate does not match key".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A certificate and its alternative, which exists for clients that want the other type of key.
+pub(super) fn certificate_types(values: &[&Value], _: &Context) -> Verdict {
+    match values {
+        [Value::String(certificate), Value::String(alternative)]
+            if tls::key_type(certificate) == tls::key_type(alternative) =>
+        {
+            Err("certificate and alternative certificate need to have different type (e.g. RSA and ECDSA), the provided certificates were both of the same type".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn ca_certificate(values: &[&Value], context: &Context) -> Verdict {
+    match values {
+        [Value::String(certificate)] => tls::ca_certificate(certificate, context.now),
+        _ => Ok(()),
+    }
+}
+
+/// Filters need WebAssembly, which is not there.
+pub(super) fn wasm_filters(_: &[&Value], _: &Context) -> Verdict {
+    Err("wasm support is not enabled".to_owned())
+}
+
+pub(super) fn aws_proxy_url(values: &[&Value], _: &Context) -> Verdict {
+    match values {
+        [Value::String(url)]
+            if UrlParts::split(url)
+                .scheme
+                .is_some_and(|scheme| scheme != "http") =>
+        {
+            Err("proxy_url scheme must be http".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn acme_storage(values: &[&Value], context: &Context) -> Verdict {
+    match values {
+        [Value::String(storage)] if context.dbless && storage == "kong" => {
+            Err("\"kong\" storage can't be used with dbless mode".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `route_type`, `model`, `logging`. Source: kong/llm/schemas/init.lua.
+pub(super) fn llm_statistics(values: &[&Value], _: &Context) -> Verdict {
+    let [route_type, model, logging] = values else {
+        return Ok(());
+    };
+    let logs = logging
+        .as_object()
+        .is_some_and(|logging| logging.get("log_statistics") == Some(&Value::Bool(true)));
+    let provider = model.as_object().and_then(|model| model.str("provider"));
+    if logs && provider == Some("anthropic") && route_type.as_str() == Some("llm/v1/completions") {
+        return Err(
+            "anthropic does not support statistics when route_type is llm/v1/completions"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}

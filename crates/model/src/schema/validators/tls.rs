@@ -1,0 +1,220 @@
+//! Certificates and keys. Only what can be told from their encoding: whether a key can be used is found out when it is
+//! loaded for listening.
+
+use super::Verdict;
+use crate::value::Value;
+use x509_parser::asn1_rs::{Any, FromDer, Sequence, Tag};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::pem::Pem;
+use x509_parser::public_key::PublicKey;
+
+pub(super) fn certificate(text: &str) -> Result<(), String> {
+    let pem = first_pem(text).ok_or("invalid certificate: no PEM block found")?;
+    X509Certificate::from_der(&pem.contents)
+        .map(drop)
+        .map_err(|error| format!("invalid certificate: {error}"))
+}
+
+pub(super) fn key(text: &str) -> Result<(), String> {
+    match private_key(text) {
+        Some(_) => Ok(()),
+        None => Err("invalid key: not a private key in PEM".to_owned()),
+    }
+}
+
+/// The key that JSON Web Tokens are verified with. Source: kong/plugins/jwt/daos.lua.
+pub(super) fn public_key(text: &str) -> Result<(), String> {
+    if is_public_key(text) {
+        return Ok(());
+    }
+    Err("invalid key".to_owned())
+}
+
+/// The `pem` of an entity of `keys`.
+pub(super) fn pem(value: &Value) -> Verdict {
+    let Some(pem) = value.as_object() else {
+        return Ok(());
+    };
+    let given = |name: &str| {
+        let text = pem.get(name)?;
+        if crate::schema::engine::is_vault_reference(text) {
+            return None;
+        }
+        text.as_str()
+    };
+    if given("private_key").is_some_and(|text| private_key(text).is_none()) {
+        return Err("could not load private key".into());
+    }
+    if given("public_key").is_some_and(|text| !is_public_key(text)) {
+        return Err("could not load public key".into());
+    }
+    Ok(())
+}
+
+/// The members that the type of a JSON Web Key demands. Source: kong/db/schema/entities/keys.lua (RFC 7518).
+pub(super) fn jwk(jwk: &serde_json::Map<String, serde_json::Value>) -> Result<(), String> {
+    let needed: &[&str] = match jwk.get("kty").and_then(serde_json::Value::as_str) {
+        Some("RSA") => &["n", "e"],
+        Some("EC") => &["crv", "x", "y"],
+        Some("OKP") => &["crv", "x"],
+        Some("oct") => &["k"],
+        _ => return Err("could not load JWK".to_owned()),
+    };
+    let is_text = |name: &&str| jwk.get(*name).is_some_and(serde_json::Value::is_string);
+    if needed.iter().all(is_text) {
+        return Ok(());
+    }
+    Err("could not load JWK".to_owned())
+}
+
+/// Exactly one certificate, of an authority, not expired. Source: kong/db/schema/entities/ca_certificates.lua.
+pub(super) fn ca_certificate(text: &str, now: i64) -> Result<(), String> {
+    if text.matches("-----BEGIN CERTIFICATE-----").count() > 1 {
+        return Err("please submit only one certificate at a time".to_owned());
+    }
+    let invalid = || "invalid certificate".to_owned();
+    let pem = first_pem(text).ok_or_else(invalid)?;
+    let (_, certificate) = X509Certificate::from_der(&pem.contents).map_err(|_| invalid())?;
+    if certificate.validity().not_after.timestamp() < now {
+        return Err("certificate expired, \"Not After\" time is in the past".to_owned());
+    }
+    if certificate.is_ca() {
+        return Ok(());
+    }
+    Err(
+        "certificate does not appear to be a CA because it is missing the \"CA\" basic constraint"
+            .to_owned(),
+    )
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyType {
+    Rsa,
+    Ec,
+    Other,
+}
+
+pub(super) fn key_type(certificate: &str) -> Option<KeyType> {
+    let pem = first_pem(certificate)?;
+    let (_, certificate) = X509Certificate::from_der(&pem.contents).ok()?;
+    Some(match certificate.public_key().parsed().ok()? {
+        PublicKey::RSA(_) => KeyType::Rsa,
+        PublicKey::EC(_) => KeyType::Ec,
+        _ => KeyType::Other,
+    })
+}
+
+/// Whether the key can be that of the certificate. A key that does not carry its public part cannot be told apart
+/// without computing it; loading it for listening does.
+pub(super) fn is_pair(certificate: &str, key: &str) -> bool {
+    let (Some(pem), Some(key)) = (first_pem(certificate), private_key(key)) else {
+        return true;
+    };
+    let Ok((_, certificate)) = X509Certificate::from_der(&pem.contents) else {
+        return true;
+    };
+    match (certificate.public_key().parsed(), key) {
+        (Ok(PublicKey::RSA(public)), PrivateKey::Rsa { modulus }) => {
+            without_zeros(public.modulus) == without_zeros(&modulus)
+        }
+        (
+            Ok(PublicKey::EC(point)),
+            PrivateKey::Ec {
+                public: Some(public),
+            },
+        ) => point.data() == public,
+        (Ok(PublicKey::EC(_)), PrivateKey::Ec { public: None }) => true,
+        (Ok(PublicKey::RSA(_)), _) | (Ok(PublicKey::EC(_)), _) | (_, PrivateKey::Rsa { .. }) => {
+            false
+        }
+        _ => true,
+    }
+}
+
+fn without_zeros(number: &[u8]) -> &[u8] {
+    let start = number.iter().position(|byte| *byte != 0);
+    &number[start.unwrap_or(number.len())..]
+}
+
+fn first_pem(text: &str) -> Option<Pem> {
+    Pem::iter_from_buffer(text.as_bytes()).next()?.ok()
+}
+
+fn is_public_key(text: &str) -> bool {
+    let Some(pem) = first_pem(text) else {
+        return false;
+    };
+    match pem.label.as_str() {
+        "PUBLIC KEY" => x509_parser::x509::SubjectPublicKeyInfo::from_der(&pem.contents).is_ok(),
+        "RSA PUBLIC KEY" => Sequence::from_der(&pem.contents).is_ok(),
+        "CERTIFICATE" => X509Certificate::from_der(&pem.contents).is_ok(),
+        _ => false,
+    }
+}
+
+/// What a private key says of its public part.
+enum PrivateKey {
+    Rsa { modulus: Vec<u8> },
+    Ec { public: Option<Vec<u8>> },
+    Other,
+}
+
+fn private_key(text: &str) -> Option<PrivateKey> {
+    // Keys of elliptic curves may come after a block with the curve's parameters.
+    let pem = Pem::iter_from_buffer(text.as_bytes())
+        .filter_map(Result::ok)
+        .find(|pem| pem.label.ends_with("PRIVATE KEY"))?;
+    match pem.label.as_str() {
+        "RSA PRIVATE KEY" => rsa_key(&pem.contents),
+        "EC PRIVATE KEY" => ec_key(&pem.contents),
+        "PRIVATE KEY" => pkcs8_key(&pem.contents),
+        _ => None,
+    }
+}
+
+/// RSAPrivateKey of RFC 8017: version, modulus, …
+fn rsa_key(der: &[u8]) -> Option<PrivateKey> {
+    let (_, sequence) = Sequence::from_der(der).ok()?;
+    let (rest, _) = Any::from_der(sequence.content.as_ref()).ok()?;
+    let (_, modulus) = Any::from_der(rest).ok()?;
+    (modulus.tag() == Tag::Integer).then(|| PrivateKey::Rsa {
+        modulus: modulus.data.to_vec(),
+    })
+}
+
+/// ECPrivateKey of RFC 5915: version, key, [0] curve, [1] public key.
+fn ec_key(der: &[u8]) -> Option<PrivateKey> {
+    let (_, sequence) = Sequence::from_der(der).ok()?;
+    let (rest, _) = Any::from_der(sequence.content.as_ref()).ok()?;
+    let (mut rest, key) = Any::from_der(rest).ok()?;
+    if key.tag() != Tag::OctetString {
+        return None;
+    }
+    let mut public = None;
+    while !rest.is_empty() {
+        let (after, field) = Any::from_der(rest).ok()?;
+        rest = after;
+        if field.tag().0 == 1 {
+            let (_, bits) = Any::from_der(field.data).ok()?;
+            // The first byte of a bit string counts its unused bits.
+            public = bits.data.get(1..).map(<[u8]>::to_vec);
+        }
+    }
+    Some(PrivateKey::Ec { public })
+}
+
+/// PrivateKeyInfo of RFC 5958: version, algorithm, key.
+fn pkcs8_key(der: &[u8]) -> Option<PrivateKey> {
+    let (_, sequence) = Sequence::from_der(der).ok()?;
+    let (rest, _) = Any::from_der(sequence.content.as_ref()).ok()?;
+    let (rest, algorithm) = Any::from_der(rest).ok()?;
+    let (_, key) = Any::from_der(rest).ok()?;
+    let (_, name) = Any::from_der(algorithm.data).ok()?;
+    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
+    const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+    match name.data {
+        RSA => rsa_key(key.data),
+        EC => ec_key(key.data),
+        _ => Some(PrivateKey::Other),
+    }
+}
