@@ -5,3 +5,5 @@
 
 pub mod plan;
 pub mod respond;
+pub mod snapshot;
+pub mod upstream;

@@ -52,7 +52,7 @@ impl Target {
             _ => None,
         };
         let slot = Slot::of(SlotKey {
-            host: service.host.to_ascii_lowercase(),
+            host: service.host.to_ascii_lowercase().into(),
             port: service.port,
             tls: tls.as_ref().map(ClientTls::number),
         });
@@ -69,7 +69,7 @@ impl Target {
 }
 
 /// Source: kong/runloop/balancer/init.lua set_host_header().
-fn authority(service: &Service) -> String {
+pub(crate) fn authority(service: &Service) -> String {
     let usual = match service.protocol {
         Protocol::Http | Protocol::Grpc | Protocol::Ws => 80,
         Protocol::Https | Protocol::Grpcs | Protocol::Wss => 443,

@@ -1,0 +1,311 @@
+//! Compiles a configuration. Every problem is found before any is reported.
+
+use super::plugins::Loader;
+use super::{Balancer, Destination, RouteInfo, ServiceIndex, ServiceInfo, Snapshot};
+use crate::plan::Planner;
+use crate::upstream::{CertificateLookup, Target, TlsDefaults, authority};
+use model::entities::{
+    CaCertificate, CaCertificateId, Certificate, CertificateId, Config, PluginId, Route, Service,
+    ServiceId, Upstream, UpstreamId,
+};
+use net::tls::{CertificateError, Certificates, SniTable};
+use plugin::{Node, PluginDef};
+use router::{RouteIndex, Router};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// What a snapshot depends on besides the configuration.
+#[derive(Clone, Default)]
+pub struct BuildSettings {
+    /// In execution order.
+    pub plugins: &'static [&'static PluginDef],
+    pub router: router::Options,
+    /// For TLS with upstreams.
+    pub tls: TlsDefaults,
+    /// For clients that name no host, or one without a certificate.
+    pub default_certificate: Option<Arc<Certificates>>,
+    pub node: Node,
+}
+
+/// A configuration that was accepted as valid and still cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    #[error("certificate {}: {source}", id.0)]
+    Certificate {
+        id: CertificateId,
+        source: CertificateError,
+    },
+    #[error("service {id}: TLS with its upstream: {source}")]
+    Service {
+        id: ServiceId,
+        source: CertificateError,
+    },
+    #[error("plugin {name} ({id}): {source}")]
+    Plugin {
+        id: PluginId,
+        name: String,
+        source: plugin::BuildError,
+    },
+    #[error("plugin {name} ({id}) is not known")]
+    UnknownPlugin { id: PluginId, name: String },
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug)]
+pub struct BuildErrors(pub Vec<BuildError>);
+
+impl fmt::Display for BuildErrors {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, error) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "; " };
+            write!(formatter, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for BuildErrors {}
+
+impl Snapshot {
+    /// Compiles a configuration; what did not change since `previous` and has state lives on.
+    pub fn build(
+        config: Config,
+        revision: u64,
+        previous: Option<&Snapshot>,
+        settings: &BuildSettings,
+    ) -> Result<Self, BuildErrors> {
+        let mut errors = Vec::new();
+        let certificates = sni_table(&config, settings, &mut errors);
+        let services = Services::build(&config, settings, &mut errors);
+        let routes: Vec<&Route> = config
+            .routes
+            .iter()
+            .filter(|route| services.serves(route))
+            .collect();
+
+        let previous_instances = previous.map(|previous| &previous.instances);
+        let mut loader = Loader::new(settings.plugins, &settings.node, previous_instances);
+        let served: HashSet<_> = routes.iter().map(|route| route.id).collect();
+        for plugin in &config.plugins {
+            let route_served = plugin.route.is_none_or(|route| served.contains(&route));
+            let service_served = plugin
+                .service
+                .is_none_or(|id| services.by_id.contains_key(&id));
+            if route_served && service_served {
+                errors.extend(loader.add(plugin).err());
+            }
+        }
+        let loaded = loader.finish();
+        if !errors.is_empty() {
+            return Err(BuildErrors(errors));
+        }
+
+        let mut planner = Planner::new(&loaded.instances, loaded.scoped);
+        let globals = planner.globals();
+        let infos = routes
+            .iter()
+            .map(|route| route_info(route, &services, &mut planner))
+            .collect();
+        drop(planner);
+        let indexed = (0..).map(RouteIndex).zip(routes);
+        let router = build_router(indexed, settings, previous);
+        Ok(Self {
+            revision,
+            router,
+            routes: infos,
+            services: services.infos.into(),
+            instances: loaded.instances,
+            globals,
+            certificates,
+            inert: loaded.inert,
+        })
+    }
+}
+
+/// Routes that cannot be used are left out, as Kong does, but not silently.
+fn build_router<'r>(
+    routes: impl Iterator<Item = (RouteIndex, &'r Route)>,
+    settings: &BuildSettings,
+    previous: Option<&Snapshot>,
+) -> Router {
+    let previous = previous.map(|previous| &previous.router);
+    let (router, problems) = Router::build(routes, settings.router, previous);
+    for problem in &problems {
+        tracing::warn!("{problem}; requests will not reach it this way");
+    }
+    router
+}
+
+fn route_info(route: &Route, services: &Services, planner: &mut Planner<'_>) -> RouteInfo {
+    RouteInfo {
+        id: route.id,
+        name: route.name.as_deref().map(Box::from),
+        plan: planner.plan(Some(route.id), route.service),
+        service: route
+            .service
+            .and_then(|id| services.by_id.get(&id).copied()),
+        https_redirect_status_code: route.https_redirect_status_code,
+        protocols: route.protocols.iter().copied().collect(),
+        preserve_host: route.preserve_host,
+        request_buffering: route.request_buffering,
+        response_buffering: route.response_buffering,
+    }
+}
+
+/// The enabled services.
+struct Services {
+    infos: Vec<ServiceInfo>,
+    by_id: HashMap<ServiceId, ServiceIndex>,
+}
+
+impl Services {
+    fn build(config: &Config, settings: &BuildSettings, errors: &mut Vec<BuildError>) -> Self {
+        let lookup = CertificatesById::new(config);
+        let upstreams = Upstreams::new(config);
+        let mut services = Self {
+            infos: Vec::new(),
+            by_id: HashMap::with_capacity(config.services.len()),
+        };
+        for service in config.services.iter().filter(|service| service.enabled) {
+            let destination = match upstreams.destination(service, &lookup, &settings.tls) {
+                Ok(destination) => destination,
+                Err(source) => {
+                    errors.push(BuildError::Service {
+                        id: service.id,
+                        source,
+                    });
+                    continue;
+                }
+            };
+            let index = u32::try_from(services.infos.len()).expect("services fit into memory");
+            services.by_id.insert(service.id, ServiceIndex(index));
+            services.infos.push(ServiceInfo {
+                id: service.id,
+                name: service.name.as_deref().map(Box::from),
+                protocol: service.protocol,
+                path: service.path.as_deref().map(Box::from),
+                destination,
+            });
+        }
+        services
+    }
+
+    /// Whether requests can reach the route: over HTTP, and not of a disabled service.
+    fn serves(&self, route: &Route) -> bool {
+        let is_http = route.protocols.iter().any(|protocol| protocol.is_http());
+        is_http && route.service.is_none_or(|id| self.by_id.contains_key(&id))
+    }
+}
+
+/// Upstream entities by name, with their targets.
+struct Upstreams<'a> {
+    by_name: HashMap<&'a str, &'a Upstream>,
+    targets: HashMap<UpstreamId, Vec<&'a model::entities::Target>>,
+}
+
+impl<'a> Upstreams<'a> {
+    fn new(config: &'a Config) -> Self {
+        let mut targets: HashMap<_, Vec<_>> = HashMap::new();
+        for target in &config.targets {
+            targets.entry(target.upstream).or_default().push(target);
+        }
+        let named = config.upstreams.iter();
+        Self {
+            by_name: named.map(|upstream| (&*upstream.name, upstream)).collect(),
+            targets,
+        }
+    }
+
+    fn destination(
+        &self,
+        service: &Service,
+        certificates: &dyn CertificateLookup,
+        tls: &TlsDefaults,
+    ) -> Result<Destination, CertificateError> {
+        let Some(upstream) = self.by_name.get(&*service.host) else {
+            return Ok(Destination::Host(Target::new(service, certificates, tls)?));
+        };
+        let mut targets = Vec::new();
+        for target in self.targets.get(&upstream.id).into_iter().flatten() {
+            let Some(mut placed) = place(service, target) else {
+                tracing::warn!(id = %target.id, "target {:?} has no port and is left out", target.target);
+                continue;
+            };
+            placed.client_certificate = placed.client_certificate.or(upstream.client_certificate);
+            let mut compiled = Target::new(&placed, certificates, tls)?;
+            if let Some(host) = &upstream.host_header {
+                placed.host = host.clone();
+                compiled.authority = authority(&placed).into();
+            }
+            targets.push((compiled, target.weight));
+        }
+        Ok(Destination::Upstream(Balancer::new(targets)))
+    }
+}
+
+/// The service as if its host were the target's: what goes there is otherwise the same.
+fn place(service: &Service, target: &model::entities::Target) -> Option<Service> {
+    let (host, port) = target.target.rsplit_once(':')?;
+    Some(Service {
+        host: host.into(),
+        port: port.parse().ok()?,
+        ..service.clone()
+    })
+}
+
+struct CertificatesById<'a> {
+    certificates: HashMap<CertificateId, &'a Certificate>,
+    authorities: HashMap<CaCertificateId, &'a CaCertificate>,
+}
+
+impl<'a> CertificatesById<'a> {
+    fn new(config: &'a Config) -> Self {
+        let certificates = config.certificates.iter();
+        let authorities = config.ca_certificates.iter();
+        Self {
+            certificates: certificates.map(|one| (one.id, one)).collect(),
+            authorities: authorities.map(|one| (one.id, one)).collect(),
+        }
+    }
+}
+
+impl CertificateLookup for CertificatesById<'_> {
+    fn certificate(&self, id: CertificateId) -> Option<&Certificate> {
+        self.certificates.get(&id).copied()
+    }
+
+    fn ca_certificate(&self, id: CaCertificateId) -> Option<&CaCertificate> {
+        self.authorities.get(&id).copied()
+    }
+}
+
+fn sni_table(config: &Config, settings: &BuildSettings, errors: &mut Vec<BuildError>) -> SniTable {
+    let mut pairs = HashMap::new();
+    for certificate in &config.certificates {
+        match read_certificate(certificate) {
+            Ok(pair) => {
+                pairs.insert(certificate.id, Arc::new(pair));
+            }
+            Err(source) => errors.push(BuildError::Certificate {
+                id: certificate.id,
+                source,
+            }),
+        }
+    }
+    let mut table = SniTable::new(settings.default_certificate.clone());
+    for sni in &config.snis {
+        if let Some(pair) = pairs.get(&sni.certificate) {
+            table.insert(&sni.name, pair.clone());
+        }
+    }
+    table
+}
+
+fn read_certificate(certificate: &Certificate) -> Result<Certificates, CertificateError> {
+    let pair = Certificates::from_pem(&certificate.cert, &certificate.key)?;
+    match (&certificate.cert_alt, &certificate.key_alt) {
+        (Some(cert), Some(key)) => pair.with_alternative(cert, key),
+        _ => Ok(pair),
+    }
+}

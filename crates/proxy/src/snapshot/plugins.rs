@@ -1,0 +1,174 @@
+//! The plugin instances of a snapshot: built, shared where equal, or taken over from the snapshot before.
+
+use super::build::BuildError;
+use super::digest::digest;
+use crate::plan::{Instance, InstanceIndex, Instances, Scope, Scoped};
+use model::entities::{Plugin, PluginId, Protocol};
+use plugin::{BuildCx, Implementation, Node, PluginDef, Scopes, Sharing};
+use std::collections::HashMap;
+
+/// A plugin that is configured and does nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inert {
+    pub name: &'static str,
+    pub instances: usize,
+}
+
+/// What makes two configured plugins the same instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    order: u16,
+    id: Option<PluginId>,
+    digest: u128,
+}
+
+pub(super) struct Loader<'a> {
+    table: HashMap<&'static str, (u16, &'static PluginDef)>,
+    node: &'a Node,
+    previous: HashMap<Key, &'a Instance>,
+    known: HashMap<Key, InstanceIndex>,
+    inert: HashMap<u16, Inert>,
+    instances: Instances,
+    scoped: Vec<Scoped>,
+}
+
+/// What became of all plugins.
+pub(super) struct Loaded {
+    pub(super) instances: Instances,
+    pub(super) scoped: Vec<Scoped>,
+    pub(super) inert: Vec<Inert>,
+}
+
+impl<'a> Loader<'a> {
+    pub(super) fn new(
+        table: &[&'static PluginDef],
+        node: &'a Node,
+        previous: Option<&'a Instances>,
+    ) -> Self {
+        let table: HashMap<_, _> = (0..)
+            .zip(table)
+            .map(|(order, def)| (def.name, (order, *def)))
+            .collect();
+        let key_of = |instance: &'a Instance| {
+            let (order, _) = table.get(instance.def.name)?;
+            let key = Key {
+                order: *order,
+                id: instance.id,
+                digest: instance.digest,
+            };
+            Some((key, instance))
+        };
+        let previous = previous.map(|instances| instances.iter().filter_map(key_of).collect());
+        Self {
+            previous: previous.unwrap_or_default(),
+            table,
+            node,
+            known: HashMap::new(),
+            inert: HashMap::new(),
+            instances: Instances::default(),
+            scoped: Vec::new(),
+        }
+    }
+
+    /// Disabled plugins, those for other protocols and those in scopes that their plugin refuses are as if absent.
+    pub(super) fn add(&mut self, plugin: &Plugin) -> Result<(), BuildError> {
+        let is_http = plugin.protocols.iter().copied().any(Protocol::is_http);
+        if !plugin.enabled || !is_http {
+            return Ok(());
+        }
+        let &(order, def) =
+            self.table
+                .get(&*plugin.name)
+                .ok_or_else(|| BuildError::UnknownPlugin {
+                    id: plugin.id,
+                    name: plugin.name.to_string(),
+                })?;
+        let scope = Scope {
+            route: plugin.route,
+            service: plugin.service,
+            consumer: plugin.consumer,
+        };
+        if refuses(def.scopes, scope) {
+            return Ok(());
+        }
+        if let Some(instance) = self.instance(order, def, plugin)? {
+            self.scoped.push(Scoped {
+                order,
+                scope,
+                instance,
+            });
+        }
+        Ok(())
+    }
+
+    /// None for a plugin that does nothing.
+    fn instance(
+        &mut self,
+        order: u16,
+        def: &'static PluginDef,
+        plugin: &Plugin,
+    ) -> Result<Option<InstanceIndex>, BuildError> {
+        let Implementation::Ready(build) = def.implementation else {
+            let inert = self.inert.entry(order).or_insert(Inert {
+                name: def.name,
+                instances: 0,
+            });
+            inert.instances += 1;
+            return Ok(None);
+        };
+        let key = Key {
+            order,
+            id: match def.sharing {
+                Sharing::EqualConfigs => None,
+                Sharing::PerInstance => Some(plugin.id),
+            },
+            digest: digest(&plugin.config),
+        };
+        if let Some(index) = self.known.get(&key) {
+            return Ok(Some(*index));
+        }
+        let instance = match self.previous.get(&key) {
+            Some(instance) => (*instance).clone(),
+            None => Instance {
+                plugin: build(plugin, &BuildCx { node: self.node }).map_err(|source| {
+                    BuildError::Plugin {
+                        id: plugin.id,
+                        name: plugin.name.to_string(),
+                        source,
+                    }
+                })?,
+                def,
+                id: key.id,
+                digest: key.digest,
+            },
+        };
+        let index = self.instances.push(instance);
+        self.known.insert(key, index);
+        Ok(Some(index))
+    }
+
+    /// The one place that says which configured plugins do nothing.
+    pub(super) fn finish(mut self) -> Loaded {
+        let mut inert: Vec<Inert> = self.inert.into_values().collect();
+        inert.sort_by_key(|inert| inert.name);
+        for Inert { name, instances } in &inert {
+            tracing::warn!(
+                plugin = name,
+                instances,
+                "plugin {name} has no effect yet: its configuration is kept, requests pass as if it were absent"
+            );
+        }
+        self.instances.shrink();
+        Loaded {
+            instances: self.instances,
+            scoped: self.scoped,
+            inert,
+        }
+    }
+}
+
+fn refuses(allowed: Scopes, scope: Scope) -> bool {
+    scope.route.is_some() && !allowed.route
+        || scope.service.is_some() && !allowed.service
+        || scope.consumer.is_some() && !allowed.consumer
+}
