@@ -1,1 +1,45 @@
-//! See ARCHITECTURE.md.
+//! From routes to an immutable index; from a request to the route that applies.
+//!
+//! Each route becomes one or more candidates: an expression ([`expr`]) and a place in the order of all. An index over
+//! host, path and method yields the few candidates that a request could reach, best first, and the first whose
+//! expression is true wins. Flavours differ in how they make candidates of a route, and in nothing else.
+//!
+//! No I/O, and nothing of what happens after the match but the upstream path. Semantics are those of Kong Gateway 3.9.1,
+//! its defects included unless [`Calculation::Strict`] is asked for.
+
+#![forbid(unsafe_code)]
+
+mod candidate;
+mod compatible;
+mod host;
+mod index;
+mod keys;
+mod priority;
+mod request;
+mod router;
+mod traditional;
+mod tree;
+mod upstream;
+
+pub use candidate::{Problem, RouteError, RouteIndex};
+pub use request::{HeaderSource, Request, Scheme};
+pub use router::{Match, Options, Router, Scratch};
+
+/// The semantics that routes are matched by: `router_flavor`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavor {
+    Traditional,
+    TraditionalCompatible,
+}
+
+/// How [`Flavor::TraditionalCompatible`] orders candidates: `route_match_calculation`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calculation {
+    /// As Kong 3.9.1 really does, a shift in 32 bits included.
+    Original,
+    /// As Kong documents it.
+    Strict,
+}
+
+#[cfg(test)]
+mod tests;

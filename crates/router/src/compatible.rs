@@ -1,0 +1,171 @@
+//! Candidates of the `traditional_compatible` flavour: a route becomes one expression, or several when its paths rank
+//! differently.
+
+use crate::Calculation;
+use crate::candidate::{Candidate, Place, Problem, Regexes, RouteIndex, sni_name};
+use crate::host;
+use crate::priority::Weight;
+use expr::{
+    Comparison, Dialect, Expression, NumberField, Quantifier, TextField, TextPredicate, TextTest,
+    Transform,
+};
+use model::entities::{Protocol, Route};
+use std::cmp::Reverse;
+use uuid::Uuid;
+
+/// Of the ids that the parts of a split route are ordered by. Kong's.
+const SPLIT_NAMESPACE: Uuid = Uuid::from_u128(0x7f14_5bf9_0dce_4f91_98eb_debb_ce4b_9f6b);
+
+pub(crate) struct Compatible<'r> {
+    pub(crate) calculation: Calculation,
+    pub(crate) regexes: &'r mut Regexes,
+    pub(crate) previous: Option<&'r Regexes>,
+}
+
+impl Compatible<'_> {
+    /// Calls `each` with every candidate of a route, or with why there is none.
+    pub(crate) fn compile(
+        &mut self,
+        index: RouteIndex,
+        route: &Route,
+        each: &mut dyn FnMut(Result<(Place, Candidate), Problem>),
+    ) {
+        let groups = group_paths(route);
+        for (number, paths) in groups.iter().enumerate() {
+            let id = match groups.len() {
+                1 => route.id.0,
+                _ => split_id(route.id.0, number + 1),
+            };
+            let word = Weight::new(route, paths).word(self.calculation);
+            let place = Place::Compatible(Reverse(word), Reverse(id), index);
+            let expression = self.expression(route, paths);
+            each(expression.map(|expression| (place, Candidate::new(index, route, expression))));
+        }
+    }
+
+    /// The parts in Kong's order: it decides which of several regexes gives the captures.
+    fn expression(&mut self, route: &Route, paths: &[&str]) -> Result<Expression, Problem> {
+        let mut parts = Vec::new();
+        if !route.snis.is_empty() {
+            parts.push(self.snis(route));
+        }
+        if !route.methods.is_empty() {
+            let methods = route.methods.iter();
+            parts.push(any(methods.map(|method| {
+                Expression::text(TextField::Method, TextTest::Equals(method.as_str().into()))
+            })));
+        }
+        if !route.hosts.is_empty() {
+            parts.push(any(route.hosts.iter().map(|host| host_is(host))));
+        }
+        if !paths.is_empty() {
+            let paths: Result<Vec<_>, _> = paths.iter().map(|path| self.path(path)).collect();
+            parts.push(Expression::any(paths?));
+        }
+        for (name, values) in &route.headers {
+            let values: Result<Vec<_>, _> = values
+                .iter()
+                .map(|value| self.header(name, value))
+                .collect();
+            parts.push(Expression::any(values?));
+        }
+        if parts.is_empty() {
+            return Err(Problem::NoAttributes);
+        }
+        Ok(Expression::all(parts))
+    }
+
+    /// A request without TLS passes whatever the SNIs, so that an https route can answer it with a redirect. Strictly,
+    /// only if the route serves such requests at all.
+    fn snis(&self, route: &Route) -> Expression {
+        let snis = any(route.snis.iter().map(|sni| sni_is(sni_name(sni))));
+        let plain = [Protocol::Http, Protocol::Grpc, Protocol::Ws];
+        let serves_plain = route.protocols.iter().any(|own| plain.contains(own));
+        if self.calculation == Calculation::Strict && !serves_plain {
+            return snis;
+        }
+        let without_tls = Expression::text(TextField::Protocol, TextTest::Differs("https".into()));
+        Expression::any(vec![without_tls, snis])
+    }
+
+    fn path(&mut self, path: &str) -> Result<Expression, Problem> {
+        let test = match path.strip_prefix('~') {
+            Some(pattern) => self.regex(&format!("^{pattern}"))?,
+            None => TextTest::StartsWith(path.into()),
+        };
+        Ok(Expression::text(TextField::Path, test))
+    }
+
+    fn header(&mut self, name: &str, value: &str) -> Result<Expression, Problem> {
+        let value = value.to_ascii_lowercase();
+        let test = match value.strip_prefix("~*") {
+            Some(pattern) => self.regex(pattern)?,
+            None => TextTest::Equals(value.into()),
+        };
+        Ok(TextPredicate {
+            field: TextField::Header(name.to_ascii_lowercase().replace('-', "_").into()),
+            quantifier: Quantifier::Any,
+            transform: Transform::Lower,
+            test,
+        }
+        .into())
+    }
+
+    fn regex(&mut self, pattern: &str) -> Result<TextTest, Problem> {
+        self.regexes.test(pattern, Dialect::Rust, self.previous)
+    }
+}
+
+/// Paths that rank alike: the regexes, and plain ones by their length. In order of first appearance; one group without
+/// paths if there are none.
+fn group_paths(route: &Route) -> Vec<Vec<&str>> {
+    let mut groups: Vec<Vec<&str>> = Vec::new();
+    let rank = |path: &str| (!path.starts_with('~')).then_some(path.len());
+    for path in &route.paths {
+        let path = path.as_str();
+        let group = groups
+            .iter_mut()
+            .find(|group| group.first().is_some_and(|first| rank(first) == rank(path)));
+        match group {
+            Some(group) => group.push(path),
+            None => groups.push(vec![path]),
+        }
+    }
+    if groups.is_empty() {
+        groups.push(Vec::new());
+    }
+    groups
+}
+
+fn split_id(route: Uuid, number: usize) -> Uuid {
+    Uuid::new_v5(&SPLIT_NAMESPACE, format!("{route}#{number}").as_bytes())
+}
+
+fn sni_is(sni: &str) -> Expression {
+    Expression::text(TextField::Sni, wildcard_test(sni))
+}
+
+fn host_is(host: &str) -> Expression {
+    let (name, port) = host::split(host.as_bytes());
+    let name = Expression::text(TextField::Host, wildcard_test(&host[..name.len()]));
+    let Some(port) = port else {
+        return name;
+    };
+    let port = Expression::number(NumberField::DestinationPort, Comparison::Equal, port);
+    Expression::all(vec![name, port])
+}
+
+/// The dot next to the asterisk stays.
+fn wildcard_test(name: &str) -> TextTest {
+    if let Some(end) = name.strip_prefix('*') {
+        TextTest::EndsWith(end.into())
+    } else if let Some(start) = name.strip_suffix('*') {
+        TextTest::StartsWith(start.into())
+    } else {
+        TextTest::Equals(name.into())
+    }
+}
+
+fn any(parts: impl Iterator<Item = Expression>) -> Expression {
+    Expression::any(parts.collect())
+}

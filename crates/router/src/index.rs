@@ -1,0 +1,277 @@
+//! The index: from host, path and method of a request to the candidates it could reach, best first.
+//!
+//! Candidates are filed under each host that they accept (or under none), there under each path prefix, and carry the
+//! set of their methods. A request looks into the places of its host, of the wildcards over it and of no host, walks the
+//! tree of each along its path, and merges what it finds there by rank.
+
+use crate::Flavor;
+use crate::candidate::Candidate;
+use crate::keys::{self, HostKey};
+use crate::request::View;
+use crate::tree::{Root, Trees};
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashMap};
+
+/// How many places one candidate may take. Beyond it all its paths share one, under what they have in common.
+const MAX_PLACES: usize = 64;
+
+/// The bit that stands for every method without one of its own.
+const OTHER_METHODS: u32 = 1 << 31;
+
+pub(crate) struct Index {
+    exact: HashMap<Box<[u8]>, Root>,
+    prefixes: Wildcards,
+    suffixes: Wildcards,
+    any_host: Option<Root>,
+    trees: Trees,
+    entries: Vec<Entry>,
+    methods: Methods,
+}
+
+/// A candidate in one of its places.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    rank: u32,
+    methods: u32,
+}
+
+/// Beginnings or ends of hosts.
+#[derive(Default)]
+struct Wildcards {
+    roots: HashMap<Box<[u8]>, Root>,
+    /// The length of the longest: longer ones are not looked for, however many dots a host has.
+    longest: usize,
+}
+
+/// The methods that routes name, one bit each.
+#[derive(Default)]
+struct Methods {
+    bits: Vec<(Box<str>, u32)>,
+}
+
+/// Where a request has got to in the lists of candidates it found; reused from request to request.
+#[derive(Default)]
+pub(crate) struct Cursors(BinaryHeap<Reverse<Cursor>>);
+
+/// The order is by rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Cursor {
+    rank: u32,
+    at: u32,
+    end: u32,
+}
+
+/// An entry and where it is to be filed.
+struct Filing<'c> {
+    /// Of the hosts, numbered as they appeared.
+    host: usize,
+    path: &'c [u8],
+    entry: Entry,
+}
+
+impl Index {
+    /// Of candidates in the order of their ranks.
+    pub(crate) fn build(candidates: &[Candidate], flavor: Flavor) -> Self {
+        let mut methods = Methods::default();
+        let mut hosts = vec![None];
+        let mut filings = file(candidates, flavor, &mut hosts, &mut methods);
+        filings.sort_unstable_by(|left, right| {
+            let key = |filing: &Filing<'_>| (filing.host, filing.entry.rank);
+            (left.host, left.path)
+                .cmp(&(right.host, right.path))
+                .then_with(|| key(left).cmp(&key(right)))
+        });
+        filings.dedup_by_key(|filing| (filing.host, filing.path, filing.entry.rank));
+
+        let mut index = Self {
+            exact: HashMap::new(),
+            prefixes: Wildcards::default(),
+            suffixes: Wildcards::default(),
+            any_host: None,
+            trees: Trees::default(),
+            entries: filings.iter().map(|filing| filing.entry).collect(),
+            methods,
+        };
+        let mut first = 0;
+        for group in filings.chunk_by(|left, right| left.host == right.host) {
+            let paths: Vec<_> = group.iter().map(|filing| filing.path).collect();
+            let root = index.trees.insert(&paths, first);
+            index.add_host(hosts[group[0].host].as_ref(), root);
+            first += group.len();
+        }
+        index
+    }
+
+    fn add_host(&mut self, host: Option<&HostKey<'_>>, root: Root) {
+        match host {
+            Some(HostKey::Exact(host)) => {
+                self.exact.insert((*host).into(), root);
+            }
+            Some(HostKey::Prefix(start)) => self.prefixes.insert(start, root),
+            Some(HostKey::Suffix(end)) => self.suffixes.insert(end, root),
+            None => self.any_host = Some(root),
+        }
+    }
+
+    /// Sets the cursors to the candidates that the request could reach.
+    pub(crate) fn find(&self, view: &View<'_>, cursors: &mut Cursors) -> Search {
+        cursors.0.clear();
+        let search = Search {
+            methods: self.methods.bit(view.method()),
+        };
+        let mut look_into = |root: Root| {
+            self.trees.prefixes_of(root, view.path(), |list| {
+                if let Some(cursor) = self.next_of(list.start, list.end, search) {
+                    cursors.0.push(Reverse(cursor));
+                }
+            });
+        };
+        if let Some(root) = self.any_host {
+            look_into(root);
+        }
+        if let Some(host) = view.host() {
+            if let Some(&root) = self.exact.get(host) {
+                look_into(root);
+            }
+            self.prefixes.each_of(host, Side::Start, &mut look_into);
+            self.suffixes.each_of(host, Side::End, &mut look_into);
+        }
+        search
+    }
+
+    /// The rank of the next candidate, best first. One that is filed in several places may come more than once.
+    pub(crate) fn next(&self, search: Search, cursors: &mut Cursors) -> Option<u32> {
+        let mut best = cursors.0.peek_mut()?;
+        let Cursor { rank, at, end } = best.0;
+        match self.next_of(at + 1, end, search) {
+            Some(cursor) => best.0 = cursor,
+            None => {
+                PeekMut::pop(best);
+            }
+        }
+        Some(rank)
+    }
+
+    fn next_of(&self, start: u32, end: u32, search: Search) -> Option<Cursor> {
+        let list = &self.entries[start as usize..end as usize];
+        let skipped = list
+            .iter()
+            .position(|entry| entry.methods & search.methods != 0)?;
+        Some(Cursor {
+            rank: list[skipped].rank,
+            at: start + skipped as u32,
+            end,
+        })
+    }
+}
+
+/// What of a request is asked of every entry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Search {
+    methods: u32,
+}
+
+fn file<'c>(
+    candidates: &'c [Candidate],
+    flavor: Flavor,
+    hosts: &mut Vec<Option<HostKey<'c>>>,
+    methods: &mut Methods,
+) -> Vec<Filing<'c>> {
+    let mut numbers: HashMap<HostKey<'c>, usize> = HashMap::new();
+    let mut filings = Vec::with_capacity(candidates.len());
+    for (rank, candidate) in candidates.iter().enumerate() {
+        let entry = Entry {
+            rank: u32::try_from(rank).expect("there are fewer than 2^32 candidates"),
+            methods: methods.set(keys::methods(&candidate.expression)),
+        };
+        let own_hosts: Vec<_> = match keys::hosts(&candidate.expression, flavor) {
+            None => vec![0],
+            Some(keys) => keys
+                .into_iter()
+                .map(|key| {
+                    *numbers.entry(key.clone()).or_insert_with(|| {
+                        hosts.push(Some(key));
+                        hosts.len() - 1
+                    })
+                })
+                .collect(),
+        };
+        let mut paths = keys::paths(&candidate.expression).unwrap_or_else(|| vec![b""]);
+        if own_hosts.len() * paths.len() > MAX_PLACES {
+            paths = vec![common_start(&paths)];
+        }
+        for &host in &own_hosts {
+            filings.extend(paths.iter().map(|&path| Filing { host, path, entry }));
+        }
+    }
+    filings
+}
+
+fn common_start<'c>(paths: &[&'c [u8]]) -> &'c [u8] {
+    let Some(&first) = paths.first() else {
+        return b"";
+    };
+    let shared = |path: &&[u8]| {
+        let pairs = first.iter().zip(*path);
+        pairs.take_while(|(left, right)| left == right).count()
+    };
+    let length = paths.iter().map(shared).min().unwrap_or(0);
+    &first[..length]
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Start,
+    End,
+}
+
+impl Wildcards {
+    fn insert(&mut self, part: &[u8], root: Root) {
+        self.longest = self.longest.max(part.len());
+        self.roots.insert(part.into(), root);
+    }
+
+    /// Wildcards begin or end at a dot, so only such parts of the host are looked up.
+    fn each_of(&self, host: &[u8], side: Side, found: &mut impl FnMut(Root)) {
+        if self.roots.is_empty() {
+            return;
+        }
+        for dot in memchr::memchr_iter(b'.', host) {
+            let part = match side {
+                Side::Start => &host[..=dot],
+                Side::End => &host[dot..],
+            };
+            if part.len() <= self.longest
+                && let Some(&root) = self.roots.get(part)
+            {
+                found(root);
+            }
+        }
+    }
+}
+
+impl Methods {
+    fn set(&mut self, methods: Option<Vec<&str>>) -> u32 {
+        let Some(methods) = methods else {
+            return u32::MAX;
+        };
+        let bits = methods.iter().map(|method| self.bit_or_new(method));
+        bits.fold(0, |set, bit| set | bit)
+    }
+
+    fn bit_or_new(&mut self, method: &str) -> u32 {
+        let known = self.bit(method);
+        let bit = 1 << self.bits.len().min(31);
+        if known != OTHER_METHODS || bit == OTHER_METHODS {
+            return known;
+        }
+        self.bits.push((method.into(), bit));
+        bit
+    }
+
+    fn bit(&self, method: &str) -> u32 {
+        let known = self.bits.iter().find(|(known, _)| **known == *method);
+        known.map_or(OTHER_METHODS, |&(_, bit)| bit)
+    }
+}

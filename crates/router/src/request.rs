@@ -1,0 +1,170 @@
+//! What the router is told of a request, and the fields that expressions see in it.
+
+use crate::Flavor;
+use crate::host::{self, Host};
+use expr::{Fields, NumberField, TextField};
+use std::ops::ControlFlow;
+
+/// A request to find a route for.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// As sent.
+    pub method: &'a str,
+    /// As sent, up to the `?`.
+    pub path: &'a [u8],
+    /// The Host header as sent, or what stands for it.
+    pub host: Option<&'a [u8]>,
+    /// Of the connection; forwarding headers do not count.
+    pub scheme: Scheme,
+    /// Of the TLS handshake.
+    pub sni: Option<&'a str>,
+    /// Of the listener.
+    pub port: u16,
+    pub headers: &'a dyn HeaderSource,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+/// Where a request keeps its headers.
+pub trait HeaderSource {
+    /// Shows name and value of each header line, in order. Names may be in any case.
+    fn each(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
+}
+
+impl<N: AsRef<[u8]>, V: AsRef<[u8]>> HeaderSource for Vec<(N, V)> {
+    fn each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
+        for (name, value) in self {
+            visit(name.as_ref(), value.as_ref());
+        }
+    }
+}
+
+impl Scheme {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    fn default_port(self) -> i64 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
+/// A request as the expressions of one flavour see it.
+pub(crate) struct View<'a> {
+    request: &'a Request<'a>,
+    flavor: Flavor,
+    max_headers: usize,
+    path: &'a [u8],
+    host: Option<&'a [u8]>,
+    wildcard_host: Option<&'a [u8]>,
+    port: i64,
+}
+
+impl<'a> View<'a> {
+    /// `path` is the normalised one.
+    pub(crate) fn new(
+        request: &'a Request<'a>,
+        path: &'a [u8],
+        flavor: Flavor,
+        max_headers: usize,
+    ) -> Self {
+        let mut view = Self {
+            request,
+            flavor,
+            max_headers,
+            path,
+            host: None,
+            wildcard_host: None,
+            port: match flavor {
+                Flavor::Traditional => request.scheme.default_port(),
+                Flavor::TraditionalCompatible => i64::from(request.port),
+            },
+        };
+        if let Some(sent) = request.host {
+            view.read_host(sent);
+        }
+        view
+    }
+
+    fn read_host(&mut self, sent: &'a [u8]) {
+        let port = match self.flavor {
+            Flavor::Traditional => {
+                let host = Host::parse(sent);
+                self.host = Some(host.name);
+                self.wildcard_host = host.wildcard_name();
+                host.port
+            }
+            Flavor::TraditionalCompatible => {
+                let (name, port) = host::split(sent);
+                self.host = Some(name);
+                port
+            }
+        };
+        self.port = port.unwrap_or(self.port);
+    }
+
+    pub(crate) fn host(&self) -> Option<&'a [u8]> {
+        self.host
+    }
+
+    pub(crate) fn path(&self) -> &'a [u8] {
+        self.path
+    }
+
+    pub(crate) fn method(&self) -> &'a str {
+        self.request.method
+    }
+
+    fn is_named(&self, sent: &[u8], name: &[u8]) -> bool {
+        let spelt = |byte: u8| match (self.flavor, byte) {
+            (Flavor::TraditionalCompatible, b'-') => b'_',
+            _ => byte.to_ascii_lowercase(),
+        };
+        let pairs = || sent.iter().zip(name);
+        sent.len() == name.len() && pairs().all(|(&byte, &wanted)| spelt(byte) == wanted)
+    }
+}
+
+impl Fields for View<'_> {
+    fn text(&self, field: &TextField) -> Option<&[u8]> {
+        match field {
+            TextField::Path => Some(self.path),
+            TextField::Host => self.host,
+            TextField::SentHost => self.request.host,
+            TextField::WildcardHost => self.wildcard_host,
+            TextField::Method => Some(self.request.method.as_bytes()),
+            TextField::Protocol => Some(self.request.scheme.name().as_bytes()),
+            TextField::Sni => self.request.sni.map(str::as_bytes),
+            TextField::Header(_) => None,
+        }
+    }
+
+    fn number(&self, field: NumberField) -> Option<i64> {
+        match field {
+            NumberField::DestinationPort => Some(self.port),
+        }
+    }
+
+    fn header(&self, name: &str, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+        let mut left = self.max_headers;
+        self.request.headers.each(&mut |sent, value| {
+            if left == 0 {
+                return;
+            }
+            left -= 1;
+            if self.is_named(sent, name.as_bytes()) && visit(value).is_break() {
+                left = 0;
+            }
+        });
+    }
+}

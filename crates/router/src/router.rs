@@ -1,0 +1,256 @@
+//! The router: built from all routes, asked by every request.
+
+use crate::candidate::{Candidate, Place, Problem, Regexes, RouteError, RouteIndex};
+use crate::compatible::Compatible;
+use crate::index::{Cursors, Index};
+use crate::request::{Request, View};
+use crate::traditional::Traditional;
+use crate::{Calculation, Flavor, upstream};
+use expr::{Group, Observer, Regex, TextField};
+use model::entities::{PathHandling, Route};
+use model::uri::{Slashes, normalize_into};
+use std::ops::Range;
+
+/// How routes are matched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    pub flavor: Flavor,
+    pub calculation: Calculation,
+    /// How many header lines of a request are looked at: `lua_max_req_headers`.
+    pub max_headers: usize,
+}
+
+/// An immutable router.
+pub struct Router {
+    options: Options,
+    /// In the order they are tried.
+    candidates: Vec<Candidate>,
+    index: Index,
+    regexes: Regexes,
+}
+
+/// Memory for matching, to be kept from request to request.
+#[derive(Default)]
+pub struct Scratch {
+    path: Vec<u8>,
+    normalized: bool,
+    lowered: Vec<u8>,
+    cursors: Cursors,
+}
+
+/// A route that was found. Means something only to the router that found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Match {
+    pub route: RouteIndex,
+    rank: u32,
+    /// The part of the path that the route asked for.
+    located: Option<(u32, u32)>,
+}
+
+impl Router {
+    /// A router of those routes that HTTP requests can reach. Routes that cannot be used are left out and reported.
+    /// Regexes that `previous` has are not compiled again.
+    pub fn build<'r>(
+        routes: impl IntoIterator<Item = (RouteIndex, &'r Route)>,
+        options: Options,
+        previous: Option<&Router>,
+    ) -> (Self, Vec<RouteError>) {
+        let mut regexes = Regexes::default();
+        let mut errors = Vec::new();
+        let mut placed = Vec::new();
+        let previous = previous.filter(|previous| previous.options.flavor == options.flavor);
+        let previous = previous.map(|previous| &previous.regexes);
+        for (index, route) in routes {
+            if !route.protocols.iter().any(|protocol| protocol.is_http()) {
+                continue;
+            }
+            let mut each = |compiled: Result<(Place, Candidate), Problem>| match compiled {
+                Ok(candidate) => placed.push(candidate),
+                Err(problem) => errors.push(RouteError {
+                    route: index,
+                    id: route.id,
+                    problem,
+                }),
+            };
+            match options.flavor {
+                Flavor::Traditional => Traditional {
+                    regexes: &mut regexes,
+                    previous,
+                }
+                .compile(index, route, &mut each),
+                Flavor::TraditionalCompatible => Compatible {
+                    calculation: options.calculation,
+                    regexes: &mut regexes,
+                    previous,
+                }
+                .compile(index, route, &mut each),
+            }
+        }
+        placed.sort_by(|(left, _), (right, _)| left.cmp(right));
+        let candidates: Vec<_> = placed.into_iter().map(|(_, candidate)| candidate).collect();
+        let router = Self {
+            index: Index::build(&candidates, options.flavor),
+            options,
+            candidates,
+            regexes,
+        };
+        (router, errors)
+    }
+
+    /// The route of a request. Afterwards [`Scratch::path`] has its normalised path, until the next request.
+    pub fn matches(&self, request: &Request<'_>, scratch: &mut Scratch) -> Option<Match> {
+        scratch.normalize(request.path);
+        let path = scratch.normalized.then_some(&scratch.path[..]);
+        let view = self.view(request, path.unwrap_or(request.path));
+        let search = self.index.find(&view, &mut scratch.cursors);
+        while let Some(rank) = self.index.next(search, &mut scratch.cursors) {
+            if let Some(found) = self.try_candidate(rank, &view, &mut scratch.lowered) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// What [`Self::matches`] must answer: every candidate is asked in order.
+    #[cfg(test)]
+    pub(crate) fn matches_without_index(
+        &self,
+        request: &Request<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<Match> {
+        scratch.normalize(request.path);
+        let path = scratch.normalized.then_some(&scratch.path[..]);
+        let view = self.view(request, path.unwrap_or(request.path));
+        let mut ranks = 0..self.candidates.len() as u32;
+        ranks.find_map(|rank| self.try_candidate(rank, &view, &mut scratch.lowered))
+    }
+
+    fn view<'v>(&self, request: &'v Request<'v>, path: &'v [u8]) -> View<'v> {
+        View::new(request, path, self.options.flavor, self.options.max_headers)
+    }
+
+    fn try_candidate(&self, rank: u32, view: &View<'_>, lowered: &mut Vec<u8>) -> Option<Match> {
+        let candidate = &self.candidates[rank as usize];
+        let mut located = Located(None);
+        let matched = candidate.expression.evaluate(view, lowered, &mut located);
+        matched.then_some(Match {
+            route: candidate.route,
+            rank,
+            located: located.0,
+        })
+    }
+
+    /// The part of a normalised path that the route asked for and that does not go upstream: `X-Forwarded-Prefix`.
+    /// `None` for a route that strips nothing.
+    pub fn matched_prefix<'p>(&self, found: &Match, path: &'p [u8]) -> Option<&'p [u8]> {
+        let candidate = &self.candidates[found.rank as usize];
+        let (start, end) = found.located.filter(|_| candidate.strip_path)?;
+        path.get(start as usize..end as usize)
+    }
+
+    /// Whether [`Self::captures`] may have something to show.
+    pub fn has_captures(&self, found: &Match) -> bool {
+        self.candidates[found.rank as usize].captures
+    }
+
+    /// Calls `each` with what the groups of the route's regexes captured; of two with one name or number the later
+    /// counts. The request must be the one that was matched; it is looked at again, so ask only when someone wants to
+    /// know.
+    pub fn captures(
+        &self,
+        found: &Match,
+        request: &Request<'_>,
+        scratch: &mut Scratch,
+        each: &mut dyn FnMut(Group<'_>, &[u8]),
+    ) {
+        if !self.has_captures(found) {
+            return;
+        }
+        scratch.normalize(request.path);
+        let path = scratch.normalized.then_some(&scratch.path[..]);
+        let view = self.view(request, path.unwrap_or(request.path));
+        let candidate = &self.candidates[found.rank as usize];
+        let mut captures = Captures {
+            of_path_only: self.options.flavor == Flavor::Traditional,
+            each,
+        };
+        candidate
+            .expression
+            .evaluate(&view, &mut scratch.lowered, &mut captures);
+    }
+
+    /// Appends what the service is asked for: its own path joined with the normalised path of the request as the route
+    /// says, escaped, and the query as it was sent.
+    pub fn write_upstream_uri(
+        &self,
+        found: &Match,
+        service_path: Option<&str>,
+        path: &[u8],
+        query: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) {
+        let candidate = &self.candidates[found.rank as usize];
+        let located = found.located.filter(|_| candidate.strip_path);
+        let handling = match self.options.flavor {
+            Flavor::Traditional => candidate.handling,
+            Flavor::TraditionalCompatible => PathHandling::V0,
+        };
+        // By length from the start, wherever the text was found: so does Kong.
+        let stripped = located.map(|(start, end)| (end - start) as usize);
+        let base = service_path.unwrap_or("/").as_bytes();
+        upstream::write_path(base, path, stripped, handling, out);
+        if let Some(query) = query {
+            out.push(b'?');
+            out.extend_from_slice(query);
+        }
+    }
+}
+
+impl Scratch {
+    /// The normalised path of the request that was matched last.
+    pub fn path<'s>(&'s self, request: &Request<'s>) -> &'s [u8] {
+        if self.normalized {
+            &self.path
+        } else {
+            request.path
+        }
+    }
+
+    fn normalize(&mut self, path: &[u8]) {
+        self.normalized = normalize_into(path, Slashes::Merge, &mut self.path);
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            flavor: Flavor::TraditionalCompatible,
+            calculation: Calculation::Original,
+            max_headers: 100,
+        }
+    }
+}
+
+/// Remembers where the path was located last.
+struct Located(Option<(u32, u32)>);
+
+impl Observer for Located {
+    fn path(&mut self, located: Range<usize>) {
+        // A path longer than this does not fit into a request head.
+        let end = |end| u32::try_from(end).unwrap_or(u32::MAX);
+        self.0 = Some((end(located.start), end(located.end)));
+    }
+}
+
+struct Captures<'c> {
+    of_path_only: bool,
+    each: &'c mut dyn FnMut(Group<'_>, &[u8]),
+}
+
+impl Observer for Captures<'_> {
+    fn regex(&mut self, field: &TextField, regex: &Regex, value: &[u8]) {
+        if !self.of_path_only || *field == TextField::Path {
+            regex.captures(value, &mut |group, value| (self.each)(group, value));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Routes and routers for tests.
+
+use crate::{Calculation, Flavor, Options, RouteIndex, Router, Scheme};
+use model::entities::{PathHandling, Protocol, Route, RouteId};
+use uuid::Uuid;
+
+pub(super) const ALL_OPTIONS: [Options; 3] = [
+    options(Flavor::Traditional, Calculation::Original),
+    options(Flavor::TraditionalCompatible, Calculation::Original),
+    options(Flavor::TraditionalCompatible, Calculation::Strict),
+];
+
+const fn options(flavor: Flavor, calculation: Calculation) -> Options {
+    Options {
+        flavor,
+        calculation,
+        max_headers: 100,
+    }
+}
+
+/// A route without attributes.
+pub(super) fn route(number: u32) -> Route {
+    Route {
+        id: RouteId(Uuid::from_u128(u128::from(number))),
+        name: None,
+        created_at: 0,
+        protocols: vec![Protocol::Http, Protocol::Https],
+        methods: Vec::new(),
+        hosts: Vec::new(),
+        paths: Vec::new(),
+        headers: Vec::new(),
+        snis: Vec::new(),
+        sources: Vec::new(),
+        destinations: Vec::new(),
+        regex_priority: None,
+        expression: None,
+        priority: None,
+        strip_path: true,
+        preserve_host: false,
+        path_handling: Some(PathHandling::V0),
+        https_redirect_status_code: 426,
+        request_buffering: true,
+        response_buffering: true,
+        service: None,
+    }
+}
+
+/// A router of usable routes.
+pub(super) fn router(routes: &[Route], options: Options) -> Router {
+    let (router, errors) = Router::build(numbered(routes), options, None);
+    assert!(errors.is_empty(), "{errors:?}");
+    router
+}
+
+pub(super) fn numbered(routes: &[Route]) -> impl Iterator<Item = (RouteIndex, &Route)> {
+    (0..).map(RouteIndex).zip(routes)
+}
+
+/// A request that lives as long as a test.
+#[derive(Debug, Clone)]
+pub(super) struct Sample {
+    pub(super) method: String,
+    pub(super) path: String,
+    pub(super) host: Option<String>,
+    pub(super) scheme: Scheme,
+    pub(super) sni: Option<String>,
+    pub(super) headers: Vec<(String, String)>,
+}
+
+impl Sample {
+    pub(super) fn get(path: &str) -> Self {
+        Self {
+            method: "GET".to_owned(),
+            path: path.to_owned(),
+            host: None,
+            scheme: Scheme::Http,
+            sni: None,
+            headers: Vec::new(),
+        }
+    }
+
+    pub(super) fn with_host(mut self, host: &str) -> Self {
+        self.host = Some(host.to_owned());
+        self
+    }
+
+    pub(super) fn request(&self) -> crate::Request<'_> {
+        crate::Request {
+            method: &self.method,
+            path: self.path.as_bytes(),
+            host: self.host.as_deref().map(str::as_bytes),
+            scheme: self.scheme,
+            sni: self.sni.as_deref(),
+            port: match self.scheme {
+                Scheme::Http => 80,
+                Scheme::Https => 443,
+            },
+            headers: &self.headers,
+        }
+    }
+}

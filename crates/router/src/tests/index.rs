@@ -1,0 +1,221 @@
+//! The index finds what asking every candidate in order finds, on random routes and requests.
+
+use super::fixtures::{ALL_OPTIONS, Sample, numbered, route};
+use crate::{Router, Scheme, Scratch};
+use model::entities::Route;
+
+const HOSTS: &[&str] = &[
+    "a.test",
+    "b.a.test",
+    "c.test",
+    "a.test:8080",
+    "*.test",
+    "*.a.test",
+    "*.a.test:8080",
+    "a.*",
+    "b.a.*",
+    "a.*:8080",
+    "[::1]",
+    "[::1]:8080",
+];
+const SENT_HOSTS: &[&str] = &[
+    "a.test",
+    "b.a.test",
+    "x.a.test",
+    "a.test:8080",
+    "x.b.a.test:8080",
+    "a.other",
+    "a.",
+    ".test",
+    "test",
+    "b.a.x.y:443",
+    "[::1]",
+    "[::1]:8080",
+    "a.test:x",
+    "",
+    "A.test",
+];
+const PATHS: &[&str] = &[
+    "/",
+    "/a",
+    "/ab",
+    "/a/b",
+    "/a/b/",
+    "/a/b/c",
+    "/b",
+    "~/a",
+    "~/a/[0-9]+",
+    "~/(a|b)/x",
+    "~/a|/b",
+    "~/(?i)AB",
+    "~/ab?/c$",
+    "~.*",
+    "~/a/(?<rest>.*)",
+];
+const SENT_PATHS: &[&str] = &[
+    "/",
+    "/a",
+    "/ab",
+    "/abc",
+    "/a/b",
+    "/a/b/c/d",
+    "/a/7",
+    "/a//b",
+    "/%61/x",
+    "/b/x",
+    "/AB",
+    "/ab/c",
+    "/a/c",
+    "/c",
+    "*",
+    "/b/../a/17/x",
+];
+const METHODS: &[&str] = &["GET", "POST", "PUT", "PURGE"];
+const HEADERS: &[(&str, &str)] = &[("x-a", "1"), ("x-a", "two"), ("x-b", "~*^t"), ("x_c", "Z")];
+const SENT_HEADERS: &[(&str, &str)] = &[("X-A", "1"), ("x-a", "TWO"), ("X-B", "to"), ("x-c", "z")];
+const SNIS: &[&str] = &["a.test", "*.test", "a.*", "b.test."];
+
+/// SplitMix64: a seed is all it takes to see a failure again.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).unwrap()
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    /// None in half of the cases, else up to three.
+    fn some<T: Copy>(&mut self, of: &[T]) -> Vec<T> {
+        let count = self.below(6).saturating_sub(2);
+        (0..count).map(|_| self.one(of)).collect()
+    }
+
+    fn texts<T: From<&'static str>>(&mut self, of: &[&'static str]) -> Vec<T> {
+        self.some(of).into_iter().map(T::from).collect()
+    }
+
+    fn route(&mut self, number: u32) -> Route {
+        let mut route = Route {
+            created_at: i64::try_from(self.below(3)).unwrap(),
+            hosts: self.texts(HOSTS),
+            paths: self.texts(PATHS),
+            methods: self.texts(METHODS),
+            regex_priority: Some(i64::try_from(self.below(3)).unwrap()),
+            strip_path: self.below(2) == 0,
+            ..route(number)
+        };
+        if self.below(4) == 0 {
+            for (name, value) in self.some(HEADERS) {
+                route.headers.push((name.into(), vec![value.into()]));
+            }
+        }
+        if self.below(4) == 0 {
+            route.snis = self.texts(SNIS);
+        }
+        let bare = route.hosts.is_empty() && route.paths.is_empty() && route.methods.is_empty();
+        if bare && route.headers.is_empty() && route.snis.is_empty() {
+            route.paths.push("/".into());
+        }
+        route
+    }
+
+    fn sample(&mut self) -> Sample {
+        let mut sample = Sample::get(self.one(SENT_PATHS));
+        sample.method = self.one(&["GET", "POST", "PURGE", "OTHER"]).to_owned();
+        if self.below(5) > 0 {
+            sample = sample.with_host(self.one(SENT_HOSTS));
+        }
+        for (name, value) in self.some(SENT_HEADERS) {
+            sample.headers.push((name.to_owned(), value.to_owned()));
+        }
+        if self.below(2) == 0 {
+            sample.scheme = Scheme::Https;
+            sample.sni = Some(self.one(&["a.test", "b.test", "a.x", "none"]).to_owned());
+        }
+        sample
+    }
+}
+
+#[test]
+fn the_index_answers_as_asking_every_candidate_does() {
+    for options in ALL_OPTIONS {
+        let mut random = Random(7);
+        let mut scratch = Scratch::default();
+        let mut last: Option<Router> = None;
+        let mut hits = 0;
+        for round in 0..300 {
+            let count = 1 + random.below(40);
+            let routes: Vec<_> = (0..count as u32)
+                .map(|number| random.route(number))
+                .collect();
+            let (router, errors) = Router::build(numbered(&routes), options, last.as_ref());
+            assert!(errors.is_empty(), "{errors:?}");
+            for _ in 0..100 {
+                let sample = random.sample();
+                let request = sample.request();
+                let expected = router.matches_without_index(&request, &mut scratch);
+                let found = router.matches(&request, &mut scratch);
+                assert_eq!(
+                    found, expected,
+                    "{options:?} {round} {sample:?} {routes:#?}"
+                );
+                hits += usize::from(found.is_some());
+            }
+            last = Some(router);
+        }
+        assert!((10_000..29_000).contains(&hits), "{hits} say little");
+    }
+}
+
+#[test]
+fn routes_with_many_hosts_and_paths_are_found_by_each() {
+    let route = Route {
+        hosts: (0..100)
+            .map(|host| format!("h{host}.test").into())
+            .collect(),
+        paths: (0..100).map(|path| format!("/p{path:03}").into()).collect(),
+        ..route(1)
+    };
+    for options in ALL_OPTIONS {
+        let router = super::fixtures::router(std::slice::from_ref(&route), options);
+        let mut scratch = Scratch::default();
+        for number in 0..100 {
+            let sample =
+                Sample::get(&format!("/p{number:03}/x")).with_host(&format!("h{number}.test"));
+            assert!(router.matches(&sample.request(), &mut scratch).is_some());
+        }
+        let other = Sample::get("/p100").with_host("h1.test");
+        assert!(router.matches(&other.request(), &mut scratch).is_none());
+    }
+}
+
+#[test]
+fn more_methods_than_bits_are_told_apart() {
+    let routes: Vec<_> = (0..40)
+        .map(|number| Route {
+            methods: vec![format!("M{number}").into()],
+            ..route(number)
+        })
+        .collect();
+    for options in ALL_OPTIONS {
+        let router = super::fixtures::router(&routes, options);
+        let mut scratch = Scratch::default();
+        for number in 0..41 {
+            let mut sample = Sample::get("/");
+            sample.method = format!("M{number}");
+            let found = router.matches(&sample.request(), &mut scratch);
+            let expected = (number < 40).then_some(number);
+            assert_eq!(found.map(|found| found.route.0), expected);
+        }
+    }
+}

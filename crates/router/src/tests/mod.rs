@@ -1,0 +1,7 @@
+//! The router against recorded decisions of Kong, and against itself without its index.
+
+mod fixtures;
+mod index;
+mod upstream;
+mod vectors;
+mod whole;

@@ -1,0 +1,180 @@
+//! What the router promises besides the recorded decisions.
+
+use super::fixtures::{ALL_OPTIONS, Sample, numbered, route, router};
+use crate::{Calculation, Flavor, Options, Problem, RouteIndex, Router, Scheme, Scratch};
+use model::entities::{Protocol, Route};
+use std::fmt::Write as _;
+
+fn found(router: &Router, sample: &Sample) -> Option<u32> {
+    let found = router.matches(&sample.request(), &mut Scratch::default());
+    found.map(|found| found.route.0)
+}
+
+fn with_path(number: u32, path: &str) -> Route {
+    Route {
+        paths: vec![path.into()],
+        ..route(number)
+    }
+}
+
+#[test]
+fn an_unusable_route_is_reported_and_the_others_serve() {
+    let routes = [with_path(1, "~/a("), with_path(2, "/a"), route(3)];
+    for options in ALL_OPTIONS {
+        let (router, errors) = Router::build(numbered(&routes), options, None);
+        assert_eq!(errors.len(), 2);
+        assert_eq!(errors[0].route, RouteIndex(0));
+        assert_eq!(errors[0].id, routes[0].id);
+        assert!(matches!(errors[0].problem, Problem::Regex { .. }));
+        assert!(errors[0].to_string().contains("/a("), "{}", errors[0]);
+        assert!(matches!(errors[1].problem, Problem::NoAttributes));
+        assert_eq!(found(&router, &Sample::get("/a(")), Some(1));
+    }
+}
+
+#[test]
+fn look_around_is_for_the_traditional_flavour_alone() {
+    let routes = [with_path(1, "~/(?!private).*$")];
+    let (traditional, errors) = Router::build(numbered(&routes), ALL_OPTIONS[0], None);
+    assert!(errors.is_empty());
+    assert_eq!(found(&traditional, &Sample::get("/public")), Some(0));
+    assert_eq!(found(&traditional, &Sample::get("/private/x")), None);
+    let (_, errors) = Router::build(numbered(&routes), ALL_OPTIONS[1], None);
+    assert_eq!(errors.len(), 1);
+}
+
+#[test]
+fn routes_of_other_subsystems_are_left_out() {
+    let stream = Route {
+        protocols: vec![Protocol::Tcp],
+        snis: vec!["a".into()],
+        ..route(1)
+    };
+    for options in ALL_OPTIONS {
+        let router = router(std::slice::from_ref(&stream), options);
+        assert_eq!(found(&router, &Sample::get("/")), None);
+    }
+}
+
+#[test]
+fn strictly_an_https_only_route_with_snis_serves_no_plain_request() {
+    let secure = Route {
+        protocols: vec![Protocol::Https],
+        snis: vec!["a.test".into()],
+        ..route(1)
+    };
+    let options = |calculation| Options {
+        calculation,
+        ..Options::default()
+    };
+    let decided = |calculation, sample: &Sample| {
+        found(
+            &router(std::slice::from_ref(&secure), options(calculation)),
+            sample,
+        )
+    };
+    let plain = Sample::get("/");
+    assert_eq!(decided(Calculation::Original, &plain), Some(0));
+    assert_eq!(decided(Calculation::Strict, &plain), None);
+    let mut with_tls = Sample::get("/");
+    with_tls.scheme = Scheme::Https;
+    with_tls.sni = Some("a.test".to_owned());
+    assert_eq!(decided(Calculation::Strict, &with_tls), Some(0));
+}
+
+#[test]
+fn headers_beyond_the_limit_are_not_looked_at() {
+    let route = Route {
+        headers: vec![("x-last".into(), vec!["1".into()])],
+        ..route(1)
+    };
+    for options in ALL_OPTIONS {
+        let options = Options {
+            max_headers: 3,
+            ..options
+        };
+        let router = router(std::slice::from_ref(&route), options);
+        for (before, expected) in [(2, Some(0)), (3, None)] {
+            let mut sample = Sample::get("/");
+            sample.headers = vec![("x".to_owned(), "1".to_owned()); before];
+            sample.headers.push(("X-Last".to_owned(), "1".to_owned()));
+            assert_eq!(found(&router, &sample), expected, "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn paths_of_one_length_share_a_candidate_and_its_place() {
+    // The ids of parts are derived, so a route that is split may change its rank among equals; one that is not keeps it.
+    let routes = [
+        Route {
+            paths: vec!["/aa".into(), "/bb".into()],
+            ..route(2)
+        },
+        with_path(1, "/bb"),
+    ];
+    let router = router(&routes, Options::default());
+    assert_eq!(found(&router, &Sample::get("/bb")), Some(0));
+}
+
+#[test]
+fn clean_paths_are_shown_as_they_came_and_others_normalised() {
+    let router = router(&[with_path(1, "/")], Options::default());
+    let mut scratch = Scratch::default();
+    for (path, shown) in [("/a/../%62", "/b"), ("/c", "/c")] {
+        let sample = Sample::get(path);
+        let request = sample.request();
+        assert!(router.matches(&request, &mut scratch).is_some());
+        assert_eq!(scratch.path(&request), shown.as_bytes());
+    }
+}
+
+#[test]
+fn captures_of_header_regexes_count_outside_the_traditional_flavour() {
+    let route = Route {
+        headers: vec![("x-v".into(), vec!["~*v(?<major>[0-9]+)".into()])],
+        paths: vec!["~/(?<name>[a-z]+)".into()],
+        ..route(1)
+    };
+    for options in ALL_OPTIONS {
+        let router = router(std::slice::from_ref(&route), options);
+        let mut sample = Sample::get("/shop");
+        sample.headers.push(("X-V".to_owned(), "V12".to_owned()));
+        let mut scratch = Scratch::default();
+        let found = router.matches(&sample.request(), &mut scratch).unwrap();
+        let mut shown = String::new();
+        router.captures(
+            &found,
+            &sample.request(),
+            &mut scratch,
+            &mut |group, value| {
+                write!(shown, "{group:?}={} ", String::from_utf8_lossy(value)).unwrap();
+            },
+        );
+        let of_path = "Number(1)=shop Name(\"name\")=shop ";
+        let of_header = "Number(1)=12 Name(\"major\")=12 ";
+        match options.flavor {
+            Flavor::Traditional => assert_eq!(shown, of_path),
+            Flavor::TraditionalCompatible => assert_eq!(shown, format!("{of_path}{of_header}")),
+        }
+    }
+}
+
+#[test]
+fn hostile_requests_cost_no_more_than_their_length() {
+    // Nested prefixes that are all tried, dots without end, and a path that is nothing but escapes.
+    let routes: Vec<_> = (1..2_000)
+        .map(|length| Route {
+            headers: vec![("x".into(), vec!["no".into()])],
+            hosts: vec!["*.a.test".into()],
+            ..with_path(length, &format!("/{}", "a".repeat(length as usize)))
+        })
+        .collect();
+    for options in ALL_OPTIONS {
+        let router = router(&routes, options);
+        for path in ["/".to_owned() + &"a".repeat(8_000), "/%61".repeat(2_000)] {
+            let sample = Sample::get(&path).with_host(&".a.test".repeat(1_000));
+            assert_eq!(found(&router, &sample), None);
+        }
+    }
+}

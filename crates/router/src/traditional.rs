@@ -1,0 +1,196 @@
+//! Candidates of the `traditional` flavour: one per path of a route, and hosts with a port apart from the others.
+//!
+//! Kong looks at the candidates of one category through a smaller set first, chosen by what the request hits. Where that
+//! set is the one of `host:port` its candidates rank first here too. Otherwise it differs from the plain order only in
+//! collisions, as where several regexes match one path (Kong/kong#14839), and is not followed.
+
+use crate::candidate::{Candidate, Place, Problem, Regexes, RouteIndex, sni_name};
+use crate::host::Host;
+use crate::priority::Traditional as Priority;
+use compact_str::CompactString;
+use expr::{
+    Comparison, Dialect, Expression, NumberField, Quantifier, TextField, TextPredicate, TextTest,
+    Transform,
+};
+use model::entities::Route;
+use model::uri::{Slashes, normalize};
+
+pub(crate) struct Traditional<'r> {
+    pub(crate) regexes: &'r mut Regexes,
+    pub(crate) previous: Option<&'r Regexes>,
+}
+
+impl Traditional<'_> {
+    /// Calls `each` with every candidate of a route, or with why there is none.
+    pub(crate) fn compile(
+        &mut self,
+        index: RouteIndex,
+        route: &Route,
+        each: &mut dyn FnMut(Result<(Place, Candidate), Problem>),
+    ) {
+        let paths: Vec<_> = match &route.paths[..] {
+            [] => vec![None],
+            paths => paths.iter().map(|path| Some(path.as_str())).collect(),
+        };
+        let headers = counted_headers(route).count();
+        for (hosts, with_port) in split_hosts(route) {
+            for &path in &paths {
+                let priority = Priority::new(route, path, headers, with_port);
+                let expression = self.expression(route, &hosts, path);
+                each(expression.map(|expression| {
+                    let place = Place::Traditional(priority, index);
+                    (place, Candidate::new(index, route, expression))
+                }));
+            }
+        }
+    }
+
+    fn expression(
+        &mut self,
+        route: &Route,
+        hosts: &[&str],
+        path: Option<&str>,
+    ) -> Result<Expression, Problem> {
+        let mut parts = Vec::new();
+        if !hosts.is_empty() {
+            parts.push(any(hosts.iter().map(|host| host_is(host))));
+        }
+        for (name, values) in counted_headers(route) {
+            parts.push(self.header(name, values)?);
+        }
+        if let Some(path) = path {
+            parts.push(self.path(path)?);
+        }
+        if !route.methods.is_empty() {
+            let methods = route.methods.iter();
+            parts.push(any(methods.map(|method| {
+                let method = method.to_ascii_uppercase();
+                equals(TextField::Method, &method)
+            })));
+        }
+        if !route.snis.is_empty() {
+            parts.push(sni_is_one_of(route));
+        }
+        if parts.is_empty() {
+            return Err(Problem::NoAttributes);
+        }
+        Ok(Expression::all(parts))
+    }
+
+    fn path(&mut self, path: &str) -> Result<Expression, Problem> {
+        let test = match path.strip_prefix('~') {
+            Some(pattern) => self.regex(&format!(r"\A(?:{pattern})"))?,
+            None => {
+                let path = normalize(path.as_bytes(), Slashes::Merge);
+                TextTest::StartsWith(String::from_utf8_lossy(&path).into())
+            }
+        };
+        Ok(Expression::text(TextField::Path, test))
+    }
+
+    /// A list of exactly one value may hold a regex.
+    fn header(&mut self, name: &str, values: &[CompactString]) -> Result<Expression, Problem> {
+        let one_of = |test| {
+            let field = TextField::Header(name.to_ascii_lowercase().into());
+            Expression::from(TextPredicate {
+                field,
+                quantifier: Quantifier::Any,
+                transform: Transform::LowerAscii,
+                test,
+            })
+        };
+        if let [only] = values
+            && let Some(pattern) = only.strip_prefix("~*")
+        {
+            return Ok(one_of(self.regex(pattern)?));
+        }
+        let values = values.iter().map(|value| value.to_ascii_lowercase());
+        Ok(any(
+            values.map(|value| one_of(TextTest::Equals(value.into())))
+        ))
+    }
+
+    fn regex(&mut self, pattern: &str) -> Result<TextTest, Problem> {
+        self.regexes.test(pattern, Dialect::Pcre, self.previous)
+    }
+}
+
+/// Plain hosts that are written with a port, and the others: a request for exactly such a host looks at the first
+/// first. One list without hosts if there are none.
+fn split_hosts(route: &Route) -> Vec<(Vec<&str>, bool)> {
+    let has_port = |host: &&str| !host.contains('*') && Host::parse(host.as_bytes()).port.is_some();
+    let hosts = route.hosts.iter().map(|host| host.as_str());
+    let (with_port, others): (Vec<_>, Vec<_>) = hosts.partition(has_port);
+    let mut split = Vec::new();
+    if !with_port.is_empty() {
+        split.push((with_port, true));
+    }
+    if !others.is_empty() || split.is_empty() {
+        split.push((others, false));
+    }
+    split
+}
+
+/// The headers that take part: hosts have their own attribute.
+fn counted_headers(route: &Route) -> impl Iterator<Item = &(CompactString, Vec<CompactString>)> {
+    route
+        .headers
+        .iter()
+        .filter(|(name, _)| !name.eq_ignore_ascii_case("host"))
+}
+
+/// Plain hosts are compared with the header as it was sent and with the host in it. Kong turns wildcards into regexes,
+/// searched in `host:port`; what those match is written out here.
+fn host_is(host: &str) -> Expression {
+    if !host.contains('*') {
+        return plain_host_is(host);
+    }
+    let parsed = Host::parse(host.as_bytes());
+    let name = &host[..parsed.name.len()];
+    let mut parts = Vec::new();
+    if let Some(end) = name.strip_prefix('*') {
+        parts.push(wildcard(TextTest::EndsWith(end.into())));
+        parts.push(wildcard(TextTest::Differs(end.into())));
+    } else {
+        let start = name.trim_end_matches('*');
+        parts.push(wildcard(TextTest::StartsWith(start.into())));
+        // Without a port the asterisk may stand for the port of the request, and for nothing else.
+        if parsed.port.is_some() {
+            parts.push(wildcard(TextTest::Differs(start.into())));
+        }
+    }
+    if let Some(port) = parsed.port {
+        let field = NumberField::DestinationPort;
+        parts.push(Expression::number(field, Comparison::Equal, port));
+    }
+    Expression::all(parts)
+}
+
+fn plain_host_is(host: &str) -> Expression {
+    let ordinary = !host.contains([':', '[']);
+    let name = equals(TextField::Host, host);
+    if ordinary {
+        return name;
+    }
+    Expression::any(vec![equals(TextField::SentHost, host), name])
+}
+
+fn wildcard(test: TextTest) -> Expression {
+    Expression::text(TextField::WildcardHost, test)
+}
+
+/// Requests without TLS pass whatever the SNIs.
+fn sni_is_one_of(route: &Route) -> Expression {
+    let without_tls = Expression::text(TextField::Protocol, TextTest::Differs("https".into()));
+    let snis = route.snis.iter();
+    let snis = snis.map(|sni| equals(TextField::Sni, sni_name(sni)));
+    Expression::any(std::iter::once(without_tls).chain(snis).collect())
+}
+
+fn equals(field: TextField, text: &str) -> Expression {
+    Expression::text(field, TextTest::Equals(text.into()))
+}
+
+fn any(parts: impl Iterator<Item = Expression>) -> Expression {
+    Expression::any(parts.collect())
+}
