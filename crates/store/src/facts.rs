@@ -2,7 +2,7 @@
 //! that follow from them.
 
 use crate::keys;
-use crate::rules::{self, Rules};
+use crate::rules::{self, MAX_SLOTS, Rules};
 use model::EntityKind;
 use uuid::Uuid;
 
@@ -40,8 +40,6 @@ impl Field<'_> {
     }
 }
 
-const MAX_SLOTS: usize = 12;
-
 /// The indexed fields of one entity, by the slots of its kind's rules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'b> {
@@ -73,7 +71,7 @@ impl<'b> Facts<'b> {
     }
 
     pub(crate) fn tags(&self) -> Result<Vec<&'b str>, Malformed> {
-        let Some(Field::Other(list)) = self.rules.tags.and_then(|slot| self.slots[slot]) else {
+        let Some(Field::Other(list)) = self.slots[self.rules.tags] else {
             return Ok(Vec::new());
         };
         let mut cursor = Cursor::new(list);

@@ -2,6 +2,7 @@
 
 use crate::checksum::{Sum, bytes_hash};
 use crate::error::Damage;
+use crate::rules::KINDS;
 use model::EntityKind;
 
 pub(crate) const FORMAT: u32 = 1;
@@ -21,8 +22,6 @@ pub(crate) const SUMMED_TABLES: [&str; 7] = [
     "meta",
     "journal",
 ];
-
-const KINDS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
