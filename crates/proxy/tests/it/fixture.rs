@@ -1,9 +1,19 @@
 //! Requests and contexts for plugins, without a connection.
 
+use model::entities::{
+    BasicauthCredential, Config, Consumer, ConsumerId, CredentialId, KeyauthCredential,
+};
+use model::{EntityKind, Object, Value};
 use net::http1::{Limits, RequestHead};
-use plugin::{Client, Lookup, RequestBody, RequestCx, Scheme, UpstreamEdits};
+use plugin::{Client, Lookup, LookupError, RequestBody, RequestCx, Scheme, UpstreamEdits};
+use proxy::plan::Picked;
+use proxy::respond::{self, Answer};
+use proxy::snapshot::{BuildSettings, Snapshot};
+use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr};
+use uuid::Uuid;
 
+const PASSWORD: &str = "b202de19e32bf758d6354e9d6766cc3cd5f131f6";
 pub(crate) const REQUEST_ID: &str = "0123456789abcdef0123456789abcdef";
 
 /// A head from its lines; the request line is first.
@@ -51,4 +61,113 @@ pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
         std::task::Poll::Ready(value) => value,
         std::task::Poll::Pending => panic!("the future waits"),
     }
+}
+
+pub(crate) const NORA: u128 = 0x4e04a;
+pub(crate) const GUEST: u128 = 0x60e57;
+pub(crate) const OTTO: u128 = 0x0770;
+pub(crate) const CREDENTIAL: u128 = 0xc4ed;
+
+/// Three consumers: nora with the keys `good`, `expired` and `orphan` (whose consumer is gone), otto with the password
+/// `pw2`, and guest.
+pub(crate) struct People;
+
+fn consumer(id: u128) -> Option<Consumer> {
+    let (username, custom_id) = match id {
+        NORA => ("nora", Some("ext-77".into())),
+        OTTO => ("otto", None),
+        GUEST => ("guest", None),
+        _ => return None,
+    };
+    Some(Consumer {
+        id: ConsumerId(Uuid::from_u128(id)),
+        username: Some(username.into()),
+        custom_id,
+    })
+}
+
+impl Lookup for People {
+    fn keyauth_credential(&self, key: &str) -> Result<Option<KeyauthCredential>, LookupError> {
+        let (consumer, ttl) = match key {
+            "good" => (NORA, None),
+            "lasting" => (NORA, Some(i64::MAX)),
+            "expired" => (NORA, Some(1)),
+            "orphan" => (1, None),
+            "broken" => return Err(LookupError("the store is broken".into())),
+            _ => return Ok(None),
+        };
+        Ok(Some(KeyauthCredential {
+            id: CredentialId(Uuid::from_u128(CREDENTIAL)),
+            consumer: ConsumerId(Uuid::from_u128(consumer)),
+            ttl,
+        }))
+    }
+
+    fn basicauth_credential(
+        &self,
+        username: &str,
+    ) -> Result<Option<BasicauthCredential>, LookupError> {
+        Ok((username == "otto").then(|| BasicauthCredential {
+            id: CredentialId(Uuid::from_u128(CREDENTIAL)),
+            consumer: ConsumerId(Uuid::from_u128(OTTO)),
+            username: "otto".into(),
+            // SHA-1 of "pw2" and the consumer's id.
+            password: PASSWORD.into(),
+        }))
+    }
+
+    fn consumer(&self, id: ConsumerId) -> Result<Option<Consumer>, LookupError> {
+        Ok(consumer(id.0.as_u128()))
+    }
+
+    fn consumer_by_username(&self, username: &str) -> Result<Option<Consumer>, LookupError> {
+        let known = [NORA, OTTO, GUEST].into_iter().filter_map(consumer);
+        let mut found = known.filter(|one| one.username.as_deref() == Some(username));
+        Ok(found.next())
+    }
+
+    fn entity(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError> {
+        let fields = [("id", id.to_string()), ("kind", kind.name().to_owned())];
+        let fields = fields.map(|(name, value)| (name, Value::from(value)));
+        Ok(Some(fields.into_iter().collect()))
+    }
+}
+
+/// An entity from its JSON.
+pub(crate) fn entity<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
+    serde_json::from_value(value).expect("the entity is complete")
+}
+
+/// A global plugin with a configuration as its schema completes it.
+pub(crate) fn plugin(name: &str, config: serde_json::Value) -> serde_json::Value {
+    let id = Uuid::new_v5(&Uuid::nil(), format!("{name}{config}").as_bytes());
+    json!({
+        "id": id, "name": name, "enabled": true, "config": config,
+        "protocols": ["grpc", "grpcs", "http", "https"],
+    })
+}
+
+pub(crate) fn settings() -> BuildSettings {
+    BuildSettings {
+        plugins: plugins::BUNDLED,
+        ..BuildSettings::default()
+    }
+}
+
+/// A snapshot of global plugins only.
+pub(crate) fn snapshot_of(plugins: impl IntoIterator<Item = serde_json::Value>) -> Snapshot {
+    let config = Config {
+        plugins: plugins.into_iter().map(entity).collect(),
+        ..Config::default()
+    };
+    Snapshot::build(config, 1, None, &settings()).expect("the configuration can be served")
+}
+
+/// Runs access of the global plugins and renders the answer.
+pub(crate) fn access(snapshot: &Snapshot, cx: &mut RequestCx<'_>) -> Option<Answer> {
+    let mut picked = Picked::default();
+    let plan = snapshot.globals.clone();
+    let answer = ready(plan.access(&snapshot.instances, cx, &mut picked))?;
+    let settings = respond::Settings::default();
+    Some(Answer::new(answer, Some(cx.head), REQUEST_ID, &settings))
 }

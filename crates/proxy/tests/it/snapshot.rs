@@ -1,0 +1,291 @@
+//! From a configuration to what workers read.
+
+use crate::fixture::{entity, plugin, settings};
+use model::entities::{Config, Protocol};
+use plugin::{BuildCx, BuildError, Implementation, Phases, Plugin, PluginDef, Scopes, Sharing};
+use proxy::snapshot::{BuildSettings, Inert, Snapshot};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use uuid::Uuid;
+
+fn service(number: u128, overrides: Value) -> Value {
+    let mut service = json!({
+        "id": Uuid::from_u128(number), "enabled": true, "protocol": "http", "host": "a.test", "port": 80,
+        "retries": 5, "connect_timeout": 60000, "write_timeout": 60000, "read_timeout": 60000,
+    });
+    merge(&mut service, overrides);
+    service
+}
+
+fn route(number: u128, service: Option<u128>, overrides: Value) -> Value {
+    let mut route = json!({
+        "id": Uuid::from_u128(number), "created_at": 0, "protocols": ["http", "https"],
+        "paths": [format!("/{number}")], "strip_path": true, "preserve_host": false,
+        "https_redirect_status_code": 426, "request_buffering": true, "response_buffering": true,
+    });
+    if let Some(service) = service {
+        route["service"] = json!({"id": Uuid::from_u128(service)});
+    }
+    merge(&mut route, overrides);
+    route
+}
+
+fn merge(value: &mut Value, overrides: Value) {
+    for (name, field) in overrides.as_object().expect("overrides are fields") {
+        value[name] = field.clone();
+    }
+}
+
+#[derive(Default)]
+struct Draft {
+    services: Vec<Value>,
+    routes: Vec<Value>,
+    plugins: Vec<Value>,
+    upstreams: Vec<Value>,
+    targets: Vec<Value>,
+    certificates: Vec<Value>,
+}
+
+impl Draft {
+    fn config(&self) -> Config {
+        fn entities<T: serde::de::DeserializeOwned>(values: &[Value]) -> Vec<T> {
+            values.iter().cloned().map(entity).collect()
+        }
+        Config {
+            services: entities(&self.services),
+            routes: entities(&self.routes),
+            plugins: entities(&self.plugins),
+            upstreams: entities(&self.upstreams),
+            targets: entities(&self.targets),
+            certificates: entities(&self.certificates),
+            ..Config::default()
+        }
+    }
+
+    fn build(&self, previous: Option<&Snapshot>, settings: &BuildSettings) -> Snapshot {
+        Snapshot::build(self.config(), 1, previous, settings).expect("it can be served")
+    }
+}
+
+fn termination() -> Value {
+    plugin(
+        "request-termination",
+        json!({"status_code": 503, "echo": false}),
+    )
+}
+
+/// A plugin bound to a route.
+fn on_route(mut plugin: Value, id: u128, route: u128) -> Value {
+    plugin["id"] = json!(Uuid::from_u128(id));
+    plugin["route"] = json!({"id": Uuid::from_u128(route)});
+    plugin
+}
+
+#[test]
+fn routes_of_disabled_services_and_of_streams_are_left_out() {
+    let draft = Draft {
+        services: vec![service(1, json!({})), service(2, json!({"enabled": false}))],
+        routes: vec![
+            route(10, Some(1), json!({"name": "kept"})),
+            route(11, Some(2), json!({})),
+            route(
+                12,
+                None,
+                json!({"protocols": ["tcp"], "sources": [{"port": 1}]}),
+            ),
+            route(13, None, json!({"protocols": ["https"]})),
+        ],
+        plugins: vec![on_route(termination(), 20, 11)],
+        ..Draft::default()
+    };
+    let snapshot = draft.build(None, &settings());
+    let ids: Vec<u128> = snapshot
+        .routes()
+        .iter()
+        .map(|one| one.id.0.as_u128())
+        .collect();
+    assert_eq!(ids, [10, 13]);
+    let [kept, without_service] = snapshot.routes() else {
+        panic!("two routes are left")
+    };
+    assert_eq!(kept.as_ref().name, Some("kept"));
+    let target = snapshot.service(kept).and_then(|service| service.target());
+    assert_eq!(target.map(|target| &*target.authority), Some("a.test"));
+    assert!(snapshot.service(without_service).is_none());
+    assert!(without_service.protocols.contains(Protocol::Https));
+    assert!(!without_service.protocols.contains(Protocol::Http));
+    assert_eq!(snapshot.instances.iter().len(), 0);
+}
+
+#[test]
+fn equal_stateless_plugins_are_one_object_and_equal_plans_too() {
+    let numbers = 10..110;
+    let draft = Draft {
+        routes: numbers
+            .clone()
+            .map(|number| route(number, None, json!({})))
+            .collect(),
+        plugins: numbers
+            .map(|number| on_route(termination(), number + 1000, number))
+            .collect(),
+        ..Draft::default()
+    };
+    let snapshot = draft.build(None, &settings());
+    assert_eq!(snapshot.instances.iter().len(), 1);
+    let first = &snapshot.routes()[0].plan;
+    assert!(
+        snapshot
+            .routes()
+            .iter()
+            .all(|route| Arc::ptr_eq(&route.plan, first))
+    );
+}
+
+struct Stateful;
+
+impl Plugin for Stateful {}
+
+fn build_stateful(
+    plugin: &model::entities::Plugin,
+    _: &BuildCx<'_>,
+) -> Result<Arc<dyn Plugin>, BuildError> {
+    #[derive(serde::Deserialize)]
+    struct Empty {
+        #[expect(dead_code, reason = "only its presence matters")]
+        limit: u32,
+    }
+    BuildError::read_config::<Empty>(plugin)?;
+    Ok(Arc::new(Stateful))
+}
+
+static STATEFUL: PluginDef = PluginDef {
+    name: "stateful",
+    priority: 1,
+    phases: Phases::ACCESS,
+    scopes: Scopes::ALL,
+    sharing: Sharing::PerInstance,
+    implementation: Implementation::Ready(build_stateful),
+};
+
+static WITH_STATE: &[&PluginDef] = &[&STATEFUL];
+
+fn with_state() -> BuildSettings {
+    BuildSettings {
+        plugins: WITH_STATE,
+        ..BuildSettings::default()
+    }
+}
+
+#[test]
+fn unchanged_instances_live_on_in_the_next_snapshot() {
+    let stateful = |limit| plugin("stateful", json!({"limit": limit}));
+    let draft = |second: i32| Draft {
+        routes: [10, 11].map(|number| route(number, None, json!({}))).into(),
+        plugins: vec![
+            on_route(stateful(1), 20, 10),
+            on_route(stateful(second), 21, 11),
+        ],
+        ..Draft::default()
+    };
+    let settings = with_state();
+    let one = draft(1).build(None, &settings);
+    let two = draft(2).build(Some(&one), &settings);
+    let same = one.instances.iter().zip(two.instances.iter());
+    let same: Vec<bool> = same
+        .map(|(one, two)| Arc::ptr_eq(&one.plugin, &two.plugin))
+        .collect();
+    assert_eq!(same, [true, false]);
+}
+
+#[test]
+fn plugins_without_effect_load_and_are_named() {
+    let draft = Draft {
+        plugins: vec![plugin("cors", json!({})), plugin("acl", json!({})), {
+            let mut second = plugin("acl", json!({"deny": ["x"]}));
+            second["enabled"] = json!(true);
+            second
+        }],
+        ..Draft::default()
+    };
+    let snapshot = draft.build(None, &settings());
+    let inert = |name, instances| Inert { name, instances };
+    assert_eq!(snapshot.inert, [inert("acl", 2), inert("cors", 1)]);
+    assert!(snapshot.globals.is_empty());
+}
+
+#[test]
+fn disabled_plugins_and_those_for_streams_are_as_if_absent() {
+    let mut disabled = termination();
+    disabled["enabled"] = json!(false);
+    let mut stream = termination();
+    stream["protocols"] = json!(["tcp", "tls"]);
+    let draft = Draft {
+        plugins: vec![disabled, stream],
+        ..Draft::default()
+    };
+    assert!(draft.build(None, &settings()).globals.is_empty());
+}
+
+#[test]
+fn everything_that_cannot_be_served_is_reported_at_once() {
+    let certificate = json!({"id": Uuid::from_u128(30), "cert": "no", "key": "no"});
+    let draft = Draft {
+        plugins: vec![
+            plugin("stateful", json!({})),
+            plugin("unheard-of", json!({})),
+        ],
+        certificates: vec![certificate],
+        ..Draft::default()
+    };
+    let errors = Snapshot::build(draft.config(), 1, None, &with_state()).expect_err("it is broken");
+    let text = errors.to_string();
+    assert_eq!(errors.0.len(), 3, "{text}");
+    for part in [
+        "certificate 00000000-0000-0000-0000-00000000001e: not a PEM",
+        "plugin stateful (",
+        "plugin unheard-of (",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_host_that_names_an_upstream_goes_to_its_targets_by_weight() {
+    let target = |number: u128, target: &str, weight: u32| {
+        json!({
+            "id": Uuid::from_u128(number), "upstream": {"id": Uuid::from_u128(40)},
+            "target": target, "weight": weight,
+        })
+    };
+    let upstream = |number: u128, name: &str| json!({"id": Uuid::from_u128(number), "name": name});
+    let draft = Draft {
+        services: vec![
+            service(1, json!({"host": "pool"})),
+            service(2, json!({"host": "empty"})),
+        ],
+        routes: vec![route(10, Some(1), json!({})), route(11, Some(2), json!({}))],
+        upstreams: vec![upstream(40, "pool"), upstream(41, "empty")],
+        targets: vec![
+            target(50, "one.test:8000", 300),
+            target(51, "two.test:80", 100),
+            target(52, "off.test:80", 0),
+        ],
+        ..Draft::default()
+    };
+    let snapshot = draft.build(None, &settings());
+    let [pool, empty] = [0, 1].map(|at| {
+        let route = &snapshot.routes()[at];
+        snapshot.service(route).expect("the route has a service")
+    });
+    assert!(empty.target().is_none());
+    let picks: Vec<&str> = (0..400)
+        .filter_map(|_| pool.target().map(|target| &*target.authority))
+        .collect();
+    let ones = picks
+        .iter()
+        .filter(|name| **name == "one.test:8000")
+        .count();
+    assert_eq!((picks.len(), ones), (400, 300));
+    let longest = picks.chunk_by(|one, two| one == two).map(<[_]>::len).max();
+    assert!(longest.is_some_and(|run| run <= 4), "{longest:?}");
+}
