@@ -1,0 +1,268 @@
+//! What is remembered of the last document, so that posting it again costs little more than reading it: which top-level
+//! elements it had, by a hash of their text, and which entities came from each.
+//!
+//! An element whose text is known, with all that is nested in it, is not parsed, validated or compared again. That is
+//! right only while the store holds what that document gave (the revision tells), under the same rules (the header
+//! tells), and while what changed elsewhere does not touch it: see [`Unchanged`]. Whoever is in doubt loads everything.
+
+use super::Existing;
+use super::load::{Loaded, Origin, is_transformed};
+use crate::kind::EntityKind;
+use crate::schema::{EnabledPlugins, RouterFlavor};
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
+use uuid::Uuid;
+
+/// What the outcome depends on besides the elements.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Header {
+    pub migrate: bool,
+    pub transform: bool,
+    pub flavor: RouterFlavor,
+    pub plugins: EnabledPlugins,
+    pub dbless: bool,
+}
+
+/// A top-level element by its text: 128 bits under keys that only this process knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct ElementKey {
+    kind: EntityKind,
+    hash: [u64; 2],
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Hashing([RandomState; 2]);
+
+impl Hashing {
+    pub(super) fn key(&self, kind: EntityKind, text: &[u8]) -> ElementKey {
+        let hash = self.0.each_ref().map(|state| {
+            let mut hasher = state.build_hasher();
+            hasher.write(text);
+            hasher.finish()
+        });
+        ElementKey { kind, hash }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Memo {
+    /// The store's revision that holds these entities.
+    pub revision: u64,
+    pub header: Header,
+    elements: HashMap<ElementKey, Slot>,
+    entities: Vec<Remembered>,
+    /// Entities of elements that are loaded anew every time.
+    always: Vec<Remembered>,
+    /// Entities that are referred to from another element than their own.
+    shared: HashSet<(EntityKind, Uuid)>,
+    combinations: HashMap<u64, Uuid>,
+}
+
+/// A range of `entities`.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    start: u32,
+    length: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Remembered {
+    kind: EntityKind,
+    id: Uuid,
+    combination: u64,
+}
+
+/// The elements of a new document that the memo knows, and what of the old document is not in the new one.
+pub(super) struct Unchanged<'a> {
+    memo: &'a Memo,
+    existing: &'a dyn Existing,
+    /// The known elements, by their number in the new document.
+    known: HashMap<u32, Slot>,
+    replaced: HashSet<(EntityKind, Uuid)>,
+}
+
+/// Stands for the values that must be unique together. Never zero, which stands for none.
+pub(super) fn combination(kind: EntityKind, values: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u8(kind as u8);
+    hasher.write(values.as_bytes());
+    hasher.finish().max(1)
+}
+
+impl Memo {
+    /// Finds the elements of a document; `None` when a partial load would not be right or not be worth it.
+    pub(super) fn recognize<'a>(
+        &'a self,
+        keys: &[ElementKey],
+        existing: &'a dyn Existing,
+    ) -> Option<Unchanged<'a>> {
+        let mut known = HashMap::with_capacity(keys.len());
+        let mut used = HashSet::with_capacity(keys.len());
+        for (number, key) in (0..).zip(keys) {
+            // The second of two equal elements has ids of its own: it is loaded.
+            if let Some(slot) = self.elements.get(key)
+                && used.insert(key)
+            {
+                known.insert(number, *slot);
+            } else if key.kind == EntityKind::Workspaces {
+                return None;
+            }
+        }
+        if known.len() < keys.len() / 2 {
+            return None;
+        }
+        let gone = self.elements.iter().filter(|(key, _)| !used.contains(key));
+        let mut replaced: HashSet<_> = self.always.iter().map(Remembered::key).collect();
+        for (key, slot) in gone {
+            if key.kind == EntityKind::Workspaces {
+                return None;
+            }
+            replaced.extend(self.entities(*slot).iter().map(Remembered::key));
+        }
+        Some(Unchanged {
+            memo: self,
+            existing,
+            known,
+            replaced,
+        })
+    }
+
+    /// Remembers a document that was loaded from all its elements.
+    pub(super) fn of_all(header: Header, keys: &[ElementKey], loaded: &Loaded) -> Self {
+        Self::build(header, keys, loaded, None)
+    }
+
+    /// Remembers a document of which `unchanged` was not loaded.
+    pub(super) fn of_part(
+        header: Header,
+        keys: &[ElementKey],
+        loaded: &Loaded,
+        unchanged: &Unchanged<'_>,
+    ) -> Self {
+        Self::build(header, keys, loaded, Some(unchanged))
+    }
+
+    fn build(
+        header: Header,
+        keys: &[ElementKey],
+        loaded: &Loaded,
+        unchanged: Option<&Unchanged<'_>>,
+    ) -> Self {
+        let mut memo = Self {
+            revision: 0,
+            header,
+            elements: HashMap::with_capacity(keys.len()),
+            entities: Vec::with_capacity(unchanged.map_or(0, |old| old.memo.entities.len())),
+            always: Vec::new(),
+            shared: loaded.shared.clone(),
+            combinations: HashMap::new(),
+        };
+        if let Some(unchanged) = unchanged {
+            memo.shared.extend(&unchanged.memo.shared);
+        }
+        let mut origins = loaded.entities.as_slice();
+        for (number, key) in (0..).zip(keys) {
+            match unchanged.and_then(|old| Some((old, old.known.get(&number)?))) {
+                Some((old, slot)) => memo.remember(*key, old.memo.entities(*slot).iter().copied()),
+                None => {
+                    let count = origins
+                        .iter()
+                        .take_while(|origin| origin.element == number)
+                        .count();
+                    let (own, rest) = origins.split_at(count);
+                    origins = rest;
+                    memo.remember_loaded(*key, own);
+                }
+            }
+        }
+        memo
+    }
+
+    fn remember_loaded(&mut self, key: ElementKey, origins: &[Origin]) {
+        let entities = origins.iter().map(Remembered::from);
+        if origins.iter().any(|origin| is_volatile(origin.kind)) || self.elements.contains_key(&key)
+        {
+            self.always.extend(entities);
+        } else {
+            self.remember(key, entities);
+        }
+    }
+
+    fn remember(&mut self, key: ElementKey, entities: impl Iterator<Item = Remembered>) {
+        let start = self.entities.len();
+        self.entities.extend(entities);
+        for entity in &self.entities[start..] {
+            if entity.combination != 0 {
+                self.combinations.insert(entity.combination, entity.id);
+            }
+        }
+        // More than 2^32 entities do not fit in memory.
+        let slot = Slot {
+            start: u32::try_from(start).unwrap_or(u32::MAX),
+            length: u32::try_from(self.entities.len() - start).unwrap_or(0),
+        };
+        self.elements.insert(key, slot);
+    }
+
+    fn entities(&self, slot: Slot) -> &[Remembered] {
+        let start = slot.start as usize;
+        let range = start..start + slot.length as usize;
+        self.entities.get(range).unwrap_or_default()
+    }
+}
+
+/// Kinds that are worked off every time: their outcome depends on the time, or the answer shows what is not stored.
+fn is_volatile(kind: EntityKind) -> bool {
+    kind == EntityKind::CaCertificates || is_transformed(kind)
+}
+
+impl Remembered {
+    fn key(&self) -> (EntityKind, Uuid) {
+        (self.kind, self.id)
+    }
+}
+
+impl From<&Origin> for Remembered {
+    fn from(origin: &Origin) -> Self {
+        Self {
+            kind: origin.kind,
+            id: origin.id,
+            combination: origin.combination,
+        }
+    }
+}
+
+impl Unchanged<'_> {
+    pub(super) fn is_known(&self, number: u32) -> bool {
+        self.known.contains_key(&number)
+    }
+
+    /// Whether an entity exists and stays as it is.
+    pub(super) fn has(&self, kind: EntityKind, id: Uuid) -> bool {
+        !self.replaced.contains(&(kind, id)) && self.existing.get(kind, id).is_some()
+    }
+
+    /// The entity with a unique value, if it stays as it is.
+    pub(super) fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid> {
+        let id = self.existing.id_by_unique(kind, field, value)?;
+        (!self.replaced.contains(&(kind, id))).then_some(id)
+    }
+
+    /// Whether an entity that stays as it is has these values together. A false alarm only costs a full load.
+    pub(super) fn has_combination(&self, kind: EntityKind, combination: u64) -> bool {
+        let holder = self.memo.combinations.get(&combination);
+        holder.is_some_and(|id| !self.replaced.contains(&(kind, *id)))
+    }
+
+    /// Entities of one kind that are not known to stay: they are in the changed elements, or are gone.
+    pub(super) fn replaced(&self, kind: EntityKind) -> impl Iterator<Item = Uuid> {
+        let of_kind = self.replaced.iter().filter(move |(one, _)| *one == kind);
+        of_kind.map(|(_, id)| *id)
+    }
+
+    /// Those of them that something which stays may refer to.
+    pub(super) fn shared(&self) -> impl Iterator<Item = (EntityKind, Uuid)> {
+        let shared = self.replaced.iter().copied();
+        shared.filter(|entity| self.memo.shared.contains(entity))
+    }
+}

@@ -1,0 +1,536 @@
+//! What is wrong with a document, gathered per entity, and the three forms in which it is told: `fields` that mirror
+//! the document, `flattened_errors` (kong/db/errors.lua), and the indented listing of `config parse`.
+
+use crate::error::{Error, ErrorCode, brace_notation};
+use crate::kind::EntityKind;
+use crate::value::{Object, Value};
+use std::fmt::Write;
+use uuid::Uuid;
+
+/// Kong 3.9.1 loses dangling references when errors are flattened: the recorded answer has neither `fields` nor
+/// `flattened_errors` for them. Kept as recorded; `true` would leave them in `fields`.
+const FLATTENED_KEEPS_DANGLING: bool = false;
+
+/// The error of a text that cannot be read as a document.
+pub(super) fn unreadable(problem: &str) -> Error {
+    let text = format!("failed parsing declarative configuration: {problem}");
+    invalid([("error", Value::from(text))].into_iter().collect())
+}
+
+/// A code-14 error; the message repeats the fields.
+pub(super) fn invalid(fields: Object) -> Error {
+    let fields = Value::Object(fields);
+    let message = format!("declarative config is invalid: {}", brace_notation(&fields));
+    let error = Error::new(ErrorCode::DeclarativeConfig, message);
+    match fields {
+        Value::Object(fields) => error.with_fields(fields),
+        _ => error,
+    }
+}
+
+/// One place in a document: an entity, or what stands in the place of one.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub kind: EntityKind,
+    /// The entity that this one is nested in.
+    pub parent: Option<usize>,
+    /// The position in its collection.
+    pub index: usize,
+    /// The entity as it was given, without what was nested in it; `None` when it is no object.
+    pub input: Option<Object>,
+    /// How it is called in problems with references: by its unique name, else its id.
+    pub key: String,
+    /// Its id when the input has none but one can be derived: shown with problems that are found after ids are given.
+    pub derived: Option<Uuid>,
+    pub problems: Vec<Problem>,
+}
+
+impl Place {
+    pub(super) fn new(kind: EntityKind, parent: Option<usize>, index: usize) -> Self {
+        Self {
+            kind,
+            parent,
+            index,
+            input: None,
+            key: index.to_string(),
+            derived: None,
+            problems: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Problem {
+    /// What the schema said: a tree of fields.
+    Schema(Object),
+    /// A field is wrong in a way that only documents know.
+    Field(String, String),
+    /// Something else than an object stands here.
+    NotAnEntity(&'static str),
+    /// A reference to nothing.
+    Dangling { field: String, message: String },
+    /// Its name or id is taken by an entity before it.
+    Duplicate { message: String, by: Taken },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    EndpointKey,
+    PrimaryKey,
+    /// A unique field that is not the endpoint key.
+    Field,
+}
+
+impl Problem {
+    /// Whether Kong finds it while validating, that is before it looks at references and uniqueness.
+    fn is_of_validation(&self) -> bool {
+        matches!(
+            self,
+            Problem::Schema(_) | Problem::Field(..) | Problem::NotAnEntity(_)
+        )
+    }
+}
+
+/// Everything found in one document.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    /// Problems of the document's own fields.
+    pub top: Object,
+    pub places: Vec<Place>,
+}
+
+impl Report {
+    pub(super) fn into_error(mut self, flatten: bool) -> Error {
+        if flatten {
+            return self.flattened();
+        }
+        let mut fields = std::mem::take(&mut self.top);
+        if !self.is_of_references() || !self.add_references(&mut fields) {
+            for at in 0..self.places.len() {
+                if !self.places[at].problems.is_empty() {
+                    let path = self.path(at);
+                    let tree = self.tree(at);
+                    add_at_path(&mut fields, &path, tree);
+                }
+            }
+        }
+        invalid(fields)
+    }
+
+    /// Whether references and uniqueness are all that is wrong, which Kong tells in forms of their own.
+    fn is_of_references(&self) -> bool {
+        let mut problems = self.places.iter().flat_map(|place| &place.problems);
+        self.top.is_empty() && !problems.any(Problem::is_of_validation)
+    }
+
+    /// Kong's forms; false, with the fields untouched, when two of them do not go together in one collection.
+    fn add_references(&self, fields: &mut Object) -> bool {
+        let mut out = fields.clone();
+        for at in 0..self.places.len() {
+            let place = &self.places[at];
+            for problem in &place.problems {
+                if !self.add_reference(&mut out, at, place, problem) {
+                    return false;
+                }
+            }
+        }
+        *fields = out;
+        true
+    }
+
+    fn add_reference(&self, out: &mut Object, at: usize, place: &Place, problem: &Problem) -> bool {
+        let collection = place.kind.name();
+        match problem {
+            Problem::Dangling { message, .. } => {
+                let message = Value::from(message.as_str());
+                match keyed(out, collection, &place.key) {
+                    Some(Value::Array(messages)) => messages.push(message),
+                    Some(slot @ Value::Null) => *slot = Value::Array(vec![message]),
+                    _ => return false,
+                }
+            }
+            Problem::Duplicate { message, by } => {
+                let message = Value::from(message.as_str());
+                match by {
+                    Taken::Field => match keyed(out, collection, &place.key) {
+                        Some(slot @ Value::Null) => *slot = message,
+                        _ => return false,
+                    },
+                    // Kong 3.9.1 tells duplicate names as if their collection were at the top.
+                    Taken::EndpointKey => match indexed(out, collection, place.index) {
+                        Some(slot @ Value::Null) => *slot = message,
+                        _ => return false,
+                    },
+                    Taken::PrimaryKey => {
+                        if !is_free(out, &self.path(at)) {
+                            return false;
+                        }
+                        add_at_path(out, &self.path(at), message);
+                    }
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The way from the top: collection and index of each entity on it.
+    fn path(&self, at: usize) -> Vec<(&'static str, usize)> {
+        let mut path = Vec::new();
+        let mut next = Some(at);
+        while let Some(at) = next {
+            let place = &self.places[at];
+            path.push((place.kind.name(), place.index));
+            next = place.parent;
+        }
+        path.reverse();
+        path
+    }
+
+    /// An entity's problems as one tree, or as a text when they are about the entity as a whole.
+    fn tree(&self, at: usize) -> Value {
+        let problems = &self.places[at].problems;
+        if let [problem] = problems.as_slice() {
+            match problem {
+                Problem::NotAnEntity(message) => return Value::from(*message),
+                Problem::Duplicate { message, by } if *by != Taken::Field => {
+                    return Value::from(message.as_str());
+                }
+                _ => {}
+            }
+        }
+        let mut tree = Object::new();
+        for problem in problems {
+            match problem {
+                Problem::Schema(fields) => {
+                    for (name, value) in fields.iter() {
+                        tree.insert(name, value.clone());
+                    }
+                }
+                Problem::Field(field, message) | Problem::Dangling { field, message } => {
+                    tree.insert(field.as_str(), Value::from(message.as_str()));
+                }
+                Problem::NotAnEntity(message) => add_entity_message(&mut tree, message),
+                Problem::Duplicate { message, .. } => add_entity_message(&mut tree, message),
+            }
+        }
+        Value::Object(tree)
+    }
+
+    /// `flattened_errors`; `fields` keeps what belongs to no entity.
+    fn flattened(mut self) -> Error {
+        let after_validation = self.is_of_references();
+        let mut fields = std::mem::take(&mut self.top);
+        let mut entries = Vec::new();
+        for at in self.flattened_order() {
+            let place = &self.places[at];
+            let only_dangling = after_validation
+                && !FLATTENED_KEEPS_DANGLING
+                && place
+                    .problems
+                    .iter()
+                    .all(|problem| matches!(problem, Problem::Dangling { .. }));
+            if place.problems.is_empty() || only_dangling {
+                continue;
+            }
+            match &place.input {
+                Some(input) => {
+                    let input = input.clone();
+                    entries.push(self.entry(at, input, after_validation));
+                }
+                None => {
+                    let path = self.path(at);
+                    add_at_path(&mut fields, &path, self.tree(at));
+                }
+            }
+        }
+        let mut error = invalid(fields);
+        // An empty list is an object here: Kong's JSON encoder cannot tell.
+        error.flattened_errors = Some(if entries.is_empty() {
+            Value::Object(Object::new())
+        } else {
+            Value::Array(entries)
+        });
+        error
+    }
+
+    /// Collections in reverse alphabetical order, entities from the last, what is nested before what it is in.
+    fn flattened_order(&self) -> Vec<usize> {
+        let mut children: Vec<Vec<usize>> = vec![Vec::new(); self.places.len()];
+        let mut top = Vec::new();
+        for (at, place) in self.places.iter().enumerate() {
+            match place.parent {
+                Some(parent) => children[parent].push(at),
+                None => top.push(at),
+            }
+        }
+        let name = |at: &usize| (self.places[*at].kind.name(), self.places[*at].index);
+        top.sort_by(|a, b| name(b).cmp(&name(a)));
+        let mut order = Vec::with_capacity(self.places.len());
+        for at in top {
+            self.order_nested(at, &mut children, &mut order);
+        }
+        order
+    }
+
+    fn order_nested(&self, at: usize, children: &mut [Vec<usize>], order: &mut Vec<usize>) {
+        let mut nested = std::mem::take(&mut children[at]);
+        nested.sort_by_key(|&at| (self.places[at].kind.name(), self.places[at].index));
+        for at in nested {
+            self.order_nested(at, children, order);
+        }
+        order.push(at);
+    }
+
+    fn entry(&self, at: usize, mut entity: Object, after_validation: bool) -> Value {
+        let place = &self.places[at];
+        if let (true, Some(id)) = (after_validation, place.derived) {
+            entity.insert("id", Value::from(id.to_string()));
+        }
+        if let Some((field, id)) = self.parent_reference(at, after_validation)
+            && !entity.contains(field)
+        {
+            let reference = [("id", Value::from(id))].into_iter().collect();
+            entity.push(field, Value::Object(reference));
+        }
+        let mut entry = Object::new();
+        let kind = place.kind.name();
+        entry.push(
+            "entity_type",
+            Value::from(kind.strip_suffix('s').unwrap_or(kind)),
+        );
+        if let Some(id) = entity.str("id").filter(|id| is_uuid(id)) {
+            entry.push("entity_id", Value::from(id));
+        }
+        if let Some(name) = entity.str("name").filter(|name| !name.is_empty()) {
+            entry.push("entity_name", Value::from(name));
+        }
+        if let Some(Value::Array(tags)) = entity.get("tags")
+            && tags.iter().all(|tag| tag.as_str().is_some())
+        {
+            entry.push("entity_tags", Value::Array(tags.clone()));
+        }
+        let mut errors = Vec::new();
+        match self.tree(at) {
+            Value::Object(tree) => categorize(&tree, "", &mut errors),
+            message => add_flat(&mut errors, None, message),
+        }
+        entry.push("entity", Value::Object(entity));
+        entry.push("errors", Value::Array(errors));
+        Value::Object(entry)
+    }
+
+    /// The field that refers to the parent, and the parent's id when the document tells it.
+    fn parent_reference(
+        &self,
+        at: usize,
+        after_validation: bool,
+    ) -> Option<(&'static str, String)> {
+        let place = &self.places[at];
+        let parent = &self.places[place.parent?];
+        let field = super::relations::of(parent.kind).child_field(place.kind)?;
+        let given = parent.input.as_ref()?.str("id").filter(|id| is_uuid(id));
+        let derived = parent.derived.filter(|_| after_validation);
+        let id = given
+            .map(str::to_owned)
+            .or(derived.map(|id| id.to_string()))?;
+        Some((field, id))
+    }
+}
+
+pub(super) fn is_uuid(text: &str) -> bool {
+    text.len() == 36 && Uuid::try_parse(text).is_ok()
+}
+
+/// A map under `collection` and its slot `key`, both made when absent; `None` when an array is in the way.
+fn keyed<'a>(out: &'a mut Object, collection: &str, key: &str) -> Option<&'a mut Value> {
+    if !out.contains(collection) {
+        out.push(collection, Value::Object(Object::new()));
+    }
+    let Some(Value::Object(map)) = out.get_mut(collection) else {
+        return None;
+    };
+    if !map.contains(key) {
+        map.push(key, Value::Null);
+    }
+    map.get_mut(key)
+}
+
+/// Likewise an array's slot `index`.
+fn indexed<'a>(out: &'a mut Object, collection: &str, index: usize) -> Option<&'a mut Value> {
+    if !out.contains(collection) {
+        out.push(collection, Value::Array(Vec::new()));
+    }
+    let Some(Value::Array(list)) = out.get_mut(collection) else {
+        return None;
+    };
+    if list.len() <= index {
+        list.resize(index + 1, Value::Null);
+    }
+    list.get_mut(index)
+}
+
+/// Whether nothing but collections is on the way to a place.
+fn is_free(out: &Object, path: &[(&'static str, usize)]) -> bool {
+    let [(collection, index), rest @ ..] = path else {
+        return false;
+    };
+    match out.get(collection) {
+        None => true,
+        Some(Value::Array(list)) => match list.get(*index) {
+            None | Some(Value::Null) => true,
+            Some(Value::Object(inner)) => is_free(inner, rest),
+            Some(_) => false,
+        },
+        Some(_) => false,
+    }
+}
+
+/// Puts a problem where its entity is in the document. A text already on the way becomes a message about the entity.
+fn add_at_path(out: &mut Object, path: &[(&'static str, usize)], problem: Value) {
+    let [(collection, index), rest @ ..] = path else {
+        return;
+    };
+    if !matches!(out.get(collection), Some(Value::Array(_))) {
+        out.insert(*collection, Value::Array(Vec::new()));
+    }
+    let Some(slot) = indexed(out, collection, *index) else {
+        return;
+    };
+    if rest.is_empty() && slot.is_null() {
+        *slot = problem;
+        return;
+    }
+    let inner = as_tree(slot);
+    if !rest.is_empty() {
+        return add_at_path(inner, rest, problem);
+    }
+    match problem {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                inner.insert(name, value);
+            }
+        }
+        other => add_entity_message(inner, other.as_str().unwrap_or_default()),
+    }
+}
+
+fn as_tree(slot: &mut Value) -> &mut Object {
+    if !matches!(slot, Value::Object(_)) {
+        let mut tree = Object::new();
+        if let Some(message) = slot.as_str() {
+            add_entity_message(&mut tree, message);
+        }
+        *slot = Value::Object(tree);
+    }
+    match slot {
+        Value::Object(tree) => tree,
+        _ => unreachable!("made an object above"),
+    }
+}
+
+fn add_entity_message(tree: &mut Object, message: &str) {
+    let message = Value::from(message);
+    match tree.get_mut("@entity") {
+        Some(Value::Array(messages)) => messages.push(message),
+        _ => {
+            tree.insert("@entity", Value::Array(vec![message]));
+        }
+    }
+}
+
+/// Field by field from the last name to the first, paths dotted and array positions from one.
+fn categorize(tree: &Object, prefix: &str, errors: &mut Vec<Value>) {
+    let mut fields: Vec<_> = tree.iter().collect();
+    fields.sort_by(|a, b| b.0.cmp(a.0));
+    for (name, value) in fields {
+        if name == "@entity" {
+            add_flat(errors, None, value.clone());
+        } else {
+            categorize_value(value, &join(prefix, name), errors);
+        }
+    }
+}
+
+fn categorize_value(value: &Value, path: &str, errors: &mut Vec<Value>) {
+    match value {
+        Value::Null => {}
+        Value::Object(inner) => categorize(inner, path, errors),
+        Value::Array(list) => {
+            for (index, value) in list.iter().enumerate().rev() {
+                categorize_value(value, &format!("{path}.{}", index + 1), errors);
+            }
+        }
+        other => add_flat(errors, Some(path), other.clone()),
+    }
+}
+
+fn join(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{prefix}.{name}")
+    }
+}
+
+fn add_flat(errors: &mut Vec<Value>, field: Option<&str>, message: Value) {
+    if let Value::Array(messages) = message {
+        for message in messages {
+            add_flat(errors, field, message);
+        }
+        return;
+    }
+    let mut error = Object::new();
+    error.push(
+        "type",
+        Value::from(if field.is_some() { "field" } else { "entity" }),
+    );
+    if let Some(field) = field {
+        error.push("field", Value::from(field));
+    }
+    error.push("message", message);
+    errors.push(Value::Object(error));
+}
+
+/// The listing that `config parse` and a failed start print.
+pub fn format_cli_errors(error: &Error) -> String {
+    let mut out = String::new();
+    match &error.fields {
+        Some(fields) if !fields.is_empty() => list_object(&mut out, fields, 0),
+        _ => out.push_str(&error.message),
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+fn list_object(out: &mut String, fields: &Object, indent: usize) {
+    let mut fields: Vec<_> = fields.iter().collect();
+    fields.sort_by_key(|(name, _)| *name);
+    for (name, value) in fields {
+        list_value(out, &format!("in '{name}'"), name, value, indent);
+    }
+}
+
+fn list_value(out: &mut String, title: &str, name: &str, value: &Value, indent: usize) {
+    let _ = write!(out, "{:indent$}{title}:", "");
+    match value {
+        Value::Object(inner) => {
+            out.push('\n');
+            list_object(out, inner, indent + 2);
+        }
+        Value::Array(list) => {
+            out.push('\n');
+            let present = list.iter().enumerate();
+            for (index, value) in present.filter(|(_, value)| !value.is_null()) {
+                let title = format!("- in entry {} of '{name}'", index + 1);
+                list_value(out, &title, name, value, indent + 2);
+            }
+        }
+        Value::String(message) => {
+            let _ = writeln!(out, " {message}");
+        }
+        other => {
+            let _ = writeln!(out, " {}", brace_notation(other));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! From the text of a document to its object.
+
+use super::{Format, json, problems, yaml};
+use crate::error::Error;
+use crate::value::{Object, Value};
+use md5::{Digest, Md5};
+use std::fmt::Write;
+
+/// The hash of the empty configuration.
+pub const EMPTY_HASH: &str = "00000000000000000000000000000000";
+
+/// Reads a document; the error is the one that `POST /config` answers with.
+pub fn parse(text: &[u8], format: Format) -> Result<Object, Error> {
+    let read = match format {
+        Format::Json => parse_json(text),
+        Format::Yaml => parse_yaml(text),
+        Format::Auto if may_be_json(text) => parse_json(text).or_else(|_| parse_yaml(text)),
+        Format::Auto => parse_yaml(text),
+    };
+    read.map_err(|problem| problems::unreadable(&problem))
+}
+
+/// What identifies a configuration given as text: 32 hex digits, the MD5 of its exact bytes.
+pub fn hash(text: &[u8]) -> String {
+    Md5::digest(text)
+        .iter()
+        .fold(String::with_capacity(32), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+}
+
+/// What the JSON body of `POST /config` holds, found without building the document.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Parameters {
+    /// It has `_format_version`: the body itself is the configuration.
+    pub is_configuration: bool,
+    /// The text of a configuration in the body.
+    pub config: Option<String>,
+    pub check_hash: Option<Value>,
+    pub flatten_errors: Option<Value>,
+}
+
+/// Looks at a JSON body; `None` when it is not an object. Whether what is inside is well-formed shows when it is loaded.
+pub fn sniff(body: &[u8]) -> Option<Parameters> {
+    let mut parameters = Parameters::default();
+    for (name, value) in json::fields(body)? {
+        match name.as_str() {
+            "_format_version" => parameters.is_configuration = true,
+            "config" => parameters.config = serde_json::from_slice(value).ok(),
+            "check_hash" => parameters.check_hash = serde_json::from_slice(value).ok(),
+            "flatten_errors" => parameters.flatten_errors = serde_json::from_slice(value).ok(),
+            _ => {}
+        }
+    }
+    Some(parameters)
+}
+
+fn may_be_json(text: &[u8]) -> bool {
+    text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
+}
+
+fn parse_json(text: &[u8]) -> Result<Object, String> {
+    match serde_json::from_slice(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err("expected an object".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn parse_yaml(text: &[u8]) -> Result<Object, String> {
+    match yaml::parse(text) {
+        Ok(Some(Value::Object(object))) => Ok(object),
+        Ok(_) => Err("expected an object".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str, format: Format) -> String {
+        let error = parse(text.as_bytes(), format).expect_err("not a document");
+        let fields = error.fields.expect("fields");
+        let text = fields.str("error").expect("error");
+        let prefix = "failed parsing declarative configuration: ";
+        text.strip_prefix(prefix).expect("prefix").to_owned()
+    }
+
+    #[test]
+    fn yaml_problems_are_told_as_libyaml_does() {
+        for (text, expected) in [
+            ("a: [b", "1:5: did not find expected ',' or ']'"),
+            ("just text", "expected an object"),
+            ("{", "1:1: did not find expected node content"),
+            ("", "expected an object"),
+            ("- a\n- b\n", "expected an object"),
+            ("a: *x", "1:4: invalid reference: x"),
+            (
+                "a: !!int x",
+                "1:4: invalid 'tag:yaml.org,2002:int' value: 'x'",
+            ),
+            ("a: &x [*x]", "1:8: invalid reference: x"),
+            ("<<: 1", "1:5: invalid '<<' merge event"),
+        ] {
+            assert_eq!(problem(text, Format::Auto), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn json_is_tried_before_yaml() {
+        let json = parse(b"{\"a\": \"yes\"}", Format::Auto).expect("json");
+        assert_eq!(json.str("a"), Some("yes"));
+        let yaml = parse(b"{a: yes}", Format::Auto).expect("yaml");
+        assert_eq!(yaml.get("a"), Some(&Value::Bool(true)));
+        assert!(problem("{a: yes}", Format::Json).contains("line 1"));
+    }
+
+    #[test]
+    fn anchors_and_merges_are_followed() {
+        let text =
+            "base: &b {x: 1, y: 2}\none:\n  y: 3\n  <<: *b\ntwo: {<<: [*b, {z: 4}]}\nthree: *b\n";
+        let object = parse(text.as_bytes(), Format::Yaml).expect("yaml");
+        let json = serde_json::to_string(&object).expect("json");
+        let expected = r#"{"base":{"x":1,"y":2},"one":{"y":3,"x":1},"two":{"x":1,"y":2,"z":4},"three":{"x":1,"y":2}}"#;
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn bombs_are_refused() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..12 {
+            let line = vec![format!("*a{}", level - 1); 10].join(", ");
+            let _ = writeln!(text, "a{level}: &a{level} [{line}]");
+        }
+        assert!(problem(&text, Format::Yaml).ends_with("aliases expand to too much"));
+        let deep = "[".repeat(100_000);
+        assert!(problem(&deep, Format::Yaml).ends_with("nested too deeply"));
+        assert!(problem(&format!("{{\"a\":{deep}"), Format::Json).contains("recursion limit"));
+    }
+
+    #[test]
+    fn a_body_is_looked_at_without_building_it() {
+        let body = br#"{"config":"a: 1","check_hash":1,"flatten_errors":"on"}"#;
+        let parameters = sniff(body).expect("an object");
+        assert_eq!(parameters.config.as_deref(), Some("a: 1"));
+        assert_eq!(parameters.check_hash, Some(Value::Int(1)));
+        assert!(!parameters.is_configuration);
+        assert!(
+            sniff(br#"{"_format_version":"3.0"}"#)
+                .expect("an object")
+                .is_configuration
+        );
+        assert_eq!(sniff(b"{bad"), None);
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_bytes() {
+        assert_eq!(hash(b""), "d41d8cd98f00b204e9800998ecf8427e");
+    }
+}

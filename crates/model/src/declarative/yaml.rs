@@ -1,0 +1,283 @@
+//! YAML as Kong reads it: libyaml's grammar and error texts, lyaml's rules for anchors, merge keys and scalars.
+//!
+//! Input is hostile until proven otherwise: depth is bounded, what aliases expand to is bounded, and the parser is
+//! fed in small pieces so that its buffers stay small.
+
+use super::scalar;
+use crate::value::{MAX_DEPTH, Object, Value};
+use compact_str::CompactString;
+use libyaml_safer::{Event, EventData, Mark, Parser, ScalarStyle};
+use std::collections::HashMap;
+use std::io::BufReader;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What all aliases of a document may expand to, as memory: a "billion laughs" document ends here.
+const ALIAS_BUDGET: usize = 64 << 20;
+/// The parser decodes what it is given at once into four bytes a character; small pieces keep that small.
+const PIECE: usize = 16 << 10;
+const TAG_PREFIX: &str = "tag:yaml.org,2002:";
+
+/// Why a text is not YAML: `line:column: problem`, the place being where the last thing understood began (as lyaml).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct YamlError(String);
+
+/// The first document of the text, `None` when there is none. Later documents must be well-formed but are ignored.
+pub(super) fn parse(text: &[u8]) -> Result<Option<Value>, YamlError> {
+    // The port of libyaml has assertions of its own; whatever trips one is refused, it must not end the process.
+    catch_unwind(AssertUnwindSafe(|| Reader::new(text).documents()))
+        .unwrap_or_else(|_| Err(YamlError("malformed document".to_owned())))
+}
+
+struct Reader<'a> {
+    parser: Parser<BufReader<&'a [u8]>>,
+    /// Where the last event began.
+    mark: (u64, u64),
+    anchors: HashMap<String, Anchor>,
+    alias_budget: usize,
+    depth: usize,
+}
+
+struct Anchor {
+    value: Value,
+    size: usize,
+}
+
+/// What came out of one node.
+enum Node {
+    Value(Value),
+    /// The end of the surrounding sequence, mapping or document.
+    End,
+}
+
+impl<'a> Reader<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        let mut parser = Parser::new();
+        parser.set_input(BufReader::with_capacity(PIECE, text));
+        Self {
+            parser,
+            mark: (0, 0),
+            anchors: HashMap::new(),
+            alias_budget: ALIAS_BUDGET,
+            depth: 0,
+        }
+    }
+
+    fn documents(mut self) -> Result<Option<Value>, YamlError> {
+        let mut first = None;
+        loop {
+            match self.event()?.data {
+                EventData::StreamStart { .. } => {}
+                EventData::StreamEnd => return Ok(first),
+                EventData::DocumentStart { .. } => {
+                    if let Node::Value(value) = self.node()? {
+                        first.get_or_insert(value);
+                    }
+                }
+                EventData::DocumentEnd { .. } => self.anchors.clear(),
+                _ => return Err(self.error("unexpected event")),
+            }
+        }
+    }
+
+    fn event(&mut self) -> Result<Event, YamlError> {
+        match self.parser.parse() {
+            Ok(event) => {
+                let Mark { line, column, .. } = event.start_mark;
+                self.mark = (line + 1, column + 1);
+                Ok(event)
+            }
+            Err(error) => Err(self.error(error.problem())),
+        }
+    }
+
+    fn error(&self, problem: impl std::fmt::Display) -> YamlError {
+        let (line, column) = self.mark;
+        YamlError(format!("{line}:{column}: {problem}"))
+    }
+
+    fn node(&mut self) -> Result<Node, YamlError> {
+        let event = self.event()?;
+        let (value, anchor) = match event.data {
+            EventData::Alias { anchor } => return self.alias(&anchor).map(Node::Value),
+            EventData::Scalar {
+                anchor,
+                tag,
+                value,
+                style,
+                ..
+            } => (self.scalar(tag.as_deref(), value, style)?, anchor),
+            EventData::SequenceStart { anchor, .. } => (self.nested(Self::sequence)?, anchor),
+            EventData::MappingStart { anchor, .. } => (self.nested(Self::mapping)?, anchor),
+            _ => return Ok(Node::End),
+        };
+        if let Some(name) = anchor {
+            let size = size_of_value(&value);
+            let value = value.clone();
+            self.spend(size)?;
+            self.anchors.insert(name, Anchor { value, size });
+        }
+        Ok(Node::Value(value))
+    }
+
+    /// An anchor is known once its node is complete, so a node cannot contain itself.
+    fn alias(&mut self, name: &str) -> Result<Value, YamlError> {
+        let Some(anchor) = self.anchors.get(name) else {
+            return Err(self.error(format_args!("invalid reference: {name}")));
+        };
+        let size = anchor.size;
+        self.spend(size)?;
+        Ok(self.anchors[name].value.clone())
+    }
+
+    fn spend(&mut self, size: usize) -> Result<(), YamlError> {
+        match self.alias_budget.checked_sub(size) {
+            Some(rest) => {
+                self.alias_budget = rest;
+                Ok(())
+            }
+            None => Err(self.error("aliases expand to too much")),
+        }
+    }
+
+    fn scalar(
+        &self,
+        tag: Option<&str>,
+        text: String,
+        style: ScalarStyle,
+    ) -> Result<Value, YamlError> {
+        let name = tag.and_then(|tag| tag.strip_prefix(TAG_PREFIX));
+        match name.and_then(|name| scalar::tagged(name, &text)) {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(scalar::Mismatch)) => {
+                let tag = tag.unwrap_or_default();
+                Err(self.error(format_args!("invalid '{tag}' value: '{text}'")))
+            }
+            None if style == ScalarStyle::Plain => Ok(scalar::plain(text)),
+            None => Ok(Value::from(text)),
+        }
+    }
+
+    fn nested(
+        &mut self,
+        read: fn(&mut Self) -> Result<Value, YamlError>,
+    ) -> Result<Value, YamlError> {
+        if self.depth == MAX_DEPTH {
+            return Err(self.error("nested too deeply"));
+        }
+        self.depth += 1;
+        let value = read(self)?;
+        self.depth -= 1;
+        Ok(value)
+    }
+
+    fn sequence(&mut self) -> Result<Value, YamlError> {
+        let mut values = Vec::new();
+        while let Node::Value(value) = self.node()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn mapping(&mut self) -> Result<Value, YamlError> {
+        let mut fields = Fields::default();
+        while let Node::Value(key) = self.node()? {
+            let key = self.key(key)?;
+            let Node::Value(value) = self.node()? else {
+                return Err(self.error("unexpected end of mapping"));
+            };
+            if key == "<<" {
+                self.merge(&mut fields, value)?;
+            } else {
+                fields.set(key, value);
+            }
+        }
+        Ok(Value::Object(fields.object))
+    }
+
+    /// Names are text here: Kong has no field with another kind of name.
+    fn key(&self, key: Value) -> Result<CompactString, YamlError> {
+        match key {
+            Value::String(text) => Ok(text),
+            Value::Null => Ok("null".into()),
+            Value::Bool(value) => Ok(if value { "true".into() } else { "false".into() }),
+            Value::Int(value) => Ok(compact_str::format_compact!("{value}")),
+            Value::Float(value) => Ok(compact_str::format_compact!("{value}")),
+            Value::Array(_) | Value::Object(_) => Err(self.error("a key must be a scalar")),
+        }
+    }
+
+    /// `<<: *base` and `<<: [*a, *b]`: fields that are not there yet.
+    fn merge(&self, fields: &mut Fields, source: Value) -> Result<(), YamlError> {
+        let sources = match source {
+            Value::Array(values) => values,
+            other => vec![other],
+        };
+        for source in sources {
+            let Value::Object(object) = source else {
+                return Err(self.error("invalid '<<' merge event"));
+            };
+            for (key, value) in object {
+                fields.set_if_absent(key, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An object being read, with an index of its names once it is too large to scan for each.
+#[derive(Default)]
+struct Fields {
+    object: Object,
+    seen: HashMap<CompactString, usize>,
+}
+
+const SCAN_LIMIT: usize = 32;
+
+impl Fields {
+    fn contains(&mut self, key: &str) -> bool {
+        if self.object.len() <= SCAN_LIMIT {
+            return self.object.contains(key);
+        }
+        if self.seen.is_empty() {
+            let names = self.object.iter().enumerate();
+            self.seen = names.map(|(at, (name, _))| (name.into(), at)).collect();
+        }
+        self.seen.contains_key(key)
+    }
+
+    fn set(&mut self, key: CompactString, value: Value) {
+        if self.contains(&key) {
+            self.object.insert(key, value);
+        } else {
+            self.push(key, value);
+        }
+    }
+
+    fn set_if_absent(&mut self, key: CompactString, value: Value) {
+        if !self.contains(&key) {
+            self.push(key, value);
+        }
+    }
+
+    fn push(&mut self, key: CompactString, value: Value) {
+        if !self.seen.is_empty() {
+            self.seen.insert(key.clone(), self.object.len());
+        }
+        self.object.push(key, value);
+    }
+}
+
+/// Roughly the memory of a value; what counts is that copies are charged for.
+fn size_of_value(value: &Value) -> usize {
+    let content = match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(size_of_value).sum(),
+        Value::Object(object) => object
+            .iter()
+            .map(|(key, value)| key.len() + 24 + size_of_value(value))
+            .sum(),
+        _ => 0,
+    };
+    size_of::<Value>() + content
+}
