@@ -14,7 +14,7 @@ fn the_table_is_the_registry_of_schemas() {
     let registry = model::schema::registry();
     let schemas: Vec<(&str, i32)> = registry
         .plugins()
-        .map(|schema| (schema.name.as_ref(), schema.priority))
+        .map(|schema| (schema.name, schema.priority))
         .collect();
     let table: Vec<(&str, i32)> = BUNDLED.iter().map(|def| (def.name, def.priority)).collect();
     assert_eq!(table, schemas);
