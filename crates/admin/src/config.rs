@@ -9,7 +9,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use model::{Object, Value};
+use model::{Object, Value, declarative};
 
 pub(crate) async fn handle(call: &Call<'_>) -> Answer {
     if call.control.database() != Database::Off {
@@ -41,7 +41,7 @@ async fn load(call: &Call<'_>) -> Answer {
         Ok(Loaded::Unchanged) => Ok(empty(StatusCode::NOT_MODIFIED)),
         Ok(Loaded::Live { untransformed, .. }) => {
             let store = call.control.store().clone();
-            let body = render::loaded_entities(store, untransformed);
+            let body = render::loaded_entities(store, call.control.context().flavor, untransformed);
             Ok(json_body(StatusCode::CREATED, body))
         }
         Err(error) => refused(error),
@@ -102,7 +102,19 @@ fn interpret(
         .filter(|(name, value)| !flags.take(name, value))
         .collect();
     let is_json = content_type.is_some_and(|kind| kind.starts_with("application/json"));
-    if is_json && query.is_empty() && starts_with_version(bytes) && !mentions_flags(bytes) {
+    if is_json
+        && query.is_empty()
+        && let Some(given) = declarative::sniff(bytes)
+        && given.is_configuration
+    {
+        for (name, value) in FLAGS
+            .into_iter()
+            .zip([given.check_hash, given.flatten_errors])
+        {
+            if let Some(value) = value {
+                flags.take(name, &value);
+            }
+        }
         return Ok(flags.load(DeclarativeBody::Json(bytes.clone())));
     }
     let (mut fields, raw) = match body::decode(content_type, bytes)? {
@@ -128,26 +140,6 @@ fn interpret(
         DeclarativeBody::Text(text(&fields, raw).ok_or_else(nothing_given)?)
     };
     Ok(flags.load(body))
-}
-
-/// Whether the first key of a JSON body says that the body is a configuration. Only the first: finding it further on
-/// would mean reading megabytes twice, and decoding them here is then no slower.
-fn starts_with_version(body: &[u8]) -> bool {
-    let after = |text: &'static [u8], rest: &mut &[u8]| {
-        *rest = rest.trim_ascii_start();
-        rest.strip_prefix(text)
-            .map(|stripped| *rest = stripped)
-            .is_some()
-    };
-    let mut rest = body;
-    after(b"{", &mut rest) && after(b"\"_format_version\"", &mut rest)
-}
-
-/// Parameters of the request may stand in the body; then it has to be decoded to find them.
-fn mentions_flags(body: &[u8]) -> bool {
-    FLAGS
-        .iter()
-        .any(|name| memchr::memmem::find(body, name.as_bytes()).is_some())
 }
 
 const VERSION: &str = "_format_version";
@@ -236,7 +228,10 @@ mod tests {
         for (kind, body) in [
             ("text/yaml", yaml.to_owned()),
             ("application/yaml", yaml.to_owned()),
-            ("application/json", serde_json::json!({ "config": yaml }).to_string()),
+            (
+                "application/json",
+                serde_json::json!({ "config": yaml }).to_string(),
+            ),
             (
                 "application/x-www-form-urlencoded",
                 "config=_format_version%3A+%223.0%22%0A".to_owned(),
@@ -273,8 +268,16 @@ mod tests {
 
     #[test]
     fn check_hash_is_on_for_1_only() {
-        for (query, on) in [("check_hash=1", true), ("check_hash=true", false), ("", false)] {
-            assert_eq!(load("text/yaml", query, "a: 1").unwrap().check_hash, on, "{query}");
+        for (query, on) in [
+            ("check_hash=1", true),
+            ("check_hash=true", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                load("text/yaml", query, "a: 1").unwrap().check_hash,
+                on,
+                "{query}"
+            );
         }
     }
 
@@ -289,7 +292,10 @@ mod tests {
             let Failure::Message(status, text) = failure else {
                 panic!("{failure:?}");
             };
-            assert_eq!((status.as_u16(), &*text), (400, "expected a declarative configuration"));
+            assert_eq!(
+                (status.as_u16(), &*text),
+                (400, "expected a declarative configuration")
+            );
         }
     }
 }

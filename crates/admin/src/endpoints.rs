@@ -104,14 +104,14 @@ pub(crate) fn base(kind: EntityKind) -> Option<&'static str> {
         // Reachable under upstreams only; its own paths are disabled.
         EntityKind::Targets => Some("/targets"),
         EntityKind::Tags | EntityKind::ClusteringDataPlanes => None,
-        _ => registry().entity(kind).admin_api_path(),
+        _ => registry().entity(kind).admin_api_path.as_deref(),
     }
 }
 
 /// The last segment of its collection under a parent, `key-auth` for `keyauth_credentials`.
 pub(crate) fn nested(kind: EntityKind) -> &'static str {
     let schema = registry().entity(kind);
-    schema.admin_api_nested_name().unwrap_or_else(|| {
+    schema.admin_api_nested_name.as_deref().unwrap_or_else(|| {
         base(kind).map_or_else(|| kind.name(), |path| path.trim_start_matches('/'))
     })
 }
@@ -126,11 +126,11 @@ fn of_entity(kind: EntityKind) -> Vec<Endpoint> {
         endpoint(path, COLLECTION, collection),
         endpoint(&own, ENTITY, entity),
     ];
-    for foreign in registry().entity(kind).foreign() {
+    for foreign in registry().entity(kind).foreign.iter() {
         let relation = Relation {
             child: kind,
-            field: foreign.name(),
-            parent: foreign.kind(),
+            field: &foreign.name,
+            parent: foreign.kind,
         };
         let referenced = match kind {
             EntityKind::Targets | EntityKind::Snis => Action::Disabled,
@@ -187,14 +187,24 @@ fn standing_alone(role: Role) -> impl Iterator<Item = Endpoint> {
     const POST: &[&str] = &["POST"];
     const PUT: &[&str] = &["PUT"];
     const TARGET: &str = "/upstreams/{upstreams}/targets/{targets}";
-    let health = ["/healthy", "/unhealthy", "/{address}/healthy", "/{address}/unhealthy"]
-        .map(|end| (format!("{TARGET}{end}"), PUT, Action::TargetHealth));
+    let health = [
+        "/healthy",
+        "/unhealthy",
+        "/{address}/healthy",
+        "/{address}/unhealthy",
+    ]
+    .map(|end| (format!("{TARGET}{end}"), PUT, Action::TargetHealth));
     let cluster_log_level = match role {
         Role::ControlPlane => "/debug/cluster/control-planes-nodes/log-level/{log_level}",
         Role::Traditional | Role::DataPlane => "/debug/cluster/log-level/{log_level}",
     };
-    let filters = ["all", "enabled", "disabled"]
-        .map(|end| (format!("/routes/{{routes}}/filters/{end}"), READ, Action::WasmOnly));
+    let filters = ["all", "enabled", "disabled"].map(|end| {
+        (
+            format!("/routes/{{routes}}/filters/{end}"),
+            READ,
+            Action::WasmOnly,
+        )
+    });
     [
         ("/", READ, Action::Root),
         ("/status", READ, Action::Status),
@@ -203,7 +213,11 @@ fn standing_alone(role: Role) -> impl Iterator<Item = Endpoint> {
         ("/timers", READ, Action::Timers),
         ("/config", COLLECTION, Action::Config),
         ("/debug/node/log-level", READ, Action::LogLevel),
-        ("/debug/node/log-level/{log_level}", PUT, Action::SetLogLevel),
+        (
+            "/debug/node/log-level/{log_level}",
+            PUT,
+            Action::SetLogLevel,
+        ),
         (cluster_log_level, PUT, Action::SetLogLevel),
         ("/cache", &["DELETE"], Action::Cache),
         ("/cache/{key}", &["GET", "DELETE"], Action::CacheKey),
@@ -220,8 +234,16 @@ fn standing_alone(role: Role) -> impl Iterator<Item = Endpoint> {
         ("/plugins/schema/{name}", READ, Action::PluginConfigSchema),
         ("/tags", READ, Action::Tags),
         ("/tags/{tags}", READ, Action::Tag),
-        ("/upstreams/{upstreams}/targets/all", READ, Action::AllTargets),
-        ("/upstreams/{upstreams}/health", READ, Action::UpstreamHealth),
+        (
+            "/upstreams/{upstreams}/targets/all",
+            READ,
+            Action::AllTargets,
+        ),
+        (
+            "/upstreams/{upstreams}/health",
+            READ,
+            Action::UpstreamHealth,
+        ),
     ]
     .map(|(path, methods, action)| (path.to_owned(), methods, action))
     .into_iter()
@@ -240,7 +262,10 @@ mod tests {
     use super::*;
 
     fn paths() -> Vec<String> {
-        all(Role::Traditional).into_iter().map(|endpoint| endpoint.path).collect()
+        all(Role::Traditional)
+            .into_iter()
+            .map(|endpoint| endpoint.path)
+            .collect()
     }
 
     #[test]

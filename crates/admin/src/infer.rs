@@ -32,7 +32,7 @@ static ENTITIES: LazyLock<HashMap<EntityKind, Shape>> = LazyLock::new(|| {
 static PLUGINS: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
     registry()
         .plugins()
-        .map(|plugin| (plugin.name().to_owned(), record(&plugin.schema_json())))
+        .map(|plugin| (plugin.name.to_owned(), record(&plugin.schema_json())))
         .collect()
 });
 
@@ -187,7 +187,10 @@ mod tests {
         let form = "config.max_age=60&config.credentials=true&config.origins=*";
         let named = inferred(EntityKind::Plugins, None, &format!("name=cors&{form}"));
         assert_eq!(named["config"], config);
-        assert_eq!(inferred(EntityKind::Plugins, Some("cors"), form)["config"], config);
+        assert_eq!(
+            inferred(EntityKind::Plugins, Some("cors"), form)["config"],
+            config
+        );
         let unknown = inferred(EntityKind::Plugins, None, form);
         assert_eq!(unknown["config"]["max_age"], "60");
     }

@@ -45,7 +45,7 @@ fn available_plugins(control: &dyn Control) -> Value {
     let version = &control.node().kong_version;
     let plugins = control.enabled_plugins().into_iter().filter_map(|name| {
         let schema = registry().plugin(&name)?;
-        let about = json!({ "version": version, "priority": schema.priority() });
+        let about = json!({ "version": version, "priority": schema.priority });
         Some((name, about))
     });
     Value::Object(plugins.collect())
@@ -258,7 +258,10 @@ mod tests {
     #[test]
     fn a_log_level_lasts_a_minute_unless_told_otherwise() {
         assert_eq!(log_level_timeout(None).unwrap(), Duration::from_secs(60));
-        assert_eq!(log_level_timeout(Some("1.2")).unwrap(), Duration::from_secs(2));
+        assert_eq!(
+            log_level_timeout(Some("1.2")).unwrap(),
+            Duration::from_secs(2)
+        );
         for text in ["-1", "1e300", "NaN"] {
             assert!(log_level_timeout(Some(text)).is_err(), "{text}");
         }

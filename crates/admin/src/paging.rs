@@ -84,7 +84,11 @@ fn parse_tags(text: &str) -> Result<Tags, Error> {
     if tags.len() > MAX_TAGS {
         return Err(invalid_tags("cannot query more than 5 tags"));
     }
-    Ok(if any { Tags::Any(tags) } else { Tags::All(tags) })
+    Ok(if any {
+        Tags::Any(tags)
+    } else {
+        Tags::All(tags)
+    })
 }
 
 fn invalid_tags(text: &str) -> Error {
@@ -122,10 +126,9 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 fn base64_url(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let group = chunk
-            .iter()
-            .enumerate()
-            .fold(0u32, |group, (at, &byte)| group | u32::from(byte) << (16 - 8 * at));
+        let group = chunk.iter().enumerate().fold(0u32, |group, (at, &byte)| {
+            group | u32::from(byte) << (16 - 8 * at)
+        });
         for digit in 0..=chunk.len() {
             let index = group >> (18 - 6 * digit) & 63;
             out.push(char::from(ALPHABET[index as usize]));
@@ -187,7 +190,11 @@ mod tests {
             ("size=inf", "size must be a number"),
         ] {
             let error = read(query).unwrap_err();
-            assert_eq!((error.code, error.message.as_str()), (ErrorCode::InvalidSize, text), "{query}");
+            assert_eq!(
+                (error.code, error.message.as_str()),
+                (ErrorCode::InvalidSize, text),
+                "{query}"
+            );
         }
         assert_eq!(read("size=1000").unwrap().size, 1000);
         assert_eq!(read("").unwrap().size, 100);
@@ -196,13 +203,22 @@ mod tests {
     #[test]
     fn tags_are_all_or_any_and_never_both() {
         let tags = |query| read(query).map(|page| page.tags.unwrap());
-        assert_eq!(tags("tags=a,b").unwrap(), Tags::All(vec!["a".into(), "b".into()]));
-        assert_eq!(tags("tags=a/b").unwrap(), Tags::Any(vec!["a".into(), "b".into()]));
+        assert_eq!(
+            tags("tags=a,b").unwrap(),
+            Tags::All(vec!["a".into(), "b".into()])
+        );
+        assert_eq!(
+            tags("tags=a/b").unwrap(),
+            Tags::Any(vec!["a".into(), "b".into()])
+        );
         for (query, text) in [
             ("tags=a,b/c", "invalid option (tags: invalid filter syntax)"),
             ("tags=,", "invalid option (tags: invalid filter syntax)"),
             ("tags=", "invalid option (tags: cannot be null)"),
-            ("tags=a,b,c,d,e,f", "invalid option (tags: cannot query more than 5 tags)"),
+            (
+                "tags=a,b,c,d,e,f",
+                "invalid option (tags: cannot query more than 5 tags)",
+            ),
         ] {
             assert_eq!(tags(query).unwrap_err().message, text, "{query}");
         }
@@ -210,8 +226,18 @@ mod tests {
 
     #[test]
     fn an_offset_comes_back_as_the_key_it_was_made_from() {
-        for key in ["", "a", "ab", "abc", "0dc6f45b-8f8d-40d2-a504-473544ee190b", "ü\"/"] {
-            assert_eq!(parse_offset(&offset_after(key)), Offset::After(key.to_owned()));
+        for key in [
+            "",
+            "a",
+            "ab",
+            "abc",
+            "0dc6f45b-8f8d-40d2-a504-473544ee190b",
+            "ü\"/",
+        ] {
+            assert_eq!(
+                parse_offset(&offset_after(key)),
+                Offset::After(key.to_owned())
+            );
         }
         assert_eq!(base64_url(b"[\"a\"]"), "WyJhIl0");
         assert_eq!(parse_offset("garbage"), Offset::Invalid("garbage".into()));

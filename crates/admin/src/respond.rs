@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use model::ErrorCode;
 use std::borrow::Cow;
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
@@ -15,6 +16,11 @@ pub(crate) type Answer = Result<Response, Failure>;
 pub(crate) enum Failure {
     /// One of Kong's error objects.
     Error(Box<model::Error>),
+    /// An endpoint key that its own field refuses: an error object whose name ends with the field.
+    InvalidUnique {
+        field: String,
+        text: String,
+    },
     /// `{"message": …}`.
     Message(StatusCode, Cow<'static, str>),
     UnsupportedMediaType,
@@ -55,6 +61,14 @@ impl IntoResponse for Failure {
                 json(status, &error.to_json())
             }
             Self::Error(error) => Self::Internal(error.message).into_response(),
+            Self::InvalidUnique { field, text } => json(
+                StatusCode::BAD_REQUEST,
+                &serde_json::json!({
+                    "code": ErrorCode::InvalidUnique as u8,
+                    "name": format!("invalid unique {field}"),
+                    "message": text,
+                }),
+            ),
             Self::Message(status, text) => message(status, &text),
             Self::UnsupportedMediaType => unsupported_media_type(),
             Self::Internal(details) => {

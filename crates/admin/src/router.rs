@@ -24,7 +24,10 @@ pub fn router(control: Arc<dyn Control>) -> Router {
     let app = App::new(control);
     let role = app.control().node().role;
     let mut router = Router::new();
-    for endpoint in endpoints::all(role).into_iter().chain([endpoints::robots()]) {
+    for endpoint in endpoints::all(role)
+        .into_iter()
+        .chain([endpoints::robots()])
+    {
         let handler = handler(&app, &endpoint);
         if endpoint.path != "/" {
             // A trailing slash is tolerated.
@@ -50,14 +53,19 @@ fn handler(app: &App, endpoint: &Endpoint) -> axum::routing::MethodRouter {
                 .iter()
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .collect();
-            answer(&app, methods, action, &method, &uri, parameters, &headers, bytes)
-                .await
-                .unwrap_or_else(Failure::into_response)
+            answer(
+                &app, methods, action, &method, &uri, parameters, &headers, bytes,
+            )
+            .await
+            .unwrap_or_else(Failure::into_response)
         },
     )
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of one request, as axum hands them over")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parts of one request, as axum hands them over"
+)]
 async fn answer(
     app: &App,
     methods: &[&str],

@@ -11,10 +11,7 @@ use model::{EntityKind, Object};
 
 pub(crate) fn entity(call: &Call<'_>) -> Answer {
     let kind = kind(call)?;
-    Ok(json(
-        StatusCode::OK,
-        &registry().entity(kind).schema_json(),
-    ))
+    Ok(json(StatusCode::OK, &registry().entity(kind).schema_json()))
 }
 
 pub(crate) fn plugin(call: &Call<'_>) -> Answer {
@@ -46,7 +43,8 @@ fn no_plugin(name: &str) -> Failure {
 pub(crate) fn vault(call: &Call<'_>) -> Answer {
     let name = call.parameter("name");
     let schema = registry()
-        .vault(name)
+        .entity(EntityKind::Vaults)
+        .subschema_json(name)
         .ok_or_else(|| missing(format!("No vault named '{name}'")))?;
     Ok(json(StatusCode::OK, &schema))
 }

@@ -68,9 +68,8 @@ async fn gather(
     }
     let mut buffer = BytesMut::with_capacity(announced.min(FIRST_BUFFER));
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|_| {
-            Failure::bad_request("the request body cannot be read").into_response()
-        })?;
+        let chunk = chunk
+            .map_err(|_| Failure::bad_request("the request body cannot be read").into_response())?;
         if buffer.len() + chunk.len() > limit {
             return Err(too_large(limit));
         }
@@ -136,8 +135,14 @@ mod tests {
     fn with_a_list_others_get_its_first_entry() {
         let list = ["http://gui.test".to_owned(), "http://b.test".to_owned()];
         let origin = |text| Some(HeaderValue::from_static(text));
-        assert_eq!(allowed_origin(&list, origin("http://b.test")), "http://b.test");
-        assert_eq!(allowed_origin(&list, origin("http://evil.test")), "http://gui.test");
+        assert_eq!(
+            allowed_origin(&list, origin("http://b.test")),
+            "http://b.test"
+        );
+        assert_eq!(
+            allowed_origin(&list, origin("http://evil.test")),
+            "http://gui.test"
+        );
         assert_eq!(allowed_origin(&list, None), "http://gui.test");
     }
 }

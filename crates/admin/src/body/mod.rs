@@ -134,7 +134,10 @@ mod tests {
     fn undecodable_json_and_unknown_types_are_refused() {
         for text in ["", "{bad", "[1]", "\"x\""] {
             let failure = decoded("application/json", text).unwrap_err();
-            assert!(matches!(failure, Failure::Message(status, _) if status == 400), "{text}");
+            assert!(
+                matches!(failure, Failure::Message(status, _) if status == 400),
+                "{text}"
+            );
         }
         for kind in ["text/plain", "Application/JSON"] {
             let failure = decoded(kind, "{}").unwrap_err();

@@ -122,7 +122,10 @@ mod tests {
         );
         let parts = parts("multipart/form-data; boundary=B", &body, 10).unwrap();
         assert_eq!(parts.len(), 2);
-        assert_eq!((parts[0].name.as_str(), &parts[0].data[..]), ("a", &b"1"[..]));
+        assert_eq!(
+            (parts[0].name.as_str(), &parts[0].data[..]),
+            ("a", &b"1"[..])
+        );
         assert_eq!(parts[1].name, "config");
         assert_eq!(parts[1].content_type.as_deref(), Some("text/yaml"));
         assert_eq!(&parts[1].data[..], b"k: v\n");
@@ -131,13 +134,22 @@ mod tests {
     #[test]
     fn a_quoted_boundary_and_an_empty_part_are_read() {
         let body = body("--x y\r\nContent-Disposition: form-data; name=e\r\n\r\n\r\n--x y--");
-        let parts = parts("multipart/form-data; charset=u; boundary=\"x y\"", &body, 10).unwrap();
+        let parts = parts(
+            "multipart/form-data; charset=u; boundary=\"x y\"",
+            &body,
+            10,
+        )
+        .unwrap();
         assert_eq!(&parts[0].data[..], b"");
     }
 
     #[test]
     fn a_body_that_stops_within_a_part_is_refused() {
-        for text in ["", "--B", "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1"] {
+        for text in [
+            "",
+            "--B",
+            "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1",
+        ] {
             assert_eq!(
                 parts("multipart/form-data; boundary=B", &body(text), 10),
                 Err(MultipartError::Truncated),

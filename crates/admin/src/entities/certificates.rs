@@ -1,0 +1,176 @@
+//! What is special about certificates: `snis`, a list of names that stands for entities of their own.
+//! Source: kong/db/dao/certificates.lua, kong/db/dao/snis.lua, kong/db/dao/ca_certificates.lua.
+
+use crate::entities::find;
+use crate::entities::reference_to;
+use crate::request::Call;
+use crate::respond::Failure;
+use model::schema::registry;
+use model::{EntityKind, Error, ErrorCode, Object, Value};
+use std::collections::HashSet;
+use store::{Change, View};
+use uuid::Uuid;
+
+/// What happens to the SNIs that are there when none are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Keep,
+    /// A PUT stands for the whole.
+    Replace,
+}
+
+/// The `snis` of an input, when they are a list of names; anything else is for the schema to refuse.
+pub(crate) fn take(kind: EntityKind, input: &Object) -> Option<Vec<String>> {
+    if kind != EntityKind::Certificates {
+        return None;
+    }
+    let names = input.get("snis")?.as_array()?;
+    names
+        .iter()
+        .map(|name| name.as_str().map(str::to_owned))
+        .collect()
+}
+
+/// A PUT by an SNI with `snis` given includes that SNI.
+pub(crate) fn add_sni_of_path(input: &mut Object, sni: Option<&str>) {
+    if let (Some(sni), Some(Value::Array(names))) = (sni, input.get_mut("snis"))
+        && !names.iter().any(|name| name.as_str() == Some(sni))
+    {
+        names.push(Value::from(sni));
+    }
+}
+
+/// The names of a certificate's SNIs with their ids, sorted by name.
+pub(crate) fn snis(view: &View<'_>, certificate: Uuid) -> Result<Vec<(String, Uuid)>, Failure> {
+    let page = view
+        .children(
+            EntityKind::Snis,
+            "certificate",
+            certificate,
+            None,
+            usize::MAX,
+        )
+        .map_err(Failure::internal)?;
+    let mut names = Vec::with_capacity(page.entities.len());
+    for (id, bytes) in page.entities {
+        let sni = find::decode(bytes)?;
+        names.push((sni.str("name").unwrap_or_default().to_owned(), id));
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// What makes the SNIs of a certificate those given.
+pub(crate) fn changes(
+    call: &Call<'_>,
+    view: &View<'_>,
+    certificate: Uuid,
+    given: Option<Vec<String>>,
+    mode: Mode,
+) -> Result<Vec<Change>, Failure> {
+    let Some(given) = given.or((mode == Mode::Replace).then(Vec::new)) else {
+        return Ok(Vec::new());
+    };
+    let existing = snis(view, certificate)?;
+    let mut changes = Vec::new();
+    let mut seen = HashSet::new();
+    for name in &given {
+        if !seen.insert(name.as_str()) {
+            return Err(violation(format!("{name} is duplicated")).into());
+        }
+        if existing.iter().any(|(known, _)| known == name) {
+            continue;
+        }
+        changes.push(create(call, view, certificate, name)?);
+    }
+    for (name, id) in existing {
+        if !seen.contains(name.as_str()) {
+            let kind = EntityKind::Snis;
+            changes.push(Change::Delete { kind, id });
+        }
+    }
+    Ok(changes)
+}
+
+fn create(
+    call: &Call<'_>,
+    view: &View<'_>,
+    certificate: Uuid,
+    name: &str,
+) -> Result<Change, Failure> {
+    const KIND: EntityKind = EntityKind::Snis;
+    let input = Object::from_iter([
+        ("name", Value::from(name)),
+        ("certificate", reference_to(certificate)),
+    ]);
+    let entity = registry()
+        .entity(KIND)
+        .complete(input, &call.control.context())
+        .map_err(|error| {
+            let text = error.fields.as_ref().and_then(|fields| fields.str("name"));
+            match text {
+                Some(text) => Failure::InvalidUnique {
+                    field: "name".to_owned(),
+                    text: text.to_owned(),
+                },
+                None => error.into(),
+            }
+        })?;
+    let taken = view
+        .id_by_unique(KIND, "name", name)
+        .map_err(Failure::internal)?;
+    if let Some(sni) = taken
+        .map(|id| find::by_id(view, KIND, id))
+        .transpose()?
+        .flatten()
+    {
+        let other = find::reference(&sni.entity, "certificate").unwrap_or_default();
+        let text = format!("{name} already associated with existing certificate '{other}'");
+        return Err(violation(text).into());
+    }
+    let id = entity
+        .str("id")
+        .and_then(find::parse_id)
+        .ok_or_else(|| Failure::internal("a completed SNI has no id"))?;
+    Ok(Change::Put {
+        kind: KIND,
+        id,
+        entity: model::codec::encode(&entity),
+    })
+}
+
+fn violation(text: String) -> Error {
+    Error::schema_violation(Object::from_iter([("snis", Value::from(text))]))
+}
+
+/// What goes with a certificate that is deleted.
+pub(crate) fn deletes(view: &View<'_>, kind: EntityKind, id: Uuid) -> Result<Vec<Change>, Failure> {
+    if kind != EntityKind::Certificates {
+        return Ok(Vec::new());
+    }
+    let kind = EntityKind::Snis;
+    let names = snis(view, id)?;
+    Ok(names
+        .into_iter()
+        .map(|(_, id)| Change::Delete { kind, id })
+        .collect())
+}
+
+/// A CA certificate in use is not deleted. Services list them in an array, which has no index: they are looked through.
+pub(crate) fn check_delete(view: &View<'_>, kind: EntityKind, id: Uuid) -> Result<(), Failure> {
+    if kind != EntityKind::CaCertificates {
+        return Ok(());
+    }
+    for service in view.iter(EntityKind::Services).map_err(Failure::internal)? {
+        let (service, bytes) = service.map_err(Failure::internal)?;
+        let entity = find::decode(bytes)?;
+        let used = entity.get("ca_certificates").and_then(Value::as_array);
+        let uses = |one: &Value| one.as_str().and_then(find::parse_id) == Some(id);
+        if used.is_some_and(|used| used.iter().any(uses)) {
+            let text =
+                format!("ca certificate {id} is still referenced by services (id = {service})");
+            return Err(Error::new(ErrorCode::ReferencedByOthers, text).into());
+        }
+    }
+    Ok(())
+}

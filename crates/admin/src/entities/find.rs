@@ -1,0 +1,194 @@
+//! Which entity a path means: an id, an endpoint key (`/services/billing`), or what a special rule says.
+//! Source: kong/api/endpoints.lua (query_entity), kong/api/routes/certificates.lua, upstreams.lua.
+
+use crate::control::Control;
+use crate::endpoints::Relation;
+use crate::respond::Failure;
+use axum::http::StatusCode;
+use model::schema::registry;
+use model::{EntityKind, Error, ErrorCode, Object, Value};
+use store::{KeyPart, View};
+use uuid::Uuid;
+
+/// An entity as it is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) id: Uuid,
+    pub(crate) entity: Object,
+}
+
+/// What a path segment says of an entity: Kong's messages depend on which of the two it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Selector {
+    Id(Uuid),
+    Key { field: String, value: String },
+}
+
+impl Selector {
+    /// A segment that is a UUID is always an id. Another must be acceptable as an endpoint key.
+    pub(crate) fn parse(
+        control: &dyn Control,
+        kind: EntityKind,
+        segment: &str,
+    ) -> Result<Self, Failure> {
+        if let Some(id) = parse_id(segment) {
+            return Ok(Self::Id(id));
+        }
+        let Some(field) = registry().entity(kind).endpoint_key.as_deref() else {
+            return Err(invalid_primary_key(segment).into());
+        };
+        check_key(control, kind, field, segment)?;
+        Ok(Self::Key {
+            field: field.to_owned(),
+            value: segment.to_owned(),
+        })
+    }
+}
+
+/// As Kong takes ids: 36 characters, in upper or lower case.
+pub(crate) fn parse_id(text: &str) -> Option<Uuid> {
+    (text.len() == 36).then(|| Uuid::try_parse(text).ok())?
+}
+
+fn invalid_primary_key(segment: &str) -> Error {
+    let message = format!("invalid primary key: '{{id=\"{segment}\"}}'");
+    let fields = Object::from_iter([("id", Value::from("expected a valid UUID"))]);
+    Error::new(ErrorCode::InvalidPrimaryKey, message).with_fields(fields)
+}
+
+/// Validates the key as its field would be.
+fn check_key(
+    control: &dyn Control,
+    kind: EntityKind,
+    field: &str,
+    value: &str,
+) -> Result<(), Failure> {
+    registry()
+        .entity(kind)
+        .check_field(field, &Value::from(value), &control.context())
+        .map_err(|problem| Failure::InvalidUnique {
+            field: field.to_owned(),
+            text: problem.as_str().unwrap_or_default().to_owned(),
+        })
+}
+
+pub(crate) fn decode(bytes: &[u8]) -> Result<Object, Failure> {
+    model::codec::decode(bytes).map_err(Failure::internal)
+}
+
+pub(crate) fn by_id(view: &View<'_>, kind: EntityKind, id: Uuid) -> Result<Option<Found>, Failure> {
+    let Some(bytes) = view.get(kind, id).map_err(Failure::internal)? else {
+        return Ok(None);
+    };
+    let entity = decode(bytes)?;
+    Ok(Some(Found { id, entity }))
+}
+
+pub(crate) fn select(
+    view: &View<'_>,
+    kind: EntityKind,
+    selector: &Selector,
+) -> Result<Option<Found>, Failure> {
+    let id = match selector {
+        Selector::Id(id) => Some(*id),
+        Selector::Key { field, value } => view
+            .id_by_unique(kind, field, value)
+            .map_err(Failure::internal)?,
+    };
+    id.map_or(Ok(None), |id| by_id(view, kind, id))
+}
+
+/// The entity of a path segment, expired ones left out. Certificates are also found by the name of an SNI.
+pub(crate) fn find(
+    control: &dyn Control,
+    view: &View<'_>,
+    kind: EntityKind,
+    segment: &str,
+) -> Result<Option<Found>, Failure> {
+    let found = match kind {
+        EntityKind::Certificates if parse_id(segment).is_none() => {
+            Some(by_sni(control, view, segment)?)
+        }
+        _ => select(view, kind, &Selector::parse(control, kind, segment)?)?,
+    };
+    Ok(found.filter(|found| !is_expired(control, kind, &found.entity)))
+}
+
+/// Entities with a time to live keep the second they end at.
+pub(crate) fn is_expired(control: &dyn Control, kind: EntityKind, entity: &Object) -> bool {
+    registry().entity(kind).ttl
+        && entity
+            .get("ttl")
+            .and_then(Value::as_int)
+            .is_some_and(|end| end <= control.context().now)
+}
+
+fn by_sni(control: &dyn Control, view: &View<'_>, name: &str) -> Result<Found, Failure> {
+    let missing = || Failure::Message(StatusCode::NOT_FOUND, "SNI not found".into());
+    check_key(control, EntityKind::Snis, "name", name)?;
+    let sni = view
+        .id_by_unique(EntityKind::Snis, "name", name)
+        .map_err(Failure::internal)?
+        .ok_or_else(missing)?;
+    let sni = by_id(view, EntityKind::Snis, sni)?.ok_or_else(missing)?;
+    let certificate = reference(&sni.entity, "certificate").ok_or_else(missing)?;
+    by_id(view, EntityKind::Certificates, certificate)?.ok_or_else(missing)
+}
+
+/// The id in `{"id": …}`.
+pub(crate) fn reference(entity: &Object, field: &str) -> Option<Uuid> {
+    let id = entity.get(field)?.as_object()?.str("id")?;
+    Uuid::try_parse(id).ok()
+}
+
+/// A child of `parent` by a path segment: by id or endpoint key, targets and ACL groups by what names them within their
+/// parent. A child of another parent is not found.
+pub(crate) fn find_child(
+    control: &dyn Control,
+    view: &View<'_>,
+    relation: Relation,
+    parent: Uuid,
+    segment: &str,
+) -> Result<Option<Found>, Failure> {
+    let Relation { child, field, .. } = relation;
+    let by_cache_key = match child {
+        _ if parse_id(segment).is_some() => None,
+        EntityKind::Targets => Some(target_id(view, parent, segment)?),
+        EntityKind::Acls => Some(cache_key_id(view, child, parent, segment)?),
+        _ => None,
+    };
+    let found = match by_cache_key {
+        Some(Some(id)) => by_id(view, child, id)?,
+        Some(None) => None,
+        None => find(control, view, child, segment)?,
+    };
+    Ok(found.filter(|found| reference(&found.entity, field) == Some(parent)))
+}
+
+/// Targets are stored with their port by the Admin API and as written by a declarative configuration.
+fn target_id(view: &View<'_>, upstream: Uuid, segment: &str) -> Result<Option<Uuid>, Failure> {
+    if let Some(id) = cache_key_id(view, EntityKind::Targets, upstream, segment)? {
+        return Ok(Some(id));
+    }
+    match segment.strip_suffix(DEFAULT_TARGET_PORT) {
+        Some(host) => cache_key_id(view, EntityKind::Targets, upstream, host),
+        None => {
+            let with_port = format!("{segment}{DEFAULT_TARGET_PORT}");
+            cache_key_id(view, EntityKind::Targets, upstream, &with_port)
+        }
+    }
+}
+
+pub(crate) const DEFAULT_TARGET_PORT: &str = ":8000";
+
+/// `(upstream, target)` of targets, `(consumer, group)` of ACLs.
+fn cache_key_id(
+    view: &View<'_>,
+    kind: EntityKind,
+    parent: Uuid,
+    value: &str,
+) -> Result<Option<Uuid>, Failure> {
+    let parts = [KeyPart::Reference(parent), KeyPart::Text(value)];
+    view.id_by_cache_key(kind, &parts)
+        .map_err(Failure::internal)
+}

@@ -1,0 +1,214 @@
+//! The endpoints of entities, by method. Source: kong/api/endpoints.lua.
+
+pub(crate) mod certificates;
+pub(crate) mod find;
+mod foreign;
+mod list;
+pub(crate) mod target;
+mod ttl;
+mod write;
+
+use crate::endpoints::Relation;
+use crate::render;
+use crate::request::Call;
+use crate::respond::{Answer, Failure, empty, json, json_bytes};
+use axum::http::StatusCode;
+use find::{Found, Selector};
+use model::{EntityKind, Object, Value};
+use store::View;
+use uuid::Uuid;
+use write::Target;
+
+/// `/services`
+pub(crate) async fn collection(call: &Call<'_>, kind: EntityKind) -> Answer {
+    match call.method {
+        "GET" => list::collection(call, kind),
+        _ => write::insert(call, kind, None).await,
+    }
+}
+
+/// `/services/{services}`
+pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> Answer {
+    let segment = call.parameter(kind.name());
+    if call.method == "GET" {
+        let view = view(call)?;
+        let found = find::find(call.control, &view, kind, segment)?;
+        return show(call, &view, kind, found);
+    }
+    let target = match kind {
+        EntityKind::Certificates if find::parse_id(segment).is_none() => {
+            write::certificate_of_sni(call, segment)?
+        }
+        _ => Target::of(Selector::parse(call.control, kind, segment)?),
+    };
+    match call.method {
+        "PUT" => write::upsert(call, kind, target, None).await,
+        "PATCH" => write::update(call, kind, target).await,
+        _ => write::delete(call, kind, target).await,
+    }
+}
+
+/// `/services/{services}/routes`
+pub(crate) async fn children(call: &Call<'_>, relation: Relation) -> Answer {
+    let parent = parent_id(call, relation)?;
+    match call.method {
+        "GET" if relation.child == EntityKind::Targets => list::targets(call, &view(call)?, parent),
+        "GET" => list::children(call, &view(call)?, relation, parent),
+        _ => write::insert(call, relation.child, Some((relation.field, parent))).await,
+    }
+}
+
+/// `/services/{services}/routes/{routes}`
+pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> Answer {
+    let parent = parent_id(call, relation)?;
+    let (kind, segment) = (relation.child, call.parameter(relation.child.name()));
+    let found = {
+        let view = view(call)?;
+        let found = find::find_child(call.control, &view, relation, parent, segment)?;
+        if call.method == "GET" {
+            return show(call, &view, kind, found);
+        }
+        found
+    };
+    let link = (relation.field, parent);
+    if call.method == "PUT" && kind != EntityKind::Targets {
+        let target = write::put_target(call.control, kind, found.as_ref(), segment)?;
+        return write::upsert(call, kind, target, Some(link)).await;
+    }
+    let found = found.ok_or_else(Failure::not_found)?;
+    let target = match kind {
+        // Kong looks these up itself and goes on by id.
+        EntityKind::Targets | EntityKind::Acls => Target::of(Selector::Id(found.id)),
+        _ => Target::of(Selector::parse(call.control, kind, segment)?),
+    };
+    match call.method {
+        "PUT" | "PATCH" => write::update(call, kind, target).await,
+        _ => write::delete(call, kind, target).await,
+    }
+}
+
+/// `/routes/{routes}/service`
+pub(crate) async fn referenced(call: &Call<'_>, relation: Relation) -> Answer {
+    let (owner, id) = {
+        let view = view(call)?;
+        let segment = call.parameter(relation.child.name());
+        let owner = find::find(call.control, &view, relation.child, segment)?
+            .ok_or_else(Failure::not_found)?;
+        let id = find::reference(&owner.entity, relation.field);
+        if call.method == "GET" {
+            let id = id.ok_or_else(Failure::not_found)?;
+            let found = find::by_id(&view, relation.parent, id)?;
+            return show(call, &view, relation.parent, found);
+        }
+        (owner, id)
+    };
+    match (call.method, id) {
+        ("PUT", Some(id)) => {
+            write::upsert(call, relation.parent, Target::of(Selector::Id(id)), None).await
+        }
+        ("PUT", None) => write::create_referenced(call, relation, owner).await,
+        (_, None) => Err(Failure::not_found()),
+        ("PATCH", Some(id)) => {
+            write::update(call, relation.parent, Target::of(Selector::Id(id))).await
+        }
+        _ => Err(Failure::method_not_allowed()),
+    }
+}
+
+/// `/upstreams/{upstreams}/targets/all`: as they are stored.
+pub(crate) fn all_targets(call: &Call<'_>) -> Answer {
+    let parent = parent_id(call, TARGETS)?;
+    list::children(call, &view(call)?, TARGETS, parent)
+}
+
+const TARGETS: Relation = Relation {
+    child: EntityKind::Targets,
+    field: "upstream",
+    parent: EntityKind::Upstreams,
+};
+
+/// No target is checked yet, and this says so of each.
+pub(crate) fn upstream_health(call: &Call<'_>) -> Answer {
+    let parent = parent_id(call, TARGETS)?;
+    let view = view(call)?;
+    let node_id = call.control.node().id;
+    if matches!(call.query("balancer_health"), Some("1" | "true")) {
+        let data = serde_json::json!({ "id": parent, "health": "HEALTHCHECKS_OFF" });
+        let body = serde_json::json!({ "data": data, "next": null, "node_id": node_id });
+        return Ok(json(StatusCode::OK, &body));
+    }
+    let mut data = Vec::new();
+    for target in list::all_targets(&view, parent)? {
+        let mut bytes = Vec::new();
+        render::entity(
+            &mut bytes,
+            call.control,
+            &view,
+            EntityKind::Targets,
+            &target,
+        )?;
+        let mut shown: serde_json::Value =
+            serde_json::from_slice(&bytes).map_err(Failure::internal)?;
+        shown["health"] = "HEALTHCHECKS_OFF".into();
+        data.push(shown);
+    }
+    let body = serde_json::json!({ "data": data, "next": null, "node_id": node_id });
+    Ok(json(StatusCode::OK, &body))
+}
+
+/// `PUT …/targets/{targets}/healthy`: there is no health checker to tell.
+pub(crate) fn target_health(call: &Call<'_>) -> Answer {
+    let view = view(call)?;
+    let upstream = find::find(
+        call.control,
+        &view,
+        EntityKind::Upstreams,
+        call.parameter("upstreams"),
+    )?
+    .ok_or_else(Failure::not_found)?;
+    let segment = call.parameter("targets");
+    find::find_child(call.control, &view, TARGETS, upstream.id, segment)?
+        .ok_or_else(Failure::not_found)?;
+    let name = upstream.entity.str("name").unwrap_or_default();
+    Err(Failure::bad_request(format!(
+        "upstream '{name}' has no health checker"
+    )))
+}
+
+fn view<'a>(call: &'a Call<'_>) -> Result<View<'a>, Failure> {
+    call.control.store().view().map_err(Failure::internal)
+}
+
+/// The parent that the path names, which must exist.
+fn parent_id(call: &Call<'_>, relation: Relation) -> Result<Uuid, Failure> {
+    let view = view(call)?;
+    let segment = call.parameter(relation.parent.name());
+    let found = find::find(call.control, &view, relation.parent, segment)?;
+    Ok(found.ok_or_else(Failure::not_found)?.id)
+}
+
+fn show(call: &Call<'_>, view: &View<'_>, kind: EntityKind, found: Option<Found>) -> Answer {
+    let found = found.ok_or_else(Failure::not_found)?;
+    shown(call, view, kind, &found, StatusCode::OK)
+}
+
+fn shown(
+    call: &Call<'_>,
+    view: &View<'_>,
+    kind: EntityKind,
+    found: &Found,
+    status: StatusCode,
+) -> Answer {
+    let mut out = Vec::with_capacity(1024);
+    render::entity(&mut out, call.control, view, kind, found)?;
+    Ok(json_bytes(status, out))
+}
+
+fn no_content() -> Answer {
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// `{"id": "…"}`
+fn reference_to(id: Uuid) -> Value {
+    Value::Object(Object::from_iter([("id", Value::from(id.to_string()))]))
+}

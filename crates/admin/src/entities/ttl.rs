@@ -1,0 +1,41 @@
+//! `ttl` of entities that have one: a duration in requests and answers, the second it ends at in the store.
+//! Source: kong/db/dao/init.lua (validate_ttl_value).
+
+use crate::control::Control;
+use crate::respond::Failure;
+use model::schema::registry;
+use model::{EntityKind, Error, ErrorCode, Object, Value};
+
+const MAX_TTL: i64 = 100_000_000;
+
+/// Takes `ttl` out of the input. `None` when it is not given; `Some(None)` when it is to be removed.
+pub(crate) fn take(
+    control: &dyn Control,
+    kind: EntityKind,
+    input: &mut Object,
+) -> Result<Option<Option<Value>>, Failure> {
+    if !registry().entity(kind).ttl {
+        return Ok(None);
+    }
+    let Some(value) = input.remove("ttl") else {
+        return Ok(None);
+    };
+    let seconds = match &value {
+        Value::Null => return Ok(Some(None)),
+        // Forms give text, and `ttl` has no field that would say it is a number.
+        Value::String(text) => text.trim().parse().ok(),
+        value => value.as_int(),
+    };
+    match seconds.filter(|seconds| (0..=MAX_TTL).contains(seconds)) {
+        Some(0) => Ok(Some(None)),
+        Some(seconds) => Ok(Some(Some(Value::Int(control.context().now + seconds)))),
+        None => Err(invalid().into()),
+    }
+}
+
+fn invalid() -> Error {
+    let text = format!("must be an integer between 0 and {MAX_TTL}");
+    let message = format!("invalid option (ttl: {text})");
+    let options = Object::from_iter([("ttl", Value::from(text))]);
+    Error::new(ErrorCode::InvalidOptions, message).with_fields(options)
+}

@@ -1,0 +1,68 @@
+//! `/tags`: which entities carry which tags. Source: kong/db/schema/entities/tags.lua.
+
+use crate::control::Database;
+use crate::paging::{self, Offset, escape, offset_after};
+use crate::request::Call;
+use crate::respond::{Answer, Failure, json};
+use axum::http::StatusCode;
+use model::EntityKind;
+use serde_json::json;
+use store::Tagged;
+use uuid::Uuid;
+
+pub(crate) fn all(call: &Call<'_>) -> Answer {
+    list(call, None)
+}
+
+pub(crate) fn one(call: &Call<'_>) -> Answer {
+    list(call, Some(call.parameter("tags")))
+}
+
+fn list(call: &Call<'_>, tag: Option<&str>) -> Answer {
+    let page = paging::page(&call.query, false)?;
+    let after = match &page.offset {
+        Offset::Start => None,
+        Offset::After(key) => Some(parse(key).ok_or_else(|| paging::invalid_offset(key))?),
+        Offset::Invalid(text) => return Err(paging::invalid_offset(text).into()),
+    };
+    let view = call.control.store().view().map_err(Failure::internal)?;
+    let (entries, next) = match tag {
+        None => view.tags(after.as_ref(), page.size),
+        Some(tag) => view.tagged(tag, after.as_ref(), page.size),
+    }
+    .map_err(Failure::internal)?;
+    let data: Vec<_> = entries.iter().map(shown).collect();
+    let path = match tag {
+        None => "/tags".to_owned(),
+        Some(tag) => format!("/tags/{}", escape(tag)),
+    };
+    let mut body = json!({ "data": data, "next": null });
+    if let Some(next) = next {
+        let offset = offset_after(&key(&next));
+        let size = page.given_size.as_deref();
+        let size = size.map_or(String::new(), |size| format!("&size={}", escape(size)));
+        body["next"] = format!("{path}?offset={}{size}", escape(&offset)).into();
+        body["offset"] = offset.into();
+    } else if tag.is_none() && call.control.database() == Database::Off {
+        // Kong's answer without a database always has the key; null ends a client's loop like its absence.
+        body["offset"] = serde_json::Value::Null;
+    }
+    Ok(json(StatusCode::OK, &body))
+}
+
+fn shown(entry: &Tagged) -> serde_json::Value {
+    json!({ "tag": entry.tag, "entity_name": entry.kind.name(), "entity_id": entry.id })
+}
+
+/// A tag has no slash.
+fn key(entry: &Tagged) -> String {
+    format!("{}/{}/{}", entry.tag, entry.kind as u8, entry.id)
+}
+
+fn parse(key: &str) -> Option<Tagged> {
+    let mut parts = key.rsplitn(3, '/');
+    let id = Uuid::try_parse(parts.next()?).ok()?;
+    let kind = EntityKind::from_number(parts.next()?.parse().ok()?)?;
+    let tag = parts.next()?.to_owned();
+    Some(Tagged { tag, kind, id })
+}

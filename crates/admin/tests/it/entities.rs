@@ -1,0 +1,229 @@
+//! Entities in a writable store.
+
+use crate::fake::Api;
+use serde_json::json;
+
+#[tokio::test]
+async fn an_entity_lives_from_post_to_delete() {
+    let api = Api::lmdb();
+    let created = api
+        .json(
+            "POST",
+            "/services",
+            &json!({"name": "billing", "url": "https://b.test:8443/v1"}),
+        )
+        .await;
+    assert_eq!(created.status, 201, "{}", created.text);
+    assert_eq!(created.json()["port"], 8443);
+    let patched = api
+        .json("PATCH", "/services/billing", &json!({"retries": 3}))
+        .await;
+    assert_eq!(
+        (patched.status, &patched.json()["retries"]),
+        (200, &json!(3))
+    );
+    let put = api
+        .json("PUT", "/services/billing", &json!({"host": "c.test"}))
+        .await;
+    assert_eq!((put.status, &put.json()["retries"]), (200, &json!(5)));
+    assert_eq!(put.json()["id"], created.json()["id"]);
+    for _ in 0..2 {
+        assert_eq!(
+            api.send("DELETE", "/services/billing", &[], "")
+                .await
+                .status,
+            204
+        );
+    }
+    assert_eq!(api.get("/services/billing").await.status, 404);
+}
+
+#[tokio::test]
+async fn pages_follow_each_other_to_the_end() {
+    let api = Api::lmdb();
+    for number in 0..5 {
+        let tags = if number % 2 == 0 {
+            json!(["even"])
+        } else {
+            json!(["odd"])
+        };
+        let body = json!({"username": format!("u{number}"), "tags": tags});
+        assert_eq!(api.json("POST", "/consumers", &body).await.status, 201);
+    }
+    let mut seen = Vec::new();
+    let mut path = "/consumers?size=2&tags=even".to_owned();
+    loop {
+        let page = api.get(&path).await.json();
+        for one in page["data"].as_array().unwrap() {
+            seen.push(one["username"].as_str().unwrap().to_owned());
+        }
+        let Some(next) = page["next"].as_str() else {
+            assert!(page.get("offset").is_none());
+            break;
+        };
+        assert!(next.ends_with("&tags=even&size=2"), "{next}");
+        path = next.to_owned();
+    }
+    seen.sort();
+    assert_eq!(seen, ["u0", "u2", "u4"]);
+    let bad = api.get("/consumers?offset=garbage").await;
+    assert_eq!((bad.status, &bad.json()["code"]), (400, &json!(7)));
+}
+
+#[tokio::test]
+async fn children_belong_to_their_parent_only() {
+    let api = Api::lmdb();
+    for name in ["a", "b"] {
+        api.json(
+            "POST",
+            "/services",
+            &json!({"name": name, "host": "x.test"}),
+        )
+        .await;
+    }
+    let route = json!({"name": "r", "paths": ["/r"]});
+    let created = api.json("POST", "/services/a/routes", &route).await;
+    assert_eq!(created.status, 201, "{}", created.text);
+    assert_eq!(api.get("/services/a/routes/r").await.status, 200);
+    for method in ["GET", "DELETE"] {
+        let answer = api.send(method, "/services/b/routes/r", &[], "").await;
+        assert_eq!(answer.status, 404, "{method}");
+    }
+    assert_eq!(api.get("/routes/r/service").await.json()["name"], "a");
+    assert_eq!(
+        api.send("DELETE", "/routes/r/service", &[], "")
+            .await
+            .status,
+        405
+    );
+    let listed = api.get("/services/b/routes").await.json();
+    assert_eq!(listed, json!({"data": [], "next": null}));
+    let refused = api.send("DELETE", "/services/a", &[], "").await;
+    assert_eq!((refused.status, &refused.json()["code"]), (400, &json!(4)));
+}
+
+#[tokio::test]
+async fn references_are_found_by_name() {
+    let api = Api::lmdb();
+    api.json("POST", "/services", &json!({"name": "a", "host": "x.test"}))
+        .await;
+    let by_name = json!({"paths": ["/x"], "service": {"name": "a"}});
+    let created = api.json("POST", "/routes", &by_name).await;
+    assert_eq!(created.status, 201, "{}", created.text);
+    let dangling = json!({"paths": ["/x"], "service": {"name": "b"}});
+    let refused = api.json("POST", "/routes", &dangling).await;
+    assert_eq!((refused.status, &refused.json()["code"]), (400, &json!(13)));
+    assert_eq!(
+        refused.json()["message"],
+        "foreign key unresolved (service.name: the foreign key cannot be resolved with '{name=\"b\"}' for an \
+         existing 'services' entity)"
+    );
+    let form = api
+        .form("POST", "/routes", "name=f&paths[]=/f&service.name=a")
+        .await;
+    assert_eq!(form.status, 201, "{}", form.text);
+}
+
+#[tokio::test]
+async fn a_credential_shows_the_seconds_that_are_left() {
+    let api = Api::lmdb();
+    api.json("POST", "/consumers", &json!({"username": "al"}))
+        .await;
+    let created = api
+        .json(
+            "POST",
+            "/consumers/al/key-auth",
+            &json!({"key": "k", "ttl": 60}),
+        )
+        .await;
+    assert_eq!(created.status, 201, "{}", created.text);
+    let left = api.get("/key-auths/k").await.json()["ttl"]
+        .as_i64()
+        .unwrap();
+    assert!((1..=60).contains(&left), "{left}");
+    let endless = api.json("POST", "/consumers/al/key-auth", &json!({})).await;
+    assert!(endless.json()["ttl"].is_null());
+    let bad = api
+        .json("POST", "/consumers/al/key-auth", &json!({"ttl": -1}))
+        .await;
+    assert_eq!((bad.status, &bad.json()["code"]), (400, &json!(11)));
+}
+
+#[tokio::test]
+async fn targets_are_found_by_what_they_are() {
+    let api = Api::lmdb();
+    api.json("POST", "/upstreams", &json!({"name": "p.internal"}))
+        .await;
+    let targets = "/upstreams/p.internal/targets";
+    let created = api
+        .json("POST", targets, &json!({"target": "10.0.0.1"}))
+        .await;
+    assert_eq!(
+        created.json()["target"],
+        "10.0.0.1:8000",
+        "{}",
+        created.text
+    );
+    let path = format!("{targets}/10.0.0.1:8000");
+    let patched = api.json("PATCH", &path, &json!({"weight": 5})).await;
+    assert_eq!(
+        (patched.status, &patched.json()["weight"]),
+        (200, &json!(5))
+    );
+    assert_eq!(
+        api.get(targets).await.json()["data"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!(api.get(&format!("{targets}/all")).await.status, 200);
+    let health = api.get("/upstreams/p.internal/health").await.json();
+    assert_eq!(health["data"][0]["health"], "HEALTHCHECKS_OFF");
+    let missing = api
+        .json(
+            "PUT",
+            &format!("{targets}/10.0.0.9:80"),
+            &json!({"weight": 1}),
+        )
+        .await;
+    assert_eq!(missing.status, 404);
+    assert_eq!(api.send("DELETE", &path, &[], "").await.status, 204);
+    assert_eq!(api.send("DELETE", &path, &[], "").await.status, 404);
+}
+
+#[tokio::test]
+async fn an_unacceptable_key_in_a_path_is_an_error_of_its_own() {
+    let answer = Api::lmdb().get("/services/a%20b").await;
+    assert_eq!(answer.status, 400);
+    assert_eq!(
+        answer.json(),
+        json!({
+            "code": 10,
+            "name": "invalid unique name",
+            "message": "invalid value 'a b': the only accepted ascii characters are alphanumerics or ., -, _, and ~"
+        })
+    );
+    let answer = Api::lmdb().get("/ca_certificates/x").await;
+    assert_eq!((answer.status, &answer.json()["code"]), (400, &json!(1)));
+}
+
+#[tokio::test]
+async fn tags_list_what_carries_them() {
+    let api = Api::lmdb();
+    for name in ["a", "b"] {
+        let body = json!({"name": name, "host": "x.test", "tags": ["t", name]});
+        api.json("POST", "/services", &body).await;
+    }
+    let all = api.get("/tags?size=3").await.json();
+    assert_eq!(all["data"].as_array().unwrap().len(), 3);
+    let rest = api.get(all["next"].as_str().unwrap()).await.json();
+    assert_eq!(rest["data"].as_array().unwrap().len(), 1);
+    let tagged = api.get("/tags/t").await.json();
+    assert_eq!(tagged["data"][0]["entity_name"], "services");
+    assert_eq!(tagged["data"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        api.get("/tags/unknown").await.json(),
+        json!({"data": [], "next": null})
+    );
+}

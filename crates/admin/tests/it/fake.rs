@@ -1,0 +1,293 @@
+//! A gateway that is nothing but a store: what the Admin API needs to answer.
+
+use admin::Control;
+use admin::control::{
+    Connections, Database, DeclarativeBody, Load, LoadError, Loaded, LogLevel, Memory, Node, Pids,
+    Role,
+};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request};
+use futures_util::future::BoxFuture;
+use model::EntityKind;
+use model::declarative::{self, Existing, Format, Source};
+use model::schema::{Context, EnabledPlugins, RouterFlavor, registry};
+use serde_json::Value;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::{Change, ChangeSet, Journal, Store, View};
+use tempfile::TempDir;
+use tower::ServiceExt;
+use uuid::Uuid;
+
+pub(crate) struct Fake {
+    store: Store,
+    node: Node,
+    database: Database,
+    hash: Mutex<[u8; 16]>,
+    log_level: Mutex<LogLevel>,
+    _directory: TempDir,
+}
+
+impl Fake {
+    pub(crate) fn new(database: Database) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(
+            &directory.path().join("store.lmdb"),
+            store::Options::default(),
+        )
+        .unwrap();
+        Self {
+            store,
+            node: Node {
+                id: Uuid::from_u128(7),
+                hostname: "host.test".into(),
+                version: "0.1.0".into(),
+                kong_version: "3.9.1".into(),
+                role: Role::Traditional,
+                server_header: true,
+                latency_header: true,
+                gui_origins: Vec::new(),
+                max_body_size: Some(10_000),
+                max_config_size: Some(1 << 20),
+            },
+            database,
+            hash: Mutex::default(),
+            log_level: Mutex::new(LogLevel::Notice),
+            _directory: directory,
+        }
+    }
+
+    pub(crate) fn with_node(mut self, change: impl FnOnce(&mut Node)) -> Self {
+        change(&mut self.node);
+        self
+    }
+
+    fn load(&self, load: Load) -> Result<Loaded, LoadError> {
+        let invalid = |error| LoadError::Invalid(Box::new(error));
+        let mut hash = [0; 16];
+        let options = declarative::Options {
+            context: self.context(),
+            flatten_errors: load.flatten_errors,
+        };
+        let view = self.store.view().unwrap();
+        let existing = Stored(&view);
+        let source = match &load.body {
+            DeclarativeBody::Json(text) => Source::JsonBody(text),
+            DeclarativeBody::Structured(object) => Source::Object(object.clone()),
+            DeclarativeBody::Text(text) => {
+                hash = digest(text);
+                if load.check_hash && hash == *self.hash.lock().unwrap() {
+                    return Ok(Loaded::Unchanged);
+                }
+                Source::Text(text, Format::Auto)
+            }
+        };
+        let document = declarative::Loader::new()
+            .load(source, &options, &existing, 0)
+            .map_err(invalid)?;
+        drop(view);
+        let puts = document.puts.into_iter().map(|put| Change::Put {
+            kind: put.kind,
+            id: put.id,
+            entity: put.entity,
+        });
+        let deletes = document
+            .deletes
+            .into_iter()
+            .map(|(kind, id)| Change::Delete { kind, id });
+        let changes = ChangeSet {
+            changes: puts.chain(deletes).collect(),
+            meta: Vec::new(),
+        };
+        let revision = self.apply(changes)?;
+        *self.hash.lock().unwrap() = hash;
+        Ok(Loaded::Live {
+            revision,
+            untransformed: document.untransformed,
+        })
+    }
+
+    fn apply(&self, changes: ChangeSet) -> Result<store::Revision, LoadError> {
+        match self.store.commit(None, changes, &mut |_| Ok(())) {
+            Ok(revision) => Ok(revision),
+            Err(error) => match error.to_error() {
+                Some(error) => Err(LoadError::Invalid(Box::new(error))),
+                None => Err(LoadError::Internal(error.to_string())),
+            },
+        }
+    }
+}
+
+/// Any function of the text will do where only equality counts.
+fn digest(text: &[u8]) -> [u8; 16] {
+    *Uuid::new_v5(&Uuid::NAMESPACE_OID, text).as_bytes()
+}
+
+struct Stored<'v>(&'v View<'v>);
+
+impl Existing for Stored<'_> {
+    fn get(&self, kind: EntityKind, id: Uuid) -> Option<&[u8]> {
+        self.0.get(kind, id).unwrap()
+    }
+
+    fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid> {
+        self.0.id_by_unique(kind, field, value).unwrap()
+    }
+
+    fn for_each(&self, kind: EntityKind, visit: &mut dyn FnMut(Uuid, &[u8])) {
+        for entry in self.0.iter(kind).unwrap() {
+            let (id, bytes) = entry.unwrap();
+            visit(id, bytes);
+        }
+    }
+}
+
+impl Control for Fake {
+    fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>> {
+        Box::pin(async move { self.load(load) })
+    }
+
+    fn commit(&self, changes: ChangeSet) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
+        Box::pin(async move { self.apply(changes) })
+    }
+
+    fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn context(&self) -> Context {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        Context {
+            flavor: RouterFlavor::TraditionalCompatible,
+            plugins: EnabledPlugins::Bundled,
+            dbless: self.database == Database::Off,
+            ..Context::at(now)
+        }
+    }
+
+    fn database(&self) -> Database {
+        self.database
+    }
+
+    fn node(&self) -> &Node {
+        &self.node
+    }
+
+    fn enabled_plugins(&self) -> Vec<String> {
+        registry()
+            .plugins()
+            .map(|plugin| plugin.name.to_owned())
+            .collect()
+    }
+
+    fn settings(&self) -> Value {
+        serde_json::json!({ "database": "off", "pg_password": "******" })
+    }
+
+    fn pids(&self) -> Pids {
+        Pids {
+            master: 1,
+            workers: vec![1, 1],
+        }
+    }
+
+    fn connections(&self) -> Connections {
+        Connections::default()
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::default()
+    }
+
+    fn configuration_hash(&self) -> [u8; 16] {
+        *self.hash.lock().unwrap()
+    }
+
+    fn log_level(&self) -> LogLevel {
+        *self.log_level.lock().unwrap()
+    }
+
+    fn set_log_level(&self, level: LogLevel, _timeout: Duration) {
+        *self.log_level.lock().unwrap() = level;
+    }
+}
+
+/// An answer with its body read.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        match self.text.as_str() {
+            "" => Value::String(String::new()),
+            text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())),
+        }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// An Admin API without sockets.
+pub(crate) struct Api(Router);
+
+impl Api {
+    pub(crate) fn new(fake: Fake) -> Self {
+        Self(admin::router(Arc::new(fake)))
+    }
+
+    pub(crate) fn off() -> Self {
+        Self::new(Fake::new(Database::Off))
+    }
+
+    pub(crate) fn lmdb() -> Self {
+        Self::new(Fake::new(Database::Lmdb))
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Body>,
+    ) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self
+            .0
+            .clone()
+            .oneshot(request.body(body.into()).unwrap())
+            .await
+            .unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        Answer {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            text: String::from_utf8(bytes.to_vec()).unwrap(),
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    pub(crate) async fn json(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let headers = [("content-type", "application/json")];
+        self.send(method, path, &headers, body.to_string()).await
+    }
+
+    pub(crate) async fn form(&self, method: &str, path: &str, body: &'static str) -> Answer {
+        let headers = [("content-type", "application/x-www-form-urlencoded")];
+        self.send(method, path, &headers, body).await
+    }
+}
