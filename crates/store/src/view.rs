@@ -44,6 +44,14 @@ impl<'s> View<'s> {
         })
     }
 
+    pub(crate) fn new_borrowed(
+        txn: &'s RoTxn<'s, WithoutTls>,
+        tables: &'s Tables,
+    ) -> Result<Self, StoreError> {
+        let revision = Self::newest_revision(txn, tables)?;
+        Ok(Self::borrowed(txn, tables, revision))
+    }
+
     pub(crate) fn borrowed(
         txn: &'s RoTxn<'s, WithoutTls>,
         tables: &'s Tables,
@@ -244,6 +252,17 @@ impl<'s> View<'s> {
         Ok(Revision(revision))
     }
 
+    /// Bytes of the pages that the tables use.
+    pub(crate) fn used_bytes(&self) -> Result<usize, StoreError> {
+        let mut bytes = 0;
+        for table in self.tables.summed() {
+            let stat = table.stat(self.txn())?;
+            let pages = stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
+            bytes += pages * stat.page_size as usize;
+        }
+        Ok(bytes)
+    }
+
     fn child_range(
         &self,
         kind: EntityKind,
@@ -333,6 +352,8 @@ impl<'s> View<'s> {
         }
         let start = match after {
             Some(_) => Bound::Excluded(start.as_slice()),
+            // LMDB refuses an empty key.
+            None if prefix.is_empty() => Bound::Unbounded,
             None => Bound::Included(prefix),
         };
         let table = &self.tables.index[IndexTable::Tags as usize];
