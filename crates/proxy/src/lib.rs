@@ -3,7 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+mod forward;
+mod forward_response;
 pub mod plan;
 pub mod respond;
+pub mod session;
 pub mod snapshot;
 pub mod upstream;

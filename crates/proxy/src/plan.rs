@@ -198,6 +198,11 @@ async fn run_access(plugin: &dyn Plugin, cx: &mut RequestCx<'_>) -> Result<Flow,
 }
 
 impl Picked {
+    /// For a request that no plugin applies to.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// Whether no picked plugin has a phase after access.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -66,6 +66,22 @@ impl Head {
             .map(|field| (field.known, self.name(field), self.value(field)))
     }
 
+    /// Whole lines with their line ends, which is how they are copied when nothing changes.
+    #[inline]
+    pub(super) fn lines(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+        let store = self.store();
+        let ends = store.fields.iter().skip(1).map(|field| field.name_start);
+        let last = store.bytes.len() as u32 - 2;
+        store
+            .fields
+            .iter()
+            .zip(ends.chain(std::iter::once(last)))
+            .map(|(field, end)| {
+                let line = &store.bytes[field.name_start as usize..end as usize];
+                (field.known, self.name(field), line)
+            })
+    }
+
     pub(super) fn values<'a, 'n>(
         &'a self,
         name: &'n [u8],

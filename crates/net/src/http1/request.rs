@@ -255,6 +255,12 @@ impl RequestHead {
         self.head.fields()
     }
 
+    /// What the gateway knows of each name, the name, and the whole line with its end, for copying.
+    #[inline]
+    pub fn lines(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+        self.head.lines()
+    }
+
     /// The value of the first header line of that name, compared without case.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.header_values(name).next()
@@ -295,6 +301,7 @@ impl RequestHead {
     }
 
     /// Whether `Connection` names this header.
+    #[inline]
     pub fn is_hop_header(&self, name: &[u8]) -> bool {
         self.options.names
             && self

@@ -168,6 +168,12 @@ impl ResponseHead {
         self.head.fields()
     }
 
+    /// What the gateway knows of each name, the name, and the whole line with its end, for copying.
+    #[inline]
+    pub fn lines(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+        self.head.lines()
+    }
+
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.head.values(name.as_bytes()).next()
     }
@@ -177,6 +183,7 @@ impl ResponseHead {
     }
 
     /// Whether `Connection` names this header, which is then for this hop only.
+    #[inline]
     pub fn is_hop_header(&self, name: &[u8]) -> bool {
         self.options.names
             && self

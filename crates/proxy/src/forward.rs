@@ -1,0 +1,270 @@
+//! The head that goes to the upstream, made from the client's: hop-by-hop headers out, the forwarding headers in, and the
+//! changes that plugins made. Writes into a buffer; sends nothing. The way back is in [`crate::forward_response`].
+//! Source: kong/runloop/handler.lua access.before and access.after.
+
+use net::http1::{Framing, Known, RequestHead, Version, list_contains};
+use plugin::{HeaderEdits, Scheme};
+use std::io::Write;
+use std::net::IpAddr;
+
+/// How the gateway calls itself in `Via`.
+pub const VIA: &str = "kong/3.9.1";
+
+/// A request on its way out.
+pub struct Outbound<'a> {
+    pub head: &'a RequestHead,
+    pub edits: &'a HeaderEdits,
+    /// Path and query.
+    pub uri: &'a [u8],
+    /// What Host says, unless a plugin changed it.
+    pub host: &'a [u8],
+    pub body: BodyLength,
+    pub hop: Hop<'a>,
+    /// Sent when the setting `headers_upstream` has it.
+    pub request_id: Option<&'a [u8]>,
+}
+
+/// Where the request came from, for the forwarding headers.
+#[derive(Clone, Copy)]
+pub struct Hop<'a> {
+    /// The other end of the connection.
+    pub peer: IpAddr,
+    /// After real-IP processing.
+    pub client: IpAddr,
+    /// The peer is in `trusted_ips`: what it says of earlier hops stands.
+    pub trusted: bool,
+    pub scheme: Scheme,
+    /// Of the Host header: lower case, without port.
+    pub host: &'a str,
+    pub port: u16,
+    /// What `strip_path` took off the path.
+    pub stripped: Option<&'a [u8]>,
+}
+
+/// How the upstream is told where the body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyLength {
+    /// As the client did.
+    AsReceived,
+    /// The body is in memory, as received or changed by a plugin.
+    Known(u64),
+}
+
+/// Appends the head.
+pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
+    let head = request.head;
+    out.extend_from_slice(head.method().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(request.uri);
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(request.edits.value("host").unwrap_or(request.host));
+    out.extend_from_slice(b"\r\nConnection: keep-alive\r\n");
+    let seen = copy_lines(request, out);
+    write_length(request, seen, out);
+    if seen.te && asks_for_trailers(head) {
+        out.extend_from_slice(b"TE: trailers\r\n");
+    }
+    write_forwarded(head, &request.hop, seen, out);
+    write_via(head, out);
+    if let Some(id) = request.request_id {
+        write_line(out, b"X-Kong-Request-Id", id);
+    }
+    for (name, value) in request.edits.added() {
+        if !is_ours(Known::classify(name.as_bytes())) {
+            write_line(out, name.as_bytes(), value);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Which of the headers that are made anew came with the request; what did not come needs no second look.
+#[derive(Default, Clone, Copy)]
+struct Seen {
+    content_length: bool,
+    forwarded: bool,
+    te: bool,
+}
+
+/// Copies the lines that pass untouched, most of them whole.
+fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
+    let (head, edits) = (request.head, request.edits);
+    let (hops, edited) = (head.names_hop_headers(), !edits.is_empty());
+    let mut seen = Seen::default();
+    for (known, name, line) in head.lines() {
+        match known {
+            Known::ContentLength => seen.content_length = true,
+            Known::Te => seen.te = true,
+            Known::XForwardedFor
+            | Known::XForwardedHost
+            | Known::XForwardedPath
+            | Known::XForwardedPort
+            | Known::XForwardedPrefix
+            | Known::XForwardedProto => seen.forwarded = true,
+            // A client must not choose the id that it is logged under.
+            Known::XKongRequestId if request.request_id.is_some() => {}
+            _ if is_ours(known) => {}
+            _ if hops && head.is_hop_header(name) => {}
+            _ if edited && is_dropped(edits, name) => {}
+            _ => out.extend_from_slice(line),
+        }
+    }
+    seen
+}
+
+/// Headers that are not passed on: of this hop only, or written anew.
+fn is_ours(known: Known) -> bool {
+    matches!(
+        known,
+        Known::Connection
+            | Known::ContentLength
+            | Known::Expect
+            | Known::Host
+            | Known::KeepAlive
+            | Known::Proxy
+            | Known::ProxyConnection
+            | Known::Te
+            | Known::TransferEncoding
+            | Known::Upgrade
+            | Known::Via
+            | Known::XForwardedFor
+            | Known::XForwardedHost
+            | Known::XForwardedPath
+            | Known::XForwardedPort
+            | Known::XForwardedPrefix
+            | Known::XForwardedProto
+            | Known::XRealIp
+    )
+}
+
+fn is_dropped(edits: &HeaderEdits, name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(|name| edits.drops(name))
+}
+
+fn write_length(request: &Outbound<'_>, seen: Seen, out: &mut Vec<u8>) {
+    match (request.body, request.head.framing()) {
+        (BodyLength::Known(0), Framing::None) if !seen.content_length => {}
+        (BodyLength::Known(length), _) | (BodyLength::AsReceived, Framing::Length(length)) => {
+            write_number(out, b"Content-Length", length);
+        }
+        (BodyLength::AsReceived, Framing::Chunked) => {
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        (BodyLength::AsReceived, _) if seen.content_length => {
+            out.extend_from_slice(b"Content-Length: 0\r\n");
+        }
+        (BodyLength::AsReceived, _) => {}
+    }
+}
+
+pub(crate) fn asks_for_trailers(head: &RequestHead) -> bool {
+    head.known(Known::Te)
+        .any(|value| list_contains(value, b"trailers"))
+}
+
+fn write_forwarded(head: &RequestHead, hop: &Hop<'_>, seen: Seen, out: &mut Vec<u8>) {
+    write_address_line(out, b"X-Real-IP", hop.client);
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    let mut before = seen.forwarded && write_joined(head, Known::XForwardedFor, out);
+    if before {
+        out.extend_from_slice(b", ");
+    }
+    write_address(out, if before { hop.peer } else { hop.client });
+    out.extend_from_slice(b"\r\n");
+    before = seen.forwarded && hop.trusted;
+    let mut said = |known: Known, name: &[u8], ours: &[u8]| {
+        let theirs = before.then(|| head.known(known).next()).flatten();
+        write_line(out, name, theirs.unwrap_or(ours));
+    };
+    said(
+        Known::XForwardedProto,
+        b"X-Forwarded-Proto",
+        hop.scheme.name().as_bytes(),
+    );
+    said(
+        Known::XForwardedHost,
+        b"X-Forwarded-Host",
+        hop.host.as_bytes(),
+    );
+    said(
+        Known::XForwardedPort,
+        b"X-Forwarded-Port",
+        itoa::Buffer::new().format(hop.port).as_bytes(),
+    );
+    said(
+        Known::XForwardedPath,
+        b"X-Forwarded-Path",
+        head.path().as_bytes(),
+    );
+    write_prefix(head, hop, before, out);
+}
+
+/// Absent when nothing was stripped that is worth telling.
+fn write_prefix(head: &RequestHead, hop: &Hop<'_>, believed: bool, out: &mut Vec<u8>) {
+    let theirs = believed
+        .then(|| head.known(Known::XForwardedPrefix).next())
+        .flatten();
+    let ours = hop.stripped.filter(|prefix| !matches!(*prefix, b"" | b"/"));
+    if let Some(prefix) = theirs.or(ours) {
+        write_line(out, b"X-Forwarded-Prefix", prefix);
+    }
+}
+
+fn write_via(head: &RequestHead, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Via: ");
+    if write_joined(head, Known::Via, out) {
+        out.extend_from_slice(b", ");
+    }
+    out.extend_from_slice(match head.version() {
+        Version::Http10 => b"1.0 ",
+        Version::Http11 => b"1.1 ",
+    });
+    out.extend_from_slice(VIA.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// All lines of a header as one list; whether there were any.
+fn write_joined(head: &RequestHead, known: Known, out: &mut Vec<u8>) -> bool {
+    let mut any = false;
+    for value in head.known(known) {
+        if any {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(value);
+        any = true;
+    }
+    any
+}
+
+fn write_address_line(out: &mut Vec<u8>, name: &[u8], address: IpAddr) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    write_address(out, address);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_address(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        // Four numbers by hand: the formatting machinery costs more than the rest of the line.
+        IpAddr::V4(address) => {
+            let mut digits = itoa::Buffer::new();
+            for (at, octet) in address.octets().into_iter().enumerate() {
+                if at > 0 {
+                    out.push(b'.');
+                }
+                out.extend_from_slice(digits.format(octet).as_bytes());
+            }
+        }
+        IpAddr::V6(address) => write!(out, "{address}").expect("a vector takes everything"),
+    }
+}
+
+pub(crate) fn write_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+pub(crate) fn write_number(out: &mut Vec<u8>, name: &[u8], value: u64) {
+    write_line(out, name, itoa::Buffer::new().format(value).as_bytes());
+}

@@ -1,0 +1,200 @@
+//! The head that goes back to the client, made from the upstream's. Answers that the gateway produces itself are written
+//! by [`crate::respond`]. Source: kong/runloop/handler.lua header_filter.
+
+use crate::forward::{VIA, write_line, write_number};
+use crate::respond::{HeaderSet, SERVER, with_charset};
+use net::http1::{Framing, Known, RequestHead, ResponseHead, Version};
+use plugin::HeaderEdits;
+
+/// An answer on its way back.
+pub struct Inbound<'a> {
+    pub head: &'a ResponseHead,
+    pub request: &'a RequestHead,
+    pub edits: &'a HeaderEdits,
+    /// Headers for who asked which route it was.
+    pub debug: Option<&'a HeaderEdits>,
+    /// What the filters made of the status.
+    pub status: u16,
+    pub framing: ClientFraming,
+    pub keep_alive: bool,
+    pub upstream_latency: u64,
+    pub proxy_latency: u64,
+    pub request_id: &'a [u8],
+    pub headers: HeaderSet,
+}
+
+/// How the body travels on to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientFraming {
+    /// As it comes: same length, or chunks as they are, or no body.
+    AsReceived,
+    /// An HTTP/1.0 client knows no chunks: the payload alone, ended by closing.
+    Unchunked,
+    /// The upstream ends the body by closing; the client gets chunks, so that it can tell an end from a break.
+    Chunked,
+}
+
+impl ClientFraming {
+    pub fn choose(framing: Framing, client: Version) -> Self {
+        match (framing, client) {
+            (Framing::Chunked, Version::Http10) => Self::Unchunked,
+            (Framing::Close, Version::Http11) => Self::Chunked,
+            _ => Self::AsReceived,
+        }
+    }
+
+    /// Whether the end of the connection is the end of the body.
+    pub fn ends_by_closing(self, framing: Framing) -> bool {
+        self == Self::Unchunked || (self == Self::AsReceived && framing == Framing::Close)
+    }
+}
+
+/// Appends the head.
+pub fn write_response(answer: &Inbound<'_>, out: &mut Vec<u8>) {
+    write_status_line(answer.status, answer.head, out);
+    let seen = copy_lines(answer, out);
+    if !seen.server && answer.headers.server {
+        write_line(out, b"Server", SERVER.as_bytes());
+    }
+    match answer.framing {
+        ClientFraming::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        ClientFraming::AsReceived if seen.chunked => {
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        ClientFraming::AsReceived | ClientFraming::Unchunked => {}
+    }
+    out.extend_from_slice(if answer.keep_alive {
+        b"Connection: keep-alive\r\n"
+    } else {
+        b"Connection: close\r\n"
+    });
+    write_kong_headers(answer, seen, out);
+    let debug = answer.debug.into_iter().flat_map(HeaderEdits::added);
+    for (name, value) in answer.edits.added().chain(debug) {
+        write_line(out, name.as_bytes(), value);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the head of a 1xx answer, which carries nothing of ours.
+pub fn write_interim(head: &ResponseHead, out: &mut Vec<u8>) {
+    write_status_line(head.status(), head, out);
+    for (known, name, line) in head.lines() {
+        if !is_ours(known) && !head.is_hop_header(name) {
+            out.extend_from_slice(line);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_status_line(status: u16, head: &ResponseHead, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+    out.push(b' ');
+    if status == head.status() {
+        out.extend_from_slice(head.reason());
+    } else {
+        out.extend_from_slice(crate::respond::status::reason(status).as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+#[derive(Default, Clone, Copy)]
+struct Seen {
+    chunked: bool,
+    server: bool,
+    via: bool,
+}
+
+fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
+    let (head, edits) = (answer.head, answer.edits);
+    let edited = !edits.is_empty();
+    let mut seen = Seen::default();
+    for (known, name, line) in head.lines() {
+        match known {
+            Known::Server => seen.server = true,
+            Known::Via => seen.via = true,
+            Known::TransferEncoding => seen.chunked = true,
+            _ => {}
+        }
+        let passes = match known {
+            // Of a 204, a length is not allowed (RFC 9110 section 8.6); chunked by us, it would contradict.
+            Known::ContentLength => {
+                answer.status != 204 && answer.framing == ClientFraming::AsReceived
+            }
+            // A trailer may be announced only to who asked for it.
+            Known::Trailer => crate::forward::asks_for_trailers(answer.request),
+            Known::Via => !answer.headers.via,
+            // Ours takes its place.
+            Known::XKongRequestId => !answer.headers.request_id,
+            _ => !is_ours(known),
+        };
+        let passes = passes
+            && !head.is_hop_header(name)
+            && !(edited && std::str::from_utf8(name).is_ok_and(|name| edits.drops(name)));
+        if passes && known == Known::ContentType {
+            write_content_type(name, line, out);
+        } else if passes {
+            out.extend_from_slice(line);
+        }
+    }
+    seen
+}
+
+fn is_ours(known: Known) -> bool {
+    matches!(
+        known,
+        Known::Connection
+            | Known::KeepAlive
+            | Known::ProxyConnection
+            | Known::TransferEncoding
+            | Known::Upgrade
+    )
+}
+
+/// The web server under Kong names the charset of texts, an upstream's too.
+fn write_content_type(name: &[u8], line: &[u8], out: &mut Vec<u8>) {
+    let value = line[name.len() + 1..].trim_ascii();
+    let maybe_text = matches!(value.first(), Some(b't' | b'T'))
+        || value.len() > 12 && matches!(value[12], b'j' | b'J' | b'r' | b'R');
+    if maybe_text && value != b"application/json" {
+        write_line(out, name, &with_charset(value));
+    } else {
+        out.extend_from_slice(line);
+    }
+}
+
+fn write_kong_headers(answer: &Inbound<'_>, seen: Seen, out: &mut Vec<u8>) {
+    let set = answer.headers;
+    if set.via {
+        write_via(answer.head, seen.via, out);
+    }
+    if set.upstream_latency {
+        write_number(out, b"X-Kong-Upstream-Latency", answer.upstream_latency);
+    }
+    if set.proxy_latency {
+        write_number(out, b"X-Kong-Proxy-Latency", answer.proxy_latency);
+    }
+    if set.upstream_status {
+        write_number(out, b"X-Kong-Upstream-Status", answer.head.status().into());
+    }
+    if set.request_id {
+        write_line(out, b"X-Kong-Request-Id", answer.request_id);
+    }
+}
+
+fn write_via(head: &ResponseHead, seen: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Via: ");
+    if seen {
+        for value in head.known(Known::Via) {
+            out.extend_from_slice(value);
+            out.extend_from_slice(b", ");
+        }
+    }
+    out.extend_from_slice(match head.version() {
+        Version::Http10 => b"1.0 ",
+        Version::Http11 => b"1.1 ",
+    });
+    out.extend_from_slice(VIA.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}

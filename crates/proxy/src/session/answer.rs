@@ -1,0 +1,223 @@
+//! Answers that are produced here: through the filters of the plugins that were picked, then to the client.
+
+use super::opening::Opening;
+use super::receive::NoRequest;
+use super::worker;
+use super::{After, Connection, Outcome};
+use crate::plan::Picked;
+use crate::respond::{Answer, Facts, Latency};
+use crate::snapshot::Snapshot;
+use net::http1::{BadRequest, Body, RequestHead};
+use plugin::{Chunk, Origin, RequestCx, Response, ResponseCx};
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// An error of the web server's kind, as opposed to those of plugins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ServerError {
+    pub(super) status: u16,
+    /// That of the status where there is none.
+    pub(super) message: Option<&'static str>,
+}
+
+impl From<u16> for ServerError {
+    fn from(status: u16) -> Self {
+        Self {
+            status,
+            message: None,
+        }
+    }
+}
+
+/// What the later phases of a request need.
+pub(super) struct Produced<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) opening: &'a Opening<'a>,
+    pub(super) cx: &'a RequestCx<'a>,
+    pub(super) picked: &'a Picked,
+}
+
+impl Connection {
+    /// A plugin's answer, or the gateway's own.
+    pub(super) fn produce(
+        &mut self,
+        response: Response,
+        origin: Origin,
+        about: &Produced<'_>,
+    ) -> Outcome {
+        let settings = &self.plane.settings.respond;
+        let id = about.opening.request_id();
+        let answer = Answer::new(response, Some(about.cx.head), id, settings);
+        self.send_produced(answer, origin, None, about)
+    }
+
+    /// The answer to a request that failed before or at the upstream. `tried` is how long upstreams took, if any was.
+    pub(super) fn produce_error(
+        &mut self,
+        error: ServerError,
+        tried: Option<Tried>,
+        about: &Produced<'_>,
+    ) -> Outcome {
+        let settings = &self.plane.settings.respond;
+        let id = about.opening.request_id();
+        let ServerError { status, message } = error;
+        let answer = Answer::server_error(status, message, Some(about.cx.head), id, settings);
+        self.send_produced(answer, Origin::Gateway, tried, about)
+    }
+
+    fn send_produced(
+        &mut self,
+        mut answer: Answer,
+        origin: Origin,
+        tried: Option<Tried>,
+        about: &Produced<'_>,
+    ) -> Outcome {
+        if !about.picked.is_empty() {
+            filter(&mut answer, origin, about);
+        }
+        self.now = Instant::now();
+        let total = self.now - about.opening.started;
+        let after = self.after_answer(about.cx.head);
+        let facts = FactsOf {
+            request_id: about.opening.request_id(),
+            latency: match tried {
+                None => Latency::Produced {
+                    total: milliseconds(total),
+                },
+                Some(tried) => Latency::Tried {
+                    upstream: milliseconds(tried.upstream),
+                    proxy: milliseconds(total.saturating_sub(tried.upstream)),
+                },
+            },
+            keep_alive: after == After::Next,
+            head_only: about.cx.head.method() == "HEAD",
+        };
+        self.write_answer(&answer, &facts);
+        Outcome {
+            status: answer.status,
+            after,
+            upstream_latency: tried.map_or(Duration::ZERO, |tried| tried.upstream),
+        }
+    }
+
+    /// Queues an answer; it goes out at once where the client takes it.
+    fn write_answer(&mut self, answer: &Answer, facts: &FactsOf<'_>) {
+        let set = &self.plane.settings.respond.headers;
+        worker::with(|worker| {
+            worker.out.clear();
+            let facts = Facts {
+                request_id: facts.request_id,
+                date: worker.date.now(),
+                latency: facts.latency,
+                keep_alive: facts.keep_alive,
+                head_only: facts.head_only,
+            };
+            answer.write(&facts, set, &mut worker.out);
+            self.out.push(&worker.out);
+        });
+    }
+
+    /// Whether the connection can go on after an answer that did not need the request's body. A body that is here
+    /// already is skipped; one that is still to come would have to be waited for.
+    fn after_answer(&mut self, head: &RequestHead) -> After {
+        let mut body = Body::new(head.framing());
+        let skipped = body.consume(&self.carry);
+        let draining = worker::with(|worker| worker.draining);
+        match skipped {
+            Ok(skipped) if body.is_done() && head.keep_alive() && !draining => {
+                worker::with(|worker| self.take_carried(worker, skipped));
+                After::Next
+            }
+            Ok(_) if body.is_done() && self.carry.is_empty() => After::Close,
+            _ => After::Linger,
+        }
+    }
+
+    /// Ends a connection on which there is no request, with an answer if anybody may be listening.
+    pub(super) async fn refuse(&mut self, reason: NoRequest) -> After {
+        let error = match reason {
+            NoRequest::Gone => return After::Abort,
+            NoRequest::Timeout => ServerError::from(408),
+            NoRequest::Refused(bad) => refusal(bad),
+        };
+        let id = worker::with(|worker| worker.ids.next_id());
+        let id = std::str::from_utf8(&id).expect("hex digits");
+        let settings = &self.plane.settings.respond;
+        let answer = Answer::server_error(error.status, error.message, None, id, settings);
+        self.now = Instant::now();
+        let facts = FactsOf {
+            request_id: id,
+            latency: Latency::Produced { total: 0 },
+            keep_alive: false,
+            head_only: false,
+        };
+        self.write_answer(&answer, &facts);
+        worker::with(|worker| worker.counters(&self.plane).requests.add());
+        self.carry = Vec::new();
+        self.finish(After::Linger).await
+    }
+
+    /// Ends a connection whose answer broke off. Where only closing would have ended the body, a reset tells the client
+    /// that this is not the end.
+    pub(super) async fn abort(&mut self) -> After {
+        let _ = poll_fn(|cx| Poll::Ready(self.out.poll_flush(&mut self.stream, cx))).await;
+        let _ = socket2::SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO));
+        After::Abort
+    }
+}
+
+/// [`Facts`] without the date, which is the worker's.
+struct FactsOf<'a> {
+    request_id: &'a str,
+    latency: Latency,
+    keep_alive: bool,
+    head_only: bool,
+}
+
+/// How long a request was at upstreams.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tried {
+    pub(super) upstream: Duration,
+}
+
+fn refusal(bad: BadRequest) -> ServerError {
+    ServerError::from(match bad {
+        BadRequest::TargetTooLong => 414,
+        BadRequest::HeadTooLarge => 494,
+        BadRequest::Expectation => 417,
+        BadRequest::Method => 405,
+        BadRequest::Malformed
+        | BadRequest::Version
+        | BadRequest::Length
+        | BadRequest::Host
+        | BadRequest::Target => 400,
+    })
+}
+
+fn filter(answer: &mut Answer, origin: Origin, about: &Produced<'_>) {
+    let instances = &about.snapshot.instances;
+    let mut cx = ResponseCx {
+        request: about.cx,
+        origin,
+        status: answer.status,
+        upstream: None,
+        headers: std::mem::take(&mut answer.headers),
+    };
+    about.picked.header_filter(instances, &mut cx);
+    if about.picked.filters_body(instances) {
+        let mut chunk = Chunk {
+            data: std::mem::take(&mut answer.body),
+            last: true,
+        };
+        about.picked.body_filter(instances, &mut cx, &mut chunk);
+        answer.body = chunk.data;
+    }
+    answer.status = cx.status;
+    answer.headers = cx.headers;
+}
+
+pub(super) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,601 @@
+//! One request with one upstream connection: the request's body on its way out and the answer on its way back, both at
+//! once, each only as fast as its receiver takes it. Everything happens in one poll as long as nothing has to wait.
+
+use super::Connection;
+use super::answer::milliseconds;
+use super::worker::{self, Worker};
+use crate::forward_response::{ClientFraming, Inbound, write_interim, write_response};
+use crate::plan::{Instances, Picked};
+use bytes::Bytes;
+use net::http1::{Body, RequestHead, ResponseHead};
+use net::outgoing::Outgoing;
+use net::pool;
+use plugin::{HeaderEdits, Origin, RequestCx, ResponseCx};
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How an exchange ended well.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Exchanged {
+    pub(super) status: u16,
+    /// The upstream connection can serve another request.
+    pub(super) reusable: bool,
+    /// The client's connection can.
+    pub(super) keep_alive: bool,
+    /// The client's body has been taken in whole.
+    pub(super) whole: bool,
+}
+
+/// How it ended otherwise, and whose doing that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// The client has seen nothing yet.
+    Upstream(UpstreamFailure),
+    /// The client has seen a part of the answer: nothing can be said any more but by closing.
+    Broken,
+    ClientGone,
+    /// The client's body does not come.
+    ClientTimeout,
+    /// The client's body is not what it should be.
+    ClientBody,
+    /// The client's body is longer than allowed.
+    TooLarge,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UpstreamFailure {
+    /// Closed or reset without a byte of an answer.
+    Silent,
+    /// Closed or reset within the answer's head, or the head makes no sense.
+    Nonsense,
+    Timeout,
+}
+
+/// Where the request's body comes from.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// Streams from the client.
+    Client,
+    /// That much of `carry`, where it stays until the exchange is over.
+    Carried(usize),
+    Memory(&'a Bytes),
+}
+
+/// What an exchange is about.
+pub(super) struct Terms<'a> {
+    pub(super) head: &'a RequestHead,
+    pub(super) source: Source<'a>,
+    pub(super) read_timeout: Duration,
+    pub(super) write_timeout: Duration,
+    pub(super) cx: &'a RequestCx<'a>,
+    pub(super) instances: &'a Instances,
+    pub(super) picked: &'a Picked,
+    pub(super) debug_headers: Option<&'a HeaderEdits>,
+    pub(super) started: Instant,
+}
+
+pub(super) struct Exchange<'a> {
+    client: &'a mut Connection,
+    upstream: &'a mut pool::Connection,
+    terms: &'a Terms<'a>,
+    /// What the upstream would not take yet.
+    up_out: Outgoing,
+    /// Of the request's body, what the client still has to send.
+    request_body: Body,
+    /// The upstream takes no more of the request, but may still answer.
+    refused: bool,
+    sent_at: Instant,
+    /// The beginning of an answer's head.
+    partial: Vec<u8>,
+    answered: bool,
+    answer: Option<Answer>,
+    progress: Instant,
+    /// Bytes of the request's body so far.
+    received: u64,
+}
+
+/// An answer whose head has gone to the client.
+struct Answer {
+    status: u16,
+    body: Body,
+    framing: ClientFraming,
+    upstream_keeps: bool,
+    keep_alive: bool,
+    /// Chunks begun, when it is us who cut the body into chunks.
+    chunks: bool,
+}
+
+impl<'a> Exchange<'a> {
+    pub(super) fn new(
+        client: &'a mut Connection,
+        upstream: &'a mut pool::Connection,
+        terms: &'a Terms<'a>,
+    ) -> Self {
+        let now = client.now;
+        let request_body = match terms.source {
+            Source::Client => Body::new(terms.head.framing()),
+            Source::Memory(_) | Source::Carried(_) => Body::Length(0),
+        };
+        Self {
+            client,
+            upstream,
+            terms,
+            up_out: Outgoing::default(),
+            request_body,
+            refused: false,
+            sent_at: now,
+            partial: Vec::new(),
+            answered: false,
+            answer: None,
+            progress: now,
+            received: 0,
+        }
+    }
+
+    /// Sends `worker.out` as the head, and runs to the end.
+    pub(super) async fn run(
+        &mut self,
+        write_head: impl Fn(&mut Worker),
+    ) -> Result<Exchanged, Failed> {
+        let mut begun = false;
+        poll_fn(|cx| {
+            worker::with(|worker| {
+                if !begun {
+                    begun = true;
+                    write_head(worker);
+                    self.begin(cx, worker)?;
+                }
+                self.poll(cx, worker)
+            })
+        })
+        .await
+    }
+
+    /// Whether nothing was taken from the client that could not be sent again.
+    pub(super) fn untouched(&self) -> bool {
+        self.received == 0
+    }
+
+    /// Head and what there is of the body leave in one write.
+    fn begin(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Result<(), Failed> {
+        let head = std::mem::take(&mut worker.out);
+        let sent = match self.terms.source {
+            Source::Memory(body) => self.send_upstream(cx, &head, body),
+            Source::Carried(length) => {
+                let carry = std::mem::take(&mut self.client.carry);
+                let sent = self.send_upstream(cx, &head, &carry[..length]);
+                self.client.carry = carry;
+                sent
+            }
+            Source::Client if self.client.carry.is_empty() => self.send_upstream(cx, &head, b""),
+            Source::Client => self.send_carried(cx, worker, &head),
+        };
+        worker.out = head;
+        sent
+    }
+
+    /// Sends what has come of the request's body already, after `head`.
+    fn send_carried(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &mut Worker,
+        head: &[u8],
+    ) -> Result<(), Failed> {
+        let carry = std::mem::take(&mut self.client.carry);
+        let taken = self.take_body(&carry)?;
+        let sent = self.send_upstream(cx, head, &carry[..taken]);
+        self.client.carry = carry;
+        self.client.take_carried(worker, taken);
+        sent
+    }
+
+    fn take_body(&mut self, data: &[u8]) -> Result<usize, Failed> {
+        let taken = self.request_body.consume(data);
+        let taken = taken.map_err(|_| Failed::ClientBody)?;
+        self.received += taken as u64;
+        let most = self.client.plane.settings.max_body;
+        if most != 0 && self.received > most {
+            return Err(Failed::TooLarge);
+        }
+        Ok(taken)
+    }
+
+    /// A failing write is not the end: the answer may be there already, and say why.
+    fn send_upstream(
+        &mut self,
+        cx: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Result<(), Failed> {
+        let stream = &mut self.upstream.stream;
+        if !self.refused && self.up_out.send(stream, cx, first, second).is_err() {
+            self.refuse();
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self) {
+        self.refused = true;
+        self.up_out.clear();
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &mut Worker,
+    ) -> Poll<Result<Exchanged, Failed>> {
+        self.flush_upstream(cx);
+        if self.pump_answer(cx, worker)? {
+            return Poll::Ready(Ok(self.end()));
+        }
+        self.pump_request(cx, worker)?;
+        self.check_deadline(cx)
+    }
+
+    fn flush_upstream(&mut self, cx: &mut Context<'_>) {
+        if self.up_out.is_empty() {
+            return;
+        }
+        let before = self.up_out.waiting();
+        if let Poll::Ready(Err(_)) = self.up_out.poll_flush(&mut self.upstream.stream, cx) {
+            self.refuse();
+        } else if self.up_out.waiting() != before {
+            self.note_progress();
+        }
+    }
+
+    /// From the upstream to the client, until one of them has to wait; true at the end of the answer.
+    fn pump_answer(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Result<bool, Failed> {
+        loop {
+            if !self.client_takes(cx)? {
+                return Ok(false);
+            }
+            let read = match self.upstream.stream.poll_read(cx, &mut worker.read) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(Ok(read)) if read > 0 => read,
+                Poll::Ready(end) => return self.upstream_ended(cx, end.is_ok()).map(|()| true),
+            };
+            self.answered = true;
+            self.note_progress();
+            let done = if self.answer.is_none() {
+                self.take_head(cx, worker, read)?
+            } else {
+                worker.out.clear();
+                self.pass_body(cx, worker, Span::Read(0, read))?
+            };
+            if done {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Whether the client has taken all that we have for it.
+    fn client_takes(&mut self, cx: &mut Context<'_>) -> Result<bool, Failed> {
+        let client = &mut *self.client;
+        if client.out.is_empty() {
+            return Ok(true);
+        }
+        let before = client.out.waiting();
+        match client.out.poll_flush(&mut client.stream, cx) {
+            Poll::Ready(Ok(())) => {
+                self.note_progress();
+                Ok(true)
+            }
+            Poll::Ready(Err(_)) => Err(Failed::ClientGone),
+            Poll::Pending => {
+                if client.out.waiting() != before {
+                    self.note_progress();
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Looks for the answer's head in what was read, and passes on as much as there is.
+    fn take_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &mut Worker,
+        read: usize,
+    ) -> Result<bool, Failed> {
+        if self.partial.is_empty() {
+            return self.parse_heads(cx, worker, Span::Read(0, read));
+        }
+        self.partial.extend_from_slice(&worker.read[..read]);
+        self.parse_heads(cx, worker, Span::Partial(0, self.partial.len()))
+    }
+
+    /// Interim answers, then the real one.
+    fn parse_heads(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &mut Worker,
+        mut span: Span,
+    ) -> Result<bool, Failed> {
+        loop {
+            let data = span.of(worker, &self.partial);
+            let limits = &self.client.plane.settings.limits;
+            let parsed = ResponseHead::parse(data, self.is_head(), limits)
+                .map_err(|_| Failed::Upstream(UpstreamFailure::Nonsense))?;
+            let Some((head, length)) = parsed else {
+                let rest = data.to_vec();
+                self.partial = rest;
+                return Ok(false);
+            };
+            span = span.after(length);
+            if !head.is_interim() {
+                self.pass_head(worker, &head);
+                let done = self.pass_body(cx, worker, span)?;
+                self.partial = Vec::new();
+                return Ok(done);
+            }
+            self.pass_interim(cx, worker, &head)?;
+            if span.is_empty() {
+                self.partial.clear();
+                return Ok(false);
+            }
+        }
+    }
+
+    fn is_head(&self) -> bool {
+        self.terms.head.method() == "HEAD"
+    }
+
+    /// `100` has been said by us, if anybody waited for it; nobody asked for `101`; an HTTP/1.0 client knows neither.
+    fn pass_interim(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &mut Worker,
+        head: &ResponseHead,
+    ) -> Result<(), Failed> {
+        if head.status() == 101 {
+            return Err(Failed::Upstream(UpstreamFailure::Nonsense));
+        }
+        if head.status() == 100 || self.terms.head.version() == net::http1::Version::Http10 {
+            return Ok(());
+        }
+        worker.out.clear();
+        write_interim(head, &mut worker.out);
+        self.send_client(cx, &worker.out, b"")
+    }
+
+    /// Runs the filters over the head and writes it to `worker.out`.
+    fn pass_head(&mut self, worker: &mut Worker, head: &ResponseHead) {
+        let terms = self.terms;
+        let plane = &self.client.plane;
+        let framing = ClientFraming::choose(head.framing(), terms.head.version());
+        let keep_alive = terms.head.keep_alive()
+            && !framing.ends_by_closing(head.framing())
+            && !worker.draining
+            // What is left of the request's body would be taken for the next request.
+            && self.request_body.is_done();
+        let mut filter = ResponseCx {
+            request: terms.cx,
+            origin: Origin::Upstream,
+            status: head.status(),
+            upstream: Some(head),
+            headers: HeaderEdits::new(),
+        };
+        if !terms.picked.is_empty() {
+            terms.picked.header_filter(terms.instances, &mut filter);
+        }
+        let inbound = Inbound {
+            head,
+            request: terms.head,
+            edits: &filter.headers,
+            debug: terms.debug_headers,
+            status: filter.status,
+            framing,
+            keep_alive,
+            upstream_latency: milliseconds(self.client.now - self.sent_at),
+            proxy_latency: milliseconds(self.sent_at - terms.started),
+            request_id: terms.cx.request_id.as_bytes(),
+            headers: plane.settings.respond.headers,
+        };
+        worker.out.clear();
+        write_response(&inbound, &mut worker.out);
+        self.answer = Some(Answer {
+            status: filter.status,
+            body: Body::new(head.framing()),
+            framing,
+            upstream_keeps: head.keep_alive(),
+            keep_alive,
+            chunks: false,
+        });
+    }
+
+    /// Sends `worker.out` and what `span` has of the body; true when the body is complete.
+    fn pass_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &mut Worker,
+        span: Span,
+    ) -> Result<bool, Failed> {
+        let Some(answer) = &mut self.answer else {
+            return Ok(false);
+        };
+        let mut out = std::mem::take(&mut worker.out);
+        let data = span.of(worker, &self.partial);
+        let (taken, unchanged) = match answer.framing {
+            ClientFraming::AsReceived => {
+                let taken = answer.body.consume(data).map_err(|_| Failed::Broken);
+                (taken, true)
+            }
+            ClientFraming::Unchunked => {
+                let taken = answer
+                    .body
+                    .decode(data, &mut out)
+                    .map_err(|_| Failed::Broken);
+                (taken, false)
+            }
+            ClientFraming::Chunked => {
+                if !data.is_empty() {
+                    write_chunk_size(&mut out, data.len(), answer.chunks);
+                    answer.chunks = true;
+                }
+                (Ok(data.len()), true)
+            }
+        };
+        let taken = taken?;
+        if taken < data.len() {
+            // More than the answer has: whatever that is, this connection cannot be trusted with another request.
+            answer.upstream_keeps = false;
+        }
+        let done = answer.body.is_done();
+        let body = if unchanged { &data[..taken] } else { b"" };
+        let client = &mut *self.client;
+        let sent = client.out.send(&mut client.stream, cx, &out, body);
+        worker.out = out;
+        sent.map_err(|_| Failed::ClientGone)?;
+        Ok(done)
+    }
+
+    fn send_client(
+        &mut self,
+        cx: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Result<(), Failed> {
+        let client = &mut *self.client;
+        let sent = client.out.send(&mut client.stream, cx, first, second);
+        sent.map_err(|_| Failed::ClientGone)
+    }
+
+    /// The upstream has closed: the end of the answer if that is how it ends.
+    fn upstream_ended(&mut self, cx: &mut Context<'_>, properly: bool) -> Result<(), Failed> {
+        match &mut self.answer {
+            None if self.answered => Err(Failed::Upstream(UpstreamFailure::Nonsense)),
+            None => Err(Failed::Upstream(UpstreamFailure::Silent)),
+            Some(answer) if properly && matches!(answer.body, Body::Close) => {
+                answer.upstream_keeps = false;
+                if answer.framing == ClientFraming::Chunked {
+                    let end: &[u8] = if answer.chunks {
+                        b"\r\n0\r\n\r\n"
+                    } else {
+                        b"0\r\n\r\n"
+                    };
+                    self.send_client(cx, end, b"")?;
+                }
+                Ok(())
+            }
+            Some(_) => Err(Failed::Broken),
+        }
+    }
+
+    /// From the client to the upstream, until one of them has to wait.
+    fn pump_request(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Result<(), Failed> {
+        while !self.request_body.is_done() && !self.refused && self.up_out.is_empty() {
+            if !self.client.carry.is_empty() {
+                self.send_carried(cx, worker, b"")?;
+                continue;
+            }
+            let read = match self.client.stream.poll_read(cx, &mut worker.read) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(read)) if read > 0 => read,
+                Poll::Ready(_) => return Err(Failed::ClientGone),
+            };
+            self.note_progress();
+            // A client that sent anything needs no telling to go on.
+            let taken = self.take_body(&worker.read[..read])?;
+            let stream = &mut self.upstream.stream;
+            let sent = self.up_out.send(stream, cx, &worker.read[..taken], b"");
+            if sent.is_err() {
+                self.refuse();
+            }
+            if taken < read {
+                self.client.carry = worker.buffer();
+                self.client
+                    .carry
+                    .extend_from_slice(&worker.read[taken..read]);
+            }
+        }
+        Ok(())
+    }
+
+    fn note_progress(&mut self) {
+        self.progress = Instant::now();
+        self.client.now = self.progress;
+        // Waiting for the answer begins when the request is through.
+        if self.answer.is_none() && !self.answered {
+            self.sent_at = self.sent_at.max(self.progress);
+        }
+    }
+
+    /// One limit at a time: that of whoever we are waiting for.
+    fn check_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<Exchanged, Failed>> {
+        let settings = &self.client.plane.settings;
+        let waits_for_client = !self.client.out.is_empty();
+        let waits_for_body =
+            !self.request_body.is_done() && !self.refused && self.up_out.is_empty();
+        let (limit, failure) = if waits_for_client {
+            (settings.send_timeout, Failed::ClientGone)
+        } else if !self.up_out.is_empty() {
+            (self.terms.write_timeout, self.timeout())
+        } else if waits_for_body && self.answer.is_none() {
+            (settings.body_timeout, Failed::ClientTimeout)
+        } else {
+            (self.terms.read_timeout, self.timeout())
+        };
+        self.client.deadline.set(self.progress + limit);
+        self.client.deadline.poll_passed(cx).map(|()| Err(failure))
+    }
+
+    fn timeout(&self) -> Failed {
+        if self.answer.is_some() {
+            Failed::Broken
+        } else {
+            Failed::Upstream(UpstreamFailure::Timeout)
+        }
+    }
+
+    fn end(&mut self) -> Exchanged {
+        let whole = self.request_body.is_done() && self.up_out.is_empty() && !self.refused;
+        let (status, upstream_keeps, keep_alive) = match &self.answer {
+            Some(answer) => (answer.status, answer.upstream_keeps, answer.keep_alive),
+            None => (0, false, false),
+        };
+        Exchanged {
+            status,
+            reusable: whole && upstream_keeps,
+            keep_alive,
+            whole,
+        }
+    }
+}
+
+/// Where bytes of an answer are: in the thread's read buffer, or among those kept of an incomplete head.
+#[derive(Clone, Copy)]
+enum Span {
+    Read(usize, usize),
+    Partial(usize, usize),
+}
+
+impl Span {
+    fn of<'b>(self, worker: &'b Worker, partial: &'b [u8]) -> &'b [u8] {
+        match self {
+            Self::Read(start, end) => &worker.read[start..end],
+            Self::Partial(start, end) => &partial[start..end],
+        }
+    }
+
+    fn after(self, used: usize) -> Self {
+        match self {
+            Self::Read(start, end) => Self::Read(start + used, end),
+            Self::Partial(start, end) => Self::Partial(start + used, end),
+        }
+    }
+
+    fn is_empty(self) -> bool {
+        match self {
+            Self::Read(start, end) | Self::Partial(start, end) => start == end,
+        }
+    }
+}
+
+fn write_chunk_size(out: &mut Vec<u8>, size: usize, follows_another: bool) {
+    use std::io::Write;
+    let end_of_last: &str = if follows_another { "\r\n" } else { "" };
+    write!(out, "{end_of_last}{size:x}\r\n").expect("a vector takes everything");
+}

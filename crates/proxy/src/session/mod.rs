@@ -1,0 +1,231 @@
+//! A client's connection and the requests on it. [`Connection::serve_request`] is the life of a request; each of its
+//! phases is a function in one of the files here.
+//!
+//! Not here: how bytes become heads (`net::http1`), what heads say (`forward`, `forward_response`, `respond`), and what a
+//! configuration means (`snapshot`). HTTP/2 and WebSocket will be other ways into the same phases; until then a request
+//! for an upgrade is answered as if it had not asked.
+
+mod answer;
+mod connect;
+mod date;
+mod exchange;
+mod opening;
+mod plane;
+mod proxying;
+mod real_ip;
+mod receive;
+mod request_body;
+mod routing;
+mod server;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub use plane::{DataPlane, Settings, Totals};
+pub use real_ip::{BadBlock, Block, RealIp};
+pub use server::{Stop, serve};
+
+use net::deadline::Deadline;
+use net::outgoing::Outgoing;
+use net::stream::Stream;
+use opening::Opening;
+use plugin::{Latencies, LogEntry, Phases, RequestCx, Scheme};
+use routing::Routed;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::SystemTime;
+use tokio::time::Instant;
+
+/// A client's connection. Between requests it owns no buffer.
+struct Connection {
+    plane: Arc<DataPlane>,
+    stream: Stream,
+    arrival: Arrival,
+    ticket: server::Ticket,
+    /// Read, and not used yet: the beginning of a head, of a body, or the next request.
+    carry: Vec<u8>,
+    out: Outgoing,
+    deadline: Deadline,
+    /// The time as last looked at. Looking costs as much as a header line, so it is done where time may have passed.
+    now: Instant,
+    /// `100 Continue` has been dealt with.
+    continued: bool,
+}
+
+/// How a connection came in.
+#[derive(Debug, Clone)]
+struct Arrival {
+    peer: SocketAddr,
+    /// The listener's, mapped by `port_maps`.
+    port: u16,
+    scheme: Scheme,
+    sni: Option<Box<str>>,
+}
+
+/// What becomes of the connection after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    Next,
+    /// Close when everything is sent.
+    Close,
+    /// Close when everything is sent, and take in what the client still sends, or it would lose the answer.
+    Linger,
+    /// Nothing more can be said.
+    Abort,
+}
+
+/// How a request was dealt with.
+struct Outcome {
+    status: u16,
+    after: After,
+    upstream_latency: std::time::Duration,
+}
+
+impl Connection {
+    async fn run(mut self) {
+        loop {
+            let after = self.serve_request().await;
+            match after {
+                After::Next => {}
+                After::Close | After::Linger => return self.close(after).await,
+                After::Abort => return,
+            }
+        }
+    }
+
+    /// Life of a request: receive its head, open it (id, client, host), find its route, answer it or pass it to the
+    /// upstream ([`Self::dispatch`]), send what is left of the answer, log.
+    async fn serve_request(&mut self) -> After {
+        let head = match self.receive_head().await {
+            Ok(head) => head,
+            Err(reason) => return self.refuse(reason).await,
+        };
+        let plane = self.plane.clone();
+        let view = worker::with(|worker| worker.view(&plane));
+        let opening = Opening::new(self, &head);
+        let mut routed = Routed::find(&view.snapshot, &head, &opening, &self.arrival);
+        let captures = routed.captures();
+        let mut memory = worker::with(|worker| worker.reusable());
+        let mut cx = RequestCx {
+            head: &head,
+            client: opening.client(),
+            scheme: self.arrival.scheme,
+            host: &opening.host,
+            port: self.arrival.port,
+            request_id: opening.request_id(),
+            route: routed.route(&view.snapshot).map(|route| route.as_ref()),
+            service: routed
+                .service(&view.snapshot)
+                .map(|service| service.as_ref()),
+            captures: &captures,
+            body: plugin::RequestBody::Unread,
+            lookup: &*plane.lookup,
+            consumer: None,
+            credential: None,
+            upstream: std::mem::take(&mut memory.edits),
+        };
+        let outcome = self
+            .dispatch(
+                &view.snapshot,
+                &opening,
+                &routed,
+                &mut cx,
+                &mut memory.picked,
+            )
+            .await;
+        let after = self.finish(outcome.after).await;
+        if let Some(plan) = routed.plan(&view.snapshot)
+            && plan.has(Phases::LOG)
+        {
+            let entry = self.log_entry(&cx, &opening, &outcome);
+            memory.picked.log(&view.snapshot.instances, &entry);
+        }
+        memory.edits = std::mem::take(&mut cx.upstream);
+        drop(cx);
+        worker::with(|worker| {
+            worker.give_reusable(memory);
+            worker.give_buffer(std::mem::take(&mut routed.uri));
+            worker.counters(&plane).requests.add();
+        });
+        after
+    }
+
+    fn log_entry<'r>(
+        &self,
+        cx: &'r RequestCx<'r>,
+        opening: &Opening<'_>,
+        outcome: &Outcome,
+    ) -> LogEntry<'r> {
+        let took = Instant::now() - opening.started;
+        LogEntry {
+            request: cx,
+            status: outcome.status,
+            started_at: SystemTime::now() - took,
+            latencies: Latencies {
+                request: took,
+                gateway: took.saturating_sub(outcome.upstream_latency),
+                upstream: outcome.upstream_latency,
+            },
+            tries: &[],
+            request_size: 0,
+            response_size: 0,
+        }
+    }
+
+    /// Waits until the client has taken the answer, and sets the limit for its next request.
+    async fn finish(&mut self, after: After) -> After {
+        if !self.out.is_empty() && after != After::Abort && self.flush().await.is_err() {
+            return After::Abort;
+        }
+        self.deadline
+            .set(self.now + self.plane.settings.idle_timeout);
+        after
+    }
+
+    /// Sends what is waiting, as long as the client takes any.
+    async fn flush(&mut self) -> std::io::Result<()> {
+        let limit = self.plane.settings.send_timeout;
+        self.deadline.set(self.now + limit);
+        let mut waiting = self.out.waiting();
+        poll_fn(|cx| {
+            let flushed = self.out.poll_flush(&mut self.stream, cx);
+            if flushed.is_ready() {
+                return flushed;
+            }
+            if self.out.waiting() != waiting {
+                waiting = self.out.waiting();
+                self.now = Instant::now();
+                self.deadline.set(self.now + limit);
+            }
+            let timed_out = || Err(std::io::ErrorKind::TimedOut.into());
+            self.deadline.poll_passed(cx).map(|()| timed_out())
+        })
+        .await
+    }
+
+    /// Ends our side; with [`After::Linger`], lets the client finish its own first: bytes that nobody reads make the
+    /// system reset the connection, and the answer would be lost with it.
+    async fn close(mut self, after: After) {
+        if poll_fn(|cx| self.stream.poll_shutdown(cx)).await.is_err() || after != After::Linger {
+            return;
+        }
+        /// How much more a client may send, and for how long.
+        const LINGER_BYTES: usize = 4 * 1024 * 1024;
+        const LINGER_TIME: std::time::Duration = std::time::Duration::from_secs(5);
+        self.deadline.set(Instant::now() + LINGER_TIME);
+        let mut taken = 0;
+        poll_fn(|cx| {
+            loop {
+                let read = worker::with(|worker| self.stream.poll_read(cx, &mut worker.read));
+                match read {
+                    Poll::Ready(Ok(read)) if read > 0 && taken < LINGER_BYTES => taken += read,
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending => return self.deadline.poll_passed(cx),
+                }
+            }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,83 @@
+//! What is settled about a request before it has a route: its id, its client, the host it is for.
+
+use super::worker;
+use super::{Arrival, Connection};
+use crate::forward::Hop;
+use net::http1::RequestHead;
+use plugin::Client;
+use std::borrow::Cow;
+use std::net::IpAddr;
+use tokio::time::Instant;
+
+pub(super) struct Opening<'h> {
+    id: [u8; 32],
+    /// Lower case, without port.
+    pub(super) host: Cow<'h, str>,
+    peer: IpAddr,
+    client: Client,
+    trusted: bool,
+    pub(super) started: Instant,
+}
+
+impl<'h> Opening<'h> {
+    pub(super) fn new(connection: &mut Connection, head: &'h RequestHead) -> Self {
+        connection.continued = false;
+        let real_ip = &connection.plane.settings.real_ip;
+        let peer = connection.arrival.peer;
+        let trusted = real_ip.trusts(peer.ip());
+        let ip = if trusted {
+            real_ip.client(peer.ip(), head)
+        } else {
+            peer.ip()
+        };
+        Self {
+            id: worker::with(|worker| worker.ids.next_id()),
+            host: bare_host(head.host().unwrap_or_default()),
+            peer: peer.ip(),
+            client: Client {
+                ip,
+                port: peer.port(),
+            },
+            trusted,
+            started: connection.now,
+        }
+    }
+
+    pub(super) fn client(&self) -> Client {
+        self.client
+    }
+
+    pub(super) fn request_id(&self) -> &str {
+        std::str::from_utf8(&self.id).expect("hex digits")
+    }
+
+    pub(super) fn trusts_peer(&self) -> bool {
+        self.trusted
+    }
+
+    pub(super) fn hop<'a>(&'a self, arrival: &Arrival, stripped: Option<&'a [u8]>) -> Hop<'a> {
+        Hop {
+            peer: self.peer,
+            client: self.client.ip,
+            trusted: self.trusted,
+            scheme: arrival.scheme,
+            host: &self.host,
+            port: arrival.port,
+            stripped,
+        }
+    }
+}
+
+/// Without port and in lower case; borrowed where it is so already, as nearly always.
+fn bare_host(host: &str) -> Cow<'_, str> {
+    let end = match host.rfind(':') {
+        Some(colon) if !host.ends_with(']') => colon,
+        _ => host.len(),
+    };
+    let host = &host[..end];
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(host.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(host)
+    }
+}

@@ -1,0 +1,196 @@
+//! Reading the head of the next request: from bytes that came with the one before, or from the socket into the thread's
+//! buffer. A connection owns memory only while a head is incomplete, and then as much as has come.
+
+use super::Connection;
+use super::worker::{self, Worker};
+use net::http1::{BadRequest, Limits, RequestHead};
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+use tokio::time::Instant;
+
+/// Why there is no request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoRequest {
+    /// The client has gone, or has been silent for so long that we go.
+    Gone,
+    /// A head that did not become complete in time.
+    Timeout,
+    Refused(BadRequest),
+}
+
+/// What the counters of the node say a connection is doing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Waiting,
+    Reading,
+}
+
+impl Connection {
+    /// The head of the next request. What came after it is in `carry`.
+    pub(super) async fn receive_head(&mut self) -> Result<RequestHead, NoRequest> {
+        let mut phase = Phase::Starting;
+        let mut untried = !self.carry.is_empty();
+        let head = poll_fn(|cx| {
+            worker::with(|worker| {
+                if std::mem::take(&mut untried) {
+                    self.now = Instant::now();
+                    match self.parse_carried(worker) {
+                        Ok(None) => self.start_reading(),
+                        parsed => {
+                            return Poll::Ready(parsed.transpose().unwrap_or(Err(NoRequest::Gone)));
+                        }
+                    }
+                }
+                let head = self.poll_head(cx, worker);
+                let next = match &head {
+                    Poll::Ready(_) => Phase::Starting,
+                    Poll::Pending if self.carry.is_empty() => Phase::Waiting,
+                    Poll::Pending => Phase::Reading,
+                };
+                self.count_phase(worker, &mut phase, next);
+                head
+            })
+        });
+        head.await
+    }
+
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &mut Worker,
+    ) -> Poll<Result<RequestHead, NoRequest>> {
+        loop {
+            let limits = self.plane.settings.limits;
+            // One byte more than a head may have, so that reading too much of one is noticed.
+            let room = (limits.head + 1).saturating_sub(self.carry.len()).max(1);
+            let room = if self.carry.is_empty() {
+                worker.read.len()
+            } else {
+                room
+            };
+            let room = room.min(worker.read.len());
+            let read = match self.stream.poll_read(cx, &mut worker.read[..room]) {
+                Poll::Ready(Ok(read)) if read > 0 => read,
+                Poll::Ready(_) => return Poll::Ready(Err(NoRequest::Gone)),
+                Poll::Pending if worker.draining && self.carry.is_empty() => {
+                    return Poll::Ready(Err(NoRequest::Gone));
+                }
+                Poll::Pending => {
+                    ready!(self.deadline.poll_passed(cx));
+                    let idle = self.carry.is_empty();
+                    let end = if idle {
+                        NoRequest::Gone
+                    } else {
+                        NoRequest::Timeout
+                    };
+                    return Poll::Ready(Err(end));
+                }
+            };
+            let parsed = if self.carry.is_empty() {
+                self.now = Instant::now();
+                self.parse_fresh(worker, read)
+            } else {
+                self.parse_more(worker, read)
+            };
+            if let Some(result) = parsed.transpose() {
+                return Poll::Ready(result);
+            }
+        }
+    }
+
+    /// The usual case: the first read holds the whole head.
+    #[inline]
+    fn parse_fresh(
+        &mut self,
+        worker: &mut Worker,
+        read: usize,
+    ) -> Result<Option<RequestHead>, NoRequest> {
+        let data = &worker.read[..read];
+        match RequestHead::parse(data, &self.plane.settings.limits).map_err(NoRequest::Refused)? {
+            Some((head, length)) => {
+                if length < read {
+                    let mut carry = worker.buffer();
+                    carry.extend_from_slice(&worker.read[length..read]);
+                    self.carry = carry;
+                }
+                Ok(Some(head))
+            }
+            None => {
+                // Exactly as much as has come: a slow client costs what it sends.
+                self.carry = data.to_vec();
+                self.start_reading();
+                Ok(None)
+            }
+        }
+    }
+
+    fn parse_more(
+        &mut self,
+        worker: &mut Worker,
+        read: usize,
+    ) -> Result<Option<RequestHead>, NoRequest> {
+        let before = self.carry.len();
+        self.carry.extend_from_slice(&worker.read[..read]);
+        let limits = &self.plane.settings.limits;
+        if is_worth_parsing(&self.carry, before, limits) {
+            self.parse_carried(worker)
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn parse_carried(&mut self, worker: &mut Worker) -> Result<Option<RequestHead>, NoRequest> {
+        let limits = &self.plane.settings.limits;
+        let parsed = RequestHead::parse(&self.carry, limits).map_err(NoRequest::Refused)?;
+        Ok(parsed.map(|(head, length)| {
+            self.take_carried(worker, length);
+            head
+        }))
+    }
+
+    /// Removes what was used from the front of the carried bytes, and the buffer when nothing is left.
+    pub(super) fn take_carried(&mut self, worker: &mut Worker, used: usize) {
+        if used < self.carry.len() {
+            self.carry.drain(..used);
+        } else {
+            worker.give_buffer(std::mem::take(&mut self.carry));
+        }
+    }
+
+    /// The client has begun a request: now it has to get on with it.
+    fn start_reading(&mut self) {
+        self.deadline
+            .set(self.now + self.plane.settings.header_timeout);
+    }
+
+    fn count_phase(&self, worker: &mut Worker, phase: &mut Phase, next: Phase) {
+        if *phase == next {
+            return;
+        }
+        let counters = worker.counters(&self.plane);
+        match phase {
+            Phase::Waiting => counters.waiting.subtract(),
+            Phase::Reading => counters.reading.subtract(),
+            Phase::Starting => {}
+        }
+        match next {
+            Phase::Waiting => counters.waiting.add(),
+            Phase::Reading => counters.reading.add(),
+            Phase::Starting => {}
+        }
+        *phase = next;
+        worker
+            .connections
+            .set_idle(self.ticket.number, next == Phase::Waiting);
+    }
+}
+
+/// Whether more bytes may have made a head complete, or too large. A head that comes byte by byte is not scanned anew for
+/// each of them, which would cost the square of its length.
+fn is_worth_parsing(carry: &[u8], before: usize, limits: &Limits) -> bool {
+    let new = &carry[before.saturating_sub(2)..];
+    let ended = |at: usize| matches!(new.get(at + 1..), Some([b'\n', ..] | [b'\r', b'\n', ..]));
+    let crossed = |limit: usize| before <= limit && carry.len() > limit;
+    memchr::memchr_iter(b'\n', new).any(ended) || crossed(limits.line) || crossed(limits.head)
+}

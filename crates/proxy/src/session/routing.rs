@@ -1,0 +1,199 @@
+//! Finding the route of a request, and keeping of the match what later phases need: the router's memory is the worker's,
+//! and by then another request may have used it.
+
+use super::opening::Opening;
+use super::worker;
+use super::{Arrival, Connection};
+use crate::plan::Plan;
+use crate::snapshot::{RouteInfo, ServiceInfo, Snapshot};
+use model::entities::Protocol;
+use net::http1::{Known, RequestHead};
+use plugin::{Capture, RequestCx, Response, Scheme};
+use router::RouteIndex;
+
+/// A request's route and the parts of its match.
+pub(super) struct Routed {
+    route: Option<RouteIndex>,
+    /// The path for the upstream, then what the route stripped of the request's.
+    pub(super) uri: Vec<u8>,
+    path_length: usize,
+    strips: bool,
+    captured: Vec<(Option<String>, String)>,
+}
+
+/// The headers of a request as the router asks for them.
+struct Headers<'a>(&'a RequestHead);
+
+impl router::HeaderSource for Headers<'_> {
+    fn each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
+        self.0
+            .fields()
+            .for_each(|(_, name, value)| visit(name, value));
+    }
+}
+
+impl Routed {
+    pub(super) fn find(
+        snapshot: &Snapshot,
+        head: &RequestHead,
+        _opening: &Opening<'_>,
+        arrival: &Arrival,
+    ) -> Self {
+        let headers = Headers(head);
+        let request = router::Request {
+            method: head.method(),
+            path: head.path().as_bytes(),
+            host: head.host().map(str::as_bytes),
+            scheme: match arrival.scheme {
+                Scheme::Http => router::Scheme::Http,
+                Scheme::Https => router::Scheme::Https,
+            },
+            sni: arrival.sni.as_deref(),
+            port: arrival.port,
+            headers: &headers,
+        };
+        worker::with(|worker| {
+            let mut routed = Self {
+                route: None,
+                uri: worker.buffer(),
+                path_length: 0,
+                strips: false,
+                captured: Vec::new(),
+            };
+            let router = &snapshot.router;
+            if let Some(found) = router.matches(&request, &mut worker.router) {
+                routed.route = Some(found.route);
+                routed.keep_path(snapshot, &found, worker.router.path(&request));
+                if router.has_captures(&found) && !snapshot.route(found.route).plan.is_empty() {
+                    routed.keep_captures(router, &found, &request, &mut worker.router);
+                }
+            }
+            routed
+        })
+    }
+
+    fn keep_path(&mut self, snapshot: &Snapshot, found: &router::Match, path: &[u8]) {
+        let router = &snapshot.router;
+        let base = snapshot
+            .service(snapshot.route(found.route))
+            .and_then(|service| service.path.as_deref());
+        router.write_upstream_uri(found, base, path, None, &mut self.uri);
+        self.path_length = self.uri.len();
+        if let Some(prefix) = router.matched_prefix(found, path) {
+            self.uri.extend_from_slice(prefix);
+            self.strips = true;
+        }
+    }
+
+    #[cold]
+    fn keep_captures(
+        &mut self,
+        router: &router::Router,
+        found: &router::Match,
+        request: &router::Request<'_>,
+        scratch: &mut router::Scratch,
+    ) {
+        router.captures(found, request, scratch, &mut |group, value| {
+            let name = match group {
+                expr::Group::Name(name) => Some(name.to_owned()),
+                expr::Group::Number(_) => None,
+            };
+            let value = String::from_utf8_lossy(value).into_owned();
+            self.captured.push((name, value));
+        });
+    }
+
+    pub(super) fn captures(&self) -> Vec<Capture<'_>> {
+        let captured = self.captured.iter();
+        captured
+            .map(|(name, value)| Capture {
+                name: name.as_deref(),
+                value,
+            })
+            .collect()
+    }
+
+    pub(super) fn route<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s RouteInfo> {
+        self.route.map(|index| snapshot.route(index))
+    }
+
+    pub(super) fn service<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s ServiceInfo> {
+        self.route(snapshot)
+            .and_then(|route| snapshot.service(route))
+    }
+
+    /// Of the route, or of requests that have none.
+    pub(super) fn plan<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s Plan> {
+        Some(
+            self.route(snapshot)
+                .map_or(&snapshot.globals, |route| &route.plan),
+        )
+    }
+
+    pub(super) fn path(&self) -> &[u8] {
+        &self.uri[..self.path_length]
+    }
+
+    pub(super) fn stripped(&self) -> Option<&[u8]> {
+        self.strips.then(|| &self.uri[self.path_length..])
+    }
+}
+
+impl Connection {
+    /// The answer for a request that came over a protocol that its route does not serve.
+    /// Source: kong/runloop/handler.lua access.before.
+    pub(super) fn check_protocol(
+        &self,
+        route: &RouteInfo,
+        opening: &Opening<'_>,
+        cx: &RequestCx<'_>,
+    ) -> Option<Response> {
+        let protocols = route.protocols;
+        if protocols.contains(Protocol::Grpc) || protocols.contains(Protocol::Grpcs) {
+            return Some(refuse_without_grpc(cx));
+        }
+        if protocols.contains(Protocol::Http) || !protocols.contains(Protocol::Https) {
+            return None;
+        }
+        let told = |known| {
+            opening
+                .trusts_peer()
+                .then(|| cx.head.known(known).next())
+                .flatten()
+        };
+        let scheme = told(Known::XForwardedProto).unwrap_or(cx.scheme.name().as_bytes());
+        if scheme == b"https" {
+            return None;
+        }
+        let host = told(Known::XForwardedHost).unwrap_or(cx.host.as_bytes());
+        Some(redirect_to_https(
+            route.https_redirect_status_code,
+            host,
+            cx.head.target(),
+        ))
+    }
+}
+
+fn redirect_to_https(status: u16, host: &[u8], target: &str) -> Response {
+    if status == 426 {
+        return Response::error(426, "Please use HTTPS protocol")
+            .with_header("Connection", "Upgrade")
+            .with_header("Upgrade", "TLS/1.2, HTTP/1.1");
+    }
+    let host = String::from_utf8_lossy(host);
+    Response::new(status, "").with_header("Location", format!("https://{host}{target}"))
+}
+
+/// There is no HTTP/2 yet, so whatever comes to such a route is not what it is for.
+fn refuse_without_grpc(cx: &RequestCx<'_>) -> Response {
+    let is_grpc = cx
+        .header("content-type")
+        .is_some_and(|content_type| content_type.starts_with(b"application/grpc"));
+    if is_grpc {
+        Response::error(426, "Please use HTTP2 protocol")
+            .with_header("connection", "Upgrade")
+            .with_header("upgrade", "HTTP/2")
+    } else {
+        Response::error(415, "Non-gRPC request matched gRPC route")
+    }
+}
