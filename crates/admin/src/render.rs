@@ -114,6 +114,8 @@ enum Interrupted {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
+    Malformed(#[from] model::schema::Malformed),
+    #[error(transparent)]
     Decode(#[from] model::codec::DecodeError),
     #[error("the client went away")]
     ClientGone,
@@ -182,8 +184,10 @@ fn write_kind(
         out.extend_from_slice(id.hyphenated().encode_lower(&mut [0; 36]).as_bytes());
         out.extend_from_slice(b"\":");
         match replaced.get(&(kind, id)) {
-            Some(entity) => schema.write_json_for(entity, flavor, out),
-            None => schema.write_json_for(&model::codec::decode(bytes)?, flavor, out),
+            Some(entity) => {
+                schema.write_stored_json(&model::codec::encode(entity), flavor, out)?;
+            }
+            None => schema.write_stored_json(bytes, flavor, out)?,
         }
         chunks.flush_when_full()?;
     }

@@ -1,6 +1,6 @@
 //! The Admin API over a store in a temporary directory, without sockets.
 
-#![allow(unreachable_pub)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod compare;
 mod entities;

@@ -46,7 +46,7 @@ async fn recorded_exchanges_without_a_database_are_answered_alike() {
         failures.len(),
         failures.join("\n")
     );
-    assert_eq!(compared, 59);
+    assert_eq!(compared, 78);
 }
 
 async fn replay(api: &Api, request: &Value, bound: &mut Bound) -> crate::fake::Answer {

@@ -27,7 +27,6 @@ impl EntitySchema {
     }
 
     fn shown_as(&self, entity: &Object, flavor: RouterFlavor) -> &Record {
-        let table = self.table(flavor);
         let name = match self
             .subschema_key
             .as_deref()
@@ -37,6 +36,12 @@ impl EntitySchema {
             Some(Value::Array(values)) => values.first().and_then(Value::as_str),
             _ => None,
         };
+        self.shown_for(name, flavor)
+    }
+
+    /// The record of the subschema of this name, or of none.
+    pub(super) fn shown_for(&self, name: Option<&str>, flavor: RouterFlavor) -> &Record {
+        let table = self.table(flavor);
         let found = name.and_then(|name| {
             let found = table
                 .keys
@@ -160,7 +165,7 @@ pub(crate) fn write_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-fn write_float(number: f64, out: &mut Vec<u8>) {
+pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
     if !number.is_finite() {
         out.extend_from_slice(b"null");
         return;
@@ -168,7 +173,7 @@ fn write_float(number: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(number.to_string().as_bytes());
 }
 
-fn write_string(text: &str, out: &mut Vec<u8>) {
+pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();
     let mut written = 0;

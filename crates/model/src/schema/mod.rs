@@ -15,10 +15,12 @@ mod random;
 mod references;
 mod registry;
 mod shorthand;
+mod stored;
 mod transformations;
 mod validators;
 
 pub use registry::{PluginSchema, Registry, registry};
+pub use stored::Malformed;
 
 use crate::value::{Object, Value};
 use crate::{EntityKind, Error};

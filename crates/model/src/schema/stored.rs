@@ -1,0 +1,378 @@
+//! Stored entities as JSON without building them: how `POST /config` answers with tens of thousands.
+//!
+//! Walks the MessagePack of [`crate::codec`] and the schema side by side; both have their fields in the same order. The
+//! twin of [`super::json`] for canonical objects, which tests hold it against.
+
+use super::definition::{Field, Kind, Record};
+use super::json::{write_float, write_string};
+use super::{EntitySchema, RouterFlavor};
+
+/// The bytes are not an encoded entity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a stored entity cannot be read")]
+pub struct Malformed;
+
+type Done = Result<(), Malformed>;
+
+impl EntitySchema {
+    /// Appends a stored entity as the answer to `POST /config` shows it: every field, null where it is not set, without
+    /// the deprecated forms of plugin settings that the other answers repeat. On an error `out` ends anywhere.
+    pub fn write_stored_json(
+        &self,
+        stored: &[u8],
+        flavor: RouterFlavor,
+        out: &mut Vec<u8>,
+    ) -> Done {
+        let record = match self.subschema_key.as_deref() {
+            Some(key) => self.shown_for(subschema_name(stored, key)?, flavor),
+            None => self.shown_for(None, flavor),
+        };
+        Reader { rest: stored }.record(record, out)
+    }
+}
+
+/// The value of the field that selects the subschema; the first one of a list.
+fn subschema_name<'b>(stored: &'b [u8], key: &str) -> Result<Option<&'b str>, Malformed> {
+    let mut reader = Reader { rest: stored };
+    for _ in 0..reader.map()? {
+        if reader.text()? != key {
+            reader.skip()?;
+            continue;
+        }
+        return match reader.token()? {
+            Token::Text(name) => Ok(Some(name)),
+            Token::Array(length) if length > 0 => reader.text().map(Some),
+            _ => Ok(None),
+        };
+    }
+    Ok(None)
+}
+
+struct Reader<'b> {
+    rest: &'b [u8],
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Token<'b> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(&'b str),
+    Array(usize),
+    Map(usize),
+}
+
+impl<'b> Reader<'b> {
+    fn record(&mut self, record: &Record, out: &mut Vec<u8>) -> Done {
+        let mut left = self.map()?;
+        let mut name = self.next_name(&mut left)?;
+        out.push(b'{');
+        let mut separator: &[u8] = b"";
+        for field in record.fields.iter().filter(|field| !field.transient) {
+            out.extend_from_slice(separator);
+            separator = b",";
+            out.extend_from_slice(field.json_key.as_bytes());
+            if name == Some(field.name.as_str()) {
+                self.field(field, out)?;
+                name = self.next_name(&mut left)?;
+            } else {
+                out.extend_from_slice(b"null");
+            }
+        }
+        // What follows the fields is no field: `ttl`.
+        while let Some(extra) = name {
+            out.extend_from_slice(separator);
+            separator = b",";
+            write_string(extra, out);
+            out.push(b':');
+            self.value(out)?;
+            name = self.next_name(&mut left)?;
+        }
+        out.push(b'}');
+        Ok(())
+    }
+
+    fn next_name(&mut self, left: &mut usize) -> Result<Option<&'b str>, Malformed> {
+        match left.checked_sub(1) {
+            None => Ok(None),
+            Some(fewer) => {
+                *left = fewer;
+                self.text().map(Some)
+            }
+        }
+    }
+
+    fn field(&mut self, field: &Field, out: &mut Vec<u8>) -> Done {
+        match &field.kind {
+            Kind::Record(record) if self.at_map() => self.record(record, out),
+            Kind::Array(element) | Kind::Set(element) if has_records(element) => {
+                match self.token()? {
+                    Token::Array(length) => {
+                        list(self, length, out, |reader, out| reader.field(element, out))
+                    }
+                    token => self.rest_of(token, out),
+                }
+            }
+            Kind::Map(entry) if has_records(&entry.1) => match self.token()? {
+                Token::Map(length) => {
+                    pairs(self, length, out, |reader, out| reader.field(&entry.1, out))
+                }
+                token => self.rest_of(token, out),
+            },
+            _ => self.value(out),
+        }
+    }
+
+    fn value(&mut self, out: &mut Vec<u8>) -> Done {
+        let token = self.token()?;
+        self.rest_of(token, out)
+    }
+
+    fn rest_of(&mut self, token: Token<'b>, out: &mut Vec<u8>) -> Done {
+        match token {
+            Token::Null => out.extend_from_slice(b"null"),
+            Token::Bool(true) => out.extend_from_slice(b"true"),
+            Token::Bool(false) => out.extend_from_slice(b"false"),
+            Token::Int(number) => {
+                out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            }
+            Token::Float(number) => write_float(number, out),
+            Token::Text(text) => write_string(text, out),
+            Token::Array(length) => return list(self, length, out, Self::value),
+            Token::Map(length) => return pairs(self, length, out, Self::value),
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self) -> Done {
+        let mut left = 1usize;
+        while left > 0 {
+            left -= 1;
+            match self.token()? {
+                Token::Array(length) => left += length,
+                Token::Map(length) => left += 2 * length,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn at_map(&self) -> bool {
+        matches!(self.rest.first(), Some(0x80..=0x8f | 0xde | 0xdf))
+    }
+
+    fn map(&mut self) -> Result<usize, Malformed> {
+        match self.token()? {
+            Token::Map(length) => Ok(length),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn text(&mut self) -> Result<&'b str, Malformed> {
+        match self.token()? {
+            Token::Text(text) => Ok(text),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// The next value; of arrays and maps only the length. Source of the numbers: the MessagePack specification.
+    fn token(&mut self) -> Result<Token<'b>, Malformed> {
+        let marker = self.number::<1>()?[0];
+        Ok(match marker {
+            0x00..=0x7f => Token::Int(i64::from(marker)),
+            0x80..=0x8f => Token::Map(usize::from(marker & 0x0f)),
+            0x90..=0x9f => Token::Array(usize::from(marker & 0x0f)),
+            0xa0..=0xbf => self.take_text(usize::from(marker & 0x1f))?,
+            0xc0 => Token::Null,
+            0xc2 => Token::Bool(false),
+            0xc3 => Token::Bool(true),
+            0xca => Token::Float(f64::from(f32::from_be_bytes(self.number()?))),
+            0xcb => Token::Float(f64::from_be_bytes(self.number()?)),
+            0xcc..=0xcf => self.unsigned(marker - 0xcc)?,
+            0xd0 => Token::Int(i64::from(i8::from_be_bytes(self.number()?))),
+            0xd1 => Token::Int(i64::from(i16::from_be_bytes(self.number()?))),
+            0xd2 => Token::Int(i64::from(i32::from_be_bytes(self.number()?))),
+            0xd3 => Token::Int(i64::from_be_bytes(self.number()?)),
+            0xd9..=0xdb => {
+                let length = self.length(marker - 0xd9)?;
+                self.take_text(length)?
+            }
+            0xdc | 0xdd => Token::Array(self.length(marker - 0xdc + 1)?),
+            0xde | 0xdf => Token::Map(self.length(marker - 0xde + 1)?),
+            0xe0..=0xff => Token::Int(i64::from(marker as i8)),
+            _ => return Err(Malformed),
+        })
+    }
+
+    fn unsigned(&mut self, size: u8) -> Result<Token<'b>, Malformed> {
+        let number = match size {
+            0 => u64::from(u8::from_be_bytes(self.number()?)),
+            1 => u64::from(u16::from_be_bytes(self.number()?)),
+            2 => u64::from(u32::from_be_bytes(self.number()?)),
+            _ => u64::from_be_bytes(self.number()?),
+        };
+        i64::try_from(number).map(Token::Int).map_err(|_| Malformed)
+    }
+
+    /// A length of 1, 2 or 4 bytes, for a `size` of 0, 1 or 2.
+    fn length(&mut self, size: u8) -> Result<usize, Malformed> {
+        let length = match size {
+            0 => u32::from(u8::from_be_bytes(self.number()?)),
+            1 => u32::from(u16::from_be_bytes(self.number()?)),
+            _ => u32::from_be_bytes(self.number()?),
+        };
+        usize::try_from(length).map_err(|_| Malformed)
+    }
+
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (number, rest) = self.rest.split_first_chunk().ok_or(Malformed)?;
+        self.rest = rest;
+        Ok(*number)
+    }
+
+    fn take_text(&mut self, length: usize) -> Result<Token<'b>, Malformed> {
+        let (text, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
+        self.rest = rest;
+        std::str::from_utf8(text)
+            .map(Token::Text)
+            .map_err(|_| Malformed)
+    }
+}
+
+/// Whether values of this field have fields of their own, whose absence must be shown.
+fn has_records(field: &Field) -> bool {
+    match &field.kind {
+        Kind::Record(_) => true,
+        Kind::Array(element) | Kind::Set(element) => has_records(element),
+        Kind::Map(entry) => has_records(&entry.1),
+        _ => false,
+    }
+}
+
+fn list<'b>(
+    reader: &mut Reader<'b>,
+    length: usize,
+    out: &mut Vec<u8>,
+    mut element: impl FnMut(&mut Reader<'b>, &mut Vec<u8>) -> Done,
+) -> Done {
+    out.push(b'[');
+    for index in 0..length {
+        if index > 0 {
+            out.push(b',');
+        }
+        element(reader, out)?;
+    }
+    out.push(b']');
+    Ok(())
+}
+
+fn pairs<'b>(
+    reader: &mut Reader<'b>,
+    length: usize,
+    out: &mut Vec<u8>,
+    mut value: impl FnMut(&mut Reader<'b>, &mut Vec<u8>) -> Done,
+) -> Done {
+    out.push(b'{');
+    for index in 0..length {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_string(reader.text()?, out);
+        out.push(b':');
+        value(reader, out)?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::{Context, RouterFlavor, registry};
+    use crate::{EntityKind, Object, codec};
+    use serde_json::{Value, json};
+    use std::time::Duration;
+
+    fn shown(kind: EntityKind, input: Value) -> (Value, Value) {
+        let input: Object = serde_json::from_value(input).expect("an object");
+        let context = Context::at(Duration::from_millis(1_700_000_000_250));
+        let schema = registry().entity(kind);
+        let entity = schema.complete(input, &context).expect("a valid entity");
+        let flavor = RouterFlavor::default();
+        let (mut stored, mut built) = (Vec::new(), Vec::new());
+        schema
+            .write_stored_json(&codec::encode(&entity), flavor, &mut stored)
+            .expect("readable");
+        schema.write_json_for(&entity, flavor, &mut built);
+        let parse = |bytes: &[u8]| serde_json::from_slice(bytes).expect("JSON");
+        (parse(&stored), parse(&built))
+    }
+
+    #[test]
+    fn stored_entities_are_shown_like_built_ones() {
+        for (kind, input) in [
+            (
+                EntityKind::Services,
+                json!({"name": "ü", "host": "h.test", "tags": ["a\"b\\"]}),
+            ),
+            (
+                EntityKind::Services,
+                json!({"name": "n".repeat(300), "host": "h.test"}),
+            ),
+            (
+                EntityKind::Routes,
+                json!({"paths": ["/a"], "headers": {"x-a": ["1", "2"]}, "service": {"id": "0dc6f45b-8f8d-40d2-a504-473544ee190b"}}),
+            ),
+            (
+                EntityKind::Routes,
+                json!({"protocols": ["tcp"], "sources": [{"ip": "10.0.0.1"}, {"port": 70}]}),
+            ),
+            (EntityKind::Upstreams, json!({"name": "u.internal"})),
+            (
+                EntityKind::Targets,
+                json!({"target": "t.test:1", "upstream": {"id": "0dc6f45b-8f8d-40d2-a504-473544ee190b"}}),
+            ),
+            (
+                EntityKind::Plugins,
+                json!({"name": "key-auth", "config": {"key_names": ["a"]}}),
+            ),
+            (
+                EntityKind::Vaults,
+                json!({"name": "env", "prefix": "my-env", "config": {"prefix": "X_"}}),
+            ),
+            (
+                EntityKind::KeyauthCredentials,
+                json!({"key": "k", "ttl": 1_800_000_000, "consumer": {"id": "0dc6f45b-8f8d-40d2-a504-473544ee190b"}}),
+            ),
+        ] {
+            let (stored, built) = shown(kind, input);
+            assert_eq!(stored, built, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn deprecated_settings_are_left_out() {
+        let input = json!({"name": "rate-limiting", "config": {"minute": 5}});
+        let (stored, built) = shown(EntityKind::Plugins, input);
+        assert!(built["config"].get("redis_host").is_some());
+        assert!(stored["config"].get("redis_host").is_none());
+        assert!(stored["config"].get("redis").is_some());
+    }
+
+    #[test]
+    fn damaged_bytes_are_an_error() {
+        let schema = registry().entity(EntityKind::Services);
+        for bytes in [
+            &b""[..],
+            b"\x81",
+            b"\x81\xa2id",
+            b"\xc1",
+            b"\xde\xff\xff\xa1a",
+            b"\x81\xa1a\xa2\xff\xff",
+        ] {
+            let mut out = Vec::new();
+            let read = schema.write_stored_json(bytes, RouterFlavor::default(), &mut out);
+            assert!(read.is_err(), "{bytes:?}");
+        }
+    }
+}
