@@ -6,9 +6,10 @@
 
 use crate::Flavor;
 use crate::candidate::Candidate;
-use crate::keys::{self, HostKey};
+use crate::keys::{self, HostKey, Rest};
 use crate::request::View;
 use crate::tree::{Root, Trees};
+use compact_str::CompactString;
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, HashMap};
@@ -20,7 +21,7 @@ const MAX_PLACES: usize = 64;
 const OTHER_METHODS: u32 = 1 << 31;
 
 pub(crate) struct Index {
-    exact: HashMap<Box<[u8]>, Root>,
+    exact: HashMap<CompactString, Root>,
     prefixes: Wildcards,
     suffixes: Wildcards,
     any_host: Option<Root>,
@@ -31,15 +32,29 @@ pub(crate) struct Index {
 
 /// A candidate in one of its places.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
-    rank: u32,
+pub(crate) struct Entry {
+    pub(crate) rank: u32,
     methods: u32,
+    /// A length, or one of the constants.
+    decided: u32,
 }
+
+/// What is to be done with an entry that a request led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The expression of the candidate must be asked.
+    Open,
+    /// The candidate matches, and located so many bytes at the start of the path if it has paths.
+    Matches(Option<u32>),
+}
+
+const OPEN: u32 = u32::MAX;
+const WITHOUT_PATH: u32 = u32::MAX - 1;
 
 /// Beginnings or ends of hosts.
 #[derive(Default)]
 struct Wildcards {
-    roots: HashMap<Box<[u8]>, Root>,
+    roots: HashMap<CompactString, Root>,
     /// The length of the longest: longer ones are not looked for, however many dots a host has.
     longest: usize,
 }
@@ -130,7 +145,8 @@ impl Index {
         if let Some(root) = self.any_host {
             look_into(root);
         }
-        if let Some(host) = view.host() {
+        // Configured hosts are texts: one that is none has no place.
+        if let Some(host) = view.host().and_then(|host| std::str::from_utf8(host).ok()) {
             if let Some(&root) = self.exact.get(host) {
                 look_into(root);
             }
@@ -140,17 +156,17 @@ impl Index {
         search
     }
 
-    /// The rank of the next candidate, best first. One that is filed in several places may come more than once.
-    pub(crate) fn next(&self, search: Search, cursors: &mut Cursors) -> Option<u32> {
+    /// The next candidate, best first. One that is filed in several places may come more than once.
+    pub(crate) fn next(&self, search: Search, cursors: &mut Cursors) -> Option<Entry> {
         let mut best = cursors.0.peek_mut()?;
-        let Cursor { rank, at, end } = best.0;
+        let Cursor { at, end, .. } = best.0;
         match self.next_of(at + 1, end, search) {
             Some(cursor) => best.0 = cursor,
             None => {
                 PeekMut::pop(best);
             }
         }
-        Some(rank)
+        Some(self.entries[at as usize])
     }
 
     fn next_of(&self, start: u32, end: u32, search: Search) -> Option<Cursor> {
@@ -181,10 +197,7 @@ fn file<'c>(
     let mut numbers: HashMap<HostKey<'c>, usize> = HashMap::new();
     let mut filings = Vec::with_capacity(candidates.len());
     for (rank, candidate) in candidates.iter().enumerate() {
-        let entry = Entry {
-            rank: u32::try_from(rank).expect("there are fewer than 2^32 candidates"),
-            methods: methods.set(keys::methods(&candidate.expression)),
-        };
+        let own_methods = methods.set(keys::methods(&candidate.expression));
         let own_hosts: Vec<_> = match keys::hosts(&candidate.expression, flavor) {
             None => vec![0],
             Some(keys) => keys
@@ -198,14 +211,41 @@ fn file<'c>(
                 .collect(),
         };
         let mut paths = keys::paths(&candidate.expression).unwrap_or_else(|| vec![b""]);
+        let mut rest = keys::rest(&candidate.expression);
         if own_hosts.len() * paths.len() > MAX_PLACES {
             paths = vec![common_start(&paths)];
+            rest = Rest::Open;
         }
-        for &host in &own_hosts {
-            filings.extend(paths.iter().map(|&path| Filing { host, path, entry }));
+        if own_methods != u32::MAX && own_methods & OTHER_METHODS != 0 {
+            rest = Rest::Open;
+        }
+        for (&host, &path) in own_hosts
+            .iter()
+            .flat_map(|host| paths.iter().map(move |path| (host, path)))
+        {
+            let entry = Entry {
+                rank: u32::try_from(rank).expect("there are fewer than 2^32 candidates"),
+                methods: own_methods,
+                decided: match rest {
+                    Rest::Open => OPEN,
+                    Rest::Decided { by_path: false } => WITHOUT_PATH,
+                    Rest::Decided { by_path: true } => u32::try_from(path.len()).unwrap_or(OPEN),
+                },
+            };
+            filings.push(Filing { host, path, entry });
         }
     }
     filings
+}
+
+impl Entry {
+    pub(crate) fn verdict(self) -> Verdict {
+        match self.decided {
+            OPEN => Verdict::Open,
+            WITHOUT_PATH => Verdict::Matches(None),
+            length => Verdict::Matches(Some(length)),
+        }
+    }
 }
 
 fn common_start<'c>(paths: &[&'c [u8]]) -> &'c [u8] {
@@ -227,17 +267,17 @@ enum Side {
 }
 
 impl Wildcards {
-    fn insert(&mut self, part: &[u8], root: Root) {
+    fn insert(&mut self, part: &str, root: Root) {
         self.longest = self.longest.max(part.len());
         self.roots.insert(part.into(), root);
     }
 
     /// Wildcards begin or end at a dot, so only such parts of the host are looked up.
-    fn each_of(&self, host: &[u8], side: Side, found: &mut impl FnMut(Root)) {
+    fn each_of(&self, host: &str, side: Side, found: &mut impl FnMut(Root)) {
         if self.roots.is_empty() {
             return;
         }
-        for dot in memchr::memchr_iter(b'.', host) {
+        for dot in memchr::memchr_iter(b'.', host.as_bytes()) {
             let part = match side {
                 Side::Start => &host[..=dot],
                 Side::End => &host[dot..],

@@ -9,11 +9,11 @@ use expr::{Expression, TextField, TextPredicate, TextTest, Transform};
 /// A demand on the host without its port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum HostKey<'e> {
-    Exact(&'e [u8]),
+    Exact(&'e str),
     /// What it begins with, up to and with a dot.
-    Prefix(&'e [u8]),
+    Prefix(&'e str),
     /// What it ends with, from a dot on.
-    Suffix(&'e [u8]),
+    Suffix(&'e str),
 }
 
 /// The hosts that an expression accepts; `None` when it may accept any.
@@ -62,22 +62,106 @@ fn alternatives<'e, K>(
     }
 }
 
+/// Whether nothing is left to ask when a request has the keys of an expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// The expression must be evaluated.
+    Open,
+    /// It is true. With a path key, that is also the part of the path it locates.
+    Decided { by_path: bool },
+}
+
+/// What an index must be asked by so that a part of an expression needs no evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dimension {
+    Host,
+    Path,
+    Method,
+}
+
+/// Only conjunctions of at most one part per dimension can be decided: of two parts the index knows one.
+pub(crate) fn rest(expression: &Expression) -> Rest {
+    let parts = match expression {
+        Expression::All(parts) => parts,
+        other => std::slice::from_ref(other),
+    };
+    let mut seen = Vec::with_capacity(parts.len());
+    for part in parts {
+        match dimension(part) {
+            Some(dimension) if !seen.contains(&dimension) => seen.push(dimension),
+            _ => return Rest::Open,
+        }
+    }
+    Rest::Decided {
+        by_path: seen.contains(&Dimension::Path),
+    }
+}
+
+/// The one dimension that decides a part.
+fn dimension(part: &Expression) -> Option<Dimension> {
+    let alternatives = match part {
+        Expression::Any(alternatives) => alternatives,
+        other => std::slice::from_ref(other),
+    };
+    let mut decided = alternatives.iter().map(predicate_dimension);
+    let first = decided.next()??;
+    if !decided.all(|other| other == Some(first)) {
+        return None;
+    }
+    // Of prefixes of several lengths the first that is true is the located one, which the index does not know.
+    let lengths = alternatives.iter().filter_map(prefix_length);
+    let mut lengths = lengths.collect::<Vec<_>>();
+    lengths.dedup();
+    (lengths.len() <= 1).then_some(first)
+}
+
+fn predicate_dimension(expression: &Expression) -> Option<Dimension> {
+    let Expression::Text(predicate) = expression else {
+        return None;
+    };
+    if predicate.transform != Transform::None {
+        return None;
+    }
+    match (&predicate.field, &predicate.test) {
+        (TextField::Host, TextTest::Equals(_)) => Some(Dimension::Host),
+        (TextField::Host, TextTest::StartsWith(start)) if start.ends_with('.') => {
+            Some(Dimension::Host)
+        }
+        (TextField::Host, TextTest::EndsWith(end)) if end.starts_with('.') => Some(Dimension::Host),
+        (TextField::Path, TextTest::StartsWith(start)) if !start.is_empty() => {
+            Some(Dimension::Path)
+        }
+        (TextField::Method, TextTest::Equals(_)) => Some(Dimension::Method),
+        _ => None,
+    }
+}
+
+fn prefix_length(expression: &Expression) -> Option<usize> {
+    match expression {
+        Expression::Text(predicate) => match &predicate.test {
+            TextTest::StartsWith(start) if predicate.field == TextField::Path => Some(start.len()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 fn host_key(predicate: &TextPredicate, flavor: Flavor) -> Option<HostKey<'_>> {
     match (&predicate.field, &predicate.test) {
         (TextField::SentHost, TextTest::Equals(sent)) => {
-            let sent = sent.as_bytes();
-            Some(HostKey::Exact(match flavor {
-                Flavor::Traditional => Host::parse(sent).name,
-                Flavor::TraditionalCompatible => host::split(sent).0,
-            }))
+            let name = match flavor {
+                Flavor::Traditional => Host::parse(sent.as_bytes()).name,
+                Flavor::TraditionalCompatible => host::split(sent.as_bytes()).0,
+            };
+            std::str::from_utf8(name).ok().map(HostKey::Exact)
         }
-        (TextField::Host, TextTest::Equals(host)) => Some(HostKey::Exact(host.as_bytes())),
-        (TextField::Host | TextField::WildcardHost, TextTest::StartsWith(start)) => start
-            .ends_with('.')
-            .then_some(HostKey::Prefix(start.as_bytes())),
-        (TextField::Host | TextField::WildcardHost, TextTest::EndsWith(end)) => end
-            .starts_with('.')
-            .then_some(HostKey::Suffix(end.as_bytes())),
+        (TextField::Host, TextTest::Equals(host)) => Some(HostKey::Exact(host)),
+        (TextField::Host | TextField::WildcardHost, TextTest::StartsWith(start)) => {
+            start.ends_with('.').then_some(HostKey::Prefix(start))
+        }
+        (TextField::Host | TextField::WildcardHost, TextTest::EndsWith(end)) => {
+            end.starts_with('.').then_some(HostKey::Suffix(end))
+        }
         _ => None,
     }
 }

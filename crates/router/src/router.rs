@@ -2,7 +2,7 @@
 
 use crate::candidate::{Candidate, Place, Problem, Regexes, RouteError, RouteIndex};
 use crate::compatible::Compatible;
-use crate::index::{Cursors, Index};
+use crate::index::{Cursors, Index, Verdict};
 use crate::request::{Request, View};
 use crate::traditional::Traditional;
 use crate::{Calculation, Flavor, upstream};
@@ -103,9 +103,17 @@ impl Router {
         let path = scratch.normalized.then_some(&scratch.path[..]);
         let view = self.view(request, path.unwrap_or(request.path));
         let search = self.index.find(&view, &mut scratch.cursors);
-        while let Some(rank) = self.index.next(search, &mut scratch.cursors) {
-            if let Some(found) = self.try_candidate(rank, &view, &mut scratch.lowered) {
-                return Some(found);
+        while let Some(entry) = self.index.next(search, &mut scratch.cursors) {
+            let found = match entry.verdict() {
+                Verdict::Open => self.try_candidate(entry.rank, &view, &mut scratch.lowered),
+                Verdict::Matches(located) => Some(Match {
+                    route: self.candidates[entry.rank as usize].route,
+                    rank: entry.rank,
+                    located: located.map(|end| (0, end)),
+                }),
+            };
+            if found.is_some() {
+                return found;
             }
         }
         None

@@ -17,13 +17,25 @@ pub(crate) struct Trees {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Root(u32);
 
+/// Half a cache line: a lookup among many routes costs what it has to fetch.
+#[derive(Clone, Copy, Default)]
 struct Node {
     /// The bytes between the parent's prefix and this one's.
-    label: Span,
+    label: Label,
     /// The values that were inserted with exactly this prefix.
     values: Span,
     children: Span,
 }
+
+/// Bytes, in place if they are few.
+#[derive(Clone, Copy, Default)]
+struct Label {
+    length: u32,
+    /// The bytes, or at the start the number of the first of them in [`Trees::labels`].
+    inline: [u8; INLINE],
+}
+
+const INLINE: usize = 12;
 
 #[derive(Clone, Copy, Default)]
 struct Span {
@@ -68,8 +80,7 @@ impl Trees {
         // Keys are in order, so what the outermost share they all share.
         let end = next.depth + shared(&lowest[next.depth..], &highest[next.depth..]);
         let complete = own.iter().take_while(|key| key.len() == end).count();
-        let label = Span::new(self.labels.len(), end - next.depth);
-        self.labels.extend_from_slice(&lowest[next.depth..end]);
+        let label = self.add_label(&lowest[next.depth..end]);
 
         let mut groups = Vec::new();
         let mut at = complete;
@@ -95,14 +106,33 @@ impl Trees {
 
     fn add_nodes(&mut self, count: usize) -> Range<usize> {
         let start = self.nodes.len();
-        let node = || Node {
-            label: Span::default(),
-            values: Span::default(),
-            children: Span::default(),
-        };
-        self.nodes.resize_with(start + count, node);
+        self.nodes.resize(start + count, Node::default());
         self.firsts.resize(start + count, 0);
         start..start + count
+    }
+
+    fn add_label(&mut self, bytes: &[u8]) -> Label {
+        let mut inline = [0; INLINE];
+        match inline.get_mut(..bytes.len()) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => {
+                inline[..4].copy_from_slice(&narrow(self.labels.len()).to_ne_bytes());
+                self.labels.extend_from_slice(bytes);
+            }
+        }
+        Label {
+            length: narrow(bytes.len()),
+            inline,
+        }
+    }
+
+    fn label<'t>(&'t self, label: &'t Label) -> &'t [u8] {
+        let length = label.length as usize;
+        label.inline.get(..length).unwrap_or_else(|| {
+            let [a, b, c, d, ..] = label.inline;
+            let start = u32::from_ne_bytes([a, b, c, d]) as usize;
+            &self.labels[start..start + length]
+        })
     }
 
     /// Calls `each` with the values of every key that the path begins with, the shortest first.
@@ -110,8 +140,7 @@ impl Trees {
         let mut node = &self.nodes[root.0 as usize];
         let mut rest = path;
         loop {
-            let label = &self.labels[node.label.range()];
-            let Some(behind) = rest.strip_prefix(label) else {
+            let Some(behind) = rest.strip_prefix(self.label(&node.label)) else {
                 return;
             };
             rest = behind;
