@@ -20,6 +20,7 @@ pub(crate) const MAX_FIELDS: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Field {
+    /// Refers to a text that lives as long as the program, so that a clone is no allocation, however long it is.
     pub(crate) name: CompactString,
     pub(crate) kind: Kind,
     pub(crate) required: bool,
@@ -93,14 +94,14 @@ impl Record {
         self.fields.iter().position(|field| field.name == name)
     }
 
-    /// Fields that are not null, as an object in schema order.
-    pub(crate) fn assemble(&self, slots: Vec<Value>) -> Object {
+    /// Moves the values that are not null into an object, in schema order.
+    pub(crate) fn assemble(&self, slots: &mut [Value]) -> Object {
         let present = slots.iter().filter(|value| !value.is_null()).count();
         // One more for `ttl`, which entities carry beside their fields.
         let mut object = Object::with_capacity(present + 1);
         for (field, value) in self.fields.iter().zip(slots) {
             if !value.is_null() {
-                object.push(field.name.clone(), value);
+                object.push(field.name.clone(), std::mem::take(value));
             }
         }
         object

@@ -10,6 +10,7 @@ use super::definition::{Auto, Effect, Field, Kind, MAX_FIELDS, Record, Shorthand
 use super::{Context, random, references};
 use crate::value::{MAX_DEPTH, Object, Value};
 use compact_str::CompactString;
+use std::cell::RefCell;
 
 const REQUIRED: &str = "required field missing";
 
@@ -61,6 +62,31 @@ pub(crate) struct Filled {
     pub(crate) errors: Object,
 }
 
+thread_local! {
+    /// Vectors for slots, one per level of nesting, used again from entity to entity.
+    static SPARE_SLOTS: RefCell<Vec<Vec<Value>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Filled {
+    fn new(fields: usize) -> Self {
+        let spare = SPARE_SLOTS.with_borrow_mut(Vec::pop);
+        let mut slots = spare.unwrap_or_else(|| Vec::with_capacity(MAX_FIELDS));
+        slots.resize_with(fields, Value::default);
+        Self {
+            slots,
+            errors: Object::new(),
+        }
+    }
+}
+
+impl Drop for Filled {
+    fn drop(&mut self) {
+        let mut slots = std::mem::take(&mut self.slots);
+        slots.clear();
+        SPARE_SLOTS.with_borrow_mut(|spare| spare.push(slots));
+    }
+}
+
 impl Engine<'_> {
     /// Fills in the fields of a record: from the input, else from the record as it is (`base`, in an update), else
     /// from the schema. `ignored` names fields that are dropped without a look.
@@ -72,10 +98,7 @@ impl Engine<'_> {
         ignored: &[&str],
         depth: usize,
     ) -> Result<Filled, Value> {
-        let mut filled = Filled {
-            slots: vec![Value::Null; record.fields.len()],
-            errors: Object::new(),
-        };
+        let mut filled = Filled::new(record.fields.len());
         let given = distribute(record, input, ignored, &mut filled);
         for (index, field) in record.fields.iter().enumerate() {
             let slot = &mut filled.slots[index];
@@ -222,12 +245,12 @@ impl Engine<'_> {
     ) -> Result<(), Failure> {
         expand_shorthands(&record.shorthands, &mut input, self.context)
             .map_err(|errors| Failure::Shorthand(Value::Object(errors)))?;
-        let filled = self
+        let mut filled = self
             .fill(record, input, base, &[], depth + 1)
             .map_err(Failure::Shorthand)?;
-        *slot = Value::Object(record.assemble(filled.slots));
+        *slot = Value::Object(record.assemble(&mut filled.slots));
         if !filled.errors.is_empty() {
-            return Err(Value::Object(filled.errors).into());
+            return Err(Value::Object(std::mem::take(&mut filled.errors)).into());
         }
         constraints(field, slot, self.context).map_err(Failure::from)
     }

@@ -9,6 +9,7 @@ use super::validators::{EntityRule, Validator};
 use super::{OnDelete, shorthand};
 use crate::EntityKind;
 use crate::value::Value;
+use compact_str::CompactString;
 use serde_json::{Map, Value as Json};
 
 /// Attributes of a field, as in the data files.
@@ -89,7 +90,8 @@ fn field(name: &str, attributes: &Attributes) -> Field {
     let flag = |key: &str| attributes.get(key) == Some(&Json::Bool(true));
     let kind = kind(name, attributes);
     Field {
-        name: name.into(),
+        // Schemas are read once and never dropped.
+        name: CompactString::const_new(String::leak(name.to_owned())),
         json_key: format!("\"{name}\":"),
         required: flag("required"),
         default: attributes

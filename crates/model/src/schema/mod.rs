@@ -76,7 +76,7 @@ pub struct Context {
 impl Context {
     /// The context of a node with all plugins at this time.
     pub fn at(now: std::time::Duration) -> Self {
-        let millis = u32::from(now.subsec_millis());
+        let millis = now.subsec_millis();
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         Self {
             flavor: RouterFlavor::default(),
@@ -203,13 +203,13 @@ impl EntitySchema {
             mode: existing.map_or(Mode::Create, |_| Mode::Update),
         };
         let ignored: &[&str] = &["updated_at"];
-        let filled = engine
+        let mut filled = engine
             .fill(record, input, existing, ignored, 0)
             .map_err(into_object)?;
         if !filled.errors.is_empty() {
-            return Err(filled.errors);
+            return Err(std::mem::take(&mut filled.errors));
         }
-        let mut entity = record.assemble(filled.slots);
+        let mut entity = record.assemble(&mut filled.slots);
         if context.transform {
             for transformation in self
                 .transformations
