@@ -20,13 +20,13 @@ use uuid::Uuid;
 
 /// One entity before and after.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct Work<'c> {
     pub(crate) key: EntityKey,
     pub(crate) old: Option<Vec<u8>>,
-    pub(crate) new: Option<Vec<u8>>,
+    pub(crate) new: Option<&'c [u8]>,
 }
 
-impl Work {
+impl Work<'_> {
     pub(crate) fn kind(&self) -> EntityKind {
         self.parse().0
     }
@@ -43,16 +43,19 @@ impl Work {
         self.new.is_none() && self.old.is_some()
     }
 
-    fn is_effective(&self) -> bool {
-        self.new != self.old
+    pub(crate) fn is_effective(&self) -> bool {
+        self.new != self.old.as_deref()
     }
 }
 
 /// The changes as work, ordered by key, with what cascades; nothing is written.
-pub(crate) fn plan(view: &View<'_>, changes: Vec<Change>) -> Result<Vec<Work>, CommitError> {
+pub(crate) fn plan<'c>(
+    view: &View<'_>,
+    changes: &'c [Change],
+) -> Result<Vec<Work<'c>>, CommitError> {
     let entities = &view.tables().entities;
     let was_empty = entities.is_empty(view.txn())?;
-    let mut works: Vec<Work> = changes.into_iter().map(into_work).collect();
+    let mut works: Vec<Work<'_>> = changes.iter().map(into_work).collect();
     // Stable, so that the last change of an entity stays last.
     works.sort_by_key(|work| work.key);
     keep_last(&mut works);
@@ -69,10 +72,10 @@ pub(crate) fn plan(view: &View<'_>, changes: Vec<Change>) -> Result<Vec<Work>, C
     Ok(works)
 }
 
-fn into_work(change: Change) -> Work {
+fn into_work(change: &Change) -> Work<'_> {
     let key = keys::entity(change.kind(), change.id());
     let new = match change {
-        Change::Put { entity, .. } => Some(entity),
+        Change::Put { entity, .. } => Some(entity.as_slice()),
         Change::Delete { .. } => None,
     };
     Work {
@@ -82,7 +85,7 @@ fn into_work(change: Change) -> Work {
     }
 }
 
-fn keep_last(works: &mut Vec<Work>) {
+fn keep_last(works: &mut Vec<Work<'_>>) {
     works.dedup_by(|later, earlier| {
         let same = later.key == earlier.key;
         if same {
@@ -93,8 +96,8 @@ fn keep_last(works: &mut Vec<Work>) {
 }
 
 /// The entities that go because one they refer to goes, however far.
-fn cascade(view: &View<'_>, works: &[Work]) -> Result<Vec<Work>, CommitError> {
-    let mut found: BTreeMap<EntityKey, Work> = BTreeMap::new();
+fn cascade<'c>(view: &View<'_>, works: &[Work<'_>]) -> Result<Vec<Work<'c>>, CommitError> {
+    let mut found: BTreeMap<EntityKey, Work<'c>> = BTreeMap::new();
     let removals = works.iter().filter(|work| work.is_removal());
     let mut pending: Vec<(EntityKind, Uuid)> =
         removals.map(|work| (work.kind(), work.id())).collect();
@@ -123,7 +126,7 @@ fn cascade(view: &View<'_>, works: &[Work]) -> Result<Vec<Work>, CommitError> {
     Ok(found.into_values().collect())
 }
 
-fn position(works: &[Work], key: &EntityKey) -> Option<usize> {
+fn position(works: &[Work<'_>], key: &EntityKey) -> Option<usize> {
     works.binary_search_by(|work| work.key.cmp(key)).ok()
 }
 
@@ -136,13 +139,13 @@ pub(crate) struct IndexChanges {
 
 pub(crate) fn check(
     view: &View<'_>,
-    works: &[Work],
+    works: &[Work<'_>],
     violations: &mut Vec<Violation>,
 ) -> Result<IndexChanges, CommitError> {
     let mut changes = IndexChanges::default();
     let mut key = Vec::with_capacity(512);
     for (index, work) in works.iter().enumerate() {
-        if let Some(entity) = &work.new {
+        if let Some(entity) = work.new {
             check_references(view, works, work, entity, violations)?;
         }
         if work.is_removal() {
@@ -158,8 +161,8 @@ pub(crate) fn check(
 
 fn check_references(
     view: &View<'_>,
-    works: &[Work],
-    work: &Work,
+    works: &[Work<'_>],
+    work: &Work<'_>,
     entity: &[u8],
     violations: &mut Vec<Violation>,
 ) -> Result<(), CommitError> {
@@ -192,8 +195,8 @@ fn check_references(
 
 fn check_referenced(
     view: &View<'_>,
-    works: &[Work],
-    work: &Work,
+    works: &[Work<'_>],
+    work: &Work<'_>,
     violations: &mut Vec<Violation>,
 ) -> Result<(), CommitError> {
     let (kind, id) = work.parse();
@@ -218,13 +221,13 @@ fn check_referenced(
 
 fn collect(
     changes: &mut IndexChanges,
-    work: &Work,
+    work: &Work<'_>,
     owner: usize,
     key: &mut Vec<u8>,
 ) -> Result<(), Malformed> {
     let (kind, id) = work.parse();
     let IndexChanges { removed, added } = changes;
-    match (&work.old, &work.new) {
+    match (&work.old, work.new) {
         (None, None) => Ok(()),
         (None, Some(new)) => {
             Facts::read(kind, new)?.index_entries(kind, id, key, |table, key, value| {
@@ -279,7 +282,7 @@ pub(crate) fn write(
     txn: &mut RwTxn<'_>,
     tables: &Tables,
     header: &mut Header,
-    works: &[Work],
+    works: &[Work<'_>],
     changes: IndexChanges,
     violations: &mut Vec<Violation>,
 ) -> Result<(), CommitError> {
@@ -311,7 +314,7 @@ fn write_entities(
     txn: &mut RwTxn<'_>,
     tables: &Tables,
     header: &mut Header,
-    works: &[Work],
+    works: &[Work<'_>],
 ) -> Result<(), CommitError> {
     let flags = append_if_empty(txn, tables.entities)?;
     for work in works.iter().filter(|work| work.is_effective()) {
@@ -320,7 +323,7 @@ fn write_entities(
             header.sums[0].remove(&work.key, old);
             *count -= 1;
         }
-        match &work.new {
+        match work.new {
             Some(new) => {
                 header.sums[0].add(&work.key, new);
                 *count += 1;
@@ -381,7 +384,7 @@ fn add_entries(
     Ok(conflicts)
 }
 
-fn unique_violation(work: &Work, conflict: &Conflict) -> Violation {
+fn unique_violation(work: &Work<'_>, conflict: &Conflict) -> Violation {
     let (kind, id) = work.parse();
     let field = conflict.key[1..]
         .split(|byte| *byte == 0)
@@ -390,7 +393,6 @@ fn unique_violation(work: &Work, conflict: &Conflict) -> Violation {
     let field = String::from_utf8_lossy(field);
     let entity: Object = work
         .new
-        .as_deref()
         .and_then(|bytes| codec::decode(bytes).ok())
         .unwrap_or_default();
     let rules = rules::of(kind);

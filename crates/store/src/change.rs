@@ -53,4 +53,13 @@ impl ChangeSet {
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.meta.is_empty()
     }
+
+    /// Bytes of the entities.
+    pub(crate) fn size(&self) -> usize {
+        let puts = self.changes.iter().map(|change| match change {
+            Change::Put { entity, .. } => entity.len(),
+            Change::Delete { .. } => 0,
+        });
+        puts.sum()
+    }
 }

@@ -94,7 +94,20 @@ pub(crate) struct Environment {
     pub(crate) env: heed::Env<WithoutTls>,
     pub(crate) tables: Tables,
     pub(crate) max_size: usize,
-    _owner: File,
+    _owner: Owner,
+}
+
+/// The lock of the process that has the store open.
+#[derive(Debug)]
+struct Owner(File);
+
+impl Drop for Owner {
+    /// Closing the file is not enough: a child process that was just forked has it open as well until it runs its program.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "the store's lock cannot be released");
+        }
+    }
 }
 
 pub(crate) fn open(
@@ -328,7 +341,7 @@ fn newest_aside(directory: &Path) -> Result<Option<PathBuf>, OpenError> {
     Ok(newest)
 }
 
-fn become_owner(directory: &Path) -> Result<File, OpenError> {
+fn become_owner(directory: &Path) -> Result<Owner, OpenError> {
     let path = directory.join(OWNER_FILE);
     let failed = io_error("lock", &path);
     let file = File::options()
@@ -338,7 +351,7 @@ fn become_owner(directory: &Path) -> Result<File, OpenError> {
         .open(&path)
         .map_err(&failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Owner(file)),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
             path: directory.to_owned(),
         }),

@@ -38,13 +38,13 @@ pub(crate) fn append(
     txn: &mut RwTxn<'_>,
     tables: &Tables,
     header: &mut Header,
-    works: &[Work],
+    works: &[Work<'_>],
     meta: &[MetaWork],
     now_ms: u64,
     retention: Retention,
 ) -> Result<(), CommitError> {
-    let size: usize = works
-        .iter()
+    let works = || works.iter().filter(|work| work.is_effective());
+    let size: usize = works()
         .map(|work| 22 + work.old.as_ref().map_or(0, Vec::len))
         .sum();
     let size = size as u64;
@@ -59,12 +59,24 @@ pub(crate) fn append(
         header.floor = header.revision;
         return Ok(());
     }
-    let record = encode(works, meta, now_ms);
+    let record = encode(works(), meta, now_ms);
     for (piece, bytes) in record.chunks(PIECE).enumerate() {
         let key = keys::journal(header.revision, piece as u32);
         tables.journal.put(txn, &key, bytes)?;
         header.sums[JOURNAL_SUM].add(&key, bytes);
         header.journal_bytes += bytes.len() as u64;
+    }
+    Ok(())
+}
+
+/// Removes all records: only the newest revision is known then.
+pub(crate) fn forget(
+    txn: &mut RwTxn<'_>,
+    tables: &Tables,
+    header: &mut Header,
+) -> Result<(), CommitError> {
+    while header.floor < header.revision {
+        remove(txn, tables, header, header.floor + 1)?;
     }
     Ok(())
 }
@@ -111,7 +123,11 @@ fn read(view: &View<'_>, revision: u64) -> Result<Vec<u8>, StoreError> {
     Ok(record)
 }
 
-fn encode(works: &[Work], meta: &[MetaWork], now_ms: u64) -> Vec<u8> {
+fn encode<'w>(
+    works: impl Iterator<Item = &'w Work<'w>>,
+    meta: &[MetaWork],
+    now_ms: u64,
+) -> Vec<u8> {
     let mut record = vec![RECORD_FORMAT];
     record.extend_from_slice(&now_ms.to_le_bytes());
     record.extend_from_slice(&(meta.len() as u32).to_le_bytes());

@@ -15,7 +15,7 @@ pub trait Journal: Send + Sync {
     /// it returns, the revision is on disk. A change set that changes nothing makes no revision: the head comes back.
     ///
     /// `accept` sees the state that the change set leads to, before anything is durable, and may refuse it. It runs inside
-    /// the write transaction: no other commit begins until it returns.
+    /// the write transaction: no other commit begins until it returns. It may be asked twice about the same state.
     fn commit(
         &self,
         expected_head: Option<Revision>,

@@ -1,6 +1,6 @@
 //! The store of this node: the mirror and the local journal in one LMDB file.
 
-use crate::apply;
+use crate::apply::{self, Work};
 use crate::change::{Change, ChangeSet, Revision};
 use crate::env::{self, Environment, Recovery};
 use crate::error::{CommitError, Damage, OpenError, Rejected, StoreError};
@@ -30,6 +30,13 @@ pub struct Retention {
     pub revisions: u64,
     /// Bytes of replaced entities, roughly.
     pub bytes: u64,
+}
+
+impl Retention {
+    const NOTHING: Self = Self {
+        revisions: 0,
+        bytes: 0,
+    };
 }
 
 impl Default for Retention {
@@ -140,24 +147,26 @@ impl Store {
         Ok(history::undo_to(view, revision.0)?)
     }
 
-    fn commit_locked(
+    /// One attempt in one transaction, which ends with this function, whatever comes out.
+    fn attempt(
         &self,
         expected_head: Option<Revision>,
-        change_set: ChangeSet,
+        change_set: &ChangeSet,
+        retention: Retention,
         accept: &mut dyn FnMut(&View<'_>) -> Result<(), Rejected>,
     ) -> Result<Revision, CommitError> {
         let Environment { env, tables, .. } = &self.inner.environment;
         let mut txn = env.write_txn()?;
-        let record = tables.header.get(&txn, HEADER_KEY)?;
-        let mut header = Header::decode(record.ok_or(Damage::Header)?)?;
-        let head = Revision(header.revision);
+        let before = View::new_borrowed(&txn, tables)?;
+        let head = before.revision();
         if let Some(expected) = expected_head
             && expected != head
         {
             return Err(CommitError::Conflict { expected, head });
         }
-        let before = View::borrowed(&txn, tables, head);
-        let works = apply::plan(&before, change_set.changes)?;
+        let mut header = before.header()?;
+        let used = before.used_bytes()?;
+        let works = apply::plan(&before, &change_set.changes)?;
         let mut violations = Vec::new();
         let index_changes = apply::check(&before, &works, &mut violations)?;
         drop(before);
@@ -172,9 +181,8 @@ impl Store {
         if !violations.is_empty() {
             return Err(CommitError::Violations(violations));
         }
-        let meta = write_meta(&mut txn, tables, &mut header, change_set.meta)?;
-        let effective = works.iter().any(|work| work.old != work.new);
-        if !effective && meta.is_empty() {
+        let meta = write_meta(&mut txn, tables, &mut header, &change_set.meta)?;
+        if meta.is_empty() && !works.iter().any(Work::is_effective) {
             return Ok(head);
         }
         header.revision += 1;
@@ -185,15 +193,46 @@ impl Store {
             &works,
             &meta,
             now_ms(),
-            self.inner.retention,
+            retention,
         )?;
         drop(works);
-        header.transaction = txn.id() as u64;
-        tables.header.put(&mut txn, HEADER_KEY, &header.encode())?;
-        let revision = Revision(header.revision);
-        accept(&View::borrowed(&txn, tables, revision))?;
+        write_header(&mut txn, tables, &mut header)?;
+        let after = View::new_borrowed(&txn, tables)?;
+        self.check_room(used, after.used_bytes()?)?;
+        accept(&after)?;
+        let revision = after.revision();
+        drop(after);
         txn.commit()?;
         Ok(revision)
+    }
+
+    /// Gives up the history, which is the first to go: the newest state needs the room more.
+    ///
+    /// LMDB uses a page again in the second transaction after the one that freed it; so there are two.
+    fn make_room(&self) -> Result<(), CommitError> {
+        for _ in 0..2 {
+            let Environment { env, tables, .. } = &self.inner.environment;
+            let mut txn = env.write_txn()?;
+            let mut header = View::new_borrowed(&txn, tables)?.header()?;
+            history::forget(&mut txn, tables, &mut header)?;
+            write_header(&mut txn, tables, &mut header)?;
+            txn.commit()?;
+        }
+        tracing::warn!("the store is full: its history was removed");
+        Ok(())
+    }
+
+    /// Refuses to grow into the last eighth of the map: LMDB writes a page elsewhere before it frees the old one, so
+    /// that without room left nothing could be removed any more.
+    fn check_room(&self, before: usize, after: usize) -> Result<(), CommitError> {
+        if after > before && after > self.usable() {
+            return Err(heed::Error::Mdb(heed::MdbError::MapFull).into());
+        }
+        Ok(())
+    }
+
+    fn usable(&self) -> usize {
+        self.max_size() / 8 * 7
     }
 }
 
@@ -208,7 +247,13 @@ impl Journal for Store {
         accept: &mut dyn FnMut(&View<'_>) -> Result<(), Rejected>,
     ) -> Result<Revision, CommitError> {
         let _writing = lock(&self.inner.writing);
-        let result = self.commit_locked(expected_head, change_set, accept);
+        let mut result = self.attempt(expected_head, &change_set, self.inner.retention, accept);
+        if let Err(CommitError::Full { .. }) = result
+            && change_set.size() < self.usable()
+        {
+            self.make_room()?;
+            result = self.attempt(expected_head, &change_set, Retention::NOTHING, accept);
+        }
         let revision = result.map_err(|error| match error {
             CommitError::Full { .. } => CommitError::Full {
                 max_size: self.max_size(),
@@ -310,23 +355,33 @@ impl Inner {
     }
 }
 
+fn write_header(
+    txn: &mut RwTxn<'_>,
+    tables: &env::Tables,
+    header: &mut Header,
+) -> Result<(), CommitError> {
+    header.transaction = txn.id() as u64;
+    tables.header.put(txn, HEADER_KEY, &header.encode())?;
+    Ok(())
+}
+
 fn write_meta(
     txn: &mut RwTxn<'_>,
     tables: &env::Tables,
     header: &mut Header,
-    meta: Vec<(String, Option<Vec<u8>>)>,
+    meta: &[(String, Option<Vec<u8>>)],
 ) -> Result<Vec<MetaWork>, CommitError> {
     let mut works = Vec::new();
     for (name, new) in meta {
         let key = name.as_bytes();
         let old = tables.meta.get(txn, key)?.map(<[u8]>::to_vec);
-        if old == new {
+        if old == *new {
             continue;
         }
         if let Some(old) = &old {
             header.sums[META_SUM].remove(key, old);
         }
-        match &new {
+        match new {
             Some(new) => {
                 header.sums[META_SUM].add(key, new);
                 tables.meta.put(txn, key, new)?;
@@ -335,7 +390,10 @@ fn write_meta(
                 tables.meta.delete(txn, key)?;
             }
         }
-        works.push(MetaWork { name, old });
+        works.push(MetaWork {
+            name: name.clone(),
+            old,
+        });
     }
     Ok(works)
 }

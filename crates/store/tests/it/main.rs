@@ -6,4 +6,12 @@
 
 mod support;
 
-mod smoke;
+mod commits;
+mod damage;
+mod growth;
+mod history;
+mod kill;
+mod listing;
+mod random;
+mod readers;
+mod replace;

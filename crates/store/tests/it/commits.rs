@@ -1,0 +1,399 @@
+//! What a commit does, implies and refuses.
+
+use crate::support::{assert_consistent, commit, delete, fixture, id, put, reference};
+use model::{EntityKind as K, Error, ErrorCode};
+use serde_json::json;
+use store::{
+    Change, ChangeSet, CommitError, Journal, KeyPart, Recovery, Rejected, Revision, Store,
+};
+
+fn violations(result: Result<Revision, CommitError>) -> Vec<Error> {
+    match result {
+        Err(CommitError::Violations(violations)) => {
+            violations.iter().map(store::Violation::to_error).collect()
+        }
+        other => panic!("expected violations, got {other:?}"),
+    }
+}
+
+fn fields(error: &Error) -> serde_json::Value {
+    serde_json::to_value(error.fields.as_ref().unwrap()).unwrap()
+}
+
+fn service(number: u128, name: &str) -> Change {
+    put(K::Services, id(number), &[("name", name.into())])
+}
+
+fn route(number: u128, name: &str, service: u128) -> Change {
+    let service = reference(id(service));
+    put(
+        K::Routes,
+        id(number),
+        &[("name", name.into()), ("service", service)],
+    )
+}
+
+fn has(store: &Store, kind: K, number: u128) -> bool {
+    let view = store.view().unwrap();
+    view.get(kind, id(number)).unwrap().is_some()
+}
+
+#[test]
+fn what_was_committed_is_there_after_reopening() {
+    let fixture = fixture();
+    assert_eq!(fixture.recovery, Recovery::Created);
+    let revision = commit(&fixture.store, vec![route(2, "r", 1), service(1, "s")]).unwrap();
+    assert_eq!(revision, Revision(1));
+
+    let fixture = fixture.reopen();
+    assert_eq!(fixture.recovery, Recovery::Opened);
+    assert_eq!(fixture.store.head(), Revision(1));
+    let view = fixture.store.view().unwrap();
+    let found = view.id_by_unique(K::Routes, "name", "r").unwrap();
+    assert_eq!(found, Some(id(2)));
+    assert_eq!(view.count(K::Services).unwrap(), 1);
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn a_taken_name_is_refused_and_nothing_of_the_change_set_stays() {
+    let fixture = fixture();
+    commit(&fixture.store, vec![service(1, "billing")]).unwrap();
+    let errors = violations(commit(
+        &fixture.store,
+        vec![service(2, "other"), service(3, "billing")],
+    ));
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].code, ErrorCode::UniqueViolation);
+    assert_eq!(
+        errors[0].message,
+        "UNIQUE violation detected on '{name=\"billing\"}'"
+    );
+    assert_eq!(fields(&errors[0]), json!({"name": "billing"}));
+    assert!(!has(&fixture.store, K::Services, 2));
+    assert_eq!(fixture.store.head(), Revision(1));
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn the_same_name_twice_in_a_change_set_is_refused() {
+    let fixture = fixture();
+    let errors = violations(commit(
+        &fixture.store,
+        vec![service(1, "a"), service(2, "b"), service(3, "a")],
+    ));
+    assert_eq!(errors.len(), 1);
+    assert_eq!(fields(&errors[0]), json!({"name": "a"}));
+}
+
+#[test]
+fn names_can_be_swapped_and_passed_on_in_one_change_set() {
+    let fixture = fixture();
+    commit(
+        &fixture.store,
+        vec![service(1, "a"), service(2, "b"), service(3, "c")],
+    )
+    .unwrap();
+    commit(
+        &fixture.store,
+        vec![
+            service(1, "b"),
+            service(2, "a"),
+            delete(K::Services, id(3)),
+            service(4, "c"),
+        ],
+    )
+    .unwrap();
+    let view = fixture.store.view().unwrap();
+    for (name, number) in [("a", 2), ("b", 1), ("c", 4)] {
+        let found = view.id_by_unique(K::Services, "name", name).unwrap();
+        assert_eq!(found, Some(id(number)), "{name}");
+    }
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn a_composite_key_is_unique_with_absent_fields_as_null() {
+    let fixture = fixture();
+    let plugin = |number: u128, route: Option<u128>| {
+        let mut fields = vec![("name", "key-auth".into())];
+        if let Some(route) = route {
+            fields.push(("route", reference(id(route))));
+        }
+        put(K::Plugins, id(number), &fields)
+    };
+    commit(
+        &fixture.store,
+        vec![
+            service(1, "s"),
+            route(2, "r", 1),
+            plugin(10, None),
+            plugin(11, Some(2)),
+        ],
+    )
+    .unwrap();
+    let errors = violations(commit(&fixture.store, vec![plugin(12, None)]));
+    assert_eq!(
+        fields(&errors[0]),
+        json!({"name": "key-auth", "route": null, "service": null, "consumer": null})
+    );
+    let errors = violations(commit(&fixture.store, vec![plugin(12, Some(2))]));
+    let route = json!({"id": id(2).to_string()});
+    assert_eq!(fields(&errors[0])["route"], route);
+
+    let view = fixture.store.view().unwrap();
+    let key = [
+        KeyPart::Text("key-auth"),
+        KeyPart::Reference(id(2)),
+        KeyPart::Absent,
+        KeyPart::Absent,
+    ];
+    let found = view.id_by_cache_key(K::Plugins, &key).unwrap();
+    assert_eq!(found, Some(id(11)));
+}
+
+#[test]
+fn a_reference_to_nothing_is_refused() {
+    let fixture = fixture();
+    let errors = violations(commit(&fixture.store, vec![route(2, "r", 1)]));
+    assert_eq!(errors[0].code, ErrorCode::ForeignKeyViolation);
+    let id = id(1);
+    assert_eq!(
+        errors[0].message,
+        format!(
+            "the foreign key '{{id=\"{id}\"}}' does not reference an existing 'services' entity."
+        )
+    );
+    assert_eq!(
+        fields(&errors[0]),
+        json!({"service": {"id": id.to_string()}})
+    );
+}
+
+#[test]
+fn a_change_set_cannot_write_a_reference_to_what_it_removes() {
+    let fixture = fixture();
+    commit(&fixture.store, vec![service(1, "s"), route(2, "r", 1)]).unwrap();
+    // The route is written as it is already: that counts as well.
+    let errors = violations(commit(
+        &fixture.store,
+        vec![delete(K::Services, id(1)), route(2, "r", 1)],
+    ));
+    assert_eq!(errors[0].code, ErrorCode::ForeignKeyViolation);
+}
+
+#[test]
+fn an_entity_that_others_need_cannot_be_removed_alone() {
+    let fixture = fixture();
+    commit(&fixture.store, vec![service(1, "s"), route(2, "r", 1)]).unwrap();
+    let errors = violations(commit(&fixture.store, vec![delete(K::Services, id(1))]));
+    assert_eq!(errors[0].code, ErrorCode::ForeignKeyViolation);
+    assert_eq!(
+        errors[0].message,
+        "an existing 'routes' entity references this 'services' entity"
+    );
+    assert_eq!(fields(&errors[0]), json!({"@referenced_by": "routes"}));
+
+    // Together with those that need it, or after they moved, it can.
+    commit(
+        &fixture.store,
+        vec![
+            service(3, "t"),
+            route(2, "r", 3),
+            delete(K::Services, id(1)),
+        ],
+    )
+    .unwrap();
+    commit(
+        &fixture.store,
+        vec![delete(K::Services, id(3)), delete(K::Routes, id(2))],
+    )
+    .unwrap();
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn removing_an_entity_removes_what_cascades_from_it_however_far() {
+    let fixture = fixture();
+    let consumer = |number| {
+        put(
+            K::Consumers,
+            id(number),
+            &[("username", format!("c{number}").into())],
+        )
+    };
+    let child = |kind, number, name: &str, value: &str, consumer| {
+        put(
+            kind,
+            id(number),
+            &[(name, value.into()), ("consumer", reference(id(consumer)))],
+        )
+    };
+    let token = put(
+        K::Oauth2Tokens,
+        id(30),
+        &[
+            ("access_token", "t".into()),
+            ("credential", reference(id(21))),
+        ],
+    );
+    commit(
+        &fixture.store,
+        vec![
+            consumer(1),
+            consumer(2),
+            child(K::KeyauthCredentials, 20, "key", "k", 1),
+            child(K::Oauth2Credentials, 21, "client_id", "c", 1),
+            child(K::KeyauthCredentials, 22, "key", "l", 2),
+            token,
+        ],
+    )
+    .unwrap();
+    commit(&fixture.store, vec![delete(K::Consumers, id(1))]).unwrap();
+    assert!(!has(&fixture.store, K::KeyauthCredentials, 20));
+    assert!(!has(&fixture.store, K::Oauth2Credentials, 21));
+    assert!(!has(&fixture.store, K::Oauth2Tokens, 30));
+    assert!(has(&fixture.store, K::KeyauthCredentials, 22));
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn every_violation_of_a_change_set_is_reported() {
+    let fixture = fixture();
+    let errors = violations(commit(
+        &fixture.store,
+        vec![
+            route(2, "r", 1),
+            route(3, "q", 1),
+            service(4, "s"),
+            service(5, "s"),
+        ],
+    ));
+    assert_eq!(errors.len(), 3);
+}
+
+#[test]
+fn a_change_set_for_another_head_is_refused() {
+    let fixture = fixture();
+    commit(&fixture.store, vec![service(1, "s")]).unwrap();
+    let change_set = ChangeSet {
+        changes: vec![service(2, "t")],
+        meta: Vec::new(),
+    };
+    let stale = fixture
+        .store
+        .commit(Some(Revision(0)), change_set.clone(), &mut |_| Ok(()));
+    assert!(matches!(
+        stale,
+        Err(CommitError::Conflict {
+            expected: Revision(0),
+            head: Revision(1)
+        })
+    ));
+    let current = fixture
+        .store
+        .commit(Some(Revision(1)), change_set, &mut |_| Ok(()));
+    assert_eq!(current.unwrap(), Revision(2));
+}
+
+#[test]
+fn what_is_already_so_makes_no_revision() {
+    let fixture = fixture();
+    let change_set = ChangeSet {
+        changes: vec![service(1, "s")],
+        meta: vec![("hash".into(), Some(b"1".to_vec()))],
+    };
+    let commit = |changes: &ChangeSet| {
+        fixture
+            .store
+            .commit(None, changes.clone(), &mut |_| Ok(()))
+            .unwrap()
+    };
+    assert_eq!(commit(&change_set), Revision(1));
+    assert_eq!(commit(&change_set), Revision(1));
+    assert_eq!(commit(&ChangeSet::default()), Revision(1));
+    let nothing_to_remove = ChangeSet {
+        changes: vec![delete(K::Services, id(9))],
+        meta: vec![("other".into(), None)],
+    };
+    assert_eq!(commit(&nothing_to_remove), Revision(1));
+}
+
+#[test]
+fn the_last_change_of_an_entity_counts() {
+    let fixture = fixture();
+    let changes = vec![
+        service(1, "first"),
+        delete(K::Services, id(1)),
+        service(1, "last"),
+        service(2, "gone"),
+        delete(K::Services, id(2)),
+    ];
+    commit(&fixture.store, changes).unwrap();
+    let view = fixture.store.view().unwrap();
+    let found = view.id_by_unique(K::Services, "name", "last").unwrap();
+    assert_eq!(found, Some(id(1)));
+    assert_eq!(view.count(K::Services).unwrap(), 1);
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn accept_sees_the_candidate_and_its_refusal_undoes_it() {
+    let fixture = fixture();
+    let change_set = ChangeSet {
+        changes: vec![service(1, "s")],
+        meta: vec![("hash".into(), Some(b"h".to_vec()))],
+    };
+    let refusal = Error::new(ErrorCode::SchemaViolation, "no");
+    let result = fixture.store.commit(None, change_set, &mut |view| {
+        assert_eq!(view.revision(), Revision(1));
+        assert_eq!(view.count(K::Services).unwrap(), 1);
+        assert_eq!(view.meta("hash").unwrap(), Some(b"h".as_slice()));
+        let found = view.id_by_unique(K::Services, "name", "s").unwrap();
+        assert_eq!(found, Some(id(1)));
+        Err(Rejected(refusal.clone()))
+    });
+    assert_eq!(result.unwrap_err().to_error(), Some(refusal));
+    assert_eq!(fixture.store.head(), Revision(0));
+    let view = fixture.store.view().unwrap();
+    assert_eq!(view.count(K::Services).unwrap(), 0);
+    assert_eq!(view.meta("hash").unwrap(), None);
+}
+
+#[test]
+fn a_panic_in_accept_leaves_the_store_usable() {
+    let fixture = fixture();
+    let store = fixture.store.clone();
+    let thread = std::thread::spawn(move || {
+        let change_set = ChangeSet {
+            changes: vec![service(1, "s")],
+            meta: Vec::new(),
+        };
+        store.commit(None, change_set, &mut |_| panic!("a defect"))
+    });
+    assert!(thread.join().is_err());
+    assert_eq!(
+        commit(&fixture.store, vec![service(1, "s")]).unwrap(),
+        Revision(1)
+    );
+}
+
+#[test]
+fn bytes_that_are_no_entity_are_refused() {
+    let fixture = fixture();
+    for bytes in [
+        b"".as_slice(),
+        b"\x81",
+        b"\xc1",
+        b"\x81\xa4name",
+        b"\x80\x00",
+    ] {
+        let change = Change::Put {
+            kind: K::Services,
+            id: id(1),
+            entity: bytes.to_vec(),
+        };
+        let errors = violations(commit(&fixture.store, vec![change]));
+        assert_eq!(errors[0].code, ErrorCode::DatabaseError, "{bytes:?}");
+    }
+}

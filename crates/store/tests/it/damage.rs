@@ -1,0 +1,255 @@
+//! Files that are not what was written: told from whole ones, kept, and never served.
+
+use crate::support::{Fixture, assert_consistent, commit, fixture, id, put, reference, tags};
+use model::EntityKind as K;
+use std::fs;
+use std::path::Path;
+use store::{Damage, Journal, OpenError, Options, Recovery, Revision, Store, View};
+use tempfile::TempDir;
+
+/// The bytes of a file with all kinds of pages: several levels, long values, free pages.
+fn whole_file() -> Vec<u8> {
+    let Fixture {
+        store, directory, ..
+    } = fixture();
+    let mut changes = vec![put(K::Services, id(1), &[("name", "s".into())])];
+    changes.extend((0..300u128).map(|number| {
+        put(
+            K::Routes,
+            id(100 + number),
+            &[
+                ("name", format!("route-{number}").into()),
+                ("service", reference(id(1))),
+                ("tags", tags(&["a", "b"])),
+            ],
+        )
+    }));
+    changes.push(put(
+        K::Certificates,
+        id(2),
+        &[("cert", "certificate ".repeat(2000).as_str().into())],
+    ));
+    commit(&store, changes).unwrap();
+    for number in 0..5 {
+        let name = format!("renamed-{number}");
+        commit(
+            &store,
+            vec![put(K::Services, id(1), &[("name", name.into())])],
+        )
+        .unwrap();
+    }
+    drop(store);
+    fs::read(directory.path().join("data.mdb")).unwrap()
+}
+
+fn open_bytes(bytes: &[u8]) -> (TempDir, Store, Recovery) {
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("data.mdb"), bytes).unwrap();
+    let (store, recovery) = Store::open(directory.path(), Options::default()).unwrap();
+    (directory, store, recovery)
+}
+
+fn contents(view: &View<'_>) -> Vec<(K, Vec<u8>)> {
+    let mut contents = Vec::new();
+    for kind in K::ALL {
+        for entity in view.iter(kind).unwrap() {
+            contents.push((kind, entity.unwrap().1.to_vec()));
+        }
+    }
+    contents
+}
+
+/// Asserts that the file was set aside unchanged, and that an empty store works in its place.
+fn assert_set_aside(bytes: &[u8], expected: Option<&Damage>) {
+    let (directory, store, recovery) = open_bytes(bytes);
+    let Recovery::SetAside {
+        path,
+        aside,
+        damage,
+    } = &recovery
+    else {
+        panic!("{recovery:?}");
+    };
+    assert_eq!(*path, directory.path().join("data.mdb"));
+    assert!(aside.to_str().unwrap().contains("data.mdb.unreadable-"));
+    assert_eq!(fs::read(aside).unwrap(), bytes);
+    if let Some(expected) = expected {
+        assert_eq!(damage, expected);
+    }
+    assert_eq!(store.head(), Revision(0));
+    commit(
+        &store,
+        vec![put(K::Services, id(1), &[("name", "s".into())])],
+    )
+    .unwrap();
+    assert_consistent(&store);
+}
+
+#[test]
+fn a_changed_byte_is_found_or_harmless() {
+    let whole = whole_file();
+    let (_directory, store, recovery) = open_bytes(&whole);
+    assert_eq!(recovery, Recovery::Opened);
+    let expected = contents(&store.view().unwrap());
+    drop(store);
+    let mut set_aside = 0;
+    for (at, mask) in places(whole.len()) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= mask;
+        let (_directory, store, recovery) = open_bytes(&bytes);
+        match recovery {
+            Recovery::SetAside { .. } => {
+                set_aside += 1;
+                assert_eq!(store.head(), Revision(0));
+            }
+            // An unused byte: the content is as it was, and writing goes on.
+            Recovery::Opened => {
+                let found = contents(&store.view().unwrap());
+                assert_eq!(found, expected, "byte {at} xor {mask}");
+                assert_consistent(&store);
+                commit(&store, vec![put(K::Consumers, id(9), &[])]).unwrap();
+                assert_consistent(&store);
+            }
+            Recovery::Created => panic!("byte {at} xor {mask}: taken for a new store"),
+        }
+    }
+    assert!(set_aside > 20, "{set_aside}");
+}
+
+/// The starts of the first pages, where everything means something, and places all over the file; the same in every run.
+fn places(length: usize) -> Vec<(usize, u8)> {
+    let mut places: Vec<(usize, u8)> = (0..2)
+        .flat_map(|page| (8..152).step_by(6).map(move |at| (page * 4096 + at, 1)))
+        .collect();
+    let mut state = 1u64;
+    for _ in 0..100 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let at = (state >> 20) as usize % length;
+        places.push((at, 1 << (state >> 61)));
+    }
+    places
+}
+
+#[test]
+fn a_file_that_was_cut_is_set_aside() {
+    let whole = whole_file();
+    for length in [
+        0,
+        1,
+        100,
+        4095,
+        4096,
+        8192,
+        12_288,
+        whole.len() / 2,
+        whole.len() / 2 + 17,
+    ] {
+        assert_set_aside(&whole[..length], None);
+    }
+}
+
+#[test]
+fn a_file_of_another_program_is_set_aside() {
+    let yaml = b"_format_version: \"3.0\"\n".repeat(1000);
+    assert_set_aside(&yaml, Some(&Damage::NotLmdb));
+    assert_set_aside(&[0; 8192], Some(&Damage::NotLmdb));
+
+    let other = TempDir::new().unwrap();
+    write_foreign_lmdb(other.path());
+    let bytes = fs::read(other.path().join("data.mdb")).unwrap();
+    assert_set_aside(&bytes, Some(&Damage::OtherProgram));
+}
+
+#[expect(unsafe_code, reason = "LMDB is a memory map")]
+fn write_foreign_lmdb(directory: &Path) {
+    // SAFETY: nothing else uses the new directory.
+    let env = unsafe { heed::EnvOpenOptions::new().max_dbs(1).open(directory) }.unwrap();
+    let txn = env.write_txn().unwrap();
+    env.create_databases_and_commit(txn, |opener, txn| {
+        let table = opener.create_database::<heed::types::Str, heed::types::Str>(txn, Some("x"))?;
+        table.put(txn, "key", "value")?;
+        Ok::<_, heed::Error>(heed::CommitOrAbort::<_, ()>::Commit(()))
+    })
+    .unwrap();
+}
+
+#[test]
+fn an_unknown_lmdb_format_is_set_aside() {
+    let mut bytes = whole_file();
+    for page in 0..2 {
+        bytes[page * 4096 + 20] = 9;
+    }
+    let damage = Damage::LmdbFormat {
+        found: 9,
+        expected: 1,
+    };
+    assert_set_aside(&bytes, Some(&damage));
+}
+
+#[test]
+fn the_message_names_both_files_and_the_damage() {
+    let error = OpenError::AfterSettingAside {
+        path: "p/data.mdb".into(),
+        aside: "p/data.mdb.unreadable-1".into(),
+        damage: Damage::NotLmdb,
+        source: Box::new(OpenError::InUse { path: "p".into() }),
+    };
+    let text = error.to_string();
+    assert!(text.contains("p/data.mdb was set aside as p/data.mdb.unreadable-1"));
+    assert!(text.contains("not an LMDB file"));
+}
+
+#[test]
+fn an_empty_store_after_damage_is_reported_until_something_is_committed() {
+    let (directory, store, _) = open_bytes(b"damaged");
+    drop(store);
+    let (store, recovery) = Store::open(directory.path(), Options::default()).unwrap();
+    assert!(matches!(
+        recovery,
+        Recovery::SetAside {
+            damage: Damage::Earlier,
+            ..
+        }
+    ));
+    commit(&store, vec![put(K::Consumers, id(1), &[])]).unwrap();
+    drop(store);
+    let (_store, recovery) = Store::open(directory.path(), Options::default()).unwrap();
+    assert_eq!(recovery, Recovery::Opened);
+}
+
+#[test]
+fn a_second_damaged_file_does_not_replace_the_first() {
+    let (directory, store, _) = open_bytes(b"first");
+    drop(store);
+    fs::write(directory.path().join("data.mdb"), b"second").unwrap();
+    let (_store, _) = Store::open(directory.path(), Options::default()).unwrap();
+    let mut kept: Vec<Vec<u8>> = fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_str().unwrap().contains("unreadable"))
+        .map(|path| fs::read(path).unwrap())
+        .collect();
+    kept.sort();
+    assert_eq!(kept, [b"first".to_vec(), b"second".to_vec()]);
+}
+
+#[test]
+fn a_store_in_use_is_neither_opened_nor_touched() {
+    let fixture = fixture();
+    commit(&fixture.store, vec![put(K::Consumers, id(1), &[])]).unwrap();
+    let second = Store::open(fixture.directory.path(), Options::default());
+    assert!(matches!(second, Err(OpenError::InUse { .. })));
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn what_cannot_be_read_for_other_reasons_is_not_set_aside() {
+    let directory = TempDir::new().unwrap();
+    // A directory in the place of the file: reading it fails, whoever runs the test.
+    fs::create_dir(directory.path().join("data.mdb")).unwrap();
+    let opened = Store::open(directory.path(), Options::default());
+    assert!(matches!(opened, Err(OpenError::Io { .. })), "{opened:?}");
+    assert!(directory.path().join("data.mdb").is_dir());
+}

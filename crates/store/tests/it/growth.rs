@@ -1,0 +1,91 @@
+//! A file that grows, and one that must not.
+
+use crate::support::{Fixture, assert_consistent, commit, delete, fixture, fixture_with, id, put};
+use model::EntityKind as K;
+use std::os::unix::fs::MetadataExt;
+use store::{Change, CommitError, Options, Store};
+
+fn blob(number: u128, bytes: usize) -> Change {
+    let name = format!("{number:03}-").repeat(bytes / 4);
+    put(
+        K::Consumers,
+        id(number),
+        &[("custom_id", name.as_str().into())],
+    )
+}
+
+#[test]
+fn the_file_is_as_large_as_its_content_whatever_is_reserved() {
+    let fixture = fixture();
+    let data = fixture.directory.path().join("data.mdb");
+    let on_disk = || data.metadata().unwrap().blocks() * 512;
+    assert!(on_disk() < 1 << 20);
+    for number in 0..10 {
+        commit(&fixture.store, vec![blob(number, 1 << 20)]).unwrap();
+    }
+    assert!((10 << 20..20 << 20).contains(&on_disk()), "{}", on_disk());
+    assert_consistent(&fixture.store);
+}
+
+/// Fills a store until it refuses, and returns how many blobs it took.
+fn fill(store: &Store) -> u128 {
+    for number in 0.. {
+        match commit(store, vec![blob(number, 20_000)]) {
+            Ok(_) => {}
+            Err(CommitError::Full { max_size }) => {
+                assert_eq!(max_size, store.max_size());
+                return number;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("no store is endless")
+}
+
+fn small() -> Fixture {
+    fixture_with(Options {
+        max_size: 2 << 20,
+        ..Options::default()
+    })
+}
+
+#[test]
+fn a_full_store_refuses_more_and_keeps_what_it_has() {
+    let fixture = small();
+    let taken = fill(&fixture.store);
+    assert!(taken > 20, "{taken}");
+    let view = fixture.store.view().unwrap();
+    assert_eq!(view.count(K::Consumers).unwrap(), taken as u64);
+    drop(view);
+    assert_consistent(&fixture.store);
+    let size = fixture.store.size().unwrap();
+    assert!(size <= fixture.store.max_size() as u64);
+}
+
+#[test]
+fn a_full_store_takes_removals_and_then_more() {
+    let fixture = small();
+    let taken = fill(&fixture.store);
+    for round in 0..5 {
+        let removed = (0..taken / 2).map(|number| delete(K::Consumers, id(number)));
+        commit(&fixture.store, removed.collect()).unwrap();
+        let again = (0..taken / 2).map(|number| blob(number, 20_000));
+        commit(&fixture.store, again.collect()).unwrap_or_else(|error| panic!("{round}: {error}"));
+    }
+    let all = (0..taken).map(|number| delete(K::Consumers, id(number)));
+    commit(&fixture.store, all.collect()).unwrap();
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn a_full_store_goes_on_with_a_larger_size() {
+    let fixture = small();
+    let taken = fill(&fixture.store);
+    let fixture = fixture.reopen();
+    commit(
+        &fixture.store,
+        vec![blob(taken, 20_000), blob(taken + 1, 1 << 20)],
+    )
+    .unwrap();
+    assert_consistent(&fixture.store);
+}
