@@ -44,7 +44,11 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Print every setting with its default, as a kong.conf
-    Settings,
+    Settings {
+        /// As a page in Markdown instead
+        #[arg(long)]
+        markdown: bool,
+    },
     /// Print the version
     Version,
 }

@@ -22,7 +22,9 @@ pub(crate) enum InstanceError {
          `silverback stop` ends it, another `prefix` allows a second one"
     )]
     Running { prefix: PathBuf, pid: i32 },
-    #[error("no gateway is running with prefix {0}; the setting `prefix` (flag --prefix) names another")]
+    #[error(
+        "no gateway is running with prefix {0}; the setting `prefix` (flag --prefix) names another"
+    )]
     NotRunning(PathBuf),
     #[error("cannot signal process {pid}: {source}")]
     Signal { pid: i32, source: io::Error },

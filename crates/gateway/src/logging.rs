@@ -1,6 +1,7 @@
 //! Logs through tracing: level, form and target of the settings. Level and target change at a reload, the form does not.
 
 use crate::settings::{LogFormat, LogSettings, LogTarget};
+use admin::control::LogLevel;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +39,7 @@ enum Output {
 /// Starts logging; once per process.
 pub(crate) fn start(settings: &LogSettings) -> Result<Logs, LogError> {
     let target = Target(Arc::new(Mutex::new(open(&settings.target)?)));
-    let (filter, level) = reload::Layer::new(settings.level);
+    let (filter, level) = reload::Layer::new(filter_of(settings.level));
     let lines = fmt::layer()
         .with_writer(target.clone())
         .with_ansi(false)
@@ -47,18 +48,16 @@ pub(crate) fn start(settings: &LogSettings) -> Result<Logs, LogError> {
     // A second initialisation is one of a test in the same process: the first one's lines are as good.
     let _ = match settings.format {
         LogFormat::Text => registry.with(lines).try_init(),
-        LogFormat::Json => registry
-            .with(lines.json().flatten_event(true))
-            .try_init(),
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     };
     report_panics();
     Ok(Logs { level, target })
 }
 
 impl Logs {
-    pub(crate) fn set_level(&self, level: LevelFilter) {
+    pub(crate) fn set_level(&self, level: LogLevel) {
         // Fails only when the subscriber is gone, with the process.
-        let _ = self.level.reload(level);
+        let _ = self.level.reload(filter_of(level));
     }
 
     /// Takes over level and target, and opens a file anew, so that it can be rotated.
@@ -67,6 +66,17 @@ impl Logs {
         *self.target.lock() = output;
         self.set_level(settings.level);
         Ok(())
+    }
+}
+
+/// nginx's eight levels as tracing's five: notice is what an operator always wants to know, which is tracing's info.
+fn filter_of(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Debug => LevelFilter::TRACE,
+        LogLevel::Info => LevelFilter::DEBUG,
+        LogLevel::Notice => LevelFilter::INFO,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Error | LogLevel::Crit | LogLevel::Alert | LogLevel::Emerg => LevelFilter::ERROR,
     }
 }
 

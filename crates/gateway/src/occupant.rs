@@ -45,8 +45,11 @@ fn holds(pid: u32, links: &[String]) -> bool {
         return false;
     };
     descriptors.flatten().any(|descriptor| {
-        fs::read_link(descriptor.path())
-            .is_ok_and(|link| links.iter().any(|wanted| link.as_os_str() == wanted.as_str()))
+        fs::read_link(descriptor.path()).is_ok_and(|link| {
+            links
+                .iter()
+                .any(|wanted| link.as_os_str() == wanted.as_str())
+        })
     })
 }
 

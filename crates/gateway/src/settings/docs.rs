@@ -66,8 +66,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// The docs page.
-#[cfg(test)]
-pub(super) fn page() -> String {
+pub(crate) fn page() -> String {
     let mut out = String::from(
         "<!-- Generated from crates/gateway/src/settings/settings.json; a test compares. Do not edit. -->\n\n\
          # Settings\n\n\
@@ -80,7 +79,10 @@ pub(super) fn page() -> String {
     for setting in table().iter() {
         if setting.section != section {
             section = &setting.section;
-            let _ = write!(out, "\n## {section}\n\n| setting | type | default | meaning |\n|---|---|---|---|\n");
+            let _ = write!(
+                out,
+                "\n## {section}\n\n| setting | type | default | meaning |\n|---|---|---|---|\n"
+            );
         }
         let own = if setting.own { " (own)" } else { "" };
         let default = match setting.default.as_deref() {

@@ -89,6 +89,9 @@ mod tests {
 
     #[test]
     fn a_free_port_may_be_taken_twice() {
-        assert_eq!(parse("127.0.0.1:0, 127.0.0.1:0 ssl").map(|list| list.len()), Ok(2));
+        assert_eq!(
+            parse("127.0.0.1:0, 127.0.0.1:0 ssl").map(|list| list.len()),
+            Ok(2)
+        );
     }
 }

@@ -12,10 +12,12 @@ mod table;
 mod tests;
 mod values;
 
-pub(crate) use docs::sample;
+pub(crate) use docs::{page, sample};
 pub(crate) use net::listen::Listen;
 pub(crate) use raw::{Inputs, Problem};
 
+use admin::control::LogLevel;
+use model::schema::{EnabledPlugins, RouterFlavor};
 use raw::RawSettings;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -43,11 +45,13 @@ pub(crate) struct Settings {
     pub(crate) model: ModelSettings,
     pub(crate) proxy: ProxySettings,
     pub(crate) admin_max_body: u64,
+    /// Every setting under its Kong name, for the Admin API; sensitive ones masked.
+    pub(crate) shown: serde_json::Value,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogSettings {
-    pub(crate) level: tracing::level_filters::LevelFilter,
+    pub(crate) level: LogLevel,
     pub(crate) format: LogFormat,
     pub(crate) target: LogTarget,
 }
@@ -70,7 +74,8 @@ pub(crate) enum LogTarget {
 pub(crate) struct StoreSettings {
     pub(crate) database: Database,
     pub(crate) path: PathBuf,
-    pub(crate) map_size: u64,
+    /// Not set: the store's own default.
+    pub(crate) max_size: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,25 +93,11 @@ pub(crate) enum Declarative {
     Persisted,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ModelSettings {
-    pub(crate) flavor: Flavor,
-    pub(crate) plugins: PluginNames,
+    pub(crate) flavor: RouterFlavor,
+    pub(crate) plugins: EnabledPlugins,
     pub(crate) strict_calculation: bool,
-}
-
-/// Which routing rules and route schema hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flavor {
-    Traditional,
-    TraditionalCompatible,
-}
-
-/// The plugins that a configuration may use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PluginNames {
-    Bundled,
-    Only(Vec<String>),
 }
 
 /// What the proxy needs, still in words of the settings.
@@ -121,7 +112,11 @@ pub(crate) struct ProxySettings {
     pub(crate) keepalive_max_requests: u64,
     pub(crate) keepalive_idle_timeout: Duration,
     pub(crate) client_max_body: u64,
-    pub(crate) client_keepalive_requests: u64,
+    /// Number and size of the buffers of a request head.
+    pub(crate) header_buffers: (usize, usize),
+    /// The largest body that plugins can read.
+    pub(crate) plugin_body: u64,
+    pub(crate) max_headers: usize,
     pub(crate) client_header_timeout: Duration,
     pub(crate) client_body_timeout: Duration,
     pub(crate) client_keepalive_timeout: Duration,
@@ -130,7 +125,20 @@ pub(crate) struct ProxySettings {
     pub(crate) real_ip_recursive: bool,
     pub(crate) port_maps: Vec<(u16, u16)>,
     pub(crate) certificates: Vec<(PemSource, PemSource)>,
+    /// What is shown to upstreams that ask for a certificate.
+    pub(crate) client_certificate: Option<(PemSource, PemSource)>,
+    pub(crate) verify_upstream: bool,
+    pub(crate) trusted_upstream: Option<PathBuf>,
+    /// In the order of [`ERROR_TEMPLATES`].
+    pub(crate) error_templates: [Option<PathBuf>; 4],
 }
+
+pub(crate) const ERROR_TEMPLATES: [&str; 4] = [
+    "error_template_json",
+    "error_template_html",
+    "error_template_xml",
+    "error_template_plain",
+];
 
 /// A certificate or key as it may be given: the text itself or its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,7 +188,36 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         model: model_settings(raw),
         proxy: proxy_settings(raw),
         admin_max_body: size(raw, "nginx_admin_client_max_body_size"),
+        shown: shown(raw),
         prefix,
+    }
+}
+
+const MASK: &str = "******";
+
+/// The effective values as JSON of their types; what is not set is left out, as Kong's encoder does.
+fn shown(raw: &RawSettings) -> serde_json::Value {
+    let settings = table::table().iter().filter_map(|setting| {
+        let text = raw.text(setting.alias_of.as_deref().unwrap_or(&setting.name))?;
+        let value = if setting.sensitive {
+            MASK.into()
+        } else {
+            typed_value(setting.kind, text)
+        };
+        Some((setting.name.clone(), value))
+    });
+    serde_json::Value::Object(settings.collect())
+}
+
+fn typed_value(kind: table::Kind, text: &str) -> serde_json::Value {
+    match kind {
+        table::Kind::Boolean => values::boolean(text).unwrap_or(false).into(),
+        table::Kind::Number => match text.parse::<i64>() {
+            Ok(number) => number.into(),
+            Err(_) => text.parse::<f64>().unwrap_or(0.0).into(),
+        },
+        table::Kind::Array => values::list(text).collect::<Vec<_>>().into(),
+        _ => text.into(),
     }
 }
 
@@ -199,7 +236,10 @@ fn workers(raw: &RawSettings) -> usize {
 
 fn log_settings(raw: &RawSettings, prefix: &Path) -> LogSettings {
     LogSettings {
-        level: level(raw.text("log_level").unwrap_or("notice")),
+        level: raw
+            .text("log_level")
+            .and_then(LogLevel::from_name)
+            .unwrap_or(LogLevel::Notice),
         format: match raw.text("log_format") {
             Some("json") => LogFormat::Json,
             _ => LogFormat::Text,
@@ -210,18 +250,6 @@ fn log_settings(raw: &RawSettings, prefix: &Path) -> LogSettings {
             Some("off") => LogTarget::Off,
             Some(path) => LogTarget::File(prefix.join(path)),
         },
-    }
-}
-
-/// nginx's eight levels as tracing's: notice is what an operator always wants, so it is info; info is more than that.
-fn level(name: &str) -> tracing::level_filters::LevelFilter {
-    use tracing::level_filters::LevelFilter;
-    match name {
-        "debug" => LevelFilter::TRACE,
-        "info" => LevelFilter::DEBUG,
-        "notice" => LevelFilter::INFO,
-        "warn" => LevelFilter::WARN,
-        _ => LevelFilter::ERROR,
     }
 }
 
@@ -254,10 +282,14 @@ fn admin_listeners(raw: &mut RawSettings) -> Vec<Listen> {
 }
 
 fn store_settings(raw: &mut RawSettings, prefix: &Path, file: Option<&Path>) -> StoreSettings {
-    let path = raw.text("lmdb_environment_path").unwrap_or("silverback.lmdb");
+    let path = raw
+        .text("lmdb_environment_path")
+        .unwrap_or("silverback.lmdb");
     StoreSettings {
         path: prefix.join(path),
-        map_size: size(raw, "lmdb_map_size"),
+        max_size: raw
+            .text("lmdb_map_size")
+            .and_then(|text| values::size(text).ok()),
         database: database(raw, file),
     }
 }
@@ -311,13 +343,14 @@ fn refuse_file_with_lmdb(raw: &mut RawSettings, file: Option<&Path>) {
 
 fn model_settings(raw: &mut RawSettings) -> ModelSettings {
     let flavor = match raw.text("router_flavor") {
-        Some("traditional") => Flavor::Traditional,
+        Some("traditional") => RouterFlavor::Traditional,
         Some("expressions") => {
-            let message = "expressions is not available yet; traditional_compatible and traditional are";
+            let message =
+                "expressions is not available yet; traditional_compatible and traditional are";
             raw.problem("router_flavor", message);
-            Flavor::TraditionalCompatible
+            RouterFlavor::TraditionalCompatible
         }
-        _ => Flavor::TraditionalCompatible,
+        _ => RouterFlavor::TraditionalCompatible,
     };
     ModelSettings {
         flavor,
@@ -326,24 +359,20 @@ fn model_settings(raw: &mut RawSettings) -> ModelSettings {
     }
 }
 
-fn enabled_plugins(raw: &mut RawSettings) -> PluginNames {
+fn enabled_plugins(raw: &mut RawSettings) -> EnabledPlugins {
     let mut names = texts(raw, "plugins");
     let bundled = names.iter().any(|name| name == "bundled");
     names.retain(|name| name != "off" && name != "bundled");
     for name in &names {
-        if !is_plugin(name) {
+        if model::schema::registry().plugin(name).is_none() {
             raw.problem("plugins", format!("there is no plugin `{name}` here"));
         }
     }
     if bundled {
-        PluginNames::Bundled
+        EnabledPlugins::Bundled
     } else {
-        PluginNames::Only(names)
+        EnabledPlugins::Only(names.into_iter().collect())
     }
-}
-
-fn is_plugin(name: &str) -> bool {
-    ["key-auth","request-termination"].contains(&name)
 }
 
 fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
@@ -363,10 +392,12 @@ fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
             "upstream_keepalive_idle_timeout",
         )),
         client_max_body: size(raw, "nginx_http_client_max_body_size"),
-        client_keepalive_requests: raw
-            .text("nginx_http_keepalive_requests")
-            .and_then(|text| values::count(text).ok())
-            .unwrap_or(0),
+        header_buffers: raw
+            .text("nginx_http_large_client_header_buffers")
+            .and_then(|text| values::buffers(text).ok())
+            .unwrap_or((4, 8192)),
+        plugin_body: size(raw, "nginx_http_client_body_buffer_size"),
+        max_headers: number(raw, "lua_max_req_headers") as usize,
         client_header_timeout: duration(raw, "nginx_http_client_header_timeout"),
         client_body_timeout: duration(raw, "nginx_http_client_body_timeout"),
         client_keepalive_timeout: duration(raw, "nginx_http_keepalive_timeout"),
@@ -378,6 +409,12 @@ fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
         real_ip_recursive: flag(raw, "nginx_proxy_real_ip_recursive"),
         port_maps: port_maps(raw),
         certificates: certificates(raw, "ssl_cert", "ssl_cert_key"),
+        client_certificate: client_certificate(raw),
+        verify_upstream: flag(raw, "nginx_proxy_proxy_ssl_verify"),
+        trusted_upstream: raw
+            .text("nginx_proxy_proxy_ssl_trusted_certificate")
+            .map(PathBuf::from),
+        error_templates: ERROR_TEMPLATES.map(|name| raw.text(name).map(PathBuf::from)),
     }
 }
 
@@ -402,7 +439,10 @@ fn response_headers(raw: &mut RawSettings) -> Vec<String> {
         .collect();
     for name in headers.iter().filter(|name| *name != "off") {
         if !RESPONSE_HEADERS.contains(&name.as_str()) {
-            raw.problem("headers", format!("no header `{name}` is added by the gateway"));
+            raw.problem(
+                "headers",
+                format!("no header `{name}` is added by the gateway"),
+            );
         }
     }
     headers
@@ -412,7 +452,10 @@ fn trusted_ips(raw: &mut RawSettings) -> Vec<String> {
     let entries = texts(raw, "trusted_ips");
     for entry in &entries {
         if entry != "unix:" && !is_network(entry) {
-            raw.problem("trusted_ips", format!("`{entry}` is no address, CIDR or unix:"));
+            raw.problem(
+                "trusted_ips",
+                format!("`{entry}` is no address, CIDR or unix:"),
+            );
         }
     }
     entries
@@ -451,10 +494,34 @@ fn certificates(raw: &mut RawSettings, cert: &str, key: &str) -> Vec<(PemSource,
     let certs: Vec<PemSource> = texts(raw, cert).into_iter().map(pem_source).collect();
     let keys: Vec<PemSource> = texts(raw, key).into_iter().map(pem_source).collect();
     if certs.len() != keys.len() {
-        let message = format!("{} certificates, but {} keys in {key}", certs.len(), keys.len());
+        let message = format!(
+            "{} certificates, but {} keys in {key}",
+            certs.len(),
+            keys.len()
+        );
         raw.problem(cert, message);
     }
     certs.into_iter().zip(keys).collect()
+}
+
+fn client_certificate(raw: &mut RawSettings) -> Option<(PemSource, PemSource)> {
+    if !flag(raw, "client_ssl") {
+        return None;
+    }
+    let given = |raw: &RawSettings, name| raw.text(name).map(|text| pem_source(text.to_owned()));
+    match (
+        given(raw, "client_ssl_cert"),
+        given(raw, "client_ssl_cert_key"),
+    ) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        _ => {
+            raw.problem(
+                "client_ssl",
+                "client_ssl_cert and client_ssl_cert_key are needed",
+            );
+            None
+        }
+    }
 }
 
 fn pem_source(text: String) -> PemSource {
@@ -479,7 +546,8 @@ fn number(raw: &RawSettings, name: &str) -> f64 {
 }
 
 fn flag(raw: &RawSettings, name: &str) -> bool {
-    raw.text(name).is_some_and(|text| matches!(text, "on" | "true"))
+    raw.text(name)
+        .is_some_and(|text| matches!(text, "on" | "true"))
 }
 
 fn size(raw: &RawSettings, name: &str) -> u64 {

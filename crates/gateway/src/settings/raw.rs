@@ -132,11 +132,6 @@ impl RawSettings {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Whether a value was given at all, be it the default's.
-    pub(crate) fn is_given(&self, name: &str) -> bool {
-        self.given.contains_key(name)
-    }
-
     pub(crate) fn source(&self, name: &str) -> Source {
         self.given
             .get(name)
@@ -193,7 +188,14 @@ impl RawSettings {
         self.add(table(), &name, value, Source::Variable(variable), layer);
     }
 
-    fn add(&mut self, table: &'static Table, name: &str, text: String, source: Source, layer: Layer) {
+    fn add(
+        &mut self,
+        table: &'static Table,
+        name: &str,
+        text: String,
+        source: Source,
+        layer: Layer,
+    ) {
         let Some(setting) = table.canonical(name) else {
             return self.add_unknown(table, name, source);
         };
@@ -256,10 +258,16 @@ impl RawSettings {
                 .strip_prefix("env/")
                 .map(|secret| secret.replace('-', "_").to_uppercase());
             match secret {
-                None => failed.push((*name, "only {vault://env/...} references are available yet".to_owned())),
+                None => failed.push((
+                    *name,
+                    "only {vault://env/...} references are available yet".to_owned(),
+                )),
                 Some(secret) => match lookup(variables, &secret) {
                     Some(text) => value.text = text,
-                    None => failed.push((*name, format!("the environment variable {secret} that it refers to is not set"))),
+                    None => failed.push((
+                        *name,
+                        format!("the environment variable {secret} that it refers to is not set"),
+                    )),
                 },
             }
         }
@@ -286,7 +294,10 @@ impl RawSettings {
                 // What depends on it goes on with the default, so that one mistake is reported once.
                 self.given.remove(setting.name.as_str());
             } else if let Some(reason) = &setting.no_effect {
-                self.warn(&setting.name, format!("this setting has no effect here: {reason}"));
+                self.warn(
+                    &setting.name,
+                    format!("this setting has no effect here: {reason}"),
+                );
             }
         }
     }

@@ -91,6 +91,8 @@ pub(crate) enum Format {
     Uuid,
     /// `auto` or a count from 1.
     Workers,
+    /// `4 8k`.
+    Buffers,
 }
 
 impl Kind {
@@ -103,13 +105,6 @@ impl Kind {
             Self::Array => "list",
             Self::Enum => "one of a set",
         }
-    }
-}
-
-impl Setting {
-    /// `KONG_PREFIX` for `prefix`.
-    pub(crate) fn kong_variable(&self) -> String {
-        format!("KONG_{}", self.name.to_uppercase())
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum ValueError {
     Count,
     #[error("expected a UUID")]
     Uuid,
+    #[error("expected a number and a size, such as 4 8k")]
+    Buffers,
     #[error("expected auto or a number from 1 to 1024")]
     Workers,
 }
@@ -46,6 +48,7 @@ pub(crate) fn check(setting: &Setting, text: &str) -> Result<(), ValueError> {
             Some(Format::Uuid) => uuid::Uuid::try_parse(text)
                 .map(drop)
                 .map_err(|_| ValueError::Uuid),
+            Some(Format::Buffers) => buffers(text).map(drop),
             Some(Format::Workers) => workers(text, 1).map(drop),
         },
     }
@@ -108,6 +111,19 @@ pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
         .ok_or(ValueError::Duration)
 }
 
+/// `4 8k`: how many buffers, and the size of each.
+pub(crate) fn buffers(text: &str) -> Result<(usize, usize), ValueError> {
+    let mut words = text.split_whitespace();
+    let number = words.next().and_then(|word| word.parse().ok());
+    let size = words.next().and_then(|word| size(word).ok());
+    match (number, size, words.next()) {
+        (Some(number @ 1..=1024), Some(size @ 64..=16_777_216), None) => {
+            Ok((number, size as usize))
+        }
+        _ => Err(ValueError::Buffers),
+    }
+}
+
 /// The number of workers; `processors` is what `auto` stands for.
 pub(crate) fn workers(text: &str, processors: usize) -> Result<usize, ValueError> {
     if text == "auto" {
@@ -136,7 +152,15 @@ mod tests {
         assert_eq!(size("8k"), Ok(8192));
         assert_eq!(size("10M"), Ok(10 << 20));
         assert_eq!(size("1g"), Ok(1 << 30));
-        for wrong in ["", "k", "1.5m", "-1", "8kb", "99999999999999999999", "99999999999g"] {
+        for wrong in [
+            "",
+            "k",
+            "1.5m",
+            "-1",
+            "8kb",
+            "99999999999999999999",
+            "99999999999g",
+        ] {
             assert_eq!(size(wrong), Err(ValueError::Size), "{wrong}");
         }
     }

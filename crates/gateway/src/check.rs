@@ -1,0 +1,69 @@
+//! `silverback check`: everything that starting would say about settings and configuration, without a store and without
+//! listening. The same code as starting uses, on an empty configuration.
+
+use crate::commands::Failure;
+use crate::control::config;
+use crate::control::writer;
+use crate::declarative_file::{self, Text};
+use crate::plane;
+use crate::settings::{Database, Declarative, ModelSettings, Settings};
+use model::declarative::{Loader, Nothing, Options, Source, format_cli_errors};
+use model::entities::Config;
+use plugin::Node;
+use proxy::snapshot::{BuildSettings, Snapshot};
+use std::path::Path;
+
+/// Checks what can be checked even when something else is wrong. `file` is the one named on the command line.
+pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> Result<(), Failure> {
+    let mut failure = Failure::default();
+    let mut model = ModelSettings::default();
+    let mut build = BuildSettings {
+        plugins: plugins::BUNDLED,
+        ..BuildSettings::default()
+    };
+    let mut declarative = file.map(|file| Declarative::File(file.to_owned()));
+    match settings {
+        Ok(settings) => {
+            match plane::build_settings(&settings, Node::default()) {
+                Ok(settings) => build = settings,
+                Err(problems) => failure.add(problems),
+            }
+            failure.extend(plane::settings(&settings).err());
+            model = settings.model;
+            if let Database::Off(source) = settings.store.database {
+                declarative = declarative.or(Some(source));
+            }
+        }
+        Err(problems) => failure.add(problems),
+    }
+    if let Some(declarative) = declarative {
+        match declarative_file::read(&declarative) {
+            Ok(Some(text)) => failure.extend(check_text(&text, &model, &build).err()),
+            Ok(None) => {}
+            Err(error) => failure.add(Failure::new(error)),
+        }
+    }
+    if failure.is_empty() {
+        Ok(())
+    } else {
+        Err(failure)
+    }
+}
+
+fn check_text(text: &Text, model: &ModelSettings, build: &BuildSettings) -> Result<(), Failure> {
+    let options = Options {
+        context: writer::context(model, true),
+        flatten_errors: false,
+    };
+    let source = Source::Text(&text.bytes, text.format);
+    let document = Loader::new()
+        .load(source, &options, &Nothing, 0)
+        .map_err(|error| Failure::new(format!("Failed parsing:\n{}", format_cli_errors(&error))))?;
+    let mut config = Config::default();
+    for put in &document.puts {
+        config::add(&mut config, put.kind, put.id, &put.entity).map_err(Failure::new)?;
+    }
+    Snapshot::build(config, 0, None, build)
+        .map(drop)
+        .map_err(Failure::new)
+}

@@ -1,0 +1,173 @@
+//! What each command does. A command that fails says everything that it found, not only the first.
+
+use crate::cli::{CheckArgs, Command, ConfigCommand, SettingsArgs};
+use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
+use crate::{check, instance, start};
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why a command ends with status 1: one text for each problem.
+#[derive(Debug, Default)]
+pub(crate) struct Failure {
+    problems: Vec<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(problem: impl fmt::Display) -> Self {
+        Self {
+            problems: vec![problem.to_string()],
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Failure) {
+        self.problems.extend(other.problems);
+    }
+
+    pub(crate) fn extend(&mut self, others: impl IntoIterator<Item = Failure>) {
+        others.into_iter().for_each(|other| self.add(other));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl FromIterator<String> for Failure {
+    fn from_iter<I: IntoIterator<Item = String>>(problems: I) -> Self {
+        Self {
+            problems: problems.into_iter().collect(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.problems {
+            writeln!(formatter, "error: {}", problem.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Start { file, settings } => start::run(StartInputs {
+            args: settings,
+            file,
+        }),
+        Command::Stop { timeout, settings } => stop(&settings, Duration::from_secs(timeout)),
+        Command::Reload { settings } => reload(&settings),
+        Command::Check(args) | Command::Config(ConfigCommand::Parse(args)) => run_check(args),
+        Command::Settings { markdown: true } => say(&settings::page()),
+        Command::Settings { markdown: false } => say(&settings::sample()),
+        Command::Version => say(concat!("silverback ", env!("CARGO_PKG_VERSION"), "\n")),
+    }
+}
+
+/// What `start` was given. Kept, because a reload reads the settings from the same places.
+#[derive(Debug)]
+pub(crate) struct StartInputs {
+    args: SettingsArgs,
+    file: Option<PathBuf>,
+}
+
+impl StartInputs {
+    pub(crate) fn resolve(&self) -> Result<Resolved, Failure> {
+        resolve(&self.args, self.file.as_deref())
+    }
+}
+
+fn resolve(args: &SettingsArgs, file: Option<&Path>) -> Result<Resolved, Failure> {
+    Ok(settings::resolve(gather(args)?, file))
+}
+
+/// The settings alone, for commands that talk to a running gateway.
+fn resolved_settings(args: &SettingsArgs) -> Result<Settings, Failure> {
+    accepted(resolve(args, None)?.settings)
+}
+
+pub(crate) fn accepted(settings: Result<Settings, Vec<Problem>>) -> Result<Settings, Failure> {
+    settings.map_err(|problems| {
+        problems
+            .iter()
+            .map(|problem| format!("setting {problem}"))
+            .collect()
+    })
+}
+
+fn gather(args: &SettingsArgs) -> Result<Inputs, Failure> {
+    let mut flags: Vec<_> = args
+        .set
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone(), "--set"))
+        .collect();
+    if let Some(prefix) = &args.prefix {
+        flags.push(("prefix".to_owned(), prefix.clone(), "--prefix"));
+    }
+    Ok(Inputs {
+        file: settings_file(args.conf.as_deref())?,
+        // A variable that is not text cannot be one of ours.
+        variables: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        flags,
+    })
+}
+
+fn settings_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Failure> {
+    let path = match named {
+        Some(path) => path,
+        None => {
+            let mut searched = SEARCHED_FILES.iter().map(Path::new);
+            match searched.find(|path| path.exists()) {
+                Some(path) => path,
+                None => return Ok(None),
+            }
+        }
+    };
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some((path.to_owned(), text))),
+        Err(error) => Err(Failure::new(format!(
+            "cannot read the settings file {}: {error}",
+            path.display()
+        ))),
+    }
+}
+
+fn stop(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
+    let settings = resolved_settings(args)?;
+    let pid = instance::stop(&settings.prefix, timeout).map_err(Failure::new)?;
+    say(&format!("stopped process {pid}\n"))
+}
+
+fn reload(args: &SettingsArgs) -> Result<(), Failure> {
+    let settings = resolved_settings(args)?;
+    let pid = instance::reload(&settings.prefix).map_err(Failure::new)?;
+    say(&format!(
+        "process {pid} reads its settings again; its log tells the outcome\n"
+    ))
+}
+
+fn run_check(args: CheckArgs) -> Result<(), Failure> {
+    let resolved = resolve(&args.settings, args.file.as_deref())?;
+    for warning in &resolved.warnings {
+        warn(&format!("setting {warning}"));
+    }
+    check::run(accepted(resolved.settings), args.file.as_deref())?;
+    say("parse successful\n")
+}
+
+fn warn(text: &str) {
+    // Nobody reads it: nothing to be done.
+    let _ = writeln!(io::stderr(), "warning: {text}");
+}
+
+fn say(text: &str) -> Result<(), Failure> {
+    let mut output = io::stdout();
+    output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush())
+        .map_err(Failure::new)
+}

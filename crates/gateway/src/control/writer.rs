@@ -1,0 +1,181 @@
+//! The one thread that changes the configuration: from a document to the revision that all workers serve.
+//!
+//! One thread, because change sets have an order, and because a load of tens of thousands of entities must not take time
+//! from the threads that serve requests.
+
+use super::config;
+use super::mirror::Mirror;
+use crate::settings::ModelSettings;
+use admin::control::{DeclarativeBody, Load, LoadError, Loaded};
+use model::declarative::{self, Format, Loader, Options, Source};
+use model::entities::Config;
+use model::schema::Context;
+use model::{Error, ErrorCode, codec};
+use proxy::session::DataPlane;
+use proxy::snapshot::{BuildSettings, Snapshot};
+use std::sync::Arc;
+use std::time::SystemTime;
+use store::{Change, ChangeSet, CommitError, Journal, Rejected, Revision, Store, View};
+
+/// Under this name the hash of the configuration is kept with its revision.
+const HASH: &str = "configuration_hash";
+
+/// What it takes to change the configuration.
+pub(crate) struct Writer {
+    pub(crate) store: Store,
+    pub(crate) plane: Arc<DataPlane>,
+    pub(crate) model: ModelSettings,
+    pub(crate) dbless: bool,
+    pub(crate) build: BuildSettings,
+    pub(crate) loader: Loader,
+}
+
+/// A source of configuration, and the hash that identifies it.
+pub(crate) struct Input<'a> {
+    pub(crate) source: Source<'a>,
+    pub(crate) hash: String,
+    pub(crate) flatten_errors: bool,
+}
+
+impl Writer {
+    /// A configuration from `POST /config`.
+    pub(crate) fn load(&mut self, load: Load) -> Result<Loaded, LoadError> {
+        let Load {
+            body,
+            check_hash,
+            flatten_errors,
+        } = load;
+        let (source, hash) = match &body {
+            DeclarativeBody::Text(text) => {
+                let hash = declarative::hash(text);
+                if check_hash && self.hash()? == hash {
+                    return Ok(Loaded::Unchanged);
+                }
+                (Source::Text(text, Format::Auto), hash)
+            }
+            DeclarativeBody::Json(text) => (Source::JsonBody(text), declarative::hash(text)),
+            DeclarativeBody::Structured(object) => {
+                let hash = declarative::hash(&codec::encode(object));
+                (Source::Object(object.clone()), hash)
+            }
+        };
+        self.replace(Input {
+            source,
+            hash,
+            flatten_errors,
+        })
+    }
+
+    /// Makes a document the whole configuration.
+    pub(crate) fn replace(&mut self, input: Input<'_>) -> Result<Loaded, LoadError> {
+        let options = Options {
+            context: context(&self.model, self.dbless),
+            flatten_errors: input.flatten_errors,
+        };
+        let head = self.store.head();
+        let document = {
+            let view = self.store.view().map_err(internal)?;
+            let mirror = Mirror::new(&view);
+            let loaded = self.loader.load(input.source, &options, &mirror, head.0);
+            mirror.finish().map_err(internal)?;
+            loaded.map_err(|error| LoadError::Invalid(Box::new(error)))?
+        };
+        let puts = document.puts.into_iter().map(|put| Change::Put {
+            kind: put.kind,
+            id: put.id,
+            entity: put.entity,
+        });
+        let deletes = (document.deletes.into_iter()).map(|(kind, id)| Change::Delete { kind, id });
+        let change_set = ChangeSet {
+            changes: puts.chain(deletes).collect(),
+            meta: vec![(HASH.to_owned(), Some(input.hash.into_bytes()))],
+        };
+        let revision = self.commit(Some(head), change_set)?;
+        self.loader.committed(revision.0);
+        Ok(Loaded::Live {
+            revision,
+            untransformed: document.untransformed,
+        })
+    }
+
+    /// Applies a change set and makes it live. The snapshot is built before anything is durable, so that a configuration
+    /// that cannot be served is never the newest revision.
+    pub(crate) fn commit(
+        &mut self,
+        expected_head: Option<Revision>,
+        change_set: ChangeSet,
+    ) -> Result<Revision, LoadError> {
+        let changes_entities = !change_set.changes.is_empty();
+        let mut built = None;
+        let current = self.plane.snapshot.load();
+        let build = &self.build;
+        let mut accept = |view: &View<'_>| {
+            if changes_entities {
+                built = Some(compile(view, Some(&current), build).map_err(Rejected)?);
+            }
+            Ok(())
+        };
+        let committed = self.store.commit(expected_head, change_set, &mut accept);
+        let revision = committed.map_err(refused)?;
+        if let Some(snapshot) = built {
+            self.plane.snapshot.swap(Arc::new(snapshot));
+        }
+        Ok(revision)
+    }
+
+    /// The hash of the configuration in the store.
+    pub(crate) fn hash(&self) -> Result<String, LoadError> {
+        hash(&self.store).map_err(internal)
+    }
+}
+
+/// The hash of the configuration in the store; zeros when there never was one.
+pub(crate) fn hash(store: &Store) -> Result<String, store::StoreError> {
+    let view = store.view()?;
+    let hash = view.meta(HASH)?;
+    Ok(hash.map_or_else(
+        || declarative::EMPTY_HASH.to_owned(),
+        |hash| String::from_utf8_lossy(hash).into_owned(),
+    ))
+}
+
+/// The snapshot of a revision.
+pub(crate) fn compile(
+    view: &View<'_>,
+    previous: Option<&Snapshot>,
+    settings: &BuildSettings,
+) -> Result<Snapshot, Error> {
+    let config = config::read(view)
+        .map_err(|error| Error::new(ErrorCode::DatabaseError, error.to_string()))?;
+    Snapshot::build(config, view.revision().0, previous, settings)
+        .map_err(|errors| Error::new(ErrorCode::DeclarativeConfig, errors.to_string()))
+}
+
+/// The snapshot of a configuration without entities.
+pub(crate) fn empty_snapshot(settings: &BuildSettings) -> Result<Snapshot, Error> {
+    Snapshot::build(Config::default(), 0, None, settings)
+        .map_err(|errors| Error::new(ErrorCode::DeclarativeConfig, errors.to_string()))
+}
+
+/// What validation needs to know now.
+pub(crate) fn context(model: &ModelSettings, dbless: bool) -> Context {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Context {
+        flavor: model.flavor,
+        plugins: model.plugins.clone(),
+        dbless,
+        ..Context::at(now.unwrap_or_default())
+    }
+}
+
+fn refused(error: CommitError) -> LoadError {
+    match (error.to_error(), error) {
+        (Some(error), _) => LoadError::Invalid(Box::new(error)),
+        (None, CommitError::Full { .. }) => LoadError::TooLarge,
+        (None, error) => internal(error),
+    }
+}
+
+fn internal(error: impl std::fmt::Display) -> LoadError {
+    LoadError::Internal(error.to_string())
+}

@@ -1,0 +1,56 @@
+//! Reading the declarative configuration that `start`, `check` and a reload work with. The type follows the extension, as in
+//! Kong (kong/db/declarative/init.lua).
+
+use crate::settings::Declarative;
+use model::declarative::Format;
+use std::path::{Path, PathBuf};
+
+/// A configuration as it was read, with what to call it in messages.
+#[derive(Debug)]
+pub(crate) struct Text {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    #[error("cannot read the declarative configuration file {path}: {source}")]
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("unknown file type: {0}. (Accepted types: json, yaml)")]
+    Type(String),
+}
+
+/// The configuration of the settings; `None` when it is what the store holds.
+pub(crate) fn read(declarative: &Declarative) -> Result<Option<Text>, FileError> {
+    match declarative {
+        Declarative::Persisted => Ok(None),
+        Declarative::Text(text) => Ok(Some(Text {
+            name: "string".to_owned(),
+            bytes: text.clone().into_bytes(),
+            format: Format::Auto,
+        })),
+        Declarative::File(path) => read_file(path).map(Some),
+    }
+}
+
+pub(crate) fn read_file(path: &Path) -> Result<Text, FileError> {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let format = match extension {
+        Some("json") => Format::Json,
+        Some("yml" | "yaml") => Format::Yaml,
+        _ => return Err(FileError::Type(path.display().to_string())),
+    };
+    let bytes = std::fs::read(path).map_err(|source| FileError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Text {
+        name: format!("file {}", path.display()),
+        bytes,
+        format,
+    })
+}

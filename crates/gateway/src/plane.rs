@@ -1,0 +1,201 @@
+//! From the program's settings to those of the data plane: files read, certificates parsed, names turned into types. Every
+//! problem is reported with the others.
+
+use crate::commands::Failure;
+use crate::settings::{ERROR_TEMPLATES, PemSource, ProxySettings, Settings};
+use model::schema::RouterFlavor;
+use net::http1::Limits;
+use net::pool::PoolSettings;
+use net::tls::{Certificates, ClientIdentity, self_signed};
+use plugin::Node;
+use proxy::respond::{self, Format, HeaderSet, Templates};
+use proxy::session::{self, RealIp};
+use proxy::snapshot::BuildSettings;
+use proxy::upstream::TlsDefaults;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What snapshots are built with.
+pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSettings, Failure> {
+    let mut problems = Problems::default();
+    let proxy = &settings.proxy;
+    let build = BuildSettings {
+        plugins: plugins::BUNDLED,
+        router: router::Options {
+            flavor: match settings.model.flavor {
+                RouterFlavor::Traditional => router::Flavor::Traditional,
+                _ => router::Flavor::TraditionalCompatible,
+            },
+            calculation: if settings.model.strict_calculation {
+                router::Calculation::Strict
+            } else {
+                router::Calculation::Original
+            },
+            max_headers: proxy.max_headers,
+        },
+        tls: TlsDefaults {
+            verify: proxy.verify_upstream,
+            trusted: problems.trusted(proxy),
+            identity: problems.client_identity(proxy),
+        },
+        default_certificate: problems.default_certificate(settings),
+        node,
+    };
+    problems.or(build)
+}
+
+/// The settings of connections and requests.
+pub(crate) fn settings(settings: &Settings) -> Result<session::Settings, Failure> {
+    let mut problems = Problems::default();
+    let proxy = &settings.proxy;
+    let (buffers, size) = proxy.header_buffers;
+    let plane = session::Settings {
+        pool: PoolSettings {
+            size: proxy.keepalive_pool_size,
+            max_requests: u32::try_from(proxy.keepalive_max_requests).unwrap_or(u32::MAX),
+            idle: proxy.keepalive_idle_timeout,
+        },
+        limits: Limits {
+            line: size,
+            head: buffers * size,
+        },
+        real_ip: problems.real_ip(proxy),
+        respond: respond::Settings {
+            headers: HeaderSet::from_names(proxy.headers.iter().map(String::as_str)),
+            templates: problems.templates(proxy),
+            error_default_type: error_format(&proxy.error_default_type),
+        },
+        request_id_upstream: proxy
+            .headers_upstream
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case("x-kong-request-id")),
+        debug_header: proxy.allow_debug_header,
+        port_maps: proxy
+            .port_maps
+            .iter()
+            .map(|&(public, actual)| (actual, public))
+            .collect(),
+        header_timeout: proxy.client_header_timeout,
+        body_timeout: proxy.client_body_timeout,
+        send_timeout: proxy.client_send_timeout,
+        idle_timeout: proxy.client_keepalive_timeout,
+        max_body: proxy.client_max_body,
+        plugin_body: usize::try_from(proxy.plugin_body).unwrap_or(usize::MAX),
+        ..session::Settings::default()
+    };
+    problems.or(plane)
+}
+
+fn error_format(name: &str) -> Option<Format> {
+    match name {
+        "application/json" => Some(Format::Json),
+        "application/xml" => Some(Format::Xml),
+        "text/html" => Some(Format::Html),
+        _ => Some(Format::Plain),
+    }
+}
+
+/// What was wrong so far.
+#[derive(Default)]
+struct Problems(Vec<String>);
+
+impl Problems {
+    fn or<T>(self, value: T) -> Result<T, Failure> {
+        if self.0.is_empty() {
+            Ok(value)
+        } else {
+            Err(self.0.into_iter().collect())
+        }
+    }
+
+    fn add(&mut self, setting: &str, problem: impl std::fmt::Display) {
+        self.0.push(format!("setting {setting}: {problem}"));
+    }
+
+    fn real_ip(&mut self, proxy: &ProxySettings) -> RealIp {
+        let entries = proxy.trusted_ips.iter().filter(|entry| *entry != "unix:");
+        RealIp {
+            // They were checked with the settings.
+            trusted: entries.filter_map(|entry| entry.parse().ok()).collect(),
+            header: proxy.real_ip_header.clone(),
+            recursive: proxy.real_ip_recursive,
+        }
+    }
+
+    fn templates(&mut self, proxy: &ProxySettings) -> Templates {
+        let mut files = ERROR_TEMPLATES.iter().zip(&proxy.error_templates);
+        let mut next = || {
+            let (name, path) = files.next()?;
+            let text = self.read(name, path.as_deref()?)?;
+            if text.matches("%s").count() != 2 {
+                self.add(
+                    name,
+                    "the template must have `%s` twice, for message and request id",
+                );
+            }
+            Some(text)
+        };
+        Templates {
+            json: next(),
+            html: next(),
+            xml: next(),
+            plain: next(),
+        }
+    }
+
+    fn trusted(&mut self, proxy: &ProxySettings) -> Option<String> {
+        let path = proxy.trusted_upstream.as_deref()?;
+        self.read("nginx_proxy_proxy_ssl_trusted_certificate", path)
+    }
+
+    fn client_identity(&mut self, proxy: &ProxySettings) -> Option<ClientIdentity> {
+        let (cert, key) = proxy.client_certificate.as_ref()?;
+        let cert = self.pem("client_ssl_cert", cert)?;
+        let key = self.pem("client_ssl_cert_key", key)?;
+        if let Err(error) = Certificates::from_pem(&cert, &key) {
+            self.add("client_ssl_cert", error);
+        }
+        Some(ClientIdentity { cert, key })
+    }
+
+    /// Of `ssl_cert`: the first pair, with the second as its alternative kind of key. Without the setting one is made, as
+    /// Kong does, when there is a TLS listener.
+    fn default_certificate(&mut self, settings: &Settings) -> Option<Arc<Certificates>> {
+        let mut pairs = Vec::new();
+        for (cert, key) in &settings.proxy.certificates {
+            pairs.push((self.pem("ssl_cert", cert)?, self.pem("ssl_cert_key", key)?));
+        }
+        let has_tls = settings.proxy_listen.iter().any(|listen| listen.ssl);
+        let made = match pairs.as_slice() {
+            [] if !has_tls => return None,
+            [] => self_signed(),
+            [(cert, key)] => Certificates::from_pem(cert, key),
+            [(cert, key), (second_cert, second_key), ..] => Certificates::from_pem(cert, key)
+                .and_then(|made| made.with_alternative(second_cert, second_key)),
+        };
+        match made {
+            Ok(made) => Some(Arc::new(made)),
+            Err(error) => {
+                self.add("ssl_cert", error);
+                None
+            }
+        }
+    }
+
+    fn pem(&mut self, setting: &str, source: &PemSource) -> Option<String> {
+        match source {
+            PemSource::Text(text) => Some(text.clone()),
+            PemSource::File(path) => self.read(setting, path),
+        }
+    }
+
+    fn read(&mut self, setting: &str, path: &Path) -> Option<String> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Some(text),
+            Err(error) => {
+                self.add(setting, format!("cannot read {}: {error}", path.display()));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Signals: draining, reloading, and starting twice.
+
+use crate::{launch, launch_in, one_route, shop};
+use std::net::TcpListener;
+use std::process::Output;
+use testkit::{Client, Echo, Launch};
+
+#[test]
+fn requests_in_flight_finish_after_sigterm() {
+    let echo = Echo::start();
+    let gateway = launch().configuration(&shop(&echo)).start();
+    let mut idle = Client::connect(gateway.proxy);
+    assert_eq!(idle.request("GET", "/open", &[], b"").status, 200);
+    let mut busy = Client::connect(gateway.proxy);
+    busy.send("GET /open/__delay/500 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("sent");
+    while echo.requests() < 2 {
+        std::thread::yield_now();
+    }
+    let proxy = gateway.proxy;
+    gateway.signal("TERM");
+    assert_eq!(busy.receive("GET").expect("an answer").status, 200);
+    assert!(busy.is_closed());
+    assert!(idle.is_closed());
+    let mut gateway = gateway;
+    assert!(gateway.wait().success());
+    assert!(std::net::TcpStream::connect(proxy).is_err());
+}
+
+#[test]
+fn draining_ends_after_its_limit() {
+    let echo = Echo::start();
+    let mut gateway = launch()
+        .set("drain_timeout", "0.1")
+        .configuration(&shop(&echo))
+        .start();
+    let mut stuck = Client::connect(gateway.proxy);
+    stuck
+        .send("GET /open/__delay/20000 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("sent");
+    while echo.requests() < 1 {
+        std::thread::yield_now();
+    }
+    gateway.signal("TERM");
+    gateway.wait();
+    assert!(stuck.is_closed());
+}
+
+#[test]
+fn sigint_and_sigquit_end_it_as_well() {
+    for name in ["INT", "QUIT"] {
+        let mut gateway = launch().set("database", "off").start();
+        gateway.signal(name);
+        assert!(gateway.wait().success(), "{name}");
+    }
+}
+
+#[test]
+fn sighup_reads_the_file_again() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let file = prefix.path().join("kong.yml");
+    let gateway = launch_in(prefix.path())
+        .configuration(&one_route(&echo.url(), "/before"))
+        .start();
+    std::fs::write(&file, one_route(&echo.url(), "/after")).expect("writable");
+    gateway.signal("HUP");
+    gateway.wait_for_log("reloaded");
+    assert_eq!(gateway.get("/after", &[]).status, 200);
+    assert_eq!(gateway.get("/before", &[]).status, 404);
+    std::fs::write(&file, "_format_version: '3.0'\nservices: [{name: a}]\n").expect("writable");
+    gateway.signal("HUP");
+    gateway.wait_for_log("required field missing");
+    assert_eq!(gateway.get("/after", &[]).status, 200);
+}
+
+#[test]
+fn sighup_takes_over_the_log_level_and_says_what_needs_a_restart() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let conf = prefix.path().join("kong.conf");
+    std::fs::write(&conf, "database = off\nlog_level = error\n").expect("writable");
+    let launch = launch_in(prefix.path());
+    let addresses = prefix.path().join("silverback.addresses.json");
+    let mut command = launch.command();
+    command.arg("--conf").arg(&conf);
+    let log = prefix.path().join("log");
+    let output = std::fs::File::create(&log).expect("writable");
+    let mut child = command.stderr(output).spawn().expect("it can be started");
+    while !addresses.exists() {
+        std::thread::yield_now();
+    }
+    std::fs::write(
+        &conf,
+        "database = off\nlog_level = info\nrouter_flavor = traditional\n",
+    )
+    .expect("writable");
+    assert!(
+        launch
+            .other(&["reload"])
+            .status()
+            .expect("it runs")
+            .success()
+    );
+    let text = || std::fs::read_to_string(&log).unwrap_or_default();
+    while !text().contains("reloaded") {
+        std::thread::yield_now();
+    }
+    assert!(
+        text().contains("router_flavor") && text().contains("restart"),
+        "{}",
+        text()
+    );
+    assert!(launch.other(&["stop"]).status().expect("it runs").success());
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_second_gateway_in_the_prefix_is_refused() {
+    let gateway = launch().set("database", "off").start();
+    let log = launch_in(gateway.launch().prefix())
+        .set("database", "off")
+        .command()
+        .output()
+        .map(|output| text(&output))
+        .expect("it runs");
+    assert!(log.contains("already running"), "{log}");
+    assert!(log.contains(&gateway.pid().to_string()), "{log}");
+}
+
+#[test]
+fn a_port_in_use_is_told_with_setting_address_and_owner() {
+    let occupied = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = occupied.local_addr().expect("a bound address").to_string();
+    for setting in ["proxy_listen", "admin_listen"] {
+        let log = failure(launch().set("database", "off").set(setting, &address));
+        for part in [setting, &address, &std::process::id().to_string()] {
+            assert!(log.contains(part), "{part} is missing in: {log}");
+        }
+    }
+}
+
+fn failure(launch: Launch) -> String {
+    launch.try_start().map(drop).expect_err("it started")
+}
+
+fn text(output: &Output) -> String {
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
