@@ -20,6 +20,11 @@ const MAX_PLACES: usize = 64;
 /// The bit that stands for every method without one of its own.
 const OTHER_METHODS: u32 = 1 << 31;
 
+const ALL_METHODS: u32 = u32::MAX;
+
+/// The number of the place for candidates without hosts.
+const ANY_HOST: usize = 0;
+
 pub(crate) struct Index {
     exact: HashMap<CompactString, Root>,
     prefixes: Wildcards,
@@ -91,13 +96,8 @@ impl Index {
         let mut methods = Methods::default();
         let mut hosts = vec![None];
         let mut filings = file(candidates, flavor, &mut hosts, &mut methods);
-        filings.sort_unstable_by(|left, right| {
-            let key = |filing: &Filing<'_>| (filing.host, filing.entry.rank);
-            (left.host, left.path)
-                .cmp(&(right.host, right.path))
-                .then_with(|| key(left).cmp(&key(right)))
-        });
-        filings.dedup_by_key(|filing| (filing.host, filing.path, filing.entry.rank));
+        filings.sort_unstable_by(|left, right| left.key().cmp(&right.key()));
+        filings.dedup_by(|left, right| left.key() == right.key());
 
         let mut index = Self {
             exact: HashMap::new(),
@@ -145,9 +145,8 @@ impl Index {
         if let Some(root) = self.any_host {
             look_into(root);
         }
-        // Configured hosts are texts: one that is none has no place.
-        if let Some(host) = view.host().and_then(|host| std::str::from_utf8(host).ok()) {
-            if let Some(&root) = self.exact.get(host) {
+        if let Some(host) = view.host() {
+            if let Some(root) = lookup(&self.exact, host) {
                 look_into(root);
             }
             self.prefixes.each_of(host, Side::Start, &mut look_into);
@@ -195,50 +194,65 @@ fn file<'c>(
     methods: &mut Methods,
 ) -> Vec<Filing<'c>> {
     let mut numbers: HashMap<HostKey<'c>, usize> = HashMap::new();
+    let mut number = |key: HostKey<'c>| {
+        *numbers.entry(key).or_insert_with_key(|key| {
+            hosts.push(Some(*key));
+            hosts.len() - 1
+        })
+    };
     let mut filings = Vec::with_capacity(candidates.len());
-    for (rank, candidate) in candidates.iter().enumerate() {
-        let own_methods = methods.set(keys::methods(&candidate.expression));
-        let own_hosts: Vec<_> = match keys::hosts(&candidate.expression, flavor) {
-            None => vec![0],
-            Some(keys) => keys
-                .into_iter()
-                .map(|key| {
-                    *numbers.entry(key.clone()).or_insert_with(|| {
-                        hosts.push(Some(key));
-                        hosts.len() - 1
-                    })
-                })
-                .collect(),
+    for (rank, candidate) in (0..).zip(candidates) {
+        let hosts: Vec<_> = match keys::hosts(&candidate.expression, flavor) {
+            Some(keys) => keys.into_iter().map(&mut number).collect(),
+            None => vec![ANY_HOST],
         };
         let mut paths = keys::paths(&candidate.expression).unwrap_or_else(|| vec![b""]);
+        let methods = methods.set(keys::methods(&candidate.expression));
         let mut rest = keys::rest(&candidate.expression);
-        if own_hosts.len() * paths.len() > MAX_PLACES {
+        if hosts.len() * paths.len() > MAX_PLACES {
             paths = vec![common_start(&paths)];
             rest = Rest::Open;
         }
-        if own_methods != u32::MAX && own_methods & OTHER_METHODS != 0 {
+        if methods != ALL_METHODS && methods & OTHER_METHODS != 0 {
             rest = Rest::Open;
         }
-        for (&host, &path) in own_hosts
-            .iter()
-            .flat_map(|host| paths.iter().map(move |path| (host, path)))
-        {
-            let entry = Entry {
-                rank: u32::try_from(rank).expect("there are fewer than 2^32 candidates"),
-                methods: own_methods,
-                decided: match rest {
-                    Rest::Open => OPEN,
-                    Rest::Decided { by_path: false } => WITHOUT_PATH,
-                    Rest::Decided { by_path: true } => u32::try_from(path.len()).unwrap_or(OPEN),
-                },
-            };
-            filings.push(Filing { host, path, entry });
+        for &host in &hosts {
+            filings.extend(paths.iter().map(|&path| Filing {
+                host,
+                path,
+                entry: Entry::new(rank, methods, rest, path),
+            }));
         }
     }
     filings
 }
 
+fn lookup(roots: &HashMap<CompactString, Root>, host: &[u8]) -> Option<Root> {
+    // Configured hosts are texts, so what is none cannot be among them.
+    let host = std::str::from_utf8(host).ok()?;
+    roots.get(host).copied()
+}
+
+impl Filing<'_> {
+    fn key(&self) -> (usize, &[u8], u32) {
+        (self.host, self.path, self.entry.rank)
+    }
+}
+
 impl Entry {
+    fn new(rank: u32, methods: u32, rest: Rest, path: &[u8]) -> Self {
+        let decided = match rest {
+            Rest::Open => OPEN,
+            Rest::Decided { by_path: false } => WITHOUT_PATH,
+            Rest::Decided { by_path: true } => u32::try_from(path.len()).unwrap_or(OPEN),
+        };
+        Self {
+            rank,
+            methods,
+            decided,
+        }
+    }
+
     pub(crate) fn verdict(self) -> Verdict {
         match self.decided {
             OPEN => Verdict::Open,
@@ -273,17 +287,17 @@ impl Wildcards {
     }
 
     /// Wildcards begin or end at a dot, so only such parts of the host are looked up.
-    fn each_of(&self, host: &str, side: Side, found: &mut impl FnMut(Root)) {
+    fn each_of(&self, host: &[u8], side: Side, found: &mut impl FnMut(Root)) {
         if self.roots.is_empty() {
             return;
         }
-        for dot in memchr::memchr_iter(b'.', host.as_bytes()) {
+        for dot in memchr::memchr_iter(b'.', host) {
             let part = match side {
                 Side::Start => &host[..=dot],
                 Side::End => &host[dot..],
             };
             if part.len() <= self.longest
-                && let Some(&root) = self.roots.get(part)
+                && let Some(root) = lookup(&self.roots, part)
             {
                 found(root);
             }
@@ -294,7 +308,7 @@ impl Wildcards {
 impl Methods {
     fn set(&mut self, methods: Option<Vec<&str>>) -> u32 {
         let Some(methods) = methods else {
-            return u32::MAX;
+            return ALL_METHODS;
         };
         let bits = methods.iter().map(|method| self.bit_or_new(method));
         bits.fold(0, |set, bit| set | bit)

@@ -7,7 +7,7 @@ use crate::host::{self, Host};
 use expr::{Expression, TextField, TextPredicate, TextTest, Transform};
 
 /// A demand on the host without its port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum HostKey<'e> {
     Exact(&'e str),
     /// What it begins with, up to and with a dot.

@@ -161,6 +161,34 @@ fn captures_of_header_regexes_count_outside_the_traditional_flavour() {
 }
 
 #[test]
+fn hosts_and_paths_need_not_be_text() {
+    let routes = [
+        Route {
+            hosts: vec!["*.a.test".into()],
+            ..route(1)
+        },
+        with_path(2, "~/[^/]+/x"),
+    ];
+    for options in ALL_OPTIONS {
+        let router = router(&routes, options);
+        let sample = Sample::get("/");
+        let mut request = sample.request();
+        let mut scratch = Scratch::default();
+        request.host = Some(b"\xff.a.test");
+        let found = router.matches(&request, &mut scratch);
+        assert_eq!(found.map(|found| found.route), Some(RouteIndex(0)));
+        request.host = None;
+        request.path = b"/%e9/x";
+        let found = router.matches(&request, &mut scratch);
+        let bytes = options.flavor == Flavor::Traditional;
+        assert_eq!(
+            found.map(|found| found.route),
+            bytes.then_some(RouteIndex(1))
+        );
+    }
+}
+
+#[test]
 fn hostile_requests_cost_no_more_than_their_length() {
     // Nested prefixes that are all tried, dots without end, and a path that is nothing but escapes.
     let routes: Vec<_> = (1..2_000)
