@@ -55,22 +55,17 @@ impl Instances {
 }
 
 /// The plugins of a route. Equal plans are one object.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 pub struct Plan {
     slots: Box<[Slot]>,
     phases: PlanPhases,
 }
 
 /// What any instance of a plan may do, so that the session can leave out what nobody needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 struct PlanPhases {
     phases: Phases,
     body: BodyUse,
-}
-
-/// Determined by the slots.
-impl Hash for PlanPhases {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// One plugin name of a plan.

@@ -4,6 +4,7 @@
 mod balance;
 mod build;
 mod digest;
+pub(crate) mod hash;
 mod plugins;
 
 pub use balance::Balancer;

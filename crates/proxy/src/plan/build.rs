@@ -5,9 +5,10 @@
 //! applies to it and not what is configured.
 
 use super::{InstanceIndex, Instances, Layer, Plan, PlanPhases, Slot};
+use crate::snapshot::hash::{IdHasher, IdMap};
 use model::entities::{ConsumerId, RouteId, ServiceId};
 use plugin::{BodyUse, Phases};
-use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// What an instance is configured for.
@@ -44,14 +45,17 @@ struct Entry {
 pub struct Planner<'a> {
     instances: &'a Instances,
     /// Sorted by order.
-    places: HashMap<Place, Vec<Entry>>,
-    plans: HashSet<Arc<Plan>>,
+    places: IdMap<Place, Vec<Entry>>,
+    /// By the hash of their slots. Of two plans with one hash the later one is not shared.
+    plans: IdMap<u64, Arc<Plan>>,
+    /// Memory for the slots of a plan.
+    slots: Vec<Slot>,
 }
 
 impl<'a> Planner<'a> {
     /// Scopes that a plugin refuses must have been left out.
     pub fn new(instances: &'a Instances, scoped: impl IntoIterator<Item = Scoped>) -> Self {
-        let mut by_place: HashMap<Place, Vec<Scoped>> = HashMap::new();
+        let mut by_place: IdMap<Place, Vec<Scoped>> = IdMap::default();
         for one in scoped {
             let Scope { route, service, .. } = one.scope;
             by_place
@@ -66,7 +70,8 @@ impl<'a> Planner<'a> {
         Self {
             instances,
             places,
-            plans: HashSet::new(),
+            plans: IdMap::default(),
+            slots: Vec::new(),
         }
     }
 
@@ -93,27 +98,32 @@ impl<'a> Planner<'a> {
             if no_service { &[] } else { at(None, service) },
             at(None, None),
         ]);
-        let mut slots = Vec::new();
-        let mut phases = PlanPhases::NONE;
+        self.slots.clear();
         while let Some(entries) = cursor.next() {
-            let slot = resolve(entries);
-            if let Some(slot) = slot {
-                phases.join(slot.phases(self.instances));
-                slots.push(slot);
-            }
+            self.slots.extend(resolve(entries));
         }
-        self.share(Plan {
-            slots: slots.into(),
-            phases,
-        })
+        self.share()
     }
 
-    fn share(&mut self, plan: Plan) -> Arc<Plan> {
-        if let Some(plan) = self.plans.get(&plan) {
+    /// The plan of the collected slots.
+    fn share(&mut self) -> Arc<Plan> {
+        let mut hasher = IdHasher::default();
+        self.slots.hash(&mut hasher);
+        let hash = hasher.finish();
+        if let Some(plan) = self.plans.get(&hash)
+            && *plan.slots == *self.slots
+        {
             return plan.clone();
         }
-        let plan = Arc::new(plan);
-        self.plans.insert(plan.clone());
+        let mut phases = PlanPhases::NONE;
+        for slot in &self.slots {
+            phases.join(slot.phases(self.instances));
+        }
+        let plan = Arc::new(Plan {
+            slots: self.slots.drain(..).collect(),
+            phases,
+        });
+        self.plans.insert(hash, plan.clone());
         plan
     }
 }
@@ -137,15 +147,18 @@ impl<'e> Cursor<'e> {
 }
 
 fn resolve([both, route, service, anywhere]: [Option<&Entry>; 4]) -> Option<Slot> {
-    let layer = |entry: Option<&Entry>| entry.and_then(|entry| entry.layer.clone());
     let default = |entry: Option<&Entry>| entry.and_then(|entry| entry.default);
-    let mut layers = vec![layer(both), layer(route), layer(service)];
-    let default = default(both).or_else(|| {
-        layers.push(layer(anywhere));
-        default(route).or(default(service)).or(default(anywhere))
-    });
-    let layers: Box<[Arc<Layer>]> = layers.into_iter().flatten().collect();
-    let overrides = (!layers.is_empty()).then_some(layers);
+    let layer = |entry: Option<&Entry>| entry.and_then(|entry| entry.layer.clone());
+    let for_both = default(both);
+    // A consumer's own instance comes after that of route and service.
+    let for_consumer = anywhere.filter(|_| for_both.is_none());
+    let layers = [both, route, service, for_consumer].map(layer);
+    let overrides = layers.iter().any(Option::is_some);
+    let overrides = overrides.then(|| layers.into_iter().flatten().collect());
+    let default = for_both
+        .or(default(route))
+        .or(default(service))
+        .or(default(anywhere));
     (default.is_some() || overrides.is_some()).then_some(Slot { overrides, default })
 }
 

@@ -1,5 +1,6 @@
 //! Compiles a configuration. Every problem is found before any is reported.
 
+use super::hash::{IdMap, IdSet};
 use super::plugins::Loader;
 use super::{Balancer, Destination, RouteInfo, ServiceIndex, ServiceInfo, Snapshot};
 use crate::plan::Planner;
@@ -11,7 +12,7 @@ use model::entities::{
 use net::tls::{CertificateError, Certificates, SniTable};
 use plugin::{Node, PluginDef};
 use router::{RouteIndex, Router};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ impl Snapshot {
 
         let previous_instances = previous.map(|previous| &previous.instances);
         let mut loader = Loader::new(settings.plugins, &settings.node, previous_instances);
-        let served: HashSet<_> = routes.iter().map(|route| route.id).collect();
+        let served: IdSet<_> = routes.iter().map(|route| route.id).collect();
         for plugin in &config.plugins {
             let route_served = plugin.route.is_none_or(|route| served.contains(&route));
             let service_served = plugin
@@ -156,7 +157,7 @@ fn route_info(route: &Route, services: &Services, planner: &mut Planner<'_>) -> 
 /// The enabled services.
 struct Services {
     infos: Vec<ServiceInfo>,
-    by_id: HashMap<ServiceId, ServiceIndex>,
+    by_id: IdMap<ServiceId, ServiceIndex>,
 }
 
 impl Services {
@@ -165,7 +166,7 @@ impl Services {
         let upstreams = Upstreams::new(config);
         let mut services = Self {
             infos: Vec::new(),
-            by_id: HashMap::with_capacity(config.services.len()),
+            by_id: IdMap::default(),
         };
         for service in config.services.iter().filter(|service| service.enabled) {
             let destination = match upstreams.destination(service, &lookup, &settings.tls) {
@@ -201,12 +202,12 @@ impl Services {
 /// Upstream entities by name, with their targets.
 struct Upstreams<'a> {
     by_name: HashMap<&'a str, &'a Upstream>,
-    targets: HashMap<UpstreamId, Vec<&'a model::entities::Target>>,
+    targets: IdMap<UpstreamId, Vec<&'a model::entities::Target>>,
 }
 
 impl<'a> Upstreams<'a> {
     fn new(config: &'a Config) -> Self {
-        let mut targets: HashMap<_, Vec<_>> = HashMap::new();
+        let mut targets: IdMap<_, Vec<_>> = IdMap::default();
         for target in &config.targets {
             targets.entry(target.upstream).or_default().push(target);
         }
@@ -255,8 +256,8 @@ fn place(service: &Service, target: &model::entities::Target) -> Option<Service>
 }
 
 struct CertificatesById<'a> {
-    certificates: HashMap<CertificateId, &'a Certificate>,
-    authorities: HashMap<CaCertificateId, &'a CaCertificate>,
+    certificates: IdMap<CertificateId, &'a Certificate>,
+    authorities: IdMap<CaCertificateId, &'a CaCertificate>,
 }
 
 impl<'a> CertificatesById<'a> {
@@ -281,7 +282,7 @@ impl CertificateLookup for CertificatesById<'_> {
 }
 
 fn sni_table(config: &Config, settings: &BuildSettings, errors: &mut Vec<BuildError>) -> SniTable {
-    let mut pairs = HashMap::new();
+    let mut pairs = IdMap::default();
     for certificate in &config.certificates {
         match read_certificate(certificate) {
             Ok(pair) => {

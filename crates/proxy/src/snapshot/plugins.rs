@@ -2,6 +2,7 @@
 
 use super::build::BuildError;
 use super::digest::digest;
+use super::hash::IdMap;
 use crate::plan::{Instance, InstanceIndex, Instances, Scope, Scoped};
 use model::entities::{Plugin, PluginId, Protocol};
 use plugin::{BuildCx, Implementation, Node, PluginDef, Scopes, Sharing};
@@ -25,9 +26,11 @@ struct Key {
 pub(super) struct Loader<'a> {
     table: HashMap<&'static str, (u16, &'static PluginDef)>,
     node: &'a Node,
-    previous: HashMap<Key, &'a Instance>,
-    known: HashMap<Key, InstanceIndex>,
+    previous: IdMap<Key, &'a Instance>,
+    known: IdMap<Key, InstanceIndex>,
     inert: HashMap<u16, Inert>,
+    /// Memory for digests.
+    bytes: Vec<u8>,
     instances: Instances,
     scoped: Vec<Scoped>,
 }
@@ -63,7 +66,8 @@ impl<'a> Loader<'a> {
             previous: previous.unwrap_or_default(),
             table,
             node,
-            known: HashMap::new(),
+            known: IdMap::default(),
+            bytes: Vec::new(),
             inert: HashMap::new(),
             instances: Instances::default(),
             scoped: Vec::new(),
@@ -122,7 +126,7 @@ impl<'a> Loader<'a> {
                 Sharing::EqualConfigs => None,
                 Sharing::PerInstance => Some(plugin.id),
             },
-            digest: digest(&plugin.config),
+            digest: digest(&plugin.config, &mut self.bytes),
         };
         if let Some(index) = self.known.get(&key) {
             return Ok(Some(*index));
