@@ -177,3 +177,227 @@ fn addresses_are_told_apart_and_normalised() {
         }
     }
 }
+
+fn complete(entity: &str, input: &str) -> Result<Object, model::Error> {
+    let schema = registry().by_name(entity).unwrap();
+    let input: Object = serde_json::from_str(input).unwrap();
+    schema.complete(input, &context(RouterFlavor::default()))
+}
+
+fn merge(entity: &str, existing: &Object, patch: &str) -> Result<Object, model::Error> {
+    let schema = registry().by_name(entity).unwrap();
+    let patch: Object = serde_json::from_str(patch).unwrap();
+    schema.merge(existing, patch, &context(RouterFlavor::default()))
+}
+
+fn message(result: Result<Object, model::Error>) -> String {
+    result.unwrap_err().message
+}
+
+fn field<'a>(entity: &'a Object, path: &str) -> &'a Value {
+    static NULL: Value = Value::Null;
+    let mut names = path.split('.');
+    let first = names.next().unwrap();
+    names.fold(entity.get(first).unwrap_or(&NULL), |value, name| {
+        value
+            .as_object()
+            .and_then(|object| object.get(name))
+            .unwrap_or(&NULL)
+    })
+}
+
+#[test]
+fn canonical_entity_has_no_nulls_and_is_stable() {
+    let entity = complete("services", r#"{"url":"https://up.test/a","tags":["x"]}"#).unwrap();
+    assert!(entity.iter().all(|(_, value)| !value.is_null()));
+    assert!(!entity.contains("url"));
+    let again = registry()
+        .by_name("services")
+        .unwrap()
+        .complete(entity.clone(), &context(RouterFlavor::default()));
+    assert_eq!(again.unwrap(), entity);
+}
+
+#[test]
+fn patch_merges_records_and_replaces_lists() {
+    let input =
+        r#"{"name":"rate-limiting","config":{"minute":5,"redis":{"host":"r.test"}},"tags":["a"]}"#;
+    let plugin = complete("plugins", input).unwrap();
+    let patch = r#"{"config":{"minute":null,"hour":9,"redis":{"port":1}},"tags":["b"],"id":"x"}"#;
+    let changed = merge("plugins", &plugin, patch).unwrap();
+    assert_eq!(field(&changed, "config.minute"), &Value::Null);
+    assert_eq!(field(&changed, "config.hour"), &Value::Int(9));
+    assert_eq!(field(&changed, "config.redis.host"), &"r.test".into());
+    assert_eq!(field(&changed, "config.redis.port"), &Value::Int(1));
+    assert_eq!(field(&changed, "tags"), &Value::Array(vec!["b".into()]));
+    assert_eq!(field(&changed, "id"), field(&plugin, "id"));
+}
+
+#[test]
+fn patch_does_not_bring_back_defaults_of_cleared_fields() {
+    let service = complete("services", r#"{"host":"h.test","retries":null}"#).unwrap();
+    let changed = merge("services", &service, r#"{"port":81}"#).unwrap();
+    assert!(!changed.contains("retries"));
+}
+
+#[test]
+fn patch_says_when_updating() {
+    let consumer = complete("consumers", r#"{"username":"bob"}"#).unwrap();
+    assert_eq!(
+        message(merge("consumers", &consumer, r#"{"username":null}"#)),
+        "schema violation (when updating, at least one of these fields must be non-empty: 'custom_id', 'username')"
+    );
+}
+
+#[test]
+fn patch_to_another_plugin_reports_every_field_it_does_not_have() {
+    let plugin = complete(
+        "plugins",
+        r#"{"name":"rate-limiting","config":{"minute":5}}"#,
+    )
+    .unwrap();
+    let text = message(merge("plugins", &plugin, r#"{"name":"cors"}"#));
+    assert!(
+        text.starts_with("16 schema violations (config.day: unknown field; "),
+        "{text}"
+    );
+    assert!(text.ends_with("config.sync_rate: unknown field; config.year: unknown field)"));
+}
+
+#[test]
+fn deprecated_setting_moves_to_its_new_place() {
+    let input =
+        r#"{"name":"rate-limiting","config":{"minute":5,"redis_host":"r.test","policy":"redis"}}"#;
+    let plugin = complete("plugins", input).unwrap();
+    assert_eq!(field(&plugin, "config.redis.host"), &"r.test".into());
+    assert_eq!(field(&plugin, "config.redis_host"), &Value::Null);
+    let both =
+        r#"{"name":"rate-limiting","config":{"minute":5,"redis_host":"a","redis":{"host":"b"}}}"#;
+    assert_eq!(
+        message(complete("plugins", both)),
+        "schema violation (config.redis_host: both deprecated and new field are used but their values mismatch: redis_host = a vs redis.host = b)"
+    );
+}
+
+#[test]
+fn nested_condition_is_reported_in_its_place() {
+    let input = r#"{"name":"rate-limiting","config":{"minute":5,"policy":"redis"}}"#;
+    let error = complete("plugins", input).unwrap_err();
+    let fields = error.fields.unwrap();
+    assert_eq!(
+        field(&fields, "config.redis.host"),
+        &"required field missing".into()
+    );
+}
+
+#[test]
+fn vault_references_skip_validation() {
+    let cert = r#"{"cert":"{vault://env/cert}","key":"{vault://env/key}"}"#;
+    complete("certificates", cert).unwrap();
+}
+
+#[test]
+fn passwords_are_hashed_once() {
+    let input = r#"{"consumer":{"id":"4bf92f3d-0000-4000-8000-00000000abcd"},"username":"u","password":"p"}"#;
+    let credential = complete("basicauth_credentials", input).unwrap();
+    // printf %s p4bf92f3d-0000-4000-8000-00000000abcd | sha1sum
+    assert_eq!(
+        field(&credential, "password"),
+        &"fa28ff1c048124c5f239c0bec983c789355dfe3d".into()
+    );
+    let changed = merge("basicauth_credentials", &credential, r#"{"username":"v"}"#).unwrap();
+    assert_eq!(field(&changed, "password"), field(&credential, "password"));
+}
+
+#[test]
+fn oauth2_secret_is_hashed_on_demand() {
+    let input = r#"{"consumer":{"id":"4bf92f3d-0000-4000-8000-00000000abcd"},"name":"n","client_secret":"s","hash_secret":true}"#;
+    let credential = complete("oauth2_credentials", input).unwrap();
+    let secret = credential.str("client_secret").unwrap();
+    assert!(
+        secret.starts_with("$pbkdf2-sha512$i=10000,l=32$"),
+        "{secret}"
+    );
+    let plain = input.replace("true", "false");
+    let credential = complete("oauth2_credentials", &plain).unwrap();
+    assert_eq!(credential.str("client_secret"), Some("s"));
+}
+
+#[test]
+fn unusable_shapes_are_refused_without_a_panic() {
+    for input in [
+        r#"{"name":1}"#,
+        r#"{"name":[]}"#,
+        r#"{"name":"key-auth","config":"x"}"#,
+        r#"{"name":"key-auth","config":[1]}"#,
+        r#"{"name":"key-auth","route":5}"#,
+        r#"{"name":"key-auth","protocols":{"a":1}}"#,
+        r#"{"name":"rate-limiting","config":{"redis":"x","redis_host":"y"}}"#,
+        r#"{"name":"http-log","config":{"http_endpoint":"http://a","headers":{"x":[{}]}}}"#,
+    ] {
+        assert!(complete("plugins", input).is_err(), "{input}");
+    }
+    for input in [
+        r#"{"paths":[{}]}"#,
+        r#"{"paths":["~/("]}"#,
+        r#"{"protocols":5,"paths":["/"]}"#,
+        r#"{"hosts":"\u0000"}"#,
+        r#"{"headers":[1]}"#,
+        r#"{"service":{"id":{}}}"#,
+    ] {
+        assert!(complete("routes", input).is_err(), "{input}");
+    }
+}
+
+#[test]
+fn disabled_plugin_is_refused() {
+    let mut context = context(RouterFlavor::default());
+    context.plugins = model::schema::EnabledPlugins::Only(["cors".to_owned()].into());
+    let schema = registry().by_name("plugins").unwrap();
+    let input: Object = serde_json::from_str(r#"{"name":"key-auth"}"#).unwrap();
+    assert_eq!(
+        schema.complete(input, &context).unwrap_err().message,
+        "schema violation (name: plugin 'key-auth' not enabled; add it to the 'plugins' configuration property)"
+    );
+}
+
+#[test]
+fn expressions_flavor_has_its_own_fields() {
+    let schema = registry().by_name("routes").unwrap();
+    let context = context(RouterFlavor::Expressions);
+    let run = |text: &str| schema.complete(serde_json::from_str(text).unwrap(), &context);
+    let route = run(r#"{"expression":"http.path == \"/a\"","priority":3}"#).unwrap();
+    assert_eq!(route.get("priority"), Some(&Value::Int(3)));
+    assert!(run(r#"{"expression":"x","paths":["/a"]}"#).is_err());
+    assert!(run(r#"{"paths":["/a"]}"#).is_ok());
+}
+
+#[test]
+fn plugins_come_in_execution_order() {
+    let names: Vec<_> = registry().plugins().map(|plugin| plugin.name).collect();
+    assert_eq!(names.len(), 45);
+    assert_eq!(names.first(), Some(&"pre-function"));
+    assert_eq!(names.last(), Some(&"post-function"));
+    let at = |name| names.iter().position(|one| *one == name).unwrap();
+    assert!(at("jwt") < at("key-auth") && at("key-auth") < at("request-termination"));
+}
+
+#[test]
+fn every_plugin_shows_its_schema() {
+    for plugin in registry().plugins() {
+        let schema = plugin.schema_json();
+        let fields = schema["fields"].as_array().unwrap();
+        assert!(
+            fields.iter().any(|field| field.get("config").is_some()),
+            "{}",
+            plugin.name
+        );
+        assert!(!schema.to_string().contains("\"validator\""));
+    }
+    let services = registry().by_name("services").unwrap().schema_json();
+    assert_eq!(
+        services["entity_checks"][0],
+        serde_json::json!({"conditional": {"if_field": "protocol", "if_match": {"one_of": ["tcp", "tls", "udp", "grpc", "grpcs"]},
+            "then_field": "path", "then_match": {"eq": null}}})
+    );
+}

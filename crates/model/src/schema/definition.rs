@@ -94,16 +94,30 @@ impl Record {
         self.fields.iter().position(|field| field.name == name)
     }
 
-    /// Moves the values that are not null into an object, in schema order.
+    /// Moves the values that are kept into an object, in schema order: those that are not null, nor only for input.
     pub(crate) fn assemble(&self, slots: &mut [Value]) -> Object {
         let present = slots.iter().filter(|value| !value.is_null()).count();
         // One more for `ttl`, which entities carry beside their fields.
         let mut object = Object::with_capacity(present + 1);
         for (field, value) in self.fields.iter().zip(slots) {
-            if !value.is_null() {
+            if !value.is_null() && !field.transient {
                 object.push(field.name.clone(), std::mem::take(value));
             }
         }
         object
+    }
+
+    /// A canonical object with its nulls spelled out, records included.
+    pub(crate) fn with_nulls(&self, object: &Object) -> Object {
+        let fields = self.fields.iter().map(|field| {
+            let value = match (&field.kind, object.get(&field.name)) {
+                (Kind::Record(record), Some(Value::Object(inner))) => {
+                    Value::Object(record.with_nulls(inner))
+                }
+                (_, value) => value.cloned().unwrap_or_default(),
+            };
+            (field.name.clone(), value)
+        });
+        fields.collect()
     }
 }

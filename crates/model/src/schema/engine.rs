@@ -100,6 +100,9 @@ impl Engine<'_> {
     ) -> Result<Filled, Value> {
         let mut filled = Filled::new(record.fields.len());
         let given = distribute(record, input, ignored, &mut filled);
+        if let Some(base) = base {
+            report_unknown(record, base, ignored, &mut filled.errors);
+        }
         for (index, field) in record.fields.iter().enumerate() {
             let slot = &mut filled.slots[index];
             let given = given & (1 << index) != 0;
@@ -151,8 +154,9 @@ impl Engine<'_> {
             *slot = existing.clone();
             return self.complete(field, slot, None, depth);
         }
-        if base.is_some() {
-            return missing(field);
+        if base.is_some() && !field.required {
+            // Null is what it was.
+            return Ok(());
         }
         self.fill_default(field, slot, depth)
     }
@@ -339,6 +343,15 @@ fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Fil
         }
     }
     given
+}
+
+/// What is stored is known to the schema, unless the update selects another subschema.
+fn report_unknown(record: &Record, base: &Object, ignored: &[&str], errors: &mut Object) {
+    for (name, _) in base.iter() {
+        if record.position(name).is_none() && !ignored.contains(&name) {
+            errors.insert(name, "unknown field".into());
+        }
+    }
 }
 
 /// Turns the shorthands of the input into the fields they stand for.

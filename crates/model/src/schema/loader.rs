@@ -43,6 +43,14 @@ pub(crate) fn specialize(base: &Record, definition: &Json) -> Record {
     record
         .checks
         .retain(|check| !matches!(check, Check::Custom(_, rule) if without.contains(&rule.name())));
+    // Rules may name fields that only this record has.
+    for index in 0..record.checks.len() {
+        let Check::Custom(paths, rule) = &record.checks[index] else {
+            continue;
+        };
+        let paths = paths.iter().map(|one| path(&record, &one.text)).collect();
+        record.checks[index] = Check::Custom(paths, *rule);
+    }
     add_checks(&mut record, &definition["entity_checks"]);
     record
 }

@@ -198,11 +198,14 @@ impl EntitySchema {
         let record = self.select(table, &input, existing, context)?;
         let ttl = self.take_ttl(&mut input, existing);
         let given = self.given_secrets(&input, existing);
+        let respelled = self.respell(table, record, existing, context)?;
+        let existing = respelled.as_ref().or(existing);
         let engine = Engine {
             context,
             mode: existing.map_or(Mode::Create, |_| Mode::Update),
         };
-        let ignored: &[&str] = &["updated_at"];
+        let ignored: &[&str] = &["updated_at", "ttl"];
+        let ignored = &ignored[..1 + usize::from(self.ttl)];
         let mut filled = engine
             .fill(record, input, existing, ignored, 0)
             .map_err(into_object)?;
@@ -223,6 +226,22 @@ impl EntitySchema {
             entity.push("ttl", ttl);
         }
         Ok(entity)
+    }
+
+    /// When an update selects another subschema, every field of the old one counts as given, null or not: what the new
+    /// one does not know is reported.
+    fn respell(
+        &self,
+        table: &Table,
+        record: &Record,
+        existing: Option<&Object>,
+        context: &Context,
+    ) -> Result<Option<Object>, Problems> {
+        let Some(existing) = existing.filter(|_| self.subschema_key.is_some()) else {
+            return Ok(None);
+        };
+        let old = self.select(table, existing, None, context)?;
+        Ok((!std::ptr::eq(old, record)).then(|| old.with_nulls(existing)))
     }
 
     fn take_ttl(&self, input: &mut Object, existing: Option<&Object>) -> Option<Value> {

@@ -54,17 +54,27 @@ pub(super) fn router_expression(values: &[&Value], context: &Context) -> Result<
     }
     for path in values[PATHS].as_array().unwrap_or_default() {
         if let Some(pattern) = path.as_str().and_then(|path| path.strip_prefix('~')) {
-            regex::Regex::new(pattern).map_err(|error| format!("{PREFIX}{error}"))?;
+            compile(pattern)?;
         }
     }
     let headers = values[HEADERS].as_object();
     for (_, accepted) in headers.into_iter().flat_map(|headers| headers.iter()) {
         let accepted = accepted.as_array().unwrap_or_default();
         if accepted.is_empty() {
-            return Err(empty_group(values));
+            return Err(empty_group());
+        }
+        let texts = accepted.iter().filter_map(Value::as_str);
+        for pattern in texts.filter_map(|text| text.strip_prefix("~*")) {
+            compile(&pattern.to_lowercase())?;
         }
     }
     Ok(())
+}
+
+fn compile(pattern: &str) -> Result<(), String> {
+    regex::Regex::new(pattern)
+        .map(drop)
+        .map_err(|error| format!("{PREFIX}{error}"))
 }
 
 fn exclusive_fields(values: &[&Value]) -> Result<(), String> {
@@ -94,6 +104,6 @@ fn exclusive_fields(values: &[&Value]) -> Result<(), String> {
 
 /// A header without values becomes `()`, which is where the parser stops. Only the position of the group in the
 /// expression depends on the rest of the route; it is given for the group alone.
-fn empty_group(_: &[&Value]) -> String {
+fn empty_group() -> String {
     format!("{PREFIX} --> 1:2\n  |\n1 | ()\n  |  ^---\n  |\n  = expected term")
 }
