@@ -80,9 +80,19 @@ fn show_requests(gateway: &Gateway) -> Result<(), String> {
     let key = [("apikey", "alice-key")];
     let steps: [Example<'_>; 5] = [
         Example("a public route", "/shop/public/1", &[], 200),
-        Example("a route with key-auth, without a key", "/shop/orders", &[], 401),
+        Example(
+            "a route with key-auth, without a key",
+            "/shop/orders",
+            &[],
+            401,
+        ),
         Example("the same with a key", "/shop/orders", &key, 200),
-        Example("a route that request-termination answers", "/legacy", &[], 410),
+        Example(
+            "a route that request-termination answers",
+            "/legacy",
+            &[],
+            410,
+        ),
         Example("no route", "/nowhere", &[], 404),
     ];
     for Example(what, target, headers, expected) in steps {
