@@ -1,5 +1,7 @@
 //! Entities against what the reference makes of the same input: `data/schema-vectors.json`, `data/wire-vectors.json`.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use model::address::{Address, Host};
 use model::schema::{Context, EntitySchema, RouterFlavor, registry};
 use model::{Object, Value};
