@@ -102,10 +102,15 @@ pub struct Service {
     pub host: CompactString,
     pub port: u16,
     pub path: Option<CompactString>,
+    /// Null is accepted for this and the timeouts; it means the default.
+    #[serde(default = "default_retries")]
     pub retries: u16,
     /// Milliseconds, as the two others.
+    #[serde(default = "default_timeout")]
     pub connect_timeout: u32,
+    #[serde(default = "default_timeout")]
     pub write_timeout: u32,
+    #[serde(default = "default_timeout")]
     pub read_timeout: u32,
     pub client_certificate: Option<CertificateId>,
     pub tls_verify: Option<bool>,
@@ -154,6 +159,18 @@ pub struct Route {
     pub service: Option<ServiceId>,
 }
 
+fn default_retries() -> u16 {
+    5
+}
+
+fn default_timeout() -> u32 {
+    60_000
+}
+
+fn default_weight() -> u32 {
+    100
+}
+
 /// An address and port that a stream route accepts; at least one of them is set.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Endpoint {
@@ -198,6 +215,7 @@ pub struct Target {
     pub upstream: UpstreamId,
     /// `host:port`, completed.
     pub target: CompactString,
+    #[serde(default = "default_weight")]
     pub weight: u32,
 }
 
