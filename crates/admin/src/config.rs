@@ -26,7 +26,8 @@ pub(crate) async fn handle(call: &Call<'_>) -> Answer {
 /// `{"config": "<YAML>"}`. Made on a thread of its own: it reads the whole store.
 async fn export(call: &Call<'_>) -> Answer {
     let store = call.control.store().clone();
-    let json = blocking(move || render::exported(&store)).await??;
+    let flavor = call.control.context().flavor;
+    let json = blocking(move || render::exported(&store, flavor)).await??;
     Ok(json_bytes(StatusCode::OK, json))
 }
 

@@ -195,7 +195,7 @@ fn write_kind(
 }
 
 /// `GET /config`: the configuration as YAML, in a JSON string.
-pub(crate) fn exported(store: &Store) -> Result<Vec<u8>, Failure> {
+pub(crate) fn exported(store: &Store, flavor: RouterFlavor) -> Result<Vec<u8>, Failure> {
     let view = store.view().map_err(Failure::internal)?;
     let mut failure = None;
     let kinds = EntityKind::ALL
@@ -215,7 +215,7 @@ pub(crate) fn exported(store: &Store) -> Result<Vec<u8>, Failure> {
                 None
             }
         });
-    let yaml = model::declarative::export_yaml(entities);
+    let yaml = model::declarative::export_yaml(entities, flavor);
     if let Some(error) = failure {
         return Err(Failure::internal(error));
     }

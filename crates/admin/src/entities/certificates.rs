@@ -1,6 +1,7 @@
 //! What is special about certificates: `snis`, a list of names that stands for entities of their own.
 //! Source: kong/db/dao/certificates.lua, kong/db/dao/snis.lua, kong/db/dao/ca_certificates.lua.
 
+use crate::control::Control;
 use crate::entities::find;
 use crate::entities::reference_to;
 use crate::request::Call;
@@ -19,16 +20,23 @@ pub(crate) enum Mode {
     Replace,
 }
 
-/// The `snis` of an input, when they are a list of names; anything else is for the schema to refuse.
-pub(crate) fn take(kind: EntityKind, input: &Object) -> Option<Vec<String>> {
-    if kind != EntityKind::Certificates {
-        return None;
+/// The `snis` of an input, when they are a list of names; anything else is for the schema to refuse. A name that no SNI
+/// may have is an error of its own, before all others.
+pub(crate) fn take(
+    control: &dyn Control,
+    kind: EntityKind,
+    input: &Object,
+) -> Result<Option<Vec<String>>, Failure> {
+    let names = match (kind, input.get("snis")) {
+        (EntityKind::Certificates, Some(Value::Array(names))) => names,
+        _ => return Ok(None),
+    };
+    let names: Option<Vec<&str>> = names.iter().map(Value::as_str).collect();
+    let Some(names) = names else { return Ok(None) };
+    for name in &names {
+        find::check_key(control, EntityKind::Snis, "name", name)?;
     }
-    let names = input.get("snis")?.as_array()?;
-    names
-        .iter()
-        .map(|name| name.as_str().map(str::to_owned))
-        .collect()
+    Ok(Some(names.into_iter().map(str::to_owned).collect()))
 }
 
 /// A PUT by an SNI with `snis` given includes that SNI.
@@ -105,17 +113,7 @@ fn create(
     ]);
     let entity = registry()
         .entity(KIND)
-        .complete(input, &call.control.context())
-        .map_err(|error| {
-            let text = error.fields.as_ref().and_then(|fields| fields.str("name"));
-            match text {
-                Some(text) => Failure::InvalidUnique {
-                    field: "name".to_owned(),
-                    text: text.to_owned(),
-                },
-                None => error.into(),
-            }
-        })?;
+        .complete(input, &call.control.context())?;
     let taken = view
         .id_by_unique(KIND, "name", name)
         .map_err(Failure::internal)?;

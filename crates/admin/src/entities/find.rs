@@ -57,7 +57,7 @@ fn invalid_primary_key(segment: &str) -> Error {
 }
 
 /// Validates the key as its field would be.
-fn check_key(
+pub(crate) fn check_key(
     control: &dyn Control,
     kind: EntityKind,
     field: &str,

@@ -9,10 +9,10 @@ use crate::entities::find::{self, Found, Selector, select};
 use crate::entities::{certificates, foreign, no_content, reference_to, shown, target, ttl, view};
 use crate::infer::infer;
 use crate::request::Call;
-use crate::respond::{Answer, Failure};
+use crate::respond::{Answer, Failure, json_bytes};
 use axum::http::StatusCode;
 use model::error::brace_notation;
-use model::schema::registry;
+use model::schema::{Context, registry};
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use store::{Change, ChangeSet};
 use uuid::Uuid;
@@ -178,15 +178,8 @@ pub(crate) async fn update(call: &Call<'_>, kind: EntityKind, target: Target) ->
         patch.remove("id");
         foreign::resolve(&view, kind, &mut patch)?;
         let lifetime = ttl::take(call.control, kind, &mut patch)?;
-        let snis = certificates::take(kind, &patch);
-        let mut base = existing.entity;
-        let stored_ttl = base.remove("ttl");
-        let mut entity = registry()
-            .entity(kind)
-            .merge(&base, patch, &call.control.context())?;
-        if let Some(end) = lifetime.unwrap_or(stored_ttl) {
-            entity.insert("ttl", end);
-        }
+        let snis = certificates::take(call.control, kind, &patch)?;
+        let entity = merged(call, kind, existing.entity, patch, lifetime)?;
         let mode = certificates::Mode::Keep;
         let also = certificates::changes(call, &view, existing.id, snis, mode)?;
         Prepared {
@@ -200,6 +193,54 @@ pub(crate) async fn update(call: &Call<'_>, kind: EntityKind, target: Target) ->
     };
     refuse_without_database(call, "update", kind, Some(&target.selector))?;
     commit(call, prepared, StatusCode::OK).await
+}
+
+/// The entity with the patch applied. The time to live stays unless the patch has one.
+fn merged(
+    call: &Call<'_>,
+    kind: EntityKind,
+    mut base: Object,
+    patch: Object,
+    lifetime: Option<Option<Value>>,
+) -> Result<Object, Failure> {
+    let (schema, context) = (registry().entity(kind), call.control.context());
+    let stored_ttl = base.remove("ttl");
+    let renamed = patch
+        .str("name")
+        .is_some_and(|name| base.str("name") != Some(name));
+    let mut entity = if kind == EntityKind::Plugins && renamed {
+        schema.complete(with_every_field(&base, patch, &context)?, &context)?
+    } else {
+        schema.merge(&base, patch, &context)?
+    };
+    if let Some(end) = lifetime.unwrap_or(stored_ttl) {
+        entity.insert("ttl", end);
+    }
+    Ok(entity)
+}
+
+/// A plugin that becomes another one keeps its settings, unset ones included, so that the new schema refuses those it
+/// does not know, as Kong's does.
+fn with_every_field(base: &Object, patch: Object, context: &Context) -> Result<Object, Failure> {
+    let mut json = Vec::new();
+    registry()
+        .entity(EntityKind::Plugins)
+        .write_stored_json(&model::codec::encode(base), context.flavor, &mut json)
+        .map_err(Failure::internal)?;
+    let mut plugin: Object = serde_json::from_slice(&json).map_err(Failure::internal)?;
+    for (name, value) in patch {
+        match (plugin.get_mut(&name), value) {
+            (Some(Value::Object(config)), Value::Object(changes)) => {
+                for (name, value) in changes {
+                    config.insert(name, value);
+                }
+            }
+            (_, value) => {
+                plugin.insert(name, value);
+            }
+        }
+    }
+    Ok(plugin)
 }
 
 /// `DELETE`: what does not exist is deleted already.
@@ -241,7 +282,7 @@ fn prepare(
     let view = view(call)?;
     foreign::resolve(&view, kind, &mut input)?;
     let lifetime = ttl::take(call.control, kind, &mut input)?;
-    let snis = certificates::take(kind, &input);
+    let snis = certificates::take(call.control, kind, &input)?;
     let mut entity = registry()
         .entity(kind)
         .complete(input, &call.control.context())?;
@@ -272,6 +313,12 @@ async fn commit(call: &Call<'_>, prepared: Prepared, status: StatusCode) -> Answ
     } = prepared;
     also.insert(0, put(kind, found.id, &found.entity));
     apply(call, also).await?;
+    if kind == EntityKind::Targets && call.method == "PATCH" {
+        // The only answer that shows a target as it was given.
+        let mut out = Vec::new();
+        registry().entity(kind).write_json(&found.entity, &mut out);
+        return Ok(json_bytes(status, out));
+    }
     shown(call, &view(call)?, kind, &found, status)
 }
 
