@@ -1,4 +1,4 @@
-//! A client's connection and the requests on it. [`Connection::serve_request`] is the life of a request; each of its
+//! A client's connection and the requests on it. `Connection::serve_request` is the life of a request; each of its
 //! phases is a function in one of the files here.
 //!
 //! Not here: how bytes become heads (`net::http1`), what heads say (`forward`, `forward_response`, `respond`), and what a
