@@ -137,7 +137,7 @@ fn violations(problems: &Object) -> Vec<String> {
     }
     let mut fields: Vec<_> = problems
         .iter()
-        .filter(|(name, _)| *name != "@entity")
+        .filter(|(name, problem)| *name != "@entity" || problem.as_array().is_none())
         .collect();
     fields.sort_by_key(|(name, _)| *name);
     for (name, problem) in fields {

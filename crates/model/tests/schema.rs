@@ -403,3 +403,20 @@ fn every_plugin_shows_its_schema() {
             "then_field": "path", "then_match": {"eq": null}}})
     );
 }
+
+#[test]
+fn many_unknown_fields_are_reported_in_linear_time() {
+    let fields = (0..50_000).map(|index| format!("\"f{index}\":1"));
+    let input = format!(
+        "{{\"host\":\"h\",{}}}",
+        fields.collect::<Vec<_>>().join(",")
+    );
+    let error = complete("services", &input).unwrap_err();
+    assert!(
+        error
+            .message
+            .starts_with("50000 schema violations (f0: unknown field; f1: unknown field;")
+    );
+    let error = complete("services", r#"{"host":"h","@entity":1}"#).unwrap_err();
+    assert_eq!(error.message, "schema violation (@entity: unknown field)");
+}

@@ -337,9 +337,8 @@ fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Fil
                 given |= 1 << index;
             }
             None if ignored.contains(&name.as_str()) => {}
-            None => {
-                filled.errors.insert(name, "unknown field".into());
-            }
+            // Names in an object differ, and hostile ones are many: no search for an equal one.
+            None => filled.errors.push(name, "unknown field".into()),
         }
     }
     given
