@@ -2,13 +2,17 @@
 //! bare ids. The same entities always give the same text.
 
 use super::scalar;
+use crate::codec;
 use crate::kind::EntityKind;
-use crate::schema::{EntitySchema, registry};
+use crate::schema::{EntitySchema, RouterFlavor, registry};
 use crate::value::{Object, Value};
 use std::fmt::Write;
 
 /// Exports canonical entities that come kind by kind; kinds that are not part of a configuration are left out.
-pub fn export_yaml(entities: impl Iterator<Item = (EntityKind, Object)>) -> String {
+pub fn export_yaml(
+    entities: impl Iterator<Item = (EntityKind, Object)>,
+    flavor: RouterFlavor,
+) -> String {
     // Hashes are stored: they must not be hashed again when this is loaded.
     let mut out = "_format_version: '3.0'\n_transform: false\n".to_owned();
     let mut current = None;
@@ -22,15 +26,17 @@ pub fn export_yaml(entities: impl Iterator<Item = (EntityKind, Object)>) -> Stri
             let _ = writeln!(out, "{}:", schema.name);
         }
         out.push_str("- ");
-        write_fields(&mut out, &shown(schema, &entity), 2);
+        write_fields(&mut out, &shown(schema, &entity, flavor), 2);
     }
     out
 }
 
 /// Every field, and ids in place of references.
-fn shown(schema: &EntitySchema, entity: &Object) -> Object {
+fn shown(schema: &EntitySchema, entity: &Object, flavor: RouterFlavor) -> Object {
     let mut json = Vec::new();
-    schema.write_json(entity, &mut json);
+    let stored = codec::encode(entity);
+    let written = schema.write_stored_json(&stored, flavor, &mut json);
+    written.expect("an entity that was just encoded can be read");
     let mut shown: Object = serde_json::from_slice(&json).unwrap_or_default();
     for foreign in &schema.foreign {
         if let Some(slot) = shown.get_mut(&foreign.name)
@@ -157,7 +163,9 @@ fn is_bare(text: &str) -> bool {
         |letter: char| letter.is_ascii_alphanumeric() || "_-./@+=;$^()~".contains(letter);
     // Other readers know dates and short forms of booleans.
     let may_be_number = text.contains(|letter: char| letter.is_ascii_digit())
-        && text.chars().all(|letter| letter.is_ascii_digit() || ".-_eE+".contains(letter));
+        && text
+            .chars()
+            .all(|letter| letter.is_ascii_digit() || ".-_eE+".contains(letter));
     text.starts_with(begins_well)
         && text.chars().all(is_harmless)
         && !may_be_number

@@ -2,19 +2,36 @@
 //! Source: kong/db/schema/others/declarative_config.lua (generate_ids, build_cache_key).
 
 use super::relations::Relations;
+use crate::codec;
 use crate::value::{Object, Value};
+use std::collections::HashMap;
 use uuid::Uuid;
+
+/// The id that an entity is given or that can be derived, as far as its own fields and its parent tell.
+pub(super) fn stable(
+    relations: &Relations,
+    input: &Object,
+    parent: Option<(&str, Uuid)>,
+) -> Option<Uuid> {
+    match input.get("id") {
+        None | Some(Value::Null) => derived(relations, input, parent),
+        Some(Value::String(text)) if relations.has_id => parse(text),
+        // For the schema to refuse.
+        Some(_) => None,
+    }
+}
+
+/// An id as Kong writes and accepts them; other forms of UUIDs are names.
+pub(super) fn parse(text: &str) -> Option<Uuid> {
+    Uuid::try_parse(text).ok().filter(|_| text.len() == 36)
+}
 
 /// The id derived from an entity as it was written; `None` when nothing names it. `parent` is the field that refers to
 /// the entity it is nested in, with that one's id.
 ///
 /// Kong drops a reference written as `{"id": …}`, or as null, from the text it hashes, so that the plugins of all
 /// services collide; here the first counts as its id and the second as absent.
-pub(super) fn derived(
-    relations: &Relations,
-    input: &Object,
-    parent: Option<(&str, Uuid)>,
-) -> Option<Uuid> {
+fn derived(relations: &Relations, input: &Object, parent: Option<(&str, Uuid)>) -> Option<Uuid> {
     if relations.cache_key.is_empty() {
         let name = input.str(relations.name?)?;
         return Some(Uuid::new_v5(&relations.namespace, name.as_bytes()));
@@ -37,4 +54,33 @@ pub(super) fn derived(
         }
     }
     Some(Uuid::new_v5(&relations.namespace, text.as_bytes()))
+}
+
+/// Ids of what nothing names: derived from the content, so that a route without a name keeps its id from load to load,
+/// and a credential without a key finds the key that was generated for it. Kong gives random ids.
+#[derive(Debug, Default)]
+pub(super) struct ByContent {
+    seen: HashMap<Uuid, u64>,
+}
+
+impl ByContent {
+    /// Equal entities are told apart by their order. What is generated is not content.
+    pub(super) fn next(
+        &mut self,
+        relations: &Relations,
+        entity: &Object,
+        generated: &[&'static str],
+    ) -> Uuid {
+        let content = entity.iter().filter(|(name, _)| {
+            !matches!(*name, "id" | "created_at" | "updated_at") && !generated.contains(name)
+        });
+        let content: Object = content.map(|(name, value)| (name, value.clone())).collect();
+        let first = Uuid::new_v5(&relations.namespace, &codec::encode(&content));
+        let count = self.seen.entry(first).or_default();
+        *count += 1;
+        match *count {
+            1 => first,
+            number => Uuid::new_v5(&first, &number.to_be_bytes()),
+        }
+    }
 }

@@ -3,11 +3,11 @@
 
 use super::load::{Load, Loaded, Mode, annotation_problem};
 use super::memo::{ElementKey, Hashing, Header, Memo, Unchanged};
-use super::{Document, Existing, Format, Options, Source, json, migrate, relations, text};
+use super::outline::{self, Element, Outline};
+use super::problems::Report;
+use super::{Document, Existing, Format, Options, Source, migrate, relations, text};
 use crate::error::Error;
-use crate::kind::EntityKind;
 use crate::value::{Object, Value};
-use compact_str::CompactString;
 
 /// Parameters of the request that may stand beside a configuration in a JSON body or form.
 const PARAMETERS: [&str; 2] = ["check_hash", "flatten_errors"];
@@ -74,26 +74,25 @@ impl Loader {
         existing: &dyn Existing,
         revision: u64,
     ) -> Option<Document> {
-        let outline = Outline::of_json(text, ignored, options)?;
-        let keys: Vec<ElementKey> = outline
-            .elements
-            .iter()
-            .map(|element| self.hashing.key(element.kind, element.text))
-            .collect();
-        let usable = |memo: &&Memo| memo.revision == revision && memo.header == outline.header;
-        let unchanged = self
-            .memo
-            .as_ref()
-            .filter(usable)
-            .and_then(|memo| memo.recognize(&keys, existing));
+        let Outline { fields, elements } = outline::read(text, ignored, &self.hashing)?;
+        let is_in_order = |(name, value): (&str, &Value)| field_problem(name, value).is_none();
+        if !fields.contains("_format_version") || !fields.iter().all(is_in_order) {
+            return None;
+        }
+        let header = header(&fields, options);
+        let keys: Vec<ElementKey> = elements.iter().map(|element| element.key).collect();
+        let usable = |memo: &&Memo| memo.revision == revision && memo.header == header;
+        let memo = self.memo.as_ref().filter(usable);
+        let unchanged = memo.and_then(|memo| memo.recognize(&keys, existing));
         if let Some(unchanged) = unchanged
-            && let Ok(loaded) = outline.load(options, existing, Some(&unchanged))?
+            && let Ok(loaded) =
+                load_elements(&elements, &header, options, existing, Some(&unchanged))?
         {
-            self.pending = Some(Memo::of_part(outline.header, &keys, &loaded, &unchanged));
+            self.pending = Some(Memo::of_part(header, &keys, &loaded, &unchanged));
             return Some(loaded.document);
         }
-        let loaded = outline.load(options, existing, None)?.ok()?;
-        self.pending = Some(Memo::of_all(outline.header, &keys, &loaded));
+        let loaded = load_elements(&elements, &header, options, existing, None)?.ok()?;
+        self.pending = Some(Memo::of_all(header, &keys, &loaded));
         Some(loaded.document)
     }
 }
@@ -169,9 +168,9 @@ fn prepare<'a>(
         };
         for (index, mut value) in values.into_iter().enumerate() {
             if header.migrate {
-                migrate_element(kind, &mut value);
+                migrate::top_level(kind, &mut value);
             }
-            load.add(kind, index, element, value);
+            load.add(kind, None, index, element, value);
             element += 1;
         }
     }
@@ -220,102 +219,21 @@ fn collection(value: Value) -> Option<Vec<Value>> {
     }
 }
 
-fn migrate_element(kind: EntityKind, value: &mut Value) {
-    match (kind, value) {
-        (EntityKind::Routes, Value::Object(route)) => migrate::route(route),
-        (EntityKind::Services, Value::Object(service)) => migrate::service(service),
-        _ => {}
-    }
-}
-
-/// A JSON document of which the elements have not been read yet.
-struct Outline<'a> {
-    header: Header,
-    elements: Vec<Element<'a>>,
-}
-
-struct Element<'a> {
-    kind: EntityKind,
-    /// The position in its collection.
-    index: usize,
-    text: &'a [u8],
-}
-
-impl<'a> Outline<'a> {
-    /// `None` unless everything outside the elements is in order.
-    fn of_json(text: &'a [u8], ignored: &[&str], options: &Options) -> Option<Self> {
-        let mut fields = Object::new();
-        let mut elements = Vec::new();
-        for (name, field) in json::split(text)? {
-            if ignored.contains(&name.as_str()) {
-                continue;
-            }
-            match relations::collection(&name) {
-                Some(kind) => add_elements(kind, field, &mut elements)?,
-                None => {
-                    let value = top_value(&name, field)?;
-                    fields.push(name, value);
-                }
-            }
-        }
-        fields.contains("_format_version").then(|| Self {
-            header: header(&fields, options),
-            elements,
-        })
-    }
-
-    /// Loads the elements that are not known; `None` when the text of one is malformed.
-    fn load(
-        &self,
-        options: &Options,
-        existing: &dyn Existing,
-        unchanged: Option<&Unchanged<'_>>,
-    ) -> Option<Result<Loaded, super::problems::Report>> {
-        let context = context(&self.header, options);
-        let mut load = Load::new(context, Mode::Quick, existing, unchanged);
-        for (number, element) in (0..).zip(&self.elements) {
-            if unchanged.is_some_and(|unchanged| unchanged.is_known(number)) {
-                continue;
-            }
-            let mut value = serde_json::from_slice(element.text).ok()?;
-            if self.header.migrate {
-                migrate_element(element.kind, &mut value);
-            }
-            load.add(element.kind, element.index, number, value);
-        }
-        Some(load.run())
-    }
-}
-
-fn add_elements<'a>(
-    kind: EntityKind,
-    field: json::Field<'a>,
-    elements: &mut Vec<Element<'a>>,
-) -> Option<()> {
-    match field {
-        json::Field::Array(texts) => {
-            let texts = texts.into_iter().enumerate();
-            elements.extend(texts.map(|(index, text)| Element { kind, index, text }));
-            Some(())
-        }
-        json::Field::Other(text) => {
-            let values = collection(serde_json::from_slice(text).ok()?)?;
-            values.is_empty().then_some(())
+/// Loads the elements that are not known, up to the first problem; `None` when the text of one is malformed.
+fn load_elements(
+    elements: &[Element<'_>],
+    header: &Header,
+    options: &Options,
+    existing: &dyn Existing,
+    unchanged: Option<&Unchanged<'_>>,
+) -> Option<Result<Loaded, Report>> {
+    let mut load = Load::new(context(header, options), Mode::Quick, existing, unchanged);
+    for (number, element) in (0..).zip(elements) {
+        if !unchanged.is_some_and(|unchanged| unchanged.is_known(number)) {
+            let value = element.value(header.migrate)?;
+            let parent = element.nesting.parent();
+            load.add(element.kind, parent, element.index, number, value);
         }
     }
-}
-
-fn top_value(name: &CompactString, field: json::Field<'_>) -> Option<Value> {
-    let value = match field {
-        json::Field::Array(elements) => {
-            let values = elements.into_iter().map(serde_json::from_slice);
-            Value::Array(values.collect::<Result<_, _>>().ok()?)
-        }
-        json::Field::Other(text) => serde_json::from_slice(text).ok()?,
-    };
-    problems_free(name, value)
-}
-
-fn problems_free(name: &str, value: Value) -> Option<Value> {
-    field_problem(name, &value).is_none().then_some(value)
+    Some(load.run())
 }

@@ -6,7 +6,7 @@
 //! tells), and while what changed elsewhere does not touch it: see [`Unchanged`]. Whoever is in doubt loads everything.
 
 use super::Existing;
-use super::load::{Loaded, Origin, is_transformed};
+use super::load::{Loaded, Origin, Parent, ParentEntity, is_transformed};
 use crate::kind::EntityKind;
 use crate::schema::{EnabledPlugins, RouterFlavor};
 use std::collections::{HashMap, HashSet};
@@ -34,9 +34,18 @@ pub(super) struct ElementKey {
 pub(super) struct Hashing([RandomState; 2]);
 
 impl Hashing {
-    pub(super) fn key(&self, kind: EntityKind, text: &[u8]) -> ElementKey {
+    /// What is nested is told apart by what it is nested in, too.
+    pub(super) fn key(&self, kind: EntityKind, parent: Option<Parent>, text: &[u8]) -> ElementKey {
         let hash = self.0.each_ref().map(|state| {
             let mut hasher = state.build_hasher();
+            if let Some(Parent {
+                field,
+                entity: ParentEntity::Id(id),
+            }) = parent
+            {
+                hasher.write(id.as_bytes());
+                hasher.write(field.as_bytes());
+            }
             hasher.write(text);
             hasher.finish()
         });

@@ -1,11 +1,34 @@
 //! Formats 1.1 and 2.1: paths of routes get the meaning that 3.0 gives them, once, when the document is loaded.
 //! Source: kong/db/declarative/migrations/route_path.lua, kong/db/migrations/migrate_path_280_300.lua.
 
+use crate::kind::EntityKind;
 use crate::uri::{self, Slashes};
 use crate::value::{Object, Value};
 
-/// Migrates the paths of a top-level route.
-pub(super) fn route(route: &mut Object) {
+/// Migrates a top-level entity: routes, and services with the routes nested in them. Routes elsewhere are left alone,
+/// as in Kong.
+pub(super) fn top_level(kind: EntityKind, value: &mut Value) {
+    match (kind, value) {
+        (EntityKind::Routes, Value::Object(route)) => migrate_route(route),
+        (EntityKind::Services, Value::Object(service)) => {
+            if let Some(Value::Array(routes)) = service.get_mut("routes") {
+                for route in routes.iter_mut().filter_map(Value::as_object_mut) {
+                    migrate_route(route);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Migrates what is nested in a top-level service.
+pub(super) fn in_service(kind: EntityKind, value: &mut Value) {
+    if let (EntityKind::Routes, Value::Object(route)) = (kind, value) {
+        migrate_route(route);
+    }
+}
+
+fn migrate_route(route: &mut Object) {
     let Some(Value::Array(paths)) = route.get_mut("paths") else {
         return;
     };
@@ -13,16 +36,6 @@ pub(super) fn route(route: &mut Object) {
         if let Value::String(text) = path {
             *path = Value::from(migrated(text));
         }
-    }
-}
-
-/// Migrates the routes nested in a top-level service. Routes elsewhere are left alone, as in Kong.
-pub(super) fn service(service: &mut Object) {
-    let Some(Value::Array(routes)) = service.get_mut("routes") else {
-        return;
-    };
-    for nested in routes.iter_mut().filter_map(Value::as_object_mut) {
-        route(nested);
     }
 }
 

@@ -1,0 +1,401 @@
+//! Loads a document: takes entities apart, names them, resolves what they refer to, completes each by its schema, and
+//! compares the outcome with what exists.
+//!
+//! Entities are worked off kind by kind, those that are referred to first. A `Quick` run ends at the first doubt and
+//! keeps nothing of the input; a `Report` run keeps what it needs to tell every problem where it is. Both decide alike.
+
+mod complete;
+mod naming;
+
+use super::memo::Unchanged;
+use super::problems::{Place, Problem, Report};
+use super::relations::{self, Relations};
+use super::{DEFAULT_WORKSPACE, Document, Existing, ids};
+use crate::codec;
+use crate::kind::EntityKind;
+use crate::schema::Context;
+use crate::value::{Object, Value};
+use compact_str::CompactString;
+use std::collections::{HashMap, HashSet};
+use uuid::Uuid;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Quick,
+    Report,
+}
+
+/// An entity on its way from the document to the store.
+struct Node {
+    kind: EntityKind,
+    /// Which top-level element it comes from.
+    element: u32,
+    /// Where to report problems; only in a `Report` run.
+    place: Option<Box<Place>>,
+    /// What is left of the input.
+    input: Object,
+    parent: Option<Parent>,
+    id: Uuid,
+    combination: u64,
+}
+
+/// What an entity is nested in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parent {
+    /// The field that refers to it.
+    pub field: &'static str,
+    pub entity: ParentEntity,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ParentEntity {
+    Node(usize),
+    /// It is loaded, or known, by itself.
+    Id(Uuid),
+}
+
+impl ParentEntity {
+    fn node(self) -> Option<usize> {
+        match self {
+            Self::Node(at) => Some(at),
+            Self::Id(_) => None,
+        }
+    }
+}
+
+/// What a run has come to.
+pub(super) struct Loaded {
+    pub document: Document,
+    /// What came from each element, in the order of the elements' numbers.
+    pub entities: Vec<Origin>,
+    /// Entities that are referred to from other elements than their own.
+    pub shared: HashSet<(EntityKind, Uuid)>,
+}
+
+/// An entity and the element it came from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    pub element: u32,
+    pub kind: EntityKind,
+    pub id: Uuid,
+    /// Stands for the values that must be unique together; zero when there are none.
+    pub combination: u64,
+}
+
+pub(super) struct Load<'a> {
+    context: Context,
+    /// The same without transformations.
+    plain: Context,
+    mode: Mode,
+    existing: &'a dyn Existing,
+    /// Entities that are known to stay as they are, when only changed elements are loaded.
+    unchanged: Option<&'a Unchanged<'a>>,
+    report: Report,
+    failed: bool,
+    nodes: Vec<Node>,
+    by_kind: Vec<Vec<usize>>,
+    taken: Vec<TakenIn>,
+    by_content: ids::ByContent,
+    shared: HashSet<(EntityKind, Uuid)>,
+    document: Document,
+}
+
+/// What the entities of one kind have taken.
+#[derive(Default)]
+struct TakenIn {
+    /// With the element.
+    ids: HashMap<Uuid, u32>,
+    names: HashMap<CompactString, Uuid>,
+    /// Values of the other unique fields, and combinations that must be unique, each behind its field's position.
+    values: HashMap<(usize, String), Uuid>,
+}
+
+impl<'a> Load<'a> {
+    pub(super) fn new(
+        context: Context,
+        mode: Mode,
+        existing: &'a dyn Existing,
+        unchanged: Option<&'a Unchanged<'a>>,
+    ) -> Self {
+        let kinds = EntityKind::ALL.iter().map(|kind| *kind as usize);
+        let size = kinds.max().unwrap_or(0) + 1;
+        let mut taken = Vec::new();
+        taken.resize_with(size, TakenIn::default);
+        let plain = Context {
+            transform: false,
+            ..context.clone()
+        };
+        Self {
+            context,
+            plain,
+            mode,
+            existing,
+            unchanged,
+            report: Report::default(),
+            failed: false,
+            nodes: Vec::new(),
+            by_kind: vec![Vec::new(); size],
+            taken,
+            by_content: ids::ByContent::default(),
+            shared: HashSet::new(),
+            document: Document::default(),
+        }
+    }
+
+    /// A problem of one of the document's own fields.
+    pub(super) fn top_problem(&mut self, field: &str, problem: &str) {
+        self.failed = true;
+        self.report.top.insert(field, Value::from(problem));
+    }
+
+    /// Works everything off; the report is complete in a `Report` run only.
+    pub(super) fn run(mut self) -> Result<Loaded, Report> {
+        if self.mode == Mode::Quick && self.failed {
+            return Err(self.into_report());
+        }
+        self.add_default_workspace();
+        for kind in EntityKind::ALL {
+            self.load_kind(kind);
+            if self.mode == Mode::Quick && self.failed {
+                return Err(self.into_report());
+            }
+        }
+        if self.failed || !self.references_hold() {
+            return Err(self.into_report());
+        }
+        self.delete_the_rest();
+        let origins = self.nodes.iter().map(|node| Origin {
+            element: node.element,
+            kind: node.kind,
+            id: node.id,
+            combination: node.combination,
+        });
+        let entities = origins.collect();
+        Ok(Loaded {
+            document: self.document,
+            entities,
+            shared: self.shared,
+        })
+    }
+
+    fn into_report(mut self) -> Report {
+        let places = self.nodes.into_iter().filter_map(|node| node.place);
+        let others = std::mem::take(&mut self.report.places);
+        self.report.places = places.map(|place| *place).chain(others).collect();
+        self.report
+    }
+
+    fn problem(&mut self, at: usize, problem: Problem) {
+        self.failed = true;
+        if let Some(place) = &mut self.nodes[at].place {
+            place.problems.push(problem);
+        }
+    }
+
+    // === taking apart ===
+
+    /// Adds an element with everything nested in it.
+    pub(super) fn add(
+        &mut self,
+        kind: EntityKind,
+        parent: Option<Parent>,
+        index: usize,
+        element: u32,
+        value: Value,
+    ) {
+        let problem = match value {
+            Value::Object(input) => return self.add_entity(kind, parent, index, element, input),
+            // What an empty mapping becomes in some encoders.
+            Value::Array(values) if values.is_empty() => {
+                return self.add_entity(kind, parent, index, element, Object::new());
+            }
+            Value::Null => "required field missing",
+            _ => "expected a record",
+        };
+        self.failed = true;
+        let mut place = Place::new(kind, parent.and_then(|parent| parent.entity.node()), index);
+        place.problems.push(Problem::NotAnEntity(problem));
+        self.report.places.push(place);
+    }
+
+    fn add_entity(
+        &mut self,
+        kind: EntityKind,
+        parent: Option<Parent>,
+        index: usize,
+        element: u32,
+        input: Object,
+    ) {
+        let relations = relations::of(kind);
+        let at = self.nodes.len();
+        self.by_kind[kind as usize].push(at);
+        let place = || {
+            Box::new(Place::new(
+                kind,
+                parent.and_then(|parent| parent.entity.node()),
+                index,
+            ))
+        };
+        self.nodes.push(Node {
+            kind,
+            element,
+            place: (self.mode == Mode::Report).then(place),
+            input: Object::new(),
+            parent,
+            id: Uuid::nil(),
+            combination: 0,
+        });
+        let foreign_to_it = |name: &str| {
+            relations.child(name).is_some() || name.starts_with('_') || name == "ws_id"
+        };
+        let own = if input.iter().any(|(name, _)| foreign_to_it(name)) {
+            self.detach(at, relations, input)
+        } else {
+            input
+        };
+        if let Some(place) = &mut self.nodes[at].place {
+            place.input = Some(own.clone());
+        }
+        self.nodes[at].input = own;
+    }
+
+    /// Takes out what is nested in an entity, and what is no field of it; returns the rest.
+    fn detach(&mut self, at: usize, relations: &'static Relations, input: Object) -> Object {
+        let mut own = Object::with_capacity(input.len());
+        for (name, value) in input {
+            if let Some(child) = relations.child(&name) {
+                self.add_children(at, child, value);
+            } else if name == "_comment" || name == "_ignore" {
+                if let Some(problem) = annotation_problem(&name, &value) {
+                    self.problem(at, Problem::Field(name.to_string(), problem.to_owned()));
+                }
+            } else if !(name == "ws_id" && relations.schema.workspaceable) {
+                own.push(name, value);
+            }
+        }
+        own
+    }
+
+    fn add_children(&mut self, at: usize, child: &'static relations::Child, value: Value) {
+        let element = self.nodes[at].element;
+        match value {
+            Value::Array(values) => {
+                for (index, value) in values.into_iter().enumerate() {
+                    let parent = Parent {
+                        field: child.field,
+                        entity: ParentEntity::Node(at),
+                    };
+                    self.add(child.kind, Some(parent), index, element, value);
+                }
+            }
+            Value::Null => {}
+            Value::Object(object) if object.is_empty() => {}
+            _ => {
+                let problem = Problem::Field(child.name.to_owned(), "expected an array".to_owned());
+                self.problem(at, problem);
+            }
+        }
+    }
+
+    fn add_default_workspace(&mut self) {
+        let of_kind = &self.by_kind[EntityKind::Workspaces as usize];
+        let is_default = |at: &usize| self.nodes[*at].input.str("name") == Some("default");
+        if self.unchanged.is_some() || of_kind.iter().any(is_default) {
+            return;
+        }
+        let fields = [
+            ("id", Value::from(DEFAULT_WORKSPACE.to_string())),
+            ("name", Value::from("default")),
+        ];
+        let input = fields.into_iter().collect();
+        self.add_entity(EntityKind::Workspaces, None, of_kind.len(), u32::MAX, input);
+    }
+
+    // === one kind after the other ===
+
+    fn load_kind(&mut self, kind: EntityKind) {
+        let nodes = std::mem::take(&mut self.by_kind[kind as usize]);
+        let relations = relations::of(kind);
+        let mut nameless = Vec::new();
+        for &at in &nodes {
+            let derived = self.identify(at, relations);
+            self.resolve(at, relations);
+            match derived {
+                Some(id) => self.claim(at, relations, id),
+                None => nameless.push(at),
+            }
+        }
+        // Ids that are given or derived come first: a nameless entity must not take one of them.
+        for &at in &nameless {
+            self.match_unique(at, relations);
+        }
+        for at in nodes {
+            self.complete(at, relations);
+            if self.mode == Mode::Quick && self.failed {
+                return;
+            }
+        }
+    }
+
+    /// Whether everything that unchanged entities refer to is still there under its name.
+    fn references_hold(&self) -> bool {
+        let Some(unchanged) = self.unchanged else {
+            return true;
+        };
+        unchanged.shared().all(|(kind, id)| {
+            let taken = &self.taken[kind as usize];
+            let has_name = || {
+                let field = relations::of(kind).name?;
+                let old = codec::decode::<Object>(self.existing.get(kind, id)?).ok()?;
+                Some(taken.names.get(old.str(field)?) == Some(&id))
+            };
+            taken.ids.contains_key(&id) && has_name().unwrap_or(true)
+        })
+    }
+
+    fn delete_the_rest(&mut self) {
+        let deletes = &mut self.document.deletes;
+        for kind in EntityKind::ALL.into_iter().rev() {
+            let ids = &self.taken[kind as usize].ids;
+            let mut visit = |id: Uuid| {
+                if !ids.contains_key(&id) {
+                    deletes.push((kind, id));
+                }
+            };
+            match self.unchanged {
+                Some(unchanged) => unchanged.replaced(kind).for_each(visit),
+                None => self.existing.for_each(kind, &mut |id, _| visit(id)),
+            }
+        }
+    }
+}
+
+/// What is wrong with a `_comment` or `_ignore`, which are allowed everywhere and mean nothing.
+pub(super) fn annotation_problem(name: &str, value: &Value) -> Option<&'static str> {
+    match (name, value) {
+        (_, Value::Null) | ("_comment", Value::String(_)) | ("_ignore", Value::Array(_)) => None,
+        ("_ignore", Value::Object(object)) if object.is_empty() => None,
+        ("_comment", _) => Some("expected a string"),
+        _ => Some("expected an array"),
+    }
+}
+
+/// Kinds of which the stored form differs from what was given.
+pub(super) fn is_transformed(kind: EntityKind) -> bool {
+    matches!(
+        kind,
+        EntityKind::BasicauthCredentials | EntityKind::Oauth2Credentials
+    )
+}
+
+fn duplicate_message(kind: EntityKind, field: &str, value: &str) -> String {
+    format!(
+        "uniqueness violation: '{}' entity with {field} set to '{value}' already declared",
+        kind.name()
+    )
+}
+
+fn text_of(id: Uuid) -> Value {
+    let mut buffer = Uuid::encode_buffer();
+    Value::from(&*id.hyphenated().encode_lower(&mut buffer))
+}

@@ -1,0 +1,187 @@
+//! Says which entity is which: ids, names, and what references mean.
+
+use super::{Load, ParentEntity, duplicate_message, text_of};
+use crate::declarative::ids;
+use crate::declarative::problems::{Problem, Taken};
+use crate::declarative::relations::{self, Relations};
+use crate::kind::EntityKind;
+use crate::value::{Object, Value};
+use compact_str::CompactString;
+use uuid::Uuid;
+
+impl Load<'_> {
+    /// The id that an entity has or that can be derived.
+    pub(super) fn identify(&mut self, at: usize, relations: &Relations) -> Option<Uuid> {
+        let parent = self.parent_id(at);
+        let node = &mut self.nodes[at];
+        let id = ids::stable(relations, &node.input, parent);
+        if let Some(place) = &mut node.place
+            && node.input.get("id").is_none_or(Value::is_null)
+        {
+            place.derived = id.filter(|_| relations.has_id);
+        }
+        id
+    }
+
+    /// The field that refers to the parent, with the parent's id.
+    fn parent_id(&self, at: usize) -> Option<(&'static str, Uuid)> {
+        let parent = self.nodes[at].parent?;
+        let id = match parent.entity {
+            ParentEntity::Node(at) => self.nodes[at].id,
+            ParentEntity::Id(id) => id,
+        };
+        Some((parent.field, id))
+    }
+
+    /// Replaces references by the ids of what they refer to.
+    pub(super) fn resolve(&mut self, at: usize, relations: &'static Relations) {
+        for foreign in &relations.foreign {
+            let value = self.nodes[at].input.get(foreign.field);
+            let found = match value {
+                None | Some(Value::Null) => continue,
+                Some(Value::String(text)) => self.find(foreign.kind, text),
+                Some(Value::Object(object)) => match reference_id(object) {
+                    Some(id) => self.find_id(foreign.kind, id),
+                    // For the schema to refuse.
+                    None => continue,
+                },
+                Some(_) => continue,
+            };
+            if found.is_none() {
+                let problem = dangling(foreign, value.unwrap_or(&Value::Null));
+                self.problem(at, problem);
+            }
+            let id = found.unwrap_or_else(Uuid::nil);
+            let node = &mut self.nodes[at];
+            node.input.insert(foreign.field, reference(id));
+            let target = self.taken[foreign.kind as usize].ids.get(&id);
+            if target != Some(&node.element) {
+                self.shared.insert((foreign.kind, id));
+            }
+        }
+        if let Some((field, id)) = self.parent_id(at) {
+            self.nodes[at].input.insert(field, reference(id));
+        }
+    }
+
+    /// The entity that a text refers to: by name, else by id.
+    fn find(&self, kind: EntityKind, text: &str) -> Option<Uuid> {
+        if let Some(id) = self.taken[kind as usize].names.get(text) {
+            return Some(*id);
+        }
+        if let (Some(unchanged), Some(field)) = (self.unchanged, relations::of(kind).name)
+            && let Some(id) = unchanged.id_by_unique(kind, field, text)
+        {
+            return Some(id);
+        }
+        self.find_id(kind, ids::parse(text)?)
+    }
+
+    fn find_id(&self, kind: EntityKind, id: Uuid) -> Option<Uuid> {
+        let is_known = self.taken[kind as usize].ids.contains_key(&id)
+            || self
+                .unchanged
+                .is_some_and(|unchanged| unchanged.has(kind, id));
+        is_known.then_some(id)
+    }
+
+    /// Gives an entity its id and name, unless they are taken.
+    pub(super) fn claim(&mut self, at: usize, relations: &Relations, id: Uuid) {
+        let kind = relations.kind;
+        let node = &mut self.nodes[at];
+        node.id = id;
+        if relations.has_id {
+            node.input.insert("id", text_of(id));
+        }
+        let element = node.element;
+        let name = relations.name.and_then(|field| node.input.str(field));
+        let name = name.map(CompactString::from);
+        if let Some(place) = &mut node.place {
+            place.key = name
+                .as_ref()
+                .map_or_else(|| id.to_string(), |name| name.to_string());
+        }
+        if let (Some(field), Some(name)) = (relations.name, name)
+            && !self.claim_name(at, kind, field, name)
+        {
+            return;
+        }
+        if self.is_free(kind, id) {
+            self.taken[kind as usize].ids.insert(id, element);
+        } else {
+            let message = duplicate_message(kind, "primary key", &id.to_string());
+            let by = Taken::PrimaryKey;
+            self.problem(at, Problem::Duplicate { message, by });
+        }
+    }
+
+    fn claim_name(
+        &mut self,
+        at: usize,
+        kind: EntityKind,
+        field: &str,
+        name: CompactString,
+    ) -> bool {
+        let id = self.nodes[at].id;
+        let elsewhere = self.unchanged.is_some_and(|unchanged| {
+            let other = unchanged.id_by_unique(kind, field, &name);
+            // A name that reads as an id could change what a reference elsewhere means.
+            other.is_some_and(|other| other != id) || ids::parse(&name).is_some()
+        });
+        if elsewhere || self.taken[kind as usize].names.contains_key(&name) {
+            let message = duplicate_message(kind, field, &name);
+            let by = Taken::EndpointKey;
+            self.problem(at, Problem::Duplicate { message, by });
+            return false;
+        }
+        self.taken[kind as usize].names.insert(name, id);
+        true
+    }
+
+    /// Looks a nameless entity up by its unique fields, so that it keeps its id.
+    pub(super) fn match_unique(&mut self, at: usize, relations: &Relations) {
+        let kind = relations.kind;
+        let node = &self.nodes[at];
+        let found = relations.unique.iter().find_map(|field| {
+            let value = node.input.str(field)?;
+            let id = self.existing.id_by_unique(kind, field, value)?;
+            self.is_free(kind, id).then_some(id)
+        });
+        if let Some(id) = found {
+            self.claim(at, relations, id);
+        }
+    }
+
+    fn is_free(&self, kind: EntityKind, id: Uuid) -> bool {
+        !self.taken[kind as usize].ids.contains_key(&id)
+            && !self
+                .unchanged
+                .is_some_and(|unchanged| unchanged.has(kind, id))
+    }
+}
+
+fn reference_id(object: &Object) -> Option<Uuid> {
+    ids::parse(object.str("id")?)
+}
+
+fn reference(id: Uuid) -> Value {
+    let mut object = Object::with_capacity(1);
+    object.push("id", text_of(id));
+    Value::Object(object)
+}
+
+fn dangling(foreign: &relations::Foreign, value: &Value) -> Problem {
+    let shown = match value {
+        Value::String(text) => text.to_string(),
+        other => serde_json::to_string(other).unwrap_or_default(),
+    };
+    let message = format!(
+        "invalid reference '{}: {shown}' (no such entry in '{}')",
+        foreign.field,
+        foreign.kind.name()
+    );
+    Problem::Dangling {
+        field: foreign.field.to_owned(),
+        message,
+    }
+}

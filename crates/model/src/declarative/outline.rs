@@ -1,0 +1,191 @@
+//! A JSON document of which only the outline has been read: the texts of its elements, each with what it belongs to.
+//!
+//! An element is a top-level entity with all that is nested in it. One with much nested in it, say a service with all
+//! routes of a gateway, is taken apart further: otherwise a change of one route would mean to load all of them.
+
+use super::load::{Parent, ParentEntity};
+use super::memo::{ElementKey, Hashing};
+use super::relations;
+use super::{ids, json, migrate};
+use crate::kind::EntityKind;
+use crate::value::{Object, Value};
+
+/// Elements with a longer text are taken apart.
+const LONG: usize = 4096;
+
+/// The elements and the other fields of a document.
+#[derive(Default)]
+pub(super) struct Outline<'a> {
+    pub fields: Object,
+    pub elements: Vec<Element<'a>>,
+}
+
+pub(super) struct Element<'a> {
+    pub key: ElementKey,
+    pub kind: EntityKind,
+    pub nesting: Nesting,
+    /// The position in its collection.
+    pub index: usize,
+    text: Text<'a>,
+}
+
+/// What an element was taken out of.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Nesting {
+    Top,
+    /// A top-level entity of this kind.
+    InTop(EntityKind, Parent),
+    Deeper(Parent),
+}
+
+enum Text<'a> {
+    Whole(&'a [u8]),
+    /// The fields that are left when what is nested was taken out.
+    Rest(Object),
+}
+
+impl Element<'_> {
+    /// The element as a value; `None` when its text is malformed.
+    pub(super) fn value(&self, migrate: bool) -> Option<Value> {
+        let mut value = match &self.text {
+            Text::Whole(text) => serde_json::from_slice(text).ok()?,
+            Text::Rest(object) => Value::Object(object.clone()),
+        };
+        match self.nesting {
+            Nesting::Top if migrate => migrate::top_level(self.kind, &mut value),
+            Nesting::InTop(EntityKind::Services, _) if migrate => {
+                migrate::in_service(self.kind, &mut value);
+            }
+            _ => {}
+        }
+        Some(value)
+    }
+}
+
+impl Nesting {
+    pub(super) fn parent(self) -> Option<Parent> {
+        match self {
+            Self::Top => None,
+            Self::InTop(_, parent) | Self::Deeper(parent) => Some(parent),
+        }
+    }
+}
+
+/// Reads the outline; `None` when the text is no object or has anything that only the full parser understands.
+pub(super) fn read<'a>(text: &'a [u8], ignored: &[&str], hashing: &Hashing) -> Option<Outline<'a>> {
+    let mut reader = Reader {
+        hashing,
+        outline: Outline::default(),
+    };
+    for (name, field) in json::split(text)? {
+        if ignored.contains(&name.as_str()) {
+            continue;
+        }
+        match relations::collection(&name) {
+            Some(kind) => reader.collection(kind, Nesting::Top, field)?,
+            None => reader.outline.fields.push(name, parsed(&field)?),
+        }
+    }
+    Some(reader.outline)
+}
+
+struct Reader<'a, 'h> {
+    hashing: &'h Hashing,
+    outline: Outline<'a>,
+}
+
+impl<'a> Reader<'a, '_> {
+    fn collection(
+        &mut self,
+        kind: EntityKind,
+        nesting: Nesting,
+        field: json::Field<'a>,
+    ) -> Option<()> {
+        let texts = match field {
+            json::Field::Array(texts) => texts,
+            json::Field::Other(text) => {
+                return match serde_json::from_slice(text).ok()? {
+                    Value::Null => Some(()),
+                    Value::Object(object) if object.is_empty() => Some(()),
+                    _ => None,
+                };
+            }
+        };
+        self.outline.elements.reserve(texts.len());
+        for (index, text) in texts.into_iter().enumerate() {
+            let is_done = text.len() > LONG && self.take_apart(kind, nesting, index, text)?;
+            if !is_done {
+                self.push(kind, nesting, index, Text::Whole(text));
+            }
+        }
+        Some(())
+    }
+
+    fn push(&mut self, kind: EntityKind, nesting: Nesting, index: usize, text: Text<'a>) {
+        let parent = nesting.parent();
+        let key = match &text {
+            Text::Whole(text) => self.hashing.key(kind, parent, text),
+            Text::Rest(object) => {
+                let text = serde_json::to_vec(object).unwrap_or_default();
+                self.hashing.key(kind, parent, &text)
+            }
+        };
+        self.outline.elements.push(Element {
+            key,
+            kind,
+            nesting,
+            index,
+            text,
+        });
+    }
+
+    /// Makes elements of what is nested in an entity. That needs the entity's id before it is loaded: false when the
+    /// entity does not tell it, or has nothing nested in it.
+    fn take_apart(
+        &mut self,
+        kind: EntityKind,
+        nesting: Nesting,
+        index: usize,
+        text: &'a [u8],
+    ) -> Option<bool> {
+        let relations = relations::of(kind);
+        let (mut rest, mut nested) = (Object::new(), Vec::new());
+        for (name, field) in json::split(text)? {
+            match relations.child(&name) {
+                Some(child) => nested.push((child, field)),
+                None => rest.push(name, parsed(&field)?),
+            }
+        }
+        let parent = nesting.parent().map(|parent| match parent.entity {
+            ParentEntity::Id(id) => Some((parent.field, id)),
+            ParentEntity::Node(_) => None,
+        });
+        let id = ids::stable(relations, &rest, parent.flatten());
+        let (Some(id), false) = (id, nested.is_empty()) else {
+            return Some(false);
+        };
+        self.push(kind, nesting, index, Text::Rest(rest));
+        for (child, field) in nested {
+            let parent = Parent {
+                field: child.field,
+                entity: ParentEntity::Id(id),
+            };
+            let nesting = match nesting {
+                Nesting::Top => Nesting::InTop(kind, parent),
+                _ => Nesting::Deeper(parent),
+            };
+            self.collection(child.kind, nesting, field)?;
+        }
+        Some(true)
+    }
+}
+
+fn parsed(field: &json::Field<'_>) -> Option<Value> {
+    match field {
+        json::Field::Array(elements) => {
+            let values = elements.iter().map(|text| serde_json::from_slice(text));
+            Some(Value::Array(values.collect::<Result<_, _>>().ok()?))
+        }
+        json::Field::Other(text) => serde_json::from_slice(text).ok(),
+    }
+}

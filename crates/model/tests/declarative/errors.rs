@@ -1,0 +1,197 @@
+//! The forms in which errors are told.
+
+use crate::running::{object, options};
+use model::Error;
+use model::declarative::{self, Nothing, format_cli_errors};
+use serde_json::{Value as Json, json};
+
+const ID: &str = "11111111-2222-4333-8444-555555555555";
+
+fn refused(mut document: Json, flatten_errors: bool) -> Error {
+    if document.get("_format_version").is_none() {
+        document["_format_version"] = json!("3.0");
+    }
+    let mut options = options(1_790_000_000);
+    options.flatten_errors = flatten_errors;
+    declarative::load(object(&document), &options, &Nothing).expect_err("refused")
+}
+
+fn check(document: Json, expected: Json) {
+    let error = refused(document.clone(), false);
+    let fields = serde_json::to_value(error.fields).expect("json");
+    assert_eq!(fields, expected, "{document}");
+}
+
+fn taken(kind: &str, field: &str, value: &str) -> String {
+    format!("uniqueness violation: '{kind}' entity with {field} set to '{value}' already declared")
+}
+
+#[test]
+fn problems_of_the_document_are_told_together() {
+    check(
+        json!({
+            "_format_version": null, "servces": [], "_transform": 1, "_comment": 1, "_ignore": "x", "tags": [],
+            "services": 5, "consumer_groups": [], "_info": {},
+        }),
+        json!({
+            "_format_version": "required field missing", "servces": "unknown field", "_transform": "expected a boolean",
+            "_comment": "expected a string", "_ignore": "expected an array", "tags": "unknown field",
+            "services": "expected an array", "consumer_groups": "unknown field", "_info": "unknown field",
+        }),
+    );
+    check(
+        json!({"_format_version": "2.0"}),
+        json!({"_format_version": "expected one of: 1.1, 2.1, 3.0"}),
+    );
+    check(
+        json!({"_format_version": 3}),
+        json!({"_format_version": "expected a string"}),
+    );
+    let nothing =
+        declarative::load(object(&json!({})), &options(1), &Nothing).expect_err("refused");
+    assert_eq!(
+        nothing.message,
+        r#"declarative config is invalid: {_format_version="required field missing"}"#
+    );
+}
+
+#[test]
+fn every_problem_is_at_its_path() {
+    check(
+        json!({
+            "services": [
+                {"name": "good", "host": "h"},
+                {"name": "a", "host": "h", "bogus": 1, "_comment": 5, "routes": [
+                    {"name": "r1", "paths": ["/x"]},
+                    {"name": "r2", "paths": ["/a", "x"], "plugins": [{"name": "key-auth"}, {"name": "nope"}]},
+                    "text",
+                ]},
+                null,
+                {"name": "b", "host": "h", "routes": 5},
+            ],
+            "routes": [{"name": "flat", "paths": ["/y"], "service": "missing"}],
+            "consumers": [{"username": "al"}, {"username": "al"}],
+            "certificates": [{"cert": "x", "key": "y", "snis": ["a.test"]}],
+        }),
+        json!({
+            "services": [null, {
+                "bogus": "unknown field", "_comment": "expected a string",
+                "routes": [null, {
+                    "paths": [null, "should start with: / (fixed path) or ~/ (regex path)"],
+                    "plugins": [null, {"name": "plugin 'nope' not enabled; add it to the 'plugins' configuration property"}],
+                }, "expected a record"],
+            }, "required field missing", {"routes": "expected an array"}],
+            "routes": [{"service": "invalid reference 'service: missing' (no such entry in 'services')"}],
+            "consumers": [null, taken("consumers", "username", "al")],
+            "certificates": [{"cert": "invalid certificate: no PEM block found",
+                "key": "invalid key: not a private key in PEM", "snis": ["expected a record"]}],
+        }),
+    );
+}
+
+#[test]
+fn references_need_an_id_or_a_name() {
+    let service = json!([{"name": "a", "host": "h"}]);
+    let refuse = |reference: Json, problem: Json| {
+        check(
+            json!({"services": service, "routes": [{"paths": ["/x"], "service": reference}]}),
+            json!({"routes": [{"service": problem}]}),
+        );
+    };
+    refuse(json!({"name": "a"}), json!({"id": "missing primary key"}));
+    refuse(json!({"id": "a"}), json!({"id": "expected a valid UUID"}));
+    refuse(json!(5), json!({"id": "missing primary key"}));
+}
+
+#[test]
+fn dangling_references_are_keyed_by_name_or_id() {
+    check(
+        json!({"routes": [
+            {"name": "r", "paths": ["/x"], "service": "missing"},
+            {"id": ID, "paths": ["/y"], "service": {"id": ID}},
+        ]}),
+        json!({"routes": {
+            "r": ["invalid reference 'service: missing' (no such entry in 'services')"],
+            ID: [format!("invalid reference 'service: {{\"id\":\"{ID}\"}}' (no such entry in 'services')")],
+        }}),
+    );
+    check(
+        json!({"services": [{"name": "a", "host": "h",
+            "plugins": [{"name": "key-auth", "id": ID, "route": "no", "instance_name": "in"}]}]}),
+        json!({"plugins": {"in": ["invalid reference 'route: no' (no such entry in 'routes')"]}}),
+    );
+}
+
+#[test]
+fn duplicates_are_told_where_kong_tells_them() {
+    check(
+        json!({"services": [{"id": ID, "host": "a"}, {"id": ID, "host": "b"}]}),
+        json!({"services": [null, taken("services", "primary key", ID)]}),
+    );
+    check(
+        json!({"consumers": [{"username": "a", "custom_id": "1"}, {"username": "b", "custom_id": "1"}]}),
+        json!({"consumers": {"b": taken("consumers", "custom_id", "1")}}),
+    );
+    check(
+        json!({"upstreams": [{"name": "u", "targets": [{"target": "h:1", "id": ID}, {"target": "h:2", "id": ID}]}]}),
+        json!({"upstreams": [{"targets": [null, taken("targets", "primary key", ID)]}]}),
+    );
+    check(
+        json!({"services": [{"name": "s", "host": "h", "routes": [{"paths": ["/"], "plugins": [
+            {"name": "key-auth"}, {"name": "key-auth", "id": ID}]}]}]}),
+        json!({"plugins": {ID: taken("plugins", "name, route, service, consumer", "key-auth, df10c51e-453d-532b-9aca-1e8015f680fd, null, null")}}),
+    );
+}
+
+#[test]
+fn flattened_errors_name_the_entity_and_leave_the_rest_in_fields() {
+    let error = refused(
+        json!({
+            "servces": [],
+            "services": [{"name": "s", "id": ID, "host": "h", "tags": ["t"], "retries": -1,
+                "routes": ["text", {"name": "r", "paths": ["x", "y"], "tags": [1]}]}],
+            "routes": [{"name": "flat", "paths": ["/"], "service": "missing"}],
+        }),
+        true,
+    );
+    assert_eq!(
+        serde_json::to_value(&error.fields).expect("json"),
+        json!({"servces": "unknown field", "services": [{"routes": ["expected a record"]}]})
+    );
+    let path = "should start with: / (fixed path) or ~/ (regex path)";
+    assert_eq!(
+        serde_json::to_value(&error.flattened_errors).expect("json"),
+        json!([
+            {"entity_type": "route", "entity_name": "r",
+             "entity": {"name": "r", "paths": ["x", "y"], "tags": [1], "service": {"id": ID}},
+             "errors": [
+                {"type": "field", "field": "tags.1", "message": "expected a string"},
+                {"type": "field", "field": "paths.2", "message": path},
+                {"type": "field", "field": "paths.1", "message": path}]},
+            {"entity_type": "service", "entity_id": ID, "entity_name": "s", "entity_tags": ["t"],
+             "entity": {"name": "s", "id": ID, "host": "h", "tags": ["t"], "retries": -1},
+             "errors": [{"type": "field", "field": "retries", "message": "value should be between 0 and 32767"}]},
+            {"entity_type": "route", "entity_name": "flat",
+             "entity": {"name": "flat", "paths": ["/"], "service": "missing"},
+             "errors": [{"type": "field", "field": "service",
+                "message": "invalid reference 'service: missing' (no such entry in 'services')"}]},
+        ])
+    );
+}
+
+#[test]
+fn the_listing_is_indented_by_entry() {
+    let error = refused(
+        json!({"services": [{"name": "a"}, {"name": "b", "host": "h"}, {"protocol": "tcp", "path": "/p", "host": "h"}]}),
+        false,
+    );
+    let expected = "\
+in 'services':
+  - in entry 1 of 'services':
+    in 'host': required field missing
+  - in entry 3 of 'services':
+    in '@entity':
+      - in entry 1 of '@entity': failed conditional validation given value of field 'protocol'
+    in 'path': value must be null";
+    assert_eq!(format_cli_errors(&error), expected);
+}
