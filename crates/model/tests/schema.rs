@@ -420,3 +420,35 @@ fn many_unknown_fields_are_reported_in_linear_time() {
     let error = complete("services", r#"{"host":"h","@entity":1}"#).unwrap_err();
     assert_eq!(error.message, "schema violation (@entity: unknown field)");
 }
+
+/// Defaults are not validated when they are filled in, so this does.
+#[test]
+fn defaults_of_every_plugin_are_valid() {
+    let schema = registry().by_name("plugins").unwrap();
+    let context = context(RouterFlavor::default());
+    let mut complete = 0;
+    for plugin in registry().plugins() {
+        let input = Object::from_iter([("name", Value::from(plugin.name))]);
+        match schema.complete(input, &context) {
+            Ok(entity) => {
+                complete += 1;
+                let again = schema.complete(entity.clone(), &context);
+                assert_eq!(again.as_ref(), Ok(&entity), "{}", plugin.name);
+                assert!(shown(schema, &entity)["config"].is_object());
+            }
+            Err(error) => {
+                let missing = [
+                    "required field missing",
+                    "must be non-empty",
+                    "must be true",
+                ];
+                assert!(
+                    missing.iter().any(|text| error.message.contains(text)),
+                    "{}: {error}",
+                    plugin.name
+                );
+            }
+        }
+    }
+    assert_eq!(complete, 20);
+}

@@ -6,10 +6,10 @@
 
 use super::checks::Fields;
 use super::constraint::Constraint;
-use super::definition::{Auto, Effect, Field, Kind, MAX_FIELDS, Record, Shorthand};
+use super::definition::{Auto, Field, Kind, MAX_FIELDS, Record};
+use super::shorthand::expand_shorthands;
 use super::{Context, random, references};
 use crate::value::{MAX_DEPTH, Object, Value};
-use compact_str::CompactString;
 use std::cell::RefCell;
 
 const REQUIRED: &str = "required field missing";
@@ -350,95 +350,6 @@ fn report_unknown(record: &Record, base: &Object, ignored: &[&str], errors: &mut
         if record.position(name).is_none() && !ignored.contains(&name) {
             errors.insert(name, "unknown field".into());
         }
-    }
-}
-
-/// Turns the shorthands of the input into the fields they stand for.
-pub(crate) fn expand_shorthands(
-    shorthands: &[Shorthand],
-    input: &mut Object,
-    context: &Context,
-) -> Result<(), Object> {
-    let mut errors = Object::new();
-    for shorthand in shorthands {
-        let name = &shorthand.field.name;
-        let Some(value) = input.get(name) else {
-            continue;
-        };
-        if let Err(problem) = check(&shorthand.field, value, context) {
-            errors.insert(name.clone(), problem);
-            continue;
-        }
-        if let Err(problem) = expand(shorthand, input) {
-            errors.insert(name.clone(), problem.into());
-        }
-    }
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(errors)
-    }
-}
-
-fn expand(shorthand: &Shorthand, input: &mut Object) -> Result<(), String> {
-    let name = &shorthand.field.name;
-    // A function may set the field that the shorthand is named after.
-    let value = input.remove(name).unwrap_or_default();
-    match &shorthand.effect {
-        Effect::Function(function) => {
-            function.apply(value, input);
-            Ok(())
-        }
-        Effect::Into(path) => {
-            set_path(input, path, value);
-            Ok(())
-        }
-        Effect::ReplacedBy(path) => match get_path(input, path) {
-            Some(newer) if newer.is_null() || value.is_null() => {
-                if newer.is_null() && !value.is_null() {
-                    set_path(input, path, value);
-                }
-                Ok(())
-            }
-            Some(newer) if !super::constraint::same(newer, &value) => Err(format!(
-                "both deprecated and new field are used but their values mismatch: {name} = {} vs {} = {}",
-                super::constraint::display(&value),
-                path.join("."),
-                super::constraint::display(newer),
-            )),
-            Some(_) => Ok(()),
-            None => {
-                set_path(input, path, value);
-                Ok(())
-            }
-        },
-    }
-}
-
-pub(crate) fn get_path<'a>(object: &'a Object, path: &[CompactString]) -> Option<&'a Value> {
-    let (first, rest) = path.split_first()?;
-    let value = object.get(first)?;
-    if rest.is_empty() {
-        return Some(value);
-    }
-    get_path(value.as_object()?, rest)
-}
-
-/// Sets a field of a record in a record, making the records on the way. What stands in the way and is no record stays,
-/// to be reported by validation.
-fn set_path(object: &mut Object, path: &[CompactString], value: Value) {
-    let Some((first, rest)) = path.split_first() else {
-        return;
-    };
-    if rest.is_empty() {
-        object.insert(first.clone(), value);
-        return;
-    }
-    if object.get(first).is_none_or(Value::is_null) {
-        object.insert(first.clone(), Value::Object(Object::new()));
-    }
-    if let Some(Value::Object(inner)) = object.get_mut(first) {
-        set_path(inner, rest, value);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The JSON form of entities, and of the schemas themselves.
 
 use super::definition::{Effect, Field, Kind, Record};
-use super::{EntitySchema, PluginSchema, RouterFlavor, engine};
+use super::{EntitySchema, PluginSchema, RouterFlavor, shorthand};
 use crate::value::{Object, Value};
 use serde_json::{Map, Value as Json, json};
 
@@ -97,7 +97,10 @@ fn write_record(record: &Record, object: &Object, out: &mut Vec<u8>) {
         out.extend_from_slice(separator);
         separator = b",";
         out.extend_from_slice(shorthand.field.json_key.as_bytes());
-        write_value(engine::get_path(object, path).unwrap_or(&Value::Null), out);
+        write_value(
+            shorthand::get_path(object, path).unwrap_or(&Value::Null),
+            out,
+        );
     }
     out.push(b'}');
 }

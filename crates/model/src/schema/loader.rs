@@ -105,7 +105,7 @@ fn field(name: &str, attributes: &Attributes) -> Field {
         default: attributes
             .get("default")
             .filter(|json| !json.is_null())
-            .map(value),
+            .map(|json| arranged(&kind, value(json))),
         auto: flag("auto").then(|| auto(name, attributes)),
         unique: flag("unique"),
         referenceable: flag("referenceable"),
@@ -113,6 +113,30 @@ fn field(name: &str, attributes: &Attributes) -> Field {
         error_text: attributes.get("err").and_then(Json::as_str).map(Into::into),
         constraints: constraints(attributes, &kind),
         kind,
+    }
+}
+
+/// A default in canonical form: the fields of its records in schema order.
+fn arranged(kind: &Kind, value: Value) -> Value {
+    match (kind, value) {
+        (Kind::Record(record), Value::Object(mut object)) => {
+            let mut slots: Vec<_> = record
+                .fields
+                .iter()
+                .map(|field| {
+                    let value = object.remove(&field.name).unwrap_or_default();
+                    arranged(&field.kind, value)
+                })
+                .collect();
+            assert!(object.is_empty(), "a default has unknown fields");
+            Value::Object(record.assemble(&mut slots))
+        }
+        (Kind::Array(element) | Kind::Set(element), Value::Array(values)) => values
+            .into_iter()
+            .map(|value| arranged(&element.kind, value))
+            .collect::<Vec<_>>()
+            .into(),
+        (_, value) => value,
     }
 }
 

@@ -194,7 +194,7 @@ impl EntitySchema {
         context: &Context,
     ) -> Result<Object, Problems> {
         let table = self.table(context.flavor);
-        engine::expand_shorthands(&table.base.shorthands, &mut input, context)?;
+        shorthand::expand_shorthands(&table.base.shorthands, &mut input, context)?;
         let record = self.select(table, &input, existing, context)?;
         let ttl = self.take_ttl(&mut input, existing);
         let given = self.given_secrets(&input, existing);

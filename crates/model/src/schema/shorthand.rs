@@ -1,7 +1,101 @@
-//! Shorthand fields that need more than moving their value.
+//! Shorthand fields: input that stands for other fields, which it is turned into before anything is validated.
 
+use super::constraint::{display, same};
+use super::definition::{Effect, Shorthand};
+use super::{Context, engine};
 use crate::value::{Object, Value};
+use compact_str::CompactString;
 
+/// Turns the shorthands of the input into the fields they stand for.
+pub(crate) fn expand_shorthands(
+    shorthands: &[Shorthand],
+    input: &mut Object,
+    context: &Context,
+) -> Result<(), Object> {
+    let mut errors = Object::new();
+    for shorthand in shorthands {
+        let name = &shorthand.field.name;
+        let Some(value) = input.get(name) else {
+            continue;
+        };
+        if let Err(problem) = engine::check(&shorthand.field, value, context) {
+            errors.insert(name.clone(), problem);
+            continue;
+        }
+        if let Err(problem) = expand(shorthand, input) {
+            errors.insert(name.clone(), problem.into());
+        }
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors)
+    }
+}
+
+fn expand(shorthand: &Shorthand, input: &mut Object) -> Result<(), String> {
+    let name = &shorthand.field.name;
+    // A function may set the field that the shorthand is named after.
+    let value = input.remove(name).unwrap_or_default();
+    match &shorthand.effect {
+        Effect::Function(function) => {
+            function.apply(value, input);
+            Ok(())
+        }
+        Effect::Into(path) => {
+            set_path(input, path, value);
+            Ok(())
+        }
+        Effect::ReplacedBy(path) => match get_path(input, path) {
+            Some(newer) if newer.is_null() || value.is_null() => {
+                if newer.is_null() && !value.is_null() {
+                    set_path(input, path, value);
+                }
+                Ok(())
+            }
+            Some(newer) if !same(newer, &value) => Err(format!(
+                "both deprecated and new field are used but their values mismatch: {name} = {} vs {} = {}",
+                display(&value),
+                path.join("."),
+                display(newer),
+            )),
+            Some(_) => Ok(()),
+            None => {
+                set_path(input, path, value);
+                Ok(())
+            }
+        },
+    }
+}
+
+pub(crate) fn get_path<'a>(object: &'a Object, path: &[CompactString]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    let value = object.get(first)?;
+    if rest.is_empty() {
+        return Some(value);
+    }
+    get_path(value.as_object()?, rest)
+}
+
+/// Sets a field of a record in a record, making the records on the way. What stands in the way and is no record stays,
+/// to be reported by validation.
+fn set_path(object: &mut Object, path: &[CompactString], value: Value) {
+    let Some((first, rest)) = path.split_first() else {
+        return;
+    };
+    if rest.is_empty() {
+        object.insert(first.clone(), value);
+        return;
+    }
+    if object.get(first).is_none_or(Value::is_null) {
+        object.insert(first.clone(), Value::Object(Object::new()));
+    }
+    if let Some(Value::Object(inner)) = object.get_mut(first) {
+        set_path(inner, rest, value);
+    }
+}
+
+/// A shorthand that needs more than moving its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Function {
     ServiceUrl,

@@ -250,9 +250,15 @@ pub(super) fn template_pair(text: &str) -> Verdict {
     Ok(())
 }
 
-/// Paths of the program that a namespace must not begin with. Source: kong/plugins/acme/reserved_words.lua.
+/// Keys of the plugin's own that a namespace must not begin with. Source: kong/plugins/acme/reserved_words.lua.
 pub(super) fn acme_namespace(text: &str) -> Verdict {
-    const RESERVED: [&str; 4] = ["kong_acme", "update_lock", "last_renewed", "domain"];
+    const RESERVED: [&str; 5] = [
+        "kong_acme:account:",
+        "kong_acme:cert_key:",
+        "kong_acme:update_lock",
+        "kong_acme:renew_config:",
+        "kong_acme:renew_last_run",
+    ];
     match RESERVED.iter().find(|word| text.starts_with(*word)) {
         None => Ok(()),
         Some(word) => Err(format!(
