@@ -41,6 +41,10 @@ impl Outgoing {
         };
         if written < first.len() + second.len() {
             self.keep(written, first, second);
+            // Tried again at once: only a write that finds no room makes the runtime say when there is some.
+            if let Poll::Ready(Err(error)) = self.poll_flush_slow(stream, cx) {
+                return Err(error);
+            }
         } else if stream.is_tls() {
             self.unflushed = match stream.poll_flush(cx) {
                 Poll::Ready(flushed) => {

@@ -2,67 +2,88 @@
 
 use crate::{launch_in, one_route, shop};
 use std::fs;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
-use testkit::{Client, Echo, http};
+use testkit::{Client, Echo, Gateway, http};
+
+/// Routes in each configuration; every one carries its number, so that a mixture of two would show.
+const ROUTES: usize = 300;
+
+fn numbered(echo: &Echo, number: usize) -> String {
+    let mut text = format!(
+        "_format_version: '3.0'\nservices:\n- name: s\n  url: {}\n  routes:\n",
+        echo.url()
+    );
+    for route in 0..ROUTES {
+        text.push_str(&format!(
+            "  - {{name: r{route}, paths: [/{route}/of/{number}]}}\n"
+        ));
+    }
+    text
+}
+
+/// The number of the configuration that is served, which must be one of these, whole and alone.
+fn served(gateway: &Gateway, candidates: std::ops::Range<usize>) -> usize {
+    let is_served = |route: usize, number: usize| {
+        gateway.get(&format!("/{route}/of/{number}"), &[]).status == 200
+    };
+    let alive: Vec<usize> = candidates
+        .clone()
+        .filter(|number| is_served(0, *number))
+        .collect();
+    let [number] = alive.as_slice() else {
+        panic!("of {candidates:?}, {alive:?} are served");
+    };
+    for route in [1, ROUTES / 2, ROUTES - 1] {
+        assert!(is_served(route, *number), "route {route} of {number}");
+    }
+    *number
+}
+
+/// Posts configurations until the gateway is gone, and gives the last number that was acknowledged.
+fn post_until_killed(admin: SocketAddr, texts: Vec<(usize, String)>) -> Option<usize> {
+    let mut acknowledged = None;
+    for (number, text) in texts {
+        let headers = [("Content-Type", "text/yaml")];
+        let bytes = http::encode("POST", "/config", &headers, text.as_bytes());
+        let Ok(stream) = TcpStream::connect(admin) else {
+            break;
+        };
+        let mut client = Client::over(stream);
+        match client.send(bytes).and_then(|()| client.receive("POST")) {
+            Ok(answer) => assert_eq!(answer.status, 201, "{}", answer.text()),
+            Err(_) => break,
+        }
+        acknowledged = Some(number);
+    }
+    acknowledged
+}
 
 #[test]
 fn a_kill_during_loads_leaves_the_old_or_the_new_configuration_whole() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
-    // Each configuration has its number in every route: a mixture of two would show.
-    let configuration = |number: usize| {
-        let mut text = format!(
-            "_format_version: '3.0'\nservices:\n- name: s\n  url: {}\n  routes:\n",
-            echo.url()
-        );
-        for route in 0..300 {
-            text.push_str(&format!(
-                "  - {{name: r{route}, paths: [/{route}/of/{number}]}}\n"
-            ));
-        }
-        text
-    };
+    let first = launch_in(prefix.path())
+        .configuration(&numbered(&echo, 0))
+        .start();
+    first.kill();
     let mut acknowledged = 0;
     for round in 0..8 {
         let gateway = launch_in(prefix.path()).set("database", "off").start();
-        if round > 0 {
-            let at_least = acknowledged;
-            let alive: Vec<usize> = (at_least..at_least + 20)
-                .filter(|number| gateway.get(&format!("/0/of/{number}"), &[]).status == 200)
-                .collect();
-            let [current] = alive.as_slice() else {
-                panic!("after an acknowledged {at_least}, routes of {alive:?} are served");
-            };
-            for route in [1, 150, 299] {
-                let target = format!("/{route}/of/{current}");
-                assert_eq!(gateway.get(&target, &[]).status, 200, "{target}");
-            }
-            acknowledged = *current;
-        }
+        // One more than was acknowledged may have been stored when the answer was lost.
+        acknowledged = served(&gateway, acknowledged..acknowledged + 2);
+        let texts: Vec<_> = (acknowledged + 1..acknowledged + 12)
+            .map(|number| (number, numbered(&echo, number)))
+            .collect();
         let admin = gateway.admin;
-        let first = acknowledged + 1;
-        let texts: Vec<String> = (first..first + 10).map(configuration).collect();
-        let loader = thread::spawn(move || {
-            let mut last = first - 1;
-            for text in texts {
-                let mut client = Client::connect(admin);
-                let headers = [("Content-Type", "text/yaml")];
-                let bytes = http::encode("POST", "/config", &headers, text.as_bytes());
-                let sent = client.send(bytes).and_then(|()| client.receive("POST"));
-                match sent {
-                    Ok(answer) => assert_eq!(answer.status, 201, "{}", answer.text()),
-                    Err(_) => break,
-                }
-                last += 1;
-            }
-            last
-        });
-        // A different moment of the loads in each round; no moment is a wrong one.
-        thread::sleep(Duration::from_millis(7 * round));
+        let loader = thread::spawn(move || post_until_killed(admin, texts));
+        // Another moment of the loads in each round; no moment is a wrong one.
+        thread::sleep(Duration::from_millis(9 * round));
         gateway.kill();
-        acknowledged = acknowledged.max(loader.join().expect("the loader panicked"));
+        let last = loader.join().expect("a load was refused");
+        acknowledged = last.unwrap_or(acknowledged);
     }
 }
 
