@@ -3,7 +3,7 @@
 use super::opening::Opening;
 use super::receive::NoRequest;
 use super::worker;
-use super::{After, Connection, Outcome};
+use super::{After, Connection, Outcome, RequestBodyAt};
 use crate::plan::Picked;
 use crate::respond::{Answer, Facts, Latency};
 use crate::snapshot::Snapshot;
@@ -79,7 +79,11 @@ impl Connection {
         }
         self.now = Instant::now();
         let total = self.now - about.opening.started;
-        let after = self.after_answer(about.cx.head);
+        let after = match answer.status {
+            // Not final to a client, which would take the next answer for this one.
+            100..=199 => After::Linger,
+            _ => self.after_answer(about.cx.head),
+        };
         let facts = FactsOf {
             request_id: about.opening.request_id(),
             latency: match tried {
@@ -122,7 +126,11 @@ impl Connection {
     /// Whether the connection can go on after an answer that did not need the request's body. A body that is here
     /// already is skipped; one that is still to come would have to be waited for.
     fn after_answer(&mut self, head: &RequestHead) -> After {
-        let mut body = Body::new(head.framing());
+        let mut body = match self.request_body {
+            RequestBodyAt::Carry => Body::new(head.framing()),
+            RequestBodyAt::Memory => Body::Length(0),
+            RequestBodyAt::Streaming => return After::Linger,
+        };
         let skipped = body.consume(&self.carry);
         let draining = worker::with(|worker| worker.draining);
         match skipped {

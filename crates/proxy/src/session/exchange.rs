@@ -1,9 +1,9 @@
 //! One request with one upstream connection: the request's body on its way out and the answer on its way back, both at
 //! once, each only as fast as its receiver takes it. Everything happens in one poll as long as nothing has to wait.
 
-use super::Connection;
 use super::answer::milliseconds;
 use super::worker::{self, Worker};
+use super::{Connection, RequestBodyAt};
 use crate::forward_response::{ClientFraming, Inbound, write_interim, write_response};
 use crate::plan::{Instances, Picked};
 use bytes::Bytes;
@@ -115,7 +115,10 @@ impl<'a> Exchange<'a> {
     ) -> Self {
         let now = client.now;
         let request_body = match terms.source {
-            Source::Client => Body::new(terms.head.framing()),
+            Source::Client => {
+                client.request_body = RequestBodyAt::Streaming;
+                Body::new(terms.head.framing())
+            }
             Source::Memory(_) | Source::Carried(_) => Body::Length(0),
         };
         Self {

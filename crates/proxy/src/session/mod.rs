@@ -52,6 +52,18 @@ struct Connection {
     now: Instant,
     /// `100 Continue` has been dealt with.
     continued: bool,
+    request_body: RequestBodyAt,
+}
+
+/// Where the body of the current request is, which decides whether another request can follow on the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestBodyAt {
+    /// As it came: what has come of it is at the beginning of `carry`.
+    Carry,
+    /// Taken out of `carry`, whole.
+    Memory,
+    /// Partly sent to an upstream: where the next request begins is not known.
+    Streaming,
 }
 
 /// How a connection came in.

@@ -22,6 +22,7 @@ pub(super) struct Opening<'h> {
 impl<'h> Opening<'h> {
     pub(super) fn new(connection: &mut Connection, head: &'h RequestHead) -> Self {
         connection.continued = false;
+        connection.request_body = super::RequestBodyAt::Carry;
         let real_ip = &connection.plane.settings.real_ip;
         let peer = connection.arrival.peer;
         let trusted = real_ip.trusts(peer.ip());

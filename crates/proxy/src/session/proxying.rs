@@ -301,13 +301,7 @@ impl Connection {
                 }
             },
         };
-        let streams = !matches!(self.choose_source(call.about.cx), Source::Memory(_));
-        let mut outcome = self.produce_error(error, Some(upstream), &call.about);
-        if streams && call.about.cx.head.framing() != Framing::None && self.carry.is_empty() {
-            // Parts of the body may have gone already; where the next request starts is not known any more.
-            outcome.after = After::Linger;
-        }
-        outcome
+        self.produce_error(error, Some(upstream), &call.about)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Reading a request's body into memory, for plugins that look into it. Bounded per body and, over all requests, per node;
 //! a body that is too large streams past and plugins are told so.
 
-use super::Connection;
 use super::plane::DataPlane;
 use super::worker::{self, Worker};
+use super::{Connection, RequestBodyAt};
 use net::http1::{Body, Framing, RequestHead};
 use plugin::RequestBody;
 use std::future::poll_fn;
@@ -84,6 +84,7 @@ impl Connection {
             let taken = body.decode(&self.carry[..seen], &mut payload);
             debug_assert_eq!(taken, Ok(seen));
             worker::with(|worker| self.take_carried(worker, seen));
+            self.request_body = RequestBodyAt::Memory;
             Ok((RequestBody::Whole(payload.into()), share))
         } else {
             Ok((RequestBody::TooLarge, share))

@@ -144,6 +144,7 @@ impl Ticket {
             deadline,
             now,
             continued: false,
+            request_body: super::RequestBodyAt::Carry,
         }
     }
 }
