@@ -22,6 +22,7 @@ mod tree;
 mod upstream;
 
 pub use candidate::{Problem, RouteError, RouteIndex};
+pub use expr::Group;
 pub use request::{HeaderSource, Request, Scheme};
 pub use router::{Match, Options, Router, Scratch};
 

@@ -95,8 +95,8 @@ impl Routed {
     ) {
         router.captures(found, request, scratch, &mut |group, value| {
             let name = match group {
-                expr::Group::Name(name) => Some(name.to_owned()),
-                expr::Group::Number(_) => None,
+                router::Group::Name(name) => Some(name.to_owned()),
+                router::Group::Number(_) => None,
             };
             let value = String::from_utf8_lossy(value).into_owned();
             self.captured.push((name, value));
