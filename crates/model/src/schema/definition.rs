@@ -36,6 +36,8 @@ pub(crate) struct Field {
     pub(crate) constraints: Vec<Constraint>,
     /// `"name":`, as written in JSON.
     pub(crate) json_key: String,
+    /// `,"name":null`: an absent field in one piece.
+    pub(crate) json_null: String,
 }
 
 #[derive(Debug, Clone)]

@@ -179,6 +179,15 @@ pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
 pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();
+    // Looks at every byte whatever it finds, which compiles to a few vector instructions.
+    let plain = bytes.iter().fold(true, |plain, &byte| {
+        plain & (byte >= b' ') & (byte != b'"') & (byte != b'\\')
+    });
+    if plain {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
     let mut written = 0;
     for (index, &byte) in bytes.iter().enumerate() {
         if byte >= b' ' && byte != b'"' && byte != b'\\' {

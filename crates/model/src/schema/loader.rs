@@ -101,6 +101,7 @@ fn field(name: &str, attributes: &Attributes) -> Field {
         // Schemas are read once and never dropped.
         name: CompactString::const_new(String::leak(name.to_owned())),
         json_key: format!("\"{name}\":"),
+        json_null: format!(",\"{name}\":null"),
         required: flag("required"),
         default: attributes
             .get("default")

@@ -35,13 +35,13 @@ impl EntitySchema {
 fn subschema_name<'b>(stored: &'b [u8], key: &str) -> Result<Option<&'b str>, Malformed> {
     let mut reader = Reader { rest: stored };
     for _ in 0..reader.map()? {
-        if reader.text()? != key {
+        if reader.text()? != key.as_bytes() {
             reader.skip()?;
             continue;
         }
         return match reader.token()? {
-            Token::Text(name) => Ok(Some(name)),
-            Token::Array(length) if length > 0 => reader.text().map(Some),
+            Token::Text(name) => as_text(name).map(Some),
+            Token::Array(length) if length > 0 => as_text(reader.text()?).map(Some),
             _ => Ok(None),
         };
     }
@@ -58,7 +58,8 @@ enum Token<'b> {
     Bool(bool),
     Int(i64),
     Float(f64),
-    Text(&'b str),
+    /// Not checked to be UTF-8 yet.
+    Text(&'b [u8]),
     Array(usize),
     Map(usize),
 }
@@ -67,33 +68,35 @@ impl<'b> Reader<'b> {
     fn record(&mut self, record: &Record, out: &mut Vec<u8>) -> Done {
         let mut left = self.map()?;
         let mut name = self.next_name(&mut left)?;
-        out.push(b'{');
-        let mut separator: &[u8] = b"";
+        let start = out.len();
         for field in record.fields.iter().filter(|field| !field.transient) {
-            out.extend_from_slice(separator);
-            separator = b",";
-            out.extend_from_slice(field.json_key.as_bytes());
-            if name == Some(field.name.as_str()) {
+            if name == Some(field.name.as_bytes()) {
+                out.push(b',');
+                out.extend_from_slice(field.json_key.as_bytes());
                 self.field(field, out)?;
                 name = self.next_name(&mut left)?;
             } else {
-                out.extend_from_slice(b"null");
+                out.extend_from_slice(field.json_null.as_bytes());
             }
         }
         // What follows the fields is no field: `ttl`.
         while let Some(extra) = name {
-            out.extend_from_slice(separator);
-            separator = b",";
-            write_string(extra, out);
+            out.push(b',');
+            write_string(as_text(extra)?, out);
             out.push(b':');
             self.value(out)?;
             name = self.next_name(&mut left)?;
+        }
+        // Every field began with a comma, so that it is written in one piece: the first one opens the object.
+        match out.get_mut(start) {
+            Some(first) => *first = b'{',
+            None => out.push(b'{'),
         }
         out.push(b'}');
         Ok(())
     }
 
-    fn next_name(&mut self, left: &mut usize) -> Result<Option<&'b str>, Malformed> {
+    fn next_name(&mut self, left: &mut usize) -> Result<Option<&'b [u8]>, Malformed> {
         match left.checked_sub(1) {
             None => Ok(None),
             Some(fewer) => {
@@ -138,7 +141,7 @@ impl<'b> Reader<'b> {
                 out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
             }
             Token::Float(number) => write_float(number, out),
-            Token::Text(text) => write_string(text, out),
+            Token::Text(text) => write_string(as_text(text)?, out),
             Token::Array(length) => return list(self, length, out, Self::value),
             Token::Map(length) => return pairs(self, length, out, Self::value),
         }
@@ -169,7 +172,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    fn text(&mut self) -> Result<&'b str, Malformed> {
+    fn text(&mut self) -> Result<&'b [u8], Malformed> {
         match self.token()? {
             Token::Text(text) => Ok(text),
             _ => Err(Malformed),
@@ -234,10 +237,12 @@ impl<'b> Reader<'b> {
     fn take_text(&mut self, length: usize) -> Result<Token<'b>, Malformed> {
         let (text, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
         self.rest = rest;
-        std::str::from_utf8(text)
-            .map(Token::Text)
-            .map_err(|_| Malformed)
+        Ok(Token::Text(text))
     }
+}
+
+fn as_text(bytes: &[u8]) -> Result<&str, Malformed> {
+    std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
 /// Whether values of this field have fields of their own, whose absence must be shown.
@@ -278,7 +283,7 @@ fn pairs<'b>(
         if index > 0 {
             out.push(b',');
         }
-        write_string(reader.text()?, out);
+        write_string(as_text(reader.text()?)?, out);
         out.push(b':');
         value(reader, out)?;
     }
@@ -368,7 +373,7 @@ mod tests {
             b"\x81\xa2id",
             b"\xc1",
             b"\xde\xff\xff\xa1a",
-            b"\x81\xa1a\xa2\xff\xff",
+            b"\x81\xa4name\xa2\xff\xff",
         ] {
             let mut out = Vec::new();
             let read = schema.write_stored_json(bytes, RouterFlavor::default(), &mut out);
