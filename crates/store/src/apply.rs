@@ -145,13 +145,19 @@ pub(crate) fn check(
     let mut changes = IndexChanges::default();
     let mut key = Vec::with_capacity(512);
     for (index, work) in works.iter().enumerate() {
-        if let Some(entity) = work.new {
-            check_references(view, works, work, entity, violations)?;
-        }
         if work.is_removal() {
             check_referenced(view, works, work, violations)?;
         }
-        if work.is_effective() && collect(&mut changes, work, index, &mut key).is_err() {
+        let Ok([old, new]) = facts(work) else {
+            let (kind, id) = work.parse();
+            violations.push(Violation::Malformed { kind, id });
+            continue;
+        };
+        if let Some(new) = &new {
+            check_references(view, works, work, new, violations)?;
+        }
+        if work.is_effective() && collect(&mut changes, work, index, [old, new], &mut key).is_err()
+        {
             let (kind, id) = work.parse();
             violations.push(Violation::Malformed { kind, id });
         }
@@ -159,18 +165,21 @@ pub(crate) fn check(
     Ok(changes)
 }
 
+fn facts<'w>(work: &'w Work<'_>) -> Result<[Option<Facts<'w>>; 2], Malformed> {
+    let kind = work.kind();
+    let read =
+        |entity: Option<&'w [u8]>| entity.map(|entity| Facts::read(kind, entity)).transpose();
+    Ok([read(work.old.as_deref())?, read(work.new)?])
+}
+
 fn check_references(
     view: &View<'_>,
     works: &[Work<'_>],
     work: &Work<'_>,
-    entity: &[u8],
+    facts: &Facts<'_>,
     violations: &mut Vec<Violation>,
 ) -> Result<(), CommitError> {
     let (kind, id) = work.parse();
-    let Ok(facts) = Facts::read(kind, entity) else {
-        // Reported where its index entries are collected.
-        return Ok(());
-    };
     for foreign in &facts.rules.foreign {
         let Some(Field::Reference(parent)) = facts.field(foreign.slot) else {
             continue;
@@ -223,25 +232,22 @@ fn collect(
     changes: &mut IndexChanges,
     work: &Work<'_>,
     owner: usize,
+    [old, new]: [Option<Facts<'_>>; 2],
     key: &mut Vec<u8>,
 ) -> Result<(), Malformed> {
     let (kind, id) = work.parse();
     let IndexChanges { removed, added } = changes;
-    match (&work.old, work.new) {
+    match (old, new) {
         (None, None) => Ok(()),
-        (None, Some(new)) => {
-            Facts::read(kind, new)?.index_entries(kind, id, key, |table, key, value| {
-                added[table as usize].push(key, value, owner);
-            })
-        }
-        (Some(old), None) => {
-            Facts::read(kind, old)?.index_entries(kind, id, key, |table, key, value| {
-                removed[table as usize].push(key, value, owner);
-            })
-        }
+        (None, Some(new)) => new.index_entries(kind, id, key, |table, key, value| {
+            added[table as usize].push(key, value, owner);
+        }),
+        (Some(old), None) => old.index_entries(kind, id, key, |table, key, value| {
+            removed[table as usize].push(key, value, owner);
+        }),
         (Some(old), Some(new)) => {
-            let old = entries(kind, id, old, key)?;
-            let new = entries(kind, id, new, key)?;
+            let old = entries(kind, id, &old, key)?;
+            let new = entries(kind, id, &new, key)?;
             for entry in old.iter().filter(|entry| !new.contains(entry)) {
                 removed[entry.table as usize].push(&entry.key, &entry.value, owner);
             }
@@ -263,11 +269,11 @@ struct IndexEntry {
 fn entries(
     kind: EntityKind,
     id: Uuid,
-    entity: &[u8],
+    facts: &Facts<'_>,
     key: &mut Vec<u8>,
 ) -> Result<Vec<IndexEntry>, Malformed> {
     let mut entries = Vec::new();
-    Facts::read(kind, entity)?.index_entries(kind, id, key, |table, key, value| {
+    facts.index_entries(kind, id, key, |table, key, value| {
         entries.push(IndexEntry {
             table,
             key: key.to_vec(),

@@ -6,6 +6,9 @@ use crate::rules::{self, MAX_SLOTS, Rules};
 use model::EntityKind;
 use uuid::Uuid;
 
+#[cfg(test)]
+mod tests;
+
 /// The tables whose entries follow from the entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum IndexTable {

@@ -19,6 +19,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+#[cfg(test)]
+mod tests;
+
 #[derive(Debug)]
 pub(crate) enum ScanError {
     Damage(Damage),
@@ -60,22 +63,33 @@ const NO_PAGE: u64 = u64::MAX;
 pub(crate) fn examine(path: &Path) -> Result<Header, ScanError> {
     let file = File::open(path).map_err(ScanError::Io)?;
     let length = file.metadata().map_err(ScanError::Io)?.len();
-    let meta = newest_meta(&file, length)?;
-    let mut scan = Scan {
-        page_size: meta.page_size,
-        pages: meta.last_page + 1,
-        used: vec![0; (meta.last_page / 64 + 1) as usize],
-        file,
-        length,
-    };
+    let [older, newest] = metas(&file, length)?;
+    check_older(Scan::new(&file, length, &older), &older)?;
+    let mut scan = Scan::new(&file, length, &newest);
     scan.mark(0, 2)?;
-    let tables = scan.main_tree(&meta.main)?;
-    let header = scan.tables(&tables)?;
-    if header.transaction != meta.transaction {
+    let tables = scan.main_tree(&newest.main)?;
+    let header = scan.header(&tables)?;
+    scan.tables(&tables, &header)?;
+    // A compacted copy (`mdb_copy -c`) starts counting again: its only transaction is the first.
+    if header.transaction != newest.transaction && newest.transaction != 1 {
         return Err(Damage::Header.into());
     }
-    scan.free_list(&meta.free)?;
+    scan.free_list(&newest.free)?;
     Ok(header)
+}
+
+/// The revision before must be what it says as well: it could be the newest one with a number that was changed. LMDB does
+/// not reuse its pages while it is the one before.
+fn check_older(mut scan: Scan<'_>, older: &Meta) -> Result<(), ScanError> {
+    if older.transaction == 0 {
+        return Ok(());
+    }
+    let tables = scan.main_tree(&older.main)?;
+    if scan.header(&tables)?.transaction == older.transaction {
+        Ok(())
+    } else {
+        Err(page_damage(older.transaction % 2, "meta pages disagree").into())
+    }
 }
 
 /// One of the two starting points of a file; transactions write them in turns.
@@ -116,7 +130,8 @@ impl Tree {
     }
 }
 
-fn newest_meta(file: &File, length: u64) -> Result<Meta, ScanError> {
+/// The older and the newer one.
+fn metas(file: &File, length: u64) -> Result<[Meta; 2], ScanError> {
     let first = read_meta(file, length, 0, 0)?;
     let second = read_meta(file, length, 1, first.page_size as u64)?;
     let consistent = if first.transaction == 0 && second.transaction == 0 {
@@ -131,9 +146,9 @@ fn newest_meta(file: &File, length: u64) -> Result<Meta, ScanError> {
         return Err(page_damage(0, "meta pages disagree").into());
     }
     Ok(if second.transaction > first.transaction {
-        second
+        [first, second]
     } else {
-        first
+        [second, first]
     })
 }
 
@@ -191,8 +206,8 @@ fn check_meta(page: u64, header: &[u8], meta: &Meta) -> Result<(), Damage> {
     }
 }
 
-struct Scan {
-    file: File,
+struct Scan<'f> {
+    file: &'f File,
     length: u64,
     page_size: usize,
     /// Pages up to the last one in use.
@@ -238,7 +253,17 @@ impl Order {
     }
 }
 
-impl Scan {
+impl<'f> Scan<'f> {
+    fn new(file: &'f File, length: u64, meta: &Meta) -> Self {
+        Self {
+            file,
+            length,
+            page_size: meta.page_size,
+            pages: meta.last_page + 1,
+            used: vec![0; (meta.last_page / 64 + 1) as usize],
+        }
+    }
+
     /// The trees of the named tables.
     fn main_tree(&mut self, main: &Tree) -> Result<Vec<(Vec<u8>, Tree)>, ScanError> {
         let mut tables = Vec::new();
@@ -253,30 +278,30 @@ impl Scan {
         Ok(tables)
     }
 
-    /// Walks every table and compares it with its sum in the header.
-    fn tables(&mut self, tables: &[(Vec<u8>, Tree)]) -> Result<Header, ScanError> {
-        let tree_of = |name: &str| {
-            let found = tables.iter().find(|(key, _)| key == name.as_bytes());
-            found.map(|(_, tree)| *tree).ok_or(Damage::OtherProgram)
-        };
-        if tables.len() != SUMMED_TABLES.len() + 1 {
-            return Err(Damage::OtherProgram.into());
-        }
+    fn header(&mut self, tables: &[(Vec<u8>, Tree)]) -> Result<Header, ScanError> {
         let mut record = None;
-        self.table(&tree_of(HEADER_TABLE)?, &mut |key, value| {
+        self.table(&tree_of(tables, HEADER_TABLE)?, &mut |key, value| {
             if key == HEADER_KEY {
                 record = Some(value.to_vec());
             }
         })?;
-        let header = Header::decode(&record.ok_or(Damage::OtherProgram)?)?;
+        Ok(Header::decode(&record.ok_or(Damage::OtherProgram)?)?)
+    }
+
+    /// Walks every table and compares it with its sum in the header.
+    fn tables(&mut self, tables: &[(Vec<u8>, Tree)], header: &Header) -> Result<(), ScanError> {
+        if tables.len() != SUMMED_TABLES.len() + 1 {
+            return Err(Damage::OtherProgram.into());
+        }
         for (table, expected) in SUMMED_TABLES.into_iter().zip(header.sums) {
             let mut sum = Sum::default();
-            self.table(&tree_of(table)?, &mut |key, value| sum.add(key, value))?;
+            let tree = tree_of(tables, table)?;
+            self.table(&tree, &mut |key, value| sum.add(key, value))?;
             if sum != expected {
                 return Err(Damage::Checksum { table }.into());
             }
         }
-        Ok(header)
+        Ok(())
     }
 
     fn table(&mut self, tree: &Tree, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), ScanError> {
@@ -343,14 +368,13 @@ impl Scan {
         }
     }
 
-    /// One page of a tree and all below it. `above` is less than or equal to every key below the page's left neighbour's
-    /// separator: the least key this page may have. Depth is bounded by the tree's own, which is at most 32.
+    /// One page of a tree and all below it; no key may be less than `bound`. The tree's depth bounds the recursion.
     fn page(
         &mut self,
         walk: &mut Walk<'_>,
         number: u64,
         depth: u16,
-        least: Option<&[u8]>,
+        bound: Option<&[u8]>,
     ) -> Result<(), ScanError> {
         self.mark(number, 1)?;
         let bytes = self.read(number, 1)?;
@@ -360,13 +384,15 @@ impl Scan {
                 return Err(page_damage(number, "kind of page").into());
             }
             walk.counted.leaf_pages += 1;
-            self.leaf(walk, &nodes, least)
+            self.leaf(walk, &nodes, bound)
         } else {
-            if nodes.flags != BRANCH || nodes.count < 2 {
+            // LMDB leaves branches of one node in the free list only (ITS#8336).
+            let least = if walk.order == Order::Numbers { 1 } else { 2 };
+            if nodes.flags != BRANCH || nodes.count < least {
                 return Err(page_damage(number, "kind of page").into());
             }
             walk.counted.branch_pages += 1;
-            self.branch(walk, &nodes, depth, least)
+            self.branch(walk, &nodes, depth, bound)
         }
     }
 
@@ -375,13 +401,13 @@ impl Scan {
         walk: &mut Walk<'_>,
         nodes: &Nodes<'_>,
         depth: u16,
-        least: Option<&[u8]>,
+        bound: Option<&[u8]>,
     ) -> Result<(), ScanError> {
         for index in 0..nodes.count {
             let node = nodes.node(index)?;
             // The first node of a branch stands for everything less: its key is not used.
             let separator = if index == 0 {
-                least
+                bound
             } else {
                 check_key(walk.order, node.key, nodes.page)?;
                 // What came before this separator is less than it.
@@ -400,7 +426,7 @@ impl Scan {
         &mut self,
         walk: &mut Walk<'_>,
         nodes: &Nodes<'_>,
-        least: Option<&[u8]>,
+        bound: Option<&[u8]>,
     ) -> Result<(), ScanError> {
         let disorder = page_damage(nodes.page, "order of keys");
         for index in 0..nodes.count {
@@ -410,7 +436,7 @@ impl Scan {
                 .previous
                 .as_ref()
                 .is_none_or(|previous| walk.order.less(previous, node.key));
-            if !greater || least.is_some_and(|least| walk.order.less(node.key, least)) {
+            if !greater || bound.is_some_and(|bound| walk.order.less(node.key, bound)) {
                 return Err(disorder.into());
             }
             walk.counted.entries += 1;
@@ -477,6 +503,11 @@ impl Scan {
             .map_err(ScanError::Io)?;
         Ok(bytes)
     }
+}
+
+fn tree_of(tables: &[(Vec<u8>, Tree)], name: &str) -> Result<Tree, Damage> {
+    let found = tables.iter().find(|(key, _)| key == name.as_bytes());
+    found.map(|(_, tree)| *tree).ok_or(Damage::OtherProgram)
 }
 
 fn check_key(order: Order, key: &[u8], page: u64) -> Result<(), Damage> {

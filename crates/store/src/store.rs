@@ -11,6 +11,7 @@ use crate::keys;
 use crate::view::View;
 use heed::{RoTxn, RwTxn, WithoutTls};
 use model::EntityKind;
+use rustix::mm::{Advice, madvise};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -130,9 +131,28 @@ impl Store {
         Ok(self.inner.environment.env.real_disk_size()?)
     }
 
+    /// Lets go of the pages of the file that are mapped into this process's resident memory; what is read again is mapped
+    /// again from the system's cache. For after a pass over everything, of which the lookups of a running gateway need
+    /// little: 14 MB of 50,000 entities.
+    pub fn release_resident_pages(&self) {
+        let info = self.inner.environment.env.info();
+        // SAFETY: the range is LMDB's map, which lives as long as the environment. It is a shared, read-only map of a
+        // file: for such, this advice only drops page table entries, and readers at the same time fault them in again.
+        #[expect(unsafe_code, reason = "advice about LMDB's map")]
+        let result = unsafe { madvise(info.map_addr, info.map_size, Advice::LinuxDontNeed) };
+        if let Err(error) = result {
+            tracing::debug!(%error, "madvise");
+        }
+    }
+
     /// What the file can grow to: the configured size, or less where address space is limited.
     pub fn max_size(&self) -> usize {
         self.inner.environment.max_size
+    }
+
+    #[cfg(test)]
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.inner.environment
     }
 
     fn undo_to(&self, view: &View<'_>, revision: Revision) -> Result<Undo, JournalError> {
