@@ -200,7 +200,15 @@ pub enum Sharing {
 pub enum Implementation {
     Ready(BuildFn),
     /// The schema is known, so that existing configurations load, but the plugin does nothing yet. Loading says so.
-    Later,
+    Later(Lack),
+}
+
+/// What a configuration lacks while a plugin of it does nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    Feature,
+    /// Requests that the plugin would have refused get through: worth an error, not a warning.
+    Protection,
 }
 
 /// Types the completed configuration and does all compiling, so that running cannot discover a bad one.

@@ -18,8 +18,8 @@ mod response;
 
 pub use body::{ParsedBody, RequestBody};
 pub use def::{
-    BodyUse, BuildCx, BuildError, BuildFn, Flow, Implementation, Node, Phases, Plugin, PluginDef,
-    PluginError, Scopes, Sharing, Step, Wait,
+    BodyUse, BuildCx, BuildError, BuildFn, Flow, Implementation, Lack, Node, Phases, Plugin,
+    PluginDef, PluginError, Scopes, Sharing, Step, Wait,
 };
 pub use edits::{HeaderChange, HeaderEdits, HeaderValue, UpstreamEdits};
 pub use log::{Latencies, LogEntry, Try};

@@ -2,7 +2,7 @@
 //! order of execution is right; they do nothing yet, and loading a configuration that names one says so (see
 //! [`plugin::Implementation::Later`]). A plugin leaves this file when it is implemented.
 
-use plugin::{Implementation, Phases, PluginDef, Scopes, Sharing};
+use plugin::{Implementation, Lack, Phases, PluginDef, Scopes, Sharing};
 
 const ALL: Phases = Phases::CERTIFICATE
     .with(Phases::REWRITE)
@@ -18,7 +18,20 @@ const fn later(name: &'static str, priority: i32, phases: Phases, scopes: Scopes
         phases,
         scopes,
         sharing: Sharing::PerInstance,
-        implementation: Implementation::Later,
+        implementation: Implementation::Later(Lack::Feature),
+    }
+}
+
+/// One that keeps requests out.
+const fn later_guard(
+    name: &'static str,
+    priority: i32,
+    phases: Phases,
+    scopes: Scopes,
+) -> PluginDef {
+    PluginDef {
+        implementation: Implementation::Later(Lack::Protection),
+        ..later(name, priority, phases, scopes)
     }
 }
 
@@ -40,7 +53,7 @@ pub(crate) static ZIPKIN: PluginDef = later(
     Scopes::ALL,
 );
 pub(crate) static BOT_DETECTION: PluginDef =
-    later("bot-detection", 2_500, Phases::ACCESS, Scopes::NO_CONSUMER);
+    later_guard("bot-detection", 2_500, Phases::ACCESS, Scopes::NO_CONSUMER);
 pub(crate) static CORS: PluginDef = later(
     "cors",
     2_000,
@@ -59,12 +72,13 @@ pub(crate) static ACME: PluginDef = later(
     Phases::CERTIFICATE.with(Phases::ACCESS),
     Scopes::GLOBAL,
 );
-pub(crate) static JWT: PluginDef = later("jwt", 1_450, Phases::ACCESS, Scopes::NO_CONSUMER);
-pub(crate) static OAUTH2: PluginDef = later("oauth2", 1_400, Phases::ACCESS, Scopes::NO_CONSUMER);
+pub(crate) static JWT: PluginDef = later_guard("jwt", 1_450, Phases::ACCESS, Scopes::NO_CONSUMER);
+pub(crate) static OAUTH2: PluginDef =
+    later_guard("oauth2", 1_400, Phases::ACCESS, Scopes::NO_CONSUMER);
 pub(crate) static LDAP_AUTH: PluginDef =
-    later("ldap-auth", 1_200, Phases::ACCESS, Scopes::NO_CONSUMER);
+    later_guard("ldap-auth", 1_200, Phases::ACCESS, Scopes::NO_CONSUMER);
 pub(crate) static HMAC_AUTH: PluginDef =
-    later("hmac-auth", 1_030, Phases::ACCESS, Scopes::NO_CONSUMER);
+    later_guard("hmac-auth", 1_030, Phases::ACCESS, Scopes::NO_CONSUMER);
 pub(crate) static GRPC_GATEWAY: PluginDef = later(
     "grpc-gateway",
     998,
@@ -74,10 +88,10 @@ pub(crate) static GRPC_GATEWAY: PluginDef = later(
     Scopes::ALL,
 );
 pub(crate) static IP_RESTRICTION: PluginDef =
-    later("ip-restriction", 990, Phases::ACCESS, Scopes::ALL);
+    later_guard("ip-restriction", 990, Phases::ACCESS, Scopes::ALL);
 pub(crate) static REQUEST_SIZE_LIMITING: PluginDef =
     later("request-size-limiting", 951, Phases::ACCESS, Scopes::ALL);
-pub(crate) static ACL: PluginDef = later("acl", 950, Phases::ACCESS, Scopes::NO_CONSUMER);
+pub(crate) static ACL: PluginDef = later_guard("acl", 950, Phases::ACCESS, Scopes::NO_CONSUMER);
 pub(crate) static RATE_LIMITING: PluginDef =
     later("rate-limiting", 910, Phases::ACCESS, Scopes::ALL);
 pub(crate) static RESPONSE_RATELIMITING: PluginDef = later(
@@ -106,7 +120,7 @@ pub(crate) static AI_PROMPT_TEMPLATE: PluginDef =
 pub(crate) static AI_PROMPT_DECORATOR: PluginDef =
     later("ai-prompt-decorator", 772, Phases::ACCESS, Scopes::ALL);
 pub(crate) static AI_PROMPT_GUARD: PluginDef =
-    later("ai-prompt-guard", 771, Phases::ACCESS, Scopes::ALL);
+    later_guard("ai-prompt-guard", 771, Phases::ACCESS, Scopes::ALL);
 pub(crate) static AI_PROXY: PluginDef = later(
     "ai-proxy",
     770,
@@ -117,7 +131,7 @@ pub(crate) static AI_PROXY: PluginDef = later(
 );
 pub(crate) static AI_RESPONSE_TRANSFORMER: PluginDef =
     later("ai-response-transformer", 768, Phases::ACCESS, Scopes::ALL);
-pub(crate) static STANDARD_WEBHOOKS: PluginDef = later(
+pub(crate) static STANDARD_WEBHOOKS: PluginDef = later_guard(
     "standard-webhooks",
     760,
     Phases::ACCESS,

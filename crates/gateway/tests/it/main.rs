@@ -1,5 +1,6 @@
 //! The whole program: the real binary on free ports, in front of upstreams of this process.
 
+mod bodies;
 mod commands;
 mod configuration;
 mod recovery;

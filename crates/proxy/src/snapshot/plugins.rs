@@ -5,13 +5,14 @@ use super::digest::digest;
 use super::hash::IdMap;
 use crate::plan::{Instance, InstanceIndex, Instances, Scope, Scoped};
 use model::entities::{Plugin, PluginId, Protocol};
-use plugin::{BuildCx, Implementation, Node, PluginDef, Scopes, Sharing};
+use plugin::{BuildCx, Implementation, Lack, Node, PluginDef, Scopes, Sharing};
 use std::collections::HashMap;
 
 /// A plugin that is configured and does nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inert {
     pub name: &'static str,
+    pub lack: Lack,
     pub instances: usize,
 }
 
@@ -112,13 +113,17 @@ impl<'a> Loader<'a> {
         def: &'static PluginDef,
         plugin: &Plugin,
     ) -> Result<Option<InstanceIndex>, BuildError> {
-        let Implementation::Ready(build) = def.implementation else {
-            let inert = self.inert.entry(order).or_insert(Inert {
-                name: def.name,
-                instances: 0,
-            });
-            inert.instances += 1;
-            return Ok(None);
+        let build = match def.implementation {
+            Implementation::Ready(build) => build,
+            Implementation::Later(lack) => {
+                let inert = self.inert.entry(order).or_insert(Inert {
+                    name: def.name,
+                    lack,
+                    instances: 0,
+                });
+                inert.instances += 1;
+                return Ok(None);
+            }
         };
         let key = Key {
             order,
@@ -155,18 +160,34 @@ impl<'a> Loader<'a> {
     pub(super) fn finish(mut self) -> Loaded {
         let mut inert: Vec<Inert> = self.inert.into_values().collect();
         inert.sort_by_key(|inert| inert.name);
-        for Inert { name, instances } in &inert {
-            tracing::warn!(
-                plugin = name,
-                instances,
-                "plugin {name} has no effect yet: its configuration is kept, requests pass as if it were absent"
-            );
-        }
+        inert.iter().for_each(Inert::report);
         self.instances.shrink();
         Loaded {
             instances: self.instances,
             scoped: self.scoped,
             inert,
+        }
+    }
+}
+
+impl Inert {
+    fn report(&self) {
+        let Self {
+            name,
+            lack,
+            instances,
+        } = self;
+        match lack {
+            Lack::Feature => tracing::warn!(
+                plugin = name,
+                instances,
+                "plugin {name} has no effect yet: its configuration is kept, requests pass as if it were absent"
+            ),
+            Lack::Protection => tracing::error!(
+                plugin = name,
+                instances,
+                "plugin {name} has no effect yet: its configuration is kept, and requests that it would refuse get through"
+            ),
         }
     }
 }

@@ -3,8 +3,8 @@
 use crate::fixture::{context, head, ready};
 use model::entities::{Consumer, ConsumerId, RouteId, ServiceId};
 use plugin::{
-    BodyUse, Implementation, LogEntry, NoLookup, Phases, Plugin, PluginDef, PluginError, RequestCx,
-    Response, ResponseBody, Scopes, Sharing, Step,
+    BodyUse, Implementation, Lack, LogEntry, NoLookup, Phases, Plugin, PluginDef, PluginError,
+    RequestCx, Response, ResponseBody, Scopes, Sharing, Step,
 };
 use proxy::plan::{Instance, Instances, Picked, Planner, Scope, Scoped};
 use serde_json::Value;
@@ -18,7 +18,7 @@ const fn def(name: &'static str, phases: Phases) -> PluginDef {
         phases,
         scopes: Scopes::ALL,
         sharing: Sharing::PerInstance,
-        implementation: Implementation::Later,
+        implementation: Implementation::Later(Lack::Feature),
     }
 }
 

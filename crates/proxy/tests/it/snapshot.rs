@@ -2,7 +2,9 @@
 
 use crate::fixture::{entity, plugin, settings};
 use model::entities::{Config, Protocol};
-use plugin::{BuildCx, BuildError, Implementation, Phases, Plugin, PluginDef, Scopes, Sharing};
+use plugin::{
+    BuildCx, BuildError, Implementation, Lack, Phases, Plugin, PluginDef, Scopes, Sharing,
+};
 use proxy::snapshot::{BuildSettings, Inert, Snapshot};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -208,8 +210,18 @@ fn plugins_without_effect_load_and_are_named() {
         ..Draft::default()
     };
     let snapshot = draft.build(None, &settings());
-    let inert = |name, instances| Inert { name, instances };
-    assert_eq!(snapshot.inert, [inert("acl", 2), inert("cors", 1)]);
+    let inert = |name, lack, instances| Inert {
+        name,
+        lack,
+        instances,
+    };
+    assert_eq!(
+        snapshot.inert,
+        [
+            inert("acl", Lack::Protection, 2),
+            inert("cors", Lack::Feature, 1)
+        ]
+    );
     assert!(snapshot.globals.is_empty());
 }
 
