@@ -6,19 +6,22 @@
 //! free pages names only others, and the entries of each table add up to the sum in the header. What passes is exactly
 //! what was committed last.
 //!
-//! The format is LMDB's data version 1 on 64-bit machines (mdb.c: `MDB_page`, `MDB_node`, `MDB_db`, `MDB_meta`), numbers
-//! in the machine's byte order. Reading 50,000 entities takes some 20 ms; pages are read, not mapped, so that none of it
-//! stays resident.
+//! Reading 50,000 entities takes some 20 ms; pages are read, not mapped, so that none of it stays resident.
 
 use crate::checksum::Sum;
 use crate::env::HEADER_TABLE;
 use crate::error::Damage;
 use crate::header::{HEADER_KEY, Header, SUMMED_TABLES};
+use format::{
+    BIG_DATA, BRANCH, LEAF, MAX_DEPTH, MAX_KEY, Meta, NO_PAGE, Nodes, OVERFLOW, PAGE_HEADER,
+    SUB_TREE, TREE_LENGTH, Tree, metas, page_damage, u16_at, u32_at, u64_at,
+};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+mod format;
 #[cfg(test)]
 mod tests;
 
@@ -34,30 +37,6 @@ impl From<Damage> for ScanError {
         ScanError::Damage(damage)
     }
 }
-
-const MAGIC: u32 = 0xBEEF_C0DE;
-const DATA_VERSION: u32 = 1;
-
-const PAGE_HEADER: usize = 16;
-const NODE_HEADER: usize = 8;
-const META_LENGTH: usize = 136;
-const TREE_LENGTH: usize = 48;
-const MAX_KEY: usize = 511;
-/// LMDB's own limit (`CURSOR_STACK`).
-const MAX_DEPTH: u16 = 32;
-/// No file has this many pages: 16 TiB of the smallest.
-const MAX_PAGES: u64 = 1 << 32;
-
-const BRANCH: u16 = 0x01;
-const LEAF: u16 = 0x02;
-const OVERFLOW: u16 = 0x04;
-const META: u16 = 0x08;
-
-const BIG_DATA: u16 = 0x01;
-const SUB_TREE: u16 = 0x02;
-
-const INTEGER_KEY: u16 = 0x08;
-const NO_PAGE: u64 = u64::MAX;
 
 /// Reads the whole file, and returns the header of its newest revision.
 pub(crate) fn examine(path: &Path) -> Result<Header, ScanError> {
@@ -89,120 +68,6 @@ fn check_older(mut scan: Scan<'_>, older: &Meta) -> Result<(), ScanError> {
         Ok(())
     } else {
         Err(page_damage(older.transaction % 2, "meta pages disagree").into())
-    }
-}
-
-/// One of the two starting points of a file; transactions write them in turns.
-#[derive(Debug)]
-struct Meta {
-    page_size: usize,
-    free: Tree,
-    main: Tree,
-    last_page: u64,
-    transaction: u64,
-}
-
-/// `MDB_db`: the root of a tree and what it counts.
-#[derive(Debug, Clone, Copy)]
-struct Tree {
-    pad: u32,
-    flags: u16,
-    depth: u16,
-    branch_pages: u64,
-    leaf_pages: u64,
-    overflow_pages: u64,
-    entries: u64,
-    root: u64,
-}
-
-impl Tree {
-    fn parse(bytes: &[u8]) -> Self {
-        Self {
-            pad: u32_at(bytes, 0),
-            flags: u16_at(bytes, 4),
-            depth: u16_at(bytes, 6),
-            branch_pages: u64_at(bytes, 8),
-            leaf_pages: u64_at(bytes, 16),
-            overflow_pages: u64_at(bytes, 24),
-            entries: u64_at(bytes, 32),
-            root: u64_at(bytes, 40),
-        }
-    }
-}
-
-/// The older and the newer one.
-fn metas(file: &File, length: u64) -> Result<[Meta; 2], ScanError> {
-    let first = read_meta(file, length, 0, 0)?;
-    let second = read_meta(file, length, 1, first.page_size as u64)?;
-    let consistent = if first.transaction == 0 && second.transaction == 0 {
-        true
-    } else {
-        // Transaction N writes page N % 2: one that is out of turn would make an old revision the newest.
-        first.transaction % 2 == 0
-            && second.transaction % 2 == 1
-            && first.transaction.abs_diff(second.transaction) == 1
-    };
-    if !consistent || first.page_size != second.page_size {
-        return Err(page_damage(0, "meta pages disagree").into());
-    }
-    Ok(if second.transaction > first.transaction {
-        [first, second]
-    } else {
-        [second, first]
-    })
-}
-
-fn read_meta(file: &File, length: u64, page: u64, offset: u64) -> Result<Meta, ScanError> {
-    let mut bytes = [0; PAGE_HEADER + META_LENGTH];
-    if length < offset + bytes.len() as u64 {
-        return Err(match page {
-            0 if length > 0 => Damage::NotLmdb,
-            _ => Damage::Truncated { length, page },
-        }
-        .into());
-    }
-    file.read_exact_at(&mut bytes, offset)
-        .map_err(ScanError::Io)?;
-    let (header, meta) = bytes.split_at(PAGE_HEADER);
-    if u32_at(meta, 0) != MAGIC {
-        return Err(match page {
-            0 => Damage::NotLmdb,
-            _ => page_damage(page, "no meta page"),
-        }
-        .into());
-    }
-    let version = u32_at(meta, 4);
-    if version != DATA_VERSION {
-        return Err(Damage::LmdbFormat {
-            found: version,
-            expected: DATA_VERSION,
-        }
-        .into());
-    }
-    let free = Tree::parse(&meta[24..24 + TREE_LENGTH]);
-    let parsed = Meta {
-        page_size: free.pad as usize,
-        free,
-        main: Tree::parse(&meta[72..72 + TREE_LENGTH]),
-        last_page: u64_at(meta, 120),
-        transaction: u64_at(meta, 128),
-    };
-    check_meta(page, header, &parsed)?;
-    Ok(parsed)
-}
-
-fn check_meta(page: u64, header: &[u8], meta: &Meta) -> Result<(), Damage> {
-    let sound = u64_at(header, 0) == page
-        && u16_at(header, 10) == META
-        && matches!(meta.page_size, 4096 | 8192 | 16384 | 32768)
-        && meta.free.flags == INTEGER_KEY
-        && meta.main.flags == 0
-        && (1..MAX_PAGES).contains(&meta.last_page)
-        && meta.transaction < u64::MAX / 2;
-    if sound {
-        Ok(())
-    } else {
-        Err(page_damage(page, "meta page"))
     }
 }
 
@@ -520,103 +385,4 @@ fn check_key(order: Order, key: &[u8], page: u64) -> Result<(), Damage> {
     } else {
         Err(page_damage(page, "length of a key"))
     }
-}
-
-/// The nodes of a branch or leaf page.
-struct Nodes<'p> {
-    page: u64,
-    bytes: &'p [u8],
-    flags: u16,
-    count: usize,
-    upper: usize,
-}
-
-struct Node<'p> {
-    /// Length of the value, or the low half of the page number in a branch.
-    low: u32,
-    flags: u16,
-    key: &'p [u8],
-    /// Where the value starts.
-    end: usize,
-}
-
-impl<'p> Nodes<'p> {
-    fn parse(page: u64, bytes: &'p [u8]) -> Result<Self, Damage> {
-        let (lower, upper) = (
-            usize::from(u16_at(bytes, 12)),
-            usize::from(u16_at(bytes, 14)),
-        );
-        let sound = u64_at(bytes, 0) == page
-            && lower > PAGE_HEADER
-            && lower.is_multiple_of(2)
-            && lower <= upper
-            && upper <= bytes.len();
-        if !sound {
-            return Err(page_damage(page, "page header"));
-        }
-        Ok(Self {
-            page,
-            bytes,
-            flags: u16_at(bytes, 10),
-            count: (lower - PAGE_HEADER) / 2,
-            upper,
-        })
-    }
-
-    fn node(&self, index: usize) -> Result<Node<'p>, Damage> {
-        let outside = page_damage(self.page, "offset of a node");
-        let start = usize::from(u16_at(self.bytes, PAGE_HEADER + 2 * index));
-        let key = start + NODE_HEADER;
-        if start < self.upper || !start.is_multiple_of(2) || key > self.bytes.len() {
-            return Err(outside);
-        }
-        let header = &self.bytes[start..key];
-        let end = key + usize::from(u16_at(header, 6));
-        Ok(Node {
-            low: low_word(header),
-            flags: u16_at(header, 4),
-            key: self.bytes.get(key..end).ok_or(outside)?,
-            end,
-        })
-    }
-}
-
-impl<'p> Node<'p> {
-    fn child(&self) -> u64 {
-        u64::from(self.low) | u64::from(self.flags) << 32
-    }
-
-    fn value(&self, nodes: &Nodes<'p>) -> Result<&'p [u8], Damage> {
-        let value = nodes.bytes.get(self.end..self.end + self.low as usize);
-        value.ok_or_else(|| page_damage(nodes.page, "length of a value"))
-    }
-
-    fn overflow_page(&self, nodes: &Nodes<'p>) -> Result<u64, Damage> {
-        let bytes = nodes.bytes.get(self.end..self.end + 8);
-        let bytes = bytes.ok_or_else(|| page_damage(nodes.page, "length of a value"))?;
-        Ok(u64_at(bytes, 0))
-    }
-}
-
-/// `mn_lo` and `mn_hi` are halves in an order that depends on the machine.
-fn low_word(header: &[u8]) -> u32 {
-    u32_at(header, 0)
-}
-
-fn page_damage(page: u64, what: &'static str) -> Damage {
-    Damage::Page { page, what }
-}
-
-// The callers' slices are long enough by construction: constants within fixed headers, or checked before.
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }

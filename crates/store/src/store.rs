@@ -1,21 +1,18 @@
 //! The store of this node: the mirror and the local journal in one LMDB file.
 
-use crate::apply::{self, Work};
 use crate::change::{Change, ChangeSet, Revision};
 use crate::env::{self, Environment, Recovery};
 use crate::error::{CommitError, Damage, OpenError, Rejected, StoreError};
-use crate::header::{HEADER_KEY, Header};
-use crate::history::{self, MetaWork, Undo};
+use crate::history::{self, Undo};
 use crate::journal::{Changes, Journal, JournalError};
 use crate::keys;
+use crate::reader::{Reader, Slot};
 use crate::view::View;
-use heed::{RoTxn, RwTxn, WithoutTls};
 use model::EntityKind;
 use rustix::mm::{Advice, madvise};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -34,7 +31,7 @@ pub struct Retention {
 }
 
 impl Retention {
-    const NOTHING: Self = Self {
+    pub(crate) const NOTHING: Self = Self {
         revisions: 0,
         bytes: 0,
     };
@@ -68,13 +65,13 @@ impl Default for Options {
 /// An open store. Clones share it; the file is closed with the last clone and the last [`Reader`].
 #[derive(Debug, Clone)]
 pub struct Store {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    environment: Environment,
-    retention: Retention,
+pub(crate) struct Inner {
+    pub(crate) environment: Environment,
+    pub(crate) retention: Retention,
     /// The newest revision; a reader compares it with its own before every lookup.
     head: AtomicU64,
     watch: watch::Sender<Revision>,
@@ -111,14 +108,12 @@ impl Store {
 
     /// A reader for one worker.
     pub fn reader(&self) -> Reader {
-        let slot = Arc::new(Slot::default());
+        let reader = Reader::new(Arc::clone(&self.inner));
         let mut readers = lock(&self.inner.readers);
         readers.retain(|reader| reader.strong_count() > 0);
-        readers.push(Arc::downgrade(&slot));
-        Reader {
-            slot,
-            inner: Arc::clone(&self.inner),
-        }
+        readers.push(reader.slot());
+        drop(readers);
+        reader
     }
 
     /// The oldest revision that [`Journal::snapshot_at`] and [`Journal::changes_since`] know.
@@ -165,94 +160,6 @@ impl Store {
             return Err(JournalError::NotKept { revision, oldest });
         }
         Ok(history::undo_to(view, revision.0)?)
-    }
-
-    /// One attempt in one transaction, which ends with this function, whatever comes out.
-    fn attempt(
-        &self,
-        expected_head: Option<Revision>,
-        change_set: &ChangeSet,
-        retention: Retention,
-        accept: &mut dyn FnMut(&View<'_>) -> Result<(), Rejected>,
-    ) -> Result<Revision, CommitError> {
-        let Environment { env, tables, .. } = &self.inner.environment;
-        let mut txn = env.write_txn()?;
-        let before = View::new_borrowed(&txn, tables)?;
-        let head = before.revision();
-        if let Some(expected) = expected_head
-            && expected != head
-        {
-            return Err(CommitError::Conflict { expected, head });
-        }
-        let mut header = before.header()?;
-        let used = before.used_bytes()?;
-        let works = apply::plan(&before, &change_set.changes)?;
-        let mut violations = Vec::new();
-        let index_changes = apply::check(&before, &works, &mut violations)?;
-        drop(before);
-        apply::write(
-            &mut txn,
-            tables,
-            &mut header,
-            &works,
-            index_changes,
-            &mut violations,
-        )?;
-        if !violations.is_empty() {
-            return Err(CommitError::Violations(violations));
-        }
-        let meta = write_meta(&mut txn, tables, &mut header, &change_set.meta)?;
-        if meta.is_empty() && !works.iter().any(Work::is_effective) {
-            return Ok(head);
-        }
-        header.revision += 1;
-        history::append(
-            &mut txn,
-            tables,
-            &mut header,
-            &works,
-            &meta,
-            now_ms(),
-            retention,
-        )?;
-        drop(works);
-        write_header(&mut txn, tables, &mut header)?;
-        let after = View::new_borrowed(&txn, tables)?;
-        self.check_room(used, after.used_bytes()?)?;
-        accept(&after)?;
-        let revision = after.revision();
-        drop(after);
-        txn.commit()?;
-        Ok(revision)
-    }
-
-    /// Gives up the history, which is the first to go: the newest state needs the room more.
-    ///
-    /// LMDB uses a page again in the second transaction after the one that freed it; so there are two.
-    fn make_room(&self) -> Result<(), CommitError> {
-        for _ in 0..2 {
-            let Environment { env, tables, .. } = &self.inner.environment;
-            let mut txn = env.write_txn()?;
-            let mut header = View::new_borrowed(&txn, tables)?.header()?;
-            history::forget(&mut txn, tables, &mut header)?;
-            write_header(&mut txn, tables, &mut header)?;
-            txn.commit()?;
-        }
-        tracing::warn!("the store is full: its history was removed");
-        Ok(())
-    }
-
-    /// Refuses to grow into the last eighth of the map: LMDB writes a page elsewhere before it frees the old one, so
-    /// that without room left nothing could be removed any more.
-    fn check_room(&self, before: usize, after: usize) -> Result<(), CommitError> {
-        if after > before && after > self.usable() {
-            return Err(heed::Error::Mdb(heed::MdbError::MapFull).into());
-        }
-        Ok(())
-    }
-
-    fn usable(&self) -> usize {
-        self.max_size() / 8 * 7
     }
 }
 
@@ -356,11 +263,15 @@ impl Journal for Store {
     }
 
     fn head(&self) -> Revision {
-        Revision(self.inner.head.load(Ordering::Acquire))
+        self.inner.head()
     }
 }
 
 impl Inner {
+    pub(crate) fn head(&self) -> Revision {
+        Revision(self.head.load(Ordering::Acquire))
+    }
+
     fn publish(&self, revision: Revision) {
         self.head.store(revision.0, Ordering::Release);
         self.watch.send_if_modified(|head| {
@@ -375,139 +286,7 @@ impl Inner {
     }
 }
 
-fn write_header(
-    txn: &mut RwTxn<'_>,
-    tables: &env::Tables,
-    header: &mut Header,
-) -> Result<(), CommitError> {
-    header.transaction = txn.id() as u64;
-    tables.header.put(txn, HEADER_KEY, &header.encode())?;
-    Ok(())
-}
-
-fn write_meta(
-    txn: &mut RwTxn<'_>,
-    tables: &env::Tables,
-    header: &mut Header,
-    meta: &[(String, Option<Vec<u8>>)],
-) -> Result<Vec<MetaWork>, CommitError> {
-    let mut works = Vec::new();
-    for (name, new) in meta {
-        let key = name.as_bytes();
-        let old = tables.meta.get(txn, key)?.map(<[u8]>::to_vec);
-        if old == *new {
-            continue;
-        }
-        if let Some(old) = &old {
-            header.sums[META_SUM].remove(key, old);
-        }
-        match new {
-            Some(new) => {
-                header.sums[META_SUM].add(key, new);
-                tables.meta.put(txn, key, new)?;
-            }
-            None => {
-                tables.meta.delete(txn, key)?;
-            }
-        }
-        works.push(MetaWork {
-            name: name.clone(),
-            old,
-        });
-    }
-    Ok(works)
-}
-
-/// Where the named values stand among the sums of the header.
-const META_SUM: usize = 5;
-
-fn now_ms() -> u64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
-    elapsed.map_or(0, |elapsed| elapsed.as_millis() as u64)
-}
-
-/// Lookups at the newest revision, for one worker: it keeps its read transaction between lookups, so that a lookup takes
-/// no lock that another worker uses.
-///
-/// A transaction that is kept would hold on to the pages of its revision. So the commit that makes a newer revision ends
-/// the transaction of every reader that is idle, and a reader that is not ends it itself after its lookup: old pages are
-/// free for the next commit, even when a worker has nothing to look up any more.
-#[derive(Debug)]
-pub struct Reader {
-    // Dropped first: a transaction must end before the file is closed.
-    slot: Arc<Slot>,
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    pinned: Mutex<Option<Pinned>>,
-}
-
-struct Pinned {
-    txn: RoTxn<'static, WithoutTls>,
-    revision: Revision,
-}
-
-impl std::fmt::Debug for Pinned {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.revision.fmt(formatter)
-    }
-}
-
-impl Reader {
-    /// Calls `look` with a view of the newest revision. Two calls may see different revisions.
-    ///
-    /// `look` must not read through the same reader again.
-    pub fn read<T>(&self, look: impl FnOnce(&View<'_>) -> T) -> Result<T, StoreError> {
-        let environment = &self.inner.environment;
-        let mut pinned = lock(&self.slot.pinned);
-        if pinned
-            .as_ref()
-            .is_none_or(|pinned| pinned.revision < self.inner.head())
-        {
-            // The old one first: it may be the last that holds its pages.
-            *pinned = None;
-            *pinned = Some(pin(environment)?);
-        }
-        let current = pinned.as_ref().expect("it was set when it was none");
-        let revision = current.revision;
-        let result = look(&View::borrowed(&current.txn, &environment.tables, revision));
-        if revision < self.inner.head() {
-            *pinned = None;
-        }
-        Ok(result)
-    }
-}
-
-impl Inner {
-    fn head(&self) -> Revision {
-        Revision(self.head.load(Ordering::Acquire))
-    }
-}
-
-fn pin(environment: &Environment) -> Result<Pinned, StoreError> {
-    let txn = environment.env.clone().static_read_txn()?;
-    let revision = View::newest_revision(&txn, &environment.tables)?;
-    Ok(Pinned { txn, revision })
-}
-
-impl Slot {
-    fn release_if_idle(&self, head: Revision) {
-        let pinned = match self.pinned.try_lock() {
-            Ok(pinned) => Some(pinned),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        if let Some(mut pinned) = pinned
-            && pinned.as_ref().is_some_and(|pinned| pinned.revision < head)
-        {
-            *pinned = None;
-        }
-    }
-}
-
 /// A panic of a lookup or of `accept` leaves nothing half done behind these locks: transactions end with their scope.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

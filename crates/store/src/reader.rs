@@ -1,0 +1,94 @@
+//! Reading from the threads that serve requests.
+
+use crate::change::Revision;
+use crate::env::Environment;
+use crate::error::StoreError;
+use crate::store::{Inner, lock};
+use crate::view::View;
+use heed::{RoTxn, WithoutTls};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
+
+/// Lookups at the newest revision, for one worker: it keeps its read transaction between lookups, so that a lookup takes
+/// no lock that another worker uses.
+///
+/// A transaction that is kept would hold on to the pages of its revision. So the commit that makes a newer revision ends
+/// the transaction of every reader that is idle, and a reader that is not ends it itself after its lookup: old pages are
+/// free for the next commit, even when a worker has nothing to look up any more.
+#[derive(Debug)]
+pub struct Reader {
+    // Dropped first: a transaction must end before the file is closed.
+    slot: Arc<Slot>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    pinned: Mutex<Option<Pinned>>,
+}
+
+struct Pinned {
+    txn: RoTxn<'static, WithoutTls>,
+    revision: Revision,
+}
+
+impl std::fmt::Debug for Pinned {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.revision.fmt(formatter)
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        let slot = Arc::default();
+        Self { slot, inner }
+    }
+
+    /// For the store, which ends the reader's transaction when it is old.
+    pub(crate) fn slot(&self) -> Weak<Slot> {
+        Arc::downgrade(&self.slot)
+    }
+
+    /// Calls `look` with a view of the newest revision. Two calls may see different revisions.
+    ///
+    /// `look` must not read through the same reader again.
+    pub fn read<T>(&self, look: impl FnOnce(&View<'_>) -> T) -> Result<T, StoreError> {
+        let environment = &self.inner.environment;
+        let mut pinned = lock(&self.slot.pinned);
+        if pinned
+            .as_ref()
+            .is_none_or(|pinned| pinned.revision < self.inner.head())
+        {
+            // The old one first: it may be the last that holds its pages.
+            *pinned = None;
+            *pinned = Some(pin(environment)?);
+        }
+        let current = pinned.as_ref().expect("it was set when it was none");
+        let revision = current.revision;
+        let result = look(&View::borrowed(&current.txn, &environment.tables, revision));
+        if revision < self.inner.head() {
+            *pinned = None;
+        }
+        Ok(result)
+    }
+}
+
+fn pin(environment: &Environment) -> Result<Pinned, StoreError> {
+    let txn = environment.env.clone().static_read_txn()?;
+    let revision = View::newest_revision(&txn, &environment.tables)?;
+    Ok(Pinned { txn, revision })
+}
+
+impl Slot {
+    pub(crate) fn release_if_idle(&self, head: Revision) {
+        let pinned = match self.pinned.try_lock() {
+            Ok(pinned) => Some(pinned),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(mut pinned) = pinned
+            && pinned.as_ref().is_some_and(|pinned| pinned.revision < head)
+        {
+            *pinned = None;
+        }
+    }
+}
