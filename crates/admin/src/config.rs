@@ -78,7 +78,10 @@ fn refused(error: LoadError) -> Answer {
             StatusCode::PAYLOAD_TOO_LARGE,
             "Configuration does not fit in LMDB database, consider raising the \"lmdb_map_size\" config for Kong",
         ),
-        LoadError::Unavailable => Ok(crate::router::not_available()),
+        LoadError::Unavailable => say(
+            StatusCode::NOT_IMPLEMENTED,
+            "loading a configuration is not available in this mode",
+        ),
         LoadError::Internal(details) => Err(Failure::Internal(details)),
     }
 }

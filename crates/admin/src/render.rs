@@ -91,9 +91,15 @@ pub(crate) fn loaded_entities(
             buffer: Vec::with_capacity(CHUNK + 8192),
             flavor,
         };
-        if let Err(error) = write_loaded(&store, &replaced, &mut chunks) {
-            tracing::error!(%error, "the answer to POST /config ends early");
-            chunks.fail(error);
+        match write_loaded(&store, &replaced, &mut chunks) {
+            Ok(()) => {}
+            Err(Interrupted::ClientGone) => {
+                tracing::info!("the client went away before the whole answer to POST /config");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the answer to POST /config ends early");
+                chunks.fail(error);
+            }
         }
     });
     let stream = futures_util::stream::unfold(receiver, |mut receiver| async {

@@ -3,7 +3,7 @@
 use crate::control::Control;
 use crate::endpoints::{self, Action, Endpoint};
 use crate::request::{self, Call};
-use crate::respond::{Answer, Failure, empty, message};
+use crate::respond::{Answer, Failure, empty};
 use crate::state::App;
 use crate::{config, entities, node, schemas, tags, transport};
 use axum::Router;
@@ -153,12 +153,4 @@ fn options(methods: &[&str], request: &HeaderMap) -> Response {
         (ACCESS_CONTROL_ALLOW_HEADERS, headers),
     ]);
     response
-}
-
-/// What a write answers while this build cannot carry it out.
-pub(crate) fn not_available() -> Response {
-    message(
-        StatusCode::NOT_IMPLEMENTED,
-        "writing single entities is not available yet: post a declarative configuration to /config with database = off",
-    )
 }

@@ -14,12 +14,16 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 static ADMIN_LATENCY: HeaderName = HeaderName::from_static("x-kong-admin-latency");
 
 /// A body is gathered into one buffer, whose first size is no more than this whatever the client announces.
 const FIRST_BUFFER: usize = 16 << 20;
+
+/// What is read and thrown away of a body that is too large.
+const DRAIN_LIMIT: usize = 256 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// The outermost layer.
 pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Next) -> Response {
@@ -64,6 +68,7 @@ async fn gather(
 ) -> Result<Bytes, Response> {
     let limit = limit.unwrap_or(usize::MAX);
     if announced > limit {
+        drain(stream).await;
         return Err(too_large(limit));
     }
     let mut buffer = BytesMut::with_capacity(announced.min(FIRST_BUFFER));
@@ -71,11 +76,29 @@ async fn gather(
         let chunk = chunk
             .map_err(|_| Failure::bad_request("the request body cannot be read").into_response())?;
         if buffer.len() + chunk.len() > limit {
+            drop(buffer);
+            drain(stream).await;
             return Err(too_large(limit));
         }
         buffer.extend_from_slice(&chunk);
     }
     Ok(buffer.freeze())
+}
+
+/// Reads on for a while: most clients read an answer only after they have sent everything, and closing on them would
+/// make the kernel throw the answer away.
+async fn drain(mut stream: BodyDataStream) {
+    let rest = async {
+        let mut left = DRAIN_LIMIT;
+        while let Some(Ok(chunk)) = stream.next().await {
+            match left.checked_sub(chunk.len()) {
+                Some(less) => left = less,
+                None => break,
+            }
+        }
+    };
+    // Whether it came to its end changes nothing about the answer.
+    let _ = tokio::time::timeout(DRAIN_TIME, rest).await;
 }
 
 fn too_large(limit: usize) -> Response {

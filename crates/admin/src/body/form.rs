@@ -136,12 +136,12 @@ fn split_outside_brackets(key: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut at) = (0, 0);
     let bytes = key.as_bytes();
+    // Brackets after the last closing one open nothing; looking for their end each time would be quadratic.
+    let last_close = key.rfind(']').unwrap_or(0);
     while at < bytes.len() {
         match bytes[at] {
-            b'[' if at > start => {
-                if let Some(close) = key[at..].find(']') {
-                    at += close;
-                }
+            b'[' if at > start && at < last_close => {
+                at += key[at..].find(']').unwrap_or(0);
             }
             b'.' => {
                 parts.push(&key[start..at]);
@@ -345,6 +345,14 @@ mod tests {
         let key = format!("a{}", "[b]".repeat(10_000));
         let decoded = decode_text(&format!("{key}=1"));
         assert_eq!(decoded[&key], "1");
+    }
+
+    #[test]
+    fn a_key_of_a_million_open_brackets_is_read_in_linear_time() {
+        let key = format!("a{}", "[".repeat(1_000_000));
+        assert_eq!(segments(&key), [Segment::Key(key.clone())]);
+        let key = format!("a{}]", "[".repeat(1_000_000));
+        assert_eq!(segments(&key).len(), 2);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::request::Call;
 use crate::respond::{Answer, Failure, json_bytes};
 use axum::http::StatusCode;
 use model::error::brace_notation;
-use model::schema::{Context, registry};
+use model::schema::registry;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use store::{Change, ChangeSet};
 use uuid::Uuid;
@@ -205,42 +205,11 @@ fn merged(
 ) -> Result<Object, Failure> {
     let (schema, context) = (registry().entity(kind), call.control.context());
     let stored_ttl = base.remove("ttl");
-    let renamed = patch
-        .str("name")
-        .is_some_and(|name| base.str("name") != Some(name));
-    let mut entity = if kind == EntityKind::Plugins && renamed {
-        schema.complete(with_every_field(&base, patch, &context)?, &context)?
-    } else {
-        schema.merge(&base, patch, &context)?
-    };
+    let mut entity = schema.merge(&base, patch, &context)?;
     if let Some(end) = lifetime.unwrap_or(stored_ttl) {
         entity.insert("ttl", end);
     }
     Ok(entity)
-}
-
-/// A plugin that becomes another one keeps its settings, unset ones included, so that the new schema refuses those it
-/// does not know, as Kong's does.
-fn with_every_field(base: &Object, patch: Object, context: &Context) -> Result<Object, Failure> {
-    let mut json = Vec::new();
-    registry()
-        .entity(EntityKind::Plugins)
-        .write_stored_json(&model::codec::encode(base), context.flavor, &mut json)
-        .map_err(Failure::internal)?;
-    let mut plugin: Object = serde_json::from_slice(&json).map_err(Failure::internal)?;
-    for (name, value) in patch {
-        match (plugin.get_mut(&name), value) {
-            (Some(Value::Object(config)), Value::Object(changes)) => {
-                for (name, value) in changes {
-                    config.insert(name, value);
-                }
-            }
-            (_, value) => {
-                plugin.insert(name, value);
-            }
-        }
-    }
-    Ok(plugin)
 }
 
 /// `DELETE`: what does not exist is deleted already.
@@ -340,7 +309,7 @@ async fn apply(call: &Call<'_>, changes: Vec<Change>) -> Result<(), Failure> {
         Err(LoadError::Invalid(error)) => Err(Failure::Error(error)),
         Err(LoadError::Unavailable) => Err(Failure::Message(
             StatusCode::NOT_IMPLEMENTED,
-            "writing single entities is not available yet: post a configuration to /config with database = off".into(),
+            "writing single entities is not available in this mode".into(),
         )),
         Err(LoadError::TooLarge) => Err(Failure::Message(
             StatusCode::INSUFFICIENT_STORAGE,

@@ -4,6 +4,7 @@
 
 mod certificates;
 mod compare;
+mod config;
 mod entities;
 mod fake;
 mod transport;
