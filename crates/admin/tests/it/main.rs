@@ -7,5 +7,6 @@ mod compare;
 mod config;
 mod entities;
 mod fake;
+mod server;
 mod transport;
 mod vectors;
