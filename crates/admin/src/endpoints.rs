@@ -103,7 +103,10 @@ pub(crate) fn base(kind: EntityKind) -> Option<&'static str> {
     match kind {
         // Reachable under upstreams only; its own paths are disabled.
         EntityKind::Targets => Some("/targets"),
+        // Read-only endpoints of their own.
         EntityKind::Tags | EntityKind::ClusteringDataPlanes => None,
+        // `generate_admin_api = false` in kong/plugins/oauth2/daos.lua and kong/plugins/rate-limiting/daos.lua.
+        EntityKind::Oauth2AuthorizationCodes | EntityKind::RatelimitingMetrics => None,
         _ => registry().entity(kind).admin_api_path.as_deref(),
     }
 }
@@ -282,7 +285,14 @@ mod tests {
         ] {
             assert!(paths.iter().any(|one| one == path), "{path}");
         }
-        for path in ["/workspaces", "/parameters", "/clustering_data_planes"] {
+        for path in [
+            "/workspaces",
+            "/parameters",
+            "/clustering_data_planes",
+            "/oauth2_authorization_codes",
+            "/ratelimiting_metrics",
+            "/services/{services}/oauth2_authorization_codes",
+        ] {
             assert!(!paths.iter().any(|one| one == path), "{path}");
         }
     }
