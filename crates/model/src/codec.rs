@@ -13,6 +13,11 @@ pub fn encode(entity: &Object) -> Vec<u8> {
     rmp_serde::to_vec_named(entity).expect("a value tree has only encodable types")
 }
 
+/// Appends the bytes of [`encode`].
+pub fn encode_into(entity: &Object, out: &mut Vec<u8>) {
+    rmp_serde::encode::write_named(out, entity).expect("a value tree has only encodable types");
+}
+
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     Ok(rmp_serde::from_slice(bytes)?)
 }

@@ -5,6 +5,9 @@
 
 use compact_str::CompactString;
 
+/// Objects with more fields are left to the parser, which finds repeated names faster.
+const MOST_FIELDS: usize = 128;
+
 /// A top-level field of a document.
 #[derive(Debug, PartialEq)]
 pub(super) enum Field<'a> {
@@ -24,7 +27,7 @@ pub(super) fn split(text: &[u8]) -> Option<Vec<(CompactString, Field<'_>)>> {
             b'[' => Field::Array(scanner.elements()?),
             _ => Field::Other(scanner.value()?),
         };
-        if fields.iter().any(|(other, _)| *other == name) {
+        if fields.len() == MOST_FIELDS || fields.iter().any(|(other, _)| *other == name) {
             return None;
         }
         fields.push((name, field));

@@ -228,6 +228,10 @@ fn load_elements(
     unchanged: Option<&Unchanged<'_>>,
 ) -> Option<Result<Loaded, Report>> {
     let mut load = Load::new(context(header, options), Mode::Quick, existing, unchanged);
+    if unchanged.is_none() {
+        // What is nested comes on top of that; most documents have about two entities to an element.
+        load.reserve(elements.len() * 2);
+    }
     for (number, element) in (0..).zip(elements) {
         if !unchanged.is_some_and(|unchanged| unchanged.is_known(number)) {
             let value = element.value(header.migrate)?;

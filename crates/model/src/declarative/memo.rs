@@ -10,7 +10,7 @@ use super::load::{Loaded, Origin, Parent, ParentEntity, is_transformed};
 use crate::kind::EntityKind;
 use crate::schema::{EnabledPlugins, RouterFlavor};
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use uuid::Uuid;
 
 /// What the outcome depends on besides the elements.
@@ -64,7 +64,7 @@ pub(super) struct Memo {
     always: Vec<Remembered>,
     /// Entities that are referred to from another element than their own.
     shared: HashSet<(EntityKind, Uuid)>,
-    combinations: HashMap<u64, Uuid>,
+    combinations: HashMap<u128, Uuid>,
 }
 
 /// A range of `entities`.
@@ -78,7 +78,7 @@ struct Slot {
 struct Remembered {
     kind: EntityKind,
     id: Uuid,
-    combination: u64,
+    combination: u128,
 }
 
 /// The elements of a new document that the memo knows, and what of the old document is not in the new one.
@@ -90,12 +90,18 @@ pub(super) struct Unchanged<'a> {
     replaced: HashSet<(EntityKind, Uuid)>,
 }
 
-/// Stands for the values that must be unique together. Never zero, which stands for none.
-pub(super) fn combination(kind: EntityKind, values: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write_u8(kind as u8);
-    hasher.write(values.as_bytes());
-    hasher.finish().max(1)
+/// Stands for the values that must be unique together: a hash too wide for two to collide. Never zero, which stands for
+/// none.
+pub(super) fn combination<'v>(kind: EntityKind, values: impl Iterator<Item = &'v str>) -> u128 {
+    let mut hashers = [DefaultHasher::new(), DefaultHasher::new()];
+    hashers[0].write_u8(kind as u8);
+    for value in values {
+        for hasher in &mut hashers {
+            value.hash(hasher);
+        }
+    }
+    let [high, low] = hashers.map(|hasher| u128::from(hasher.finish()));
+    (high << 64 | low).max(1)
 }
 
 impl Memo {
@@ -258,7 +264,7 @@ impl Unchanged<'_> {
     }
 
     /// Whether an entity that stays as it is has these values together. A false alarm only costs a full load.
-    pub(super) fn has_combination(&self, kind: EntityKind, combination: u64) -> bool {
+    pub(super) fn has_combination(&self, kind: EntityKind, combination: u128) -> bool {
         let holder = self.memo.combinations.get(&combination);
         holder.is_some_and(|id| !self.replaced.contains(&(kind, *id)))
     }

@@ -4,6 +4,7 @@
 use crate::error::{Error, ErrorCode, brace_notation};
 use crate::kind::EntityKind;
 use crate::value::{Object, Value};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use uuid::Uuid;
 
@@ -104,14 +105,17 @@ impl Report {
         if flatten {
             return self.flattened();
         }
+        if self.is_of_references()
+            && let Some(fields) = self.references()
+        {
+            return invalid(fields);
+        }
         let mut fields = std::mem::take(&mut self.top);
-        if !self.is_of_references() || !self.add_references(&mut fields) {
-            for at in 0..self.places.len() {
-                if !self.places[at].problems.is_empty() {
-                    let path = self.path(at);
-                    let tree = self.tree(at);
-                    add_at_path(&mut fields, &path, tree);
-                }
+        for at in 0..self.places.len() {
+            if !self.places[at].problems.is_empty() {
+                let path = self.path(at);
+                let tree = self.tree(at);
+                add_at_path(&mut fields, &path, tree);
             }
         }
         invalid(fields)
@@ -123,55 +127,46 @@ impl Report {
         self.top.is_empty() && !problems.any(Problem::is_of_validation)
     }
 
-    /// Kong's forms; false, with the fields untouched, when two of them do not go together in one collection.
-    fn add_references(&self, fields: &mut Object) -> bool {
-        let mut out = fields.clone();
-        for at in 0..self.places.len() {
-            let place = &self.places[at];
+    /// Kong's forms; `None` when two of them do not go together in one collection.
+    fn references(&self) -> Option<Object> {
+        let mut forms = References::default();
+        for (at, place) in self.places.iter().enumerate() {
             for problem in &place.problems {
-                if !self.add_reference(&mut out, at, place, problem) {
-                    return false;
-                }
+                self.add_reference(&mut forms, at, place, problem)?;
             }
         }
-        *fields = out;
-        true
+        Some(forms.into_fields())
     }
 
-    fn add_reference(&self, out: &mut Object, at: usize, place: &Place, problem: &Problem) -> bool {
+    fn add_reference(
+        &self,
+        forms: &mut References,
+        at: usize,
+        place: &Place,
+        problem: &Problem,
+    ) -> Option<()> {
         let collection = place.kind.name();
         match problem {
             Problem::Dangling { message, .. } => {
                 let message = Value::from(message.as_str());
-                match keyed(out, collection, &place.key) {
-                    Some(Value::Array(messages)) => messages.push(message),
-                    Some(slot @ Value::Null) => *slot = Value::Array(vec![message]),
-                    _ => return false,
+                match forms.keyed(collection, &place.key)? {
+                    Value::Array(messages) => messages.push(message),
+                    slot @ Value::Null => *slot = Value::Array(vec![message]),
+                    _ => return None,
                 }
+                Some(())
             }
             Problem::Duplicate { message, by } => {
                 let message = Value::from(message.as_str());
                 match by {
-                    Taken::Field => match keyed(out, collection, &place.key) {
-                        Some(slot @ Value::Null) => *slot = message,
-                        _ => return false,
-                    },
+                    Taken::Field => fill(forms.keyed(collection, &place.key)?, message),
                     // Kong 3.9.1 tells duplicate names as if their collection were at the top.
-                    Taken::EndpointKey => match indexed(out, collection, place.index) {
-                        Some(slot @ Value::Null) => *slot = message,
-                        _ => return false,
-                    },
-                    Taken::PrimaryKey => {
-                        if !is_free(out, &self.path(at)) {
-                            return false;
-                        }
-                        add_at_path(out, &self.path(at), message);
-                    }
+                    Taken::EndpointKey => forms.listed(&[(collection, place.index)], message),
+                    Taken::PrimaryKey => forms.listed(&self.path(at), message),
                 }
             }
-            _ => return false,
+            _ => None,
         }
-        true
     }
 
     /// The way from the top: collection and index of each entity on it.
@@ -202,6 +197,7 @@ impl Report {
         let mut tree = Object::new();
         for problem in problems {
             match problem {
+                Problem::Schema(fields) if tree.is_empty() => tree = fields.clone(),
                 Problem::Schema(fields) => {
                     for (name, value) in fields.iter() {
                         tree.insert(name, value.clone());
@@ -342,21 +338,49 @@ pub(super) fn is_uuid(text: &str) -> bool {
     text.len() == 36 && Uuid::try_parse(text).is_ok()
 }
 
-/// A map under `collection` and its slot `key`, both made when absent; `None` when an array is in the way.
-fn keyed<'a>(out: &'a mut Object, collection: &str, key: &str) -> Option<&'a mut Value> {
-    if !out.contains(collection) {
-        out.push(collection, Value::Object(Object::new()));
-    }
-    let Some(Value::Object(map)) = out.get_mut(collection) else {
-        return None;
-    };
-    if !map.contains(key) {
-        map.push(key, Value::Null);
-    }
-    map.get_mut(key)
+/// Problems of references and uniqueness: keyed by entity in some collections, arrays in others.
+#[derive(Default)]
+struct References {
+    keyed: BTreeMap<&'static str, BTreeMap<String, Value>>,
+    listed: Object,
 }
 
-/// Likewise an array's slot `index`.
+impl References {
+    fn keyed(&mut self, collection: &'static str, key: &str) -> Option<&mut Value> {
+        if self.listed.contains(collection) {
+            return None;
+        }
+        let of_kind = self.keyed.entry(collection).or_default();
+        Some(of_kind.entry(key.to_owned()).or_default())
+    }
+
+    fn listed(&mut self, path: &[(&'static str, usize)], message: Value) -> Option<()> {
+        let (collection, _) = path.first()?;
+        if self.keyed.contains_key(collection) || !is_free(&self.listed, path) {
+            return None;
+        }
+        add_at_path(&mut self.listed, path, message);
+        Some(())
+    }
+
+    fn into_fields(self) -> Object {
+        let mut fields = self.listed;
+        for (collection, entities) in self.keyed {
+            let mut map = Object::with_capacity(entities.len());
+            for (key, value) in entities {
+                map.push(key, value);
+            }
+            fields.push(collection, Value::Object(map));
+        }
+        fields
+    }
+}
+
+fn fill(slot: &mut Value, message: Value) -> Option<()> {
+    slot.is_null().then(|| *slot = message)
+}
+
+/// The slot `index` of an array under `collection`, both made when absent.
 fn indexed<'a>(out: &'a mut Object, collection: &str, index: usize) -> Option<&'a mut Value> {
     if !out.contains(collection) {
         out.push(collection, Value::Array(Vec::new()));

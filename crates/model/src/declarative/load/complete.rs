@@ -6,7 +6,6 @@ use crate::declarative::Put;
 use crate::declarative::memo;
 use crate::declarative::problems::{Problem, Taken};
 use crate::declarative::relations::Relations;
-use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 use serde::Deserialize;
 use uuid::Uuid;
@@ -85,19 +84,22 @@ impl Load<'_> {
     }
 
     fn check_unique(&mut self, at: usize, relations: &Relations, entity: &Object) {
-        let kind = relations.kind;
+        let (kind, id) = (relations.kind, self.nodes[at].id);
         for (position, field) in relations.unique.iter().enumerate() {
             let Some(value) = entity.get(field).and_then(unique_text) else {
                 continue;
             };
-            let text = value.to_owned();
-            let elsewhere = self
+            let unchanged = self
                 .unchanged
-                .and_then(|unchanged| unchanged.id_by_unique(kind, field, &text))
-                .is_some_and(|id| id != self.nodes[at].id);
-            self.take_value(at, kind, position, text, elsewhere, || {
-                duplicate_message(kind, field, value)
-            });
+                .and_then(|unchanged| unchanged.id_by_unique(kind, field, value));
+            let values = &mut self.taken[kind as usize].values;
+            let holder = *values.entry((position, value.into())).or_insert(id);
+            // The same id twice is reported as that.
+            if holder != id || unchanged.is_some_and(|other| other != id) {
+                let message = duplicate_message(kind, field, value);
+                let by = Taken::Field;
+                self.problem(at, Problem::Duplicate { message, by });
+            }
         }
         if relations.cache_key.len() > 1 {
             self.check_combination(at, relations, entity);
@@ -106,44 +108,21 @@ impl Load<'_> {
 
     /// Fields that must be unique together: a plugin's name with what it is for.
     fn check_combination(&mut self, at: usize, relations: &Relations, entity: &Object) {
-        let kind = relations.kind;
+        let (kind, id) = (relations.kind, self.nodes[at].id);
         let values = relations.cache_key.iter().map(|part| {
             let value = entity.get(part.field).and_then(unique_text);
-            value.unwrap_or_default()
+            value.unwrap_or("null")
         });
-        let text = values.collect::<Vec<_>>().join("\u{1f}");
-        let combination = memo::combination(kind, &text);
+        let combination = memo::combination(kind, values.clone());
         self.nodes[at].combination = combination;
-        let elsewhere = self
-            .unchanged
-            .is_some_and(|unchanged| unchanged.has_combination(kind, combination));
-        let position = relations.unique.len();
-        self.take_value(at, kind, position, text, elsewhere, || {
+        let combinations = &mut self.taken[kind as usize].combinations;
+        let holder = *combinations.entry(combination).or_insert(id);
+        let is_unchanged =
+            |unchanged: &memo::Unchanged<'_>| unchanged.has_combination(kind, combination);
+        if holder != id || self.unchanged.is_some_and(is_unchanged) {
             let fields: Vec<&str> = relations.cache_key.iter().map(|part| part.field).collect();
-            let values = relations.cache_key.iter().map(|part| {
-                let value = entity.get(part.field).and_then(unique_text);
-                value.unwrap_or("null")
-            });
-            let values = values.collect::<Vec<_>>().join(", ");
-            duplicate_message(kind, &fields.join(", "), &values)
-        });
-    }
-
-    fn take_value(
-        &mut self,
-        at: usize,
-        kind: EntityKind,
-        position: usize,
-        text: String,
-        elsewhere: bool,
-        message: impl FnOnce() -> String,
-    ) {
-        let id = self.nodes[at].id;
-        let values = &mut self.taken[kind as usize].values;
-        let other = *values.entry((position, text)).or_insert(id);
-        // The same id twice is reported as that.
-        if elsewhere || other != id {
-            let message = message();
+            let values: Vec<&str> = values.collect();
+            let message = duplicate_message(kind, &fields.join(", "), &values.join(", "));
             let by = Taken::Field;
             self.problem(at, Problem::Duplicate { message, by });
         }
@@ -172,30 +151,41 @@ impl Load<'_> {
             return;
         }
         let (kind, id) = (relations.kind, self.nodes[at].id);
-        let Some(old) = self.existing.get(kind, id) else {
-            let entity = codec::encode(&entity);
-            return self.document.puts.push(Put { kind, id, entity });
-        };
-        let updated_at = entity.get("updated_at").cloned();
-        if let Ok(stamps) = codec::decode::<Stamps>(old) {
-            if let Some(time) = stamps.created_at
-                && (!has_time || is_same_time(entity.get("created_at"), &time))
-            {
-                replace(&mut entity, "created_at", time);
+        if let Some(old) = self.existing.get(kind, id) {
+            let updated_at = entity.get("updated_at").cloned();
+            take_times(&mut entity, old, has_time);
+            if self.encode(&entity) == old {
+                return;
             }
-            if let Some(time) = stamps.updated_at {
+            if let Some(time) = updated_at {
                 replace(&mut entity, "updated_at", time);
             }
         }
-        let encoded = codec::encode(&entity);
-        if encoded == old {
-            return;
-        }
-        if let Some(time) = updated_at {
-            replace(&mut entity, "updated_at", time);
-        }
-        let entity = codec::encode(&entity);
+        let entity = self.encode(&entity).to_vec();
         self.document.puts.push(Put { kind, id, entity });
+    }
+
+    /// The bytes of [`codec::encode`], in a buffer that is used again: of tens of thousands of entities most are
+    /// compared only, and the others get a vector of just their size.
+    fn encode(&mut self, entity: &Object) -> &[u8] {
+        self.buffer.clear();
+        codec::encode_into(entity, &mut self.buffer);
+        &self.buffer
+    }
+}
+
+/// Gives an entity the times of the one that exists; a time that was given stays.
+fn take_times(entity: &mut Object, old: &[u8], has_time: bool) {
+    let Ok(stamps) = codec::decode::<Stamps>(old) else {
+        return;
+    };
+    if let Some(time) = stamps.created_at
+        && (!has_time || is_same_time(entity.get("created_at"), &time))
+    {
+        replace(entity, "created_at", time);
+    }
+    if let Some(time) = stamps.updated_at {
+        replace(entity, "updated_at", time);
     }
 }
 

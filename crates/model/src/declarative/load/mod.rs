@@ -36,7 +36,7 @@ struct Node {
     input: Object,
     parent: Option<Parent>,
     id: Uuid,
-    combination: u64,
+    combination: u128,
 }
 
 /// What an entity is nested in.
@@ -79,7 +79,7 @@ pub(super) struct Origin {
     pub kind: EntityKind,
     pub id: Uuid,
     /// Stands for the values that must be unique together; zero when there are none.
-    pub combination: u64,
+    pub combination: u128,
 }
 
 pub(super) struct Load<'a> {
@@ -98,6 +98,7 @@ pub(super) struct Load<'a> {
     by_content: ids::ByContent,
     shared: HashSet<(EntityKind, Uuid)>,
     document: Document,
+    buffer: Vec<u8>,
 }
 
 /// What the entities of one kind have taken.
@@ -106,8 +107,10 @@ struct TakenIn {
     /// With the element.
     ids: HashMap<Uuid, u32>,
     names: HashMap<CompactString, Uuid>,
-    /// Values of the other unique fields, and combinations that must be unique, each behind its field's position.
-    values: HashMap<(usize, String), Uuid>,
+    /// Values of the other unique fields, each behind its field's position.
+    values: HashMap<(usize, CompactString), Uuid>,
+    /// What must be unique together, as [`memo::combination`](super::memo::combination).
+    combinations: HashMap<u128, Uuid>,
 }
 
 impl<'a> Load<'a> {
@@ -139,13 +142,21 @@ impl<'a> Load<'a> {
             by_content: ids::ByContent::default(),
             shared: HashSet::new(),
             document: Document::default(),
+            buffer: Vec::new(),
         }
+    }
+
+    /// Makes room for about this many entities.
+    pub(super) fn reserve(&mut self, entities: usize) {
+        self.nodes.reserve(entities);
+        self.document.puts.reserve(entities);
     }
 
     /// A problem of one of the document's own fields.
     pub(super) fn top_problem(&mut self, field: &str, problem: &str) {
         self.failed = true;
-        self.report.top.insert(field, Value::from(problem));
+        // A document has each of its fields once.
+        self.report.top.push(field, Value::from(problem));
     }
 
     /// Works everything off; the report is complete in a `Report` run only.
@@ -316,6 +327,8 @@ impl<'a> Load<'a> {
     fn load_kind(&mut self, kind: EntityKind) {
         let nodes = std::mem::take(&mut self.by_kind[kind as usize]);
         let relations = relations::of(kind);
+        self.taken[kind as usize].ids.reserve(nodes.len());
+        self.taken[kind as usize].names.reserve(nodes.len());
         let mut nameless = Vec::new();
         for &at in &nodes {
             let derived = self.identify(at, relations);
