@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 
 static ADMIN_LATENCY: HeaderName = HeaderName::from_static("x-kong-admin-latency");
 
-/// A body is gathered into one buffer, whose first size is no more than this whatever the client announces.
-const FIRST_BUFFER: usize = 16 << 20;
+/// A body is gathered into one buffer, whose first size is no more than this whatever the client announces. Memory that
+/// is not written to yet costs nothing; growing a buffer costs a copy and, for a moment, both sizes.
+const FIRST_BUFFER: usize = 64 << 20;
 
 /// What is read and thrown away of a body that is too large.
 const DRAIN_LIMIT: usize = 256 << 20;
