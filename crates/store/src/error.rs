@@ -185,8 +185,8 @@ pub enum CommitError {
     /// The configured largest size is reached; reading goes on, and so does writing once something is removed.
     #[error("the store has reached its largest size of {max_size} bytes")]
     Full { max_size: usize },
-    /// The disk is full, or failed.
-    #[error("the change cannot be written to disk: {0}")]
+    /// LMDB reports a full disk as an input/output error when the last write was cut short.
+    #[error("the change cannot be written, the disk is full or failing: {0}")]
     Disk(io::Error),
     #[error(transparent)]
     Store(StoreError),
