@@ -2,7 +2,7 @@
 //! problem is reported with the others.
 
 use crate::commands::Failure;
-use crate::settings::{ERROR_TEMPLATES, PemSource, ProxySettings, Settings};
+use crate::settings::{ERROR_TEMPLATES, Listen, PemSource, ProxySettings, Settings};
 use model::schema::RouterFlavor;
 use net::http1::Limits;
 use net::pool::PoolSettings;
@@ -38,10 +38,25 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
             trusted: problems.trusted(proxy),
             identity: problems.client_identity(proxy),
         },
-        default_certificate: problems.default_certificate(settings),
+        default_certificate: problems.certificate(
+            "ssl_cert",
+            &proxy.certificates,
+            &settings.proxy_listen,
+        ),
         node,
     };
     problems.or(build)
+}
+
+/// The certificate of the Admin API, when it has a TLS listener.
+pub(crate) fn admin_certificate(settings: &Settings) -> Result<Option<Arc<Certificates>>, Failure> {
+    let mut problems = Problems::default();
+    let certificate = problems.certificate(
+        "admin_ssl_cert",
+        &settings.admin_certificates,
+        &settings.admin_listen,
+    );
+    problems.or(certificate)
 }
 
 /// The settings of connections and requests.
@@ -158,14 +173,20 @@ impl Problems {
         Some(ClientIdentity { cert, key })
     }
 
-    /// Of `ssl_cert`: the first pair, with the second as its alternative kind of key. Without the setting one is made, as
-    /// Kong does, when there is a TLS listener.
-    fn default_certificate(&mut self, settings: &Settings) -> Option<Arc<Certificates>> {
+    /// The first pair, with the second as its alternative kind of key. Without any one is made, as Kong does, when there is a
+    /// TLS listener.
+    fn certificate(
+        &mut self,
+        setting: &str,
+        sources: &[(PemSource, PemSource)],
+        listeners: &[Listen],
+    ) -> Option<Arc<Certificates>> {
+        let key_setting = format!("{setting}_key");
         let mut pairs = Vec::new();
-        for (cert, key) in &settings.proxy.certificates {
-            pairs.push((self.pem("ssl_cert", cert)?, self.pem("ssl_cert_key", key)?));
+        for (cert, key) in sources {
+            pairs.push((self.pem(setting, cert)?, self.pem(&key_setting, key)?));
         }
-        let has_tls = settings.proxy_listen.iter().any(|listen| listen.ssl);
+        let has_tls = listeners.iter().any(|listen| listen.ssl);
         let made = match pairs.as_slice() {
             [] if !has_tls => return None,
             [] => self_signed(),
@@ -176,7 +197,7 @@ impl Problems {
         match made {
             Ok(made) => Some(Arc::new(made)),
             Err(error) => {
-                self.add("ssl_cert", error);
+                self.add(setting, error);
                 None
             }
         }

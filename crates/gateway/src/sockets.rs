@@ -83,6 +83,7 @@ impl Sockets {
             "proxy": of(&self.proxy, false),
             "proxy_tls": of(&self.proxy, true),
             "admin": of(&self.admin, false),
+            "admin_tls": of(&self.admin, true),
         })
     }
 }

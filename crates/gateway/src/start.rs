@@ -14,6 +14,7 @@ use crate::workers::Workers;
 use crate::{plane, reload};
 use admin::control::LoadError;
 use model::declarative::{Loader, Source, format_cli_errors};
+use net::tls::Certificates;
 use proxy::session::DataPlane;
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -46,25 +47,31 @@ pub(crate) fn run(inputs: StartInputs) -> Result<(), Failure> {
 /// All that a start needs before it may listen to clients.
 struct Prepared {
     sockets: Sockets,
+    ready: Ready,
+}
+
+/// The configuration, loaded and compiled, and who may change it.
+struct Ready {
     parts: Parts,
+    admin_certificate: Option<Arc<Certificates>>,
 }
 
 /// Sockets and configuration have nothing to do with each other: what is wrong with both is told at once.
 fn prepare(settings: &Settings, logs: Logs) -> Result<Prepared, Failure> {
     let sockets = sockets::bind_all(settings);
-    let parts = prepare_parts(settings, logs);
-    match (sockets, parts) {
-        (Ok(sockets), Ok(parts)) => Ok(Prepared { sockets, parts }),
-        (sockets, parts) => {
+    let ready = prepare_configuration(settings, logs);
+    match (sockets, ready) {
+        (Ok(sockets), Ok(ready)) => Ok(Prepared { sockets, ready }),
+        (sockets, ready) => {
             let mut failure = Failure::default();
             failure.extend(sockets.err());
-            failure.extend(parts.err());
+            failure.extend(ready.err());
             Err(failure)
         }
     }
 }
 
-fn prepare_parts(settings: &Settings, logs: Logs) -> Result<Parts, Failure> {
+fn prepare_configuration(settings: &Settings, logs: Logs) -> Result<Ready, Failure> {
     let node = node::identify(settings).map_err(Failure::new)?;
     let identity = plugin::Node {
         id: node.id.to_string(),
@@ -72,12 +79,14 @@ fn prepare_parts(settings: &Settings, logs: Logs) -> Result<Parts, Failure> {
     };
     let build = plane::build_settings(settings, identity);
     let plane_settings = plane::settings(settings);
-    let (build, plane_settings) = match (build, plane_settings) {
-        (Ok(build), Ok(plane_settings)) => (build, plane_settings),
-        (build, plane_settings) => {
+    let certificate = plane::admin_certificate(settings);
+    let (build, plane_settings, certificate) = match (build, plane_settings, certificate) {
+        (Ok(build), Ok(plane_settings), Ok(certificate)) => (build, plane_settings, certificate),
+        (build, plane_settings, certificate) => {
             let mut failure = Failure::default();
             failure.extend(build.err());
             failure.extend(plane_settings.err());
+            failure.extend(certificate.err());
             return Err(failure);
         }
     };
@@ -102,7 +111,10 @@ fn prepare_parts(settings: &Settings, logs: Logs) -> Result<Parts, Failure> {
     if let Some(text) = text {
         load(&mut writer, &text)?;
     }
-    Ok(Parts { writer, node, logs })
+    Ok(Ready {
+        parts: Parts { writer, node, logs },
+        admin_certificate: certificate,
+    })
 }
 
 fn declarative_text(settings: &Settings) -> Result<Option<Text>, Failure> {
@@ -197,13 +209,17 @@ fn serve(
     settings: &Settings,
     instance: &Instance,
 ) -> Result<(Arc<Gateway>, Workers), Failure> {
-    let Prepared { sockets, parts } = prepared;
+    let Prepared { sockets, ready } = prepared;
+    let Ready {
+        parts,
+        admin_certificate,
+    } = ready;
     let addresses = sockets.addresses();
     let plane = Arc::clone(&parts.writer.plane);
     let gateway = Arc::new(Gateway::start(parts, settings).map_err(Failure::new)?);
     let mut workers = Workers::new();
     workers.serve_proxy(&plane, sockets.proxy, settings.workers)?;
-    workers.serve_admin(&gateway, sockets.admin)?;
+    workers.serve_admin(&gateway, sockets.admin, admin_certificate)?;
     instance
         .publish_addresses(&addresses)
         .map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;

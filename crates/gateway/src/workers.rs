@@ -5,7 +5,7 @@ use crate::control::Gateway;
 use crate::sockets::Bound;
 use admin::Listener;
 use net::listen::Listen;
-use net::tls::ServerTls;
+use net::tls::{CertificateSource, Certificates, ServerTls};
 use proxy::session::{self, DataPlane, Stop};
 use std::io;
 use std::net::TcpListener;
@@ -58,12 +58,21 @@ impl Workers {
         &mut self,
         gateway: &Arc<Gateway>,
         bound: Vec<Bound>,
+        certificate: Option<Arc<Certificates>>,
     ) -> Result<(), Failure> {
         let gateway = Arc::clone(gateway);
+        let source = Arc::new(OneCertificate(certificate));
+        let tls = ServerTls::new(source).map_err(Failure::new)?;
         self.spawn("admin".to_owned(), move |stop| async move {
             let mut listeners = Vec::new();
-            for socket in bound.into_iter().flat_map(|bound| bound.sockets) {
-                listeners.push(Listener::Plain(tokio::net::TcpListener::from_std(socket)?));
+            for bound in bound {
+                for socket in bound.sockets {
+                    let socket = tokio::net::TcpListener::from_std(socket)?;
+                    listeners.push(match bound.listen.ssl {
+                        true => Listener::Tls(socket, tls.clone()),
+                        false => Listener::Plain(socket),
+                    });
+                }
             }
             let limit = stop.clone();
             let served = admin::serve(listeners, gateway, async move {
@@ -110,6 +119,16 @@ impl Workers {
 
 pub(crate) fn current_thread_runtime() -> io::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// What the Admin API shows to every client.
+#[derive(Debug)]
+struct OneCertificate(Option<Arc<Certificates>>);
+
+impl CertificateSource for OneCertificate {
+    fn certificates(&self, _: Option<&str>) -> Option<Arc<Certificates>> {
+        self.0.clone()
+    }
 }
 
 /// Waits for the end, and tells how long it may take.

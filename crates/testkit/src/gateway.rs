@@ -160,6 +160,8 @@ pub struct Gateway {
     /// The first TLS listener of the proxy.
     pub proxy_tls: Option<SocketAddr>,
     pub admin: SocketAddr,
+    /// The first TLS listener of the Admin API.
+    pub admin_tls: Option<SocketAddr>,
     launch: Launch,
     child: Child,
 }
@@ -176,6 +178,7 @@ impl Gateway {
             proxy: first("proxy").unwrap_or(nowhere),
             proxy_tls: first("proxy_tls"),
             admin: first("admin").unwrap_or(nowhere),
+            admin_tls: first("admin_tls"),
             launch,
             child,
         }

@@ -41,6 +41,7 @@ pub(crate) struct Settings {
     pub(crate) log: LogSettings,
     pub(crate) proxy_listen: Vec<Listen>,
     pub(crate) admin_listen: Vec<Listen>,
+    pub(crate) admin_certificates: Vec<(PemSource, PemSource)>,
     pub(crate) store: StoreSettings,
     pub(crate) model: ModelSettings,
     pub(crate) proxy: ProxySettings,
@@ -183,7 +184,8 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         drain_timeout: Duration::from_secs_f64(number(raw, "drain_timeout")),
         log: log_settings(raw, &prefix),
         proxy_listen: listeners(raw, "proxy_listen"),
-        admin_listen: admin_listeners(raw),
+        admin_listen: listeners(raw, "admin_listen"),
+        admin_certificates: certificates(raw, "admin_ssl_cert", "admin_ssl_cert_key"),
         store: store_settings(raw, &prefix, declarative),
         model: model_settings(raw),
         proxy: proxy_settings(raw),
@@ -266,19 +268,6 @@ fn listeners(raw: &mut RawSettings, name: &str) -> Vec<Listen> {
             Vec::new()
         }
     }
-}
-
-fn admin_listeners(raw: &mut RawSettings) -> Vec<Listen> {
-    let mut listeners = listeners(raw, "admin_listen");
-    let before = listeners.len();
-    listeners.retain(|listen| !listen.ssl);
-    if listeners.len() < before {
-        raw.warn(
-            "admin_listen",
-            "addresses with ssl are left out: the Admin API is not served over TLS yet",
-        );
-    }
-    listeners
 }
 
 fn store_settings(raw: &mut RawSettings, prefix: &Path, file: Option<&Path>) -> StoreSettings {

@@ -3,6 +3,7 @@
 mod bodies;
 mod commands;
 mod configuration;
+mod conformance;
 mod recovery;
 mod signals;
 mod tls;

@@ -97,6 +97,21 @@ fn a_default_certificate_of_the_settings_is_served() {
 }
 
 #[test]
+fn the_admin_api_is_served_over_tls_as_well() {
+    let issued = issue("admin.test");
+    let gateway = launch()
+        .set("database", "off")
+        .set("admin_listen", "127.0.0.1:0, 127.0.0.1:0 http2 ssl")
+        .set("admin_ssl_cert", issued.cert.clone())
+        .set("admin_ssl_cert_key", issued.key.clone())
+        .start();
+    let address = gateway.admin_tls.expect("a TLS listener");
+    let answer = connect(address, "admin.test", &issued.der).request("GET", "/status", &[], b"");
+    assert_eq!(answer.status, 200);
+    assert_eq!(gateway.admin_get("/status").status, 200);
+}
+
+#[test]
 fn a_certificate_and_key_that_do_not_match_are_refused() {
     let gateway = launch().set("database", "off").start();
     let (one, other) = (issue("a.test"), issue("b.test"));
