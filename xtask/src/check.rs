@@ -39,16 +39,27 @@ const STEPS: [Step; 7] = [
     },
 ];
 
-pub(crate) fn run() -> Result<(), String> {
+/// Runs the steps of these names, or all when there is none.
+pub(crate) fn run(only: &[&str]) -> Result<(), String> {
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| STEPS.iter().all(|step| step.name != **name))
+    {
+        return Err(format!("there is no step `{unknown}`"));
+    }
+    let steps: Vec<&Step> = STEPS
+        .iter()
+        .filter(|step| only.is_empty() || only.contains(&step.name))
+        .collect();
     let mut failed = Vec::new();
-    for step in &STEPS {
+    for step in &steps {
         eprintln!("== {}", step.name);
         if let Err(message) = (step.run)() {
             eprintln!("{message}");
             failed.push(step.name);
         }
     }
-    let passed = STEPS.len() - failed.len();
+    let passed = steps.len() - failed.len();
     println!("check: {passed} passed, {} failed", failed.len());
     if failed.is_empty() {
         Ok(())

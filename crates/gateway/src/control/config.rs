@@ -2,6 +2,7 @@
 
 use model::entities::Config;
 use model::{EntityKind, codec};
+use proxy::snapshot::Changed;
 use store::{StoreError, View};
 use uuid::Uuid;
 
@@ -29,9 +30,10 @@ pub(crate) enum ReadError {
     },
 }
 
-pub(crate) fn read(view: &View<'_>) -> Result<Config, ReadError> {
+/// The entities of those kinds that a snapshot needs when this much has changed.
+pub(crate) fn read(view: &View<'_>, changed: Changed) -> Result<Config, ReadError> {
     let mut config = Config::default();
-    for kind in KINDS {
+    for kind in KINDS.into_iter().filter(|kind| changed.needs(*kind)) {
         for entry in view.iter(kind)? {
             let (id, bytes) = entry?;
             add(&mut config, kind, id, bytes)?;

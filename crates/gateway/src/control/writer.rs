@@ -12,7 +12,7 @@ use model::entities::Config;
 use model::schema::Context;
 use model::{Error, ErrorCode, codec};
 use proxy::session::DataPlane;
-use proxy::snapshot::{BuildSettings, Snapshot};
+use proxy::snapshot::{BuildErrors, BuildSettings, Changed, Snapshot};
 use std::sync::Arc;
 use std::time::SystemTime;
 use store::{Change, ChangeSet, CommitError, Journal, Rejected, Revision, Store, View};
@@ -106,12 +106,13 @@ impl Writer {
         change_set: ChangeSet,
     ) -> Result<Revision, LoadError> {
         let changes_entities = !change_set.changes.is_empty();
+        let changed = changed(&change_set.changes);
         let mut built = None;
         let current = self.plane.snapshot.load();
         let build = &self.build;
         let mut accept = |view: &View<'_>| {
             if changes_entities {
-                built = Some(compile(view, Some(&current), build).map_err(Rejected)?);
+                built = Some(update(view, &current, changed, build).map_err(Rejected)?);
             }
             Ok(())
         };
@@ -145,16 +146,46 @@ pub(crate) fn compile(
     previous: Option<&Snapshot>,
     settings: &BuildSettings,
 ) -> Result<Snapshot, Error> {
-    let config = config::read(view)
-        .map_err(|error| Error::new(ErrorCode::DatabaseError, error.to_string()))?;
-    Snapshot::build(config, view.revision().0, previous, settings)
-        .map_err(|errors| Error::new(ErrorCode::DeclarativeConfig, errors.to_string()))
+    let config = config::read(view, Changed::EVERYTHING).map_err(unreadable)?;
+    Snapshot::build(config, view.revision().0, previous, settings).map_err(unservable)
+}
+
+/// The snapshot of a revision, of which only what has changed is compiled.
+fn update(
+    view: &View<'_>,
+    current: &Snapshot,
+    changed: Changed,
+    settings: &BuildSettings,
+) -> Result<Snapshot, Error> {
+    let config = config::read(view, changed).map_err(unreadable)?;
+    let revision = view.revision().0;
+    current
+        .update(config, revision, changed, settings)
+        .map_err(unservable)
+}
+
+fn changed(changes: &[Change]) -> Changed {
+    let mut changed = Changed::default();
+    for change in changes {
+        match change {
+            Change::Put { kind, .. } => changed.put(*kind),
+            Change::Delete { kind, .. } => changed.delete(*kind),
+        }
+    }
+    changed
+}
+
+fn unreadable(error: config::ReadError) -> Error {
+    Error::new(ErrorCode::DatabaseError, error.to_string())
+}
+
+fn unservable(errors: BuildErrors) -> Error {
+    Error::new(ErrorCode::DeclarativeConfig, errors.to_string())
 }
 
 /// The snapshot of a configuration without entities.
 pub(crate) fn empty_snapshot(settings: &BuildSettings) -> Result<Snapshot, Error> {
-    Snapshot::build(Config::default(), 0, None, settings)
-        .map_err(|errors| Error::new(ErrorCode::DeclarativeConfig, errors.to_string()))
+    Snapshot::build(Config::default(), 0, None, settings).map_err(unservable)
 }
 
 /// What validation needs to know now.

@@ -176,6 +176,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
     if raw.text("prefix").is_none() {
         raw.problem("prefix", "expected a directory");
     }
+    let store = store_settings(raw, &prefix, declarative);
     Settings {
         node_id: raw
             .text("node_id")
@@ -186,11 +187,11 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         proxy_listen: listeners(raw, "proxy_listen"),
         admin_listen: listeners(raw, "admin_listen"),
         admin_certificates: certificates(raw, "admin_ssl_cert", "admin_ssl_cert_key"),
-        store: store_settings(raw, &prefix, declarative),
         model: model_settings(raw),
         proxy: proxy_settings(raw),
         admin_max_body: size(raw, "nginx_admin_client_max_body_size"),
-        shown: shown(raw),
+        shown: shown(raw, &store.database),
+        store,
         prefix,
     }
 }
@@ -198,7 +199,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
 const MASK: &str = "******";
 
 /// The effective values as JSON of their types; what is not set is left out, as Kong's encoder does.
-fn shown(raw: &RawSettings) -> serde_json::Value {
+fn shown(raw: &RawSettings, database: &Database) -> serde_json::Value {
     let settings = table::table().iter().filter_map(|setting| {
         let text = raw.text(setting.alias_of.as_deref().unwrap_or(&setting.name))?;
         let value = if setting.sensitive {
@@ -208,7 +209,18 @@ fn shown(raw: &RawSettings) -> serde_json::Value {
         };
         Some((setting.name.clone(), value))
     });
-    serde_json::Value::Object(settings.collect())
+    let mut shown: serde_json::Map<_, _> = settings.collect();
+    // Clients such as decK look here to learn the mode: it must be there when it is not set, too.
+    let mode = match database {
+        Database::Lmdb => "lmdb",
+        Database::Off(_) => "off",
+    };
+    shown.insert("database".to_owned(), mode.into());
+    if let Database::Off(Declarative::File(path)) = database {
+        let path = path.display().to_string();
+        shown.insert("declarative_config".to_owned(), path.into());
+    }
+    serde_json::Value::Object(shown)
 }
 
 fn typed_value(kind: table::Kind, text: &str) -> serde_json::Value {

@@ -139,6 +139,7 @@ fn what_is_shown_is_typed_and_masked() {
     assert_eq!(shown["pg_password"], "******");
     assert_eq!(shown["db_update_frequency"], 7);
     assert_eq!(shown["allow_debug_header"], true);
+    assert_eq!(shown["database"], "lmdb");
     assert_eq!(shown["plugins"], serde_json::json!(["bundled"]));
     assert!(!shown.to_string().contains("hunter2"));
 }

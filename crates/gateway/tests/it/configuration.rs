@@ -171,9 +171,23 @@ fn a_body_of_64_mib_is_handled_in_bounded_memory() {
         answer.json()["body"].as_str().map(str::len),
         Some(body.len())
     );
+    // The body streams: it is never whole in the gateway.
+    assert!(gateway.peak_memory() < body.len() as u64 * 3 / 2);
     let nonsense = gateway.post_config(&"- ".repeat(32 << 20));
     assert!(matches!(nonsense.status, 400 | 413), "{}", nonsense.status);
+    assert!(gateway.peak_memory() < 1 << 30);
     assert_eq!(gateway.get("/open", &[]).status, 200);
+}
+
+#[test]
+fn without_a_file_the_store_is_the_configuration() {
+    let gateway = launch().start();
+    let about = gateway.admin_get("/").json();
+    assert_eq!(about["configuration"]["database"], "lmdb");
+    assert_eq!(about["version"], "3.9.1");
+    let refused = gateway.post_config("_format_version: '3.0'\n");
+    assert_eq!(refused.status, 400);
+    assert_eq!(gateway.get("/", &[]).status, 404);
 }
 
 #[test]
