@@ -4,7 +4,7 @@
 
 mod build;
 
-pub use build::{Planner, Scope, Scoped};
+pub use build::{Places, Planner, Scope, Scoped};
 
 use model::entities::{ConsumerId, PluginId};
 use plugin::{

@@ -3,15 +3,18 @@
 
 mod balance;
 mod build;
+mod changed;
 mod digest;
 pub(crate) mod hash;
 mod plugins;
 
 pub use balance::Balancer;
 pub use build::{BuildError, BuildErrors, BuildSettings};
+pub use changed::Changed;
 pub use plugins::Inert;
 
-use crate::plan::{Instances, Plan};
+use self::build::Services;
+use crate::plan::{Instances, Places, Plan};
 use crate::upstream::Target;
 use arc_swap::{ArcSwap, Guard};
 use model::entities::{Protocol, RouteId, ServiceId};
@@ -23,16 +26,18 @@ use std::sync::Arc;
 
 pub struct Snapshot {
     pub revision: u64,
-    pub router: Router,
+    pub router: Arc<Router>,
     /// By [`RouteIndex`].
-    routes: Box<[RouteInfo]>,
-    services: Box<[ServiceInfo]>,
-    pub instances: Instances,
+    routes: Arc<[RouteInfo]>,
+    services: Arc<Services>,
+    pub instances: Arc<Instances>,
+    /// From which plans are made; kept for the next snapshot.
+    places: Arc<Places>,
     /// The plan of requests that fail before they have a route.
     pub globals: Arc<Plan>,
-    pub certificates: SniTable,
+    pub certificates: Arc<SniTable>,
     /// Configured plugins that have no effect, which loading has warned of.
-    pub inert: Vec<Inert>,
+    pub inert: Arc<[Inert]>,
 }
 
 /// What the request path needs of a route beyond finding it.
@@ -124,7 +129,7 @@ impl Snapshot {
 
     /// The service of a route of this snapshot.
     pub fn service(&self, route: &RouteInfo) -> Option<&ServiceInfo> {
-        route.service.map(|index| &self.services[index.0 as usize])
+        route.service.map(|index| self.services.get(index))
     }
 
     pub fn routes(&self) -> &[RouteInfo] {

@@ -105,15 +105,17 @@ impl Writer {
         expected_head: Option<Revision>,
         change_set: ChangeSet,
     ) -> Result<Revision, LoadError> {
-        let changes_entities = !change_set.changes.is_empty();
-        let changed = changed(&change_set.changes);
-        let mut built = None;
         let current = self.plane.snapshot.load();
+        // Not so when the stored configuration could not be served: then nothing of the snapshot can be kept.
+        let is_current = current.revision == self.store.head().0;
+        let changed = match is_current {
+            true => changed(&change_set.changes),
+            false => Changed::EVERYTHING,
+        };
+        let mut built = None;
         let build = &self.build;
         let mut accept = |view: &View<'_>| {
-            if changes_entities {
-                built = Some(update(view, &current, changed, build).map_err(Rejected)?);
-            }
+            built = Some(update(view, &current, changed, build).map_err(Rejected)?);
             Ok(())
         };
         let committed = self.store.commit(expected_head, change_set, &mut accept);

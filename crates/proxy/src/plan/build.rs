@@ -41,20 +41,13 @@ struct Entry {
     layer: Option<Arc<Layer>>,
 }
 
-/// Makes plans; equal ones are the same object.
-pub struct Planner<'a> {
-    instances: &'a Instances,
-    /// Sorted by order.
-    places: IdMap<Place, Vec<Entry>>,
-    /// By the hash of their slots. Of two plans with one hash the later one is not shared.
-    plans: IdMap<u64, Arc<Plan>>,
-    /// Memory for the slots of a plan.
-    slots: Vec<Slot>,
-}
+/// The instances of a snapshot by what they are configured for.
+#[derive(Default)]
+pub struct Places(IdMap<Place, Box<[Entry]>>);
 
-impl<'a> Planner<'a> {
+impl Places {
     /// Scopes that a plugin refuses must have been left out.
-    pub fn new(instances: &'a Instances, scoped: impl IntoIterator<Item = Scoped>) -> Self {
+    pub fn new(instances: &Instances, scoped: impl IntoIterator<Item = Scoped>) -> Self {
         let mut by_place: IdMap<Place, Vec<Scoped>> = IdMap::default();
         for one in scoped {
             let Scope { route, service, .. } = one.scope;
@@ -63,10 +56,33 @@ impl<'a> Planner<'a> {
                 .or_default()
                 .push(one);
         }
-        let places = by_place
-            .into_iter()
-            .map(|(place, scoped)| (place, entries(instances, scoped)))
-            .collect();
+        let places = by_place.into_iter();
+        Self(
+            places
+                .map(|(place, scoped)| (place, entries(instances, scoped)))
+                .collect(),
+        )
+    }
+
+    /// Sorted by order.
+    fn at(&self, route: Option<RouteId>, service: Option<ServiceId>) -> &[Entry] {
+        let entries = self.0.get(&Place { route, service });
+        entries.map_or(&[], |entries| entries)
+    }
+}
+
+/// Makes plans; equal ones are the same object.
+pub struct Planner<'a> {
+    instances: &'a Instances,
+    places: &'a Places,
+    /// By the hash of their slots. Of two plans with one hash the later one is not shared.
+    plans: IdMap<u64, Arc<Plan>>,
+    /// Memory for the slots of a plan.
+    slots: Vec<Slot>,
+}
+
+impl<'a> Planner<'a> {
+    pub fn new(instances: &'a Instances, places: &'a Places) -> Self {
         Self {
             instances,
             places,
@@ -82,10 +98,7 @@ impl<'a> Planner<'a> {
 
     /// The plan of a route.
     pub fn plan(&mut self, route: Option<RouteId>, service: Option<ServiceId>) -> Arc<Plan> {
-        let at = |route, service| {
-            let entries = self.places.get(&Place { route, service });
-            entries.map_or(&[][..], Vec::as_slice)
-        };
+        let at = |route, service| self.places.at(route, service);
         let no_route = route.is_none();
         let no_service = service.is_none();
         let mut cursor = Cursor([
@@ -162,7 +175,7 @@ fn resolve([both, route, service, anywhere]: [Option<&Entry>; 4]) -> Option<Slot
     (default.is_some() || overrides.is_some()).then_some(Slot { overrides, default })
 }
 
-fn entries(instances: &Instances, mut scoped: Vec<Scoped>) -> Vec<Entry> {
+fn entries(instances: &Instances, mut scoped: Vec<Scoped>) -> Box<[Entry]> {
     scoped.sort_by_key(|one| (one.order, one.scope.consumer));
     scoped
         .chunk_by(|one, two| one.order == two.order)

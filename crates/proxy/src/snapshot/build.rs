@@ -1,10 +1,11 @@
 //! Compiles a configuration. Every problem is found before any is reported.
 
-use super::hash::{IdMap, IdSet};
-use super::plugins::Loader;
-use super::{Balancer, Destination, RouteInfo, ServiceIndex, ServiceInfo, Snapshot};
-use crate::plan::Planner;
+use super::hash::IdMap;
+use super::plugins::{Inert, Loader};
+use super::{Balancer, Changed, Destination, RouteInfo, ServiceIndex, ServiceInfo, Snapshot};
+use crate::plan::{Instances, Places, Plan, Planner};
 use crate::upstream::{CertificateLookup, Target, TlsDefaults, authority};
+use model::EntityKind;
 use model::entities::{
     CaCertificate, CaCertificateId, Certificate, CertificateId, Config, PluginId, Route, Service,
     ServiceId, Upstream, UpstreamId,
@@ -69,69 +70,176 @@ impl fmt::Display for BuildErrors {
 impl std::error::Error for BuildErrors {}
 
 impl Snapshot {
-    /// Compiles a configuration; what did not change since `previous` and has state lives on.
+    /// Compiles a whole configuration. What did not change since `previous` and has state lives on.
     pub fn build(
         config: Config,
         revision: u64,
         previous: Option<&Snapshot>,
         settings: &BuildSettings,
     ) -> Result<Self, BuildErrors> {
-        let mut errors = Vec::new();
-        let certificates = sni_table(&config, settings, &mut errors);
-        let services = Services::build(&config, settings, &mut errors);
-        let routes: Vec<&Route> = config
-            .routes
-            .iter()
-            .filter(|route| services.serves(route))
-            .collect();
+        Self::compile(config, revision, previous, Changed::EVERYTHING, settings)
+    }
 
-        let previous_instances = previous.map(|previous| &previous.instances);
-        let mut loader = Loader::new(settings.plugins, &settings.node, previous_instances);
-        let served: IdSet<_> = routes.iter().map(|route| route.id).collect();
-        for plugin in &config.plugins {
-            let route_served = plugin.route.is_none_or(|route| served.contains(&route));
-            let service_served = plugin
-                .service
-                .is_none_or(|id| services.by_id.contains_key(&id));
-            if route_served && service_served {
-                errors.extend(loader.add(plugin).err());
-            }
-        }
-        let loaded = loader.finish();
+    /// The next snapshot under the same settings. The configuration need only have the kinds that
+    /// [`Changed::needs`]; entities come in the same order each time.
+    pub fn update(
+        &self,
+        config: Config,
+        revision: u64,
+        changed: Changed,
+        settings: &BuildSettings,
+    ) -> Result<Self, BuildErrors> {
+        Self::compile(config, revision, Some(self), changed, settings)
+    }
+
+    fn compile(
+        config: Config,
+        revision: u64,
+        previous: Option<&Snapshot>,
+        changed: Changed,
+        settings: &BuildSettings,
+    ) -> Result<Self, BuildErrors> {
+        let unless = |changed: bool| previous.filter(|_| !changed);
+        let mut errors = Vec::new();
+        let certificates = match unless(changed.snis()) {
+            Some(previous) => previous.certificates.clone(),
+            None => Arc::new(sni_table(&config, settings, &mut errors)),
+        };
+        let services = match unless(changed.services()) {
+            Some(previous) => previous.services.clone(),
+            None => Arc::new(Services::build(&config, settings, &mut errors)),
+        };
+        let plugins = match unless(changed.plugins()) {
+            Some(previous) => PluginParts::of(previous),
+            None => PluginParts::load(&config, settings, previous, &mut errors),
+        };
         if !errors.is_empty() {
             return Err(BuildErrors(errors));
         }
-
-        let mut planner = Planner::new(&loaded.instances, loaded.scoped);
-        let globals = planner.globals();
-        let infos = routes
-            .iter()
-            .map(|route| route_info(route, &services, &mut planner))
-            .collect();
-        drop(planner);
-        let indexed = (0..).map(RouteIndex).zip(routes);
-        let router = build_router(indexed, settings, previous);
+        let routes = match unless(changed.needs(EntityKind::Routes)) {
+            Some(previous) => RouteParts::of(previous),
+            None => {
+                let before = Before {
+                    snapshot: previous,
+                    has_same_routes: !changed.routes(),
+                };
+                RouteParts::compile(&config, &services, &plugins, settings, before)
+            }
+        };
         Ok(Self {
             revision,
-            router,
-            routes: infos,
-            services: services.infos.into(),
-            instances: loaded.instances,
-            globals,
+            router: routes.router,
+            routes: routes.infos,
+            services,
+            instances: plugins.instances,
+            places: plugins.places,
+            globals: routes.globals,
             certificates,
-            inert: loaded.inert,
+            inert: plugins.inert,
         })
     }
 }
 
+/// What plugins become.
+struct PluginParts {
+    instances: Arc<Instances>,
+    places: Arc<Places>,
+    inert: Arc<[Inert]>,
+}
+
+impl PluginParts {
+    fn of(previous: &Snapshot) -> Self {
+        Self {
+            instances: previous.instances.clone(),
+            places: previous.places.clone(),
+            inert: previous.inert.clone(),
+        }
+    }
+
+    fn load(
+        config: &Config,
+        settings: &BuildSettings,
+        previous: Option<&Snapshot>,
+        errors: &mut Vec<BuildError>,
+    ) -> Self {
+        let previous = previous.map(|previous| &*previous.instances);
+        let mut loader = Loader::new(settings.plugins, &settings.node, previous);
+        for plugin in &config.plugins {
+            errors.extend(loader.add(plugin).err());
+        }
+        let loaded = loader.finish();
+        Self {
+            places: Arc::new(Places::new(&loaded.instances, loaded.scoped)),
+            instances: Arc::new(loaded.instances),
+            inert: loaded.inert.into(),
+        }
+    }
+}
+
+/// The previous snapshot as the router sees it.
+struct Before<'a> {
+    snapshot: Option<&'a Snapshot>,
+    /// No route has changed, but services may have been switched on or off.
+    has_same_routes: bool,
+}
+
+/// What routes become.
+struct RouteParts {
+    router: Arc<Router>,
+    infos: Arc<[RouteInfo]>,
+    globals: Arc<Plan>,
+}
+
+impl RouteParts {
+    fn of(previous: &Snapshot) -> Self {
+        Self {
+            router: previous.router.clone(),
+            infos: previous.routes.clone(),
+            globals: previous.globals.clone(),
+        }
+    }
+
+    fn compile(
+        config: &Config,
+        services: &Services,
+        plugins: &PluginParts,
+        settings: &BuildSettings,
+        before: Before<'_>,
+    ) -> Self {
+        let routes = config.routes.iter().filter(|route| services.serves(route));
+        let routes: Vec<&Route> = routes.collect();
+        let mut planner = Planner::new(&plugins.instances, &plugins.places);
+        let globals = planner.globals();
+        let infos = routes
+            .iter()
+            .map(|route| route_info(route, services, &mut planner))
+            .collect();
+        let same = |previous: &&Snapshot| {
+            let known = previous.routes.iter().map(|info| info.id);
+            known.eq(routes.iter().map(|route| route.id))
+        };
+        let unchanged = before.snapshot.filter(|_| before.has_same_routes);
+        let router = match unchanged.filter(same) {
+            Some(previous) => previous.router.clone(),
+            None => Arc::new(build_router(&routes, settings, before.snapshot)),
+        };
+        Self {
+            router,
+            infos,
+            globals,
+        }
+    }
+}
+
 /// Routes that cannot be used are left out, as Kong does, but not silently.
-fn build_router<'r>(
-    routes: impl Iterator<Item = (RouteIndex, &'r Route)>,
+fn build_router(
+    routes: &[&Route],
     settings: &BuildSettings,
     previous: Option<&Snapshot>,
 ) -> Router {
-    let previous = previous.map(|previous| &previous.router);
-    let (router, problems) = Router::build(routes, settings.router, previous);
+    let previous = previous.map(|previous| &*previous.router);
+    let indexed = (0..).map(RouteIndex).zip(routes.iter().copied());
+    let (router, problems) = Router::build(indexed, settings.router, previous);
     for problem in &problems {
         tracing::warn!("{problem}; requests will not reach it this way");
     }
@@ -155,12 +263,17 @@ fn route_info(route: &Route, services: &Services, planner: &mut Planner<'_>) -> 
 }
 
 /// The enabled services.
-struct Services {
+#[derive(Debug)]
+pub(super) struct Services {
     infos: Vec<ServiceInfo>,
     by_id: IdMap<ServiceId, ServiceIndex>,
 }
 
 impl Services {
+    pub(super) fn get(&self, index: ServiceIndex) -> &ServiceInfo {
+        &self.infos[index.0 as usize]
+    }
+
     fn build(config: &Config, settings: &BuildSettings, errors: &mut Vec<BuildError>) -> Self {
         let lookup = CertificatesById::new(config);
         let upstreams = Upstreams::new(config);

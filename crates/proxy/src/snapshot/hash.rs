@@ -4,7 +4,6 @@
 use std::hash::{BuildHasherDefault, Hasher};
 
 pub(crate) type IdMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<IdHasher>>;
-pub(crate) type IdSet<K> = std::collections::HashSet<K, BuildHasherDefault<IdHasher>>;
 
 /// Folds 64-bit words by multiplication, as FxHash does, and mixes once at the end.
 #[derive(Default)]

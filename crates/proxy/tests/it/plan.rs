@@ -6,7 +6,7 @@ use plugin::{
     BodyUse, Implementation, Lack, LogEntry, NoLookup, Phases, Plugin, PluginDef, PluginError,
     RequestCx, Response, ResponseBody, Scopes, Sharing, Step,
 };
-use proxy::plan::{Instance, Instances, Picked, Planner, Scope, Scoped};
+use proxy::plan::{Instance, Instances, Picked, Places, Plan, Planner, Scope, Scoped};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
@@ -116,8 +116,12 @@ impl Bench {
         });
     }
 
-    fn planner(&self) -> Planner<'_> {
-        Planner::new(&self.instances, self.scoped.iter().copied())
+    fn places(&self) -> Places {
+        Places::new(&self.instances, self.scoped.iter().copied())
+    }
+
+    fn globals(&self) -> Arc<Plan> {
+        Planner::new(&self.instances, &self.places()).globals()
     }
 
     /// Runs access on a plan and tells the answer's status and the calls.
@@ -127,7 +131,8 @@ impl Bench {
         service: Option<Uuid>,
         with: Option<Uuid>,
     ) -> (Option<u16>, Vec<String>, Picked) {
-        let mut planner = self.planner();
+        let places = self.places();
+        let mut planner = Planner::new(&self.instances, &places);
         let plan = planner.plan(route.map(RouteId), service.map(ServiceId));
         let request = head(&["GET / HTTP/1.1"]);
         let mut cx = context(&request, "", &NoLookup);
@@ -241,7 +246,7 @@ fn a_failing_plugin_ends_the_request_with_kongs_500() {
     let mut bench = Bench::default();
     bench.add(1, &ACCESS, "fails", Act::Fail, Scope::default());
     bench.add(2, &ACCESS, "after", Act::Pass, Scope::default());
-    let plan = bench.planner().globals();
+    let plan = bench.globals();
     assert!(plan.reads_body());
     let request = head(&["GET / HTTP/1.1"]);
     let mut cx = context(&request, "", &NoLookup);
@@ -280,7 +285,7 @@ fn early_errors_are_logged_by_global_plugins_only() {
         ..Scope::default()
     };
     bench.add(3, &ACCESS_AND_LOG, "on a route", Act::Pass, route);
-    let plan = bench.planner().globals();
+    let plan = bench.globals();
     let mut picked = Picked::default();
     plan.pick_defaults(&bench.instances, &mut picked);
     let request = head(&["GET / HTTP/1.1"]);
@@ -312,7 +317,8 @@ fn equal_plans_are_one_object() {
         Act::Pass,
         for_consumer(Uuid::from_u128(7)),
     );
-    let mut planner = bench.planner();
+    let places = bench.places();
+    let mut planner = Planner::new(&bench.instances, &places);
     let one = planner.plan(Some(RouteId(Uuid::from_u128(1))), None);
     let two = planner.plan(Some(RouteId(Uuid::from_u128(2))), None);
     assert!(Arc::ptr_eq(&one, &two));

@@ -1,11 +1,12 @@
 //! From a configuration to what workers read.
 
 use crate::fixture::{entity, plugin, settings};
+use model::EntityKind;
 use model::entities::{Config, Protocol};
 use plugin::{
     BuildCx, BuildError, Implementation, Lack, Phases, Plugin, PluginDef, Scopes, Sharing,
 };
-use proxy::snapshot::{BuildSettings, Inert, Snapshot};
+use proxy::snapshot::{BuildSettings, Changed, Inert, Snapshot};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -97,7 +98,6 @@ fn routes_of_disabled_services_and_of_streams_are_left_out() {
             ),
             route(13, None, json!({"protocols": ["https"]})),
         ],
-        plugins: vec![on_route(termination(), 20, 11)],
         ..Draft::default()
     };
     let snapshot = draft.build(None, &settings());
@@ -116,7 +116,6 @@ fn routes_of_disabled_services_and_of_streams_are_left_out() {
     assert!(snapshot.service(without_service).is_none());
     assert!(without_service.protocols.contains(Protocol::Https));
     assert!(!without_service.protocols.contains(Protocol::Http));
-    assert_eq!(snapshot.instances.iter().len(), 0);
 }
 
 #[test]
@@ -216,7 +215,7 @@ fn plugins_without_effect_load_and_are_named() {
         instances,
     };
     assert_eq!(
-        snapshot.inert,
+        *snapshot.inert,
         [
             inert("acl", Lack::Protection, 2),
             inert("cors", Lack::Feature, 1)
@@ -300,4 +299,92 @@ fn a_host_that_names_an_upstream_goes_to_its_targets_by_weight() {
     assert_eq!((picks.len(), ones), (400, 300));
     let longest = picks.chunk_by(|one, two| one == two).map(<[_]>::len).max();
     assert!(longest.is_some_and(|run| run <= 4), "{longest:?}");
+}
+
+/// The next snapshot, from a configuration of only what it needs.
+fn update(draft: &Draft, previous: &Snapshot, changed: Changed) -> Snapshot {
+    let mut config = draft.config();
+    let keep = |kind| changed.needs(kind);
+    if !keep(EntityKind::Services) {
+        config.services.clear();
+        config.upstreams.clear();
+        config.targets.clear();
+    }
+    if !keep(EntityKind::Routes) {
+        config.routes.clear();
+    }
+    if !keep(EntityKind::Plugins) {
+        config.plugins.clear();
+    }
+    previous
+        .update(config, 2, changed, &settings())
+        .expect("it can be served")
+}
+
+fn put(kind: EntityKind) -> Changed {
+    let mut changed = Changed::default();
+    changed.put(kind);
+    changed
+}
+
+/// Paths of two routes, and whether the second one's service is enabled.
+fn small(first: &str, enabled: bool) -> Draft {
+    Draft {
+        services: vec![
+            service(1, json!({})),
+            service(2, json!({"enabled": enabled})),
+        ],
+        routes: vec![
+            route(10, Some(1), json!({"paths": [first]})),
+            route(11, Some(2), json!({})),
+        ],
+        plugins: vec![on_route(termination(), 20, 10)],
+        ..Draft::default()
+    }
+}
+
+#[test]
+fn a_changed_route_leaves_services_and_plugins_alone() {
+    let before = small("/a", true).build(None, &settings());
+    let after = update(&small("/b", true), &before, put(EntityKind::Routes));
+    assert!(Arc::ptr_eq(&before.instances, &after.instances));
+    assert!(!Arc::ptr_eq(&before.router, &after.router));
+    let [keyed, _] = after.routes() else {
+        panic!("two routes are left")
+    };
+    assert!(!keyed.plan.is_empty());
+    assert!(after.service(keyed).is_some());
+}
+
+#[test]
+fn a_switched_off_service_takes_its_routes_out_and_back() {
+    let before = small("/a", true).build(None, &settings());
+    let off = update(&small("/a", false), &before, put(EntityKind::Services));
+    assert_eq!(off.routes().len(), 1);
+    assert!(!Arc::ptr_eq(&before.router, &off.router));
+    let on = update(&small("/a", true), &off, put(EntityKind::Services));
+    assert_eq!(on.routes().len(), 2);
+}
+
+#[test]
+fn plugins_can_change_without_the_router() {
+    let before = small("/a", true).build(None, &settings());
+    let mut draft = small("/a", true);
+    draft.plugins.clear();
+    let mut changed = Changed::default();
+    changed.delete(EntityKind::Consumers);
+    let after = update(&draft, &before, changed);
+    assert!(Arc::ptr_eq(&before.router, &after.router));
+    assert!(after.routes().iter().all(|route| route.plan.is_empty()));
+}
+
+#[test]
+fn what_workers_do_not_read_changes_nothing() {
+    let before = small("/a", true).build(None, &settings());
+    let changed = put(EntityKind::KeyauthCredentials);
+    assert!(changed.is_nothing());
+    let after = update(&small("/a", true), &before, changed);
+    assert_eq!(after.revision, 2);
+    assert!(Arc::ptr_eq(&before.router, &after.router));
+    assert_eq!(after.routes().len(), 2);
 }
