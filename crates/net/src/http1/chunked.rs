@@ -3,8 +3,8 @@
 
 use memchr::memchr;
 
-/// Sizes above 2^60 are refused before they could overflow.
-const MAX_SIZE: u64 = 1 << 60;
+/// Sizes from 2^60 on are refused: one more digit would overflow.
+const MAX_SIZE: u64 = (1 << 60) - 1;
 /// An extension is legal and nobody uses them: enough for what exists, too little to hide a flood in.
 const MAX_EXTENSION: u16 = 256;
 /// All trailer lines together.

@@ -155,9 +155,9 @@ impl RequestHead {
     }
 
     fn check_host(&self) -> Result<(), BadRequest> {
-        match self.host() {
-            Some(host) if !is_authority(host.as_bytes()) => Err(BadRequest::Host),
-            None if self.version == Version::Http11 || self.host.is_some() => Err(BadRequest::Host),
+        match self.host_bytes() {
+            Some(host) if !is_authority(host) => Err(BadRequest::Host),
+            None if self.version == Version::Http11 => Err(BadRequest::Host),
             _ => Ok(()),
         }
     }
@@ -165,8 +165,8 @@ impl RequestHead {
     /// Origin form, `*` for OPTIONS, or an absolute form that names the same authority as Host (two different ones are
     /// what request smuggling is made of). Finds the path within it.
     fn check_target(&mut self) -> Result<(), BadRequest> {
-        let (method, target) = (self.method(), self.target().as_bytes());
-        if matches!(method, "CONNECT" | "TRACE") {
+        let (method, target) = (self.method_bytes(), self.target_bytes());
+        if matches!(method, b"CONNECT" | b"TRACE") {
             return Err(BadRequest::Method);
         }
         if memchr::memchr(b'#', target).is_some() {
@@ -174,7 +174,7 @@ impl RequestHead {
         }
         let skipped = match target.first() {
             Some(b'/') => 0,
-            Some(b'*') if target.len() == 1 && method == "OPTIONS" => 0,
+            Some(b'*') if target.len() == 1 && method == b"OPTIONS" => 0,
             _ => self.absolute_prefix(target)?,
         };
         let rest = &target[skipped..];
@@ -195,7 +195,7 @@ impl RequestHead {
             .ok_or(BadRequest::Target)?;
         let rest = &target[scheme.len()..];
         let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
-        let named = self.host().map(str::as_bytes);
+        let named = self.host_bytes();
         if named.is_some_and(|host| host.eq_ignore_ascii_case(&rest[..end])) {
             Ok(scheme.len() + end)
         } else {
@@ -204,27 +204,48 @@ impl RequestHead {
     }
 
     pub fn method(&self) -> &str {
-        self.text(self.method.0, self.method.1.into())
+        ascii(self.method_bytes())
+    }
+
+    /// As bytes, which spares the proof that they are text: it costs as much as copying them.
+    #[inline]
+    pub fn method_bytes(&self) -> &[u8] {
+        self.head.slice(self.method.0, self.method.1.into())
     }
 
     /// The request target as it came.
     pub fn target(&self) -> &str {
-        self.text(self.target.0, self.target.1 as usize)
+        ascii(self.target_bytes())
+    }
+
+    #[inline]
+    fn target_bytes(&self) -> &[u8] {
+        self.head.slice(self.target.0, self.target.1 as usize)
     }
 
     /// The path as it came, without the query. `/` for an absolute form without one.
     pub fn path(&self) -> &str {
-        match self.text(self.path.0, self.path.1 as usize) {
-            "" => "/",
+        ascii(self.path_bytes())
+    }
+
+    #[inline]
+    pub fn path_bytes(&self) -> &[u8] {
+        match self.head.slice(self.path.0, self.path.1 as usize) {
+            b"" => b"/",
             path => path,
         }
     }
 
     /// What follows the first `?`, if there is one.
     pub fn query(&self) -> Option<&str> {
+        self.query_bytes().map(ascii)
+    }
+
+    #[inline]
+    pub fn query_bytes(&self) -> Option<&[u8]> {
         let after = self.path.0 + self.path.1;
         let left = (self.target.0 + self.target.1 - after) as usize;
-        (left > 0).then(|| self.text(after + 1, left - 1))
+        (left > 0).then(|| self.head.slice(after + 1, left - 1))
     }
 
     pub fn version(&self) -> Version {
@@ -238,8 +259,13 @@ impl RequestHead {
 
     /// The value of `Host`, port included. Always there in HTTP/1.1.
     pub fn host(&self) -> Option<&str> {
+        self.host_bytes().map(ascii)
+    }
+
+    #[inline]
+    pub fn host_bytes(&self) -> Option<&[u8]> {
         let field = &self.head.store().fields[usize::from(self.host?)];
-        std::str::from_utf8(self.head.value(field)).ok()
+        Some(self.head.value(field))
     }
 
     /// Header lines in the order received.
@@ -315,15 +341,11 @@ impl RequestHead {
             .then(|| self.known(Known::Upgrade).next())
             .flatten()
     }
-
-    fn text(&self, start: u32, len: usize) -> &str {
-        ascii(self.head.slice(start, len))
-    }
 }
 
-/// What the scanner has accepted as text.
+/// What was accepted as text: by the scanner, or as a valid host.
 fn ascii(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("scanned as text")
+    std::str::from_utf8(bytes).expect("checked when the head was read")
 }
 
 fn refusal(error: httparse::Error) -> BadRequest {
@@ -367,8 +389,7 @@ fn is_host(host: &[u8]) -> bool {
                     .all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
         }
         name => {
-            name.iter()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte))
+            name.iter().all(|byte| HOST_BYTES[usize::from(*byte)])
                 && !name.windows(2).any(|pair| pair == b"..")
         }
     }
@@ -385,3 +406,20 @@ fn is_port(port: &[u8]) -> bool {
         _ => false,
     }
 }
+
+/// What a registered name or an IPv4 address is made of (RFC 3986 section 3.2.2).
+static HOST_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"-._~!$&'()*+,;=%";
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
+};

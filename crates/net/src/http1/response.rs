@@ -182,6 +182,12 @@ impl ResponseHead {
         self.head.known(known)
     }
 
+    /// Whether `Connection` names other headers, which are then for this hop only.
+    #[inline]
+    pub fn names_hop_headers(&self) -> bool {
+        self.options.names
+    }
+
     /// Whether `Connection` names this header, which is then for this hop only.
     #[inline]
     pub fn is_hop_header(&self, name: &[u8]) -> bool {
