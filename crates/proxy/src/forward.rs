@@ -53,7 +53,7 @@ pub enum BodyLength {
 /// Appends the head.
 pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     let head = request.head;
-    out.extend_from_slice(head.method().as_bytes());
+    out.extend_from_slice(head.method_bytes());
     out.push(b' ');
     out.extend_from_slice(request.uri);
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
@@ -67,11 +67,11 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     write_forwarded(head, &request.hop, seen, out);
     write_via(head, out);
     if let Some(id) = request.request_id {
-        write_line(out, b"X-Kong-Request-Id", id);
+        write_line(out, b"X-Kong-Request-Id: ", id);
     }
     for (name, value) in request.edits.added() {
         if !is_ours(Known::classify(name.as_bytes())) {
-            write_line(out, name.as_bytes(), value);
+            write_header(out, name.as_bytes(), value);
         }
     }
     out.extend_from_slice(b"\r\n");
@@ -144,7 +144,7 @@ fn write_length(request: &Outbound<'_>, seen: Seen, out: &mut Vec<u8>) {
     match (request.body, request.head.framing()) {
         (BodyLength::Known(0), Framing::None) if !seen.content_length => {}
         (BodyLength::Known(length), _) | (BodyLength::AsReceived, Framing::Length(length)) => {
-            write_number(out, b"Content-Length", length);
+            write_number(out, b"Content-Length: ", length);
         }
         (BodyLength::AsReceived, Framing::Chunked) => {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
@@ -162,8 +162,9 @@ pub(crate) fn asks_for_trailers(head: &RequestHead) -> bool {
 }
 
 fn write_forwarded(head: &RequestHead, hop: &Hop<'_>, seen: Seen, out: &mut Vec<u8>) {
-    write_address_line(out, b"X-Real-IP", hop.client);
-    out.extend_from_slice(b"X-Forwarded-For: ");
+    out.extend_from_slice(b"X-Real-IP: ");
+    write_address(out, hop.client);
+    out.extend_from_slice(b"\r\nX-Forwarded-For: ");
     let mut before = seen.forwarded && write_joined(head, Known::XForwardedFor, out);
     if before {
         out.extend_from_slice(b", ");
@@ -177,23 +178,23 @@ fn write_forwarded(head: &RequestHead, hop: &Hop<'_>, seen: Seen, out: &mut Vec<
     };
     said(
         Known::XForwardedProto,
-        b"X-Forwarded-Proto",
+        b"X-Forwarded-Proto: ",
         hop.scheme.name().as_bytes(),
     );
     said(
         Known::XForwardedHost,
-        b"X-Forwarded-Host",
+        b"X-Forwarded-Host: ",
         hop.host.as_bytes(),
     );
     said(
         Known::XForwardedPort,
-        b"X-Forwarded-Port",
+        b"X-Forwarded-Port: ",
         itoa::Buffer::new().format(hop.port).as_bytes(),
     );
     said(
         Known::XForwardedPath,
-        b"X-Forwarded-Path",
-        head.path().as_bytes(),
+        b"X-Forwarded-Path: ",
+        head.path_bytes(),
     );
     write_prefix(head, hop, before, out);
 }
@@ -205,7 +206,7 @@ fn write_prefix(head: &RequestHead, hop: &Hop<'_>, believed: bool, out: &mut Vec
         .flatten();
     let ours = hop.stripped.filter(|prefix| !matches!(*prefix, b"" | b"/"));
     if let Some(prefix) = theirs.or(ours) {
-        write_line(out, b"X-Forwarded-Prefix", prefix);
+        write_line(out, b"X-Forwarded-Prefix: ", prefix);
     }
 }
 
@@ -235,30 +236,37 @@ fn write_joined(head: &RequestHead, known: Known, out: &mut Vec<u8>) -> bool {
     any
 }
 
-fn write_address_line(out: &mut Vec<u8>, name: &[u8], address: IpAddr) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    write_address(out, address);
-    out.extend_from_slice(b"\r\n");
-}
-
 fn write_address(out: &mut Vec<u8>, address: IpAddr) {
     match address {
         // Four numbers by hand: the formatting machinery costs more than the rest of the line.
         IpAddr::V4(address) => {
-            let mut digits = itoa::Buffer::new();
-            for (at, octet) in address.octets().into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b'.');
+            let mut text = [0; 16];
+            let mut end = 0;
+            for octet in address.octets() {
+                for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
+                    if octet >= least {
+                        text[end] = b'0' + octet / unit % 10;
+                        end += 1;
+                    }
                 }
-                out.extend_from_slice(digits.format(octet).as_bytes());
+                text[end] = b'.';
+                end += 1;
             }
+            out.extend_from_slice(&text[..end - 1]);
         }
         IpAddr::V6(address) => write!(out, "{address}").expect("a vector takes everything"),
     }
 }
 
+/// Writes a line whose name comes with its colon: one copy less, a dozen times per request.
+#[inline]
 pub(crate) fn write_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+pub(crate) fn write_header(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);

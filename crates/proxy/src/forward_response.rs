@@ -1,7 +1,7 @@
 //! The head that goes back to the client, made from the upstream's. Answers that the gateway produces itself are written
 //! by [`crate::respond`]. Source: kong/runloop/handler.lua header_filter.
 
-use crate::forward::{VIA, write_line, write_number};
+use crate::forward::{VIA, write_header, write_line, write_number};
 use crate::respond::{HeaderSet, SERVER, with_charset};
 use net::http1::{Framing, Known, RequestHead, ResponseHead, Version};
 use plugin::HeaderEdits;
@@ -54,7 +54,7 @@ pub fn write_response(answer: &Inbound<'_>, out: &mut Vec<u8>) {
     write_status_line(answer.status, answer.head, out);
     let seen = copy_lines(answer, out);
     if !seen.server && answer.headers.server {
-        write_line(out, b"Server", SERVER.as_bytes());
+        write_line(out, b"Server: ", SERVER.as_bytes());
     }
     match answer.framing {
         ClientFraming::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
@@ -71,7 +71,7 @@ pub fn write_response(answer: &Inbound<'_>, out: &mut Vec<u8>) {
     write_kong_headers(answer, seen, out);
     let debug = answer.debug.into_iter().flat_map(HeaderEdits::added);
     for (name, value) in answer.edits.added().chain(debug) {
-        write_line(out, name.as_bytes(), value);
+        write_header(out, name.as_bytes(), value);
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -88,9 +88,9 @@ pub fn write_interim(head: &ResponseHead, out: &mut Vec<u8>) {
 }
 
 fn write_status_line(status: u16, head: &ResponseHead, out: &mut Vec<u8>) {
+    let digit = |unit| b'0' + (status / unit % 10) as u8;
     out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
-    out.push(b' ');
+    out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
     if status == head.status() {
         out.extend_from_slice(head.reason());
     } else {
@@ -108,7 +108,7 @@ struct Seen {
 
 fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     let (head, edits) = (answer.head, answer.edits);
-    let edited = !edits.is_empty();
+    let (hops, edited) = (head.names_hop_headers(), !edits.is_empty());
     let mut seen = Seen::default();
     for (known, name, line) in head.lines() {
         match known {
@@ -130,7 +130,7 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
             _ => !is_ours(known),
         };
         let passes = passes
-            && !head.is_hop_header(name)
+            && !(hops && head.is_hop_header(name))
             && !(edited && std::str::from_utf8(name).is_ok_and(|name| edits.drops(name)));
         if passes && known == Known::ContentType {
             write_content_type(name, line, out);
@@ -158,7 +158,7 @@ fn write_content_type(name: &[u8], line: &[u8], out: &mut Vec<u8>) {
     let maybe_text = matches!(value.first(), Some(b't' | b'T'))
         || value.len() > 12 && matches!(value[12], b'j' | b'J' | b'r' | b'R');
     if maybe_text && value != b"application/json" {
-        write_line(out, name, &with_charset(value));
+        write_header(out, name, &with_charset(value));
     } else {
         out.extend_from_slice(line);
     }
@@ -170,16 +170,20 @@ fn write_kong_headers(answer: &Inbound<'_>, seen: Seen, out: &mut Vec<u8>) {
         write_via(answer.head, seen.via, out);
     }
     if set.upstream_latency {
-        write_number(out, b"X-Kong-Upstream-Latency", answer.upstream_latency);
+        write_number(out, b"X-Kong-Upstream-Latency: ", answer.upstream_latency);
     }
     if set.proxy_latency {
-        write_number(out, b"X-Kong-Proxy-Latency", answer.proxy_latency);
+        write_number(out, b"X-Kong-Proxy-Latency: ", answer.proxy_latency);
     }
     if set.upstream_status {
-        write_number(out, b"X-Kong-Upstream-Status", answer.head.status().into());
+        write_number(
+            out,
+            b"X-Kong-Upstream-Status: ",
+            answer.head.status().into(),
+        );
     }
     if set.request_id {
-        write_line(out, b"X-Kong-Request-Id", answer.request_id);
+        write_line(out, b"X-Kong-Request-Id: ", answer.request_id);
     }
 }
 

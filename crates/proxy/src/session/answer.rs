@@ -96,7 +96,7 @@ impl Connection {
                 },
             },
             keep_alive: after == After::Next,
-            head_only: about.cx.head.method() == "HEAD",
+            head_only: about.cx.head.method_bytes() == b"HEAD",
         };
         self.write_answer(&answer, &facts);
         Outcome {

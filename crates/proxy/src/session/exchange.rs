@@ -343,7 +343,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn is_head(&self) -> bool {
-        self.terms.head.method() == "HEAD"
+        self.terms.head.method_bytes() == b"HEAD"
     }
 
     /// `100` has been said by us, if anybody waited for it; nobody asked for `101`; an HTTP/1.0 client knows neither.

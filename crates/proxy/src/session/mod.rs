@@ -117,7 +117,7 @@ impl Connection {
         let plane = self.plane.clone();
         let view = worker::with(|worker| worker.view(&plane));
         let opening = Opening::new(self, &head);
-        let mut routed = Routed::find(&view.snapshot, &head, &opening, &self.arrival);
+        let mut routed = Routed::find(&view.snapshot, &head, &self.arrival);
         let captures = routed.captures();
         let mut memory = worker::with(|worker| worker.reusable());
         let mut cx = RequestCx {

@@ -338,10 +338,10 @@ fn gone() -> Outcome {
 
 fn host_for<'c>(call: &'c Call<'_>, target: &'c Target) -> &'c [u8] {
     let preserved = match call.route.preserve_host {
-        true => call.about.cx.head.host(),
+        true => call.about.cx.head.host_bytes(),
         false => None,
     };
-    preserved.unwrap_or(&target.authority).as_bytes()
+    preserved.unwrap_or(target.authority.as_bytes())
 }
 
 fn give_back(target: &Target, mut upstream: pool::Connection, now: Instant) {
@@ -357,12 +357,12 @@ fn write_uri(routed: &Routed, cx: &RequestCx<'_>, out: &mut Vec<u8>) {
         None => out.extend_from_slice(routed.path()),
     }
     let query = match &cx.upstream.query {
-        Some(query) => Some(query.as_str()).filter(|query| !query.is_empty()),
-        None => cx.head.query(),
+        Some(query) => Some(query.as_bytes()).filter(|query| !query.is_empty()),
+        None => cx.head.query_bytes(),
     };
     if let Some(query) = query {
         out.push(b'?');
-        out.extend_from_slice(query.as_bytes());
+        out.extend_from_slice(query);
     }
 }
 

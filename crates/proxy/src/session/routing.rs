@@ -33,17 +33,12 @@ impl router::HeaderSource for Headers<'_> {
 }
 
 impl Routed {
-    pub(super) fn find(
-        snapshot: &Snapshot,
-        head: &RequestHead,
-        _opening: &Opening<'_>,
-        arrival: &Arrival,
-    ) -> Self {
+    pub(super) fn find(snapshot: &Snapshot, head: &RequestHead, arrival: &Arrival) -> Self {
         let headers = Headers(head);
         let request = router::Request {
             method: head.method(),
-            path: head.path().as_bytes(),
-            host: head.host().map(str::as_bytes),
+            path: head.path_bytes(),
+            host: head.host_bytes(),
             scheme: match arrival.scheme {
                 Scheme::Http => router::Scheme::Http,
                 Scheme::Https => router::Scheme::Https,
