@@ -128,6 +128,32 @@ mod tests {
     }
 
     #[test]
+    fn a_text_may_end_anywhere() {
+        for (text, expected) in [
+            ("a: |\n  x", "x"),
+            ("a: |\n  x\n", "x\n"),
+            ("a: |\n  x\n\n", "x\n"),
+            ("a: |-\n  x", "x"),
+            ("a: |+\n  x\n\n", "x\n\n"),
+            ("a: >\n  x\n  y", "x y"),
+            ("a: x", "x"),
+            ("a: |\n  x\r", "x\n"),
+        ] {
+            let object = parse(text.as_bytes(), Format::Yaml).expect("yaml");
+            assert_eq!(object.str("a"), Some(expected), "{text:?}");
+        }
+        assert_eq!(
+            problem("\"\\", Format::Yaml),
+            "1:1: found unexpected end of stream"
+        );
+    }
+
+    #[test]
+    fn what_the_parser_gives_up_on_is_refused() {
+        assert_eq!(problem("[!x,y]", Format::Yaml), "malformed document");
+    }
+
+    #[test]
     fn bombs_are_refused() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {

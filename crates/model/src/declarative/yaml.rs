@@ -8,7 +8,7 @@ use crate::value::{MAX_DEPTH, Object, Value};
 use compact_str::CompactString;
 use libyaml_safer::{Event, EventData, Mark, Parser, ScalarStyle};
 use std::collections::HashMap;
-use std::io::BufReader;
+use std::io::{BufReader, Chain, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What all aliases of a document may expand to, as memory: a "billion laughs" document ends here.
@@ -24,13 +24,16 @@ pub(super) struct YamlError(String);
 
 /// The first document of the text, `None` when there is none. Later documents must be well-formed but are ignored.
 pub(super) fn parse(text: &[u8]) -> Result<Option<Value>, YamlError> {
-    // The port of libyaml has assertions of its own; whatever trips one is refused, it must not end the process.
+    // The port of libyaml gives up by a panic where a comma follows a tag in brackets (`[!x,y]`): such a text is refused,
+    // it must not end the process.
     catch_unwind(AssertUnwindSafe(|| Reader::new(text).documents()))
         .unwrap_or_else(|_| Err(YamlError("malformed document".to_owned())))
 }
 
 struct Reader<'a> {
-    parser: Parser<BufReader<&'a [u8]>>,
+    parser: Parser<BufReader<Chain<&'a [u8], &'static [u8]>>>,
+    /// Where the text ends and the line break begins that was added to it.
+    end: u64,
     /// Where the last event began.
     mark: (u64, u64),
     anchors: HashMap<String, Anchor>,
@@ -53,9 +56,11 @@ enum Node {
 impl<'a> Reader<'a> {
     fn new(text: &'a [u8]) -> Self {
         let mut parser = Parser::new();
-        parser.set_input(BufReader::with_capacity(PIECE, text));
+        let input = text.chain(missing_break(text));
+        parser.set_input(BufReader::with_capacity(PIECE, input));
         Self {
             parser,
+            end: text.len() as u64,
             mark: (0, 0),
             anchors: HashMap::new(),
             alias_budget: ALIAS_BUDGET,
@@ -98,15 +103,21 @@ impl<'a> Reader<'a> {
 
     fn node(&mut self) -> Result<Node, YamlError> {
         let event = self.event()?;
+        let has_added_break = event.end_mark.index > self.end;
         let (value, anchor) = match event.data {
             EventData::Alias { anchor } => return self.alias(&anchor).map(Node::Value),
             EventData::Scalar {
                 anchor,
                 tag,
-                value,
+                mut value,
                 style,
                 ..
-            } => (self.scalar(tag.as_deref(), value, style)?, anchor),
+            } => {
+                if has_added_break && is_block(style) && value.ends_with('\n') {
+                    value.pop();
+                }
+                (self.scalar(tag.as_deref(), value, style)?, anchor)
+            }
             EventData::SequenceStart { anchor, .. } => (self.nested(Self::sequence)?, anchor),
             EventData::MappingStart { anchor, .. } => (self.nested(Self::mapping)?, anchor),
             _ => return Ok(Node::End),
@@ -223,6 +234,21 @@ impl<'a> Reader<'a> {
         }
         Ok(())
     }
+}
+
+/// A line break for a text that does not end in one: the port of libyaml reads past the end of a block scalar, or of an
+/// escape, that the text ends with.
+fn missing_break(text: &[u8]) -> &'static [u8] {
+    let is_utf16 = text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff");
+    match text.last() {
+        None | Some(b'\n' | b'\r') => b"",
+        Some(_) if is_utf16 => b"",
+        Some(_) => b"\n",
+    }
+}
+
+fn is_block(style: ScalarStyle) -> bool {
+    matches!(style, ScalarStyle::Literal | ScalarStyle::Folded)
 }
 
 /// An object being read, with an index of its names once it is too large to scan for each.
