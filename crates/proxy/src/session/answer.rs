@@ -9,8 +9,6 @@ use crate::respond::{Answer, Facts, Latency};
 use crate::snapshot::Snapshot;
 use net::http1::{BadRequest, Body, RequestHead};
 use plugin::{Chunk, Origin, RequestCx, Response, ResponseCx};
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -167,12 +165,12 @@ impl Connection {
         self.finish(After::Linger).await
     }
 
-    /// Ends a connection whose answer broke off. Where only closing would have ended the body, a reset tells the client
-    /// that this is not the end.
-    pub(super) async fn abort(&mut self) -> After {
-        let _ = poll_fn(|cx| Poll::Ready(self.out.poll_flush(&mut self.stream, cx))).await;
-        let _ = socket2::SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO));
-        After::Abort
+    /// Where closing would look like the end of an answer that broke off, a reset tells that it is not.
+    pub(super) fn reset_on_close(&self) {
+        let socket = socket2::SockRef::from(self.stream.tcp());
+        if let Err(error) = socket.set_linger(Some(Duration::ZERO)) {
+            tracing::debug!(%error, "cannot reset a connection");
+        }
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) enum Failed {
     Upstream(UpstreamFailure),
     /// The client has seen a part of the answer: nothing can be said any more but by closing.
     Broken,
+    /// The same, and closing would look like the end of the answer.
+    BrokenUnnoticed,
     ClientGone,
     /// The client's body does not come.
     ClientTimeout,
@@ -105,6 +107,30 @@ struct Answer {
     keep_alive: bool,
     /// Chunks begun, when it is us who cut the body into chunks.
     chunks: bool,
+}
+
+impl Failed {
+    fn before_head(self) -> Self {
+        match self {
+            Self::Broken | Self::BrokenUnnoticed => Self::Upstream(UpstreamFailure::Nonsense),
+            other => other,
+        }
+    }
+}
+
+impl Answer {
+    fn broken(&self) -> Failed {
+        let by_closing = match self.framing {
+            ClientFraming::AsReceived => matches!(self.body, Body::Close),
+            ClientFraming::Unchunked => true,
+            ClientFraming::Chunked => false,
+        };
+        if by_closing {
+            Failed::BrokenUnnoticed
+        } else {
+            Failed::Broken
+        }
+    }
 }
 
 impl<'a> Exchange<'a> {
@@ -330,7 +356,10 @@ impl<'a> Exchange<'a> {
             span = span.after(length);
             if !head.is_interim() {
                 self.pass_head(worker, &head);
-                let done = self.pass_body(cx, worker, span)?;
+                // A body that is wrong from the start is found before the head has gone.
+                let done = self
+                    .pass_body(cx, worker, span)
+                    .map_err(Failed::before_head)?;
                 self.partial = Vec::new();
                 return Ok(done);
             }
@@ -423,7 +452,7 @@ impl<'a> Exchange<'a> {
         let data = span.of(worker, &self.partial);
         let (taken, unchanged) = match answer.framing {
             ClientFraming::AsReceived => {
-                let taken = answer.body.consume(data).map_err(|_| Failed::Broken);
+                let taken = answer.body.consume(data).map_err(|_| answer.broken());
                 (taken, true)
             }
             ClientFraming::Unchunked => {
@@ -483,7 +512,7 @@ impl<'a> Exchange<'a> {
                 }
                 Ok(())
             }
-            Some(_) => Err(Failed::Broken),
+            Some(answer) => Err(answer.broken()),
         }
     }
 
@@ -546,10 +575,9 @@ impl<'a> Exchange<'a> {
     }
 
     fn timeout(&self) -> Failed {
-        if self.answer.is_some() {
-            Failed::Broken
-        } else {
-            Failed::Upstream(UpstreamFailure::Timeout)
+        match &self.answer {
+            Some(answer) => answer.broken(),
+            None => Failed::Upstream(UpstreamFailure::Timeout),
         }
     }
 

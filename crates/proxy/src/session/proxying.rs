@@ -293,11 +293,10 @@ impl Connection {
                 Failed::ClientBody => ServerError::from(400),
                 Failed::TooLarge => ServerError::from(413),
                 Failed::ClientGone => return gone(),
-                Failed::Broken => {
-                    return Outcome {
-                        after: self.abort().await,
-                        ..gone()
-                    };
+                Failed::Broken => return gone(),
+                Failed::BrokenUnnoticed => {
+                    self.reset_on_close();
+                    return gone();
                 }
             },
         };

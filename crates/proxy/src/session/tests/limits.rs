@@ -1,0 +1,77 @@
+//! What connections cost, and what is refused for its size.
+
+use super::*;
+
+#[test]
+fn many_slow_connections_cost_little_and_hold_nobody_up() {
+    run(async {
+        const SLOW: usize = 400;
+        let scripts = (0..=SLOW).map(|_| answers(OK)).collect();
+        let gateway = Setup::new(upstream(scripts).await).start();
+        let mut slow = Vec::new();
+        for _ in 0..SLOW {
+            let mut client = gateway.client().await;
+            client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ").await;
+            slow.push(client);
+        }
+        let mut client = gateway.client().await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(status(&client.answer().await), "200");
+        while gateway.plane.totals().reading < SLOW as u64 {
+            tokio::task::yield_now().await;
+        }
+        for client in &mut slow {
+            client.send("1\r\nConnection: close\r\n\r\n").await;
+        }
+        for client in &mut slow {
+            assert_eq!(status(&client.rest().await), "200");
+        }
+    });
+}
+
+#[test]
+fn a_body_that_is_longer_than_allowed_is_refused() {
+    run(async {
+        let address = upstream(vec![script(|mut peer: Peer| async move {
+            peer.rest().await;
+        })])
+        .await;
+        let mut setup = Setup::new(address);
+        setup.settings.max_body = 10;
+        setup.route.request_buffering = false;
+        let gateway = setup.start();
+        let long = gateway
+            .exchange("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n")
+            .await;
+        assert_eq!(status(&long), "413");
+        assert!(long.contains("Payload too large"), "{long}");
+        let mut client = gateway.client().await;
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .await;
+        client.send("14\r\n01234567890123456789\r\n").await;
+        assert_eq!(status(&client.answer().await), "413");
+    });
+}
+
+#[test]
+fn malformed_chunks_are_refused() {
+    run(async {
+        for buffering in [true, false] {
+            let address = upstream(vec![script(|mut peer: Peer| async move {
+                peer.rest().await;
+            })])
+            .await;
+            let mut setup = Setup::new(address);
+            setup.route.request_buffering = buffering;
+            let gateway = keep(setup.start());
+            let got = gateway
+                .exchange("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n")
+                .await;
+            assert_eq!(
+                (status(&got), header(&got, "connection")),
+                ("400", Some("close"))
+            );
+        }
+    });
+}

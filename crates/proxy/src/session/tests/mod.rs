@@ -1,0 +1,286 @@
+//! Whole connections over loopback sockets: a gateway with one service, a client that writes and reads bytes, and an
+//! upstream whose every connection follows a script. Time is paused where it matters.
+
+mod bodies;
+mod connections;
+mod failures;
+mod heads;
+mod limits;
+
+use super::{DataPlane, Settings, Stop, serve};
+use crate::snapshot::{BuildSettings, Live, Snapshot};
+use model::entities::{Config, PathHandling, Protocol, Route, RouteId, Service, ServiceId};
+use net::listen::{Listen, bind};
+use net::tls::ServerTls;
+use plugin::NoLookup;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+pub(super) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// A gateway before it runs.
+pub(super) struct Setup {
+    pub(super) service: Service,
+    pub(super) route: Route,
+    pub(super) settings: Settings,
+    pub(super) listen: &'static str,
+}
+
+pub(super) struct Gateway {
+    pub(super) address: SocketAddr,
+    pub(super) plane: Arc<DataPlane>,
+    pub(super) stop: watch::Sender<Stop>,
+    pub(super) done: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+impl Setup {
+    pub(super) fn new(upstream: SocketAddr) -> Self {
+        Self {
+            service: service(upstream),
+            route: route(),
+            settings: Settings::default(),
+            listen: "127.0.0.1:0",
+        }
+    }
+
+    pub(super) fn start(self) -> Gateway {
+        let config = Config {
+            services: vec![self.service],
+            routes: vec![self.route],
+            ..Config::default()
+        };
+        let build = BuildSettings {
+            default_certificate: Some(Arc::new(net::tls::self_signed().unwrap())),
+            ..BuildSettings::default()
+        };
+        let live = Live::new(Snapshot::build(config, 1, None, &build).unwrap());
+        let tls = ServerTls::new(Arc::new(live.clone())).unwrap();
+        let listen = self.listen.parse::<Listen>().unwrap();
+        let listener = bind(&listen, 1).unwrap().remove(0);
+        let address = listener.local_addr().unwrap();
+        let plane = Arc::new(DataPlane::new(live, self.settings, Arc::new(NoLookup), 1));
+        let (stop, stopped) = watch::channel(Stop::Serve);
+        let serving = serve(plane.clone(), 0, vec![(listen, listener)], tls, stopped);
+        Gateway {
+            address,
+            plane,
+            stop,
+            done: tokio::spawn(serving),
+        }
+    }
+}
+
+fn service(upstream: SocketAddr) -> Service {
+    Service {
+        id: ServiceId(Uuid::from_u128(1)),
+        name: None,
+        enabled: true,
+        protocol: Protocol::Http,
+        host: upstream.ip().to_string().into(),
+        port: upstream.port(),
+        path: None,
+        retries: 5,
+        connect_timeout: 60_000,
+        write_timeout: 60_000,
+        read_timeout: 60_000,
+        client_certificate: None,
+        tls_verify: None,
+        tls_verify_depth: None,
+        ca_certificates: None,
+    }
+}
+
+fn route() -> Route {
+    Route {
+        id: RouteId(Uuid::from_u128(2)),
+        name: None,
+        created_at: 0,
+        protocols: vec![Protocol::Http, Protocol::Https],
+        methods: Vec::new(),
+        hosts: Vec::new(),
+        paths: vec!["/".into()],
+        headers: Vec::new(),
+        snis: Vec::new(),
+        sources: Vec::new(),
+        destinations: Vec::new(),
+        regex_priority: Some(0),
+        expression: None,
+        priority: None,
+        strip_path: false,
+        preserve_host: false,
+        path_handling: Some(PathHandling::V0),
+        https_redirect_status_code: 426,
+        request_buffering: true,
+        response_buffering: true,
+        service: Some(ServiceId(Uuid::from_u128(1))),
+    }
+}
+
+/// For tests with several gateways: a dropped one drains its worker, which is the thread's, and so that of the next.
+pub(super) fn keep(gateway: Gateway) -> &'static Gateway {
+    Box::leak(Box::new(gateway))
+}
+
+impl Gateway {
+    pub(super) async fn client(&self) -> Peer {
+        Peer::new(TcpStream::connect(self.address).await.unwrap())
+    }
+
+    /// Sends everything, and reads until the gateway closes.
+    pub(super) async fn exchange(&self, text: &str) -> String {
+        let mut client = self.client().await;
+        client.send(text).await;
+        client.rest().await
+    }
+}
+
+/// One end of a connection.
+pub(super) struct Peer {
+    pub(super) stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Peer {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).unwrap();
+        Self {
+            stream,
+            read: Vec::new(),
+        }
+    }
+
+    pub(super) async fn send(&mut self, text: impl AsRef<[u8]>) {
+        self.stream.write_all(text.as_ref()).await.unwrap();
+    }
+
+    /// The next bytes up to and with `end`.
+    pub(super) async fn until(&mut self, end: &str) -> String {
+        loop {
+            if let Some(at) = memchr::memmem::find(&self.read, end.as_bytes()) {
+                let rest = self.read.split_off(at + end.len());
+                let found = std::mem::replace(&mut self.read, rest);
+                return String::from_utf8(found).unwrap();
+            }
+            let more = self.stream.read_buf(&mut self.read).await.unwrap();
+            assert!(
+                more > 0,
+                "closed after {:?}",
+                String::from_utf8_lossy(&self.read)
+            );
+        }
+    }
+
+    pub(super) async fn head(&mut self) -> String {
+        self.until("\r\n\r\n").await
+    }
+
+    pub(super) async fn take(&mut self, length: usize) -> Vec<u8> {
+        while self.read.len() < length {
+            assert!(self.stream.read_buf(&mut self.read).await.unwrap() > 0);
+        }
+        let rest = self.read.split_off(length);
+        std::mem::replace(&mut self.read, rest)
+    }
+
+    /// Head and body of an answer with a length.
+    pub(super) async fn answer(&mut self) -> String {
+        let head = self.head().await;
+        let length = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+        head + std::str::from_utf8(&self.take(length).await).unwrap()
+    }
+
+    /// Everything up to the end, or to a reset.
+    pub(super) async fn rest(&mut self) -> String {
+        while let Ok(1..) = self.stream.read_buf(&mut self.read).await {}
+        String::from_utf8(std::mem::take(&mut self.read)).unwrap()
+    }
+}
+
+pub(super) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| {
+        let (other, value) = line.split_once(": ")?;
+        other.eq_ignore_ascii_case(name).then_some(value)
+    })
+}
+
+pub(super) fn status(answer: &str) -> &str {
+    answer.get(9..12).unwrap_or(answer)
+}
+
+/// What an upstream connection does.
+pub(super) type Script = Box<dyn FnOnce(Peer) -> std::pin::Pin<Box<dyn Future<Output = ()>>>>;
+
+pub(super) fn script<F: Future<Output = ()> + 'static>(
+    body: impl FnOnce(Peer) -> F + 'static,
+) -> Script {
+    Box::new(move |peer| Box::pin(body(peer)))
+}
+
+/// An upstream whose connections follow these scripts, in order of their arrival.
+pub(super) async fn upstream(scripts: Vec<Script>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let scripts = Rc::new(RefCell::new(VecDeque::from(scripts)));
+    tokio::task::spawn_local(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let next = scripts.borrow_mut().pop_front();
+            if let Some(script) = next {
+                tokio::task::spawn_local(script(Peer::new(stream)));
+            }
+        }
+    });
+    address
+}
+
+/// An upstream that gives every request the same answer.
+pub(super) fn answers(answer: &'static str) -> Script {
+    script(move |mut peer| async move {
+        while let Some(head) = peer.head_or_end().await {
+            let length =
+                header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+            peer.take(length).await;
+            peer.send(answer).await;
+        }
+    })
+}
+
+impl Peer {
+    pub(super) async fn head_or_end(&mut self) -> Option<String> {
+        loop {
+            if memchr::memmem::find(&self.read, b"\r\n\r\n").is_some() {
+                return Some(self.head().await);
+            }
+            match self.stream.read_buf(&mut self.read).await {
+                Ok(1..) => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// Runs a test on a current-thread runtime, as a worker runs.
+pub(super) fn run(test: impl Future<Output = ()>) {
+    run_with(false, test);
+}
+
+/// The same with a clock that jumps when everything waits.
+pub(super) fn run_paused(test: impl Future<Output = ()>) {
+    run_with(true, test);
+}
+
+fn run_with(paused: bool, test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(paused)
+        .build()
+        .unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, test);
+}
