@@ -199,15 +199,16 @@ pub enum Sharing {
 
 pub enum Implementation {
     Ready(BuildFn),
-    /// The schema is known, so that existing configurations load, but the plugin does nothing yet. Loading says so.
+    /// The schema is known, so that existing configurations load, but the plugin does not work yet. Loading says so.
     Later(Lack),
 }
 
-/// What a configuration lacks while a plugin of it does nothing.
+/// What a configuration lacks while a plugin of it does not work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
+    /// Requests pass as if the plugin were absent.
     Feature,
-    /// Requests that the plugin would have refused get through: worth an error, not a warning.
+    /// The plugin would refuse requests. Until it can, all of them are.
     Protection,
 }
 

@@ -5,10 +5,14 @@ use super::digest::digest;
 use super::hash::IdMap;
 use crate::plan::{Instance, InstanceIndex, Instances, Scope, Scoped};
 use model::entities::{Plugin, PluginId, Protocol};
-use plugin::{BuildCx, Implementation, Lack, Node, PluginDef, Scopes, Sharing};
+use plugin::{
+    BuildCx, BuildFn, Implementation, Lack, Node, PluginDef, PluginError, RequestCx, Response,
+    Scopes, Sharing, Step,
+};
 use std::collections::HashMap;
+use std::sync::Arc;
 
-/// A plugin that is configured and does nothing.
+/// A plugin that is configured and does not work yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inert {
     pub name: &'static str,
@@ -113,7 +117,7 @@ impl<'a> Loader<'a> {
         def: &'static PluginDef,
         plugin: &Plugin,
     ) -> Result<Option<InstanceIndex>, BuildError> {
-        let build = match def.implementation {
+        let build: BuildFn = match def.implementation {
             Implementation::Ready(build) => build,
             Implementation::Later(lack) => {
                 let inert = self.inert.entry(order).or_insert(Inert {
@@ -122,7 +126,10 @@ impl<'a> Loader<'a> {
                     instances: 0,
                 });
                 inert.instances += 1;
-                return Ok(None);
+                match lack {
+                    Lack::Feature => return Ok(None),
+                    Lack::Protection => |_, _| Ok(Arc::new(Closed)),
+                }
             }
         };
         let key = Key {
@@ -170,6 +177,16 @@ impl<'a> Loader<'a> {
     }
 }
 
+/// Stands in for a plugin that would keep requests out: without it every request is refused, since letting one through
+/// that the real one refuses would be a hole that nobody sees.
+struct Closed;
+
+impl plugin::Plugin for Closed {
+    fn access<'a>(&'a self, _: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+        Ok(Step::Respond(Response::unexpected_error()))
+    }
+}
+
 impl Inert {
     fn report(&self) {
         let Self {
@@ -186,7 +203,7 @@ impl Inert {
             Lack::Protection => tracing::error!(
                 plugin = name,
                 instances,
-                "plugin {name} has no effect yet: its configuration is kept, and requests that it would refuse get through"
+                "plugin {name} does not work yet: its configuration is kept, and the requests that it applies to are refused with status 500, since nobody else checks them"
             ),
         }
     }
