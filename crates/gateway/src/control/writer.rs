@@ -14,7 +14,7 @@ use model::{Error, ErrorCode, codec};
 use proxy::session::DataPlane;
 use proxy::snapshot::{BuildErrors, BuildSettings, Changed, Snapshot};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use store::{Change, ChangeSet, CommitError, Journal, Rejected, Revision, Store, View};
 
 /// Under this name the hash of the configuration is kept with its revision.
@@ -72,6 +72,7 @@ impl Writer {
             context: context(&self.model, self.dbless),
             flatten_errors: input.flatten_errors,
         };
+        let started = Instant::now();
         let head = self.store.head();
         let document = {
             let view = self.store.view().map_err(internal)?;
@@ -80,6 +81,7 @@ impl Writer {
             mirror.finish().map_err(internal)?;
             loaded.map_err(|error| LoadError::Invalid(Box::new(error)))?
         };
+        let validated = started.elapsed();
         let puts = document.puts.into_iter().map(|put| Change::Put {
             kind: put.kind,
             id: put.id,
@@ -90,8 +92,11 @@ impl Writer {
             changes: puts.chain(deletes).collect(),
             meta: vec![(HASH.to_owned(), Some(input.hash.into_bytes()))],
         };
+        let changes = change_set.changes.len();
         let revision = self.commit(Some(head), change_set)?;
         self.loader.committed(revision.0);
+        let total = started.elapsed();
+        tracing::info!(%revision, changes, ?validated, ?total, "the configuration is live");
         Ok(Loaded::Live {
             revision,
             untransformed: document.untransformed,
