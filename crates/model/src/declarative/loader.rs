@@ -12,6 +12,10 @@ use crate::value::{Object, Value};
 /// Parameters of the request that may stand beside a configuration in a JSON body or form.
 const PARAMETERS: [&str; 2] = ["check_hash", "flatten_errors"];
 
+/// So much text is parsed before it is worked off: little enough to stay in the processor's cache, and to keep memory
+/// small.
+const PORTION: usize = 128 << 10;
+
 /// Loads documents, and remembers the last one so that what is the same in the next costs little.
 ///
 /// The caller says with [`committed`](Self::committed) when a document has become what the store holds; until then, and
@@ -84,15 +88,21 @@ impl Loader {
         let usable = |memo: &&Memo| memo.revision == revision && memo.header == header;
         let memo = self.memo.as_ref().filter(usable);
         let unchanged = memo.and_then(|memo| memo.recognize(&keys, existing));
-        if let Some(unchanged) = unchanged
-            && let Ok(loaded) =
-                load_elements(&elements, &header, options, existing, Some(&unchanged))?
+        let load = |portion, unchanged| {
+            load_elements(&elements, portion, &header, options, existing, unchanged)
+        };
+        if let Some(unchanged) = &unchanged
+            && let Ok(loaded) = load(usize::MAX, Some(unchanged))?
         {
-            self.pending = Some(Memo::of_part(header, &keys, &loaded, &unchanged));
+            self.pending = Some(Memo::of_part(header.clone(), &keys, &loaded, unchanged));
             return Some(loaded.document);
         }
-        let loaded = load_elements(&elements, &header, options, existing, None)?.ok()?;
-        self.pending = Some(Memo::of_all(header, &keys, &loaded));
+        let loaded = match load(PORTION, None)? {
+            Ok(loaded) => loaded,
+            // Something may refer to what comes later.
+            Err(_) => load(usize::MAX, None)?.ok()?,
+        };
+        self.pending = Some(Memo::of_all(header.clone(), &keys, &loaded));
         Some(loaded.document)
     }
 }
@@ -219,24 +229,31 @@ fn collection(value: Value) -> Option<Vec<Value>> {
     }
 }
 
-/// Loads the elements that are not known, up to the first problem; `None` when the text of one is malformed.
+/// Loads the elements that are not known, up to the first problem; `None` when the text of one is malformed. What has been
+/// read is worked off whenever it has come to `portion` bytes.
 fn load_elements(
     elements: &[Element<'_>],
+    portion: usize,
     header: &Header,
     options: &Options,
     existing: &dyn Existing,
     unchanged: Option<&Unchanged<'_>>,
 ) -> Option<Result<Loaded, Report>> {
     let mut load = Load::new(context(header, options), Mode::Quick, existing, unchanged);
-    if unchanged.is_none() {
-        // What is nested comes on top of that; most documents have about two entities to an element.
-        load.reserve(elements.len() * 2);
-    }
+    let mut size = 0;
     for (number, element) in (0..).zip(elements) {
-        if !unchanged.is_some_and(|unchanged| unchanged.is_known(number)) {
-            let value = element.value(header.migrate)?;
-            let parent = element.nesting.parent();
-            load.add(element.kind, parent, element.index, number, value);
+        if unchanged.is_some_and(|unchanged| unchanged.is_known(number)) {
+            continue;
+        }
+        let value = element.value(header.migrate)?;
+        let parent = element.nesting.parent();
+        load.add(element.kind, parent, element.index, number, value);
+        size += element.size();
+        if size >= portion {
+            size = 0;
+            if !load.work_off() {
+                break;
+            }
         }
     }
     Some(load.run())

@@ -13,7 +13,7 @@ use crate::value::{Object, Value};
 /// Elements with a longer text are taken apart.
 const LONG: usize = 4096;
 
-/// The elements and the other fields of a document.
+/// The elements, in the order in which kinds refer to each other, and the other fields of a document.
 #[derive(Default)]
 pub(super) struct Outline<'a> {
     pub fields: Object,
@@ -45,6 +45,14 @@ enum Text<'a> {
 }
 
 impl Element<'_> {
+    pub(super) fn size(&self) -> usize {
+        match &self.text {
+            Text::Whole(text) => text.len(),
+            // Small beside what was taken out of it.
+            Text::Rest(_) => 0,
+        }
+    }
+
     /// The element as a value; `None` when its text is malformed.
     pub(super) fn value(&self, migrate: bool) -> Option<Value> {
         let mut value = match &self.text {
@@ -77,14 +85,19 @@ pub(super) fn read<'a>(text: &'a [u8], ignored: &[&str], hashing: &Hashing) -> O
         hashing,
         outline: Outline::default(),
     };
+    let mut collections = Vec::new();
     for (name, field) in json::split(text)? {
         if ignored.contains(&name.as_str()) {
             continue;
         }
         match relations::collection(&name) {
-            Some(kind) => reader.collection(kind, Nesting::Top, field)?,
+            Some(kind) => collections.push((kind, field)),
             None => reader.outline.fields.push(name, parsed(&field)?),
         }
+    }
+    collections.sort_by_key(|(kind, _)| EntityKind::ALL.iter().position(|one| one == kind));
+    for (kind, field) in collections {
+        reader.collection(kind, Nesting::Top, field)?;
     }
     Some(reader.outline)
 }

@@ -265,6 +265,66 @@ fn a_change_within_a_long_element_is_found() {
     );
 }
 
+#[test]
+fn what_is_read_in_portions_may_refer_to_what_comes_later() {
+    let services: Vec<Json> = (0..1500)
+        .map(|number| {
+            json!({"name": format!("s{number}"), "host": "upstream.test", "tags": ["some", "tags", "for", "length"],
+                "routes": [{"name": format!("r{number}"), "paths": [format!("/{number}")]}]})
+        })
+        .collect();
+    let document = |service: &str| {
+        json!({"_format_version": "3.0", "services": services,
+            "consumers": [{"username": "al", "plugins": [{"name": "rate-limiting", "route": "r1499", "config": {"minute": 1}}]}],
+            "plugins": [{"name": "cors", "service": service}]})
+    };
+    let id = declarative::load(object(&document("s0")), &options(1), &Running::default())
+        .expect("accepted")
+        .puts
+        .iter()
+        .rfind(|put| put.kind == EntityKind::Services)
+        .map(|put| put.id.to_string())
+        .expect("a service");
+    for service in ["s0", &id] {
+        let mut running = Running::default();
+        assert_eq!(
+            running
+                .post(&document(service), 1)
+                .expect("accepted")
+                .puts
+                .len(),
+            3004
+        );
+        let plain =
+            declarative::load(object(&document(service)), &options(2), &running).expect("accepted");
+        assert_eq!(changes(&plain), []);
+        assert_eq!(
+            changes(&running.post(&document(service), 3).expect("accepted")),
+            []
+        );
+    }
+}
+
+#[test]
+fn a_name_may_read_as_an_id() {
+    let name = "11111111-2222-4333-8444-555555555555";
+    let document = json!({"_format_version": "3.0",
+        "services": [{"name": "other", "id": name, "host": "a"}, {"name": name, "host": "b"}],
+        "routes": [{"name": "r", "paths": ["/"], "service": name}]});
+    let mut running = Running::default();
+    running.post(&document, 1).expect("accepted");
+    let named = running
+        .all(EntityKind::Services)
+        .into_iter()
+        .find(|service| service.str("name") == Some(name));
+    let route = running.all(EntityKind::Routes).remove(0);
+    let reference = route
+        .get("service")
+        .and_then(|service| service.as_object()?.str("id").map(str::to_owned));
+    assert_eq!(reference.as_deref(), named.expect("a service").str("id"));
+    assert_eq!(changes(&running.post(&document, 2).expect("accepted")), []);
+}
+
 /// A load that remembers decides as one that does not.
 #[test]
 fn remembering_changes_no_outcome() {

@@ -146,17 +146,23 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Makes room for about this many entities.
-    pub(super) fn reserve(&mut self, entities: usize) {
-        self.nodes.reserve(entities);
-        self.document.puts.reserve(entities);
-    }
-
     /// A problem of one of the document's own fields.
     pub(super) fn top_problem(&mut self, field: &str, problem: &str) {
         self.failed = true;
         // A document has each of its fields once.
         self.report.top.push(field, Value::from(problem));
+    }
+
+    /// Works off what has been added so far, which frees its input. False when it is not to be gone on with, which may
+    /// also mean that something refers to what would have been added later.
+    pub(super) fn work_off(&mut self) -> bool {
+        for kind in EntityKind::ALL {
+            if self.mode == Mode::Quick && self.failed {
+                return false;
+            }
+            self.load_kind(kind);
+        }
+        !self.failed
     }
 
     /// Works everything off; the report is complete in a `Report` run only.
@@ -165,12 +171,7 @@ impl<'a> Load<'a> {
             return Err(self.into_report());
         }
         self.add_default_workspace();
-        for kind in EntityKind::ALL {
-            self.load_kind(kind);
-            if self.mode == Mode::Quick && self.failed {
-                return Err(self.into_report());
-            }
-        }
+        self.work_off();
         if self.failed || !self.references_hold() {
             return Err(self.into_report());
         }
@@ -311,7 +312,9 @@ impl<'a> Load<'a> {
     fn add_default_workspace(&mut self) {
         let of_kind = &self.by_kind[EntityKind::Workspaces as usize];
         let is_default = |at: &usize| self.nodes[*at].input.str("name") == Some("default");
-        if self.unchanged.is_some() || of_kind.iter().any(is_default) {
+        let names = &self.taken[EntityKind::Workspaces as usize].names;
+        let is_there = of_kind.iter().any(is_default) || names.contains_key("default");
+        if self.unchanged.is_some() || is_there {
             return;
         }
         let fields = [

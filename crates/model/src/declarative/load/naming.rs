@@ -1,6 +1,6 @@
 //! Says which entity is which: ids, names, and what references mean.
 
-use super::{Load, ParentEntity, duplicate_message, text_of};
+use super::{Load, Mode, ParentEntity, duplicate_message, text_of};
 use crate::declarative::ids;
 use crate::declarative::problems::{Problem, Taken};
 use crate::declarative::relations::{self, Relations};
@@ -123,11 +123,11 @@ impl Load<'_> {
         name: CompactString,
     ) -> bool {
         let id = self.nodes[at].id;
-        let elsewhere = self.unchanged.is_some_and(|unchanged| {
-            let other = unchanged.id_by_unique(kind, field, &name);
-            // A name that reads as an id could change what a reference elsewhere means.
-            other.is_some_and(|other| other != id) || ids::parse(&name).is_some()
-        });
+        let unchanged = self.unchanged;
+        let unchanged = unchanged.and_then(|unchanged| unchanged.id_by_unique(kind, field, &name));
+        // A name that reads as an id may give references a meaning that they had not when they were resolved.
+        let is_doubtful = self.mode == Mode::Quick && ids::parse(&name).is_some();
+        let elsewhere = is_doubtful || unchanged.is_some_and(|other| other != id);
         if elsewhere || self.taken[kind as usize].names.contains_key(&name) {
             let message = duplicate_message(kind, field, &name);
             let by = Taken::EndpointKey;
