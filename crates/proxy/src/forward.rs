@@ -37,6 +37,8 @@ pub struct Hop<'a> {
     /// Of the Host header: lower case, without port.
     pub host: &'a str,
     pub port: u16,
+    /// What [`usual_forwarded`] made of peer, scheme and port.
+    pub usual: &'a [u8],
     /// What `strip_path` took off the path.
     pub stripped: Option<&'a [u8]>,
 }
@@ -64,8 +66,13 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     if seen.te && asks_for_trailers(head) {
         out.extend_from_slice(b"TE: trailers\r\n");
     }
-    write_forwarded(head, &request.hop, seen, out);
-    write_via(head, out);
+    if seen.forwarded || request.hop.client != request.hop.peer || head.version() != Version::Http11
+    {
+        write_forwarded(head, &request.hop, seen, out);
+        write_via(head, out);
+    } else {
+        write_forwarded_fast(head, &request.hop, out);
+    }
     if let Some(id) = request.request_id {
         write_line(out, b"X-Kong-Request-Id: ", id);
     }
@@ -85,29 +92,32 @@ struct Seen {
     te: bool,
 }
 
-/// Copies the lines that pass untouched, most of them whole.
+/// Copies the lines that pass untouched.
 fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
     let (head, edits) = (request.head, request.edits);
     let (hops, edited) = (head.names_hop_headers(), !edits.is_empty());
     let mut seen = Seen::default();
-    for (known, name, line) in head.lines() {
+    head.copy_lines(out, |known, name| {
         match known {
+            Known::Other => {}
             Known::ContentLength => seen.content_length = true,
             Known::Te => seen.te = true,
-            Known::XForwardedFor
+            Known::Via
+            | Known::XForwardedFor
             | Known::XForwardedHost
             | Known::XForwardedPath
             | Known::XForwardedPort
             | Known::XForwardedPrefix
             | Known::XForwardedProto => seen.forwarded = true,
-            // A client must not choose the id that it is logged under.
-            Known::XKongRequestId if request.request_id.is_some() => {}
-            _ if is_ours(known) => {}
-            _ if hops && head.is_hop_header(name) => {}
-            _ if edited && is_dropped(edits, name) => {}
-            _ => out.extend_from_slice(line),
+            _ => {}
         }
-    }
+        // A client must not choose the id that it is logged under.
+        let replaced = known == Known::XKongRequestId && request.request_id.is_some();
+        !(replaced
+            || is_ours(known)
+            || hops && head.is_hop_header(name)
+            || edited && is_dropped(edits, name))
+    });
     seen
 }
 
@@ -159,6 +169,31 @@ fn write_length(request: &Outbound<'_>, seen: Seen, out: &mut Vec<u8>) {
 pub(crate) fn asks_for_trailers(head: &RequestHead) -> bool {
     head.known(Known::Te)
         .any(|value| list_contains(value, b"trailers"))
+}
+
+/// What the forwarding headers are for requests that bring none, as far as it is the same for a whole connection.
+pub fn usual_forwarded(peer: IpAddr, scheme: Scheme, port: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend_from_slice(b"X-Real-IP: ");
+    write_address(&mut out, peer);
+    out.extend_from_slice(b"\r\nX-Forwarded-For: ");
+    write_address(&mut out, peer);
+    out.extend_from_slice(b"\r\n");
+    write_line(&mut out, b"X-Forwarded-Proto: ", scheme.name().as_bytes());
+    write_number(&mut out, b"X-Forwarded-Port: ", port.into());
+    write_line(&mut out, b"Via: 1.1 ", VIA.as_bytes());
+    out.extend_from_slice(b"X-Forwarded-Host: ");
+    out
+}
+
+/// [`write_forwarded`] and [`write_via`] for requests that bring no forwarding header: half the cost of the whole head.
+fn write_forwarded_fast(head: &RequestHead, hop: &Hop<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(hop.usual);
+    out.extend_from_slice(hop.host.as_bytes());
+    out.extend_from_slice(b"\r\nX-Forwarded-Path: ");
+    out.extend_from_slice(head.path_bytes());
+    out.extend_from_slice(b"\r\n");
+    write_prefix(head, hop, false, out);
 }
 
 fn write_forwarded(head: &RequestHead, hop: &Hop<'_>, seen: Seen, out: &mut Vec<u8>) {

@@ -63,11 +63,11 @@ pub fn write_response(answer: &Inbound<'_>, out: &mut Vec<u8>) {
         }
         ClientFraming::AsReceived | ClientFraming::Unchunked => {}
     }
-    out.extend_from_slice(if answer.keep_alive {
-        b"Connection: keep-alive\r\n"
-    } else {
-        b"Connection: close\r\n"
-    });
+    let connection: &[u8] = match answer.keep_alive {
+        true => b"Connection: keep-alive\r\n",
+        false => b"Connection: close\r\n",
+    };
+    out.extend_from_slice(connection);
     write_kong_headers(answer, seen, out);
     let debug = answer.debug.into_iter().flat_map(HeaderEdits::added);
     for (name, value) in answer.edits.added().chain(debug) {
@@ -110,35 +110,56 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     let (head, edits) = (answer.head, answer.edits);
     let (hops, edited) = (head.names_hop_headers(), !edits.is_empty());
     let mut seen = Seen::default();
-    for (known, name, line) in head.lines() {
-        match known {
-            Known::Server => seen.server = true,
-            Known::Via => seen.via = true,
-            Known::TransferEncoding => seen.chunked = true,
-            _ => {}
-        }
+    let mut text = false;
+    head.copy_lines(out, |known, name| {
         let passes = match known {
+            Known::Other | Known::Date => true,
+            Known::Server => {
+                seen.server = true;
+                true
+            }
+            Known::ContentType => {
+                text = head.known(known).next().is_some_and(may_want_charset);
+                !text
+            }
             // Of a 204, a length is not allowed (RFC 9110 section 8.6); chunked by us, it would contradict.
             Known::ContentLength => {
                 answer.status != 204 && answer.framing == ClientFraming::AsReceived
             }
+            Known::TransferEncoding => {
+                seen.chunked = true;
+                false
+            }
             // A trailer may be announced only to who asked for it.
             Known::Trailer => crate::forward::asks_for_trailers(answer.request),
-            Known::Via => !answer.headers.via,
+            Known::Via => {
+                seen.via = true;
+                !answer.headers.via
+            }
             // Ours takes its place.
             Known::XKongRequestId => !answer.headers.request_id,
             _ => !is_ours(known),
         };
-        let passes = passes
-            && !(hops && head.is_hop_header(name))
-            && !(edited && std::str::from_utf8(name).is_ok_and(|name| edits.drops(name)));
-        if passes && known == Known::ContentType {
-            write_content_type(name, line, out);
-        } else if passes {
-            out.extend_from_slice(line);
+        passes && !(hops && head.is_hop_header(name)) && !(edited && is_dropped(edits, name))
+    });
+    if text && !edits.drops("content-type") {
+        for value in head.known(Known::ContentType) {
+            write_header(out, b"Content-Type", &with_charset(value));
         }
     }
     seen
+}
+
+fn is_dropped(edits: &HeaderEdits, name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(|name| edits.drops(name))
+}
+
+/// The web server under Kong names the charset of texts, an upstream's too: `text/…`, `application/javascript` and
+/// `application/rss+xml`.
+fn may_want_charset(content_type: &[u8]) -> bool {
+    matches!(content_type.first(), Some(b't' | b'T'))
+        || matches!(content_type.get(12), Some(b'j' | b'J' | b'r' | b'R'))
+            && !content_type.starts_with(b"application/json")
 }
 
 fn is_ours(known: Known) -> bool {
@@ -150,18 +171,6 @@ fn is_ours(known: Known) -> bool {
             | Known::TransferEncoding
             | Known::Upgrade
     )
-}
-
-/// The web server under Kong names the charset of texts, an upstream's too.
-fn write_content_type(name: &[u8], line: &[u8], out: &mut Vec<u8>) {
-    let value = line[name.len() + 1..].trim_ascii();
-    let maybe_text = matches!(value.first(), Some(b't' | b'T'))
-        || value.len() > 12 && matches!(value[12], b'j' | b'J' | b'r' | b'R');
-    if maybe_text && value != b"application/json" {
-        write_header(out, name, &with_charset(value));
-    } else {
-        out.extend_from_slice(line);
-    }
 }
 
 fn write_kong_headers(answer: &Inbound<'_>, seen: Seen, out: &mut Vec<u8>) {
@@ -188,6 +197,9 @@ fn write_kong_headers(answer: &Inbound<'_>, seen: Seen, out: &mut Vec<u8>) {
 }
 
 fn write_via(head: &ResponseHead, seen: bool, out: &mut Vec<u8>) {
+    if !seen && head.version() == Version::Http11 {
+        return write_line(out, b"Via: 1.1 ", VIA.as_bytes());
+    }
     out.extend_from_slice(b"Via: ");
     if seen {
         for value in head.known(Known::Via) {

@@ -82,6 +82,23 @@ impl Head {
             })
     }
 
+    /// Copies the lines that `keep` wants; neighbours go in one piece, so that a head that changes little costs little.
+    #[inline]
+    pub(super) fn copy_lines(&self, out: &mut Vec<u8>, mut keep: impl FnMut(Known, &[u8]) -> bool) {
+        let store = self.store();
+        let mut run: Option<u32> = None;
+        for field in &store.fields {
+            if keep(field.known, self.name(field)) {
+                run.get_or_insert(field.name_start);
+            } else if let Some(start) = run.take() {
+                out.extend_from_slice(&store.bytes[start as usize..field.name_start as usize]);
+            }
+        }
+        if let Some(start) = run {
+            out.extend_from_slice(&store.bytes[start as usize..store.bytes.len() - 2]);
+        }
+    }
+
     pub(super) fn values<'a, 'n>(
         &'a self,
         name: &'n [u8],

@@ -38,6 +38,8 @@ pub struct RequestHead {
     /// Where the path starts in the target (after the authority of an absolute form) and its length.
     path: (u32, u32),
     host: Option<u16>,
+    /// How long the host is without its port, and whether it has upper-case letters.
+    host_name: (u16, bool),
     version: Version,
     framing: Framing,
     options: Options,
@@ -102,6 +104,7 @@ impl RequestHead {
             target: (target_start as u32, target.len() as u32),
             path: (target_start as u32, target.len() as u32),
             host: None,
+            host_name: (0, false),
             version: if scanned.version == Some(0) {
                 Version::Http10
             } else {
@@ -154,12 +157,13 @@ impl RequestHead {
         Ok(())
     }
 
-    fn check_host(&self) -> Result<(), BadRequest> {
+    fn check_host(&mut self) -> Result<(), BadRequest> {
         match self.host_bytes() {
-            Some(host) if !is_authority(host) => Err(BadRequest::Host),
-            None if self.version == Version::Http11 => Err(BadRequest::Host),
-            _ => Ok(()),
+            Some(host) => self.host_name = check_authority(host).ok_or(BadRequest::Host)?,
+            None if self.version == Version::Http11 => return Err(BadRequest::Host),
+            None => {}
         }
+        Ok(())
     }
 
     /// Origin form, `*` for OPTIONS, or an absolute form that names the same authority as Host (two different ones are
@@ -262,6 +266,13 @@ impl RequestHead {
         self.host_bytes().map(ascii)
     }
 
+    /// The host without its port, as it was sent, and whether it has upper-case letters.
+    pub fn host_name(&self) -> Option<(&str, bool)> {
+        let (length, upper) = self.host_name;
+        let host = self.host_bytes()?;
+        Some((ascii(&host[..usize::from(length)]), upper))
+    }
+
     #[inline]
     pub fn host_bytes(&self) -> Option<&[u8]> {
         let field = &self.head.store().fields[usize::from(self.host?)];
@@ -279,6 +290,12 @@ impl RequestHead {
     #[inline]
     pub fn fields(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
         self.head.fields()
+    }
+
+    /// Copies whole lines that `keep` wants, told what the gateway knows of each name, and the name.
+    #[inline]
+    pub fn copy_lines(&self, out: &mut Vec<u8>, keep: impl FnMut(Known, &[u8]) -> bool) {
+        self.head.copy_lines(out, keep);
     }
 
     /// What the gateway knows of each name, the name, and the whole line with its end, for copying.
@@ -367,32 +384,40 @@ fn incomplete<T>(data: &[u8], limits: &Limits) -> Result<Option<T>, BadRequest> 
     }
 }
 
-/// `host [":" port]` (RFC 3986 section 3.2.2), without user information.
-pub(super) fn is_authority(authority: &[u8]) -> bool {
-    let (host, port) = match authority.first() {
-        Some(b'[') => match memchr::memchr(b']', authority) {
-            Some(end) => (&authority[..=end], &authority[end + 1..]),
-            None => return false,
-        },
-        _ => authority.split_at(memchr::memchr(b':', authority).unwrap_or(authority.len())),
-    };
-    is_host(host) && is_port(port)
+/// `host [":" port]` (RFC 3986 section 3.2.2), without user information: how long the host is, and whether it has
+/// upper-case letters. `None` if it is anything else.
+fn check_authority(authority: &[u8]) -> Option<(u16, bool)> {
+    if authority.first() == Some(&b'[') {
+        return check_literal(authority);
+    }
+    let (mut upper, mut last) = (false, b'.');
+    let mut end = authority.len();
+    for (at, &byte) in authority.iter().enumerate() {
+        if byte == b':' {
+            end = at;
+            break;
+        }
+        if !HOST_BYTES[usize::from(byte)] || (byte == b'.' && last == b'.') {
+            return None;
+        }
+        upper |= byte.is_ascii_uppercase();
+        last = byte;
+    }
+    let known = end > 0 && is_port(&authority[end..]);
+    known.then_some((u16::try_from(end).ok()?, upper))
 }
 
-fn is_host(host: &[u8]) -> bool {
-    match host {
-        [] => false,
-        [b'[', address @ .., b']'] => {
-            address.len() >= 2
-                && address
-                    .iter()
-                    .all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
-        }
-        name => {
-            name.iter().all(|byte| HOST_BYTES[usize::from(*byte)])
-                && !name.windows(2).any(|pair| pair == b"..")
-        }
-    }
+/// An address in brackets.
+fn check_literal(authority: &[u8]) -> Option<(u16, bool)> {
+    let end = memchr::memchr(b']', authority)? + 1;
+    let address = &authority[1..end - 1];
+    let known = address.len() >= 2
+        && address
+            .iter()
+            .all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
+        && is_port(&authority[end..]);
+    let upper = address.iter().any(u8::is_ascii_uppercase);
+    known.then_some((u16::try_from(end).ok()?, upper))
 }
 
 fn is_port(port: &[u8]) -> bool {

@@ -168,6 +168,12 @@ impl ResponseHead {
         self.head.fields()
     }
 
+    /// Copies whole lines that `keep` wants, told what the gateway knows of each name, and the name.
+    #[inline]
+    pub fn copy_lines(&self, out: &mut Vec<u8>, keep: impl FnMut(Known, &[u8]) -> bool) {
+        self.head.copy_lines(out, keep);
+    }
+
     /// What the gateway knows of each name, the name, and the whole line with its end, for copying.
     #[inline]
     pub fn lines(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {

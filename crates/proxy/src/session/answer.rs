@@ -225,5 +225,5 @@ fn filter(answer: &mut Answer, origin: Origin, about: &Produced<'_>) {
 }
 
 pub(super) fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    duration.as_secs() * 1000 + u64::from(duration.subsec_millis())
 }

@@ -38,10 +38,7 @@ pub(super) async fn obtain(
     freshness: Freshness,
     now: &mut Instant,
 ) -> Result<(Upstream, bool), ConnectError> {
-    let sni = match &target.tls {
-        Some(_) => Some(String::from_utf8_lossy(name)),
-        None => None,
-    };
+    let sni = target.tls.as_ref().map(|_| String::from_utf8_lossy(name));
     let sni = sni.as_deref();
     let address = match known_address(target, *now) {
         Some(known) => known?,

@@ -42,7 +42,7 @@ use tokio::time::Instant;
 struct Connection {
     plane: Arc<DataPlane>,
     stream: Stream,
-    arrival: Arrival,
+    arrival: Arc<Arrival>,
     ticket: server::Ticket,
     /// Read, and not used yet: the beginning of a head, of a body, or the next request.
     carry: Vec<u8>,
@@ -74,6 +74,8 @@ struct Arrival {
     port: u16,
     scheme: Scheme,
     sni: Option<Box<str>>,
+    /// The forwarding headers as most requests of this connection have them, written once.
+    forwarded: Box<[u8]>,
 }
 
 /// What becomes of the connection after a request.

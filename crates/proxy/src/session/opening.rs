@@ -33,7 +33,7 @@ impl<'h> Opening<'h> {
         };
         Self {
             id: worker::with(|worker| worker.ids.next_id()),
-            host: bare_host(head.host().unwrap_or_default()),
+            host: bare_host(head),
             peer: peer.ip(),
             client: Client {
                 ip,
@@ -56,7 +56,7 @@ impl<'h> Opening<'h> {
         self.trusted
     }
 
-    pub(super) fn hop<'a>(&'a self, arrival: &Arrival, stripped: Option<&'a [u8]>) -> Hop<'a> {
+    pub(super) fn hop<'a>(&'a self, arrival: &'a Arrival, stripped: Option<&'a [u8]>) -> Hop<'a> {
         Hop {
             peer: self.peer,
             client: self.client.ip,
@@ -64,21 +64,17 @@ impl<'h> Opening<'h> {
             scheme: arrival.scheme,
             host: &self.host,
             port: arrival.port,
+            usual: &arrival.forwarded,
             stripped,
         }
     }
 }
 
 /// Without port and in lower case; borrowed where it is so already, as nearly always.
-fn bare_host(host: &str) -> Cow<'_, str> {
-    let end = match host.rfind(':') {
-        Some(colon) if !host.ends_with(']') => colon,
-        _ => host.len(),
-    };
-    let host = &host[..end];
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
+fn bare_host(head: &RequestHead) -> Cow<'_, str> {
+    match head.host_name() {
+        None => Cow::Borrowed(""),
+        Some((name, false)) => Cow::Borrowed(name),
+        Some((name, true)) => Cow::Owned(name.to_ascii_lowercase()),
     }
 }

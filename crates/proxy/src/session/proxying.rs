@@ -197,7 +197,7 @@ impl Connection {
         if matches!(source, Source::Client) && self.send_continue(cx.head).await.is_err() {
             return Err(TryFailure::of(Failed::ClientGone, false, true));
         }
-        let plane = self.plane.clone();
+        let tells_id = self.plane.settings.request_id_upstream;
         let arrival = self.arrival.clone();
         let terms = Terms {
             head: cx.head,
@@ -222,10 +222,7 @@ impl Connection {
                     Source::Client | Source::Carried(_) => BodyLength::AsReceived,
                 },
                 hop: call.about.opening.hop(&arrival, call.routed.stripped()),
-                request_id: plane
-                    .settings
-                    .request_id_upstream
-                    .then(|| cx.request_id.as_bytes()),
+                request_id: tells_id.then_some(cx.request_id.as_bytes()),
             };
             worker.out.clear();
             write_request(&outbound, &mut worker.out);

@@ -3,6 +3,7 @@
 use super::plane::DataPlane;
 use super::worker;
 use super::{Arrival, Connection};
+use crate::forward::usual_forwarded;
 use net::deadline::Deadline;
 use net::listen::{Listen, accept_loop};
 use net::outgoing::Outgoing;
@@ -113,6 +114,7 @@ impl Server {
             port: self.port,
             scheme: Scheme::Http,
             sni: None,
+            forwarded: Box::default(),
         };
         let task = match &self.tls {
             None => tokio::spawn(ticket.connection(Stream::Tcp(stream), arrival).run()),
@@ -130,7 +132,8 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    fn connection(self, stream: Stream, arrival: Arrival) -> Connection {
+    fn connection(self, stream: Stream, mut arrival: Arrival) -> Connection {
+        arrival.forwarded = usual_forwarded(arrival.peer.ip(), arrival.scheme, arrival.port).into();
         let now = Instant::now();
         // A client that connects and says nothing gets as long as one that stops in the middle of a head.
         let deadline = Deadline::new(now + self.plane.settings.header_timeout);
@@ -138,7 +141,7 @@ impl Ticket {
             plane: self.plane.clone(),
             ticket: self,
             stream,
-            arrival,
+            arrival: Arc::new(arrival),
             carry: Vec::new(),
             out: Outgoing::default(),
             deadline,
