@@ -208,7 +208,11 @@ impl RequestHead {
     }
 
     pub fn method(&self) -> &str {
-        ascii(self.method_bytes())
+        match self.method_bytes() {
+            b"GET" => "GET",
+            b"POST" => "POST",
+            other => ascii(other),
+        }
     }
 
     /// As bytes, which spares the proof that they are text: it costs as much as copying them.
@@ -390,20 +394,15 @@ fn check_authority(authority: &[u8]) -> Option<(u16, bool)> {
     if authority.first() == Some(&b'[') {
         return check_literal(authority);
     }
-    let (mut upper, mut last) = (false, b'.');
-    let mut end = authority.len();
-    for (at, &byte) in authority.iter().enumerate() {
-        if byte == b':' {
-            end = at;
-            break;
-        }
-        if !HOST_BYTES[usize::from(byte)] || (byte == b'.' && last == b'.') {
-            return None;
-        }
-        upper |= byte.is_ascii_uppercase();
-        last = byte;
-    }
-    let known = end > 0 && is_port(&authority[end..]);
+    let is_other = |byte: &u8| !HOST_BYTES[usize::from(*byte)];
+    let end = authority
+        .iter()
+        .position(is_other)
+        .unwrap_or(authority.len());
+    let (host, port) = authority.split_at(end);
+    let empty_label = host.windows(2).any(|pair| pair == b"..");
+    let known = end > 0 && !empty_label && is_port(port);
+    let upper = host.iter().any(u8::is_ascii_uppercase);
     known.then_some((u16::try_from(end).ok()?, upper))
 }
 
@@ -423,10 +422,8 @@ fn check_literal(authority: &[u8]) -> Option<(u16, bool)> {
 fn is_port(port: &[u8]) -> bool {
     match port {
         [] => true,
-        [b':', digits @ ..] => {
-            (1..=5).contains(&digits.len())
-                && digits.iter().all(u8::is_ascii_digit)
-                && parse_length(digits).is_some_and(|port| port <= 65535)
+        [b':', digits @ ..] if digits.len() <= 5 => {
+            parse_length(digits).is_some_and(|port| port <= 65535)
         }
         _ => false,
     }

@@ -100,7 +100,7 @@ impl Connection {
         Outcome {
             status: answer.status,
             after,
-            upstream_latency: tried.map_or(Duration::ZERO, |tried| tried.upstream),
+            upstream: tried.map(|tried| (self.now - tried.upstream, self.now)),
         }
     }
 

@@ -422,7 +422,10 @@ impl<'a> Exchange<'a> {
             framing,
             keep_alive,
             upstream_latency: milliseconds(self.client.now - self.sent_at),
-            proxy_latency: milliseconds(self.sent_at - terms.started),
+            proxy_latency: match self.sent_at == terms.started {
+                true => 0,
+                false => milliseconds(self.sent_at - terms.started),
+            },
             request_id: terms.cx.request_id.as_bytes(),
             headers: plane.settings.respond.headers,
         };

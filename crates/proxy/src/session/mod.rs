@@ -35,7 +35,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 /// A client's connection. Between requests it owns no buffer.
@@ -94,7 +94,8 @@ enum After {
 struct Outcome {
     status: u16,
     after: After,
-    upstream_latency: std::time::Duration,
+    /// From when to when it was at an upstream, if it was.
+    upstream: Option<(Instant, Instant)>,
 }
 
 impl Connection {
@@ -173,14 +174,17 @@ impl Connection {
         outcome: &Outcome,
     ) -> LogEntry<'r> {
         let took = Instant::now() - opening.started;
+        let upstream = outcome
+            .upstream
+            .map_or(Duration::ZERO, |(from, to)| to - from);
         LogEntry {
             request: cx,
             status: outcome.status,
             started_at: SystemTime::now() - took,
             latencies: Latencies {
                 request: took,
-                gateway: took.saturating_sub(outcome.upstream_latency),
-                upstream: outcome.upstream_latency,
+                gateway: took.saturating_sub(upstream),
+                upstream,
             },
             tries: &[],
             request_size: 0,
@@ -227,7 +231,7 @@ impl Connection {
         }
         /// How much more a client may send, and for how long.
         const LINGER_BYTES: usize = 4 * 1024 * 1024;
-        const LINGER_TIME: std::time::Duration = std::time::Duration::from_secs(5);
+        const LINGER_TIME: Duration = Duration::from_secs(5);
         self.deadline.set(Instant::now() + LINGER_TIME);
         let mut taken = 0;
         poll_fn(|cx| {

@@ -17,7 +17,6 @@ use net::http1::{Body, Framing};
 use net::pool;
 use net::resolve::ResolveError;
 use plugin::{HeaderEdits, Origin, RequestBody, RequestCx, Response};
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// Everything about a request on its way to an upstream.
@@ -260,7 +259,7 @@ impl Connection {
         Outcome {
             status: exchanged.status,
             after,
-            upstream_latency: self.now - tries.started,
+            upstream: Some((tries.started, self.now)),
         }
     }
 
@@ -328,7 +327,7 @@ fn gone() -> Outcome {
     Outcome {
         status: CLIENT_GONE,
         after: After::Abort,
-        upstream_latency: Duration::ZERO,
+        upstream: None,
     }
 }
 
