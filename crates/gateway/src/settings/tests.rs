@@ -117,8 +117,8 @@ fn every_problem_is_reported_with_its_source() {
             "log_level (kong.conf:1): expected one of: debug, info, notice, warn, error, crit, alert, emerg, \
              found `loud`",
             "pg_port (kong.conf:2): expected a number, found `many`",
-            "proxy_listen (kong.conf:5): `nowhere`: `nowhere` is not an address and port",
             "database (environment variable KONG_DATABASE): postgres is not available yet; lmdb and off are",
+            "proxy_listen (kong.conf:5): `nowhere`: `nowhere` is not an address and port",
             "ssl_cert (environment variable KONG_SSL_CERT): 1 certificates, but 0 keys in ssl_cert_key",
         ]
     );
