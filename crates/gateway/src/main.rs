@@ -1,7 +1,5 @@
 //! The `silverback` program: command line, settings, start-up, signals, and the wiring of the other crates.
 
-#![forbid(unsafe_code)]
-
 mod check;
 mod cli;
 mod commands;
@@ -10,6 +8,7 @@ mod declarative_file;
 mod instance;
 mod logging;
 mod lookup;
+mod memory;
 mod occupant;
 mod plane;
 mod reload;
@@ -21,11 +20,6 @@ mod workers;
 
 use clap::Parser;
 use std::process::ExitCode;
-
-/// The system's allocator gives memory back late and splits it between threads; a gateway that loads large configurations
-/// next to its traffic shows both.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();

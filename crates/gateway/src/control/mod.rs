@@ -7,6 +7,7 @@ pub(crate) mod writer;
 
 use crate::commands::Failure;
 use crate::logging::Logs;
+use crate::memory;
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use admin::control::{
     Connections, Control, Database, Load, LoadError, Loaded, LogLevel, Memory, Node, Pids,
@@ -136,6 +137,7 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
             // What it remembers of the last document may be half of the truth.
             writer.loader = model::declarative::Loader::new();
         }
+        memory::give_back();
     }
 }
 
