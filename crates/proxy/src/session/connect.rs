@@ -42,7 +42,8 @@ pub(super) async fn obtain(
     let sni = sni.as_deref();
     let address = match known_address(target, *now) {
         Some(known) => known?,
-        None => look_up(target, now).await?,
+        // Boxed, as connecting is: rare, and every idle connection's task would be larger by it.
+        None => Box::pin(look_up(target, now)).await?,
     };
     if freshness == Freshness::Any {
         let idle = poll_fn(|cx| {
@@ -55,7 +56,8 @@ pub(super) async fn obtain(
             return Ok((connection, true));
         }
     }
-    let connected = timeout(target.connect_timeout, connect(target, address, sni)).await;
+    let connecting = timeout(target.connect_timeout, connect(target, address, sni));
+    let connected = Box::pin(connecting).await;
     *now = Instant::now();
     let stream = connected
         .map_err(|_| ConnectError::Timeout)?

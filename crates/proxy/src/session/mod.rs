@@ -100,8 +100,10 @@ struct Outcome {
 
 impl Connection {
     async fn run(mut self) {
+        // Counted once per connection: what requests borrow of these outlives their hold on the connection.
+        let (plane, arrival) = (self.plane.clone(), self.arrival.clone());
         loop {
-            let after = self.serve_request().await;
+            let after = self.serve_request(&plane, &arrival).await;
             match after {
                 After::Next => {}
                 After::Close | After::Linger => return self.close(after).await,
@@ -112,23 +114,22 @@ impl Connection {
 
     /// Life of a request: receive its head, open it (id, client, host), find its route, answer it or pass it to the
     /// upstream ([`Self::dispatch`]), send what is left of the answer, log.
-    async fn serve_request(&mut self) -> After {
+    async fn serve_request(&mut self, plane: &DataPlane, arrival: &Arrival) -> After {
         let head = match self.receive_head().await {
             Ok(head) => head,
             Err(reason) => return self.refuse(reason).await,
         };
-        let plane = self.plane.clone();
-        let view = worker::with(|worker| worker.view(&plane));
-        let opening = Opening::new(self, &head);
-        let mut routed = Routed::find(&view.snapshot, &head, &self.arrival);
+        let view = worker::with(|worker| worker.view(plane));
+        let opening = Opening::new(self, &head, arrival);
+        let mut routed = Routed::find(&view.snapshot, &head, arrival);
         let captures = routed.captures();
         let mut memory = worker::with(|worker| worker.reusable());
         let mut cx = RequestCx {
             head: &head,
             client: opening.client(),
-            scheme: self.arrival.scheme,
+            scheme: arrival.scheme,
             host: &opening.host,
-            port: self.arrival.port,
+            port: arrival.port,
             request_id: opening.request_id(),
             route: routed.route(&view.snapshot).map(|route| route.as_ref()),
             service: routed
@@ -162,7 +163,7 @@ impl Connection {
         worker::with(|worker| {
             worker.give_reusable(memory);
             worker.give_buffer(std::mem::take(&mut routed.uri));
-            worker.counters(&plane).requests.add();
+            worker.counters(plane).requests.add();
         });
         after
     }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 pub(super) struct Opening<'h> {
     id: [u8; 32],
+    arrival: &'h Arrival,
     /// Lower case, without port.
     pub(super) host: Cow<'h, str>,
     peer: IpAddr,
@@ -20,11 +21,15 @@ pub(super) struct Opening<'h> {
 }
 
 impl<'h> Opening<'h> {
-    pub(super) fn new(connection: &mut Connection, head: &'h RequestHead) -> Self {
+    pub(super) fn new(
+        connection: &mut Connection,
+        head: &'h RequestHead,
+        arrival: &'h Arrival,
+    ) -> Self {
         connection.continued = false;
         connection.request_body = super::RequestBodyAt::Carry;
         let real_ip = &connection.plane.settings.real_ip;
-        let peer = connection.arrival.peer;
+        let peer = arrival.peer;
         let trusted = real_ip.trusts(peer.ip());
         let ip = if trusted {
             real_ip.client(peer.ip(), head)
@@ -32,6 +37,7 @@ impl<'h> Opening<'h> {
             peer.ip()
         };
         Self {
+            arrival,
             id: worker::with(|worker| worker.ids.next_id()),
             host: bare_host(head),
             peer: peer.ip(),
@@ -56,15 +62,15 @@ impl<'h> Opening<'h> {
         self.trusted
     }
 
-    pub(super) fn hop<'a>(&'a self, arrival: &'a Arrival, stripped: Option<&'a [u8]>) -> Hop<'a> {
+    pub(super) fn hop<'a>(&'a self, stripped: Option<&'a [u8]>) -> Hop<'a> {
         Hop {
             peer: self.peer,
             client: self.client.ip,
             trusted: self.trusted,
-            scheme: arrival.scheme,
+            scheme: self.arrival.scheme,
             host: &self.host,
-            port: arrival.port,
-            usual: &arrival.forwarded,
+            port: self.arrival.port,
+            usual: &self.arrival.forwarded,
             stripped,
         }
     }

@@ -106,7 +106,7 @@ impl Connection {
         if !buffers && !route.plan.reads_body() {
             return Ok(None);
         }
-        let (body, share) = self.buffer_body(cx.head).await?;
+        let (body, share) = Box::pin(self.buffer_body(cx.head)).await?;
         cx.body = body;
         Ok(Some(share))
     }
@@ -197,7 +197,6 @@ impl Connection {
             return Err(TryFailure::of(Failed::ClientGone, false, true));
         }
         let tells_id = self.plane.settings.request_id_upstream;
-        let arrival = self.arrival.clone();
         let terms = Terms {
             head: cx.head,
             source: *source,
@@ -220,7 +219,7 @@ impl Connection {
                     Source::Memory(body) => BodyLength::Known(body.len() as u64),
                     Source::Client | Source::Carried(_) => BodyLength::AsReceived,
                 },
-                hop: call.about.opening.hop(&arrival, call.routed.stripped()),
+                hop: call.about.opening.hop(call.routed.stripped()),
                 request_id: tells_id.then_some(cx.request_id.as_bytes()),
             };
             worker.out.clear();

@@ -168,3 +168,23 @@ async fn serve_tls(ticket: Ticket, tls: ServerTls, stream: TcpStream, mut arriva
     let stream = Stream::Tls(Box::new(stream.into()));
     ticket.connection(stream, arrival).run().await;
 }
+
+/// The task of a connection, to be measured.
+#[cfg(test)]
+pub(super) fn idle_connection(
+    plane: &Arc<DataPlane>,
+    stream: TcpStream,
+) -> impl Future<Output = ()> {
+    let ticket = Ticket {
+        plane: plane.clone(),
+        number: worker::with(|worker| worker.begin_connection(plane)),
+    };
+    let arrival = Arrival {
+        peer: SocketAddr::from(([127, 0, 0, 1], 1)),
+        port: 1,
+        scheme: Scheme::Http,
+        sni: None,
+        forwarded: Box::default(),
+    };
+    ticket.connection(Stream::Tcp(stream), arrival).run()
+}

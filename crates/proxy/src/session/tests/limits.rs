@@ -75,3 +75,16 @@ fn malformed_chunks_are_refused() {
         }
     });
 }
+
+/// What an idle connection is made of, besides its socket. A wait added to the life of a request must not make every idle
+/// connection pay for it.
+#[test]
+fn a_connection_is_small() {
+    run(async {
+        let gateway = Setup::new(([127, 0, 0, 1], 1).into()).start();
+        let client = gateway.client().await;
+        let connection = crate::session::server::idle_connection(&gateway.plane, client.stream);
+        let size = std::mem::size_of_val(&connection);
+        assert!(size < 2500, "{size} bytes");
+    });
+}
