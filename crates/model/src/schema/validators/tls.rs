@@ -182,7 +182,7 @@ fn rsa_key(der: &[u8]) -> Option<PrivateKey> {
     })
 }
 
-/// ECPrivateKey of RFC 5915: version, key, [0] curve, [1] public key.
+/// ECPrivateKey of RFC 5915: version, key, `[0]` curve, `[1]` public key.
 fn ec_key(der: &[u8]) -> Option<PrivateKey> {
     let (_, sequence) = Sequence::from_der(der).ok()?;
     let (rest, _) = Any::from_der(sequence.content.as_ref()).ok()?;
