@@ -2,12 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
-/// The root of the repository.
+/// The root of the repository that this is run for. Asked at run time: what is known at compile time may be another clone
+/// that shares the target directory.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask lies in the repository's root")
+    static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
+        let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+        let root = package.as_deref().and_then(Path::parent);
+        root.map_or_else(|| PathBuf::from("."), Path::to_owned)
+    });
+    &ROOT
 }
 
 /// The cargo that runs this, so that a toolchain override holds.

@@ -18,7 +18,7 @@ fn context(flavor: RouterFlavor) -> Context {
 }
 
 fn vectors(name: &str) -> Json {
-    let path = format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("tests/data/{name}");
     let text = std::fs::read_to_string(path).unwrap();
     serde_json::from_str(&text).unwrap()
 }

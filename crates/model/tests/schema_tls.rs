@@ -8,7 +8,7 @@ use model::{Object, Value};
 use std::time::Duration;
 
 fn pem(name: &str) -> String {
-    let path = format!("{}/tests/data/tls/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("tests/data/tls/{name}");
     std::fs::read_to_string(path).unwrap()
 }
 
