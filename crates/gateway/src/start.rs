@@ -7,7 +7,7 @@ use crate::declarative_file::{self, Text};
 use crate::instance::Instance;
 use crate::logging::{self, Logs};
 use crate::lookup::StoreLookup;
-use crate::settings::{Database, Declarative, Settings};
+use crate::settings::{Database, Settings};
 use crate::signals::{Request, Signals};
 use crate::sockets::{self, Sockets};
 use crate::workers::Workers;
@@ -225,10 +225,10 @@ fn serve(
         .map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;
     let mode = match &settings.store.database {
         Database::Lmdb => "lmdb",
-        Database::Off(Declarative::Persisted) => "off, configuration of the last run",
         Database::Off(_) => "off",
     };
-    tracing::info!(%addresses, workers = settings.workers, database = mode, "silverback is serving");
+    let revision = plane.snapshot.peek().revision;
+    tracing::info!(%addresses, workers = settings.workers, database = mode, revision, "silverback is serving");
     Ok((gateway, workers))
 }
 

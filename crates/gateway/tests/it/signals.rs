@@ -47,6 +47,19 @@ fn draining_ends_after_its_limit() {
 }
 
 #[test]
+fn an_idle_connection_to_the_admin_api_keeps_nothing_waiting() {
+    let mut gateway = launch()
+        .set("database", "off")
+        .set("drain_timeout", "3600")
+        .start();
+    let mut idle = Client::connect(gateway.admin);
+    assert_eq!(idle.request("GET", "/status", &[], b"").status, 200);
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
+    assert!(idle.is_closed());
+}
+
+#[test]
 fn sigint_and_sigquit_end_it_as_well() {
     for name in ["INT", "QUIT"] {
         let mut gateway = launch().set("database", "off").start();
