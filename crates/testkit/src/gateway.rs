@@ -285,6 +285,10 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
+        if thread::panicking() {
+            let ended = self.child.try_wait();
+            eprintln!("the gateway's status: {ended:?}, its log:\n{}", self.log());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
