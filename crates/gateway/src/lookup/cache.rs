@@ -1,0 +1,96 @@
+//! What a worker has looked up lately, at the newest revision. A tree of ten thousand entries is a dozen cache lines away
+//! for each lookup; this is two.
+//!
+//! Of a fixed size, so that memory does not grow with credentials, and only of what exists, so that guessing keys cannot
+//! push out those in use. Entries of an older revision count as absent: any change empties it.
+
+use std::hash::{BuildHasher, RandomState};
+use store::Revision;
+
+/// Each key has two places; the older entry of the two is replaced.
+const WAYS: usize = 2;
+const SETS: usize = 8192;
+
+pub(super) struct Cache<V> {
+    /// Empty until the first entry: a worker without lookups pays nothing.
+    entries: Vec<Option<Entry<V>>>,
+    hashers: [RandomState; 2],
+}
+
+struct Entry<V> {
+    tag: u128,
+    revision: Revision,
+    value: V,
+}
+
+/// Stands for a key: 128 bits of a hash that is seeded anew in every process, so that no two keys that anybody can find
+/// have the same. Keeps credentials out of the cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag(u128);
+
+impl<V: Clone> Cache<V> {
+    pub(super) fn new() -> Self {
+        Self {
+            entries: Vec::new(),
+            hashers: [RandomState::new(), RandomState::new()],
+        }
+    }
+
+    pub(super) fn tag(&self, key: &[u8]) -> Tag {
+        let [high, low] = &self.hashers;
+        Tag(u128::from(high.hash_one(key)) << 64 | u128::from(low.hash_one(key)))
+    }
+
+    pub(super) fn get(&self, tag: Tag, revision: Revision) -> Option<V> {
+        let set = self.entries.get(Self::places(tag))?;
+        let mut found = set.iter().flatten();
+        let entry = found.find(|entry| entry.tag == tag.0 && entry.revision == revision)?;
+        Some(entry.value.clone())
+    }
+
+    pub(super) fn put(&mut self, tag: Tag, revision: Revision, value: V) {
+        if self.entries.is_empty() {
+            self.entries.resize_with(SETS * WAYS, || None);
+        }
+        let set = &mut self.entries[Self::places(tag)];
+        set.rotate_right(1);
+        set[0] = Some(Entry {
+            tag: tag.0,
+            revision,
+            value,
+        });
+    }
+
+    fn places(tag: Tag) -> std::ops::Range<usize> {
+        let set = tag.0 as usize % SETS;
+        set * WAYS..set * WAYS + WAYS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_counts_only_at_its_revision() {
+        let mut cache = Cache::new();
+        let tag = cache.tag(b"key");
+        assert_eq!(cache.get(tag, Revision(1)), None);
+        cache.put(tag, Revision(1), "value");
+        assert_eq!(cache.get(tag, Revision(1)), Some("value"));
+        assert_eq!(cache.get(tag, Revision(2)), None);
+        cache.put(tag, Revision(2), "newer");
+        assert_eq!(cache.get(tag, Revision(2)), Some("newer"));
+    }
+
+    #[test]
+    fn it_stays_at_its_size_and_keeps_the_latest() {
+        let mut cache = Cache::new();
+        for key in 0..4 * SETS {
+            let tag = cache.tag(&key.to_le_bytes());
+            cache.put(tag, Revision(1), key);
+            assert_eq!(cache.get(tag, Revision(1)), Some(key));
+        }
+        assert_eq!(cache.entries.len(), SETS * WAYS);
+    }
+}
