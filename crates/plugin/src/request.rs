@@ -134,11 +134,15 @@ impl RequestCx<'_> {
         name: &'n str,
     ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
         let kept = !self.upstream.headers.drops(name);
-        let read = self.head.headers().take(MAX_HEADERS);
-        let read = read.filter(move |(other, _)| kept && other.eq_ignore_ascii_case(name));
+        let read = self
+            .head
+            .fields()
+            .take(MAX_HEADERS)
+            .filter(move |(_, other, _)| kept && other.eq_ignore_ascii_case(name.as_bytes()));
+        let read = read.map(|(_, _, value)| value);
         let added = self.upstream.headers.added();
         let added = added.filter(move |(other, _)| other.eq_ignore_ascii_case(name));
-        read.chain(added).map(|(_, value)| value)
+        read.chain(added.map(|(_, value)| value))
     }
 
     /// The header lines, changes included.
