@@ -2,6 +2,7 @@
 //! is checked: one that is not 200 counts as failed, so that a wrong gateway cannot look fast.
 
 use anyhow::{Context, Result, bail};
+use memchr::memmem;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use std::fmt;
@@ -169,7 +170,7 @@ impl Answer {
                 joined.extend_from_slice(bytes);
                 bytes = &joined;
             }
-            let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+            let Some(end) = memmem::find(bytes, b"\r\n\r\n") else {
                 *self = Answer::Head(bytes.to_vec());
                 return Ok(None);
             };

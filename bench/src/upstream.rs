@@ -1,6 +1,7 @@
 //! The upstream of every measurement: answers each GET at once from memory, on one epoll loop.
 
 use anyhow::{Context, Result};
+use memchr::memmem;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use std::io::{ErrorKind, Read, Write};
@@ -78,6 +79,25 @@ fn accept(listener: &TcpListener, poll: &Poll, clients: &mut Vec<Option<Client>>
     Ok(())
 }
 
+impl Client {
+    /// Queues an answer for each request head that is whole; a head that came in one piece is not copied.
+    fn take(&mut self, read: &[u8], answers: &[Vec<u8>; 2]) {
+        let joined;
+        let mut bytes = read;
+        if !self.partial.is_empty() {
+            self.partial.extend_from_slice(read);
+            joined = std::mem::take(&mut self.partial);
+            bytes = &joined;
+        }
+        while let Some(end) = memmem::find(bytes, b"\r\n\r\n") {
+            let big = bytes.starts_with(b"GET /big");
+            self.pending.extend_from_slice(&answers[usize::from(big)]);
+            bytes = &bytes[end + 4..];
+        }
+        self.partial.extend_from_slice(bytes);
+    }
+}
+
 /// Answers every whole request head that is there; false when the client is gone.
 fn serve(client: &mut Client, answers: &[Vec<u8>; 2], buffer: &mut [u8]) -> bool {
     loop {
@@ -93,16 +113,7 @@ fn serve(client: &mut Client, answers: &[Vec<u8>; 2], buffer: &mut [u8]) -> bool
             Ok(read) => read,
             Err(error) => return error.kind() == ErrorKind::WouldBlock,
         };
-        client.partial.extend_from_slice(&buffer[..read]);
-        while let Some(end) = client
-            .partial
-            .windows(4)
-            .position(|window| window == b"\r\n\r\n")
-        {
-            let big = client.partial.starts_with(b"GET /big");
-            client.pending.extend_from_slice(&answers[usize::from(big)]);
-            client.partial.drain(..end + 4);
-        }
+        client.take(&buffer[..read], answers);
         if let Ok(written) = client.stream.write(&client.pending) {
             client.pending.drain(..written);
         }
