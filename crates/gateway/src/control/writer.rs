@@ -53,9 +53,11 @@ impl Writer {
                 }
                 (Source::Text(text, Format::Auto), hash)
             }
-            DeclarativeBody::Json(text) => (Source::JsonBody(text), declarative::hash(text)),
+            DeclarativeBody::Json(text) => {
+                (Source::JsonBody(text), declarative::structured_hash(text))
+            }
             DeclarativeBody::Structured(object) => {
-                let hash = declarative::hash(&codec::encode(object));
+                let hash = declarative::structured_hash(&codec::encode(object));
                 (Source::Object(object.clone()), hash)
             }
         };

@@ -24,7 +24,7 @@ mod yaml;
 pub use export::export_yaml;
 pub use loader::{Loader, load};
 pub use problems::format_cli_errors;
-pub use text::{EMPTY_HASH, Parameters, hash, parse, sniff};
+pub use text::{EMPTY_HASH, Parameters, hash, parse, sniff, structured_hash};
 
 use crate::kind::EntityKind;
 use crate::schema::Context;

@@ -4,6 +4,7 @@ use super::{Format, json, problems, yaml};
 use crate::error::Error;
 use crate::value::{Object, Value};
 use md5::{Digest, Md5};
+use ring::digest::{SHA256, digest};
 use std::fmt::Write;
 
 /// The hash of the empty configuration.
@@ -22,9 +23,19 @@ pub fn parse(text: &[u8], format: Format) -> Result<Object, Error> {
 
 /// What identifies a configuration given as text: 32 hex digits, the MD5 of its exact bytes.
 pub fn hash(text: &[u8]) -> String {
-    Md5::digest(text)
+    hex(&Md5::digest(text))
+}
+
+/// What identifies a configuration given as a structured body: 32 hex digits. Kong's own differ at each load, so that
+/// nobody can expect a certain one; SHA-256 because processors have instructions for it, a quarter of MD5's time.
+pub fn structured_hash(body: &[u8]) -> String {
+    hex(&digest(&SHA256, body).as_ref()[..16])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
         .iter()
-        .fold(String::with_capacity(32), |mut hex, byte| {
+        .fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
             let _ = write!(hex, "{byte:02x}");
             hex
         })
