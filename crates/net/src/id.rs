@@ -4,6 +4,17 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
+/// Both digits of every byte: half the look-ups, and the compiler needs no check of their bounds.
+static PAIRS: [[u8; 2]; 256] = {
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [HEX[byte >> 4], HEX[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
 /// Two independent wyrand sequences, seeded from the system's randomness. One per worker thread.
 #[derive(Debug)]
 pub struct RequestIds {
@@ -25,9 +36,9 @@ impl RequestIds {
     pub fn next_id(&mut self) -> [u8; 32] {
         let number = u128::from(wyrand(&mut self.high)) << 64 | u128::from(wyrand(&mut self.low));
         let mut text = [0; 32];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(number.to_be_bytes()) {
-            pair[0] = HEX[usize::from(byte >> 4)];
-            pair[1] = HEX[usize::from(byte & 15)];
+        let (pairs, _) = text.as_chunks_mut();
+        for (pair, byte) in pairs.iter_mut().zip(number.to_be_bytes()) {
+            *pair = PAIRS[usize::from(byte)];
         }
         text
     }

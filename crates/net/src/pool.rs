@@ -101,7 +101,8 @@ impl Drop for Slot {
     }
 }
 
-/// An upstream connection with what is needed to give it back.
+/// An upstream connection with what is needed to give it back. Travels in a box that is made once: it moves several times
+/// per request.
 #[derive(Debug)]
 pub struct Connection {
     pub stream: Stream,
@@ -114,7 +115,7 @@ pub struct Connection {
 
 #[derive(Debug)]
 struct Idle {
-    connection: Connection,
+    connection: Box<Connection>,
     since: Instant,
 }
 
@@ -155,7 +156,7 @@ impl Pool {
         sni: Option<&str>,
         now: Instant,
         cx: &mut Context<'_>,
-    ) -> Option<Connection> {
+    ) -> Option<Box<Connection>> {
         let limit = self.settings.idle;
         let place = self.place(slot, now);
         loop {
@@ -175,7 +176,7 @@ impl Pool {
 
     /// Takes a connection back after a complete answer.
     #[inline]
-    pub fn give(&mut self, slot: &Slot, connection: Connection, now: Instant) {
+    pub fn give(&mut self, slot: &Slot, connection: Box<Connection>, now: Instant) {
         let settings = self.settings;
         if settings.size == 0 || connection.requests >= settings.max_requests {
             return;
@@ -247,7 +248,7 @@ mod tests {
         })
     }
 
-    async fn pair() -> (Connection, TcpStream) {
+    async fn pair() -> (Box<Connection>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stream = TcpStream::connect(address).await.unwrap();
@@ -257,7 +258,7 @@ mod tests {
             sni: None,
             requests: 1,
         };
-        (connection, listener.accept().await.unwrap().0)
+        (Box::new(connection), listener.accept().await.unwrap().0)
     }
 
     async fn take(pool: &mut Pool, slot: &Slot, address: SocketAddr, now: Instant) -> bool {

@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 #[derive(Debug)]
@@ -38,7 +38,13 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         let both = [IoSlice::new(first), IoSlice::new(second)];
         match self {
-            Self::Tcp(stream) if second.is_empty() => Pin::new(stream).poll_write(cx, first),
+            Self::Tcp(stream) if second.is_empty() => match stream.try_write(first) {
+                // Found no room: only now the runtime has to know who waits for some.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Pin::new(stream).poll_write(cx, first)
+                }
+                written => Poll::Ready(written),
+            },
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, &both),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, &both),
         }
@@ -66,7 +72,7 @@ impl Stream {
     #[inline]
     pub fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
-            Self::Tcp(stream) => stream.poll_read_ready(cx).is_pending(),
+            Self::Tcp(stream) => stream.try_io(Interest::READABLE, || Ok(())).is_err(),
             // Session tickets come while a TLS connection idles; only reading tells them from an answer.
             Self::Tls(_) => self.poll_read(cx, &mut [0]).is_pending(),
         }

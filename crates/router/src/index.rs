@@ -228,6 +228,9 @@ fn file<'c>(
 }
 
 fn lookup(roots: &HashMap<CompactString, Root>, host: &[u8]) -> Option<Root> {
+    if roots.is_empty() {
+        return None;
+    }
     // Configured hosts are texts, so what is none cannot be among them.
     let host = std::str::from_utf8(host).ok()?;
     roots.get(host).copied()

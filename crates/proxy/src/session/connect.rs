@@ -37,25 +37,25 @@ pub(super) async fn obtain(
     name: &[u8],
     freshness: Freshness,
     now: &mut Instant,
-) -> Result<(Upstream, bool), ConnectError> {
+) -> Result<(Box<Upstream>, bool), ConnectError> {
     let sni = target.tls.as_ref().map(|_| String::from_utf8_lossy(name));
     let sni = sni.as_deref();
-    let address = match known_address(target, *now) {
-        Some(known) => known?,
-        // Boxed, as connecting is: rare, and every idle connection's task would be larger by it.
-        None => Box::pin(look_up(target, now)).await?,
-    };
-    if freshness == Freshness::Any {
-        let idle = poll_fn(|cx| {
-            let slot = &target.slot;
-            Poll::Ready(worker::with(|worker| {
-                worker.pool.take(slot, address, sni, *now, cx)
-            }))
-        });
-        if let Some(connection) = idle.await {
-            return Ok((connection, true));
+    let mut known = None;
+    if let Some(idle) = take_idle(target, sni, freshness, *now, &mut known).await {
+        return Ok((idle, true));
+    }
+    // Boxed, as connecting is: rare, and every idle connection's task would be larger by it.
+    if let None | Some(Known::Ask) = known {
+        known = Some(Box::pin(look_up(target, now)).await);
+        if let Some(idle) = take_idle(target, sni, freshness, *now, &mut known).await {
+            return Ok((idle, true));
         }
     }
+    let address = match known {
+        Some(Known::Address(address)) => address,
+        Some(Known::Error(error)) => return Err(error.into()),
+        None | Some(Known::Ask) => return Err(ResolveError::Failed.into()),
+    };
     let connecting = timeout(target.connect_timeout, connect(target, address, sni));
     let connected = Box::pin(connecting).await;
     *now = Instant::now();
@@ -68,20 +68,33 @@ pub(super) async fn obtain(
         sni: sni.map(Arc::from),
         requests: 0,
     };
-    Ok((connection, false))
+    Ok((Box::new(connection), false))
 }
 
-/// The next address in turn, as far as it can be told without waiting.
-fn known_address(target: &Target, now: Instant) -> Option<Result<SocketAddr, ConnectError>> {
-    let known = worker::with(|worker| worker.pool.addresses(&target.slot, now).next(now));
-    match known {
-        Known::Address(address) => Some(Ok(address)),
-        Known::Error(error) => Some(Err(error.into())),
-        Known::Ask => None,
-    }
+/// An idle connection to the address whose turn it is. What is known of the address is told, for when there is none.
+async fn take_idle(
+    target: &Target,
+    sni: Option<&str>,
+    freshness: Freshness,
+    now: Instant,
+    known: &mut Option<Known>,
+) -> Option<Box<Upstream>> {
+    poll_fn(|cx| {
+        let idle = worker::with(|worker| {
+            let (pool, slot) = (&mut worker.pool, &target.slot);
+            match *known.get_or_insert_with(|| pool.addresses(slot, now).next(now)) {
+                Known::Address(address) if freshness == Freshness::Any => {
+                    pool.take(slot, address, sni, now, cx)
+                }
+                _ => None,
+            }
+        });
+        Poll::Ready(idle)
+    })
+    .await
 }
 
-async fn look_up(target: &Target, now: &mut Instant) -> Result<SocketAddr, ConnectError> {
+async fn look_up(target: &Target, now: &mut Instant) -> Known {
     let asked = resolve::lookup(target.slot.host(), target.slot.port());
     let found = match timeout(target.connect_timeout, asked).await {
         Ok(found) => found,
@@ -91,8 +104,8 @@ async fn look_up(target: &Target, now: &mut Instant) -> Result<SocketAddr, Conne
     worker::with(|worker| {
         let addresses = worker.pool.addresses(&target.slot, *now);
         addresses.learn(found, *now);
-    });
-    known_address(target, *now).unwrap_or(Err(ResolveError::Failed.into()))
+        addresses.next(*now)
+    })
 }
 
 async fn connect(target: &Target, address: SocketAddr, sni: Option<&str>) -> io::Result<Stream> {

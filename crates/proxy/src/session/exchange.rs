@@ -16,6 +16,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Up to here it is cheaper to copy a body behind its head than to have the system gather the two.
+const COPIED_BYTES: usize = 4 * 1024;
+
 /// How an exchange ended well.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exchanged {
@@ -479,7 +482,11 @@ impl<'a> Exchange<'a> {
             answer.upstream_keeps = false;
         }
         let done = answer.body.is_done();
-        let body = if unchanged { &data[..taken] } else { b"" };
+        let mut body = if unchanged { &data[..taken] } else { b"" };
+        if body.len() <= COPIED_BYTES {
+            out.extend_from_slice(body);
+            body = b"";
+        }
         let client = &mut *self.client;
         let sent = client.out.send(&mut client.stream, cx, &out, body);
         worker.out = out;

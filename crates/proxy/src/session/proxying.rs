@@ -338,7 +338,7 @@ fn host_for<'c>(call: &'c Call<'_>, target: &'c Target) -> &'c [u8] {
     preserved.unwrap_or(target.authority.as_bytes())
 }
 
-fn give_back(target: &Target, mut upstream: pool::Connection, now: Instant) {
+fn give_back(target: &Target, mut upstream: Box<pool::Connection>, now: Instant) {
     upstream.requests += 1;
     worker::with(|worker| worker.pool.give(&target.slot, upstream, now));
 }
