@@ -88,6 +88,9 @@ pub fn write_interim(head: &ResponseHead, out: &mut Vec<u8>) {
 }
 
 fn write_status_line(status: u16, head: &ResponseHead, out: &mut Vec<u8>) {
+    if status == head.status() && head.version() == Version::Http11 && !head.reason().is_empty() {
+        return out.extend_from_slice(head.status_line());
+    }
     let digit = |unit| b'0' + (status / unit % 10) as u8;
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);

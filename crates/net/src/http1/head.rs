@@ -2,7 +2,7 @@
 //! back to it when the head is dropped, so a request allocates nothing and an idle connection owns nothing.
 
 use super::field::{Field, Known};
-use super::{Limits, MAX_HEADERS};
+use super::scan::{self, BadLine};
 use std::cell::RefCell;
 
 /// Heads kept for reuse per thread: as many as a busy worker has in flight, no more.
@@ -32,14 +32,26 @@ impl Head {
         Self(Some(reused.unwrap_or_default()))
     }
 
+    /// Takes over the head in `data`, whose header lines begin at `at`; the number is its length, `None` that it is not
+    /// complete.
     #[inline]
-    pub(super) fn store(&self) -> &Store {
-        self.0.as_deref().expect("taken only when dropped")
+    pub(super) fn read(
+        &mut self,
+        data: &[u8],
+        at: usize,
+        longest: usize,
+    ) -> Result<Option<usize>, BadLine> {
+        let store = self.0.as_deref_mut().expect("taken only when dropped");
+        let end = scan::fields(data, at, longest, &mut store.fields)?;
+        if let Some(end) = end {
+            store.bytes.extend_from_slice(&data[..end]);
+        }
+        Ok(end)
     }
 
     #[inline]
-    pub(super) fn store_mut(&mut self) -> &mut Store {
-        self.0.as_deref_mut().expect("taken only when dropped")
+    pub(super) fn store(&self) -> &Store {
+        self.0.as_deref().expect("taken only when dropped")
     }
 
     #[inline]
@@ -132,78 +144,6 @@ impl Drop for Head {
                 stores.push(store);
             }
         });
-    }
-}
-
-/// Why the lines of a head were refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BadLine {
-    Malformed,
-    TooLong,
-}
-
-/// Notes where the header lines lie, and proves that they are all there is: each is `name: value CRLF` with nothing before
-/// the colon, the first starts at `at`, and after the last comes the empty line that ends the head at `end`. The scanner
-/// alone also takes a bare LF for a line end.
-pub(super) fn collect_fields(
-    head: &mut Head,
-    data: &[u8],
-    scanned: &[httparse::Header<'_>],
-    mut at: usize,
-    end: usize,
-    limits: &Limits,
-) -> Result<(), BadLine> {
-    debug_assert!(scanned.len() <= MAX_HEADERS);
-    let base = data.as_ptr() as usize;
-    let store = head.store_mut();
-    store.bytes.extend_from_slice(&data[..end]);
-    for header in scanned {
-        let name_start = header.name.as_ptr() as usize - base;
-        let name_len = header.name.len();
-        if name_start != at || data.get(at + name_len) != Some(&b':') {
-            return Err(BadLine::Malformed);
-        }
-        let (value_start, next) = line_end(data, at + name_len + 1, header.value, base)?;
-        if next - at > limits.line || name_len > usize::from(u16::MAX) {
-            return Err(BadLine::TooLong);
-        }
-        store.fields.push(Field {
-            name_start: name_start as u32,
-            value_start: value_start as u32,
-            value_len: header.value.len() as u32,
-            name_len: name_len as u16,
-            known: Known::classify(header.name.as_bytes()),
-        });
-        at = next;
-    }
-    if data[at..end] == *b"\r\n" {
-        Ok(())
-    } else {
-        Err(BadLine::Malformed)
-    }
-}
-
-/// Where the value starts and where the next line does.
-fn line_end(
-    data: &[u8],
-    after_colon: usize,
-    value: &[u8],
-    base: usize,
-) -> Result<(usize, usize), BadLine> {
-    // The scanner gives an empty value an address of its own choosing.
-    let value_start = if value.is_empty() {
-        after_colon
-    } else {
-        value.as_ptr() as usize - base
-    };
-    let mut at = value_start + value.len();
-    while matches!(data.get(at), Some(b' ' | b'\t')) {
-        at += 1;
-    }
-    if data.get(at..at + 2) == Some(b"\r\n") {
-        Ok((value_start, at + 2))
-    } else {
-        Err(BadLine::Malformed)
     }
 }
 

@@ -7,6 +7,7 @@ mod field;
 mod head;
 mod request;
 mod response;
+mod scan;
 #[cfg(test)]
 mod tests;
 

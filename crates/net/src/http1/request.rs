@@ -1,10 +1,10 @@
-//! The head of a request: scanned by httparse, then held to the stricter reading of RFC 9112. A refused request is
+//! The head of a request: its lines scanned by `scan`, then held to the stricter reading of RFC 9112. A refused request is
 //! answered and its connection closed, since what follows on it cannot be trusted to start where we think.
 
 use super::field::{Known, list_contains};
-use super::head::{BadLine, Head, Options, collect_fields, parse_length};
-use super::{Framing, Limits, MAX_HEADERS, Version};
-use std::mem::MaybeUninit;
+use super::head::{Head, Options, parse_length};
+use super::scan::{self, BadLine, RequestLine};
+use super::{Framing, Limits, Version};
 
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -49,83 +49,52 @@ pub struct RequestHead {
 impl RequestHead {
     /// Reads a head from the front of `data`; `None` when it is not complete. The number is the head's length.
     pub fn parse(data: &[u8], limits: &Limits) -> Result<Option<(Self, usize)>, BadRequest> {
-        let mut headers = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; MAX_HEADERS];
-        let mut scanned = httparse::Request::new(&mut []);
-        let end = match scanned.parse_with_uninit_headers(data, &mut headers) {
-            Ok(httparse::Status::Complete(end)) => end,
-            Ok(httparse::Status::Partial) => return incomplete(data, limits),
-            Err(error) => return Err(refusal(error)),
+        let Some(line) = scan::request_line(data)? else {
+            return incomplete(data, limits);
+        };
+        if line.end - line.start > limits.line {
+            return Err(BadRequest::TargetTooLong);
+        }
+        let mut request = Self::begin(&line);
+        let Some(end) = request.head.read(data, line.end, limits.line)? else {
+            return incomplete(data, limits);
         };
         if end > limits.head {
             return Err(BadRequest::HeadTooLarge);
         }
-        let mut request = Self::read_line(data, &scanned, limits)?;
-        let first = request.line_end();
-        collect_fields(&mut request.head, data, scanned.headers, first, end, limits).map_err(
-            |bad| match bad {
-                BadLine::Malformed => BadRequest::Malformed,
-                BadLine::TooLong => BadRequest::HeadTooLarge,
-            },
-        )?;
         request.read_fields()?;
         request.check_host()?;
         request.check_target()?;
         Ok(Some((request, end)))
     }
 
-    /// The method and target, and proof that the line holds nothing else: `method SP target SP version CRLF`, with only
-    /// empty lines before it (RFC 9112 section 2.2).
-    fn read_line(
-        data: &[u8],
-        scanned: &httparse::Request<'_, '_>,
-        limits: &Limits,
-    ) -> Result<Self, BadRequest> {
-        let (Some(method), Some(target)) = (scanned.method, scanned.path) else {
-            return Err(BadRequest::Malformed);
-        };
-        let base = data.as_ptr() as usize;
-        let method_start = method.as_ptr() as usize - base;
-        let target_start = target.as_ptr() as usize - base;
-        let version_start = target_start + target.len() + 1;
-        let line_end = version_start + b"HTTP/1.1\r\n".len();
-        if line_end - method_start > limits.line {
-            return Err(BadRequest::TargetTooLong);
-        }
-        let exact = method_start.is_multiple_of(2)
-            && data[..method_start].chunks(2).all(|pair| pair == b"\r\n")
-            && target_start == method_start + method.len() + 1
-            && data.get(line_end - 2..line_end) == Some(b"\r\n");
-        if !exact {
-            return Err(BadRequest::Malformed);
-        }
-        Ok(Self {
+    fn begin(line: &RequestLine) -> Self {
+        let target_start = line.method_end + 1;
+        let target = (target_start as u32, (line.target_end - target_start) as u32);
+        Self {
             head: Head::new(),
-            method: (method_start as u32, method.len() as u16),
-            target: (target_start as u32, target.len() as u32),
-            path: (target_start as u32, target.len() as u32),
+            method: (line.start as u32, (line.method_end - line.start) as u16),
+            target,
+            path: target,
             host: None,
             host_name: (0, false),
-            version: if scanned.version == Some(0) {
-                Version::Http10
-            } else {
-                Version::Http11
-            },
+            version: line.version,
             framing: Framing::None,
             options: Options::default(),
             expects_continue: false,
-        })
-    }
-
-    fn line_end(&self) -> usize {
-        (self.target.0 + self.target.1) as usize + b" HTTP/1.1\r\n".len()
+        }
     }
 
     fn read_fields(&mut self) -> Result<(), BadRequest> {
         let (mut length, mut chunked) = (None, false);
         let (mut host, mut expects) = (None, false);
         let mut options = Options::default();
-        for (index, (known, _, value)) in self.head.fields().enumerate() {
-            match known {
+        for (index, field) in self.head.store().fields.iter().enumerate() {
+            if field.known == Known::Other {
+                continue;
+            }
+            let value = self.head.value(field);
+            match field.known {
                 Known::Host if host.is_some() => return Err(BadRequest::Host),
                 Known::Host => host = Some(index as u16),
                 Known::ContentLength if length.is_some() => return Err(BadRequest::Length),
@@ -173,16 +142,17 @@ impl RequestHead {
         if matches!(method, b"CONNECT" | b"TRACE") {
             return Err(BadRequest::Method);
         }
-        if memchr::memchr(b'#', target).is_some() {
-            return Err(BadRequest::Target);
-        }
         let skipped = match target.first() {
             Some(b'/') => 0,
             Some(b'*') if target.len() == 1 && method == b"OPTIONS" => 0,
             _ => self.absolute_prefix(target)?,
         };
         let rest = &target[skipped..];
-        let length = memchr::memchr(b'?', rest).unwrap_or(rest.len());
+        let length = memchr::memchr2(b'?', b'#', rest).unwrap_or(rest.len());
+        // Which would come first, or hide in the query.
+        if memchr::memchr(b'#', &rest[length..]).is_some() {
+            return Err(BadRequest::Target);
+        }
         self.path = (self.target.0 + skipped as u32, length as u32);
         Ok(())
     }
@@ -369,11 +339,13 @@ fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("checked when the head was read")
 }
 
-fn refusal(error: httparse::Error) -> BadRequest {
-    match error {
-        httparse::Error::TooManyHeaders => BadRequest::HeadTooLarge,
-        httparse::Error::Version => BadRequest::Version,
-        _ => BadRequest::Malformed,
+impl From<BadLine> for BadRequest {
+    fn from(bad: BadLine) -> Self {
+        match bad {
+            BadLine::Malformed => Self::Malformed,
+            BadLine::TooLong => Self::HeadTooLarge,
+            BadLine::Version => Self::Version,
+        }
     }
 }
 
@@ -394,16 +366,17 @@ fn check_authority(authority: &[u8]) -> Option<(u16, bool)> {
     if authority.first() == Some(&b'[') {
         return check_literal(authority);
     }
-    let is_other = |byte: &u8| !HOST_BYTES[usize::from(*byte)];
-    let end = authority
-        .iter()
-        .position(is_other)
-        .unwrap_or(authority.len());
-    let (host, port) = authority.split_at(end);
-    let empty_label = host.windows(2).any(|pair| pair == b"..");
-    let known = end > 0 && !empty_label && is_port(port);
-    let upper = host.iter().any(u8::is_ascii_uppercase);
-    known.then_some((u16::try_from(end).ok()?, upper))
+    let (mut end, mut seen, mut last) = (0, 0, 0);
+    for &byte in authority {
+        let kind = HOST_BYTES[usize::from(byte)];
+        let empty_label = kind & last & DOT != 0;
+        if kind == 0 || empty_label {
+            break;
+        }
+        (end, seen, last) = (end + 1, seen | kind, kind);
+    }
+    let known = end > 0 && is_port(&authority[end..]);
+    known.then_some((u16::try_from(end).ok()?, seen & UPPER != 0))
 }
 
 /// An address in brackets.
@@ -429,18 +402,27 @@ fn is_port(port: &[u8]) -> bool {
     }
 }
 
-/// What a registered name or an IPv4 address is made of (RFC 3986 section 3.2.2).
-static HOST_BYTES: [bool; 256] = {
-    let mut table = [false; 256];
+const NAME: u8 = 1;
+const UPPER: u8 = 2;
+const DOT: u8 = 4;
+
+/// What a registered name or an IPv4 address is made of (RFC 3986 section 3.2.2), by kinds; 0: nothing of it.
+static HOST_BYTES: [u8; 256] = {
+    let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {
-        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        table[byte] = match byte as u8 {
+            b'0'..=b'9' | b'a'..=b'z' => NAME,
+            b'A'..=b'Z' => UPPER,
+            _ => 0,
+        };
         byte += 1;
     }
-    let others = b"-._~!$&'()*+,;=%";
+    table[b'.' as usize] = DOT;
+    let others = b"-_~!$&'()*+,;=%";
     let mut at = 0;
     while at < others.len() {
-        table[others[at] as usize] = true;
+        table[others[at] as usize] = NAME;
         at += 1;
     }
     table

@@ -2,9 +2,9 @@
 //! a 502 for the client and the end of that upstream connection.
 
 use super::field::{Known, list_contains};
-use super::head::{Head, Options, collect_fields, parse_length};
-use super::{Framing, Limits, MAX_HEADERS, Version};
-use std::mem::MaybeUninit;
+use super::head::{Head, Options, parse_length};
+use super::scan::{self, BadLine, StatusLine};
+use super::{Framing, Limits, Version};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadResponse {
@@ -34,71 +34,41 @@ impl ResponseHead {
         to_head: bool,
         limits: &Limits,
     ) -> Result<Option<(Self, usize)>, BadResponse> {
-        let mut headers = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; MAX_HEADERS];
-        let mut scanned = httparse::Response::new(&mut []);
-        let config = httparse::ParserConfig::default();
-        let end = match config.parse_response_with_uninit_headers(&mut scanned, data, &mut headers)
-        {
-            Ok(httparse::Status::Complete(end)) => end,
-            Ok(httparse::Status::Partial) if data.len() > limits.head => {
-                return Err(BadResponse::HeadTooLarge);
-            }
-            Ok(httparse::Status::Partial) => return Ok(None),
-            Err(httparse::Error::TooManyHeaders) => return Err(BadResponse::HeadTooLarge),
-            Err(_) => return Err(BadResponse::Malformed),
+        let Some(line) = scan::status_line(data)? else {
+            return incomplete(data, limits);
+        };
+        let mut response = Self::begin(&line);
+        let Some(end) = response.head.read(data, line.end, limits.head)? else {
+            return incomplete(data, limits);
         };
         if end > limits.head {
             return Err(BadResponse::HeadTooLarge);
         }
-        let (mut response, first) = Self::read_line(data, &scanned)?;
-        let no_line_limit = Limits {
-            line: limits.head,
-            ..*limits
-        };
-        let head = &mut response.head;
-        collect_fields(head, data, scanned.headers, first, end, &no_line_limit)
-            .map_err(|_| BadResponse::Malformed)?;
         response.read_fields(to_head)?;
         Ok(Some((response, end)))
     }
 
-    /// The status line, which starts the data and is `version SP code [SP reason] CRLF`; and where it ends.
-    fn read_line(
-        data: &[u8],
-        scanned: &httparse::Response<'_, '_>,
-    ) -> Result<(Self, usize), BadResponse> {
-        let status = scanned.code.ok_or(BadResponse::Malformed)?;
-        let line_end = memchr::memchr(b'\n', data).ok_or(BadResponse::Malformed)?;
-        let after_code = b"HTTP/1.1 200".len();
-        let exact = data.starts_with(b"HTTP/1.")
-            && line_end > after_code
-            && data[line_end - 1] == b'\r'
-            && matches!(data[after_code], b' ' | b'\r')
-            && (100..=999).contains(&status);
-        if !exact {
-            return Err(BadResponse::Malformed);
-        }
-        let reason_start = (after_code + 1).min(line_end - 1);
-        let response = Self {
+    fn begin(line: &StatusLine) -> Self {
+        let reason_len = line.reason_end - line.reason_start;
+        Self {
             head: Head::new(),
-            reason: (reason_start as u32, (line_end - 1 - reason_start) as u32),
-            status,
-            version: if scanned.version == Some(0) {
-                Version::Http10
-            } else {
-                Version::Http11
-            },
+            reason: (line.reason_start as u32, reason_len as u32),
+            status: line.status,
+            version: line.version,
             framing: Framing::None,
             options: Options::default(),
-        };
-        Ok((response, line_end + 1))
+        }
     }
 
     fn read_fields(&mut self, to_head: bool) -> Result<(), BadResponse> {
         let (mut length, mut chunked) = (None, false);
         let mut options = Options::default();
-        for (known, _, value) in self.head.fields() {
-            match known {
+        for field in &self.head.store().fields {
+            if field.known == Known::Other {
+                continue;
+            }
+            let value = self.head.value(field);
+            match field.known {
                 Known::ContentLength if length.is_some() => return Err(BadResponse::Length),
                 Known::ContentLength => {
                     length = Some(parse_length(value).ok_or(BadResponse::Length)?);
@@ -127,6 +97,13 @@ impl ResponseHead {
 
     pub fn status(&self) -> u16 {
         self.status
+    }
+
+    /// The first line as it came, with its end.
+    #[inline]
+    pub fn status_line(&self) -> &[u8] {
+        let length = (self.reason.0 + self.reason.1) as usize + b"\r\n".len();
+        self.head.slice(0, length)
     }
 
     /// The reason phrase, possibly empty.
@@ -201,5 +178,22 @@ impl ResponseHead {
             && self
                 .known(Known::Connection)
                 .any(|value| list_contains(value, name))
+    }
+}
+
+impl From<BadLine> for BadResponse {
+    fn from(bad: BadLine) -> Self {
+        match bad {
+            BadLine::Malformed | BadLine::Version => Self::Malformed,
+            BadLine::TooLong => Self::HeadTooLarge,
+        }
+    }
+}
+
+fn incomplete<T>(data: &[u8], limits: &Limits) -> Result<Option<T>, BadResponse> {
+    if data.len() > limits.head {
+        Err(BadResponse::HeadTooLarge)
+    } else {
+        Ok(None)
     }
 }

@@ -1,0 +1,373 @@
+//! From bytes to the lines of a head, in one pass. Accepts what RFC 9112 spells out and nothing more lenient: lines end in
+//! CRLF, nothing stands between a name and its colon, no line is folded, no control character is let through.
+
+use super::field::{Field, Known};
+use super::{MAX_HEADERS, Version};
+
+/// Why a head was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BadLine {
+    Malformed,
+    /// A line, or their number.
+    TooLong,
+    Version,
+}
+
+/// A value that takes more bytes than have come is `None`.
+type Scanned<T> = Result<Option<T>, BadLine>;
+
+/// Where the parts of a request line are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RequestLine {
+    pub(super) start: usize,
+    /// Of the method, which is at the start.
+    pub(super) method_end: usize,
+    /// Of the target, which follows after a space.
+    pub(super) target_end: usize,
+    pub(super) version: Version,
+    pub(super) end: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StatusLine {
+    pub(super) version: Version,
+    pub(super) status: u16,
+    pub(super) reason_start: usize,
+    pub(super) reason_end: usize,
+    pub(super) end: usize,
+}
+
+const CRLF: &[u8; 2] = b"\r\n";
+
+/// `method SP target SP version CRLF`, with only empty lines before it (RFC 9112 section 2.2).
+#[inline]
+pub(super) fn request_line(data: &[u8]) -> Scanned<RequestLine> {
+    let mut start = 0;
+    while data[start..].starts_with(CRLF) {
+        start += CRLF.len();
+    }
+    if matches!(data[start..], [] | [b'\r']) {
+        return Ok(None);
+    }
+    let method_end = start + token_length(&data[start..]);
+    if !ends_in_space(data, start, method_end)? {
+        return Ok(None);
+    }
+    let target_start = method_end + 1;
+    let target_end = end_of_visible(data, target_start);
+    if !ends_in_space(data, target_start, target_end)? {
+        return Ok(None);
+    }
+    let target = &data[target_start..target_end];
+    if !target.is_ascii() && std::str::from_utf8(target).is_err() {
+        return Err(BadLine::Malformed);
+    }
+    let Some(version) = version_and_end(&data[target_end + 1..])? else {
+        return Ok(None);
+    };
+    Ok(Some(RequestLine {
+        start,
+        method_end,
+        target_end,
+        version,
+        end: target_end + b" HTTP/1.1\r\n".len(),
+    }))
+}
+
+/// `version SP code [SP reason] CRLF`.
+#[inline]
+pub(super) fn status_line(data: &[u8]) -> Scanned<StatusLine> {
+    let Some((line, rest)) = data.split_first_chunk::<12>() else {
+        return match b"HTTP/1.".starts_with(&data[..data.len().min(7)]) {
+            true => Ok(None),
+            false => Err(BadLine::Malformed),
+        };
+    };
+    let [name @ .., minor, space, hundreds, tens, ones] = line;
+    if name != b"HTTP/1." || *space != b' ' {
+        return Err(BadLine::Malformed);
+    }
+    let version = match minor {
+        b'0' => Version::Http10,
+        b'1' => Version::Http11,
+        _ => return Err(BadLine::Malformed),
+    };
+    let code = [hundreds, tens, ones];
+    if !code.iter().all(|digit| digit.is_ascii_digit()) || *hundreds == b'0' {
+        return Err(BadLine::Malformed);
+    }
+    let digits = code.map(|digit| u16::from(digit - b'0'));
+    let status = digits[0] * 100 + digits[1] * 10 + digits[2];
+    let reason_start = match rest.first() {
+        None => return Ok(None),
+        Some(b' ') => 13,
+        Some(b'\r') => 12,
+        Some(_) => return Err(BadLine::Malformed),
+    };
+    let reason_end = end_of_text(data, reason_start);
+    let line = StatusLine {
+        version,
+        status,
+        reason_start,
+        reason_end,
+        end: reason_end + CRLF.len(),
+    };
+    Ok(line_ends(data, reason_end)?.then_some(line))
+}
+
+/// Notes where the header lines lie that begin at `at`, up to the empty line; the number is where that ends.
+#[inline]
+pub(super) fn fields(
+    data: &[u8],
+    mut at: usize,
+    longest: usize,
+    fields: &mut Vec<Field>,
+) -> Scanned<usize> {
+    loop {
+        let name_len = token_length(&data[at..]);
+        let colon = at + name_len;
+        match data.get(colon) {
+            Some(b':') if name_len > 0 => {}
+            Some(b'\r') if name_len == 0 => {
+                return Ok(line_ends(data, at)?.then_some(at + CRLF.len()));
+            }
+            Some(_) => return Err(BadLine::Malformed),
+            None => return Ok(None),
+        }
+        let mut value_start = colon + 1;
+        while matches!(data.get(value_start), Some(b' ' | b'\t')) {
+            value_start += 1;
+        }
+        let line_end = end_of_text(data, value_start);
+        if !line_ends(data, line_end)? {
+            return Ok(None);
+        }
+        let next = line_end + CRLF.len();
+        let fits = next - at <= longest && fields.len() < MAX_HEADERS;
+        let (true, Ok(name_len)) = (fits, u16::try_from(name_len)) else {
+            return Err(BadLine::TooLong);
+        };
+        let mut value_end = line_end;
+        while value_end > value_start && matches!(data[value_end - 1], b' ' | b'\t') {
+            value_end -= 1;
+        }
+        fields.push(Field {
+            name_start: at as u32,
+            value_start: value_start as u32,
+            value_len: (value_end - value_start) as u32,
+            name_len,
+            known: Known::classify(&data[at..colon]),
+        });
+        at = next;
+    }
+}
+
+/// Whether something ends at `end` with a space; false when that is still to come.
+#[inline]
+fn ends_in_space(data: &[u8], start: usize, end: usize) -> Result<bool, BadLine> {
+    match data.get(end) {
+        Some(b' ') if end > start => Ok(true),
+        Some(_) => Err(BadLine::Malformed),
+        None => Ok(false),
+    }
+}
+
+/// Whether a line ends at `end`; false when that is still to come.
+#[inline]
+fn line_ends(data: &[u8], end: usize) -> Result<bool, BadLine> {
+    match &data[end..] {
+        [b'\r', b'\n', ..] => Ok(true),
+        [] | [b'\r'] => Ok(false),
+        _ => Err(BadLine::Malformed),
+    }
+}
+
+/// What a request line ends in.
+#[inline]
+fn version_and_end(rest: &[u8]) -> Scanned<Version> {
+    match rest.first_chunk() {
+        Some(b"HTTP/1.1\r\n") => Ok(Some(Version::Http11)),
+        Some(b"HTTP/1.0\r\n") => Ok(Some(Version::Http10)),
+        _ => unusual_end(rest),
+    }
+}
+
+#[cold]
+fn unusual_end<T>(rest: &[u8]) -> Scanned<T> {
+    let versions = [b"HTTP/1.1\r\n", b"HTTP/1.0\r\n"];
+    if versions.iter().any(|version| version.starts_with(rest)) {
+        Ok(None)
+    } else if versions
+        .iter()
+        .any(|version| rest.starts_with(&version[..8]))
+    {
+        Err(BadLine::Malformed)
+    } else {
+        Err(BadLine::Version)
+    }
+}
+
+#[inline]
+fn token_length(data: &[u8]) -> usize {
+    let other = data.iter().position(|&byte| !TOKEN[usize::from(byte)]);
+    other.unwrap_or(data.len())
+}
+
+/// Where the first byte is that may not stand in a value: a control character other than a tab.
+#[inline]
+fn end_of_text(data: &[u8], mut at: usize) -> usize {
+    loop {
+        at = first_below(data, at, b' ');
+        if data.get(at) != Some(&b'\t') {
+            return at;
+        }
+        at += 1;
+    }
+}
+
+/// Where the first byte is that may not stand in a target: a control character or a space.
+#[inline]
+fn end_of_visible(data: &[u8], at: usize) -> usize {
+    first_below(data, at, b'!')
+}
+
+/// Where the first byte is that is less than `least`, or DEL. Looks at eight bytes at a time: subtracting borrows from the
+/// highest bit of each byte that is less. A borrow reaches only bytes after the one that is looked for.
+#[inline]
+fn first_below(data: &[u8], mut at: usize, least: u8) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHEST: u64 = ONES << 7;
+    while let Some(eight) = data.get(at..).and_then(<[u8]>::first_chunk) {
+        let word = u64::from_le_bytes(*eight);
+        let without_del = word ^ (ONES * 0x7f);
+        let less = word.wrapping_sub(ONES * u64::from(least)) & !word;
+        let del = without_del.wrapping_sub(ONES) & !without_del;
+        let found = (less | del) & HIGHEST;
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let rest = data.get(at..).unwrap_or_default();
+    let other = rest.iter().position(|&byte| byte < least || byte == 0x7f);
+    other.map_or(data.len(), |length| at + length)
+}
+
+/// RFC 9110 section 5.6.2.
+static TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"!#$%&'*+-.^_`|~";
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Method, target, version, header lines and length of a whole head.
+    type Parts<'d> = (
+        &'d [u8],
+        &'d [u8],
+        Version,
+        Vec<(&'d [u8], &'d [u8])>,
+        usize,
+    );
+
+    fn scanned(data: &[u8]) -> Scanned<Parts<'_>> {
+        let Some(line) = request_line(data)? else {
+            return Ok(None);
+        };
+        let mut found = Vec::new();
+        let end = fields(data, line.end, usize::MAX, &mut found)?;
+        let text = |start: u32, len: usize| &data[start as usize..start as usize + len];
+        let lines = found.iter().map(|field| {
+            let name = text(field.name_start, field.name_len.into());
+            (name, text(field.value_start, field.value_len as usize))
+        });
+        let method = &data[line.start..line.method_end];
+        let target = &data[line.method_end + 1..line.target_end];
+        Ok(end.map(|end| (method, target, line.version, lines.collect(), end)))
+    }
+
+    /// The same by another implementation, which also takes bare line feeds.
+    fn by_httparse(data: &[u8]) -> Scanned<Parts<'_>> {
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(data) {
+            Ok(httparse::Status::Partial) => Ok(None),
+            Ok(httparse::Status::Complete(end)) => Ok(Some((
+                request.method.unwrap_or_default().as_bytes(),
+                request.path.unwrap_or_default().as_bytes(),
+                match request.version {
+                    Some(0) => Version::Http10,
+                    _ => Version::Http11,
+                },
+                request
+                    .headers
+                    .iter()
+                    .map(|header| (header.name.as_bytes(), header.value))
+                    .collect(),
+                end,
+            ))),
+            Err(httparse::Error::Version) => Err(BadLine::Version),
+            Err(_) => Err(BadLine::Malformed),
+        }
+    }
+
+    fn has_bare_line_feed(data: &[u8]) -> bool {
+        let mut before = 0;
+        data.iter().any(|&byte| {
+            let bare = byte == b'\n' && before != b'\r';
+            before = byte;
+            bare
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn heads_are_read_as_another_implementation_reads_them(
+            mut data in "(\r\n)?(GET|A!b|) (/[ -~é]{0,12}|) HTTP/1\\.[012]\r\n([A-Za-z!-]{0,12}:[ \t]{0,2}[ -~é\t]{0,20}\r\n){0,4}\r\n"
+                .prop_map(String::into_bytes),
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+            cut in any::<prop::sample::Index>(),
+            whole in any::<bool>(),
+        ) {
+            for (at, byte) in changes {
+                let at = at.index(data.len());
+                data[at] = byte;
+            }
+            if !whole {
+                data.truncate(cut.index(data.len()));
+            }
+            prop_assume!(!has_bare_line_feed(&data));
+            prop_assert_eq!(scanned(&data), by_httparse(&data));
+        }
+    }
+
+    #[test]
+    fn every_byte_is_judged_alike_wherever_it_stands() {
+        for byte in 0..=255 {
+            for at in 0..20 {
+                let mut text = [b'a'; 20];
+                text[at] = byte;
+                let ends = |bad: bool| if bad { at } else { text.len() };
+                let control = byte < b' ' || byte == 0x7f;
+                assert_eq!(end_of_text(&text, 0), ends(control && byte != b'\t'));
+                assert_eq!(end_of_visible(&text, 0), ends(control || byte == b' '));
+            }
+        }
+    }
+}
