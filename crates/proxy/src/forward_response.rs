@@ -30,7 +30,8 @@ pub enum ClientFraming {
     AsReceived,
     /// An HTTP/1.0 client knows no chunks: the payload alone, ended by closing.
     Unchunked,
-    /// The upstream ends the body by closing; the client gets chunks, so that it can tell an end from a break.
+    /// In chunks of ours. The upstream ends the body by closing, and chunks let the client tell an end from a break; or
+    /// filters may change its length.
     Chunked,
 }
 
@@ -40,6 +41,15 @@ impl ClientFraming {
             (Framing::Chunked, Version::Http10) => Self::Unchunked,
             (Framing::Close, Version::Http11) => Self::Chunked,
             _ => Self::AsReceived,
+        }
+    }
+
+    /// The same for a body that filters may change.
+    pub fn choose_filtered(framing: Framing, client: Version) -> Self {
+        match (framing, client) {
+            (Framing::None, _) => Self::AsReceived,
+            (_, Version::Http10) => Self::Unchunked,
+            (_, Version::Http11) => Self::Chunked,
         }
     }
 

@@ -2,6 +2,7 @@
 //! once, each only as fast as its receiver takes it. Everything happens in one poll as long as nothing has to wait.
 
 use super::answer::milliseconds;
+use super::filtering::{Filtering, write_chunk_size, write_last_chunk};
 use super::worker::{self, Worker};
 use super::{Connection, RequestBodyAt};
 use crate::forward_response::{ClientFraming, Inbound, write_interim, write_response};
@@ -110,6 +111,8 @@ struct Answer {
     keep_alive: bool,
     /// Chunks begun, when it is us who cut the body into chunks.
     chunks: bool,
+    /// Set when plugins look at the body.
+    filtering: Option<Box<Filtering>>,
 }
 
 impl Failed {
@@ -122,6 +125,13 @@ impl Failed {
 }
 
 impl Answer {
+    fn filter(&mut self, terms: &Terms<'_>, payload: Vec<u8>, last: bool, out: &mut Vec<u8>) {
+        if let Some(filtering) = &mut self.filtering {
+            let (framing, chunks) = (self.framing, &mut self.chunks);
+            filtering.pass(terms, payload, last, framing, chunks, out);
+        }
+    }
+
     fn broken(&self) -> Failed {
         let by_closing = match self.framing {
             ClientFraming::AsReceived => matches!(self.body, Body::Close),
@@ -358,7 +368,7 @@ impl<'a> Exchange<'a> {
             };
             span = span.after(length);
             if !head.is_interim() {
-                self.pass_head(worker, &head);
+                self.pass_head(worker, head);
                 // A body that is wrong from the start is found before the head has gone.
                 let done = self
                     .pass_body(cx, worker, span)
@@ -397,10 +407,14 @@ impl<'a> Exchange<'a> {
     }
 
     /// Runs the filters over the head and writes it to `worker.out`.
-    fn pass_head(&mut self, worker: &mut Worker, head: &ResponseHead) {
+    fn pass_head(&mut self, worker: &mut Worker, head: ResponseHead) {
         let terms = self.terms;
         let plane = &self.client.plane;
-        let framing = ClientFraming::choose(head.framing(), terms.head.version());
+        let filters_body = !terms.picked.is_empty() && terms.picked.filters_body(terms.instances);
+        let framing = match filters_body {
+            true => ClientFraming::choose_filtered(head.framing(), terms.head.version()),
+            false => ClientFraming::choose(head.framing(), terms.head.version()),
+        };
         let keep_alive = terms.head.keep_alive()
             && !framing.ends_by_closing(head.framing())
             && !worker.draining
@@ -410,14 +424,14 @@ impl<'a> Exchange<'a> {
             request: terms.cx,
             origin: Origin::Upstream,
             status: head.status(),
-            upstream: Some(head),
+            upstream: Some(&head),
             headers: HeaderEdits::new(),
         };
         if !terms.picked.is_empty() {
             terms.picked.header_filter(terms.instances, &mut filter);
         }
         let inbound = Inbound {
-            head,
+            head: &head,
             request: terms.head,
             edits: &filter.headers,
             debug: terms.debug_headers,
@@ -434,13 +448,23 @@ impl<'a> Exchange<'a> {
         };
         worker.out.clear();
         write_response(&inbound, &mut worker.out);
+        let ResponseCx {
+            status, headers, ..
+        } = filter;
         self.answer = Some(Answer {
-            status: filter.status,
+            status,
             body: Body::new(head.framing()),
             framing,
             upstream_keeps: head.keep_alive(),
             keep_alive,
             chunks: false,
+            filtering: (filters_body && framing != ClientFraming::AsReceived).then(|| {
+                Box::new(Filtering {
+                    head,
+                    headers,
+                    status,
+                })
+            }),
         });
     }
 
@@ -454,6 +478,9 @@ impl<'a> Exchange<'a> {
         let Some(answer) = &mut self.answer else {
             return Ok(false);
         };
+        if answer.filtering.is_some() {
+            return self.pass_filtered(cx, worker, span);
+        }
         let mut out = std::mem::take(&mut worker.out);
         let data = span.of(worker, &self.partial);
         let (taken, unchanged) = match answer.framing {
@@ -494,6 +521,31 @@ impl<'a> Exchange<'a> {
         Ok(done)
     }
 
+    /// The same through the body filters.
+    fn pass_filtered(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &mut Worker,
+        span: Span,
+    ) -> Result<bool, Failed> {
+        let Some(answer) = &mut self.answer else {
+            return Ok(false);
+        };
+        let data = span.of(worker, &self.partial);
+        let mut payload = Vec::new();
+        let taken = answer.body.decode(data, &mut payload);
+        let taken = taken.map_err(|_| answer.broken())?;
+        if taken < data.len() {
+            answer.upstream_keeps = false;
+        }
+        let done = answer.body.is_done();
+        let mut out = std::mem::take(&mut worker.out);
+        answer.filter(self.terms, payload, done, &mut out);
+        let sent = self.send_client(cx, &out, b"");
+        worker.out = out;
+        sent.map(|()| done)
+    }
+
     fn send_client(
         &mut self,
         cx: &mut Context<'_>,
@@ -512,13 +564,14 @@ impl<'a> Exchange<'a> {
             None => Err(Failed::Upstream(UpstreamFailure::Silent)),
             Some(answer) if properly && matches!(answer.body, Body::Close) => {
                 answer.upstream_keeps = false;
-                if answer.framing == ClientFraming::Chunked {
-                    let end: &[u8] = if answer.chunks {
-                        b"\r\n0\r\n\r\n"
-                    } else {
-                        b"0\r\n\r\n"
-                    };
-                    self.send_client(cx, end, b"")?;
+                let mut end = Vec::new();
+                if answer.filtering.is_some() {
+                    answer.filter(self.terms, Vec::new(), true, &mut end);
+                } else if answer.framing == ClientFraming::Chunked {
+                    write_last_chunk(&mut end, answer.chunks);
+                }
+                if !end.is_empty() {
+                    self.send_client(cx, &end, b"")?;
                 }
                 Ok(())
             }
@@ -633,10 +686,4 @@ impl Span {
             Self::Read(start, end) | Self::Partial(start, end) => start == end,
         }
     }
-}
-
-fn write_chunk_size(out: &mut Vec<u8>, size: usize, follows_another: bool) {
-    use std::io::Write;
-    let end_of_last: &str = if follows_another { "\r\n" } else { "" };
-    write!(out, "{end_of_last}{size:x}\r\n").expect("a vector takes everything");
 }

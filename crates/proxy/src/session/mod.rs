@@ -9,6 +9,7 @@ mod answer;
 mod connect;
 mod date;
 mod exchange;
+mod filtering;
 mod opening;
 mod plane;
 mod proxying;

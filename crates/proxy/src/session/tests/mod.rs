@@ -4,15 +4,18 @@
 mod bodies;
 mod connections;
 mod failures;
+mod filters;
 mod heads;
 mod limits;
 
 use super::{DataPlane, Settings, Stop, serve};
 use crate::snapshot::{BuildSettings, Live, Snapshot};
-use model::entities::{Config, PathHandling, Protocol, Route, RouteId, Service, ServiceId};
+use model::entities::{
+    Config, PathHandling, Plugin, PluginId, Protocol, Route, RouteId, Service, ServiceId,
+};
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
-use plugin::NoLookup;
+use plugin::{NoLookup, PluginDef};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -31,6 +34,8 @@ pub(super) struct Setup {
     pub(super) route: Route,
     pub(super) settings: Settings,
     pub(super) listen: &'static str,
+    /// Global plugins, of these definitions.
+    pub(super) plugins: Vec<&'static PluginDef>,
 }
 
 pub(super) struct Gateway {
@@ -47,6 +52,7 @@ impl Setup {
             route: route(),
             settings: Settings::default(),
             listen: "127.0.0.1:0",
+            plugins: Vec::new(),
         }
     }
 
@@ -54,9 +60,11 @@ impl Setup {
         let config = Config {
             services: vec![self.service],
             routes: vec![self.route],
+            plugins: self.plugins.iter().map(|def| global(def.name)).collect(),
             ..Config::default()
         };
         let build = BuildSettings {
+            plugins: self.plugins.leak(),
             default_certificate: Some(Arc::new(net::tls::self_signed().unwrap())),
             ..BuildSettings::default()
         };
@@ -120,6 +128,20 @@ fn route() -> Route {
         request_buffering: true,
         response_buffering: true,
         service: Some(ServiceId(Uuid::from_u128(1))),
+    }
+}
+
+fn global(name: &str) -> Plugin {
+    Plugin {
+        id: PluginId(Uuid::from_u128(3)),
+        name: name.into(),
+        instance_name: None,
+        enabled: true,
+        protocols: vec![Protocol::Http],
+        route: None,
+        service: None,
+        consumer: None,
+        config: model::Value::Null,
     }
 }
 

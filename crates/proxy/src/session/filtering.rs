@@ -1,0 +1,70 @@
+//! Body filters on their way over a proxied answer. They get the payload without the upstream's framing, and what they
+//! make of it travels in ours: nobody knows its length before its end.
+
+use super::exchange::Terms;
+use crate::forward_response::ClientFraming;
+use net::http1::ResponseHead;
+use plugin::{Chunk, HeaderEdits, Origin, ResponseCx};
+use std::io::Write;
+
+/// What the filters see of the answer besides its pieces.
+pub(super) struct Filtering {
+    pub(super) head: ResponseHead,
+    pub(super) headers: HeaderEdits,
+    pub(super) status: u16,
+}
+
+impl Filtering {
+    /// Appends what the filters make of a piece of payload to `out`, framed for the client. `chunks`: whether a chunk has
+    /// been begun before.
+    pub(super) fn pass(
+        &mut self,
+        terms: &Terms<'_>,
+        payload: Vec<u8>,
+        last: bool,
+        framing: ClientFraming,
+        chunks: &mut bool,
+        out: &mut Vec<u8>,
+    ) {
+        if payload.is_empty() && !last {
+            return;
+        }
+        let mut cx = ResponseCx {
+            request: terms.cx,
+            origin: Origin::Upstream,
+            status: self.status,
+            upstream: Some(&self.head),
+            headers: std::mem::take(&mut self.headers),
+        };
+        let mut chunk = Chunk {
+            data: payload.into(),
+            last,
+        };
+        terms
+            .picked
+            .body_filter(terms.instances, &mut cx, &mut chunk);
+        self.headers = cx.headers;
+        if framing != ClientFraming::Chunked {
+            return out.extend_from_slice(&chunk.data);
+        }
+        if !chunk.data.is_empty() {
+            write_chunk_size(out, chunk.data.len(), *chunks);
+            out.extend_from_slice(&chunk.data);
+            *chunks = true;
+        }
+        if last {
+            write_last_chunk(out, *chunks);
+        }
+    }
+}
+
+/// Begins a chunk, and ends the one before.
+pub(super) fn write_chunk_size(out: &mut Vec<u8>, size: usize, follows_another: bool) {
+    let end_of_last: &str = if follows_another { "\r\n" } else { "" };
+    write!(out, "{end_of_last}{size:x}\r\n").expect("a vector takes everything");
+}
+
+pub(super) fn write_last_chunk(out: &mut Vec<u8>, follows_another: bool) {
+    write_chunk_size(out, 0, follows_another);
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,103 @@
+//! Body filters over proxied answers, in every framing of the upstream and for both versions of HTTP.
+
+use super::*;
+use plugin::{Chunk, Implementation, Phases, PluginError, ResponseCx, Scopes, Sharing};
+
+/// Writes in capitals, and adds an exclamation mark at the end.
+struct Shout;
+
+static SHOUT: PluginDef = PluginDef {
+    name: "shout",
+    priority: 0,
+    phases: Phases::BODY_FILTER,
+    scopes: Scopes::ALL,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Shout))),
+};
+
+impl plugin::Plugin for Shout {
+    fn body_filter(&self, cx: &mut ResponseCx<'_>, chunk: &mut Chunk) -> Result<(), PluginError> {
+        assert!(cx.upstream.is_some());
+        let mut data = chunk.data.to_ascii_uppercase();
+        if chunk.last {
+            data.push(b'!');
+        }
+        chunk.data = data.into();
+        Ok(())
+    }
+}
+
+/// What a client of this version gets of an upstream's answer; the upstream closes when `closes`.
+fn through(version: &'static str, answer: &'static str, closes: bool) -> String {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    run(async move {
+        let address = upstream(vec![script(move |mut peer| async move {
+            peer.head().await;
+            peer.send(answer).await;
+            if !closes {
+                peer.head_or_end().await;
+            }
+        })])
+        .await;
+        let mut setup = Setup::new(address);
+        setup.plugins = vec![&SHOUT];
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        client
+            .send(format!(
+                "GET / HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n"
+            ))
+            .await;
+        sender.send(client.rest().await).unwrap();
+    });
+    receiver.recv().unwrap()
+}
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").expect("a head").1
+}
+
+#[test]
+fn a_body_of_known_length_gets_chunks_and_loses_its_length() {
+    let answer = through(
+        "1.1",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        false,
+    );
+    assert_eq!(header(&answer, "content-length"), None);
+    assert_eq!(header(&answer, "transfer-encoding"), Some("chunked"));
+    assert_eq!(body(&answer), "6\r\nHELLO!\r\n0\r\n\r\n");
+}
+
+#[test]
+fn a_body_in_chunks_is_filtered_without_its_framing() {
+    let chunked =
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
+    assert_eq!(
+        body(&through("1.1", chunked, false)),
+        "4\r\nABC!\r\n0\r\n\r\n"
+    );
+}
+
+#[test]
+fn a_body_ended_by_closing_is_filtered_to_its_end() {
+    let answer = through("1.1", "HTTP/1.1 200 OK\r\n\r\nabc", true);
+    assert_eq!(body(&answer), "3\r\nABC\r\n1\r\n!\r\n0\r\n\r\n");
+}
+
+#[test]
+fn a_client_without_chunks_gets_the_filtered_payload() {
+    let answer = through(
+        "1.0",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        false,
+    );
+    assert_eq!(body(&answer), "HELLO!");
+}
+
+#[test]
+fn an_answer_without_body_stays_without() {
+    let answer = through("1.1", "HTTP/1.1 204 No Content\r\n\r\n", false);
+    assert_eq!(header(&answer, "transfer-encoding"), None);
+    assert_eq!(body(&answer), "");
+}
