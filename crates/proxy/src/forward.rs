@@ -14,8 +14,9 @@ pub const VIA: &str = "kong/3.9.1";
 pub struct Outbound<'a> {
     pub head: &'a RequestHead,
     pub edits: &'a HeaderEdits,
-    /// Path and query.
-    pub uri: &'a [u8],
+    pub path: &'a [u8],
+    /// Not even a `?` when there is none.
+    pub query: Option<&'a [u8]>,
     /// What Host says, unless a plugin changed it.
     pub host: &'a [u8],
     pub body: BodyLength,
@@ -57,7 +58,11 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     let head = request.head;
     out.extend_from_slice(head.method_bytes());
     out.push(b' ');
-    out.extend_from_slice(request.uri);
+    out.extend_from_slice(request.path);
+    if let Some(query) = request.query {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(request.edits.value("host").unwrap_or(request.host));
     out.extend_from_slice(b"\r\nConnection: keep-alive\r\n");

@@ -3,8 +3,9 @@
 use super::chunked::{BadChunk, Chunked};
 
 /// How the end of a body is known (RFC 9112 section 6.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
+    #[default]
     None,
     Length(u64),
     Chunked,

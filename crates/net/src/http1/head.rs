@@ -2,6 +2,7 @@
 //! back to it when the head is dropped, so a request allocates nothing and an idle connection owns nothing.
 
 use super::field::{Field, Known};
+use super::request::Facts;
 use super::scan::{self, BadLine};
 use std::cell::RefCell;
 
@@ -14,6 +15,8 @@ const KEPT_BYTES: usize = 4 * 1024;
 pub(super) struct Store {
     pub(super) bytes: Vec<u8>,
     pub(super) fields: Vec<Field>,
+    /// Of a request's head only.
+    pub(super) request: Facts,
 }
 
 thread_local! {
@@ -41,7 +44,7 @@ impl Head {
         at: usize,
         longest: usize,
     ) -> Result<Option<usize>, BadLine> {
-        let store = self.0.as_deref_mut().expect("taken only when dropped");
+        let store = self.store_mut();
         let end = scan::fields(data, at, longest, &mut store.fields)?;
         if let Some(end) = end {
             store.bytes.extend_from_slice(&data[..end]);
@@ -52,6 +55,11 @@ impl Head {
     #[inline]
     pub(super) fn store(&self) -> &Store {
         self.0.as_deref().expect("taken only when dropped")
+    }
+
+    #[inline]
+    pub(super) fn store_mut(&mut self) -> &mut Store {
+        self.0.as_deref_mut().expect("taken only when dropped")
     }
 
     #[inline]

@@ -38,8 +38,9 @@ impl Default for Limits {
 /// More header lines than this are refused whatever their size: each costs every later phase a little.
 pub const MAX_HEADERS: usize = 200;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     Http10,
+    #[default]
     Http11,
 }

@@ -29,10 +29,16 @@ pub enum BadRequest {
     Expectation,
 }
 
-/// The head of a request. Owns its bytes, so it can live across waits and be shared with plugins.
+/// The head of a request. Owns its bytes, so it can live across waits and be shared with plugins; one pointer wide, since
+/// it moves through every phase.
 #[derive(Debug)]
 pub struct RequestHead {
     head: Head,
+}
+
+/// What was found out about a request when its head was read. Kept beside the bytes.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Facts {
     method: (u32, u16),
     target: (u32, u32),
     /// Where the path starts in the target (after the authority of an absolute form) and its length.
@@ -71,18 +77,25 @@ impl RequestHead {
     fn begin(line: &RequestLine) -> Self {
         let target_start = line.method_end + 1;
         let target = (target_start as u32, (line.target_end - target_start) as u32);
-        Self {
-            head: Head::new(),
+        let mut head = Head::new();
+        head.store_mut().request = Facts {
             method: (line.start as u32, (line.method_end - line.start) as u16),
             target,
             path: target,
-            host: None,
-            host_name: (0, false),
             version: line.version,
-            framing: Framing::None,
-            options: Options::default(),
-            expects_continue: false,
-        }
+            ..Facts::default()
+        };
+        Self { head }
+    }
+
+    #[inline]
+    fn facts(&self) -> &Facts {
+        &self.head.store().request
+    }
+
+    #[inline]
+    fn facts_mut(&mut self) -> &mut Facts {
+        &mut self.head.store_mut().request
     }
 
     fn read_fields(&mut self) -> Result<(), BadRequest> {
@@ -113,23 +126,28 @@ impl RequestHead {
                 _ => {}
             }
         }
-        self.framing = match (length, chunked) {
+        let version = self.facts().version;
+        let framing = match (length, chunked) {
             (Some(_), true) => return Err(BadRequest::Length),
-            (None, true) if self.version == Version::Http10 => return Err(BadRequest::Length),
+            (None, true) if version == Version::Http10 => return Err(BadRequest::Length),
             (None, true) => Framing::Chunked,
             (None | Some(0), false) => Framing::None,
             (Some(length), false) => Framing::Length(length),
         };
-        self.host = host;
-        self.options = options;
-        self.expects_continue = expects && self.version == Version::Http11;
+        let facts = self.facts_mut();
+        facts.framing = framing;
+        facts.host = host;
+        facts.options = options;
+        facts.expects_continue = expects && version == Version::Http11;
         Ok(())
     }
 
     fn check_host(&mut self) -> Result<(), BadRequest> {
         match self.host_bytes() {
-            Some(host) => self.host_name = check_authority(host).ok_or(BadRequest::Host)?,
-            None if self.version == Version::Http11 => return Err(BadRequest::Host),
+            Some(host) => {
+                self.facts_mut().host_name = check_authority(host).ok_or(BadRequest::Host)?
+            }
+            None if self.facts().version == Version::Http11 => return Err(BadRequest::Host),
             None => {}
         }
         Ok(())
@@ -153,7 +171,7 @@ impl RequestHead {
         if memchr::memchr(b'#', &rest[length..]).is_some() {
             return Err(BadRequest::Target);
         }
-        self.path = (self.target.0 + skipped as u32, length as u32);
+        self.facts_mut().path = (self.facts().target.0 + skipped as u32, length as u32);
         Ok(())
     }
 
@@ -188,7 +206,8 @@ impl RequestHead {
     /// As bytes, which spares the proof that they are text: it costs as much as copying them.
     #[inline]
     pub fn method_bytes(&self) -> &[u8] {
-        self.head.slice(self.method.0, self.method.1.into())
+        self.head
+            .slice(self.facts().method.0, self.facts().method.1.into())
     }
 
     /// The request target as it came.
@@ -198,7 +217,8 @@ impl RequestHead {
 
     #[inline]
     fn target_bytes(&self) -> &[u8] {
-        self.head.slice(self.target.0, self.target.1 as usize)
+        self.head
+            .slice(self.facts().target.0, self.facts().target.1 as usize)
     }
 
     /// The path as it came, without the query. `/` for an absolute form without one.
@@ -208,7 +228,10 @@ impl RequestHead {
 
     #[inline]
     pub fn path_bytes(&self) -> &[u8] {
-        match self.head.slice(self.path.0, self.path.1 as usize) {
+        match self
+            .head
+            .slice(self.facts().path.0, self.facts().path.1 as usize)
+        {
             b"" => b"/",
             path => path,
         }
@@ -221,18 +244,18 @@ impl RequestHead {
 
     #[inline]
     pub fn query_bytes(&self) -> Option<&[u8]> {
-        let after = self.path.0 + self.path.1;
-        let left = (self.target.0 + self.target.1 - after) as usize;
+        let after = self.facts().path.0 + self.facts().path.1;
+        let left = (self.facts().target.0 + self.facts().target.1 - after) as usize;
         (left > 0).then(|| self.head.slice(after + 1, left - 1))
     }
 
     pub fn version(&self) -> Version {
-        self.version
+        self.facts().version
     }
 
     /// How the body ends; never [`Framing::Close`], and `None` also for a length of zero.
     pub fn framing(&self) -> Framing {
-        self.framing
+        self.facts().framing
     }
 
     /// The value of `Host`, port included. Always there in HTTP/1.1.
@@ -242,14 +265,14 @@ impl RequestHead {
 
     /// The host without its port, as it was sent, and whether it has upper-case letters.
     pub fn host_name(&self) -> Option<(&str, bool)> {
-        let (length, upper) = self.host_name;
+        let (length, upper) = self.facts().host_name;
         let host = self.host_bytes()?;
         Some((ascii(&host[..usize::from(length)]), upper))
     }
 
     #[inline]
     pub fn host_bytes(&self) -> Option<&[u8]> {
-        let field = &self.head.store().fields[usize::from(self.host?)];
+        let field = &self.head.store().fields[usize::from(self.facts().host?)];
         Some(self.head.value(field))
     }
 
@@ -301,26 +324,26 @@ impl RequestHead {
 
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub fn expects_continue(&self) -> bool {
-        self.expects_continue
+        self.facts().expects_continue
     }
 
     /// Whether the client lets the connection live on after this request.
     pub fn keep_alive(&self) -> bool {
-        match self.version {
-            Version::Http11 => !self.options.close,
-            Version::Http10 => self.options.keep_alive && !self.options.close,
+        match self.facts().version {
+            Version::Http11 => !self.facts().options.close,
+            Version::Http10 => self.facts().options.keep_alive && !self.facts().options.close,
         }
     }
 
     /// Whether `Connection` names other headers, which are then for this hop only.
     pub fn names_hop_headers(&self) -> bool {
-        self.options.names
+        self.facts().options.names
     }
 
     /// Whether `Connection` names this header.
     #[inline]
     pub fn is_hop_header(&self, name: &[u8]) -> bool {
-        self.options.names
+        self.facts().options.names
             && self
                 .known(Known::Connection)
                 .any(|value| list_contains(value, name))
@@ -328,7 +351,7 @@ impl RequestHead {
 
     /// The protocol that the client asks to switch to, when it asks properly (RFC 9110 section 7.8).
     pub fn upgrade(&self) -> Option<&[u8]> {
-        (self.options.upgrade && self.version == Version::Http11)
+        (self.facts().options.upgrade && self.facts().version == Version::Http11)
             .then(|| self.known(Known::Upgrade).next())
             .flatten()
     }

@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
+use worker::Reusable;
 
 /// A client's connection. Between requests it owns no buffer.
 struct Connection {
@@ -124,7 +125,12 @@ impl Connection {
         let opening = Opening::new(self, &head, arrival);
         let mut routed = Routed::find(&view.snapshot, &head, arrival);
         let captures = routed.captures();
-        let mut memory = worker::with(|worker| worker.reusable());
+        let plan = routed.plan(&view.snapshot);
+        // What plugins fill takes longer to move than a request without any would spend on it.
+        let mut memory = match plan.is_empty() {
+            true => Reusable::default(),
+            false => worker::with(|worker| worker.reusable()),
+        };
         let mut cx = RequestCx {
             head: &head,
             client: opening.client(),
@@ -153,16 +159,16 @@ impl Connection {
             )
             .await;
         let after = self.finish(outcome.after).await;
-        if let Some(plan) = routed.plan(&view.snapshot)
-            && plan.has(Phases::LOG)
-        {
+        if plan.has(Phases::LOG) {
             let entry = self.log_entry(&cx, &opening, &outcome);
             memory.picked.log(&view.snapshot.instances, &entry);
         }
-        memory.edits = std::mem::take(&mut cx.upstream);
+        if !plan.is_empty() {
+            memory.edits = std::mem::take(&mut cx.upstream);
+            worker::with(|worker| worker.give_reusable(memory));
+        }
         drop(cx);
         worker::with(|worker| {
-            worker.give_reusable(memory);
             worker.give_buffer(std::mem::take(&mut routed.uri));
             worker.counters(plane).requests.add();
         });

@@ -6,7 +6,6 @@ use crate::forward::Hop;
 use net::http1::RequestHead;
 use plugin::Client;
 use std::borrow::Cow;
-use std::net::IpAddr;
 use tokio::time::Instant;
 
 pub(super) struct Opening<'h> {
@@ -14,7 +13,6 @@ pub(super) struct Opening<'h> {
     arrival: &'h Arrival,
     /// Lower case, without port.
     pub(super) host: Cow<'h, str>,
-    peer: IpAddr,
     client: Client,
     trusted: bool,
     pub(super) started: Instant,
@@ -40,7 +38,6 @@ impl<'h> Opening<'h> {
             arrival,
             id: worker::with(|worker| worker.ids.next_id()),
             host: bare_host(head),
-            peer: peer.ip(),
             client: Client {
                 ip,
                 port: peer.port(),
@@ -64,7 +61,7 @@ impl<'h> Opening<'h> {
 
     pub(super) fn hop<'a>(&'a self, stripped: Option<&'a [u8]>) -> Hop<'a> {
         Hop {
-            peer: self.peer,
+            peer: self.arrival.peer.ip(),
             client: self.client.ip,
             trusted: self.trusted,
             scheme: self.arrival.scheme,

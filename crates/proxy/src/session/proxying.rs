@@ -209,11 +209,11 @@ impl Connection {
             started: call.about.opening.started,
         };
         let write_head = |worker: &mut Worker| {
-            write_uri(call.routed, cx, &mut worker.uri);
             let outbound = Outbound {
                 head: cx.head,
                 edits: &cx.upstream.headers,
-                uri: &worker.uri,
+                path: path_for(call.routed, cx),
+                query: query_for(cx),
                 host,
                 body: match terms.source {
                     Source::Memory(body) => BodyLength::Known(body.len() as u64),
@@ -343,20 +343,19 @@ fn give_back(target: &Target, mut upstream: Box<pool::Connection>, now: Instant)
     worker::with(|worker| worker.pool.give(&target.slot, upstream, now));
 }
 
-/// Path and query as routing made them, or as plugins changed them. A lone `?` stays.
-fn write_uri(routed: &Routed, cx: &RequestCx<'_>, out: &mut Vec<u8>) {
-    out.clear();
+/// As routing made it, or as plugins changed it.
+fn path_for<'c>(routed: &'c Routed, cx: &'c RequestCx<'_>) -> &'c [u8] {
     match &cx.upstream.path {
-        Some(path) => out.extend_from_slice(path.as_bytes()),
-        None => out.extend_from_slice(routed.path()),
+        Some(path) => path.as_bytes(),
+        None => routed.path(),
     }
-    let query = match &cx.upstream.query {
+}
+
+/// As it came, or as plugins changed it. A lone `?` stays.
+fn query_for<'c>(cx: &'c RequestCx<'_>) -> Option<&'c [u8]> {
+    match &cx.upstream.query {
         Some(query) => Some(query.as_bytes()).filter(|query| !query.is_empty()),
         None => cx.head.query_bytes(),
-    };
-    if let Some(query) = query {
-        out.push(b'?');
-        out.extend_from_slice(query);
     }
 }
 

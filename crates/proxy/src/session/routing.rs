@@ -118,11 +118,9 @@ impl Routed {
     }
 
     /// Of the route, or of requests that have none.
-    pub(super) fn plan<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s Plan> {
-        Some(
-            self.route(snapshot)
-                .map_or(&snapshot.globals, |route| &route.plan),
-        )
+    pub(super) fn plan<'s>(&self, snapshot: &'s Snapshot) -> &'s Plan {
+        self.route(snapshot)
+            .map_or(&snapshot.globals, |route| &route.plan)
     }
 
     pub(super) fn path(&self) -> &[u8] {

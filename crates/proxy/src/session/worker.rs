@@ -5,6 +5,7 @@ use super::date::HttpDate;
 use super::plane::{Counters, DataPlane};
 use crate::plan::Picked;
 use crate::snapshot::Snapshot;
+use arc_swap::{ArcSwap, Cache};
 use net::id::RequestIds;
 use net::pool::Pool;
 use plugin::UpstreamEdits;
@@ -24,7 +25,6 @@ const SPARE_BYTES: usize = 16 * 1024;
 pub(crate) struct Worker {
     pub(super) read: Box<[u8]>,
     pub(super) out: Vec<u8>,
-    pub(super) uri: Vec<u8>,
     pub(super) ids: RequestIds,
     pub(super) pool: Pool,
     pub(super) router: router::Scratch,
@@ -35,6 +35,8 @@ pub(crate) struct Worker {
     spare: Vec<Vec<u8>>,
     reusable: Vec<Reusable>,
     drained: Arc<Notify>,
+    /// Of the plane that this is a worker of.
+    live: Option<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: Option<Arc<View>>,
     pub(super) number: usize,
 }
@@ -67,7 +69,6 @@ impl Worker {
         Self {
             read: vec![0; READ_BYTES].into(),
             out: Vec::with_capacity(8 * 1024),
-            uri: Vec::with_capacity(1024),
             ids: RequestIds::default(),
             pool: Pool::default(),
             router: router::Scratch::default(),
@@ -77,6 +78,7 @@ impl Worker {
             spare: Vec::new(),
             reusable: Vec::new(),
             drained: Arc::default(),
+            live: None,
             view: None,
             number: 0,
         }
@@ -87,18 +89,22 @@ impl Worker {
         self.pool = Pool::new(plane.settings.pool);
         self.number = number;
         self.draining = false;
+        self.live = None;
         self.view = None;
     }
 
     /// The snapshot that is current now.
     #[inline]
     pub(super) fn view(&mut self, plane: &DataPlane) -> Arc<View> {
-        let current = plane.snapshot.peek();
+        let live = self
+            .live
+            .get_or_insert_with(|| Cache::new(plane.snapshot.shared()));
+        let current = live.load();
         match &self.view {
-            Some(view) if Arc::ptr_eq(&view.snapshot, &current) => view.clone(),
+            Some(view) if Arc::ptr_eq(&view.snapshot, current) => view.clone(),
             _ => {
                 let view = Arc::new(View {
-                    snapshot: Arc::clone(&current),
+                    snapshot: Arc::clone(current),
                 });
                 self.view = Some(view.clone());
                 view
