@@ -10,7 +10,7 @@ use uuid::Uuid;
 pub(crate) const KONG_VERSION: &str = "3.9.1";
 const ID_FILE: &str = "silverback.id";
 /// A declarative configuration may be far larger than an entity; Kong has no limit of its own beyond memory.
-const MAX_CONFIG_SIZE: usize = 512 << 20;
+const MAX_CONFIG_SIZE: usize = 256 << 20;
 
 pub(crate) fn identify(settings: &Settings) -> io::Result<Node> {
     let id = match settings.node_id {
