@@ -314,5 +314,10 @@ pub(crate) fn write_header(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 pub(crate) fn write_number(out: &mut Vec<u8>, name: &[u8], value: u64) {
+    // Most are latencies of less than ten milliseconds.
+    if let digit @ 0..=9 = value {
+        out.extend_from_slice(name);
+        return out.extend_from_slice(&[b'0' + digit as u8, b'\r', b'\n']);
+    }
     write_line(out, name, itoa::Buffer::new().format(value).as_bytes());
 }

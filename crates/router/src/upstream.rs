@@ -22,7 +22,7 @@ pub(crate) fn write_path(
         },
         (PathHandling::V1, None) => [base, b"", without_first_slash(path)],
     };
-    for part in parts {
+    for part in parts.into_iter().filter(|part| !part.is_empty()) {
         escape_into(part, out);
     }
 }

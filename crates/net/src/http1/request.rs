@@ -389,16 +389,19 @@ fn check_authority(authority: &[u8]) -> Option<(u16, bool)> {
     if authority.first() == Some(&b'[') {
         return check_literal(authority);
     }
-    let (mut end, mut seen, mut last) = (0, 0, 0);
+    let (mut end, mut seen, mut last, mut twice) = (0, 0, 0, 0);
     for &byte in authority {
         let kind = HOST_BYTES[usize::from(byte)];
-        let empty_label = kind & last & DOT != 0;
-        if kind == 0 || empty_label {
+        if kind == 0 {
             break;
         }
-        (end, seen, last) = (end + 1, seen | kind, kind);
+        end += 1;
+        seen |= kind;
+        twice |= last & kind;
+        last = kind;
     }
-    let known = end > 0 && is_port(&authority[end..]);
+    let empty_label = twice & DOT != 0;
+    let known = end > 0 && !empty_label && is_port(&authority[end..]);
     known.then_some((u16::try_from(end).ok()?, seen & UPPER != 0))
 }
 

@@ -124,15 +124,25 @@ pub(super) fn fields(
     fields: &mut Vec<Field>,
 ) -> Scanned<usize> {
     loop {
-        let name_len = token_length(&data[at..]);
-        let colon = at + name_len;
-        match data.get(colon) {
-            Some(b':') if name_len > 0 => {}
-            Some(b'\r') if name_len == 0 => {
-                return Ok(line_ends(data, at)?.then_some(at + CRLF.len()));
-            }
-            Some(_) => return Err(BadLine::Malformed),
-            None => return Ok(None),
+        if data.get(at) == Some(&b'\r') {
+            return Ok(line_ends(data, at)?.then_some(at + CRLF.len()));
+        }
+        let colon = first_colon(data, at);
+        let name = &data[at..colon];
+        let known = Known::classify(name);
+        // Without an early end: names are nearly always right, and the compiler can take several bytes at once.
+        let is_token = || {
+            let both = |ok, byte: &u8| ok & TOKEN[usize::from(*byte)];
+            name.iter().fold(true, both)
+        };
+        if known == Known::Other && !is_token() {
+            return Err(BadLine::Malformed);
+        }
+        if colon == data.len() {
+            return Ok(None);
+        }
+        if name.is_empty() {
+            return Err(BadLine::Malformed);
         }
         let mut value_start = colon + 1;
         while matches!(data.get(value_start), Some(b' ' | b'\t')) {
@@ -144,7 +154,7 @@ pub(super) fn fields(
         }
         let next = line_end + CRLF.len();
         let fits = next - at <= longest && fields.len() < MAX_HEADERS;
-        let (true, Ok(name_len)) = (fits, u16::try_from(name_len)) else {
+        let (true, Ok(name_len)) = (fits, u16::try_from(name.len())) else {
             return Err(BadLine::TooLong);
         };
         let mut value_end = line_end;
@@ -156,7 +166,7 @@ pub(super) fn fields(
             value_start: value_start as u32,
             value_len: (value_end - value_start) as u32,
             name_len,
-            known: Known::classify(&data[at..colon]),
+            known,
         });
         at = next;
     }
@@ -231,26 +241,47 @@ fn end_of_visible(data: &[u8], at: usize) -> usize {
     first_below(data, at, b'!')
 }
 
-/// Where the first byte is that is less than `least`, or DEL. Looks at eight bytes at a time: subtracting borrows from the
-/// highest bit of each byte that is less. A borrow reaches only bytes after the one that is looked for.
+const ONES: u64 = u64::from_ne_bytes([1; 8]);
+
+/// Marks the highest bit of each byte that is less, for bytes up to 0x7f. Subtracting borrows only from bytes after one that
+/// is less, so the first mark is right, whatever those behind it are.
 #[inline]
-fn first_below(data: &[u8], mut at: usize, least: u8) -> usize {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGHEST: u64 = ONES << 7;
+fn marks_below(word: u64, least: u8) -> u64 {
+    word.wrapping_sub(ONES * u64::from(least)) & !word & (ONES << 7)
+}
+
+/// Where the first byte is that `marks` says of eight at a time, or `is_it` of one; the end if there is none.
+#[inline]
+fn first(
+    data: &[u8],
+    mut at: usize,
+    marks: impl Fn(u64) -> u64,
+    is_it: impl Fn(u8) -> bool,
+) -> usize {
     while let Some(eight) = data.get(at..).and_then(<[u8]>::first_chunk) {
-        let word = u64::from_le_bytes(*eight);
-        let without_del = word ^ (ONES * 0x7f);
-        let less = word.wrapping_sub(ONES * u64::from(least)) & !word;
-        let del = without_del.wrapping_sub(ONES) & !without_del;
-        let found = (less | del) & HIGHEST;
+        let found = marks(u64::from_le_bytes(*eight));
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;
         }
         at += 8;
     }
     let rest = data.get(at..).unwrap_or_default();
-    let other = rest.iter().position(|&byte| byte < least || byte == 0x7f);
-    other.map_or(data.len(), |length| at + length)
+    let length = rest.iter().position(|&byte| is_it(byte));
+    length.map_or(data.len(), |length| at + length)
+}
+
+/// Where the first byte is that is less than `least`, or DEL.
+#[inline]
+fn first_below(data: &[u8], at: usize, least: u8) -> usize {
+    let del = |word| marks_below(word ^ (ONES * 0x7f), 1);
+    let marks = |word| marks_below(word, least) | del(word);
+    first(data, at, marks, |byte| byte < least || byte == 0x7f)
+}
+
+#[inline]
+fn first_colon(data: &[u8], at: usize) -> usize {
+    let marks = |word| marks_below(word ^ (ONES * u64::from(b':')), 1);
+    first(data, at, marks, |byte| byte == b':')
 }
 
 /// RFC 9110 section 5.6.2.
