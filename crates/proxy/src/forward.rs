@@ -102,7 +102,8 @@ fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
     let (head, edits) = (request.head, request.edits);
     let (hops, edited) = (head.names_hop_headers(), !edits.is_empty());
     let mut seen = Seen::default();
-    head.copy_lines(out, |known, name| {
+    head.copy_lines(out, |line| {
+        let known = line.known();
         match known {
             Known::Other => {}
             Known::ContentLength => seen.content_length = true,
@@ -120,8 +121,8 @@ fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
         let replaced = known == Known::XKongRequestId && request.request_id.is_some();
         !(replaced
             || is_ours(known)
-            || hops && head.is_hop_header(name)
-            || edited && is_dropped(edits, name))
+            || hops && head.is_hop_header(line.name())
+            || edited && is_dropped(edits, line.name()))
     });
     seen
 }

@@ -124,7 +124,8 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     let (hops, edited) = (head.names_hop_headers(), !edits.is_empty());
     let mut seen = Seen::default();
     let mut text = false;
-    head.copy_lines(out, |known, name| {
+    head.copy_lines(out, |line| {
+        let known = line.known();
         let passes = match known {
             Known::Other | Known::Date => true,
             Known::Server => {
@@ -153,7 +154,9 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
             Known::XKongRequestId => !answer.headers.request_id,
             _ => !is_ours(known),
         };
-        passes && !(hops && head.is_hop_header(name)) && !(edited && is_dropped(edits, name))
+        passes
+            && !(hops && head.is_hop_header(line.name()))
+            && !(edited && is_dropped(edits, line.name()))
     });
     if text && !edits.drops("content-type") {
         for value in head.known(Known::ContentType) {

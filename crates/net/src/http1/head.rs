@@ -104,11 +104,11 @@ impl Head {
 
     /// Copies the lines that `keep` wants; neighbours go in one piece, so that a head that changes little costs little.
     #[inline]
-    pub(super) fn copy_lines(&self, out: &mut Vec<u8>, mut keep: impl FnMut(Known, &[u8]) -> bool) {
+    pub(super) fn copy_lines(&self, out: &mut Vec<u8>, mut keep: impl FnMut(Line<'_>) -> bool) {
         let store = self.store();
         let mut run: Option<u32> = None;
         for field in &store.fields {
-            if keep(field.known, self.name(field)) {
+            if keep(Line { head: self, field }) {
                 run.get_or_insert(field.name_start);
             } else if let Some(start) = run.take() {
                 out.extend_from_slice(&store.bytes[start as usize..field.name_start as usize]);
@@ -132,6 +132,26 @@ impl Head {
         self.fields()
             .filter(move |(other, _, _)| *other == known)
             .map(|(_, _, value)| value)
+    }
+}
+
+/// A header line of a head. Its parts are looked up when they are asked for, which is seldom.
+#[derive(Clone, Copy)]
+pub struct Line<'h> {
+    head: &'h Head,
+    field: &'h Field,
+}
+
+impl<'h> Line<'h> {
+    /// What the gateway knows of the name.
+    #[inline]
+    pub fn known(self) -> Known {
+        self.field.known
+    }
+
+    #[inline]
+    pub fn name(self) -> &'h [u8] {
+        self.head.name(self.field)
     }
 }
 

@@ -2,7 +2,7 @@
 //! answered and its connection closed, since what follows on it cannot be trusted to start where we think.
 
 use super::field::{Known, list_contains};
-use super::head::{Head, Options, parse_length};
+use super::head::{Head, Line, Options, parse_length};
 use super::scan::{self, BadLine, RequestLine};
 use super::{Framing, Limits, Version};
 
@@ -289,9 +289,9 @@ impl RequestHead {
         self.head.fields()
     }
 
-    /// Copies whole lines that `keep` wants, told what the gateway knows of each name, and the name.
+    /// Copies whole lines that `keep` wants.
     #[inline]
-    pub fn copy_lines(&self, out: &mut Vec<u8>, keep: impl FnMut(Known, &[u8]) -> bool) {
+    pub fn copy_lines(&self, out: &mut Vec<u8>, keep: impl FnMut(Line<'_>) -> bool) {
         self.head.copy_lines(out, keep);
     }
 

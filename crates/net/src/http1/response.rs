@@ -2,7 +2,7 @@
 //! a 502 for the client and the end of that upstream connection.
 
 use super::field::{Known, list_contains};
-use super::head::{Head, Options, parse_length};
+use super::head::{Head, Line, Options, parse_length};
 use super::scan::{self, BadLine, StatusLine};
 use super::{Framing, Limits, Version};
 
@@ -145,9 +145,9 @@ impl ResponseHead {
         self.head.fields()
     }
 
-    /// Copies whole lines that `keep` wants, told what the gateway knows of each name, and the name.
+    /// Copies whole lines that `keep` wants.
     #[inline]
-    pub fn copy_lines(&self, out: &mut Vec<u8>, keep: impl FnMut(Known, &[u8]) -> bool) {
+    pub fn copy_lines(&self, out: &mut Vec<u8>, keep: impl FnMut(Line<'_>) -> bool) {
         self.head.copy_lines(out, keep);
     }
 
