@@ -242,19 +242,12 @@ fn end_of_visible(data: &[u8], at: usize) -> usize {
 }
 
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
-const HIGHEST: u64 = ONES << 7;
 
-/// Marks the highest bit of each byte that is less than `least`. Sums of the lower seven bits stay within their byte.
+/// Marks the highest bit of each byte that is less, for bytes up to 0x7f. Subtracting borrows only from bytes after one that
+/// is less, so the first mark is right, whatever those behind it are.
 #[inline]
 fn marks_below(word: u64, least: u8) -> u64 {
-    let reaches = (word & !HIGHEST) + ONES * u64::from(0x80 - least);
-    !reaches & !word & HIGHEST
-}
-
-#[inline]
-fn marks_del(word: u64) -> u64 {
-    let passes = (word & !HIGHEST) + ONES;
-    passes & !word & HIGHEST
+    word.wrapping_sub(ONES * u64::from(least)) & !word & (ONES << 7)
 }
 
 /// Where the first byte is that `marks` says of eight at a time, or `is_it` of one; the end if there is none.
@@ -280,7 +273,8 @@ fn first(
 /// Where the first byte is that is less than `least`, or DEL.
 #[inline]
 fn first_below(data: &[u8], at: usize, least: u8) -> usize {
-    let marks = |word| marks_below(word, least) | marks_del(word);
+    let del = |word| marks_below(word ^ (ONES * 0x7f), 1);
+    let marks = |word| marks_below(word, least) | del(word);
     first(data, at, marks, |byte| byte < least || byte == 0x7f)
 }
 
