@@ -202,12 +202,16 @@ impl<'a> Exchange<'a> {
 
     /// Head and what there is of the body leave in one write.
     fn begin(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Result<(), Failed> {
-        let head = std::mem::take(&mut worker.out);
+        let mut head = std::mem::take(&mut worker.out);
         let sent = match self.terms.source {
-            Source::Memory(body) => self.send_upstream(cx, &head, body),
+            Source::Memory(body) => {
+                let body = copy_if_small(body, &mut head);
+                self.send_upstream(cx, &head, body)
+            }
             Source::Carried(length) => {
                 let carry = std::mem::take(&mut self.client.carry);
-                let sent = self.send_upstream(cx, &head, &carry[..length]);
+                let body = copy_if_small(&carry[..length], &mut head);
+                let sent = self.send_upstream(cx, &head, body);
                 self.client.carry = carry;
                 sent
             }
@@ -509,11 +513,8 @@ impl<'a> Exchange<'a> {
             answer.upstream_keeps = false;
         }
         let done = answer.body.is_done();
-        let mut body = if unchanged { &data[..taken] } else { b"" };
-        if body.len() <= COPIED_BYTES {
-            out.extend_from_slice(body);
-            body = b"";
-        }
+        let body = if unchanged { &data[..taken] } else { b"" };
+        let body = copy_if_small(body, &mut out);
         let client = &mut *self.client;
         let sent = client.out.send(&mut client.stream, cx, &out, body);
         worker.out = out;
@@ -686,4 +687,14 @@ impl Span {
             Self::Read(start, end) | Self::Partial(start, end) => start == end,
         }
     }
+}
+
+/// Appends what is small to `head`; otherwise it is left to be sent as a piece of its own.
+#[inline]
+fn copy_if_small<'b>(body: &'b [u8], head: &mut Vec<u8>) -> &'b [u8] {
+    if body.len() > COPIED_BYTES {
+        return body;
+    }
+    head.extend_from_slice(body);
+    b""
 }
