@@ -138,6 +138,7 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
             writer.loader = model::declarative::Loader::new();
         }
         memory::give_back();
+        writer.store.release_resident_pages();
     }
 }
 
