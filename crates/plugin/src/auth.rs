@@ -60,7 +60,12 @@ pub fn authenticated(
 
 /// The consumer of a credential. It exists as long as the credential does, so its absence is an error of ours.
 pub fn consumer_of(cx: &RequestCx<'_>, id: ConsumerId) -> Result<Consumer, PluginError> {
-    cx.lookup.consumer(id)?.ok_or_else(|| {
+    existing(cx.lookup.consumer(id)?, id)
+}
+
+/// The same of a consumer that was looked up with its credential.
+pub fn existing(consumer: Option<Consumer>, id: ConsumerId) -> Result<Consumer, PluginError> {
+    consumer.ok_or_else(|| {
         PluginError::new(format!("the consumer {id} of a credential does not exist"))
     })
 }

@@ -23,6 +23,6 @@ pub use def::{
 };
 pub use edits::{HeaderChange, HeaderEdits, HeaderValue, UpstreamEdits};
 pub use log::{Latencies, LogEntry, Try};
-pub use lookup::{Lookup, LookupError, NoLookup};
+pub use lookup::{KeyOwner, Lookup, LookupError, NoLookup};
 pub use request::{Capture, Client, Consumer, Credential, EntityRef, Field, RequestCx, Scheme};
 pub use response::{Chunk, Origin, Response, ResponseBody, ResponseCx};

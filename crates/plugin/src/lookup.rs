@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 /// Entities that are looked up per request instead of being part of the snapshot. Each answers from memory.
 pub trait Lookup: Send + Sync {
-    fn keyauth_credential(&self, key: &str) -> Result<Option<KeyauthCredential>, LookupError>;
+    fn key_owner(&self, key: &str) -> Result<Option<KeyOwner>, LookupError>;
 
     fn basicauth_credential(
         &self,
@@ -22,6 +22,14 @@ pub trait Lookup: Send + Sync {
     fn entity(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError>;
 }
 
+/// The credential of a key and whose it is, in one lookup: no request needs the one without the other.
+#[derive(Debug, Clone)]
+pub struct KeyOwner {
+    pub credential: KeyauthCredential,
+    /// None is an error of ours: a consumer's credentials go with it.
+    pub consumer: Option<Consumer>,
+}
+
 /// The store could not be read, or holds something that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -31,7 +39,7 @@ pub struct LookupError(#[from] pub Box<dyn std::error::Error + Send + Sync>);
 pub struct NoLookup;
 
 impl Lookup for NoLookup {
-    fn keyauth_credential(&self, _: &str) -> Result<Option<KeyauthCredential>, LookupError> {
+    fn key_owner(&self, _: &str) -> Result<Option<KeyOwner>, LookupError> {
         Ok(None)
     }
 

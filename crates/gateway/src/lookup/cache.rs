@@ -9,7 +9,8 @@ use store::Revision;
 
 /// Each key has two places; the older entry of the two is replaced.
 const WAYS: usize = 2;
-const SETS: usize = 8192;
+/// With the entries some 5 MB for a worker that needs them all.
+const SETS: usize = 16_384;
 
 pub(super) struct Cache<V> {
     /// Empty until the first entry: a worker without lookups pays nothing.

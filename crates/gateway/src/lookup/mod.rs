@@ -7,7 +7,7 @@ use model::EntityKind;
 use model::Object;
 use model::codec;
 use model::entities::{BasicauthCredential, Consumer, ConsumerId, KeyauthCredential};
-use plugin::{Lookup, LookupError};
+use plugin::{KeyOwner, Lookup, LookupError};
 use serde::de::DeserializeOwned;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,8 +26,7 @@ pub(crate) struct StoreLookup {
 struct Local {
     number: u64,
     reader: Reader,
-    keys: Cache<KeyauthCredential>,
-    consumers: Cache<Consumer>,
+    keys: Cache<KeyOwner>,
 }
 
 thread_local! {
@@ -65,7 +64,6 @@ impl StoreLookup {
                 number: self.number,
                 reader: self.store.reader(),
                 keys: Cache::new(),
-                consumers: Cache::new(),
             })),
         })
     }
@@ -75,27 +73,6 @@ impl StoreLookup {
         look: impl FnOnce(&View<'_>) -> Result<T, ReadError>,
     ) -> Result<T, LookupError> {
         self.with_local(|local| read(&local.reader, look))
-    }
-
-    /// From the cache that `cache` names, else from the store.
-    fn cached<V: Clone>(
-        &self,
-        key: &[u8],
-        cache: impl Fn(&mut Local) -> &mut Cache<V>,
-        look: impl FnOnce(&View<'_>) -> Result<Option<V>, ReadError>,
-    ) -> Result<Option<V>, LookupError> {
-        let head = self.store.head();
-        self.with_local(|local| {
-            let tag = cache(local).tag(key);
-            if let Some(value) = cache(local).get(tag, head) {
-                return Ok(Some(value));
-            }
-            let (revision, found) = read(&local.reader, |view| Ok((view.revision(), look(view)?)))?;
-            if let Some(value) = &found {
-                cache(local).put(tag, revision, value.clone());
-            }
-            Ok(found)
-        })
     }
 
     fn by_id<T: DeserializeOwned>(
@@ -144,13 +121,34 @@ fn decoded<T: DeserializeOwned>(
     Ok(entity.map(codec::decode).transpose()?)
 }
 
+fn key_owner(view: &View<'_>, key: &str) -> Result<Option<KeyOwner>, ReadError> {
+    let kind = EntityKind::KeyauthCredentials;
+    let found: Option<KeyauthCredential> = decoded_by_unique(view, kind, "key", key)?;
+    let Some(credential) = found else {
+        return Ok(None);
+    };
+    Ok(Some(KeyOwner {
+        consumer: decoded(view, EntityKind::Consumers, credential.consumer.0)?,
+        credential,
+    }))
+}
+
 impl Lookup for StoreLookup {
-    fn keyauth_credential(&self, key: &str) -> Result<Option<KeyauthCredential>, LookupError> {
-        self.cached(
-            key.as_bytes(),
-            |local| &mut local.keys,
-            |view| decoded_by_unique(view, EntityKind::KeyauthCredentials, "key", key),
-        )
+    fn key_owner(&self, key: &str) -> Result<Option<KeyOwner>, LookupError> {
+        let head = self.store.head();
+        self.with_local(|local| {
+            let tag = local.keys.tag(key.as_bytes());
+            if let Some(owner) = local.keys.get(tag, head) {
+                return Ok(Some(owner));
+            }
+            let (revision, found) = read(&local.reader, |view| {
+                Ok((view.revision(), key_owner(view, key)?))
+            })?;
+            if let Some(owner) = &found {
+                local.keys.put(tag, revision, owner.clone());
+            }
+            Ok(found)
+        })
     }
 
     fn basicauth_credential(
@@ -161,11 +159,7 @@ impl Lookup for StoreLookup {
     }
 
     fn consumer(&self, id: ConsumerId) -> Result<Option<Consumer>, LookupError> {
-        self.cached(
-            id.0.as_bytes(),
-            |local| &mut local.consumers,
-            |view| decoded(view, EntityKind::Consumers, id.0),
-        )
+        self.by_id(EntityKind::Consumers, id.0)
     }
 
     fn consumer_by_username(&self, username: &str) -> Result<Option<Consumer>, LookupError> {

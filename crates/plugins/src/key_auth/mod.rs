@@ -4,11 +4,10 @@
 mod config;
 
 use config::Config;
-use model::entities::KeyauthCredential;
 use plugin::auth::{self, Attempt};
 use plugin::{
-    BodyUse, BuildCx, BuildError, Credential, Field, HeaderValue, Implementation, ParsedBody,
-    Phases, Plugin, PluginDef, PluginError, RequestCx, Response, Scopes, Sharing, Step,
+    BodyUse, BuildCx, BuildError, Credential, Field, HeaderValue, Implementation, KeyOwner,
+    ParsedBody, Phases, Plugin, PluginDef, PluginError, RequestCx, Response, Scopes, Sharing, Step,
 };
 use std::borrow::Cow;
 use std::cell::LazyCell;
@@ -84,17 +83,21 @@ impl KeyAuth {
             Search::Found { key, place } => (key, place),
         };
         let is_empty = key.is_empty();
-        let credential = look_up(cx, &key)?;
+        let owner = look_up(cx, &key)?;
         if self.config.hide_credentials {
             place.hide(cx);
         }
-        let Some(credential) = credential else {
+        let Some(KeyOwner {
+            credential,
+            consumer,
+        }) = owner
+        else {
             return Ok(self.refuse(match is_empty {
                 true => "No API key found in request",
                 false => "Unauthorized",
             }));
         };
-        let consumer = auth::consumer_of(cx, credential.consumer)?;
+        let consumer = auth::existing(consumer, credential.consumer)?;
         let id = credential.id.0;
         auth::authenticated(cx, consumer, Credential { id }, id);
         Ok(Attempt::Succeeded)
@@ -158,14 +161,14 @@ fn owned<'r>(field: Field<'_>) -> Field<'r> {
     }
 }
 
-/// The credential of a key unless it has expired.
-fn look_up(cx: &RequestCx<'_>, key: &[u8]) -> Result<Option<KeyauthCredential>, PluginError> {
+/// Whose key it is, unless it has expired.
+fn look_up(cx: &RequestCx<'_>, key: &[u8]) -> Result<Option<KeyOwner>, PluginError> {
     // Keys are text: other bytes are nobody's key.
     let Some(key) = std::str::from_utf8(key).ok().filter(|key| !key.is_empty()) else {
         return Ok(None);
     };
-    let credential = cx.lookup.keyauth_credential(key)?;
-    Ok(credential.filter(|credential| match credential.ttl {
+    let owner = cx.lookup.key_owner(key)?;
+    Ok(owner.filter(|owner| match owner.credential.ttl {
         None => true,
         Some(end) => unix_seconds() < end,
     }))

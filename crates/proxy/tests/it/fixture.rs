@@ -5,7 +5,9 @@ use model::entities::{
 };
 use model::{EntityKind, Object, Value};
 use net::http1::{Limits, RequestHead};
-use plugin::{Client, Lookup, LookupError, RequestBody, RequestCx, Scheme, UpstreamEdits};
+use plugin::{
+    Client, KeyOwner, Lookup, LookupError, RequestBody, RequestCx, Scheme, UpstreamEdits,
+};
 use proxy::plan::Picked;
 use proxy::respond::{self, Answer};
 use proxy::snapshot::{BuildSettings, Snapshot};
@@ -87,7 +89,7 @@ fn consumer(id: u128) -> Option<Consumer> {
 }
 
 impl Lookup for People {
-    fn keyauth_credential(&self, key: &str) -> Result<Option<KeyauthCredential>, LookupError> {
+    fn key_owner(&self, key: &str) -> Result<Option<KeyOwner>, LookupError> {
         let (consumer, ttl) = match key {
             "good" => (NORA, None),
             "lasting" => (NORA, Some(i64::MAX)),
@@ -96,10 +98,14 @@ impl Lookup for People {
             "broken" => return Err(LookupError("the store is broken".into())),
             _ => return Ok(None),
         };
-        Ok(Some(KeyauthCredential {
-            id: CredentialId(Uuid::from_u128(CREDENTIAL)),
-            consumer: ConsumerId(Uuid::from_u128(consumer)),
-            ttl,
+        let id = ConsumerId(Uuid::from_u128(consumer));
+        Ok(Some(KeyOwner {
+            credential: KeyauthCredential {
+                id: CredentialId(Uuid::from_u128(CREDENTIAL)),
+                consumer: id,
+                ttl,
+            },
+            consumer: self.consumer(id)?,
         }))
     }
 
