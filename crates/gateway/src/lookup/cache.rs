@@ -7,10 +7,10 @@
 use std::hash::{BuildHasher, RandomState};
 use store::Revision;
 
-/// Each key has two places; the older entry of the two is replaced.
-const WAYS: usize = 2;
+/// The places that a key may have; the oldest entry of them is replaced.
+const WAYS: usize = 4;
 /// With the entries some 5 MB for a worker that needs them all.
-const SETS: usize = 16_384;
+const SETS: usize = 8192;
 
 pub(super) struct Cache<V> {
     /// Empty until the first entry: a worker without lookups pays nothing.
