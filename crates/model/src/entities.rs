@@ -213,7 +213,7 @@ pub struct Upstream {
 pub struct Target {
     pub id: TargetId,
     pub upstream: UpstreamId,
-    /// `host:port`, completed.
+    /// As given; [`crate::address`] reads it.
     pub target: CompactString,
     #[serde(default = "default_weight")]
     pub weight: u32,

@@ -5,6 +5,7 @@ use crate::control::Control;
 use crate::endpoints::Relation;
 use crate::respond::Failure;
 use axum::http::StatusCode;
+use model::address::DEFAULT_TARGET_PORT;
 use model::schema::registry;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use store::{KeyPart, View};
@@ -170,16 +171,15 @@ fn target_id(view: &View<'_>, upstream: Uuid, segment: &str) -> Result<Option<Uu
     if let Some(id) = cache_key_id(view, EntityKind::Targets, upstream, segment)? {
         return Ok(Some(id));
     }
-    match segment.strip_suffix(DEFAULT_TARGET_PORT) {
+    let default_port = format!(":{DEFAULT_TARGET_PORT}");
+    match segment.strip_suffix(&default_port) {
         Some(host) => cache_key_id(view, EntityKind::Targets, upstream, host),
         None => {
-            let with_port = format!("{segment}{DEFAULT_TARGET_PORT}");
+            let with_port = format!("{segment}{default_port}");
             cache_key_id(view, EntityKind::Targets, upstream, &with_port)
         }
     }
 }
-
-pub(crate) const DEFAULT_TARGET_PORT: &str = ":8000";
 
 /// `(upstream, target)` of targets, `(consumer, group)` of ACLs.
 fn cache_key_id(

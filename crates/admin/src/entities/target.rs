@@ -1,9 +1,8 @@
 //! The normal form of a target: `host:port`, port 8000 when none is given, IPv4 without leading zeros, IPv6 expanded in
 //! brackets. Source: kong/db/schema/entities/targets.lua, kong/tools/ip.lua.
 
-use crate::entities::find::DEFAULT_TARGET_PORT;
+use model::address::Address;
 use model::{Object, Value};
-use std::net::Ipv6Addr;
 
 pub(crate) fn normalise(target: &mut Object) {
     if let Some(normal) = target.str("target").map(normal_form) {
@@ -11,55 +10,17 @@ pub(crate) fn normalise(target: &mut Object) {
     }
 }
 
-/// For a target that its schema has accepted.
+/// For a target that its schema has accepted; another stays as it is.
 fn normal_form(text: &str) -> String {
-    let default = &DEFAULT_TARGET_PORT[1..];
-    if let Some((address, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        let port = rest.strip_prefix(':').unwrap_or(default);
-        return format!("{}:{port}", expanded(address));
-    }
-    match text.split_once(':') {
-        Some((_, rest)) if rest.contains(':') => format!("{}:{default}", expanded(text)),
-        Some((host, port)) => format!("{}:{port}", without_leading_zeros(host)),
-        None => format!("{}:{default}", without_leading_zeros(text)),
-    }
+    Address::parse(text).map_or_else(|_| text.to_owned(), |address| address.as_target())
 }
 
 /// What is shown of a target that a declarative configuration gave without a port.
 pub(crate) fn with_port(text: &str) -> String {
-    let has_port = match text.rsplit_once(']') {
-        Some((_, rest)) => rest.starts_with(':'),
-        None => text.matches(':').count() == 1,
-    };
-    if has_port {
-        text.to_owned()
-    } else {
-        normal_form(text)
+    match Address::parse(text) {
+        Ok(address) if address.port.is_none() => address.as_target(),
+        _ => text.to_owned(),
     }
-}
-
-fn expanded(address: &str) -> String {
-    let Ok(address) = address.parse::<Ipv6Addr>() else {
-        return format!("[{address}]");
-    };
-    let groups = address.segments().map(|group| format!("{group:04x}"));
-    format!("[{}]", groups.join(":"))
-}
-
-fn without_leading_zeros(host: &str) -> String {
-    let parts: Vec<&str> = host.split('.').collect();
-    let is_address = parts.len() == 4
-        && parts
-            .iter()
-            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
-    if !is_address {
-        return host.to_owned();
-    }
-    let short = parts.iter().map(|part| match part.trim_start_matches('0') {
-        "" => "0",
-        short => short,
-    });
-    short.collect::<Vec<_>>().join(".")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::{Balancer, Changed, Destination, RouteInfo, ServiceIndex, ServiceInfo
 use crate::plan::{Instances, Places, Plan, Planner};
 use crate::upstream::{CertificateLookup, Target, TlsDefaults, authority};
 use model::EntityKind;
+use model::address::Address;
 use model::entities::{
     CaCertificate, CaCertificateId, Certificate, CertificateId, Config, PluginId, Route, Service,
     ServiceId, Upstream, UpstreamId,
@@ -343,7 +344,7 @@ impl<'a> Upstreams<'a> {
         let mut targets = Vec::new();
         for target in self.targets.get(&upstream.id).into_iter().flatten() {
             let Some(mut placed) = place(service, target) else {
-                tracing::warn!(id = %target.id, "target {:?} has no port and is left out", target.target);
+                tracing::warn!(id = %target.id, "target {:?} is no address and is left out", target.target);
                 continue;
             };
             placed.client_certificate = placed.client_certificate.or(upstream.client_certificate);
@@ -360,7 +361,9 @@ impl<'a> Upstreams<'a> {
 
 /// The service as if its host were the target's: what goes there is otherwise the same.
 fn place(service: &Service, target: &model::entities::Target) -> Option<Service> {
-    let (host, port) = target.target.rsplit_once(':')?;
+    // A declarative configuration may leave out the port, and write addresses in any form.
+    let target = Address::parse(&target.target).ok()?.as_target();
+    let (host, port) = target.rsplit_once(':')?;
     Some(Service {
         host: host.into(),
         port: port.parse().ok()?,

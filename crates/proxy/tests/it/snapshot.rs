@@ -363,6 +363,31 @@ fn a_changed_route_leaves_services_and_plugins_alone() {
 }
 
 #[test]
+fn targets_may_leave_out_their_port_and_be_ipv6() {
+    for (target, authority) in [
+        ("one.test", "one.test:8000"),
+        ("10.0.0.01", "10.0.0.1:8000"),
+        ("::1", "[0000:0000:0000:0000:0000:0000:0000:0001]:8000"),
+        ("[::1]:90", "[0000:0000:0000:0000:0000:0000:0000:0001]:90"),
+    ] {
+        let draft = Draft {
+            services: vec![service(1, json!({"host": "pool"}))],
+            routes: vec![route(10, Some(1), json!({}))],
+            upstreams: vec![json!({"id": Uuid::from_u128(40), "name": "pool"})],
+            targets: vec![json!({
+                "id": Uuid::from_u128(50), "upstream": {"id": Uuid::from_u128(40)},
+                "target": target, "weight": 1,
+            })],
+            ..Draft::default()
+        };
+        let snapshot = draft.build(None, &settings());
+        let pool = snapshot.service(&snapshot.routes()[0]).expect("a service");
+        let picked = pool.target().expect("a target");
+        assert_eq!(&*picked.authority, authority, "{target}");
+    }
+}
+
+#[test]
 fn a_switched_off_service_takes_its_routes_out_and_back() {
     let before = small("/a", true).build(None, &settings());
     let off = update(&small("/a", false), &before, put(EntityKind::Services));
