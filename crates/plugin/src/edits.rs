@@ -29,13 +29,6 @@ impl HeaderValue {
         }
     }
 
-    pub fn from_bytes(bytes: Bytes) -> Self {
-        match escape_breaks(&bytes) {
-            Some(escaped) => Self::Bytes(escaped.into()),
-            None => Self::Bytes(bytes),
-        }
-    }
-
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Text(text) => text.as_bytes(),

@@ -3,7 +3,6 @@
 //!
 //! - [`Store`] opens the file, hands out views ([`Store::view`], [`Reader`]) and is the local [`Journal`].
 //! - [`View`] reads one revision: by id, by unique field, by reference, by tag, page by page.
-//! - [`View::diff`] turns "this is the whole configuration" into the [`ChangeSet`] that is missing.
 //! - [`Journal::commit`] applies a change set in one write transaction: references, uniqueness, cascades, indexes,
 //!   history; on disk before it returns.
 //!
@@ -14,7 +13,6 @@ mod apply;
 mod change;
 mod checksum;
 mod commit;
-mod diff;
 mod env;
 mod error;
 mod facts;
@@ -31,7 +29,6 @@ mod verify;
 mod view;
 
 pub use change::{Change, ChangeSet, Revision};
-pub use diff::{DiffError, Replacement};
 pub use env::Recovery;
 pub use error::{CommitError, Damage, OpenError, Rejected, StoreError, Violation};
 pub use journal::{Changes, Journal, JournalError};

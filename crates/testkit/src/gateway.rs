@@ -271,11 +271,6 @@ impl Gateway {
         number.expect("the kernel tells it") * 1024
     }
 
-    /// Whether the process still runs.
-    pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
-
     /// Asks it to end and waits until it has.
     pub fn stop(mut self) -> ExitStatus {
         self.signal("TERM");

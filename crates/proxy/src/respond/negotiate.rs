@@ -65,16 +65,6 @@ impl Format {
         })
     }
 
-    pub fn from_media_type(media_type: &str) -> Option<Self> {
-        match media_type {
-            "application/json" => Some(Self::Json),
-            "text/html" => Some(Self::Html),
-            "application/xml" => Some(Self::Xml),
-            "text/plain" => Some(Self::Plain),
-            _ => None,
-        }
-    }
-
     /// None for gRPC.
     pub fn content_type(self) -> Option<&'static str> {
         match self {

@@ -14,4 +14,3 @@ mod kill;
 mod listing;
 mod random;
 mod readers;
-mod replace;
