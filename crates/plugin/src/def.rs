@@ -26,7 +26,8 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Runs for every piece of the answer's body, the last one marked. Cannot wait. An error is logged.
+    /// Runs for every piece of the answer's body, the last one marked; not at all where the answer can have none (HEAD,
+    /// 204, 304). Cannot wait. An error is logged.
     fn body_filter(&self, _cx: &mut ResponseCx<'_>, _chunk: &mut Chunk) -> Result<(), PluginError> {
         Ok(())
     }
