@@ -45,11 +45,10 @@ impl ClientFraming {
     }
 
     /// The same for a body that filters may change.
-    pub fn choose_filtered(framing: Framing, client: Version) -> Self {
-        match (framing, client) {
-            (Framing::None, _) => Self::AsReceived,
-            (_, Version::Http10) => Self::Unchunked,
-            (_, Version::Http11) => Self::Chunked,
+    pub fn choose_filtered(client: Version) -> Self {
+        match client {
+            Version::Http10 => Self::Unchunked,
+            Version::Http11 => Self::Chunked,
         }
     }
 

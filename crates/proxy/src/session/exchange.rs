@@ -414,9 +414,13 @@ impl<'a> Exchange<'a> {
     fn pass_head(&mut self, worker: &mut Worker, head: ResponseHead) {
         let terms = self.terms;
         let plane = &self.client.plane;
-        let filters_body = !terms.picked.is_empty() && terms.picked.filters_body(terms.instances);
+        // An empty body is one too: a filter may have something to say.
+        let filters_body = !terms.picked.is_empty()
+            && terms.picked.filters_body(terms.instances)
+            && !self.is_head()
+            && !matches!(head.status(), 204 | 304);
         let framing = match filters_body {
-            true => ClientFraming::choose_filtered(head.framing(), terms.head.version()),
+            true => ClientFraming::choose_filtered(terms.head.version()),
             false => ClientFraming::choose(head.framing(), terms.head.version()),
         };
         let keep_alive = terms.head.keep_alive()
@@ -462,7 +466,7 @@ impl<'a> Exchange<'a> {
             upstream_keeps: head.keep_alive(),
             keep_alive,
             chunks: false,
-            filtering: (filters_body && framing != ClientFraming::AsReceived).then(|| {
+            filtering: filters_body.then(|| {
                 Box::new(Filtering {
                     head,
                     headers,

@@ -96,7 +96,14 @@ fn a_client_without_chunks_gets_the_filtered_payload() {
 }
 
 #[test]
-fn an_answer_without_body_stays_without() {
+fn an_empty_body_is_filtered_too() {
+    let answer = through("1.1", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false);
+    assert_eq!(header(&answer, "content-length"), None);
+    assert_eq!(body(&answer), "1\r\n!\r\n0\r\n\r\n");
+}
+
+#[test]
+fn an_answer_that_can_have_no_body_stays_without() {
     let answer = through("1.1", "HTTP/1.1 204 No Content\r\n\r\n", false);
     assert_eq!(header(&answer, "transfer-encoding"), None);
     assert_eq!(body(&answer), "");
