@@ -1,14 +1,19 @@
 //! Samples of a figure and what is said of them.
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
-/// What was measured again and again, in one unit.
-#[derive(Debug, Clone, Default)]
+/// What was measured again and again, in one unit and in the order of the rounds.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Samples(Vec<f64>);
 
 impl Samples {
     pub fn push(&mut self, sample: f64) {
         self.0.push(sample);
+    }
+
+    pub fn values(&self) -> &[f64] {
+        &self.0
     }
 
     pub fn median(&self) -> f64 {
@@ -40,8 +45,10 @@ impl Samples {
                 .collect(),
         )
     }
+}
 
-    pub fn to_json(&self) -> Value {
-        json!({"median": self.median(), "min": self.quantile(0.0), "max": self.quantile(1.0), "samples": self.0})
+impl FromIterator<f64> for Samples {
+    fn from_iter<I: IntoIterator<Item = f64>>(samples: I) -> Self {
+        Self(samples.into_iter().collect())
     }
 }

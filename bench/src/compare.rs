@@ -1,0 +1,1 @@
+//! `bench compare`: which figures of two reports differ by more than noise.

@@ -1,0 +1,1 @@
+//! The report as tables for a terminal.

@@ -1,0 +1,1 @@
+//! What the benchmark can measure, by name.
