@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod certificate;
 mod compare;
 mod configuration;
 mod load;
