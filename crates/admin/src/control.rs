@@ -1,6 +1,7 @@
 //! What the Admin API asks of the gateway it administers. Implemented by the program (and by a fake in tests), so that
 //! this crate knows nothing of workers, snapshots or signals.
 
+pub use crate::metrics::{Metric, Reading, Timed};
 use futures_util::future::BoxFuture;
 use model::{EntityKind, Object};
 use std::fmt;
@@ -44,6 +45,9 @@ pub trait Control: Send + Sync + 'static {
     fn connections(&self) -> Connections;
 
     fn memory(&self) -> Memory;
+
+    /// What `GET /metrics` shows, sorted by name.
+    fn metrics(&self) -> Vec<Metric>;
 
     /// MD5 of the running declarative configuration; zeros while it is empty.
     fn configuration_hash(&self) -> [u8; 16];

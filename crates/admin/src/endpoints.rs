@@ -16,6 +16,7 @@ pub(crate) enum Action {
     DnsStatus,
     Endpoints,
     Timers,
+    Metrics,
     Config,
     LogLevel,
     SetLogLevel,
@@ -214,6 +215,7 @@ fn standing_alone(role: Role) -> impl Iterator<Item = Endpoint> {
         ("/status/dns", READ, Action::DnsStatus),
         ("/endpoints", READ, Action::Endpoints),
         ("/timers", READ, Action::Timers),
+        ("/metrics", READ, Action::Metrics),
         ("/config", COLLECTION, Action::Config),
         ("/debug/node/log-level", READ, Action::LogLevel),
         (

@@ -11,6 +11,7 @@ pub mod control;
 mod endpoints;
 mod entities;
 mod infer;
+mod metrics;
 mod node;
 mod paging;
 mod render;

@@ -5,7 +5,7 @@ use crate::endpoints::{self, Action, Endpoint};
 use crate::request::{self, Call};
 use crate::respond::{Answer, Failure, empty};
 use crate::state::App;
-use crate::{config, entities, node, schemas, tags, transport};
+use crate::{config, entities, metrics, node, schemas, tags, transport};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, RawPathParams};
@@ -110,6 +110,7 @@ async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
         Action::Cache => node::cache_purge(),
         Action::CacheKey => node::cache_key(call),
         Action::EnabledPlugins => node::enabled_plugins(call),
+        Action::Metrics => Ok(metrics::show(call.control)),
         Action::Config => config::handle(call).await,
         Action::Schema => schemas::entity(call),
         Action::PluginSchema => schemas::plugin(call),

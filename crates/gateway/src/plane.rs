@@ -44,6 +44,7 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
             &settings.proxy_listen,
         ),
         node,
+        rebuilds: Arc::default(),
     };
     problems.or(build)
 }

@@ -107,6 +107,7 @@ fn prepare_configuration(settings: &Settings, logs: Logs) -> Result<Ready, Failu
         dbless: settings.store.database != Database::Lmdb,
         build,
         loader: Loader::new(),
+        stages: Arc::default(),
     };
     if let Some(text) = text {
         load(&mut writer, &text)?;

@@ -7,11 +7,13 @@ mod changed;
 mod digest;
 pub(crate) mod hash;
 mod plugins;
+mod rebuilds;
 
 pub use balance::Balancer;
 pub use build::{BuildError, BuildErrors, BuildSettings};
 pub use changed::Changed;
 pub use plugins::Inert;
+pub use rebuilds::{Part, Rebuilds, Summary};
 
 use self::build::Services;
 use crate::plan::{Instances, Places, Plan};

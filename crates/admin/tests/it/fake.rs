@@ -2,8 +2,8 @@
 
 use admin::Control;
 use admin::control::{
-    Connections, Database, DeclarativeBody, Load, LoadError, Loaded, LogLevel, Memory, Node, Pids,
-    Role,
+    Connections, Database, DeclarativeBody, Load, LoadError, Loaded, LogLevel, Memory, Metric,
+    Node, Pids, Role,
 };
 use axum::Router;
 use axum::body::Body;
@@ -26,6 +26,7 @@ pub(crate) struct Fake {
     database: Database,
     hash: Mutex<[u8; 16]>,
     log_level: Mutex<LogLevel>,
+    metrics: Vec<Metric>,
     _directory: TempDir,
 }
 
@@ -54,12 +55,18 @@ impl Fake {
             database,
             hash: Mutex::default(),
             log_level: Mutex::new(LogLevel::Notice),
+            metrics: Vec::new(),
             _directory: directory,
         }
     }
 
     pub(crate) fn with_node(mut self, change: impl FnOnce(&mut Node)) -> Self {
         change(&mut self.node);
+        self
+    }
+
+    pub(crate) fn with_metrics(mut self, metrics: Vec<Metric>) -> Self {
+        self.metrics = metrics;
         self
     }
 
@@ -198,6 +205,10 @@ impl Control for Fake {
 
     fn memory(&self) -> Memory {
         Memory::default()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        self.metrics.clone()
     }
 
     fn configuration_hash(&self) -> [u8; 16] {

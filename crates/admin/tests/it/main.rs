@@ -7,6 +7,7 @@ mod compare;
 mod config;
 mod entities;
 mod fake;
+mod metrics;
 mod server;
 mod transport;
 mod vectors;

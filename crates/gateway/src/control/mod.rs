@@ -3,6 +3,7 @@
 pub(crate) mod config;
 mod mirror;
 pub(crate) mod node;
+pub(crate) mod stages;
 pub(crate) mod writer;
 
 use crate::commands::Failure;
@@ -10,11 +11,13 @@ use crate::logging::Logs;
 use crate::memory;
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use admin::control::{
-    Connections, Control, Database, Load, LoadError, Loaded, LogLevel, Memory, Node, Pids,
+    Connections, Control, Database, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids,
 };
 use futures_util::future::BoxFuture;
 use model::schema::{Context, EnabledPlugins};
 use proxy::session::DataPlane;
+use proxy::snapshot::Rebuilds;
+use stages::Stages;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +38,8 @@ pub(crate) struct Gateway {
     model: ModelSettings,
     settings: serde_json::Value,
     plane: Arc<DataPlane>,
+    stages: Arc<Stages>,
+    rebuilds: Arc<Rebuilds>,
     logs: Logs,
     level: Arc<Level>,
 }
@@ -66,6 +71,8 @@ impl Gateway {
         let (commands, queue) = sync_channel(WAITING_CHANGES);
         let store = parts.writer.store.clone();
         let plane = Arc::clone(&parts.writer.plane);
+        let stages = Arc::clone(&parts.writer.stages);
+        let rebuilds = Arc::clone(&parts.writer.build.rebuilds);
         let writer = parts.writer;
         std::thread::Builder::new()
             .name("writer".to_owned())
@@ -78,6 +85,8 @@ impl Gateway {
             model: settings.model.clone(),
             settings: settings.shown.clone(),
             plane,
+            stages,
+            rebuilds,
             logs: parts.logs,
             level: Arc::new(Level {
                 current: Mutex::new(settings.log.level),
@@ -208,6 +217,11 @@ impl Control for Gateway {
             store_used: self.store.size().unwrap_or(0),
             store_capacity: self.store.max_size() as u64,
         }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let revision = self.plane.snapshot.peek().revision;
+        stages::metrics(&self.stages, &self.rebuilds, revision, resident_memory())
     }
 
     fn configuration_hash(&self) -> [u8; 16] {

@@ -5,6 +5,7 @@
 
 use super::config;
 use super::mirror::Mirror;
+use super::stages::{Clock, Stage, Stages};
 use crate::settings::ModelSettings;
 use admin::control::{DeclarativeBody, Load, LoadError, Loaded};
 use model::declarative::{self, Format, Loader, Options, Source};
@@ -28,6 +29,7 @@ pub(crate) struct Writer {
     pub(crate) dbless: bool,
     pub(crate) build: BuildSettings,
     pub(crate) loader: Loader,
+    pub(crate) stages: Arc<Stages>,
 }
 
 /// A source of configuration, and the hash that identifies it.
@@ -75,6 +77,8 @@ impl Writer {
             flatten_errors: input.flatten_errors,
         };
         let started = Instant::now();
+        let stages = Arc::clone(&self.stages);
+        let mut clock = stages.start();
         let head = self.store.head();
         let document = {
             let view = self.store.view().map_err(internal)?;
@@ -83,6 +87,7 @@ impl Writer {
             mirror.finish().map_err(internal)?;
             loaded.map_err(|error| LoadError::Invalid(Box::new(error)))?
         };
+        clock.end(Stage::Validate);
         let validated = started.elapsed();
         let puts = document.puts.into_iter().map(|put| Change::Put {
             kind: put.kind,
@@ -121,15 +126,21 @@ impl Writer {
         };
         let mut built = None;
         let build = &self.build;
+        let mut clock = self.stages.start();
         let mut accept = |view: &View<'_>| {
-            built = Some(update(view, &current, changed, build).map_err(Rejected)?);
+            clock.end(Stage::Apply);
+            built = Some(update(view, &current, changed, build, &mut clock).map_err(Rejected)?);
             Ok(())
         };
         let committed = self.store.commit(expected_head, change_set, &mut accept);
         let revision = committed.map_err(refused)?;
-        if let Some(snapshot) = built {
-            self.plane.snapshot.swap(Arc::new(snapshot));
-        }
+        let Some(snapshot) = built else {
+            clock.end(Stage::Apply);
+            return Ok(revision);
+        };
+        clock.end(Stage::Sync);
+        self.plane.snapshot.swap(Arc::new(snapshot));
+        clock.end(Stage::Swap);
         Ok(revision)
     }
 
@@ -165,12 +176,14 @@ fn update(
     current: &Snapshot,
     changed: Changed,
     settings: &BuildSettings,
+    clock: &mut Clock<'_>,
 ) -> Result<Snapshot, Error> {
     let config = config::read(view, changed).map_err(unreadable)?;
+    clock.end(Stage::Read);
     let revision = view.revision().0;
-    current
-        .update(config, revision, changed, settings)
-        .map_err(unservable)
+    let snapshot = current.update(config, revision, changed, settings);
+    clock.end(Stage::Compile);
+    snapshot.map_err(unservable)
 }
 
 fn changed(changes: &[Change]) -> Changed {

@@ -4,6 +4,7 @@ mod bodies;
 mod commands;
 mod configuration;
 mod conformance;
+mod metrics;
 mod recovery;
 mod signals;
 mod tls;

@@ -2,7 +2,9 @@
 
 use super::hash::IdMap;
 use super::plugins::{Inert, Loader};
-use super::{Balancer, Changed, Destination, RouteInfo, ServiceIndex, ServiceInfo, Snapshot};
+use super::{
+    Balancer, Changed, Destination, Part, Rebuilds, RouteInfo, ServiceIndex, ServiceInfo, Snapshot,
+};
 use crate::plan::{Instances, Places, Plan, Planner};
 use crate::upstream::{CertificateLookup, Target, TlsDefaults, authority};
 use model::EntityKind;
@@ -29,6 +31,8 @@ pub struct BuildSettings {
     /// For clients that name no host, or one without a certificate.
     pub default_certificate: Option<Arc<Certificates>>,
     pub node: Node,
+    /// Counts what is built.
+    pub rebuilds: Arc<Rebuilds>,
 }
 
 /// A configuration that was accepted as valid and still cannot be served.
@@ -101,18 +105,25 @@ impl Snapshot {
         settings: &BuildSettings,
     ) -> Result<Self, BuildErrors> {
         let unless = |changed: bool| previous.filter(|_| !changed);
+        let rebuilds = &*settings.rebuilds;
         let mut errors = Vec::new();
         let certificates = match unless(changed.snis()) {
             Some(previous) => previous.certificates.clone(),
-            None => Arc::new(sni_table(&config, settings, &mut errors)),
+            None => rebuilds.time(Part::Certificates, || {
+                Arc::new(sni_table(&config, settings, &mut errors))
+            }),
         };
         let services = match unless(changed.services()) {
             Some(previous) => previous.services.clone(),
-            None => Arc::new(Services::build(&config, settings, &mut errors)),
+            None => rebuilds.time(Part::Services, || {
+                Arc::new(Services::build(&config, settings, &mut errors))
+            }),
         };
         let plugins = match unless(changed.plugins()) {
             Some(previous) => PluginParts::of(previous),
-            None => PluginParts::load(&config, settings, previous, &mut errors),
+            None => rebuilds.time(Part::Plugins, || {
+                PluginParts::load(&config, settings, previous, &mut errors)
+            }),
         };
         if !errors.is_empty() {
             return Err(BuildErrors(errors));
@@ -209,12 +220,14 @@ impl RouteParts {
     ) -> Self {
         let routes = config.routes.iter().filter(|route| services.serves(route));
         let routes: Vec<&Route> = routes.collect();
-        let mut planner = Planner::new(&plugins.instances, &plugins.places);
-        let globals = planner.globals();
-        let infos = routes
-            .iter()
-            .map(|route| route_info(route, services, &mut planner))
-            .collect();
+        let (globals, infos) = settings.rebuilds.time(Part::Plans, || {
+            let mut planner = Planner::new(&plugins.instances, &plugins.places);
+            let infos = routes
+                .iter()
+                .map(|route| route_info(route, services, &mut planner))
+                .collect();
+            (planner.globals(), infos)
+        });
         let same = |previous: &&Snapshot| {
             let known = previous.routes.iter().map(|info| info.id);
             known.eq(routes.iter().map(|route| route.id))
@@ -222,7 +235,9 @@ impl RouteParts {
         let unchanged = before.snapshot.filter(|_| before.has_same_routes);
         let router = match unchanged.filter(same) {
             Some(previous) => previous.router.clone(),
-            None => Arc::new(build_router(&routes, settings, before.snapshot)),
+            None => settings.rebuilds.time(Part::Router, || {
+                Arc::new(build_router(&routes, settings, before.snapshot))
+            }),
         };
         Self {
             router,

@@ -6,7 +6,7 @@ use model::entities::{Config, Protocol};
 use plugin::{
     BuildCx, BuildError, Implementation, Lack, Phases, Plugin, PluginDef, Scopes, Sharing,
 };
-use proxy::snapshot::{BuildSettings, Changed, Inert, Snapshot};
+use proxy::snapshot::{BuildSettings, Changed, Inert, Part, Snapshot};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -418,4 +418,32 @@ fn what_workers_do_not_read_changes_nothing() {
     assert_eq!(after.revision, 2);
     assert!(Arc::ptr_eq(&before.router, &after.router));
     assert_eq!(after.routes().len(), 2);
+}
+
+#[test]
+fn parts_are_counted_when_they_are_built() {
+    let settings = settings();
+    let mut draft = Draft {
+        services: vec![service(1, json!({}))],
+        routes: vec![route(10, Some(1), json!({}))],
+        plugins: vec![on_route(termination(), 20, 10)],
+        ..Draft::default()
+    };
+    let first = draft.build(None, &settings);
+    let counts = || Part::ALL.map(|part| settings.rebuilds.of(part).count());
+    assert_eq!(counts(), [1; 5]);
+    assert!(!settings.rebuilds.of(Part::Router).sum().is_zero());
+
+    draft.routes[0]["paths"] = json!(["/other"]);
+    let mut changed = Changed::default();
+    changed.put(EntityKind::Routes);
+    first
+        .update(draft.config(), 2, changed, &settings)
+        .expect("it can be served");
+    let of = |part| settings.rebuilds.of(part).count();
+    assert_eq!([of(Part::Router), of(Part::Plans)], [2, 2]);
+    assert_eq!(
+        [Part::Plugins, Part::Services, Part::Certificates].map(of),
+        [1; 3]
+    );
 }

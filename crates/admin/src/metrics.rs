@@ -1,0 +1,68 @@
+//! `GET /metrics`: what the node counts, in the text format of Prometheus.
+//!
+//! Kong serves this path too, with the metrics of its plugin `prometheus`; those are not there yet.
+
+use crate::control::Control;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+/// Kong's, letter by letter.
+const CONTENT: &str = "text/plain; charset=UTF-8";
+
+/// One metric with all its samples. Names and labels are chosen by the program: they need no escaping.
+#[derive(Debug, Clone)]
+pub struct Metric {
+    pub name: &'static str,
+    pub help: &'static str,
+    pub reading: Reading,
+}
+
+#[derive(Debug, Clone)]
+pub enum Reading {
+    Gauge(u64),
+    /// Number and total duration, one for each value of a label.
+    Durations {
+        label: &'static str,
+        of: Vec<Timed>,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Timed {
+    /// The value of the label.
+    pub what: &'static str,
+    pub sum: Duration,
+    pub count: u64,
+}
+
+pub(crate) fn show(control: &dyn Control) -> Response {
+    let mut text = String::with_capacity(4096);
+    for metric in control.metrics() {
+        write(&mut text, &metric).expect("writing to memory does not fail");
+    }
+    ([(CONTENT_TYPE, CONTENT)], text).into_response()
+}
+
+fn write(out: &mut String, metric: &Metric) -> fmt::Result {
+    let Metric {
+        name,
+        help,
+        reading,
+    } = metric;
+    writeln!(out, "# HELP {name} {help}")?;
+    match reading {
+        Reading::Gauge(value) => writeln!(out, "# TYPE {name} gauge\n{name} {value}"),
+        Reading::Durations { label, of } => {
+            // A summary without quantiles: Prometheus computes rates and means from the two.
+            writeln!(out, "# TYPE {name} summary")?;
+            for Timed { what, sum, count } in of {
+                let seconds = sum.as_secs_f64();
+                writeln!(out, "{name}_sum{{{label}=\"{what}\"}} {seconds}")?;
+                writeln!(out, "{name}_count{{{label}=\"{what}\"}} {count}")?;
+            }
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `GET /metrics`.
+
+use crate::fake::{Api, Fake};
+use admin::control::{Database, Metric, Reading, Timed};
+use std::time::Duration;
+
+fn metrics() -> Vec<Metric> {
+    let timed = |what, milliseconds, count| Timed {
+        what,
+        sum: Duration::from_millis(milliseconds),
+        count,
+    };
+    vec![
+        Metric {
+            name: "silverback_rebuild_seconds",
+            help: "Time.",
+            reading: Reading::Durations {
+                label: "part",
+                of: vec![timed("plans", 1250, 3), timed("router", 0, 0)],
+            },
+        },
+        Metric {
+            name: "silverback_revision",
+            help: "Revision.",
+            reading: Reading::Gauge(7),
+        },
+    ]
+}
+
+#[tokio::test]
+async fn metrics_are_in_the_text_format_of_prometheus() {
+    let api = Api::new(Fake::new(Database::Off).with_metrics(metrics()));
+    let answer = api.get("/metrics").await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-type"), "text/plain; charset=UTF-8");
+    let expected = "\
+# HELP silverback_rebuild_seconds Time.
+# TYPE silverback_rebuild_seconds summary
+silverback_rebuild_seconds_sum{part=\"plans\"} 1.25
+silverback_rebuild_seconds_count{part=\"plans\"} 3
+silverback_rebuild_seconds_sum{part=\"router\"} 0
+silverback_rebuild_seconds_count{part=\"router\"} 0
+# HELP silverback_revision Revision.
+# TYPE silverback_revision gauge
+silverback_revision 7
+";
+    assert_eq!(answer.text, expected);
+    let refused = api.send("POST", "/metrics", &[], "").await;
+    assert_eq!(refused.status, 405);
+}

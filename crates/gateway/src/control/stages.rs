@@ -1,0 +1,121 @@
+//! Where the time of changes goes, stage by stage, and the metrics that tell of it.
+
+use admin::control::{Metric, Reading, Timed};
+use proxy::snapshot::{Part, Rebuilds, Summary};
+use std::time::Instant;
+
+/// What happens to a change, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// A document is parsed, checked and compared with what is stored.
+    Validate,
+    /// What differs is written into the store's transaction, with its indexes and references checked.
+    Apply,
+    /// The entities that the new snapshot is made of are read.
+    Read,
+    /// The snapshot is built.
+    Compile,
+    /// The transaction is committed, and synced to disk.
+    Sync,
+    /// Workers are given the new snapshot.
+    Swap,
+}
+
+impl Stage {
+    pub(crate) const ALL: [Stage; 6] = [
+        Self::Validate,
+        Self::Apply,
+        Self::Read,
+        Self::Compile,
+        Self::Sync,
+        Self::Swap,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Validate => "validate",
+            Self::Apply => "apply",
+            Self::Read => "read",
+            Self::Compile => "compile",
+            Self::Sync => "sync",
+            Self::Swap => "swap",
+        }
+    }
+}
+
+/// The stages of all changes since the start. A change that is refused counts up to where that happened, one that changes
+/// nothing has no stage after [`Stage::Apply`].
+#[derive(Debug, Default)]
+pub(crate) struct Stages([Summary; Stage::ALL.len()]);
+
+impl Stages {
+    pub(crate) fn start(&self) -> Clock<'_> {
+        Clock {
+            stages: self,
+            since: Instant::now(),
+        }
+    }
+
+    fn of(&self, stage: Stage) -> &Summary {
+        &self.0[stage as usize]
+    }
+}
+
+/// Measures the stages of one change.
+pub(crate) struct Clock<'a> {
+    stages: &'a Stages,
+    since: Instant,
+}
+
+impl Clock<'_> {
+    /// A stage ends now, and the next one begins.
+    pub(crate) fn end(&mut self, stage: Stage) {
+        let now = Instant::now();
+        self.stages.of(stage).record(now - self.since);
+        self.since = now;
+    }
+}
+
+/// All metrics there are.
+pub(crate) fn metrics(
+    stages: &Stages,
+    rebuilds: &Rebuilds,
+    revision: u64,
+    resident: u64,
+) -> Vec<Metric> {
+    let timed = |what, summary: &Summary| Timed {
+        what,
+        sum: summary.sum(),
+        count: summary.count(),
+    };
+    let changes = Stage::ALL.map(|stage| timed(stage.name(), stages.of(stage)));
+    let parts = Part::ALL.map(|part| timed(part.name(), rebuilds.of(part)));
+    vec![
+        Metric {
+            name: "process_resident_memory_bytes",
+            help: "Resident memory size in bytes.",
+            reading: Reading::Gauge(resident),
+        },
+        Metric {
+            name: "silverback_change_seconds",
+            help: "Time that changes of the configuration took, by stage.",
+            reading: Reading::Durations {
+                label: "stage",
+                of: changes.to_vec(),
+            },
+        },
+        Metric {
+            name: "silverback_rebuild_seconds",
+            help: "Time that parts of the compiled configuration took to build, when a change touched them.",
+            reading: Reading::Durations {
+                label: "part",
+                of: parts.to_vec(),
+            },
+        },
+        Metric {
+            name: "silverback_revision",
+            help: "The revision of the configuration that requests are served by.",
+            reading: Reading::Gauge(revision),
+        },
+    ]
+}
