@@ -1,6 +1,7 @@
-//! Programs under measurement: started on a core of their own, their processor time and memory read from /proc.
+//! Programs under measurement: started on a core of their own; their processor time, memory and descriptors read from /proc.
 
 use anyhow::{Context, Result, bail};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ffi::OsStr;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,12 +9,22 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// A child process that ends with its owner.
 pub struct Process {
     name: String,
     child: Child,
+}
+
+/// What a process and its children hold, in MiB.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Memory {
+    /// Every page that is mapped and there, shared ones included (RSS).
+    pub resident: f64,
+    /// Shared pages divided among those who share them (PSS), so that the workers of one program can be added up.
+    pub proportional: f64,
 }
 
 impl Process {
@@ -33,21 +44,15 @@ impl Process {
             .into_owned();
         let log_file =
             fs::File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-        let child = Command::new("taskset")
-            .arg("-c")
-            .arg(core.to_string())
-            .arg(program)
+        let mut command = Command::new(program);
+        command
             .args(arguments)
-            .envs(
-                environment
-                    .iter()
-                    .map(|(name, value)| (*name, value.as_str())),
-            )
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log_file.try_clone()?)
-            .stderr(log_file)
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
+            .stderr(log_file);
+        let child =
+            spawn_on(core, &mut command).with_context(|| format!("cannot start {}", program.display()))?;
         let mut process = Self { name, child };
         process.wait_until_listening(address, log)?;
         Ok(process)
@@ -64,7 +69,11 @@ impl Process {
                 );
             }
             if started.elapsed() > START_LIMIT {
-                bail!("{} does not listen on {address}", self.name);
+                bail!(
+                    "{} did not listen on {address} within {} s",
+                    self.name,
+                    START_LIMIT.as_secs()
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -74,7 +83,7 @@ impl Process {
     /// The processor time of all its threads so far, and of its children's: a server may leave the work to a worker process.
     pub fn cpu_time(&self) -> Result<Duration> {
         let mut nanoseconds = 0;
-        for pid in family(self.child.id())? {
+        for pid in family(self.child.id()) {
             for task in fs::read_dir(format!("/proc/{pid}/task"))? {
                 // A thread that ended between the listing and the reading has no more to say.
                 let Ok(statistics) = fs::read_to_string(task?.path().join("schedstat")) else {
@@ -87,44 +96,60 @@ impl Process {
         Ok(Duration::from_nanos(nanoseconds))
     }
 
-    /// Resident memory in MiB, its children's included.
-    pub fn resident_mib(&self) -> Result<f64> {
-        let mut kilobytes = 0;
-        for pid in family(self.child.id())? {
-            let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix("VmRSS:"))
-                .unwrap_or("0 kB");
-            kilobytes += line
-                .trim()
-                .trim_end_matches(" kB")
-                .parse::<u64>()
-                .context("cannot read VmRSS")?;
+    pub fn memory(&self) -> Result<Memory> {
+        let mut memory = Memory::default();
+        for pid in family(self.child.id()) {
+            let path = format!("/proc/{pid}/smaps_rollup");
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+            memory.resident += mebibytes(&text, "Rss:")?;
+            memory.proportional += mebibytes(&text, "Pss:")?;
         }
-        Ok(kilobytes as f64 / 1024.0)
+        Ok(memory)
     }
+
+    /// Open descriptors, its children's included.
+    pub fn descriptors(&self) -> Result<usize> {
+        let mut count = 0;
+        for pid in family(self.child.id()) {
+            count += fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+        }
+        Ok(count)
+    }
+}
+
+fn mebibytes(text: &str, name: &str) -> Result<f64> {
+    let kilobytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<f64>().ok())
+        .with_context(|| format!("no {name} in smaps_rollup"))?;
+    Ok(kilobytes / 1024.0)
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Gone already is as good.
-        for pid in family(self.child.id())
-            .unwrap_or_default()
-            .into_iter()
-            .rev()
-        {
+        let family = family(self.child.id());
+        for pid in family.iter().rev() {
+            // Gone already is as good.
             let _ = Command::new("kill")
                 .arg(pid.to_string())
                 .stderr(Stdio::null())
                 .status();
         }
-        let _ = self.child.wait();
+        let started = Instant::now();
+        while let Ok(None) = self.child.try_wait() {
+            if started.elapsed() > STOP_LIMIT {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
-/// A process and its children; `taskset` replaces itself by the program, so the first is the program.
-fn family(pid: u32) -> Result<Vec<u32>> {
+/// A process and its children, as far as they live.
+fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let mut at = 0;
     while at < family.len() {
@@ -137,28 +162,76 @@ fn family(pid: u32) -> Result<Vec<u32>> {
         );
         at += 1;
     }
-    Ok(family)
+    family
 }
 
-/// Binds this process to one core.
+/// A child has the cores of the thread that starts it from its first instruction on, so this thread moves there and back.
+fn spawn_on(core: usize, command: &mut Command) -> Result<Child> {
+    let own = sched_getaffinity(None)?;
+    pin_self(core)?;
+    let child = command.spawn();
+    sched_setaffinity(None, &own)?;
+    Ok(child?)
+}
+
+/// Binds this thread, and what it starts, to one core.
 pub fn pin_self(core: usize) -> Result<()> {
-    let status = Command::new("taskset")
-        .args([
-            "-p",
-            "-c",
-            &core.to_string(),
-            &std::process::id().to_string(),
-        ])
-        .stdout(Stdio::null())
-        .status()
-        .context("cannot run taskset (package util-linux)")?;
-    if !status.success() {
-        bail!("taskset cannot bind this process to core {core}");
-    }
-    Ok(())
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).with_context(|| format!("cannot use core {core}"))
+}
+
+/// The cores that this process may use.
+pub fn cores() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
 }
 
 /// An address on loopback that nothing listens on at the moment.
 pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// What a program says of its version: the first line of what it prints.
+pub fn first_line_of(program: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find(|line| !line.trim().is_empty())?;
+    Some(line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_from_smaps_rollup() {
+        let text = "Rss:                2048 kB\nPss:                1024 kB\nPss_Anon: 5 kB\n";
+        assert_eq!(mebibytes(text, "Rss:").ok(), Some(2.0));
+        assert_eq!(mebibytes(text, "Pss:").ok(), Some(1.0));
+        assert!(mebibytes(text, "Swap:").is_err());
+    }
+
+    #[test]
+    fn a_child_has_the_core_it_is_given_and_its_parent_keeps_its_own() {
+        let before = cores().expect("affinity is readable");
+        let core = before[before.len() - 1];
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "grep Cpus_allowed_list /proc/self/status"])
+            .stdout(Stdio::piped());
+        let child = spawn_on(core, &mut command).expect("sh starts");
+        let output = child.wait_with_output().expect("sh ends");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(
+            text.split_whitespace().last(),
+            Some(core.to_string().as_str())
+        );
+        assert_eq!(cores().expect("affinity is readable"), before);
+    }
 }
