@@ -1,11 +1,19 @@
-//! The configuration of the published LMDB test: routes and consumers by the ten thousand, one key each, key-auth and
-//! request-termination on every route.
+//! Declarative configurations for Kong-compatible gateways, by numbers: routes, consumers with a key each, and the plugins
+//! of every route. And the requests that go all over them.
 
+use crate::load::Request;
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// A list of requests is never longer: by then no cache of the gateway's or the machine's has the next one's route or key ready
+/// because of the last one's, and the list itself stays small.
+const MOST_REQUESTS: usize = 10_000;
+/// Beyond this many, consumers have nothing but a name and a key, so that a million of them stay under 100 MB of text.
+const MOST_FULL_CONSUMERS: usize = 100_000;
 
 #[derive(Args, Clone)]
 pub struct Options {
@@ -13,6 +21,9 @@ pub struct Options {
     pub routes: usize,
     #[arg(long, default_value_t = 10_000)]
     pub consumers: usize,
+    /// The plugins of every route.
+    #[arg(long, value_enum, default_value_t = Plugins::KeyAuthAndTermination)]
+    pub plugins: Plugins,
     /// The address that the service points to.
     #[arg(long, default_value = "127.0.0.1:8080")]
     pub upstream: SocketAddr,
@@ -22,7 +33,13 @@ pub struct Options {
 }
 
 pub fn write(options: &Options) -> Result<()> {
-    let text = large(options.routes, options.consumers, options.upstream, 0);
+    let shape = Shape {
+        routes: options.routes,
+        consumers: options.consumers,
+        plugins: options.plugins,
+        changed: 0,
+    };
+    let text = shape.text(options.upstream);
     match &options.output {
         Some(path) => {
             std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
@@ -51,59 +68,297 @@ pub fn key(number: usize) -> String {
     format!("{:016x}{:016x}", mix(number as u64), mix(!(number as u64)))
 }
 
-/// As the test has it. `changed` is put into the first route, so that two values make configurations that differ in one route.
-///
-/// request-termination has a trigger: without one no request would reach the upstream, and there would be no proxying to
-/// measure. The plugin runs on every request all the same and looks for its trigger.
-pub fn large(routes: usize, consumers: usize, upstream: SocketAddr, changed: usize) -> String {
-    let routes: Vec<Value> = (0..routes)
-        .map(|number| {
-            let mut route = json!({
-                "name": format!("route-{number}"),
-                "paths": [path(number)],
-                "strip_path": false,
-                "protocols": ["http", "https"],
-                "tags": [format!("team-{}", number % 50), "bench"],
-                "plugins": [
-                    {"name": "key-auth", "config": {"key_names": ["apikey"], "key_in_query": true, "hide_credentials": false, "run_on_preflight": true}},
-                    {"name": "request-termination", "config": {"status_code": 403, "message": "terminated", "echo": false, "trigger": "x-terminate"}}
-                ]
-            });
-            if number == 0 && changed > 0 {
-                route["https_redirect_status_code"] = json!([301, 302, 307, 308][changed % 4]);
-            }
-            route
-        })
-        .collect();
-    let consumers: Vec<Value> = (0..consumers)
-        .map(|number| {
-            json!({
-                "username": format!("consumer-{number}"),
-                "custom_id": format!("customer-{number}"),
-                "tags": [format!("team-{}", number % 50)],
-                "keyauth_credentials": [{"key": key(number)}]
-            })
-        })
-        .collect();
-    json!({
-        "_format_version": "3.0",
-        "services": [service(upstream, routes)],
-        "consumers": consumers,
-    })
-    .to_string()
+/// The plugins that every route has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Plugins {
+    None,
+    KeyAuth,
+    RateLimiting,
+    KeyAuthAndRateLimiting,
+    /// As the published LMDB test has it.
+    KeyAuthAndTermination,
 }
 
-/// One route for every path, with key-auth and one consumer when `authenticated`.
-pub fn small(upstream: SocketAddr, authenticated: bool) -> String {
-    let mut route = json!({"name": "all", "paths": ["/"], "strip_path": false});
-    let mut consumers = Vec::new();
-    if authenticated {
-        route["plugins"] = json!([{"name": "key-auth"}]);
-        consumers.push(json!({"username": "consumer-0", "keyauth_credentials": [{"key": key(0)}]}));
+impl Plugins {
+    pub fn authenticate(self) -> bool {
+        matches!(
+            self,
+            Self::KeyAuth | Self::KeyAuthAndRateLimiting | Self::KeyAuthAndTermination
+        )
     }
-    json!({"_format_version": "3.0", "services": [service(upstream, vec![route])], "consumers": consumers}).to_string()
+
+    pub fn limit_rates(self) -> bool {
+        matches!(self, Self::RateLimiting | Self::KeyAuthAndRateLimiting)
+    }
+
+    fn entities(self) -> Vec<Value> {
+        let mut plugins = Vec::new();
+        if self.authenticate() {
+            plugins.push(json!({"name": "key-auth", "config": {
+                "key_names": ["apikey"], "key_in_query": true, "hide_credentials": false, "run_on_preflight": true,
+            }}));
+        }
+        if self.limit_rates() {
+            // Never reached: what is measured is the counting.
+            let config = json!({"minute": 1_000_000_000, "policy": "local"});
+            plugins.push(json!({"name": "rate-limiting", "config": config}));
+        }
+        if self == Self::KeyAuthAndTermination {
+            // Without the trigger no request would reach the upstream, and there would be no proxying to measure. The plugin
+            // runs on every request all the same and looks for it.
+            plugins.push(json!({"name": "request-termination", "config": {
+                "status_code": 403, "message": "terminated", "echo": false, "trigger": "x-terminate",
+            }}));
+        }
+        plugins
+    }
 }
 
-fn service(upstream: SocketAddr, routes: Vec<Value>) -> Value {
-    json!({"name": "bench", "protocol": "http", "host": upstream.ip().to_string(), "port": upstream.port(), "routes": routes})
+/// A configuration, by numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// One route is `/`; several are `path(0..routes)`.
+    pub routes: usize,
+    /// With one key each: `key(0..consumers)`.
+    pub consumers: usize,
+    pub plugins: Plugins,
+    /// Goes into the first route, so that two values make configurations that differ in one route.
+    pub changed: usize,
+}
+
+impl Shape {
+    /// Written entity by entity: as one tree of JSON values the largest would take gigabytes.
+    pub fn text(&self, upstream: SocketAddr) -> String {
+        let (host, port) = (upstream.ip(), upstream.port());
+        let mut text = format!(
+            r#"{{"_format_version":"3.0","services":[{{"name":"bench","protocol":"http","host":"{host}","port":{port},"routes":["#
+        );
+        let plugins = self.plugins.entities();
+        list(&mut text, self.routes, |number| {
+            self.route(number, &plugins)
+        });
+        text.push_str(r#"]}],"consumers":["#);
+        list(&mut text, self.consumers, |number| self.consumer(number));
+        text.push_str("]}");
+        text
+    }
+
+    fn path(&self, number: usize) -> String {
+        if self.routes == 1 {
+            "/".to_owned()
+        } else {
+            path(number)
+        }
+    }
+
+    fn route(&self, number: usize, plugins: &[Value]) -> Value {
+        let mut route = json!({
+            "name": format!("route-{number}"),
+            "paths": [self.path(number)],
+            "strip_path": false,
+            "protocols": ["http", "https"],
+            "tags": [format!("team-{}", number % 50), "bench"],
+            "plugins": plugins,
+        });
+        if number == 0 && self.changed > 0 {
+            route["https_redirect_status_code"] = json!([301, 302, 307, 308][self.changed % 4]);
+        }
+        route
+    }
+
+    fn consumer(&self, number: usize) -> Value {
+        let mut consumer = json!({
+            "username": format!("consumer-{number}"),
+            "keyauth_credentials": [{"key": key(number)}],
+        });
+        if self.consumers <= MOST_FULL_CONSUMERS {
+            consumer["custom_id"] = format!("customer-{number}").into();
+            consumer["tags"] = json!([format!("team-{}", number % 50)]);
+        }
+        consumer
+    }
+}
+
+fn list(text: &mut String, count: usize, entity: impl Fn(usize) -> Value) {
+    for number in 0..count {
+        let comma = if number == 0 { "" } else { "," };
+        write!(text, "{comma}{}", entity(number)).expect("writing to a String cannot fail");
+    }
+}
+
+/// Requests that go all over a configuration: each to a route, and with a key, far from those of the request before, all
+/// used equally often.
+pub fn requests(shape: &Shape) -> Vec<Request> {
+    let keys = if shape.plugins.authenticate() {
+        shape.consumers
+    } else {
+        0
+    };
+    let count = shape.routes.max(keys).clamp(1, MOST_REQUESTS);
+    // Strides of their own, so that a route does not always come with the same part of the keys.
+    let (route_stride, key_stride) = (stride(count, 0.618), stride(count, 0.755));
+    (0..count)
+        .map(|number| {
+            let path = shape.path(spread(number * route_stride % count, count, shape.routes));
+            if keys == 0 {
+                return Request::get(&path);
+            }
+            let key = key(spread(number * key_stride % count, count, keys));
+            Request::with_key(&path, &key)
+        })
+        .collect()
+}
+
+/// Near `part` of `count` and without a divisor in common, so that steps of it visit every place before they repeat.
+fn stride(count: usize, part: f64) -> usize {
+    let divisor = |mut a: usize, mut b: usize| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let start = ((count as f64 * part) as usize).max(1);
+    (start..=start + count)
+        .find(|&stride| divisor(stride, count) == 1)
+        .unwrap_or(1)
+}
+
+/// Which of `all` place `at` of `count` stands for.
+fn spread(at: usize, count: usize, all: usize) -> usize {
+    at * all / count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, HashSet};
+
+    const PUBLISHED: Shape = Shape {
+        routes: 300,
+        consumers: 200,
+        plugins: Plugins::KeyAuthAndTermination,
+        changed: 0,
+    };
+
+    fn parsed(shape: &Shape) -> Value {
+        serde_json::from_str(&shape.text("127.0.0.1:8080".parse().unwrap())).unwrap()
+    }
+
+    fn sent(shape: &Shape) -> Vec<String> {
+        requests(shape)
+            .iter()
+            .map(|request| String::from_utf8(request.bytes().to_vec()).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_configuration_has_the_routes_the_consumers_and_the_plugins() {
+        let value = parsed(&PUBLISHED);
+        let service = &value["services"][0];
+        assert_eq!(service["host"], "127.0.0.1");
+        assert_eq!(service["port"], 8080);
+        let routes = service["routes"].as_array().unwrap();
+        assert_eq!(routes.len(), 300);
+        assert_eq!(routes[299]["paths"][0], path(299));
+        let names: Vec<_> = (0..2).map(|at| &routes[0]["plugins"][at]["name"]).collect();
+        assert_eq!(names, ["key-auth", "request-termination"]);
+        let consumers = value["consumers"].as_array().unwrap();
+        assert_eq!(consumers.len(), 200);
+        assert_eq!(consumers[199]["keyauth_credentials"][0]["key"], key(199));
+    }
+
+    #[test]
+    fn a_single_route_takes_every_path() {
+        let shape = Shape {
+            routes: 1,
+            consumers: 0,
+            plugins: Plugins::RateLimiting,
+            changed: 0,
+        };
+        let route = &parsed(&shape)["services"][0]["routes"][0];
+        assert_eq!(route["paths"], json!(["/"]));
+        assert_eq!(route["plugins"][0]["name"], "rate-limiting");
+        assert_eq!(sent(&shape).len(), 1);
+        assert!(sent(&shape)[0].starts_with("GET / HTTP/1.1\r\n"));
+    }
+
+    #[test]
+    fn a_change_is_one_of_the_first_route_alone() {
+        let texts: HashSet<_> = (0..4)
+            .map(|changed| {
+                let mut value = parsed(&Shape {
+                    changed,
+                    ..PUBLISHED
+                });
+                value["services"][0]["routes"][0].take();
+                value.to_string()
+            })
+            .collect();
+        assert_eq!(texts.len(), 1);
+        let upstream = "127.0.0.1:1".parse().unwrap();
+        let whole: HashSet<_> = (0..4)
+            .map(|changed| {
+                Shape {
+                    changed,
+                    ..PUBLISHED
+                }
+                .text(upstream)
+            })
+            .collect();
+        assert_eq!(whole.len(), 4);
+    }
+
+    #[test]
+    fn a_million_consumers_fit() {
+        let shape = Shape {
+            consumers: 1_000_000,
+            ..PUBLISHED
+        };
+        let text = shape.consumer(999_999).to_string();
+        assert!(text.len() * 1_000_000 < 256 << 20, "{text}");
+    }
+
+    #[test]
+    fn requests_use_every_route_and_every_key_equally_often() {
+        let shape = Shape {
+            routes: 10,
+            consumers: 1000,
+            ..PUBLISHED
+        };
+        let mut routes = BTreeMap::new();
+        let mut keys = HashSet::new();
+        for request in sent(&shape) {
+            let (line, rest) = request.split_once("\r\n").unwrap();
+            *routes.entry(line.to_owned()).or_insert(0) += 1;
+            keys.insert(rest.to_owned());
+        }
+        assert_eq!(routes.len(), 10);
+        assert!(routes.values().all(|&count| count == 100), "{routes:?}");
+        assert_eq!(keys.len(), 1000);
+    }
+
+    #[test]
+    fn a_list_of_requests_stays_short_and_reaches_the_last_route() {
+        let shape = Shape {
+            routes: 100_000,
+            consumers: 0,
+            plugins: Plugins::None,
+            changed: 0,
+        };
+        let sent = sent(&shape);
+        assert_eq!(sent.len(), 10_000);
+        assert_eq!(sent.iter().collect::<HashSet<_>>().len(), 10_000);
+        assert!(sent.iter().any(|request| request.contains("/route-9999")));
+        assert!(!sent.iter().any(|request| request.contains("apikey")));
+    }
+
+    #[test]
+    fn neighbours_in_a_list_of_requests_are_far_apart() {
+        for count in [100, 10_000] {
+            let stride = stride(count, 0.618);
+            assert!((count / 4..count * 3 / 4).contains(&stride), "{stride}");
+        }
+        assert_eq!(stride(1, 0.618), 1);
+        assert_eq!(stride(2, 0.618), 1);
+    }
 }

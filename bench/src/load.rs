@@ -1,30 +1,63 @@
-//! A closed-loop load generator: each connection sends its next request when the answer to the last is whole. Every answer
-//! is checked: one that is not 200 counts as failed, so that a wrong gateway cannot look fast.
+//! The load generator: one thread, one epoll loop, connections that stay open from sample to sample. Every answer is read to
+//! its end and checked: one that is not a whole 200 counts as failed, so that a wrong gateway cannot look fast. It is meant to
+//! cost little beside what it measures (one write, one read and one look at the clock for a request, no allocation), and it
+//! says what it did cost. It sends GET requests and nothing else.
 
+mod answer;
+mod connection;
+mod outcome;
+mod run;
+mod timer;
+mod transport;
+
+pub use outcome::Outcome;
+
+use crate::descriptors;
+use answer::Failure;
 use anyhow::{Context, Result, bail};
-use memchr::memmem;
-use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Token};
-use std::fmt;
-use std::io::{ErrorKind, Read, Write};
+use connection::{Connection, Received};
+use mio::event::Event;
+use mio::{Events, Poll, Token};
+use run::Run;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use timer::Timer;
+use transport::Dialer;
+
+const TIMER: Token = Token(usize::MAX);
+/// How long answers are waited for after the end of a run.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Connections that are opened at a time: few enough for the shortest queue of a listener.
+const CONNECT_BATCH: usize = 64;
+/// A read takes all of the largest answer.
+const BUFFER: usize = 128 * 1024;
 
 /// A request, ready to send.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Request(Vec<u8>);
 
 impl Request {
     pub fn get(path: &str) -> Self {
-        Self(format!("GET {path} HTTP/1.1\r\nHost: bench.test\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n").into_bytes())
+        Self::new(path, "")
     }
 
     pub fn with_key(path: &str, key: &str) -> Self {
-        Self(
-            format!("GET {path} HTTP/1.1\r\nHost: bench.test\r\nUser-Agent: bench\r\nAccept: */*\r\napikey: {key}\r\n\r\n")
-                .into_bytes(),
-        )
+        Self::new(path, &format!("apikey: {key}\r\n"))
+    }
+
+    fn new(path: &str, headers: &str) -> Self {
+        let text = format!(
+            "GET {path} HTTP/1.1\r\nHost: bench.test\r\nUser-Agent: bench\r\nAccept: */*\r\n{headers}\r\n"
+        );
+        Self(text.into_bytes())
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -47,166 +80,216 @@ pub fn read_requests(path: &Path) -> Result<Vec<Request>> {
     Ok(requests)
 }
 
-/// What a run did.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Outcome {
-    pub requests: u64,
-    pub failed: u64,
-    pub elapsed: Duration,
+/// Where requests go. With TLS any certificate is taken: what is measured is loopback, not trust.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    pub address: SocketAddr,
+    pub tls: bool,
 }
 
-impl fmt::Display for Outcome {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rate = self.requests as f64 / self.elapsed.as_secs_f64();
-        write!(
-            formatter,
-            "{} requests, {} failed, {rate:.0} a second",
-            self.requests, self.failed
-        )
+/// When requests are sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mode {
+    /// Each connection sends its next request when the answer to its last is whole: for capacity.
+    Closed,
+    /// Request `k` is due at `k / rate` seconds, whatever became of those before: for latency. It goes to any connection that
+    /// has no answer to wait for, or waits for one; its latency counts from the instant at which it was due. Counted from
+    /// the instant at which it was sent, a subject that stalls would delay the very requests that would have shown the stall
+    /// (coordinated omission).
+    Open { rate: f64 },
+}
+
+/// Connections to one subject, kept open over many samples.
+pub struct Client {
+    poll: Poll,
+    timer: Timer,
+    dialer: Dialer,
+    connections: Vec<Connection>,
+    /// Those without an answer to wait for, the longest idle first: an open loop uses all of them in turn.
+    idle: VecDeque<usize>,
+    requests: Arc<[Request]>,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    /// Opens all connections, TLS handshakes included. Each connection walks the list of requests from its own place, so that
+    /// all of it is in use at any time.
+    pub fn connect(target: &Target, connections: usize, requests: &Arc<[Request]>) -> Result<Self> {
+        if connections == 0 || requests.is_empty() {
+            bail!("a load needs at least one connection and one request");
+        }
+        descriptors::raise_limit()?;
+        let poll = Poll::new()?;
+        let mut client = Self {
+            timer: Timer::register(poll.registry(), TIMER)?,
+            dialer: Dialer::new(target, poll.registry().try_clone()?)?,
+            poll,
+            connections: Vec::with_capacity(connections),
+            idle: VecDeque::with_capacity(connections),
+            requests: Arc::clone(requests),
+            buffer: vec![0; BUFFER],
+        };
+        let stride = (requests.len() / connections).max(1);
+        while client.connections.len() < connections {
+            let start = client.connections.len();
+            for slot in start..connections.min(start + CONNECT_BATCH) {
+                let transport = client.dialer.dial(Token(slot))?;
+                let first = slot * stride % requests.len();
+                client.connections.push(Connection::new(transport, first));
+            }
+            client.wait_until_ready(start)?;
+        }
+        Ok(client)
     }
-}
 
-struct Connection {
-    stream: TcpStream,
-    answer: Answer,
-    /// Where in the list of requests this connection is.
-    next: usize,
-}
-
-/// How much of an answer has arrived.
-enum Answer {
-    Head(Vec<u8>),
-    Body { ok: bool, left: usize },
-}
-
-pub fn run(
-    address: SocketAddr,
-    connections: usize,
-    duration: Duration,
-    requests: &[Request],
-) -> Result<Outcome> {
-    let mut poll = Poll::new()?;
-    let mut pool = Vec::with_capacity(connections);
-    // Each connection walks the list from its own place, so that all of it is in use at any time.
-    let stride = (requests.len() / connections).max(1);
-    for slot in 0..connections {
-        let stream = std::net::TcpStream::connect(address)
-            .with_context(|| format!("cannot connect to {address}"))?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        let mut stream = TcpStream::from_std(stream);
-        poll.registry()
-            .register(&mut stream, Token(slot), Interest::READABLE)?;
-        let next = slot * stride % requests.len();
-        pool.push(Connection {
-            stream,
-            answer: Answer::Head(Vec::new()),
-            next,
-        });
+    fn wait_until_ready(&mut self, start: usize) -> Result<()> {
+        let address = self.dialer.address();
+        let deadline = Instant::now() + CONNECT_LIMIT;
+        let mut events = Events::with_capacity(CONNECT_BATCH);
+        while self.connections[start..]
+            .iter()
+            .any(|connection| !connection.is_ready())
+        {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                bail!("cannot connect to {address}: no answer");
+            }
+            self.poll(&mut events, left)?;
+            for event in &events {
+                let Some(connection) = self.connections.get_mut(event.token().0) else {
+                    continue;
+                };
+                if let Received::Closed(failure) =
+                    connection.on_event(event, &self.requests, &mut self.buffer)
+                {
+                    bail!("cannot connect to {address}: {failure}");
+                }
+            }
+        }
+        Ok(())
     }
-    let started = Instant::now();
-    let mut outcome = Outcome::default();
-    for connection in &mut pool {
-        connection.send(requests)?;
+
+    /// Runs for `duration`; one `Outcome` for each `window` of it (a window as long as the duration, or longer: one). What is in
+    /// flight at the end is waited for and counts in the last window.
+    pub fn run(
+        &mut self,
+        mode: Mode,
+        duration: Duration,
+        window: Duration,
+    ) -> Result<Vec<Outcome>> {
+        let mut events = Events::with_capacity(self.connections.len() + 1);
+        self.notice_closed(&mut events)?;
+        let mut run = Run::start(mode, duration, window);
+        self.timer.start();
+        self.idle.clear();
+        self.idle.extend(0..self.connections.len());
+        self.send_due(&mut run, Instant::now())?;
+        while !run.is_over() {
+            let left = run.time_left(Instant::now());
+            if left.is_zero() {
+                self.give_up(&mut run);
+                break;
+            }
+            self.poll(&mut events, left)?;
+            for event in &events {
+                if event.token() == TIMER {
+                    self.timer.went_off();
+                } else {
+                    self.advance(event, &mut run)?;
+                }
+            }
+            if !self.idle.is_empty() && run.is_open() {
+                self.send_due(&mut run, Instant::now())?;
+            }
+        }
+        Ok(run.finish())
     }
-    let mut events = Events::with_capacity(connections);
-    let mut buffer = vec![0; 128 * 1024];
-    while started.elapsed() < duration {
-        poll.poll(&mut events, Some(Duration::from_millis(100)))?;
-        for event in &events {
-            pool[event.token().0].receive(&mut buffer, requests, &mut outcome)?;
+
+    /// Sees to what came while nobody looked: a server may have closed connections.
+    fn notice_closed(&mut self, events: &mut Events) -> Result<()> {
+        self.poll(events, Duration::ZERO)?;
+        for event in &*events {
+            if let Some(connection) = self.connections.get_mut(event.token().0) {
+                connection.on_event(event, &self.requests, &mut self.buffer);
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, events: &mut Events, limit: Duration) -> Result<()> {
+        match self.poll.poll(events, Some(limit)) {
+            // A debugger or a stopped and continued process.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            result => result.context("cannot wait for answers"),
         }
     }
-    outcome.elapsed = started.elapsed();
-    Ok(outcome)
-}
 
-impl Connection {
-    fn send(&mut self, requests: &[Request]) -> Result<()> {
-        let Request(bytes) = &requests[self.next];
-        self.next = (self.next + 1) % requests.len();
-        // A request is far smaller than an empty socket's buffer.
-        self.stream
-            .write_all(bytes)
-            .context("cannot send a request")
+    /// Sends all that is due and has a connection to go to; sets the timer for the next if it would find one.
+    fn send_due(&mut self, run: &mut Run, now: Instant) -> Result<()> {
+        while let Some(&slot) = self.idle.front() {
+            let Some(since) = run.next(now) else {
+                if let Some(due) = run.next_due() {
+                    self.timer.set(due)?;
+                }
+                return Ok(());
+            };
+            self.idle.pop_front();
+            self.send(slot, since, run)?;
+        }
+        Ok(())
     }
 
-    fn receive(
-        &mut self,
-        buffer: &mut [u8],
-        requests: &[Request],
-        outcome: &mut Outcome,
-    ) -> Result<()> {
-        loop {
-            let read = match self.stream.read(buffer) {
-                Ok(0) => bail!(
-                    "a connection was closed after {} requests",
-                    outcome.requests
-                ),
-                Ok(read) => read,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error).context("cannot receive an answer"),
-            };
-            if let Some(ok) = self.answer.take(&buffer[..read])? {
-                outcome.requests += 1;
-                outcome.failed += u64::from(!ok);
-                self.send(requests)?;
-            }
-            if read < buffer.len() {
+    fn send(&mut self, slot: usize, since: Instant, run: &mut Run) -> Result<()> {
+        let connection = &mut self.connections[slot];
+        run.sent();
+        if !connection.is_closed() && connection.send(since, &self.requests) {
+            return Ok(());
+        }
+        run.outcome().reconnects += 1;
+        connection.reopen(self.dialer.dial(Token(slot))?);
+        if !connection.send(since, &self.requests) {
+            bail!("cannot send to {}", self.dialer.address());
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, event: &Event, run: &mut Run) -> Result<()> {
+        let slot = event.token().0;
+        let received = self.connections[slot].on_event(event, &self.requests, &mut self.buffer);
+        let now = match received {
+            Received::Partial | Received::Closed(Failure::BrokenOff) => return Ok(()),
+            Received::Closed(failure) => {
+                run.unasked(&failure);
                 return Ok(());
             }
-        }
-    }
-}
-
-impl Answer {
-    /// Takes in bytes; when the answer is whole, says whether it was a 200, and starts anew.
-    fn take(&mut self, bytes: &[u8]) -> Result<Option<bool>> {
-        let mut bytes = bytes;
-        let mut joined = Vec::new();
-        if let Answer::Head(partial) = self {
-            if !partial.is_empty() {
-                joined.append(partial);
-                joined.extend_from_slice(bytes);
-                bytes = &joined;
+            Received::Whole { since } => run.answered(since),
+            Received::Failed(failure) => {
+                if failure.subject_is_gone() {
+                    bail!("{}: {failure}", self.dialer.address());
+                }
+                run.failed(&failure)
             }
-            let Some(end) = memmem::find(bytes, b"\r\n\r\n") else {
-                *self = Answer::Head(bytes.to_vec());
-                return Ok(None);
-            };
-            let head = &bytes[..end + 4];
-            let left = content_length(head).context("an answer has no Content-Length")?;
-            *self = Answer::Body {
-                ok: head.starts_with(b"HTTP/1.1 200 "),
-                left,
-            };
-            bytes = &bytes[end + 4..];
-        }
-        let Answer::Body { ok, left } = self else {
-            return Ok(None);
         };
-        if bytes.len() > *left {
-            bail!("an answer is longer than its Content-Length");
+        match run.next(now) {
+            Some(since) => self.send(slot, since, run),
+            None => {
+                self.idle.push_back(slot);
+                Ok(())
+            }
         }
-        *left -= bytes.len();
-        if *left > 0 {
-            return Ok(None);
+    }
+
+    /// What has not been answered by now never will be: its connection is closed, to be opened anew by the next run.
+    fn give_up(&mut self, run: &mut Run) {
+        for connection in &mut self.connections {
+            connection.close_if_waiting();
         }
-        let ok = *ok;
-        *self = Answer::Head(Vec::new());
-        Ok(Some(ok))
+        run.give_up();
     }
 }
 
-fn content_length(head: &[u8]) -> Option<usize> {
-    head.split(|&byte| byte == b'\n').find_map(|line| {
-        let colon = line.iter().position(|&byte| byte == b':')?;
-        if !line[..colon].eq_ignore_ascii_case(b"content-length") {
-            return None;
-        }
-        std::str::from_utf8(line[colon + 1..].trim_ascii())
-            .ok()?
-            .parse()
-            .ok()
-    })
-}
+#[cfg(test)]
+mod tests;

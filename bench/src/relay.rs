@@ -1,43 +1,63 @@
-//! A byte relay on one epoll loop: one connection to the upstream for each of the client's, nothing parsed. What a proxy
-//! costs above it is what it does with HTTP.
+//! A byte relay on one epoll loop: one connection to the upstream for each of the client's, nothing parsed. A request costs it
+//! two reads and two writes. What a proxy costs above it is what it does with HTTP.
 
+use crate::descriptors;
+use crate::pending::Pending;
+use crate::slots::Slots;
+use crate::upstream::accept_one;
 use anyhow::{Context, Result};
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 
 const LISTENER: Token = Token(usize::MAX);
 const BUFFER: usize = 64 * 1024;
 
-/// One end of a relayed pair; its peer is the slot with the lowest bit flipped.
+/// A client and its connection to the upstream. The slot's number, doubled, is the token of the one; the next that of the other.
+struct Pair {
+    client: End,
+    upstream: End,
+}
+
 struct End {
     stream: TcpStream,
     readable: bool,
+    /// It will send no more than is there; no event will say so again.
+    last: bool,
     /// Bytes for this end that its socket did not take at once.
-    pending: Vec<u8>,
+    pending: Pending,
 }
 
 pub fn run(listen: SocketAddr, upstream: SocketAddr) -> Result<()> {
-    let mut listener =
+    descriptors::raise_limit()?;
+    let listener =
         TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
     println!("listening {}", listener.local_addr()?);
+    serve(listener, upstream)
+}
+
+fn serve(mut listener: TcpListener, upstream: SocketAddr) -> Result<()> {
     let mut poll = Poll::new()?;
     poll.registry()
         .register(&mut listener, LISTENER, Interest::READABLE)?;
-    let mut events = Events::with_capacity(512);
-    let mut ends: Vec<Option<End>> = Vec::new();
+    let mut events = Events::with_capacity(1024);
+    let mut pairs = Slots::default();
     let mut buffer = vec![0; BUFFER];
     loop {
         poll.poll(&mut events, None)?;
         for event in &events {
+            let slot = event.token().0 / 2;
             if event.token() == LISTENER {
-                accept(&listener, upstream, &poll, &mut ends)?;
-            } else {
-                advance(event, &mut ends, &mut buffer);
+                accept(&listener, upstream, &poll, &mut pairs)?;
+            } else if let Some(pair) = pairs.get_mut(slot)
+                && !pair.advance(event, &mut buffer)
+            {
+                pairs.remove(slot);
             }
         }
+        pairs.end_of_batch();
     }
 }
 
@@ -45,68 +65,55 @@ fn accept(
     listener: &TcpListener,
     upstream: SocketAddr,
     poll: &Poll,
-    ends: &mut Vec<Option<End>>,
+    pairs: &mut Slots<Pair>,
 ) -> Result<()> {
-    while let Ok((client, _)) = listener.accept() {
-        let slot = ends
-            .chunks(2)
-            .position(|pair| pair.iter().all(Option::is_none))
-            .map_or(ends.len(), |pair| pair * 2);
-        if slot == ends.len() {
-            ends.extend([None, None]);
-        }
-        for (offset, mut stream) in [client, TcpStream::connect(upstream)?]
-            .into_iter()
-            .enumerate()
-        {
-            stream.set_nodelay(true)?;
-            poll.registry().register(
-                &mut stream,
-                Token(slot + offset),
-                Interest::READABLE | Interest::WRITABLE,
-            )?;
-            ends[slot + offset] = Some(End {
-                stream,
-                readable: false,
-                pending: Vec::new(),
-            });
-        }
+    while let Some(client) = accept_one(listener)? {
+        let token = pairs.next() * 2;
+        let upstream = TcpStream::connect(upstream)
+            .with_context(|| format!("cannot connect to {upstream}"))?;
+        pairs.insert(Pair {
+            client: End::register(client, poll, Token(token))?,
+            upstream: End::register(upstream, poll, Token(token + 1))?,
+        });
     }
     Ok(())
 }
 
-fn advance(event: &Event, ends: &mut [Option<End>], buffer: &mut [u8]) {
-    let slot = event.token().0;
-    let Some(end) = ends[slot].as_mut() else {
-        return;
-    };
-    end.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
-    let drained = event.is_writable() && !end.pending.is_empty() && flush(end);
-    let alive = relay(ends, slot, buffer) && (!drained || relay(ends, slot ^ 1, buffer));
-    if !alive {
-        ends[slot] = None;
-        ends[slot ^ 1] = None;
+impl End {
+    fn register(mut stream: TcpStream, poll: &Poll, token: Token) -> Result<Self> {
+        stream.set_nodelay(true)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        poll.registry().register(&mut stream, token, interest)?;
+        Ok(Self {
+            stream,
+            readable: false,
+            last: false,
+            pending: Pending::default(),
+        })
     }
 }
 
-fn flush(end: &mut End) -> bool {
-    if let Ok(written) = end.stream.write(&end.pending) {
-        end.pending.drain(..written);
+impl Pair {
+    /// False when the pair is over.
+    fn advance(&mut self, event: &Event, buffer: &mut [u8]) -> bool {
+        let (end, other) = if event.token().0 % 2 == 0 {
+            (&mut self.client, &mut self.upstream)
+        } else {
+            (&mut self.upstream, &mut self.client)
+        };
+        end.last |= event.is_read_closed();
+        end.readable |= event.is_readable() || end.last || event.is_error();
+        let stuck = !end.pending.is_empty();
+        if stuck && event.is_writable() && end.pending.flush(&mut end.stream).is_err() {
+            return false;
+        }
+        // What the other side had to hold back goes on when there is room again.
+        relay(end, other, buffer) && (!stuck || relay(other, end, buffer))
     }
-    end.pending.is_empty()
 }
 
-/// Moves what `slot` has to its peer; false when the pair is over.
-fn relay(ends: &mut [Option<End>], slot: usize, buffer: &mut [u8]) -> bool {
-    let (low, high) = ends.split_at_mut(slot | 1);
-    let (Some(first), Some(second)) = (low[slot & !1].as_mut(), high[0].as_mut()) else {
-        return false;
-    };
-    let (from, to) = if slot & 1 == 0 {
-        (first, second)
-    } else {
-        (second, first)
-    };
+/// Moves what one end has to the other; false when the pair is over.
+fn relay(from: &mut End, to: &mut End, buffer: &mut [u8]) -> bool {
     while from.readable && to.pending.is_empty() {
         let read = match from.stream.read(buffer) {
             Ok(0) => return false,
@@ -118,20 +125,54 @@ fn relay(ends: &mut [Option<End>], slot: usize, buffer: &mut [u8]) -> bool {
             Err(_) => return false,
         };
         // A short read means that the socket is empty: the next event says when it is not.
-        from.readable = read == buffer.len();
-        let written = match to.stream.write(&buffer[..read]) {
-            Ok(written) => written,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::WouldBlock | ErrorKind::NotConnected
-                ) =>
-            {
-                0
-            }
-            Err(_) => return false,
-        };
-        to.pending.extend_from_slice(&buffer[written..read]);
+        from.readable = read == buffer.len() || from.last;
+        if to.pending.send(&mut to.stream, &buffer[..read]).is_err() {
+            return false;
+        }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Client, Mode, Request, Target};
+    use crate::upstream;
+    use std::io::Write;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn in_a_thread(upstream: SocketAddr) -> SocketAddr {
+        let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || serve(listener, upstream));
+        address
+    }
+
+    #[test]
+    fn requests_and_answers_pass_unchanged() {
+        let target = Target {
+            address: in_a_thread(upstream::in_a_thread()),
+            tls: false,
+        };
+        let requests: Arc<[Request]> = [Request::get("/"), Request::get("/big")].into();
+        let mut client = Client::connect(&target, 100, &requests).unwrap();
+        let duration = Duration::from_millis(50);
+        let outcome = client.run(Mode::Closed, duration, duration).unwrap();
+        assert_eq!(outcome[0].first_failure, None);
+        assert!(outcome[0].requests >= 100);
+    }
+
+    #[test]
+    fn a_client_that_leaves_takes_its_upstream_connection_with_it() {
+        let upstream = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let relay = in_a_thread(upstream.local_addr().unwrap());
+        let mut client = std::net::TcpStream::connect(relay).unwrap();
+        client.write_all(b"last words").unwrap();
+        drop(client);
+        let (mut stream, _) = upstream.accept().unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "last words");
+    }
 }

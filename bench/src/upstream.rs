@@ -1,49 +1,65 @@
-//! The upstream of every measurement: answers each GET at once from memory, on one epoll loop.
+//! The upstream of every measurement: answers each GET at once from memory, on one epoll loop, with one read and one write.
 
+use crate::descriptors;
+use crate::pending::Pending;
+use crate::slots::Slots;
 use anyhow::{Context, Result};
 use memchr::memmem;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
 
 const LISTENER: Token = Token(usize::MAX);
 const SMALL: usize = 512;
 const BIG: usize = 64 * 1024;
+const BUFFER: usize = 64 * 1024;
+
+/// Answers 64 KiB to `/big` and 512 bytes to everything else.
+struct Answers {
+    small: Vec<u8>,
+    big: Vec<u8>,
+}
 
 struct Client {
     stream: TcpStream,
     /// The part of a request head that has arrived.
     partial: Vec<u8>,
-    pending: Vec<u8>,
+    pending: Pending,
 }
 
 pub fn run(listen: SocketAddr) -> Result<()> {
-    let mut listener =
+    descriptors::raise_limit()?;
+    let listener =
         TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
     println!("listening {}", listener.local_addr()?);
+    serve(listener)
+}
+
+fn serve(mut listener: TcpListener) -> Result<()> {
     let mut poll = Poll::new()?;
     poll.registry()
         .register(&mut listener, LISTENER, Interest::READABLE)?;
-    let mut events = Events::with_capacity(512);
-    let mut clients: Vec<Option<Client>> = Vec::new();
-    let answers = [answer(SMALL), answer(BIG)];
-    let mut buffer = vec![0; 64 * 1024];
+    let mut events = Events::with_capacity(1024);
+    let mut clients = Slots::default();
+    let answers = Answers {
+        small: answer(SMALL),
+        big: answer(BIG),
+    };
+    let mut buffer = vec![0; BUFFER];
     loop {
         poll.poll(&mut events, None)?;
         for event in &events {
+            let slot = event.token().0;
             if event.token() == LISTENER {
                 accept(&listener, &poll, &mut clients)?;
-                continue;
-            }
-            let slot = event.token().0;
-            let alive = clients[slot]
-                .as_mut()
-                .is_some_and(|client| serve(client, &answers, &mut buffer));
-            if !alive {
-                clients[slot] = None;
+            } else if let Some(client) = clients.get_mut(slot)
+                && !client.advance(event.is_read_closed(), &answers, &mut buffer)
+            {
+                clients.remove(slot);
             }
         }
+        clients.end_of_batch();
     }
 }
 
@@ -55,33 +71,60 @@ fn answer(length: usize) -> Vec<u8> {
     answer
 }
 
-fn accept(listener: &TcpListener, poll: &Poll, clients: &mut Vec<Option<Client>>) -> Result<()> {
-    while let Ok((mut stream, _)) = listener.accept() {
+fn accept(listener: &TcpListener, poll: &Poll, clients: &mut Slots<Client>) -> Result<()> {
+    while let Some(mut stream) = accept_one(listener)? {
         stream.set_nodelay(true)?;
-        let slot = clients
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(clients.len());
-        if slot == clients.len() {
-            clients.push(None);
-        }
-        poll.registry().register(
-            &mut stream,
-            Token(slot),
-            Interest::READABLE | Interest::WRITABLE,
-        )?;
-        clients[slot] = Some(Client {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        poll.registry()
+            .register(&mut stream, Token(clients.next()), interest)?;
+        clients.insert(Client {
             stream,
             partial: Vec::new(),
-            pending: Vec::new(),
+            pending: Pending::default(),
         });
     }
     Ok(())
 }
 
+/// None when nobody waits. One who left while waiting is passed over.
+pub fn accept_one(listener: &TcpListener) -> Result<Option<TcpStream>> {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(Some(stream)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            Err(error) => return Err(error).context("cannot accept a connection"),
+        }
+    }
+}
+
 impl Client {
-    /// Queues an answer for each request head that is whole; a head that came in one piece is not copied.
-    fn take(&mut self, read: &[u8], answers: &[Vec<u8>; 2]) {
+    /// Answers every whole request head that is there; false when the client is gone. `last`: it will send no more than is
+    /// there, and no event will say so again.
+    fn advance(&mut self, last: bool, answers: &Answers, buffer: &mut [u8]) -> bool {
+        loop {
+            if self.pending.flush(&mut self.stream).is_err() {
+                return false;
+            }
+            if !self.pending.is_empty() {
+                return true;
+            }
+            let read = match self.stream.read(buffer) {
+                Ok(0) => return false,
+                Ok(read) => read,
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            };
+            if self.take(&buffer[..read], answers).is_err() {
+                return false;
+            }
+            if read < buffer.len() && self.pending.is_empty() && !last {
+                return true;
+            }
+        }
+    }
+
+    /// Answers each request head that is whole; a head that came in one piece is not copied.
+    fn take(&mut self, read: &[u8], answers: &Answers) -> io::Result<()> {
         let joined;
         let mut bytes = read;
         if !self.partial.is_empty() {
@@ -90,35 +133,60 @@ impl Client {
             bytes = &joined;
         }
         while let Some(end) = memmem::find(bytes, b"\r\n\r\n") {
-            let big = bytes.starts_with(b"GET /big");
-            self.pending.extend_from_slice(&answers[usize::from(big)]);
+            let answer = if bytes.starts_with(b"GET /big") {
+                &answers.big
+            } else {
+                &answers.small
+            };
+            self.pending.send(&mut self.stream, answer)?;
             bytes = &bytes[end + 4..];
         }
         self.partial.extend_from_slice(bytes);
+        Ok(())
     }
 }
 
-/// Answers every whole request head that is there; false when the client is gone.
-fn serve(client: &mut Client, answers: &[Vec<u8>; 2], buffer: &mut [u8]) -> bool {
-    loop {
-        if !client.pending.is_empty() {
-            match client.stream.write(&client.pending) {
-                Ok(written) => drop(client.pending.drain(..written)),
-                Err(error) => return error.kind() == ErrorKind::WouldBlock,
-            }
-            continue;
+/// An upstream in a thread of its own, which lasts as long as the tests.
+#[cfg(test)]
+pub fn in_a_thread() -> SocketAddr {
+    let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || serve(listener));
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn read_answers(stream: &mut std::net::TcpStream, length: usize) -> String {
+        let mut text = vec![0; length];
+        stream.read_exact(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn answers_are_chosen_by_path_and_come_in_order() {
+        let mut stream = std::net::TcpStream::connect(in_a_thread()).unwrap();
+        let (small, big) = (answer(SMALL), answer(BIG));
+        stream
+            .write_all(b"GET /big HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nHo")
+            .unwrap();
+        let first = read_answers(&mut stream, big.len() + small.len() - small.len());
+        assert_eq!(first.as_bytes(), big);
+        stream.write_all(b"st: x\r\n\r\n").unwrap();
+        assert_eq!(read_answers(&mut stream, small.len()).as_bytes(), small);
+    }
+
+    #[test]
+    fn a_client_that_reads_late_gets_everything() {
+        let mut stream = std::net::TcpStream::connect(in_a_thread()).unwrap();
+        let count = 200;
+        for _ in 0..count {
+            stream.write_all(b"GET /big HTTP/1.1\r\n\r\n").unwrap();
         }
-        let read = match client.stream.read(buffer) {
-            Ok(0) => return false,
-            Ok(read) => read,
-            Err(error) => return error.kind() == ErrorKind::WouldBlock,
-        };
-        client.take(&buffer[..read], answers);
-        if let Ok(written) = client.stream.write(&client.pending) {
-            client.pending.drain(..written);
-        }
-        if read < buffer.len() && client.pending.is_empty() {
-            return true;
-        }
+        let text = read_answers(&mut stream, answer(BIG).len() * count);
+        assert_eq!(text.matches("HTTP/1.1 200 OK").count(), count);
     }
 }

@@ -1,0 +1,371 @@
+//! Reads answers as they arrive, to their end and no further, keeping nothing of them.
+
+use memchr::memmem;
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+const LONGEST_HEAD: usize = 64 * 1024;
+
+/// What was wrong with an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    Status(u16),
+    NotHttp,
+    HeadTooLong,
+    NoLength,
+    BadChunk,
+    LongerThanAnnounced,
+    BrokenOff,
+    Connection(ErrorKind),
+    Tls(String),
+    TooLate,
+}
+
+impl Failure {
+    pub fn subject_is_gone(&self) -> bool {
+        *self == Self::Connection(ErrorKind::ConnectionRefused)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::Status(status) => return write!(formatter, "an answer had status {status}"),
+            Self::Connection(kind) => return write!(formatter, "a connection failed: {kind}"),
+            Self::Tls(error) => return write!(formatter, "TLS failed: {error}"),
+            Self::NotHttp => "an answer was not HTTP/1.1",
+            Self::HeadTooLong => "the head of an answer did not end",
+            Self::NoLength => "an answer did not say how long it is",
+            Self::BadChunk => "an answer had a chunk without a size",
+            Self::LongerThanAnnounced => "an answer was longer than announced",
+            Self::BrokenOff => "a connection was closed before the end of an answer",
+            Self::TooLate => "an answer did not come in time",
+        };
+        formatter.write_str(text)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        // What rustls has to say comes wrapped.
+        match error.get_ref() {
+            Some(cause) if error.kind() == ErrorKind::InvalidData => Self::Tls(cause.to_string()),
+            _ => Self::Connection(error.kind()),
+        }
+    }
+}
+
+/// How much of an answer has arrived.
+#[derive(Default)]
+pub struct Answer {
+    state: State,
+    status: u16,
+    closes: bool,
+    /// The part of a head that has arrived, when it comes in parts.
+    partial: Vec<u8>,
+}
+
+#[derive(Default)]
+enum State {
+    /// Also when none is awaited: bytes that come now are too many.
+    #[default]
+    Whole,
+    Head,
+    Body {
+        left: usize,
+    },
+    Chunked(Chunked),
+    Failed(Failure),
+}
+
+impl Answer {
+    /// Awaits one.
+    pub fn begin(&mut self) {
+        self.state = State::Head;
+        self.closes = false;
+        self.partial.clear();
+    }
+
+    /// None while it is not whole.
+    pub fn result(&self) -> Option<Result<(), Failure>> {
+        match &self.state {
+            State::Whole if self.status == 200 => Some(Ok(())),
+            State::Whole => Some(Err(Failure::Status(self.status))),
+            State::Failed(failure) => Some(Err(failure.clone())),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection cannot take another request.
+    pub fn closes(&self) -> bool {
+        self.closes || matches!(self.state, State::Failed(_))
+    }
+
+    pub fn take(&mut self, bytes: &[u8]) {
+        let mut bytes = bytes;
+        while !bytes.is_empty() {
+            bytes = match &mut self.state {
+                State::Head => self.take_head(bytes),
+                State::Body { left } => {
+                    let taken = bytes.len().min(*left);
+                    *left -= taken;
+                    if *left == 0 {
+                        self.state = State::Whole;
+                    }
+                    &bytes[taken..]
+                }
+                State::Chunked(chunked) => {
+                    let taken = chunked.take(bytes);
+                    match chunked {
+                        Chunked::End => self.state = State::Whole,
+                        Chunked::Bad => self.state = State::Failed(Failure::BadChunk),
+                        _ => {}
+                    }
+                    &bytes[taken..]
+                }
+                State::Whole => {
+                    self.state = State::Failed(Failure::LongerThanAnnounced);
+                    return;
+                }
+                State::Failed(_) => return,
+            }
+        }
+    }
+
+    /// Returns what comes after the head. A head that came in one piece, as nearly all do, is not copied.
+    fn take_head<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.partial.is_empty()
+            && let Some(end) = memmem::find(bytes, b"\r\n\r\n")
+        {
+            self.state = self.read_head(&bytes[..end + 2]);
+            return &bytes[end + 4..];
+        }
+        let before = self.partial.len();
+        self.partial.extend_from_slice(bytes);
+        let from = before.saturating_sub(3);
+        let Some(end) = memmem::find(&self.partial[from..], b"\r\n\r\n") else {
+            if self.partial.len() > LONGEST_HEAD {
+                self.state = State::Failed(Failure::HeadTooLong);
+            }
+            return &[];
+        };
+        let end = from + end;
+        let head = std::mem::take(&mut self.partial);
+        self.state = self.read_head(&head[..end + 2]);
+        &bytes[end + 4 - before..]
+    }
+
+    /// Each line of `head` ends with CR LF.
+    fn read_head(&mut self, head: &[u8]) -> State {
+        let Some(status) = head.strip_prefix(b"HTTP/1.1 ").and_then(status) else {
+            return State::Failed(Failure::NotHttp);
+        };
+        self.status = status;
+        let (mut length, mut chunked) = (None, false);
+        let mut lines = head;
+        while let Some(end) = memchr::memchr(b'\n', lines) {
+            let line = &lines[..end];
+            lines = &lines[end + 1..];
+            // Only these can begin a name that matters.
+            match line.first().map(|first| first | 0x20) {
+                Some(b'c') => {
+                    if let Some(value) = value(line, b"content-length:") {
+                        length = std::str::from_utf8(value)
+                            .ok()
+                            .and_then(|value| value.parse().ok());
+                    } else if let Some(value) = value(line, b"connection:") {
+                        self.closes = value.eq_ignore_ascii_case(b"close");
+                    }
+                }
+                Some(b't') => {
+                    chunked |= value(line, b"transfer-encoding:")
+                        .is_some_and(|value| value.eq_ignore_ascii_case(b"chunked"));
+                }
+                _ => {}
+            }
+        }
+        match length {
+            _ if chunked => State::Chunked(Chunked::default()),
+            Some(0) => State::Whole,
+            Some(left) => State::Body { left },
+            None if status != 200 => State::Failed(Failure::Status(status)),
+            None => State::Failed(Failure::NoLength),
+        }
+    }
+}
+
+fn status(line: &[u8]) -> Option<u16> {
+    std::str::from_utf8(line.get(..3)?).ok()?.parse().ok()
+}
+
+fn value<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let (start, value) = line.split_at_checked(name.len())?;
+    start.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+}
+
+/// Where in a chunked body the next byte is.
+enum Chunked {
+    /// In the line before a chunk; `size` is none before its first digit.
+    Size {
+        size: Option<usize>,
+        extension: bool,
+    },
+    /// In a chunk or the line end after it.
+    Data {
+        left: usize,
+    },
+    /// After the last chunk, so many bytes into a line.
+    Trailer {
+        length: usize,
+    },
+    End,
+    Bad,
+}
+
+impl Default for Chunked {
+    fn default() -> Self {
+        Self::Size {
+            size: None,
+            extension: false,
+        }
+    }
+}
+
+impl Chunked {
+    /// Returns how many of the bytes belong to the body.
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() && !matches!(self, Self::End | Self::Bad) {
+            if let Self::Data { left } = self {
+                let taken = (bytes.len() - at).min(*left);
+                *left -= taken;
+                at += taken;
+                if *left == 0 {
+                    *self = Self::default();
+                }
+            } else {
+                self.step(bytes[at]);
+                at += 1;
+            }
+        }
+        at
+    }
+
+    fn step(&mut self, byte: u8) {
+        match self {
+            Self::Size { size, .. } if byte == b'\n' => {
+                *self = match *size {
+                    None => Self::Bad,
+                    Some(0) => Self::Trailer { length: 0 },
+                    Some(size) => Self::Data {
+                        left: size.saturating_add(2),
+                    },
+                };
+            }
+            Self::Size { size, extension } => match (byte as char).to_digit(16) {
+                _ if *extension => {}
+                Some(digit) => {
+                    *size = size
+                        .unwrap_or(0)
+                        .checked_mul(16)
+                        .map(|size| size + digit as usize);
+                    if size.is_none() {
+                        *self = Self::Bad;
+                    }
+                }
+                None => *extension = true,
+            },
+            Self::Trailer { length: 0 } if byte == b'\n' => *self = Self::End,
+            Self::Trailer { length } => match byte {
+                b'\n' => *length = 0,
+                b'\r' => {}
+                _ => *length += 1,
+            },
+            Self::Data { .. } | Self::End | Self::Bad => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str = "HTTP/1.1 200 OK\r\nServer: x\r\ncontent-LENGTH: 5\r\n\r\nhello";
+    const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nA;x=1\r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\n";
+
+    fn read(pieces: &[&[u8]]) -> Option<Result<(), Failure>> {
+        let mut answer = Answer::default();
+        answer.begin();
+        for piece in pieces {
+            answer.take(piece);
+        }
+        answer.result()
+    }
+
+    #[test]
+    fn an_answer_is_whole_with_its_last_byte_however_it_is_cut() {
+        for text in [PLAIN, CHUNKED] {
+            let bytes = text.as_bytes();
+            for cut in 1..bytes.len() {
+                let (start, rest) = bytes.split_at(cut);
+                assert_eq!(read(&[start]), None, "{cut}");
+                assert_eq!(read(&[start, rest]), Some(Ok(())), "{cut}");
+                assert_eq!(
+                    read(&[start, rest, b"!"]),
+                    Some(Err(Failure::LongerThanAnnounced))
+                );
+            }
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            assert_eq!(read(&single), Some(Ok(())));
+            assert_eq!(read(&[bytes]), Some(Ok(())));
+        }
+    }
+
+    #[test]
+    fn an_answer_without_a_body_is_whole_with_its_head() {
+        let text = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(read(&[text]), Some(Ok(())));
+    }
+
+    #[test]
+    fn what_is_not_a_200_of_known_length_fails() {
+        let check = |text: &str, failure: Failure| {
+            assert_eq!(read(&[text.as_bytes()]), Some(Err(failure)), "{text}");
+        };
+        check(
+            "HTTP/1.1 503 No\r\nContent-Length: 1\r\n\r\nx",
+            Failure::Status(503),
+        );
+        check("HTTP/1.1 204 No Content\r\n\r\n", Failure::Status(204));
+        check("HTTP/1.1 200 OK\r\n\r\n", Failure::NoLength);
+        check(
+            "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            Failure::NoLength,
+        );
+        check("SSH-2.0-x\r\n\r\n", Failure::NotHttp);
+        check(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            Failure::BadChunk,
+        );
+        check(&"x".repeat(LONGEST_HEAD + 1), Failure::HeadTooLong);
+    }
+
+    #[test]
+    fn an_answer_says_whether_the_connection_ends_with_it() {
+        let mut answer = Answer::default();
+        for (text, closes) in [
+            (
+                "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+                true,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n",
+                false,
+            ),
+        ] {
+            answer.begin();
+            answer.take(text.as_bytes());
+            assert_eq!(answer.closes(), closes);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! One connection: a request at a time, and the answer to it.
+
+use super::Request;
+use super::answer::{Answer, Failure};
+use super::transport::Transport;
+use mio::event::Event;
+use std::time::Instant;
+
+pub struct Connection {
+    /// None when it was closed, by either side.
+    transport: Option<Transport>,
+    answer: Answer,
+    /// From when the latency of the awaited answer counts; none when none is awaited.
+    since: Option<Instant>,
+    /// The request that was sent last, and the one that comes next.
+    current: usize,
+    next: usize,
+}
+
+/// What an event brought.
+pub enum Received {
+    Partial,
+    Whole {
+        since: Instant,
+    },
+    Failed(Failure),
+    /// Closed while no answer was awaited.
+    Closed(Failure),
+}
+
+impl Connection {
+    /// `next` is its first request's place in the list.
+    pub fn new(transport: Transport, next: usize) -> Self {
+        Self {
+            transport: Some(transport),
+            answer: Answer::default(),
+            since: None,
+            current: next,
+            next,
+        }
+    }
+
+    pub fn reopen(&mut self, transport: Transport) {
+        self.transport = Some(transport);
+        self.answer = Answer::default();
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.transport.as_ref().is_some_and(Transport::is_ready)
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.transport.is_none()
+    }
+
+    pub fn close_if_waiting(&mut self) {
+        if self.since.take().is_some() {
+            self.transport = None;
+        }
+    }
+
+    /// Sends its next request; false when the connection turns out to be closed.
+    pub fn send(&mut self, since: Instant, requests: &[Request]) -> bool {
+        let Some(transport) = &mut self.transport else {
+            return false;
+        };
+        if transport.send(requests[self.next].bytes()).is_err() {
+            self.transport = None;
+            return false;
+        }
+        self.current = self.next;
+        self.next = (self.next + 1) % requests.len();
+        self.answer.begin();
+        self.since = Some(since);
+        true
+    }
+
+    pub fn on_event(&mut self, event: &Event, requests: &[Request], buffer: &mut [u8]) -> Received {
+        let Some(transport) = &mut self.transport else {
+            return Received::Partial;
+        };
+        if event.is_writable()
+            && let Err(error) = transport.on_writable(event, requests[self.current].bytes())
+        {
+            return self.end(error.into());
+        }
+        if event.is_readable() || event.is_error() {
+            return self.receive(event.is_read_closed(), buffer);
+        }
+        Received::Partial
+    }
+
+    /// `last`: the other side will send no more than is there. No event says so again.
+    fn receive(&mut self, last: bool, buffer: &mut [u8]) -> Received {
+        loop {
+            let Some(transport) = &mut self.transport else {
+                return Received::Partial;
+            };
+            let answer = &mut self.answer;
+            let read = match transport.read(buffer, |bytes| answer.take(bytes)) {
+                Ok(Some(read)) => read,
+                Ok(None) => return Received::Partial,
+                Err(error) => return self.end(error.into()),
+            };
+            if let Some(result) = self.result() {
+                if last || read.ended || self.answer.closes() {
+                    self.transport = None;
+                }
+                return result;
+            }
+            if read.ended {
+                return self.end(Failure::BrokenOff);
+            }
+            if read.emptied && !last {
+                return Received::Partial;
+            }
+        }
+    }
+
+    /// What has become of the answer, if that is known.
+    fn result(&mut self) -> Option<Received> {
+        let result = self.answer.result()?;
+        Some(match (self.since, result) {
+            // The rest of a handshake.
+            (None, _) if !self.answer.closes() => return None,
+            (None, result) => Received::Closed(result.err()?),
+            (Some(since), result) => {
+                self.since = None;
+                match result {
+                    Ok(()) => Received::Whole { since },
+                    Err(failure) => Received::Failed(failure),
+                }
+            }
+        })
+    }
+
+    fn end(&mut self, failure: Failure) -> Received {
+        self.transport = None;
+        match self.since.take() {
+            Some(_) => Received::Failed(failure),
+            None => Received::Closed(failure),
+        }
+    }
+}

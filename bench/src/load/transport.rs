@@ -1,0 +1,242 @@
+//! A connection's bytes: plain, or through rustls. Never waits.
+
+use super::Target;
+use crate::certificate;
+use anyhow::{Context, Result};
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
+use std::io::{self, BufRead, ErrorKind, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Opens connections to one target.
+pub struct Dialer {
+    address: SocketAddr,
+    tls: Option<Arc<ClientConfig>>,
+    registry: Registry,
+}
+
+impl Dialer {
+    pub fn new(target: &Target, registry: Registry) -> Result<Self> {
+        Ok(Self {
+            address: target.address,
+            tls: target.tls.then(tls_config).transpose()?,
+            registry,
+        })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn dial(&self, token: Token) -> Result<Transport> {
+        let mut stream = TcpStream::connect(self.address)
+            .with_context(|| format!("cannot connect to {}", self.address))?;
+        stream.set_nodelay(true)?;
+        self.registry
+            .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        let tls = match &self.tls {
+            Some(config) => {
+                let name = ServerName::try_from(certificate::NAME)?;
+                Some(Box::new(ClientConnection::new(Arc::clone(config), name)?))
+            }
+            None => None,
+        };
+        Ok(Transport {
+            stream,
+            tls,
+            connected: false,
+            unsent: 0,
+        })
+    }
+}
+
+pub struct Transport {
+    stream: TcpStream,
+    tls: Option<Box<ClientConnection>>,
+    connected: bool,
+    /// How much of the request its socket has not taken; with TLS, rustls keeps it.
+    unsent: usize,
+}
+
+impl Transport {
+    /// Connected, and with TLS shaken hands.
+    pub fn is_ready(&self) -> bool {
+        self.connected && self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking())
+    }
+
+    /// What the socket does not take at once leaves when it is writable.
+    pub fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        match &mut self.tls {
+            Some(tls) => {
+                tls.writer().write_all(request)?;
+                self.flush_tls()
+            }
+            None => {
+                self.unsent = request.len();
+                self.send_rest(request)
+            }
+        }
+    }
+
+    fn send_rest(&mut self, request: &[u8]) -> io::Result<()> {
+        let rest = &request[request.len() - self.unsent..];
+        match self.stream.write(rest) {
+            Ok(written) => self.unsent -= written,
+            Err(error) if is_not_yet(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Goes on with what could not be sent before.
+    pub fn on_writable(&mut self, event: &Event, request: &[u8]) -> io::Result<()> {
+        self.connected |= !event.is_error();
+        if self.tls.is_some() {
+            self.flush_tls()
+        } else if self.unsent > 0 {
+            self.send_rest(request)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn flush_tls(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else {
+            return Ok(());
+        };
+        while tls.wants_write() {
+            match tls.write_tls(&mut self.stream) {
+                Ok(_) => {}
+                Err(error) if is_not_yet(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// One read of the socket; what it says goes to `sink`. None when there is nothing at the moment.
+    pub fn read(
+        &mut self,
+        buffer: &mut [u8],
+        mut sink: impl FnMut(&[u8]),
+    ) -> io::Result<Option<Read>> {
+        let length = match self.stream.read(buffer) {
+            Ok(length) => length,
+            Err(error) if is_not_yet(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut read = Read {
+            emptied: length < buffer.len(),
+            ended: length == 0,
+        };
+        let bytes = &buffer[..length];
+        if let Some(tls) = &mut self.tls {
+            read.ended |= decrypt(tls, bytes, sink)?;
+            // Handshakes and key updates want an answer, and a request may have waited for the handshake.
+            self.flush_tls()?;
+        } else {
+            sink(bytes);
+        }
+        Ok(Some(read))
+    }
+}
+
+pub struct Read {
+    /// Less than there was room for: the socket has no more for now.
+    pub emptied: bool,
+    /// The other side will send no more.
+    pub ended: bool,
+}
+
+/// Returns whether the other side has said that it will send no more.
+fn decrypt(
+    tls: &mut ClientConnection,
+    mut bytes: &[u8],
+    mut sink: impl FnMut(&[u8]),
+) -> io::Result<bool> {
+    let invalid = |error: rustls::Error| io::Error::new(ErrorKind::InvalidData, error);
+    let mut ended = false;
+    while !bytes.is_empty() {
+        // One read of the socket is many of these: by itself rustls would read it 4 KiB at a time.
+        tls.read_tls(&mut bytes)?;
+        let state = tls.process_new_packets().map_err(invalid)?;
+        ended |= state.peer_has_closed();
+        let mut left = state.plaintext_bytes_to_read();
+        let mut reader = tls.reader();
+        while left > 0 {
+            let chunk = reader.fill_buf()?;
+            let length = chunk.len();
+            sink(chunk);
+            reader.consume(length);
+            left -= length;
+        }
+    }
+    Ok(ended)
+}
+
+/// Whether an event will say when to try again.
+fn is_not_yet(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::NotConnected
+    )
+}
+
+fn tls_config() -> Result<Arc<ClientConfig>> {
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Each handshake is a full one, whatever the subject would allow.
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// Trusts everybody. For a benchmark on loopback, whose certificates were made a moment ago by itself, and for nothing else.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,102 @@
+//! Bytes that a socket did not take at once. Nearly always none: what is sent goes from where it is to the socket.
+
+use std::io::{self, ErrorKind, Write};
+
+#[derive(Default)]
+pub struct Pending {
+    bytes: Vec<u8>,
+    /// So many of them have left: moving the rest up with every write would copy a large answer many times.
+    sent: usize,
+}
+
+impl Pending {
+    pub fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len()
+    }
+
+    /// Behind what is pending already.
+    pub fn send(&mut self, socket: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+        let sent = if self.is_empty() {
+            write(socket, bytes)?
+        } else {
+            0
+        };
+        self.bytes.extend_from_slice(&bytes[sent..]);
+        Ok(())
+    }
+
+    /// As much as the socket takes.
+    pub fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        self.sent += write(socket, &self.bytes[self.sent..])?;
+        if self.is_empty() {
+            self.bytes.clear();
+            self.sent = 0;
+        }
+        Ok(())
+    }
+}
+
+/// One that is not connected yet takes nothing.
+fn write(socket: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
+    match socket.write(bytes) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::WouldBlock | ErrorKind::NotConnected
+            ) =>
+        {
+            Ok(0)
+        }
+        written => written,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many bytes, then none until it is given room again.
+    struct Socket {
+        room: usize,
+        taken: Vec<u8>,
+    }
+
+    impl Write for Socket {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.room == 0 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let length = bytes.len().min(self.room);
+            self.room -= length;
+            self.taken.extend_from_slice(&bytes[..length]);
+            Ok(length)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn bytes_leave_in_order_as_there_is_room() {
+        let mut socket = Socket {
+            room: 3,
+            taken: Vec::new(),
+        };
+        let mut pending = Pending::default();
+        pending.send(&mut socket, b"one").unwrap();
+        assert!(pending.is_empty());
+        pending.send(&mut socket, b"two").unwrap();
+        socket.room = 2;
+        pending.send(&mut socket, b"three").unwrap();
+        assert!(!pending.is_empty());
+        while !pending.is_empty() {
+            pending.flush(&mut socket).unwrap();
+            socket.room = 2;
+        }
+        assert_eq!(socket.taken, b"onetwothree");
+    }
+}
