@@ -1,10 +1,22 @@
 //! What a run of the benchmark found, as it is written to a file: everything that the pages, tables and comparisons show is
 //! made from this alone.
 
+mod cases;
+mod file;
+mod format;
 pub mod html;
+pub mod markdown;
+mod plots;
+mod style;
+mod svg;
 pub mod terminal;
+#[cfg(test)]
+pub mod tests;
 
-use crate::statistics::Samples;
+pub use cases::{CPU, REFERENCES};
+pub use format::number;
+
+use crate::statistics::{Samples, rounded_pairs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -95,6 +107,7 @@ pub struct Latency {
     /// Requests a second that were asked for.
     pub rate: f64,
     /// Upper end of each bucket that holds any, in microseconds, and how many it holds.
+    #[serde(serialize_with = "rounded_pairs")]
     pub buckets: Vec<(f64, u64)>,
 }
 
@@ -106,5 +119,6 @@ pub struct Series {
     pub quantity: String,
     pub unit: String,
     /// Seconds since the case began, and the value then.
+    #[serde(serialize_with = "rounded_pairs")]
     pub points: Vec<(f64, f64)>,
 }
