@@ -109,6 +109,7 @@ pub struct Client {
     idle: VecDeque<usize>,
     requests: Arc<[Request]>,
     buffer: Vec<u8>,
+    patience: Duration,
 }
 
 impl Client {
@@ -128,6 +129,7 @@ impl Client {
             idle: VecDeque::with_capacity(connections),
             requests: Arc::clone(requests),
             buffer: vec![0; BUFFER],
+            patience: DRAIN_LIMIT,
         };
         let stride = (requests.len() / connections).max(1);
         while client.connections.len() < connections {
@@ -185,7 +187,8 @@ impl Client {
         self.idle.extend(0..self.connections.len());
         self.send_due(&mut run, Instant::now())?;
         while !run.is_over() {
-            let left = run.time_left(Instant::now());
+            let deadline = run.end() + self.patience;
+            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 self.give_up(&mut run);
                 break;

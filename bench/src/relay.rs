@@ -96,7 +96,7 @@ impl End {
 impl Pair {
     /// False when the pair is over.
     fn advance(&mut self, event: &Event, buffer: &mut [u8]) -> bool {
-        let (end, other) = if event.token().0 % 2 == 0 {
+        let (end, other) = if event.token().0.is_multiple_of(2) {
             (&mut self.client, &mut self.upstream)
         } else {
             (&mut self.upstream, &mut self.client)

@@ -1,7 +1,7 @@
 //! The course of one run: when which request is due, and what is counted where.
 
 use super::answer::Failure;
-use super::{DRAIN_LIMIT, Mode, Outcome};
+use super::{Mode, Outcome};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
@@ -159,9 +159,8 @@ impl Run {
             }
     }
 
-    /// Until answers are no longer waited for.
-    pub fn time_left(&self, now: Instant) -> Duration {
-        (self.started + self.duration + DRAIN_LIMIT).saturating_duration_since(now)
+    pub fn end(&self) -> Instant {
+        self.started + self.duration
     }
 
     /// Counts as failed what is in flight and what should have been sent.
@@ -184,7 +183,7 @@ impl Run {
             self.outcomes.push(Outcome::default());
             self.window_end = self.end_of_window();
         }
-        let end = self.last.max(self.started + self.duration);
+        let end = self.last.max(self.end());
         self.close_window(end);
         self.outcomes
     }
