@@ -20,6 +20,7 @@ mod header;
 mod history;
 mod journal;
 mod keys;
+mod map;
 mod page;
 mod reader;
 mod rules;

@@ -6,6 +6,7 @@ use crate::error::{CommitError, Damage, OpenError, Rejected, StoreError};
 use crate::history::{self, Undo};
 use crate::journal::{Changes, Journal, JournalError};
 use crate::keys;
+use crate::map;
 use crate::reader::{Reader, Slot};
 use crate::view::View;
 use model::EntityKind;
@@ -130,11 +131,17 @@ impl Store {
     /// again from the system's cache. For after a pass over everything, of which the lookups of a running gateway need
     /// little: 14 MB of 50,000 entities.
     pub fn release_resident_pages(&self) {
-        let info = self.inner.environment.env.info();
-        // SAFETY: the range is LMDB's map, which lives as long as the environment. It is a shared, read-only map of a
-        // file: for such, this advice only drops page table entries, and readers at the same time fault them in again.
+        let map = match map::find(&self.inner.environment) {
+            Ok(Some(map)) => map,
+            Ok(None) => return tracing::debug!("the store's map is not found"),
+            Err(error) => return tracing::debug!(%error, "the store's map is not found"),
+        };
+        let start = std::ptr::with_exposed_provenance_mut(map.start);
+        // SAFETY: the system says that the range is a shared, read-only map of a file, and an entry of LMDB's lies in it;
+        // LMDB keeps it as long as the environment. For such a map this advice only drops page table entries, and readers
+        // at the same time fault them in again.
         #[expect(unsafe_code, reason = "advice about LMDB's map")]
-        let result = unsafe { madvise(info.map_addr, info.map_size, Advice::LinuxDontNeed) };
+        let result = unsafe { madvise(start, map.len(), Advice::LinuxDontNeed) };
         if let Err(error) = result {
             tracing::debug!(%error, "madvise");
         }

@@ -131,3 +131,36 @@ fn a_reader_outlives_the_store() {
     drop(reader);
     Store::open(directory.path(), Options::default()).unwrap();
 }
+
+/// Bytes of the map of a file that are resident in this process.
+fn resident(file: &std::path::Path) -> u64 {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let name = file.to_str().unwrap();
+    let mut lines = smaps.lines().skip_while(|line| !line.ends_with(name));
+    let size = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    let kilobytes = size.trim().strip_suffix(" kB").unwrap();
+    kilobytes.parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn resident_pages_are_let_go_and_read_again() {
+    let fixture = fixture();
+    let consumer = |number: u128| {
+        let text = format!("{number}-{}", "x".repeat(1500));
+        put(K::Consumers, id(number), &[("custom_id", text.into())])
+    };
+    commit(&fixture.store, (1..500).map(consumer).collect()).unwrap();
+    let path = fixture.directory.path().join("data.mdb");
+    let read_all = || {
+        let view = fixture.store.view().unwrap();
+        let entities = view.iter(K::Consumers).unwrap();
+        entities
+            .map(|entity| entity.unwrap().1.len())
+            .sum::<usize>()
+    };
+    let bytes = read_all();
+    assert!(resident(&path) > 1 << 19);
+    fixture.store.release_resident_pages();
+    assert_eq!(resident(&path), 0);
+    assert_eq!(read_all(), bytes);
+}
