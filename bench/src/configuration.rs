@@ -77,13 +77,17 @@ pub enum Plugins {
     KeyAuthAndRateLimiting,
     /// As the published LMDB test has it.
     KeyAuthAndTermination,
+    KeyAuthAndPrometheus,
 }
 
 impl Plugins {
     pub fn authenticate(self) -> bool {
         matches!(
             self,
-            Self::KeyAuth | Self::KeyAuthAndRateLimiting | Self::KeyAuthAndTermination
+            Self::KeyAuth
+                | Self::KeyAuthAndRateLimiting
+                | Self::KeyAuthAndTermination
+                | Self::KeyAuthAndPrometheus
         )
     }
 
@@ -102,6 +106,10 @@ impl Plugins {
             // Never reached: what is measured is the counting.
             let config = json!({"minute": 1_000_000_000, "policy": "local"});
             plugins.push(json!({"name": "rate-limiting", "config": config}));
+        }
+        if self == Self::KeyAuthAndPrometheus {
+            let config = json!({"status_code_metrics": true, "latency_metrics": true, "bandwidth_metrics": true});
+            plugins.push(json!({"name": "prometheus", "config": config}));
         }
         if self == Self::KeyAuthAndTermination {
             // Without the trigger no request would reach the upstream, and there would be no proxying to measure. The plugin

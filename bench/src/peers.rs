@@ -301,7 +301,7 @@ fn find_one(definition: &'static Definition, options: &Options) -> Result<Peer, 
 }
 
 /// Where a program is on PATH.
-fn on_path(program: &str) -> Option<PathBuf> {
+pub fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian keeps servers where only root's PATH looks.
     std::env::split_paths(&path)

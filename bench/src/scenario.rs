@@ -1,1 +1,61 @@
 //! What the benchmark can measure, by name.
+
+mod burst;
+mod config;
+mod gateway;
+mod micro;
+mod proxy;
+mod pushes;
+mod rebuild;
+mod scrape;
+mod soak;
+
+use crate::harness::Harness;
+use crate::report::Scenario;
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// Proxying alone: small and 64 KiB answers, 8 to 1,024 connections, HTTP and TLS
+    Proxy,
+    /// Cost against size: routes, credentials, key-auth, rate limiting
+    Gateway,
+    /// Changes of the configuration: how long they take, and what traffic feels of them
+    Config,
+    /// What traffic feels of /metrics being scraped
+    Scrape,
+    /// Thousands of streams on one HTTP/2 connection
+    Burst,
+    /// Hours of load with one change a second
+    Soak,
+    /// Criterion benches and instruction counts of single operations
+    Micro,
+}
+
+impl Name {
+    /// Without names all are run but the one that takes hours.
+    pub fn choose(named: &[Name]) -> Vec<Name> {
+        if named.is_empty() {
+            let all = Name::value_variants().iter().copied();
+            return all.filter(|name| *name != Name::Soak).collect();
+        }
+        named.to_vec()
+    }
+
+    pub fn run(self, harness: &mut Harness) -> Result<Scenario> {
+        let run = match self {
+            Name::Proxy => proxy::run,
+            Name::Gateway => gateway::run,
+            Name::Config => config::run,
+            Name::Scrape => scrape::run,
+            Name::Burst => burst::run,
+            Name::Soak => soak::run,
+            Name::Micro => micro::run,
+        };
+        let shown = self.to_possible_value();
+        let shown = shown.as_ref().map_or("", |value| value.get_name());
+        eprintln!("== {shown}");
+        run(harness).with_context(|| format!("scenario {shown}"))
+    }
+}

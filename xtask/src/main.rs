@@ -1,7 +1,8 @@
-//! Every check and generator of the repository: `cargo xtask demo | test | check`. Needs Rust and a C compiler only.
+//! Every check and generator of the repository: `cargo xtask demo | test | check | bench`. Needs Rust and a C compiler only.
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod check;
 mod demo;
 mod edges;
@@ -17,6 +18,7 @@ usage: cargo xtask <command>
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
           by tests); only some steps when they are named, such as: cargo xtask check formatting tests
+  bench   measure the gateway beside other proxies and write a report (cargo xtask bench --help, bench/README.md)
 ";
 
 fn main() -> ExitCode {
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         ["demo"] => demo::run(demo::Then::Stay),
         ["demo", "--once"] => demo::run(demo::Then::Stop),
         ["test"] => check::test(),
+        ["bench", words @ ..] => bench::run(words),
         ["check", only @ ..] => check::run(only),
         _ => Err(USAGE.to_owned()),
     };

@@ -1,0 +1,225 @@
+//! A Kong-compatible gateway under measurement: Silverback, any build of it, or Kong itself by a start script.
+
+use crate::certificate::Certificate;
+use crate::process::{self, Process};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(300);
+
+/// A program that can be started as a gateway.
+#[derive(Clone)]
+pub struct Build {
+    pub name: String,
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    pub version: String,
+}
+
+impl Build {
+    pub fn silverback(name: &str, program: &Path) -> Result<Self> {
+        let version = process::first_line_of(program, &["--version"])
+            .with_context(|| format!("cannot run {}", program.display()))?;
+        Ok(Self {
+            name: name.to_owned(),
+            program: program.to_owned(),
+            arguments: vec!["start".to_owned()],
+            version,
+        })
+    }
+
+    pub fn command(&self) -> String {
+        let program = self.program.file_name().unwrap_or_default();
+        format!("{} {}", program.to_string_lossy(), self.arguments.join(" "))
+    }
+}
+
+/// A running gateway and where its listeners are.
+pub struct Gateway {
+    pub process: Process,
+    pub proxy: SocketAddr,
+    pub tls: SocketAddr,
+    pub admin: SocketAddr,
+}
+
+impl Gateway {
+    /// One worker, no configuration, nothing logged for a request.
+    pub fn start(
+        build: &Build,
+        certificate: &Certificate,
+        core: usize,
+        directory: &Path,
+    ) -> Result<Self> {
+        let (proxy, tls, admin) = (
+            process::free_address()?,
+            process::free_address()?,
+            process::free_address()?,
+        );
+        let prefix = directory.join(format!("{}-{}", build.name, proxy.port()));
+        fs::create_dir(&prefix)?;
+        let environment = [
+            ("KONG_DATABASE", "off".to_owned()),
+            ("KONG_PREFIX", prefix.display().to_string()),
+            ("KONG_PROXY_LISTEN", format!("{proxy}, {tls} http2 ssl")),
+            ("KONG_ADMIN_LISTEN", admin.to_string()),
+            ("KONG_NGINX_WORKER_PROCESSES", "1".to_owned()),
+            ("KONG_PROXY_ACCESS_LOG", "off".to_owned()),
+            ("KONG_ADMIN_ACCESS_LOG", "off".to_owned()),
+            (
+                "KONG_SSL_CERT",
+                certificate.certificate.display().to_string(),
+            ),
+            ("KONG_SSL_CERT_KEY", certificate.key.display().to_string()),
+            ("KONG_UPSTREAM_KEEPALIVE_POOL_SIZE", "4096".to_owned()),
+            ("KONG_UPSTREAM_KEEPALIVE_MAX_REQUESTS", "0".to_owned()),
+            (
+                "KONG_NGINX_HTTP_KEEPALIVE_REQUESTS",
+                "1000000000".to_owned(),
+            ),
+            ("KONG_NGINX_HTTP_CLIENT_BODY_BUFFER_SIZE", "256m".to_owned()),
+        ];
+        let log = prefix.with_extension("log");
+        let process = Process::start(
+            &build.program,
+            &build.arguments,
+            &environment,
+            core,
+            admin,
+            &log,
+        )?;
+        Ok(Self {
+            process,
+            proxy,
+            tls,
+            admin,
+        })
+    }
+
+    /// Loads a configuration; anything but a 201 is an error.
+    pub fn post_config(&self, text: &str) -> Result<Posted> {
+        let started = Instant::now();
+        let answer = exchange(
+            self.admin,
+            &format!(
+                "POST /config HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                self.admin,
+                text.len()
+            ),
+            text.as_bytes(),
+        )?;
+        let milliseconds = started.elapsed().as_secs_f64() * 1e3;
+        if answer.status != 201 {
+            bail!("POST /config answered {}: {}", answer.status, answer.start);
+        }
+        let header = answer
+            .header("x-kong-admin-latency")
+            .and_then(|value| value.parse().ok())
+            .context("POST /config was answered without X-Kong-Admin-Latency")?;
+        Ok(Posted {
+            header,
+            whole: milliseconds,
+        })
+    }
+
+    /// The value of a sample of `GET /metrics` on the Admin API; none when it is not there.
+    pub fn metric(&self, sample: &str) -> Result<Option<f64>> {
+        let answer = self.get("/metrics")?;
+        if answer.status != 200 {
+            return Ok(None);
+        }
+        Ok(sample_of(&answer.start, sample))
+    }
+
+    pub fn get(&self, path: &str) -> Result<Answer> {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.admin
+        );
+        exchange(self.admin, &head, b"")
+    }
+}
+
+fn sample_of(text: &str, sample: &str) -> Option<f64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))?
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// What `POST /config` took, in milliseconds.
+pub struct Posted {
+    /// Until the head of the answer, as the gateway says in `X-Kong-Admin-Latency`.
+    pub header: f64,
+    /// Until the last byte of the answer, as the client sees it.
+    pub whole: f64,
+}
+
+pub struct Answer {
+    pub status: u16,
+    head: String,
+    /// The body, or its first megabyte: enough for metrics and errors.
+    pub start: String,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.trim())
+    }
+}
+
+const KEPT: usize = 1024 * 1024;
+
+/// One request on a connection of its own.
+pub fn exchange(address: SocketAddr, head: &str, body: &[u8]) -> Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_nodelay(true)?;
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)?;
+    let mut kept = Vec::new();
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        let read = stream.read(&mut buffer).context("no answer in time")?;
+        if read == 0 {
+            break;
+        }
+        if kept.len() < KEPT {
+            kept.extend_from_slice(&buffer[..read]);
+        }
+    }
+    let text = String::from_utf8_lossy(&kept);
+    let (head, start) = text
+        .split_once("\r\n\r\n")
+        .with_context(|| format!("{address} did not answer"))?;
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .context("an answer has no status")?;
+    Ok(Answer {
+        status,
+        head: head.to_owned(),
+        start: start.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_found_by_its_whole_name() {
+        let text = "# TYPE x summary\nx_sum{part=\"plans\"} 2\nx_sum{part=\"router\"} 0.25\n";
+        assert_eq!(sample_of(text, "x_sum{part=\"router\"}"), Some(0.25));
+        assert_eq!(sample_of(text, "x_sum"), None);
+    }
+}

@@ -1,0 +1,449 @@
+//! What every scenario works with: options, cores, the upstream, the programs that are measured, and the progress shown.
+
+use crate::certificate::Certificate;
+use crate::gateway::{Build, Gateway};
+use crate::load::{Request, Target};
+use crate::peers::{self, Peer, Workload};
+use crate::process::{self, Process};
+use crate::report::{Better, Figure, Scenario, Size};
+use crate::{certificate, machine};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+#[derive(Args, Clone)]
+pub struct Options {
+    /// A program to measure, as PATH or NAME=PATH; several are measured beside each other.
+    #[arg(
+        long,
+        value_name = "[NAME=]PATH",
+        env = "SILVERBACK_BENCH_SUBJECT",
+        default_value = "target/release/silverback"
+    )]
+    silverback: Vec<String>,
+    /// Few and short samples: for daily work, not for publication.
+    #[arg(long)]
+    pub quick: bool,
+    /// Samples of each figure [default: 100, or 11 with --quick]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Milliseconds of load for a sample [default: 200]
+    #[arg(long, default_value_t = 200)]
+    sample: u64,
+    /// Requests a second where latency is measured.
+    #[arg(long, default_value_t = 5000.0)]
+    pub rate: f64,
+    /// Connections, where a scenario does not vary them.
+    #[arg(long, default_value_t = 64)]
+    pub connections: usize,
+    /// Sizes (routes, credentials) beyond this are left out.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub largest: usize,
+    /// How long the soak scenario takes, in minutes [default: 240, or 2 with --quick]
+    #[arg(long)]
+    pub minutes: Option<f64>,
+    /// Only cases whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// The core of the measured program [default: the first that may be used]
+    #[arg(long)]
+    subject_core: Option<usize>,
+    /// The core of the load generator [default: the second]
+    #[arg(long)]
+    load_core: Option<usize>,
+    /// The core of the upstream [default: the third, or that of the load generator]
+    #[arg(long)]
+    upstream_core: Option<usize>,
+    #[command(flatten)]
+    pub peers: peers::Options,
+}
+
+impl Options {
+    pub fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 11 } else { 100 })
+    }
+
+    pub fn sample(&self) -> Duration {
+        Duration::from_millis(self.sample)
+    }
+
+    pub fn settings(&self) -> BTreeMap<String, String> {
+        [
+            ("rounds", self.rounds().to_string()),
+            ("sample", format!("{} ms", self.sample)),
+            ("rate for latency", format!("{} requests/s", self.rate)),
+            ("connections", self.connections.to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    fn builds(&self) -> Result<Vec<Build>> {
+        self.silverback
+            .iter()
+            .map(|text| {
+                let (name, path) = text.split_once('=').unwrap_or(("silverback", text));
+                Build::silverback(name, Path::new(path))
+            })
+            .collect()
+    }
+}
+
+/// Which core does what.
+#[derive(Clone, Copy)]
+pub struct Cores {
+    pub subject: usize,
+    pub load: usize,
+    pub upstream: usize,
+}
+
+impl Cores {
+    fn choose(options: &Options) -> Result<Self> {
+        let free = process::cores()?;
+        let Some(&first) = free.first() else {
+            bail!("no core may be used");
+        };
+        let load = options
+            .load_core
+            .unwrap_or(free.get(1).copied().unwrap_or(first));
+        Ok(Self {
+            subject: options.subject_core.unwrap_or(first),
+            load,
+            upstream: options
+                .upstream_core
+                .unwrap_or(free.get(2).copied().unwrap_or(load)),
+        })
+    }
+
+    fn notes(self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.load == self.upstream {
+            notes.push(
+                "Load generator and upstream share a core: the requests a second of a cheap subject are bounded by them, not by it (see the busy share). \
+                 CPU per request is not."
+                    .to_owned(),
+            );
+        }
+        if self.subject == self.load {
+            notes.push(
+                "Everything shares one core: only CPU per request means anything.".to_owned(),
+            );
+        }
+        notes
+    }
+}
+
+/// A running program that is sent requests.
+pub struct Subject {
+    pub name: String,
+    /// Whose processor time counts; for `direct` it is the upstream, which has none of its own.
+    pub process: Option<Process>,
+    pub target: Target,
+    pub requests: Arc<[Request]>,
+}
+
+pub struct Harness {
+    pub options: Options,
+    pub cores: Cores,
+    pub upstream: SocketAddr,
+    pub certificate: Certificate,
+    pub builds: Vec<Build>,
+    pub peers: Vec<Peer>,
+    pub notes: Vec<String>,
+    pub commands: Vec<String>,
+    /// Subjects whose answers were not as they must be.
+    pub failed: Vec<String>,
+    own: PathBuf,
+    pub directory: TempDir,
+    _upstream: Process,
+}
+
+impl Harness {
+    pub fn start(options: Options) -> Result<Self> {
+        let cores = Cores::choose(&options)?;
+        let directory = tempfile::tempdir()?;
+        let own = std::env::current_exe()?;
+        let upstream = process::free_address()?;
+        let log = directory.path().join("upstream.log");
+        let arguments = ["upstream".to_owned(), upstream.to_string()];
+        let process = Process::start(&own, &arguments, &[], cores.upstream, upstream, &log)?;
+        process::pin_self(cores.load)?;
+        let found = peers::find(&options.peers);
+        let mut notes = cores.notes();
+        notes.extend(found.missing);
+        Ok(Self {
+            builds: options.builds()?,
+            cores,
+            upstream,
+            certificate: certificate::self_signed(directory.path())?,
+            peers: found.peers,
+            notes,
+            commands: Vec::new(),
+            failed: Vec::new(),
+            own,
+            directory,
+            _upstream: process,
+            options,
+        })
+    }
+
+    pub fn machine(&self) -> crate::report::Machine {
+        let Cores {
+            subject,
+            load,
+            upstream,
+        } = self.cores;
+        let pinning = [
+            ("subject", subject),
+            ("load generator", load),
+            ("upstream", upstream),
+        ];
+        machine::describe(pinning.map(|(name, core)| (name.to_owned(), core)).into())
+    }
+
+    pub fn versions(&self) -> BTreeMap<String, String> {
+        let builds = self
+            .builds
+            .iter()
+            .map(|build| (build.name.clone(), build.version.clone()));
+        let peers = self
+            .peers
+            .iter()
+            .map(|peer| (peer.name.to_owned(), peer.version.clone()));
+        builds.chain(peers).collect()
+    }
+
+    /// The programs that take a configuration by `POST /config`.
+    pub fn builds_and_kong(&self) -> Vec<Build> {
+        let kong = self.options.peers.kong.as_ref().map(|script| Build {
+            name: "kong".to_owned(),
+            program: script.clone(),
+            arguments: Vec::new(),
+            version: String::new(),
+        });
+        self.builds.iter().cloned().chain(kong).collect()
+    }
+
+    pub fn wants(&self, case: &str) -> bool {
+        let only = self.options.only.as_deref();
+        only.is_none_or(|only| case.contains(only))
+    }
+
+    /// The upstream itself: what the load generator and it can do with nothing between them.
+    pub fn direct(&self, requests: &Arc<[Request]>) -> Subject {
+        Subject {
+            name: "direct".to_owned(),
+            process: None,
+            target: Target {
+                address: self.upstream,
+                tls: false,
+            },
+            requests: Arc::clone(requests),
+        }
+    }
+
+    pub fn relay(&mut self, requests: &Arc<[Request]>) -> Result<Subject> {
+        let address = process::free_address()?;
+        let arguments = [
+            "relay".to_owned(),
+            address.to_string(),
+            self.upstream.to_string(),
+        ];
+        let log = self.directory.path().join("relay.log");
+        let process = Process::start(
+            &self.own,
+            &arguments,
+            &[],
+            self.cores.subject,
+            address,
+            &log,
+        )?;
+        self.remember("bench relay LISTEN UPSTREAM".to_owned());
+        Ok(Subject {
+            name: "relay".to_owned(),
+            process: Some(process),
+            target: Target {
+                address,
+                tls: false,
+            },
+            requests: Arc::clone(requests),
+        })
+    }
+
+    /// Every peer that has an equivalent of the workload; one that does not start is noted and left out.
+    pub fn peers(
+        &mut self,
+        tls: bool,
+        routes: usize,
+        keys: usize,
+        requests: &Arc<[Request]>,
+    ) -> Result<Vec<Subject>> {
+        let workload = Workload {
+            upstream: self.upstream,
+            tls: tls.then_some(&self.certificate),
+            routes,
+            keys,
+        };
+        let mut subjects = Vec::new();
+        let (mut notes, mut commands) = (Vec::new(), Vec::new());
+        for peer in &self.peers {
+            // A peer writes its files under names of its own, the same each time it is started.
+            let directory = tempfile::tempdir_in(self.directory.path())?.keep();
+            match peer.start(&workload, self.cores.subject, &directory) {
+                Ok(Some(started)) => {
+                    commands.push(started.command);
+                    subjects.push(Subject {
+                        name: peer.name.to_owned(),
+                        process: Some(started.process),
+                        target: Target {
+                            address: started.address,
+                            tls,
+                        },
+                        requests: Arc::clone(requests),
+                    });
+                }
+                Ok(None) => {}
+                Err(error) => notes.push(format!(
+                    "{} did not start with {routes} routes and {keys} keys and is left out: {error:#}",
+                    peer.name
+                )),
+            }
+        }
+        commands
+            .into_iter()
+            .for_each(|command| self.remember(command));
+        notes.into_iter().for_each(|note| self.note(note));
+        Ok(subjects)
+    }
+
+    pub fn gateway(&mut self, build: &Build) -> Result<Gateway> {
+        self.remember(build.command());
+        Gateway::start(
+            build,
+            &self.certificate,
+            self.cores.subject,
+            self.directory.path(),
+        )
+        .with_context(|| format!("cannot start {}", build.name))
+    }
+
+    /// Every build of Silverback with this configuration.
+    pub fn silverbacks(
+        &mut self,
+        tls: bool,
+        configuration: &str,
+        requests: &Arc<[Request]>,
+    ) -> Result<Vec<Subject>> {
+        let mut subjects = Vec::new();
+        for build in self.builds.clone() {
+            let gateway = self.gateway(&build)?;
+            gateway.post_config(configuration)?;
+            subjects.push(Subject {
+                name: build.name,
+                process: Some(gateway.process),
+                target: Target {
+                    address: if tls { gateway.tls } else { gateway.proxy },
+                    tls,
+                },
+                requests: Arc::clone(requests),
+            });
+        }
+        Ok(subjects)
+    }
+
+    /// Builds of Silverback with wrong answers.
+    pub fn failed_builds(&self) -> Vec<&str> {
+        let names = self.builds.iter().map(|build| build.name.as_str());
+        names
+            .filter(|name| self.failed.iter().any(|failed| failed == name))
+            .collect()
+    }
+
+    pub fn note(&mut self, note: String) {
+        eprintln!("note: {note}");
+        self.notes.push(note);
+    }
+
+    fn remember(&mut self, command: String) {
+        if !self.commands.contains(&command) {
+            self.commands.push(command);
+        }
+    }
+}
+
+/// A bar on a terminal; elsewhere a line when a case is done.
+pub struct Progress {
+    bar: ProgressBar,
+    case: String,
+    started: Instant,
+}
+
+impl Progress {
+    pub fn start(case: &str, steps: usize) -> Self {
+        let bar = if std::io::stderr().is_terminal() {
+            ProgressBar::new(steps as u64)
+        } else {
+            ProgressBar::hidden()
+        };
+        if let Ok(style) = ProgressStyle::with_template("{msg:60} {bar:30} {pos}/{len}, {eta} left")
+        {
+            bar.set_style(style);
+        }
+        bar.set_message(case.to_owned());
+        Self {
+            bar,
+            case: case.to_owned(),
+            started: Instant::now(),
+        }
+    }
+
+    pub fn step(&self) {
+        self.bar.inc(1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        eprintln!(
+            "{:60} {:6.1} s",
+            self.case,
+            self.started.elapsed().as_secs_f64()
+        );
+    }
+}
+
+/// The start of a figure; its samples follow.
+pub fn figure(
+    case: &str,
+    subject: &str,
+    (quantity, unit, better): (&str, &str, Better),
+    size: Option<&Size>,
+) -> Figure {
+    Figure {
+        case: case.to_owned(),
+        subject: subject.to_owned(),
+        quantity: quantity.to_owned(),
+        unit: unit.to_owned(),
+        better,
+        size: size.cloned(),
+        samples: crate::statistics::Samples::default(),
+    }
+}
+
+pub fn skipped(name: &str, about: &str, why: &str) -> Scenario {
+    eprintln!("{name}: skipped: {why}");
+    Scenario {
+        name: name.to_owned(),
+        about: about.to_owned(),
+        skipped: Some(why.to_owned()),
+        ..Scenario::default()
+    }
+}

@@ -1,0 +1,227 @@
+//! The method: within each round every subject is measured once, each round beginning with another, so that what drifts on
+//! the machine touches all of them alike.
+
+use crate::harness::{Harness, Progress, Subject, figure};
+use crate::load::{Client, Mode, Outcome};
+use crate::process::Memory;
+use crate::report::{Better, Figure, Latency, Scenario, Size};
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+pub const CPU: (&str, &str, Better) = ("CPU per request", "µs", Better::Lower);
+pub const RATE: (&str, &str, Better) = ("requests", "1/s", Better::Higher);
+const BUSY: (&str, &str, Better) = ("busy", "% of its core", Better::Neither);
+const GENERATOR: (&str, &str, Better) = ("generator CPU per request", "µs", Better::Neither);
+const RESIDENT: (&str, &str, Better) = ("RSS", "MiB", Better::Lower);
+const PROPORTIONAL: (&str, &str, Better) = ("PSS", "MiB", Better::Lower);
+const HALF: (&str, &str, Better) = ("latency p50", "µs", Better::Lower);
+const HIGH: (&str, &str, Better) = ("latency p99", "µs", Better::Lower);
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// What is done to all subjects of a case.
+pub struct Case<'a> {
+    pub name: String,
+    pub connections: usize,
+    pub size: Option<&'a Size>,
+}
+
+/// A subject in a case with its connections and what was found of it.
+struct Entry<'a> {
+    subject: &'a Subject,
+    client: Client,
+    figures: Vec<Figure>,
+    latency: Option<Outcome>,
+    /// Why its figures do not count.
+    failure: Option<String>,
+}
+
+impl<'a> Entry<'a> {
+    fn new(subject: &'a Subject, case: &Case<'_>, kinds: &[(&str, &str, Better)]) -> Result<Self> {
+        let client = Client::connect(&subject.target, case.connections, &subject.requests)
+            .with_context(|| format!("{}: {}", case.name, subject.name))?;
+        let figures = kinds
+            .iter()
+            .map(|kind| figure(&case.name, &subject.name, *kind, case.size))
+            .collect();
+        Ok(Self {
+            subject,
+            client,
+            figures,
+            latency: None,
+            failure: None,
+        })
+    }
+
+    /// Runs a load; none when an answer was not as it must be, which ends the part of this subject.
+    fn load(&mut self, mode: Mode, duration: Duration) -> Result<Option<Outcome>> {
+        if self.failure.is_some() {
+            return Ok(None);
+        }
+        let mut outcomes = self.client.run(mode, duration, duration)?;
+        let outcome = outcomes.pop().context("a load without an outcome")?;
+        if outcome.failed > 0 || outcome.requests == 0 {
+            self.failure = Some(format!(
+                "{} of {} answers failed ({})",
+                outcome.failed,
+                outcome.requests,
+                outcome.first_failure.as_deref().unwrap_or("none came")
+            ));
+            return Ok(None);
+        }
+        Ok(Some(outcome))
+    }
+
+    fn push(&mut self, samples: &[f64]) {
+        for (figure, sample) in self.figures.iter_mut().zip(samples) {
+            figure.samples.push(*sample);
+        }
+    }
+
+    /// Closed loop: what a request costs, and how many there can be.
+    fn capacity(&mut self, duration: Duration) -> Result<()> {
+        let before = self.cpu_time()?;
+        let Some(outcome) = self.load(Mode::Closed, duration)? else {
+            return Ok(());
+        };
+        let spent = self.cpu_time()?.saturating_sub(before);
+        let (elapsed, count) = (outcome.elapsed.as_secs_f64(), outcome.requests as f64);
+        let memory = self.memory()?;
+        self.push(&[
+            count / elapsed,
+            outcome.cpu.as_secs_f64() * 1e6 / count,
+            spent.as_secs_f64() * 1e6 / count,
+            spent.as_secs_f64() / elapsed * 100.0,
+            memory.resident,
+            memory.proportional,
+        ]);
+        Ok(())
+    }
+
+    fn latency(&mut self, rate: f64, duration: Duration) -> Result<()> {
+        let Some(outcome) = self.load(Mode::Open { rate }, duration)? else {
+            return Ok(());
+        };
+        self.push(&[outcome.quantile(0.5), outcome.quantile(0.99)]);
+        match &mut self.latency {
+            Some(all) => all.merge(&outcome),
+            None => self.latency = Some(outcome),
+        }
+        Ok(())
+    }
+
+    fn cpu_time(&self) -> Result<Duration> {
+        let process = self.subject.process.as_ref();
+        process.map_or(Ok(Duration::ZERO), |process| process.cpu_time())
+    }
+
+    fn memory(&self) -> Result<Memory> {
+        let process = self.subject.process.as_ref();
+        process.map_or(Ok(Memory::default()), |process| process.memory())
+    }
+}
+
+/// The figures of `direct` end before those that need a process.
+const OF_DIRECT: usize = 2;
+
+/// CPU per request, requests a second and memory, in a closed loop.
+pub fn capacity(
+    harness: &mut Harness,
+    scenario: &mut Scenario,
+    case: &Case<'_>,
+    subjects: &[Subject],
+) -> Result<()> {
+    let kinds = [RATE, GENERATOR, CPU, BUSY, RESIDENT, PROPORTIONAL];
+    let mut entries = Vec::new();
+    for subject in subjects {
+        let of_process = subject.process.is_some();
+        let kinds = &kinds[..if of_process { kinds.len() } else { OF_DIRECT }];
+        entries.push(Entry::new(subject, case, kinds)?);
+    }
+    alternate(harness, case, &mut entries, Mode::Closed)?;
+    finish(harness, scenario, case, entries, 0.0);
+    Ok(())
+}
+
+/// Latency from the instant a request was due, at the rate of the options.
+pub fn latency(
+    harness: &mut Harness,
+    scenario: &mut Scenario,
+    case: &Case<'_>,
+    subjects: &[Subject],
+) -> Result<()> {
+    let mut entries = Vec::new();
+    for subject in subjects {
+        entries.push(Entry::new(subject, case, &[HALF, HIGH])?);
+    }
+    let rate = harness.options.rate;
+    alternate(harness, case, &mut entries, Mode::Open { rate })?;
+    finish(harness, scenario, case, entries, rate);
+    Ok(())
+}
+
+fn alternate(
+    harness: &Harness,
+    case: &Case<'_>,
+    entries: &mut [Entry<'_>],
+    mode: Mode,
+) -> Result<()> {
+    let (rounds, sample) = (harness.options.rounds(), harness.options.sample());
+    for entry in &mut *entries {
+        entry.load(Mode::Closed, WARM_UP.min(sample * 3))?;
+    }
+    let progress = Progress::start(&case.name, rounds);
+    for round in 0..rounds {
+        let count = entries.len();
+        for offset in 0..count {
+            let entry = &mut entries[(round + offset) % count];
+            match mode {
+                Mode::Closed => entry.capacity(sample)?,
+                Mode::Open { rate } => entry.latency(rate, sample)?,
+            }
+        }
+        progress.step();
+    }
+    Ok(())
+}
+
+fn finish(
+    harness: &mut Harness,
+    scenario: &mut Scenario,
+    case: &Case<'_>,
+    entries: Vec<Entry<'_>>,
+    rate: f64,
+) {
+    for entry in entries {
+        if let Some(failure) = entry.failure {
+            let note = format!(
+                "{}: {} is left out: {failure}",
+                case.name, entry.subject.name
+            );
+            eprintln!("note: {note}");
+            scenario.notes.push(note);
+            harness.failed.push(entry.subject.name.clone());
+            continue;
+        }
+        scenario.figures.extend(entry.figures);
+        scenario
+            .latencies
+            .extend(entry.latency.map(|outcome| Latency {
+                case: case.name.clone(),
+                subject: entry.subject.name.clone(),
+                rate,
+                buckets: buckets(&outcome),
+            }));
+    }
+}
+
+/// Upper ends in microseconds.
+pub fn buckets(outcome: &Outcome) -> Vec<(f64, u64)> {
+    outcome
+        .latency
+        .iter_recorded()
+        .map(|bucket| {
+            let end = bucket.value_iterated_to() as f64 / 1e3;
+            (end, bucket.count_since_last_iteration())
+        })
+        .collect()
+}

@@ -1,0 +1,73 @@
+//! `proxy`: one route, no plugins. What relaying costs by size of the answer, number of connections and protocol.
+
+use crate::configuration::{Plugins, Shape};
+use crate::harness::{Harness, Subject};
+use crate::load::Request;
+use crate::report::Scenario;
+use crate::rounds::{self, Case};
+use anyhow::Result;
+use std::sync::Arc;
+
+const ABOUT: &str = "One route, no plugins, default headers. Closed loop for capacity; latency at a fixed rate, counted from the instant at which a request was due.";
+const ANSWERS: [(&str, &str); 2] = [("512 B", "/"), ("64 KiB", "/big")];
+const CONNECTIONS: [usize; 4] = [8, 64, 256, 1024];
+const PROTOCOLS: [(&str, bool); 2] = [("HTTP", false), ("TLS", true)];
+
+pub fn run(harness: &mut Harness) -> Result<Scenario> {
+    let mut scenario = Scenario {
+        name: "proxy".to_owned(),
+        about: ABOUT.to_owned(),
+        ..Scenario::default()
+    };
+    for (protocol, tls) in PROTOCOLS {
+        let mut subjects = subjects(harness, tls)?;
+        for (answer, path) in ANSWERS {
+            let requests: Arc<[Request]> = Arc::from([Request::get(path)]);
+            for subject in &mut subjects {
+                subject.requests = Arc::clone(&requests);
+            }
+            for connections in CONNECTIONS {
+                let case = Case {
+                    name: format!("{answer}, {connections} connections, {protocol}"),
+                    connections,
+                    size: None,
+                };
+                if harness.wants(&case.name) {
+                    rounds::capacity(harness, &mut scenario, &case, &subjects)?;
+                }
+            }
+            let (connections, rate) = (harness.options.connections, harness.options.rate);
+            let case = Case {
+                name: format!("{answer}, {rate} requests/s, {protocol}"),
+                connections,
+                size: None,
+            };
+            if harness.wants(&case.name) {
+                rounds::latency(harness, &mut scenario, &case, &subjects)?;
+            }
+        }
+    }
+    scenario
+        .notes
+        .push("HTTP/2 is not measured: this version does not serve it yet.".to_owned());
+    Ok(scenario)
+}
+
+fn subjects(harness: &mut Harness, tls: bool) -> Result<Vec<Subject>> {
+    let requests: Arc<[Request]> = Arc::from([Request::get("/")]);
+    let mut subjects = Vec::new();
+    if !tls {
+        subjects.push(harness.direct(&requests));
+        subjects.push(harness.relay(&requests)?);
+    }
+    let shape = Shape {
+        routes: 1,
+        consumers: 0,
+        plugins: Plugins::None,
+        changed: 0,
+    };
+    let text = shape.text(harness.upstream);
+    subjects.extend(harness.silverbacks(tls, &text, &requests)?);
+    subjects.extend(harness.peers(tls, 1, 0, &requests)?);
+    Ok(subjects)
+}

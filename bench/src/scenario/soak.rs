@@ -1,0 +1,196 @@
+//! `soak`: hours of load at a fixed rate with one change of the configuration a second. What must not grow: memory,
+//! descriptors, latency.
+
+use crate::configuration::{self, Plugins, Shape};
+use crate::gateway::Gateway;
+use crate::harness::{Harness, Progress, figure};
+use crate::load::{Client, Mode, Request, Target};
+use crate::report::{Better, Latency, Scenario, Series};
+use crate::rounds;
+use anyhow::{Result, bail};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const ABOUT: &str = "Load at a fixed rate with one changed route a second; memory, descriptors and latency over time, and their slopes.";
+const SIZE: usize = 1_000;
+/// Points of a plot, whatever the length of the run.
+const POINTS: u32 = 720;
+/// The part at the start that slopes leave out: caches fill, pools grow.
+const WARM_UP: f64 = 0.1;
+
+/// Values over time: RSS, PSS, descriptors.
+type Track = Vec<(f64, f64)>;
+
+pub fn run(harness: &mut Harness) -> Result<Scenario> {
+    let mut scenario = Scenario {
+        name: "soak".to_owned(),
+        about: ABOUT.to_owned(),
+        ..Scenario::default()
+    };
+    for build in harness.builds_and_kong() {
+        let gateway = harness.gateway(&build)?;
+        soak(harness, &mut scenario, &build.name, &gateway)?;
+    }
+    Ok(scenario)
+}
+
+fn length(harness: &Harness) -> Duration {
+    let usual = if harness.options.quick { 2.0 } else { 240.0 };
+    Duration::from_secs_f64(harness.options.minutes.unwrap_or(usual) * 60.0)
+}
+
+fn soak(
+    harness: &Harness,
+    scenario: &mut Scenario,
+    subject: &str,
+    gateway: &Gateway,
+) -> Result<()> {
+    let shape = Shape {
+        routes: SIZE,
+        consumers: SIZE,
+        plugins: Plugins::KeyAuth,
+        changed: 0,
+    };
+    let texts = [1, 2].map(|changed| {
+        let shape = Shape { changed, ..shape };
+        shape.text(harness.upstream)
+    });
+    gateway.post_config(&texts[0])?;
+    let target = Target {
+        address: gateway.proxy,
+        tls: false,
+    };
+    let requests: Arc<[Request]> = configuration::requests(&shape).into();
+    let mut client = Client::connect(&target, harness.options.connections, &requests)?;
+    let (length, rate) = (length(harness), harness.options.rate);
+    let window = (length / POINTS).max(Duration::from_secs(1));
+    let case = format!(
+        "{:.0} minutes at {rate} requests/s, one change a second",
+        length.as_secs_f64() / 60.0
+    );
+    let progress = Progress::start(&case, 1);
+    let done = AtomicBool::new(false);
+    let (outcomes, tracks) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(gateway, &texts, window, &done));
+        let outcomes = client.run(Mode::Open { rate }, length, window);
+        done.store(true, Ordering::Relaxed);
+        let tracks = watcher
+            .join()
+            .unwrap_or_else(|_| bail!("the thread that changes the configuration panicked"));
+        (outcomes, tracks)
+    });
+    progress.step();
+    let (outcomes, tracks) = (outcomes?, tracks?);
+    let mut all = None;
+    let mut high = Track::new();
+    let (mut failed, mut answered) = (0, 0);
+    for (number, outcome) in outcomes.iter().enumerate() {
+        let at = window.as_secs_f64() * (number + 1) as f64;
+        high.push((at, outcome.quantile(0.99)));
+        failed += outcome.failed;
+        answered += outcome.requests;
+        all.get_or_insert_with(|| outcome.clone()).merge(outcome);
+    }
+    scenario
+        .notes
+        .push(format!("{subject}: {answered} requests, {failed} failed"));
+    if let Some(all) = all {
+        scenario.latencies.push(Latency {
+            case: case.clone(),
+            subject: subject.to_owned(),
+            rate,
+            buckets: rounds::buckets(&all),
+        });
+    }
+    let [resident, proportional, descriptors] = tracks;
+    let tracks = [
+        ("RSS", "MiB", resident),
+        ("PSS", "MiB", proportional),
+        ("descriptors", "open", descriptors),
+        ("latency p99", "µs", high),
+    ];
+    for (quantity, unit, points) in tracks {
+        let kind = (
+            format!("{quantity} slope"),
+            format!("{unit} an hour"),
+            Better::Lower,
+        );
+        let mut slope_figure = figure(&case, subject, (&kind.0, &kind.1, kind.2), None);
+        slope_figure.samples.push(slope(&points) * 3_600.0);
+        scenario.figures.push(slope_figure);
+        scenario.series.push(Series {
+            case: case.clone(),
+            subject: subject.to_owned(),
+            quantity: quantity.to_owned(),
+            unit: unit.to_owned(),
+            points,
+        });
+    }
+    Ok(())
+}
+
+/// Changes the configuration every second, and reads memory and descriptors once a window.
+fn watch(
+    gateway: &Gateway,
+    texts: &[String],
+    window: Duration,
+    done: &AtomicBool,
+) -> Result<[Track; 3]> {
+    let started = Instant::now();
+    let mut tracks = [const { Track::new() }; 3];
+    let mut read = Duration::ZERO;
+    for number in 1_u32.. {
+        let due = Duration::from_secs(1) * number;
+        if let Some(early) = due.checked_sub(started.elapsed()) {
+            std::thread::sleep(early);
+        }
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
+        gateway.post_config(&texts[number as usize % 2])?;
+        if started.elapsed() < read {
+            continue;
+        }
+        read += window;
+        let at = started.elapsed().as_secs_f64();
+        let memory = gateway.process.memory()?;
+        let descriptors = gateway.process.descriptors()?;
+        let values = [memory.resident, memory.proportional, descriptors as f64];
+        for (track, value) in tracks.iter_mut().zip(values) {
+            track.push((at, value));
+        }
+    }
+    Ok(tracks)
+}
+
+/// Of the line of least squares, per second; the start is left out.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    let points = &points[(points.len() as f64 * WARM_UP) as usize..];
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (time, value) = (mean(|point| point.0), mean(|point| point.1));
+    let (mut both, mut square) = (0.0, 0.0);
+    for (at, is) in points {
+        both += (at - time) * (is - value);
+        square += (at - time) * (at - time);
+    }
+    if square > 0.0 { both / square } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_are_of_the_part_after_the_start() {
+        let mut points: Track = (0..100).map(|at| (f64::from(at), 3.0)).collect();
+        points[0].1 = 900.0;
+        assert!(slope(&points).abs() < 1e-12);
+        let rising: Track = (0..100)
+            .map(|at| (f64::from(at), 2.0 * f64::from(at)))
+            .collect();
+        assert!((slope(&rising) - 2.0).abs() < 1e-9);
+        assert_eq!(slope(&[]), 0.0);
+    }
+}

@@ -1,0 +1,16 @@
+//! `cargo xtask bench`: builds the gateway and the benchmark as they are released, and runs the benchmark with the words given.
+
+use crate::shell::{self, cargo};
+use std::process::Command;
+
+pub(crate) fn run(words: &[&str]) -> Result<(), String> {
+    let packages = ["--package", "gateway", "--package", "bench"];
+    let mut build = cargo(&["build", "--release"]);
+    shell::run(build.args(packages))?;
+    let release = shell::target_directory()?.join("release");
+    let mut bench = Command::new(release.join("bench"));
+    bench.current_dir(shell::root()).args(words);
+    // Where cargo puts things is told to the program only when it may not be where it looks.
+    bench.env("SILVERBACK_BENCH_SUBJECT", release.join("silverback"));
+    shell::run(&mut bench)
+}
