@@ -2,13 +2,17 @@
 
 use crate::shell::{self, cargo};
 use crate::{edges, sizes};
+use std::process::Command;
+
+/// The committed counts.
+const INSTRUCTIONS: &str = "bench/instructions.json";
 
 struct Step {
     name: &'static str,
     run: fn() -> Result<(), String>,
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step {
         name: "formatting",
         run: || shell::run(&mut cargo(&["fmt", "--all", "--check"])),
@@ -36,6 +40,10 @@ const STEPS: [Step; 7] = [
     Step {
         name: "tests",
         run: test,
+    },
+    Step {
+        name: "instructions",
+        run: instructions,
     },
 ];
 
@@ -72,6 +80,16 @@ pub(crate) fn run(only: &[&str]) -> Result<(), String> {
 /// builds for them.
 pub(crate) fn test() -> Result<(), String> {
     shell::run(&mut cargo(&["test", "--workspace", "--no-fail-fast"]))
+}
+
+/// What operations cost, against the committed counts. Of an optimised build; the release profile takes too long for this.
+fn instructions() -> Result<(), String> {
+    let words = ["build", "--package", "micro", "--profile", "demo"];
+    shell::run(&mut cargo(&words))?;
+    let program = shell::target_directory()?.join("demo").join("micro");
+    let mut command = Command::new(program);
+    command.args(["count", "--check", INSTRUCTIONS]);
+    shell::run(command.current_dir(shell::root()))
 }
 
 fn lints() -> Result<(), String> {

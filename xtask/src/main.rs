@@ -1,4 +1,5 @@
-//! Every check and generator of the repository: `cargo xtask demo | test | check | bench`. Needs Rust and a C compiler only.
+//! Every check and generator of the repository: `cargo xtask demo | test | check | bench`. Needs Rust and a C compiler; `check`
+//! also valgrind.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +18,8 @@ usage: cargo xtask <command>
   demo    build the gateway, start it on demo/kong.yml with an upstream, show some requests, leave it running
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
-          by tests); only some steps when they are named, such as: cargo xtask check formatting tests
+          by tests), instruction counts (bench/instructions.json; needs valgrind); only some steps when they are named, such
+          as: cargo xtask check formatting tests
   bench   measure the gateway beside other proxies and write a report (cargo xtask bench --help, bench/README.md)
 ";
 

@@ -1,0 +1,172 @@
+//! Entities, keys and paths that all areas share: the same in every run, and spread like real ones.
+
+use model::entities::{
+    Config, ConsumerId, PathHandling, Plugin, Protocol, Route, RouteId, Service, ServiceId,
+};
+use proxy::snapshot::{BuildSettings, Snapshot};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use uuid::Uuid;
+
+/// An id that is spread over the key space like a random one.
+pub(crate) fn id(number: usize) -> Uuid {
+    Uuid::from_u128((number as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+}
+
+/// The path of route `number`.
+pub(crate) fn path(number: usize) -> String {
+    format!("/service-{}/route-{number}", number % 100)
+}
+
+/// The key of consumer `number`.
+pub(crate) fn key(number: usize) -> String {
+    id(number).simple().to_string()
+}
+
+/// `count` of the numbers below `of`, spread over all of them and in no order.
+pub(crate) fn spread(count: usize, of: usize) -> impl Iterator<Item = usize> {
+    // A prime that divides no `of` in use: all numbers come once before any comes twice.
+    (0..count).map(move |number| number * 7919 % of)
+}
+
+pub(crate) fn service_id() -> ServiceId {
+    ServiceId(id(1 << 40))
+}
+
+pub(crate) fn route_id(number: usize) -> RouteId {
+    RouteId(id(number))
+}
+
+pub(crate) fn consumer_id(number: usize) -> ConsumerId {
+    ConsumerId(id((1 << 41) + number))
+}
+
+/// A route without conditions, to be given some.
+pub(crate) fn route(number: usize) -> Route {
+    Route {
+        id: route_id(number),
+        name: Some(format!("route-{number}").into()),
+        created_at: 1_700_000_000 + number as i64,
+        protocols: vec![Protocol::Http, Protocol::Https],
+        methods: Vec::new(),
+        hosts: Vec::new(),
+        paths: Vec::new(),
+        headers: Vec::new(),
+        snis: Vec::new(),
+        sources: Vec::new(),
+        destinations: Vec::new(),
+        regex_priority: Some(0),
+        expression: None,
+        priority: None,
+        strip_path: false,
+        preserve_host: false,
+        path_handling: Some(PathHandling::V0),
+        https_redirect_status_code: 426,
+        request_buffering: true,
+        response_buffering: true,
+        service: Some(service_id()),
+    }
+}
+
+/// `count` routes with a prefix each.
+pub(crate) fn prefix_routes(count: usize) -> Vec<Route> {
+    let with_path = |number| Route {
+        paths: vec![path(number).into()],
+        ..route(number)
+    };
+    (0..count).map(with_path).collect()
+}
+
+pub(crate) fn service(upstream: SocketAddr) -> Service {
+    Service {
+        id: service_id(),
+        name: Some("bench".into()),
+        enabled: true,
+        protocol: Protocol::Http,
+        host: upstream.ip().to_string().into(),
+        port: upstream.port(),
+        path: None,
+        retries: 5,
+        connect_timeout: 60_000,
+        write_timeout: 60_000,
+        read_timeout: 60_000,
+        client_certificate: None,
+        tls_verify: None,
+        tls_verify_depth: None,
+        ca_certificates: None,
+    }
+}
+
+/// An address that nothing is sent to.
+pub(crate) fn nowhere() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 9))
+}
+
+/// key-auth as its schema completes it.
+pub(crate) fn key_auth(number: usize) -> Plugin {
+    plugin(
+        "key-auth",
+        number,
+        json!({
+            "key_names": ["apikey"], "key_in_header": true, "key_in_query": true, "key_in_body": false,
+            "hide_credentials": false, "run_on_preflight": true,
+        }),
+    )
+}
+
+/// request-termination that looks for a trigger and does not find it.
+pub(crate) fn request_termination(number: usize) -> Plugin {
+    plugin(
+        "request-termination",
+        number,
+        json!({"status_code": 403, "message": "terminated", "echo": false, "trigger": "x-terminate"}),
+    )
+}
+
+/// A global plugin.
+fn plugin(name: &str, number: usize, config: Value) -> Plugin {
+    // Names differ in length, and so the ids of plugins of one number.
+    let id = id((name.len() << 42) + number);
+    serde_json::from_value(json!({
+        "id": id, "name": name, "enabled": true, "config": config,
+        "protocols": ["grpc", "grpcs", "http", "https"],
+    }))
+    .expect("the plugin is complete")
+}
+
+/// Routes with key-auth and request-termination on each.
+pub(crate) fn config(routes: usize, upstream: SocketAddr) -> Config {
+    let plugins = (0..routes).flat_map(|number| {
+        [key_auth(number), request_termination(number)].map(|plugin| Plugin {
+            route: Some(route_id(number)),
+            ..plugin
+        })
+    });
+    Config {
+        services: vec![service(upstream)],
+        routes: prefix_routes(routes),
+        plugins: plugins.collect(),
+        ..Config::default()
+    }
+}
+
+pub(crate) fn build_settings() -> BuildSettings {
+    BuildSettings {
+        plugins: plugins::BUNDLED,
+        ..BuildSettings::default()
+    }
+}
+
+pub(crate) fn snapshot(config: Config) -> Snapshot {
+    Snapshot::build(config, 1, None, &build_settings()).expect("the configuration can be served")
+}
+
+/// Runs a future that never waits.
+pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(value) => value,
+        std::task::Poll::Pending => unreachable!("nothing is waited for"),
+    }
+}

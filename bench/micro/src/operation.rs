@@ -1,0 +1,144 @@
+//! What an operation is, and how callgrind is told which instructions are its own.
+
+use std::hint::black_box;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// A named operation.
+pub struct Operation {
+    /// Area, what is done, how much of it: `router/prefixes/10000`.
+    pub name: String,
+    /// How often it is run for one count of instructions: enough that what differs between runs evens out.
+    pub count: u32,
+    /// Whether [`Work::prepare`] does anything.
+    pub prepares: bool,
+    set_up: Box<dyn Fn() -> Box<dyn Work> + Send + Sync>,
+}
+
+/// An operation that is set up.
+pub trait Work {
+    /// Makes what the next run uses up, and drops what the last one made. Not measured.
+    fn prepare(&mut self) {}
+
+    fn run(&mut self);
+}
+
+impl Operation {
+    /// An operation that changes nothing but itself: `set_up` gives what is run.
+    pub(crate) fn repeat<F: FnMut() + 'static>(
+        name: impl Into<String>,
+        count: u32,
+        set_up: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            count,
+            prepares: false,
+            set_up: Box::new(move || Box::new(Repeat(set_up()))),
+        }
+    }
+
+    /// An operation that uses something up or makes something: `set_up` gives what makes its input, and what is run on it.
+    pub(crate) fn consume<I: 'static, O: 'static, M, R>(
+        name: impl Into<String>,
+        count: u32,
+        set_up: impl Fn() -> (M, R) + Send + Sync + 'static,
+    ) -> Self
+    where
+        M: FnMut() -> I + 'static,
+        R: FnMut(I) -> O + 'static,
+    {
+        Self {
+            name: name.into(),
+            count,
+            prepares: true,
+            set_up: Box::new(move || {
+                let (make, run) = set_up();
+                Box::new(Consume {
+                    make,
+                    run,
+                    input: None,
+                    output: None,
+                })
+            }),
+        }
+    }
+
+    pub fn set_up(&self) -> Box<dyn Work> {
+        (self.set_up)()
+    }
+}
+
+struct Repeat<F>(F);
+
+impl<F: FnMut()> Work for Repeat<F> {
+    fn run(&mut self) {
+        (self.0)();
+    }
+}
+
+struct Consume<I, O, M, R> {
+    make: M,
+    run: R,
+    input: Option<I>,
+    output: Option<O>,
+}
+
+impl<I, O, M: FnMut() -> I, R: FnMut(I) -> O> Work for Consume<I, O, M, R> {
+    fn prepare(&mut self) {
+        self.output = None;
+        self.input = Some((self.make)());
+    }
+
+    fn run(&mut self) {
+        let input = self.input.take().expect("prepared before each run");
+        self.output = Some(black_box((self.run)(input)));
+    }
+}
+
+/// The functions at whose entry and exit callgrind starts or stops to count, as its patterns.
+pub const TOGGLES: [&str; 2] = ["*counted_by_callgrind*", "*left_out_by_callgrind*"];
+
+/// Runs an operation `count` times so that callgrind counts these runs and nothing else. A tenth as many runs go ahead
+/// uncounted: what is made at the first use is no part of the operation.
+pub fn run_counted(operation: &Operation, count: u32) {
+    let mut work = operation.set_up();
+    for _ in 0..count / 10 {
+        work.prepare();
+        work.run();
+    }
+    for _ in 0..count {
+        work.prepare();
+        counted_by_callgrind(&mut *work);
+    }
+}
+
+// Neither function is generic, so that each has one symbol; what follows the call keeps it from becoming a jump, which
+// would not return here.
+
+#[inline(never)]
+fn counted_by_callgrind(work: &mut dyn Work) {
+    work.run();
+    black_box(());
+}
+
+#[inline(never)]
+fn left_out_by_callgrind(
+    future: Pin<&mut (dyn Future<Output = ()> + Send)>,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    let polled = future.poll(context);
+    black_box(());
+    polled
+}
+
+/// A future whose own instructions are not counted within an operation: the other ends of its connections.
+pub(crate) struct LeftOut<'f>(pub(crate) Pin<&'f mut (dyn Future<Output = ()> + Send)>);
+
+impl Future for LeftOut<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        left_out_by_callgrind(self.0.as_mut(), context)
+    }
+}

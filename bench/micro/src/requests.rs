@@ -1,0 +1,269 @@
+//! Whole requests through the session: a client that asks and an upstream that answers over loopback sockets, on the
+//! gateway's own thread, so that the order of events is the same in every run.
+//!
+//! Instructions are those of the gateway and of its runtime, which also wakes client and upstream; what these two do
+//! themselves is left out. Times are those of everything, the system's calls included.
+
+use crate::fixtures::{build_settings, config, key, path, route, service, spread};
+use crate::operation::{LeftOut, Operation};
+use crate::storage;
+use model::entities::{Config, Route};
+use net::listen::{Listen, bind};
+use net::tls::ServerTls;
+use plugin::{Lookup, NoLookup};
+use proxy::session::{self, DataPlane, Settings, Stop};
+use proxy::snapshot::{Live, Snapshot};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{self, Runtime};
+use tokio::sync::watch;
+
+const COUNT: u32 = 200;
+const SMALL: usize = 512;
+const LARGE: usize = 64 << 10;
+/// How many routes and keys take turns, where there are many.
+const TURNS: usize = 100;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        exchange("request/plain", || Setup::one_route(Vec::new())),
+        exchange("request/key-auth", || {
+            Setup::one_route(vec![crate::fixtures::key_auth(0)]).with_keys()
+        }),
+        exchange("request/two-plugins/10000-routes", || {
+            Setup::many_routes(10_000).with_keys()
+        }),
+        exchange("request/body-1024", || Setup {
+            requests: vec![post("/users", 1024)],
+            ..Setup::one_route(Vec::new())
+        }),
+        exchange("request/answer-65536", || Setup {
+            answer: LARGE,
+            ..Setup::one_route(Vec::new())
+        }),
+        exchange("request/no-route", || Setup {
+            requests: vec![get("/", 0)],
+            config: Box::new(|_| Config::default()),
+            ..Setup::one_route(Vec::new())
+        }),
+    ]
+}
+
+/// What differs between the operations.
+struct Setup {
+    /// With services that lead to this address.
+    config: Box<dyn Fn(SocketAddr) -> Config>,
+    lookup: Option<(TempDir, Arc<dyn Lookup>)>,
+    /// They take turns.
+    requests: Vec<Vec<u8>>,
+    /// Bytes of the upstream's answers.
+    answer: usize,
+}
+
+impl Setup {
+    fn one_route(plugins: Vec<model::entities::Plugin>) -> Self {
+        Self {
+            config: Box::new(move |upstream| Config {
+                services: vec![service(upstream)],
+                routes: vec![Route {
+                    paths: vec!["/".into()],
+                    ..route(0)
+                }],
+                plugins: plugins.clone(),
+                ..Config::default()
+            }),
+            lookup: None,
+            requests: vec![get("/users/42", 0)],
+            answer: SMALL,
+        }
+    }
+
+    fn many_routes(count: usize) -> Self {
+        Self {
+            config: Box::new(move |upstream| config(count, upstream)),
+            requests: spread(TURNS, count)
+                .map(|number| get(&path(number), number))
+                .collect(),
+            ..Self::one_route(Vec::new())
+        }
+    }
+
+    /// 10,000 consumers with keys, in a store.
+    fn with_keys(mut self) -> Self {
+        let (directory, lookup) = storage::lookup();
+        self.lookup = Some((directory, Arc::new(lookup)));
+        self
+    }
+}
+
+fn get(path: &str, consumer: usize) -> Vec<u8> {
+    let key = key(consumer);
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: gateway.test\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\napikey: {key}\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+fn post(path: &str, size: usize) -> Vec<u8> {
+    let body = "x".repeat(size);
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: gateway.test\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\
+         Content-Type: text/plain\r\nContent-Length: {size}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+fn exchange(name: &str, setup: impl Fn() -> Setup + Send + Sync + 'static) -> Operation {
+    Operation::repeat(name, COUNT, move || {
+        let Running {
+            runtime,
+            mut client,
+            _directory,
+            _stop,
+        } = Running::start(setup()).expect("loopback sockets work");
+        move || {
+            let _ = (&_directory, &_stop);
+            runtime.block_on(LeftOut(pin!(client.exchange())));
+        }
+    })
+}
+
+/// A gateway that serves one client.
+struct Running {
+    runtime: Runtime,
+    client: Client,
+    _directory: Option<TempDir>,
+    /// The gateway stops when this is dropped.
+    _stop: watch::Sender<Stop>,
+}
+
+impl Running {
+    fn start(setup: Setup) -> std::io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (directory, lookup) = match setup.lookup {
+            Some((directory, lookup)) => (Some(directory), lookup),
+            None => (None, Arc::new(NoLookup) as Arc<dyn Lookup>),
+        };
+        let (stop, stopped) = watch::channel(Stop::Serve);
+        let stream = runtime.block_on(async {
+            let upstream = start_upstream(setup.answer).await?;
+            let config = (setup.config)(upstream);
+            let gateway = start_gateway(config, lookup, stopped);
+            TcpStream::connect(gateway).await
+        })?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            runtime,
+            client: Client {
+                stream,
+                requests: setup.requests,
+                next: 0,
+                buffer: vec![0; 2 * LARGE],
+            },
+            _directory: directory,
+            _stop: stop,
+        })
+    }
+}
+
+fn start_gateway(
+    config: Config,
+    lookup: Arc<dyn Lookup>,
+    stopped: watch::Receiver<Stop>,
+) -> SocketAddr {
+    let snapshot = Snapshot::build(config, 1, None, &build_settings());
+    let live = Live::new(snapshot.expect("the configuration can be served"));
+    let tls = ServerTls::new(Arc::new(live.clone())).expect("no certificate is needed");
+    let listen: Listen = "127.0.0.1:0".parse().expect("this is an address");
+    let mut sockets = bind(&listen, 1).expect("a free port can be listened on");
+    let socket = sockets.remove(0);
+    let address = socket.local_addr().expect("the socket is bound");
+    let plane = Arc::new(DataPlane::new(live, Settings::default(), lookup, 1));
+    tokio::spawn(session::serve(
+        plane,
+        0,
+        vec![(listen, socket)],
+        tls,
+        stopped,
+    ));
+    address
+}
+
+struct Client {
+    stream: TcpStream,
+    requests: Vec<Vec<u8>>,
+    next: usize,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    /// Sends the next request and reads its answer to the end.
+    async fn exchange(&mut self) {
+        let request = &self.requests[self.next];
+        self.next = (self.next + 1) % self.requests.len();
+        let sent = self.stream.write_all(request).await;
+        sent.expect("the gateway is there");
+        let mut read = 0;
+        while message_length(&self.buffer[..read]).is_none_or(|length| read < length) {
+            let more = self.stream.read(&mut self.buffer[read..]).await;
+            let more = more.expect("the gateway is there");
+            assert!(more > 0, "the gateway keeps the connection");
+            read += more;
+        }
+    }
+}
+
+/// Answers every request of the gateway's one connection.
+async fn start_upstream(size: usize) -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n{}",
+        "x".repeat(size)
+    );
+    tokio::spawn(async move {
+        let serving = pin!(async {
+            // Whatever fails here is seen by the client.
+            if let Ok((stream, _)) = listener.accept().await {
+                let _ = answer_all(stream, answer.as_bytes()).await;
+            }
+        });
+        LeftOut(serving).await;
+    });
+    Ok(address)
+}
+
+async fn answer_all(mut stream: TcpStream, answer: &[u8]) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buffer = vec![0; LARGE];
+    loop {
+        let mut read = 0;
+        while message_length(&buffer[..read]).is_none_or(|length| read < length) {
+            match stream.read(&mut buffer[read..]).await? {
+                0 => return Ok(()),
+                more => read += more,
+            }
+        }
+        stream.write_all(answer).await?;
+    }
+}
+
+/// Bytes of the message whose head is here; none while it is not.
+fn message_length(bytes: &[u8]) -> Option<usize> {
+    let head = memchr::memmem::find(bytes, b"\r\n\r\n")? + 4;
+    let lines = bytes[..head].split(|&byte| byte == b'\n');
+    let body = lines.filter_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        let (name, value) = line.split_at(colon);
+        let is_length = name.eq_ignore_ascii_case(b"content-length");
+        let value = std::str::from_utf8(&value[1..]).ok()?;
+        is_length.then(|| value.trim().parse::<usize>().ok())?
+    });
+    Some(head + body.sum::<usize>())
+}

@@ -1,0 +1,335 @@
+//! The configuration on its way into the store and out of it, and what plugins look up there.
+
+use crate::config;
+use crate::fixtures::{consumer_id, id, key, nowhere, path, spread};
+use crate::lookup::StoreLookup;
+use crate::mirror::Mirror;
+use crate::operation::Operation;
+use model::declarative::{Document, Existing, Format, Loader, Nothing, Options, Source};
+use model::schema::Context;
+use model::{EntityKind, Object, Value, codec};
+use plugin::Lookup;
+use proxy::snapshot::Changed;
+use serde_json::json;
+use std::hint::black_box;
+use std::time::Duration;
+use store::{Change, ChangeSet, Journal, Revision, Store};
+use tempfile::TempDir;
+
+const ROUTES: usize = 1000;
+const CONSUMERS: usize = 10_000;
+/// How many keys take turns.
+const KEYS: usize = 1000;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        load_first(),
+        load_again("load/unchanged/1000", Edition::First),
+        load_again("load/one-changed/1000", Edition::Second),
+        commit_all(),
+        commit_one(),
+        Operation::consume("store/read-config/1000", 2, || {
+            let Loaded {
+                directory, store, ..
+            } = Loaded::new();
+            let run = move |()| {
+                black_box(&directory);
+                let view = store.view().expect("the store can be read");
+                config::read(&view, Changed::EVERYTHING).expect("every entity can be read")
+            };
+            (|| (), run)
+        }),
+        stored_key(),
+        stored_entity(),
+        looked_up("lookup/key/cached", 10, 0),
+        looked_up("lookup/key/unknown/10000", KEYS, CONSUMERS),
+    ]
+}
+
+/// Two configurations that differ in one route.
+#[derive(Clone, Copy)]
+enum Edition {
+    First,
+    Second,
+}
+
+/// A configuration of 1,000 routes with key-auth and request-termination on each, as JSON.
+fn text(edition: Edition) -> Vec<u8> {
+    let routes = (0..ROUTES).map(|number| {
+        let code = match edition {
+            Edition::Second if number == ROUTES / 2 => 301,
+            _ => 426,
+        };
+        json!({
+            "name": format!("route-{number}"),
+            "paths": [path(number)],
+            "strip_path": false,
+            "https_redirect_status_code": code,
+            "tags": [format!("team-{}", number % 50), "bench"],
+            "plugins": [
+                {"name": "key-auth", "config": {"key_names": ["apikey"]}},
+                {"name": "request-termination", "config": {"status_code": 403, "message": "terminated", "trigger": "x-terminate"}},
+            ],
+        })
+    });
+    let routes: Vec<serde_json::Value> = routes.collect();
+    let upstream = nowhere();
+    let service =
+        json!({"name": "bench", "host": upstream.ip(), "port": upstream.port(), "routes": routes});
+    json!({"_format_version": "3.0", "services": [service]})
+        .to_string()
+        .into_bytes()
+}
+
+/// As it is for the program; the time is always the same.
+fn options() -> Options {
+    Options {
+        context: Context::at(Duration::from_secs(1_700_000_000)),
+        flatten_errors: false,
+    }
+}
+
+fn load(loader: &mut Loader, text: &[u8], existing: &dyn Existing, revision: Revision) -> Document {
+    let source = Source::Text(text, Format::Auto);
+    let loaded = loader.load(source, &options(), existing, revision.0);
+    loaded.expect("the configuration is valid")
+}
+
+fn change_set(document: Document) -> ChangeSet {
+    let puts = document.puts.into_iter().map(|put| Change::Put {
+        kind: put.kind,
+        id: put.id,
+        entity: put.entity,
+    });
+    ChangeSet {
+        changes: puts.collect(),
+        meta: Vec::new(),
+    }
+}
+
+fn open() -> (TempDir, Store) {
+    let directory = TempDir::new().expect("a temporary directory can be made");
+    // The default reserves more address space than valgrind has to give.
+    let options = store::Options {
+        max_size: 1 << 30,
+        ..store::Options::default()
+    };
+    let (store, _) = Store::open(directory.path(), options).expect("an empty store can be opened");
+    (directory, store)
+}
+
+fn commit(store: &Store, change_set: ChangeSet) -> Revision {
+    let committed = store.commit(None, change_set, &mut |_| Ok(()));
+    committed.expect("the change set can be applied")
+}
+
+/// A store that holds the first edition, and the loader that has read it.
+struct Loaded {
+    directory: TempDir,
+    store: Store,
+    loader: Loader,
+}
+
+impl Loaded {
+    fn new() -> Self {
+        let (directory, store) = open();
+        let mut loader = Loader::new();
+        let document = load(&mut loader, &text(Edition::First), &Nothing, store.head());
+        let revision = commit(&store, change_set(document));
+        loader.committed(revision.0);
+        Self {
+            directory,
+            store,
+            loader,
+        }
+    }
+
+    fn load(&mut self, text: &[u8]) -> Document {
+        let view = self.store.view().expect("the store can be read");
+        let mirror = Mirror::new(&view);
+        let document = load(&mut self.loader, text, &mirror, view.revision());
+        mirror.finish().expect("the store can be read");
+        document
+    }
+}
+
+fn load_first() -> Operation {
+    Operation::consume("load/first/1000", 1, || {
+        let text = text(Edition::First);
+        let run = move |mut loader: Loader| {
+            let document = load(&mut loader, &text, &Nothing, Revision(0));
+            (loader, document)
+        };
+        // The schemas are read at the first use.
+        black_box(model::schema::registry());
+        (Loader::new, run)
+    })
+}
+
+fn load_again(name: &str, edition: Edition) -> Operation {
+    Operation::consume(name, 2, move || {
+        let mut loaded = Loaded::new();
+        let text = text(edition);
+        (|| (), move |()| loaded.load(&text))
+    })
+}
+
+/// A first configuration into an empty store.
+fn commit_all() -> Operation {
+    Operation::consume("store/commit/1000", 1, || {
+        let make = || {
+            let document = load(
+                &mut Loader::new(),
+                &text(Edition::First),
+                &Nothing,
+                Revision(0),
+            );
+            (open(), change_set(document))
+        };
+        let run = |((directory, store), change_set)| {
+            commit(&store, change_set);
+            (directory, store)
+        };
+        (make, run)
+    })
+}
+
+/// One route changed, there and back.
+fn commit_one() -> Operation {
+    Operation::consume("store/commit/route", 20, || {
+        let mut loaded = Loaded::new();
+        let document = loaded.load(&text(Edition::Second));
+        let id = document.puts.first().expect("one route differs").id;
+        let view = loaded.store.view().expect("the store can be read");
+        let before = view
+            .get(EntityKind::Routes, id)
+            .expect("the store can be read");
+        let back = ChangeSet {
+            changes: vec![Change::Put {
+                kind: EntityKind::Routes,
+                id,
+                entity: before.expect("the route exists").to_vec(),
+            }],
+            meta: Vec::new(),
+        };
+        drop(view);
+        let mut turns = [change_set(document), back].into_iter().cycle();
+        let run = move |change_set| commit(&loaded.store, change_set);
+        (
+            move || turns.next(),
+            move |next: Option<ChangeSet>| next.map(&run),
+        )
+    })
+}
+
+/// 10,000 consumers with a key each, read as a worker reads them.
+fn people() -> (TempDir, Store) {
+    let (directory, store) = open();
+    let changes = (0..CONSUMERS).flat_map(|number| [consumer(number), credential(number)]);
+    let change_set = ChangeSet {
+        changes: changes.collect(),
+        meta: Vec::new(),
+    };
+    commit(&store, change_set);
+    (directory, store)
+}
+
+fn consumer(number: usize) -> Change {
+    put(
+        EntityKind::Consumers,
+        consumer_id(number).0,
+        [
+            ("created_at", Value::from(1_700_000_000)),
+            ("custom_id", format!("customer-{number}").into()),
+            ("username", format!("consumer-{number}").into()),
+        ],
+    )
+}
+
+fn credential(number: usize) -> Change {
+    let mut reference = Object::new();
+    reference.push("id", consumer_id(number).to_string().into());
+    put(
+        EntityKind::KeyauthCredentials,
+        id((1 << 43) + number),
+        [
+            ("consumer", reference.into()),
+            ("created_at", Value::from(1_700_000_000)),
+            ("key", key(number).into()),
+        ],
+    )
+}
+
+fn put<const N: usize>(kind: EntityKind, id: uuid::Uuid, fields: [(&str, Value); N]) -> Change {
+    let mut entity = Object::new();
+    entity.push("id", id.to_string().into());
+    for (name, value) in fields {
+        entity.push(name, value);
+    }
+    Change::Put {
+        kind,
+        id,
+        entity: codec::encode(&entity),
+    }
+}
+
+/// The id behind a key, and the entity behind the id, without the cache before them.
+fn stored_key() -> Operation {
+    Operation::repeat("store/key/10000", KEYS as u32, || {
+        let (directory, store) = people();
+        let keys: Vec<String> = spread(KEYS, CONSUMERS).map(key).collect();
+        let mut next = keys.into_iter().cycle();
+        let reader = store.reader();
+        let kind = EntityKind::KeyauthCredentials;
+        move || {
+            black_box(&directory);
+            let key = next.next().expect("it goes round");
+            let found = reader.read(|view| view.id_by_unique(kind, "key", &key));
+            assert!(matches!(found, Ok(Ok(Some(_)))), "the key exists");
+        }
+    })
+}
+
+fn stored_entity() -> Operation {
+    Operation::repeat("store/entity/10000", KEYS as u32, || {
+        let (directory, store) = people();
+        let mut next = spread(KEYS, CONSUMERS)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .cycle();
+        let reader = store.reader();
+        move || {
+            black_box(&directory);
+            let id = consumer_id(next.next().expect("it goes round")).0;
+            let found = reader.read(|view| {
+                let entity = view.get(EntityKind::Consumers, id);
+                entity.is_ok_and(|entity| black_box(entity).is_some())
+            });
+            assert!(found.is_ok_and(|found| found), "the consumer exists");
+        }
+    })
+}
+
+/// A key's owner, as key-auth asks for it; `turns` keys take turns, from a number on.
+fn looked_up(name: &str, turns: usize, first: usize) -> Operation {
+    Operation::repeat(name, KEYS as u32, move || {
+        let (directory, store) = people();
+        let lookup = StoreLookup::new(store);
+        let keys: Vec<String> = (first..first + turns).map(key).collect();
+        let mut next = keys.into_iter().cycle();
+        move || {
+            black_box(&directory);
+            let key = next.next().expect("it goes round");
+            assert!(
+                black_box(lookup.key_owner(&key)).is_ok(),
+                "the store can be read"
+            );
+        }
+    })
+}
+
+/// The lookups of a node whose consumers have keys, and what must live as long.
+pub(crate) fn lookup() -> (TempDir, StoreLookup) {
+    let (directory, store) = people();
+    (directory, StoreLookup::new(store))
+}
