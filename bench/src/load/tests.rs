@@ -220,7 +220,7 @@ fn what_is_not_answered_in_time_fails_and_does_not_harm_the_next_run() {
         _ => Act::Answer(WHOLE),
     });
     let mut client = client(&target, 1);
-    client.patience = Duration::from_millis(10);
+    client.patience = Duration::from_millis(500);
     let mode = Mode::Open { rate: 1000.0 };
     let first = client.run(mode, SHORT, SHORT).unwrap().remove(0);
     assert_eq!((first.requests, first.failed), (50, 47));
