@@ -15,7 +15,7 @@ use tokio::time::Instant;
 pub struct PoolSettings {
     /// Idle connections kept per worker and target; 0: none, every connection is used once.
     pub size: usize,
-    /// Requests per connection.
+    /// Requests per connection; zero: no limit.
     pub max_requests: u32,
     /// Zero: no limit.
     pub idle: Duration,
@@ -178,7 +178,8 @@ impl Pool {
     #[inline]
     pub fn give(&mut self, slot: &Slot, connection: Box<Connection>, now: Instant) {
         let settings = self.settings;
-        if settings.size == 0 || connection.requests >= settings.max_requests {
+        let worn = settings.max_requests != 0 && connection.requests >= settings.max_requests;
+        if settings.size == 0 || worn {
             return;
         }
         let place = self.place(slot, now);
@@ -317,5 +318,18 @@ mod tests {
         assert_eq!(pool.idle_connections(), 1);
         pool.sweep(now + Duration::from_secs(61));
         assert_eq!(pool.idle_connections(), 0);
+    }
+
+    #[tokio::test]
+    async fn zero_requests_are_no_limit() {
+        let (slot, now) = (slot("pool-e"), Instant::now());
+        let mut pool = Pool::new(PoolSettings {
+            max_requests: 0,
+            ..PoolSettings::default()
+        });
+        let (mut worn, _peer) = pair().await;
+        worn.requests = u32::MAX;
+        pool.give(&slot, worn, now);
+        assert_eq!(pool.idle_connections(), 1);
     }
 }

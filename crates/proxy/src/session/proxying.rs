@@ -339,7 +339,7 @@ fn host_for<'c>(call: &'c Call<'_>, target: &'c Target) -> &'c [u8] {
 }
 
 fn give_back(target: &Target, mut upstream: Box<pool::Connection>, now: Instant) {
-    upstream.requests += 1;
+    upstream.requests = upstream.requests.saturating_add(1);
     worker::with(|worker| worker.pool.give(&target.slot, upstream, now));
 }
 
