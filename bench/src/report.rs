@@ -1,7 +1,7 @@
 //! What a run of the benchmark found, as it is written to a file: everything that the pages, tables and comparisons show is
 //! made from this alone.
 
-mod cases;
+pub mod cases;
 mod file;
 mod format;
 pub mod html;
@@ -13,8 +13,8 @@ pub mod terminal;
 #[cfg(test)]
 pub mod tests;
 
-pub use cases::{CPU, REFERENCES};
-pub use format::number;
+pub use format::{number, percent_change};
+pub use terminal::table;
 
 use crate::statistics::{Samples, rounded_pairs};
 use serde::{Deserialize, Serialize};

@@ -5,9 +5,10 @@ pub fn number(value: f64) -> String {
     with_decimals(value, decimals(value))
 }
 
-/// As `number`, with as many decimals as `like` has.
+/// As `number`, with as many decimals as `like` has; one digit at least.
 pub fn number_like(value: f64, like: f64) -> String {
-    with_decimals(value, decimals(like))
+    let one_digit = decimals(value).saturating_sub(2);
+    with_decimals(value, decimals(like).max(one_digit))
 }
 
 /// For the ticks of an axis: no zeros at the end.
@@ -90,6 +91,7 @@ mod tests {
             assert_eq!(number(value), text);
         }
         assert_eq!(number_like(0.4567, 12.3), "0.5");
+        assert_eq!(number_like(0.031, 450.0), "0.03");
     }
 
     #[test]

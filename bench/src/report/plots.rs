@@ -32,7 +32,8 @@ pub fn bars(case: &Case<'_>, quantity: &str, styles: &Styles) -> Result<String> 
     };
     let measured = figures.iter().filter(|figure| figure.samples.count() > 0);
     let bars: Vec<Bar> = measured.map(bar).collect();
-    let Some(first) = figures.first().filter(|_| !bars.is_empty()) else {
+    // A single bar compares nothing; the table has its value.
+    let Some(first) = figures.first().filter(|_| bars.len() > 1) else {
         return Ok(String::new());
     };
     let direction = match first.better {
@@ -73,15 +74,9 @@ pub fn distributions(case: &Case<'_>, quantity: &str, styles: &Styles) -> Result
         .collect();
     let legend = legend(figures.iter().map(|figure| figure.subject.as_str()), styles);
     let density_title = match axis.scale() {
-        Scale::Log => "density, for each factor of ten".to_owned(),
-        _ => format!(
-            "density, 1/{}",
-            if first.unit.is_empty() {
-                "unit"
-            } else {
-                &first.unit
-            }
-        ),
+        Scale::Log => "density, of its peak".to_owned(),
+        _ if first.unit.is_empty() => "density".to_owned(),
+        _ => format!("density per {}", first.unit),
     };
     let highest = range(
         densities
@@ -106,7 +101,8 @@ pub fn distributions(case: &Case<'_>, quantity: &str, styles: &Styles) -> Result
     .concat())
 }
 
-/// On a logarithmic axis of the logarithms, so that areas can be compared.
+/// On a logarithmic axis of the logarithms, and each as high as all: what is spread over a factor of two would be flat beside
+/// what stays within a thousandth.
 fn density(figure: &Figure, scale: Scale) -> Vec<(f64, f64)> {
     if scale != Scale::Log {
         return figure.samples.density(DENSITY_PLACES);
@@ -118,9 +114,10 @@ fn density(figure: &Figure, scale: Scale) -> Vec<(f64, f64)> {
         .map(|value| value.log10())
         .collect();
     let density = logarithms.density(DENSITY_PLACES);
+    let peak = range(density.iter().map(|at| at.1)).1;
     density
         .into_iter()
-        .map(|(at, density)| (10_f64.powf(at), density))
+        .map(|(at, density)| (10_f64.powf(at), density / peak))
         .collect()
 }
 

@@ -54,9 +54,9 @@ const STYLES: [Style; 13] = [
     style(0x7B4F2E, "#c08a60", "10 4", Marker::Circle),
     style(0x5B4FC4, "#9a90f2", "28 8 8 8", Marker::Square),
     style(0x444A52, "#c3c9d1", "2 4", Marker::Circle),
-    style(0x9C2F3F, "#e8707f", "12 4 2 4 2 4 2 4", Marker::Diamond),
-    style(0x5C7D1A, "#a3c653", "6 3", Marker::Triangle),
     style(0x2F4F8F, "#83a5e8", "18 10", Marker::Circle),
+    style(0x5C7D1A, "#a3c653", "6 3", Marker::Triangle),
+    style(0x9C2F3F, "#e8707f", "12 4 2 4 2 4 2 4", Marker::Diamond),
 ];
 
 const fn style(color: u32, dark: &'static str, dash: &'static str, marker: Marker) -> Style {

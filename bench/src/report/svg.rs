@@ -12,7 +12,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
 const LINES_SIZE: (u32, u32) = (1040, 580);
-const BARS_WIDTH: u32 = 760;
+const BARS_WIDTH: u32 = 690;
 const BAR_HEIGHT: u32 = 44;
 const FONT: u32 = 23;
 /// A letter of the font is about this wide.
@@ -201,8 +201,8 @@ pub fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Result<String> {
     draw(LINES_SIZE, |root| {
         let mut chart = ChartBuilder::on(root)
             .margin_top(14)
-            .margin_right(34)
-            .x_label_area_size(84)
+            .margin_right(50)
+            .x_label_area_size(72)
             .y_label_area_size((y.label_width() + 62.0) as u32)
             .build_cartesian_2d(x.range(), y.range())?;
         chart
@@ -293,12 +293,12 @@ pub fn bars(title: &str, bars: &[Bar]) -> Result<String> {
         (longest.unwrap_or(0) as f64 * LETTER) as u32 + 24
     };
     let (left, right) = (width(&|bar| &bar.label), width(&|bar| &bar.text));
-    draw((BARS_WIDTH, bars.len() as u32 * BAR_HEIGHT + 96), |root| {
+    draw((BARS_WIDTH, bars.len() as u32 * BAR_HEIGHT + 80), |root| {
         let mut chart = ChartBuilder::on(root)
             .margin_top(8)
             .margin_left(left)
             .margin_right(right)
-            .x_label_area_size(84)
+            .x_label_area_size(72)
             .build_cartesian_2d(axis.range(), 0.0..bars.len() as f64)?;
         chart
             .configure_mesh()
@@ -316,15 +316,8 @@ pub fn bars(title: &str, bars: &[Bar]) -> Result<String> {
             let shape = [(0.0, bottom + 0.16), (bar.value, bottom + 0.84)];
             chart.draw_series([Rectangle::new(shape, bar.style.color.filled())])?;
             if bar.high > bar.low {
-                let style = INK.stroke_width(3);
-                chart.draw_series([ErrorBar::new_horizontal(
-                    bottom + 0.5,
-                    bar.low,
-                    bar.value,
-                    bar.high,
-                    style,
-                    12,
-                )])?;
+                let place = |end| chart.backend_coord(&(end, bottom + 0.5));
+                whisker(root, place(bar.low), place(bar.high))?;
             }
             let height = chart.backend_coord(&(0.0, bottom + 0.5)).1;
             text(root, &bar.label, (left as i32 - 12, height), HPos::Right)?;
@@ -338,6 +331,15 @@ fn text(root: &Area<'_>, text: &str, at: (i32, i32), anchor: HPos) -> Result<(),
     let font = ("sans-serif", FONT).into_font().color(&INK);
     let style = TextStyle::from(font).pos(Pos::new(anchor, VPos::Center));
     Ok(root.draw(&Text::new(text.to_owned(), at, style))?)
+}
+
+/// An error bar without the dot in its middle that plotters' own has, which hides what is narrow.
+fn whisker(root: &Area<'_>, low: (i32, i32), high: (i32, i32)) -> Result<(), Problem> {
+    let cap = |(x, y): (i32, i32)| vec![(x, y - 7), (x, y + 7)];
+    for path in [vec![low, high], cap(low), cap(high)] {
+        root.draw(&PathElement::new(path, INK.stroke_width(3)))?;
+    }
+    Ok(())
 }
 
 type Problem = Box<dyn std::error::Error + 'static>;

@@ -28,9 +28,11 @@ impl Interval {
 
 /// The interval of median(b) / median(a). From nothing to nothing is a ratio of 1, from nothing to something an infinite one.
 pub fn bootstrap_ratio(a: &Samples, b: &Samples, confidence: f64, seed: u64) -> Interval {
-    bootstrap(a, b, confidence, resamples(confidence), seed, |a, b| {
-        if a == b { 1.0 } else { b / a }
-    })
+    bootstrap(a, b, confidence, resamples(confidence), seed, quotient)
+}
+
+pub(super) fn quotient(a: f64, b: f64) -> f64 {
+    if a == b { 1.0 } else { b / a }
 }
 
 /// The interval of median(b) - median(a), for figures that may be negative.
@@ -56,7 +58,7 @@ fn resamples(confidence: f64) -> usize {
     (wanted as usize).clamp(FEWEST_RESAMPLES, MOST_RESAMPLES)
 }
 
-fn bootstrap(
+pub(super) fn bootstrap(
     a: &Samples,
     b: &Samples,
     confidence: f64,
