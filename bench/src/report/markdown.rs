@@ -1,23 +1,23 @@
 //! The report as tables for a README: cases in rows, subjects in columns.
 
-use super::cases::{CPU, Case, distinct};
+use super::cases::{Case, distinct};
 use super::format::number;
 use super::{Report, Scenario};
 
-/// A table for each scenario that measured CPU time per request: its medians, and how many times the relay's that is.
-pub fn markdown(report: &Report) -> String {
+/// A table for each scenario that measured this quantity: its medians, and how many times the relay's that is.
+pub fn markdown(report: &Report, quantity: &str) -> String {
     let tables: Vec<String> = (report.scenarios.iter())
-        .filter_map(|scenario| scenario_table(scenario))
+        .filter_map(|scenario| scenario_table(scenario, quantity))
         .collect();
     tables.join("\n")
 }
 
-fn scenario_table(scenario: &Scenario) -> Option<String> {
+fn scenario_table(scenario: &Scenario, quantity: &str) -> Option<String> {
     let mut cases = scenario.cases();
-    cases.retain(|case| !case.of_quantity(CPU).is_empty());
-    let first = cases.first()?.of_quantity(CPU)[0];
+    cases.retain(|case| !case.of_quantity(quantity).is_empty());
+    let first = cases.first()?.of_quantity(quantity)[0];
     let subjects = distinct(cases.iter().flat_map(|case| {
-        let figures = case.of_quantity(CPU);
+        let figures = case.of_quantity(quantity);
         figures.into_iter().map(|figure| figure.subject.as_str())
     }));
     let mut heading = vec![format!("{}: {}", scenario.name, first.title())];
@@ -26,18 +26,18 @@ fn scenario_table(scenario: &Scenario) -> Option<String> {
     table += &format!("|---|{}\n", "--:|".repeat(subjects.len()));
     for case in &cases {
         let mut cells = vec![case.name.to_owned()];
-        cells.extend(subjects.iter().map(|subject| cell(case, subject)));
+        cells.extend(subjects.iter().map(|subject| cell(case, subject, quantity)));
         table += &row(&cells);
     }
     Some(table)
 }
 
-fn cell(case: &Case<'_>, subject: &str) -> String {
-    let Some(figure) = case.figure(subject, CPU) else {
+fn cell(case: &Case<'_>, subject: &str, quantity: &str) -> String {
+    let Some(figure) = case.figure(subject, quantity) else {
         return String::new();
     };
     let median = number(figure.samples.median());
-    let relay = case.figure("relay", CPU).filter(|_| subject != "relay");
+    let relay = case.figure("relay", quantity).filter(|_| subject != "relay");
     relay.map_or(median.clone(), |relay| {
         let multiple = figure.samples.ratio(&relay.samples).median();
         format!("{median} ({} ×)", number(multiple))

@@ -329,7 +329,7 @@ pub fn bars(title: &str, bars: &[Bar]) -> Result<String> {
 
 fn text(root: &Area<'_>, text: &str, at: (i32, i32), anchor: HPos) -> Result<(), Problem> {
     let font = ("sans-serif", FONT).into_font().color(&INK);
-    let style = TextStyle::from(font).pos(Pos::new(anchor, VPos::Center));
+    let style = font.pos(Pos::new(anchor, VPos::Center));
     Ok(root.draw(&Text::new(text.to_owned(), at, style))?)
 }
 

@@ -414,7 +414,7 @@ fn the_terminal_has_subjects_in_rows_and_says_what_was_skipped() {
 
 #[test]
 fn markdown_has_cases_in_rows_and_multiples_of_the_relay() {
-    let text = markdown::markdown(&synthetic(2, 20, 1.0, 1));
+    let text = markdown::markdown(&synthetic(2, 20, 1.0, 1), CPU);
     let lines: Vec<&str> = text.lines().collect();
     assert!(
         lines[0].starts_with("| proxy: CPU per request, µs | relay | silverback | nginx |"),
