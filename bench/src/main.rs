@@ -80,6 +80,8 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
+    /// Says which figures of two reports differ by more than noise
+    Compare(compare::Options),
     /// Writes a configuration with routes, consumers, keys and plugins by the thousand
     Configuration(configuration::Options),
     /// Part of the harness: answers 512 bytes to every request, 64 KiB to those for /big
@@ -124,6 +126,7 @@ fn main() -> Result<ExitCode> {
             html,
             markdown,
         } => show(&report, html.as_deref(), markdown)?,
+        Command::Compare(options) => return compare::run(&options),
         Command::Configuration(options) => configuration::write(&options)?,
         Command::Upstream { listen } => upstream::run(listen)?,
         Command::Relay { listen, upstream } => relay::run(listen, upstream)?,
