@@ -46,7 +46,11 @@ fn serve(mut listener: TcpListener, upstream: SocketAddr) -> Result<()> {
     let mut pairs = Slots::default();
     let mut buffer = vec![0; BUFFER];
     loop {
-        poll.poll(&mut events, None)?;
+        match poll.poll(&mut events, None) {
+            // A debugger or a stopped and continued process.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            polled => polled?,
+        }
         for event in &events {
             let slot = event.token().0 / 2;
             if event.token() == LISTENER {
