@@ -37,7 +37,9 @@ fn cell(case: &Case<'_>, subject: &str, quantity: &str) -> String {
         return String::new();
     };
     let median = number(figure.samples.median());
-    let relay = case.figure("relay", quantity).filter(|_| subject != "relay");
+    let relay = case
+        .figure("relay", quantity)
+        .filter(|_| subject != "relay");
     relay.map_or(median.clone(), |relay| {
         let multiple = figure.samples.ratio(&relay.samples).median();
         format!("{median} ({} ×)", number(multiple))
