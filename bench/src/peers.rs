@@ -137,7 +137,10 @@ impl Plan {
         let environment = self
             .environment
             .iter()
-            .map(|(name, value)| format!("{name}={value}"));
+            .map(|(name, value)| match value.contains(' ') {
+                true => format!("{name}='{value}'"),
+                false => format!("{name}={value}"),
+            });
         let program = program.file_name().unwrap_or_default().to_string_lossy();
         let words: Vec<String> = environment
             .chain([program.into_owned()])

@@ -1,7 +1,6 @@
 //! Envoy: routes in a prefix map, keys in its filter for API keys.
 
-use super::{Definition, Plan, Workload, write};
-use crate::process;
+use super::{Definition, Plan, Workload, version_after, write};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -24,8 +23,8 @@ const ROUTE_TYPE: &str = "type.googleapis.com/envoy.config.route.v3.Route";
 
 /// It says `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
 fn version(program: &Path) -> Option<String> {
-    let line = process::first_line_of(program, &["--version"])?;
-    line.split('/').nth(1).map(str::to_owned)
+    let build = version_after(program, &["--version"], "version: ")?;
+    build.split('/').nth(1).map(str::to_owned)
 }
 
 fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Result<Option<Plan>> {

@@ -22,12 +22,14 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
         routing(workload, directory)?,
     ]
     .concat();
+    // A buffer of 64 KiB would not hold the head of the largest answer beside its body: each would take two rounds, and half
+    // as much time again.
     // `http-reuse always`: by default the first request of each client opens a connection to the upstream.
     let configuration = format!(
         "global
   nbthread 1
-  maxconn 8192
-  tune.bufsize 65536
+  maxconn 4096
+  tune.bufsize 131072
 defaults
   mode http
   option http-keep-alive

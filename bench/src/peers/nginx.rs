@@ -24,10 +24,10 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
     let configuration = format!(
         "daemon off;
 worker_processes 1;
-worker_rlimit_nofile 65536;
+worker_rlimit_nofile 16384;
 pid {home}/nginx.pid;
 error_log {home}/nginx-error.log warn;
-events {{ worker_connections 8192; }}
+events {{ worker_connections 4096; }}
 http {{
   access_log off;
   client_body_temp_path {home}/nginx-body;

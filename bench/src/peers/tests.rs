@@ -6,8 +6,10 @@ use crate::upstream;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
 
 const BIG: usize = 64 * 1024;
 /// More than the 1,000 requests after which servers close connections by default.
@@ -307,7 +309,8 @@ impl Connection {
 
 fn start_upstream() -> SocketAddr {
     let address = process::free_address().unwrap();
-    std::thread::spawn(move || upstream::run(address));
+    // It never ends; should it, the test says why.
+    std::thread::spawn(move || upstream::run(address).unwrap());
     let started = Instant::now();
     while TcpStream::connect(address).is_err() {
         assert!(
@@ -319,15 +322,50 @@ fn start_upstream() -> SocketAddr {
     address
 }
 
+/// Answers as the upstream does, and passes on each request head with the number of the connection that it came on.
+fn start_recorder() -> (SocketAddr, Receiver<(usize, String)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let sender = sender.clone();
+            std::thread::spawn(move || record(stream.unwrap(), number, &sender));
+        }
+    });
+    (address, receiver)
+}
+
+fn record(mut stream: TcpStream, number: usize, heads: &Sender<(usize, String)>) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while let Ok(1) = stream.read(&mut byte) {
+        head.push(byte[0]);
+        if head.ends_with(b"\r\n\r\n") {
+            let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
+            let answered = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            if answered.is_err() || heads.send((number, text)).is_err() {
+                return;
+            }
+            head.clear();
+        }
+    }
+}
+
 /// Runs `check` with every installed peer that has an equivalent of the workload.
-fn with_each_peer(
+fn with_each_peer(shape: (usize, usize, bool), check: impl Fn(&str, &dyn Fn() -> Connection)) {
+    with_each_peer_before(start_upstream(), shape, check);
+}
+
+fn with_each_peer_before(
+    upstream: SocketAddr,
     (routes, keys, tls): (usize, usize, bool),
     check: impl Fn(&str, &dyn Fn() -> Connection),
 ) {
     let files = tempfile::tempdir().unwrap();
     let certificate = certificate::self_signed(files.path()).unwrap();
     let workload = Workload {
-        upstream: start_upstream(),
+        upstream,
         tls: tls.then_some(&certificate),
         routes,
         keys,
@@ -362,6 +400,26 @@ fn installed_peers_proxy_on_one_connection_without_end() {
 #[test]
 fn installed_peers_proxy_over_tls_on_one_connection_without_end() {
     with_each_peer((1, 0, true), proxies_everything);
+}
+
+#[test]
+fn installed_peers_tell_the_upstream_who_the_client_is_on_connections_they_keep() {
+    let (upstream, heads) = start_recorder();
+    with_each_peer_before(upstream, (1, 0, false), |name, open| {
+        // What the peer asked while it was starting.
+        while heads.try_recv().is_ok() {}
+        let mut used = BTreeSet::new();
+        for _ in 0..50 {
+            assert_eq!(open().get("/", None).status, 200, "{name}");
+            let (connection, head) = heads.recv_timeout(ANSWER_LIMIT).unwrap();
+            // Envoy takes a client on loopback for itself, and says its own address.
+            assert!(head.contains("x-forwarded-for: "), "{name}: {head}");
+            assert!(!head.contains("connection: close"), "{name}: {head}");
+            used.insert(connection);
+        }
+        // An answer may be with the client a moment before its connection to the upstream is with the idle ones.
+        assert!(used.len() < 10, "{name} used {} connections", used.len());
+    });
 }
 
 #[test]
