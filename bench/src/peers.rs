@@ -24,6 +24,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The largest of them read a configuration for that long.
@@ -313,10 +314,16 @@ pub fn on_path(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// The text after `before` in the first line that a program prints, to the next blank.
+/// What follows `before` in all that a program prints, to the next blank.
 fn version_after(program: &Path, arguments: &[&str], before: &str) -> Option<String> {
-    let line = process::first_line_of(program, arguments)?;
-    let (_, after) = line.split_once(before)?;
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let (_, after) = text.split_once(before)?;
     after.split_whitespace().next().map(str::to_owned)
 }
 

@@ -1,6 +1,6 @@
 //! Caddy: routes nested by service, keys as sets in expressions.
 
-use super::{Definition, Plan, Workload, write};
+use super::{Definition, Plan, Workload, version_after, write};
 use crate::configuration;
 use crate::process;
 use anyhow::Result;
@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 
 pub(super) static DEFINITION: Definition = Definition {
     name: "caddy",
@@ -29,11 +28,12 @@ fn version(program: &Path) -> Option<String> {
     if version != "unknown" {
         return Some(version.trim_start_matches('v').to_owned());
     }
-    let output = Command::new(program).arg("build-info").output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let module = text.lines().find_map(|line| line.strip_prefix("mod\t"))?;
-    let version = module.split_whitespace().nth(1)?;
-    Some(version.trim_start_matches('v').to_owned())
+    let module = version_after(
+        program,
+        &["build-info"],
+        "\nmod\tgithub.com/caddyserver/caddy/v2\t",
+    )?;
+    Some(module.trim_start_matches('v').to_owned())
 }
 
 fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Result<Option<Plan>> {

@@ -1,5 +1,7 @@
 //! KrakenD: an endpoint for each route, passed through as it is. API keys, and endpoints that are prefixes, are features of
 //! its commercial edition, so endpoints are the paths that are asked for.
+//!
+//! Written after its documentation: no run has confirmed it yet.
 
 use super::{Definition, Plan, Workload, version_after, write};
 use anyhow::Result;

@@ -1,4 +1,6 @@
 //! Traefik: a router for each route, from a file. API keys are a feature of its commercial edition.
+//!
+//! Written after its documentation: no run has confirmed it yet.
 
 use super::{Definition, Plan, Workload, lines, version_after, write};
 use crate::process;
