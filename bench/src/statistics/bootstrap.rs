@@ -9,8 +9,8 @@ use super::{Samples, quantile_of_sorted};
 /// For an interval that is only shown.
 const RESAMPLES_TO_SHOW: usize = 2_000;
 const FEWEST_RESAMPLES: usize = 10_000;
-/// A million takes some seconds for each figure; who compares that many figures has a hint of the interval's ends left.
-const MOST_RESAMPLES: usize = 1_000_000;
+/// Takes a tenth of a second for two figures of 100 samples.
+const MOST_RESAMPLES: usize = 300_000;
 /// How many resamples shall lie beyond each end of the interval: with fewer its ends jump with the seed.
 const BEYOND_EACH_END: f64 = 10.0;
 
@@ -24,20 +24,95 @@ impl Interval {
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
+
+    /// Ends that are not finite stay what they are.
+    fn widened(self, centre: f64, factor: f64) -> Self {
+        let moved = |end: f64| match centre.is_finite() && end.is_finite() {
+            true => centre + (end - centre) * factor,
+            false => end,
+        };
+        Self {
+            low: moved(self.low),
+            high: moved(self.high),
+        }
+    }
 }
 
 /// The interval of median(b) / median(a). From nothing to nothing is a ratio of 1, from nothing to something an infinite one.
 pub fn bootstrap_ratio(a: &Samples, b: &Samples, confidence: f64, seed: u64) -> Interval {
-    bootstrap(a, b, confidence, resamples(confidence), seed, quotient)
-}
-
-pub(super) fn quotient(a: f64, b: f64) -> f64 {
-    if a == b { 1.0 } else { b / a }
+    let quotient = |a, b| if a == b { 1.0 } else { b / a };
+    let interval = moved(a, b, confidence, seed, (quotient, 1.0));
+    Interval {
+        low: interval.low.max(0.0),
+        ..interval
+    }
 }
 
 /// The interval of median(b) - median(a), for figures that may be negative.
 pub fn bootstrap_difference(a: &Samples, b: &Samples, confidence: f64, seed: u64) -> Interval {
-    bootstrap(a, b, confidence, resamples(confidence), seed, |a, b| b - a)
+    moved(a, b, confidence, seed, (|a, b| b - a, 0.0))
+}
+
+/// What `combine` makes of both medians, which is `still` when nothing moved. That something moved is said only after as many
+/// resamples as the confidence asks for; that nothing did can be said after fewer, since more make the ends of the interval
+/// exact and hardly ever narrower.
+fn moved(
+    a: &Samples,
+    b: &Samples,
+    confidence: f64,
+    seed: u64,
+    (combine, still): (fn(f64, f64) -> f64, f64),
+) -> Interval {
+    let centre = combine(a.median(), b.median());
+    let factor = widening(a.count(), b.count(), confidence);
+    let interval =
+        |resamples| bootstrap(a, b, confidence, resamples, seed, combine).widened(centre, factor);
+    let wanted = BEYOND_EACH_END / ((1.0 - confidence) / 2.0);
+    let wanted = (wanted as usize).clamp(FEWEST_RESAMPLES, MOST_RESAMPLES);
+    let first = interval(FEWEST_RESAMPLES);
+    match wanted > FEWEST_RESAMPLES && !first.contains(still) {
+        true => interval(wanted),
+        false => first,
+    }
+}
+
+/// By how much the bootstrap's interval is too narrow for so few samples: it takes their spread for that of what they were
+/// drawn from. As for means, the quantile of Student's distribution takes the place of the normal one, with the blocks as what
+/// is independent. (In simulations of noise that lasts, 11 samples without it gave 50 times the false alarms at 99.9 %.)
+fn widening(a: usize, b: usize, confidence: f64) -> f64 {
+    let blocks = |count: usize| (count as f64 / block(count) as f64).max(1.5);
+    let freedom = blocks(a) + blocks(b) - 2.0;
+    let fewest = a.min(b).max(2) as f64;
+    let normal = normal_quantile((1.0 - confidence) / 2.0);
+    student_quantile(normal, freedom) / normal * (fewest / (fewest - 1.0)).sqrt()
+}
+
+/// What a normal variable exceeds with this probability (Abramowitz and Stegun 26.2.23).
+fn normal_quantile(tail: f64) -> f64 {
+    let t = (-2.0 * tail.ln()).sqrt();
+    let above = 2.515517 + t * (0.802853 + t * 0.010328);
+    let below = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308));
+    t - above / below
+}
+
+/// The same of Student's distribution, from the normal quantile (Abramowitz and Stegun 26.7.5).
+fn student_quantile(normal: f64, freedom: f64) -> f64 {
+    let z = normal;
+    let terms = [
+        (z.powi(3) + z) / 4.0,
+        (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0,
+        (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0,
+    ];
+    let powers = [freedom, freedom.powi(2), freedom.powi(3)];
+    z + terms
+        .iter()
+        .zip(powers)
+        .map(|(term, power)| term / power)
+        .sum::<f64>()
+}
+
+fn block(count: usize) -> usize {
+    (count as f64).cbrt().round() as usize
 }
 
 /// The interval of the median.
@@ -53,12 +128,7 @@ pub(super) fn median(samples: &Samples, confidence: f64) -> Interval {
     )
 }
 
-fn resamples(confidence: f64) -> usize {
-    let wanted = BEYOND_EACH_END / ((1.0 - confidence) / 2.0);
-    (wanted as usize).clamp(FEWEST_RESAMPLES, MOST_RESAMPLES)
-}
-
-pub(super) fn bootstrap(
+fn bootstrap(
     a: &Samples,
     b: &Samples,
     confidence: f64,
@@ -105,7 +175,7 @@ impl Resampler {
         }
         (!taken.is_empty()).then(|| Self {
             sorted: order.iter().map(|place| taken[*place]).collect(),
-            block: (taken.len() as f64).cbrt().round() as usize,
+            block: block(taken.len()),
             drawn: vec![0; taken.len()],
             ranks,
         })
