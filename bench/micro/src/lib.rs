@@ -25,6 +25,10 @@ mod mirror;
 
 pub use operation::{Operation, TOGGLES, Work, run_counted};
 
+/// As the program has it: a tenth of many operations is memory that is taken and given back.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Every operation, by area.
 pub fn operations() -> Vec<Operation> {
     [
@@ -38,4 +42,30 @@ pub fn operations() -> Vec<Operation> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_operation_has_a_name_of_its_own() {
+        let operations = operations();
+        let names: BTreeSet<&str> = operations.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names.len(), operations.len());
+    }
+
+    #[test]
+    fn operations_run_more_than_once() {
+        // Those that are run seldom are large: too much for a build that is not optimised.
+        let small = operations().into_iter().filter(|one| one.count > 1);
+        for operation in small.filter(|one| !one.name.ends_with("/100000")) {
+            let mut work = operation.set_up();
+            for _ in 0..3 {
+                work.prepare();
+                work.run();
+            }
+        }
+    }
 }
