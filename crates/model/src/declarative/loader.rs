@@ -94,7 +94,12 @@ impl Loader {
         if let Some(unchanged) = &unchanged
             && let Ok(loaded) = load(usize::MAX, Some(unchanged))?
         {
-            self.pending = Some(Memo::of_part(header.clone(), &keys, &loaded, unchanged));
+            self.pending = if unchanged.is_everything() {
+                // What is remembered of it already. Should it not be committed, the next load is a full one.
+                self.memo.take()
+            } else {
+                Some(Memo::of_part(header.clone(), &keys, &loaded, unchanged))
+            };
             return Some(loaded.document);
         }
         let loaded = match load(PORTION, None)? {

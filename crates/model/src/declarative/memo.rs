@@ -6,10 +6,10 @@
 //! tells), and while what changed elsewhere does not touch it: see [`Unchanged`]. Whoever is in doubt loads everything.
 
 use super::Existing;
+use super::hashing::{FastMap, FastSet};
 use super::load::{Loaded, Origin, Parent, ParentEntity, is_transformed};
 use crate::kind::EntityKind;
 use crate::schema::{EnabledPlugins, RouterFlavor};
-use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use uuid::Uuid;
 
@@ -24,10 +24,17 @@ pub(super) struct Header {
 }
 
 /// A top-level element by its text: 128 bits under keys that only this process knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ElementKey {
     kind: EntityKind,
     hash: [u64; 2],
+}
+
+/// It has a hash already.
+impl Hash for ElementKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash[0]);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -58,13 +65,13 @@ pub(super) struct Memo {
     /// The store's revision that holds these entities.
     pub revision: u64,
     pub header: Header,
-    elements: HashMap<ElementKey, Slot>,
+    elements: FastMap<ElementKey, Slot>,
     entities: Vec<Remembered>,
     /// Entities of elements that are loaded anew every time.
     always: Vec<Remembered>,
     /// Entities that are referred to from another element than their own.
-    shared: HashSet<(EntityKind, Uuid)>,
-    combinations: HashMap<u128, Uuid>,
+    shared: FastSet<(EntityKind, Uuid)>,
+    combinations: FastMap<u128, Uuid>,
 }
 
 /// A range of `entities`.
@@ -85,9 +92,9 @@ struct Remembered {
 pub(super) struct Unchanged<'a> {
     memo: &'a Memo,
     existing: &'a dyn Existing,
-    /// The known elements, by their number in the new document.
-    known: HashMap<u32, Slot>,
-    replaced: HashSet<(EntityKind, Uuid)>,
+    /// The known elements, by their number in the new document; `None` for those that are not.
+    known: Vec<Option<Slot>>,
+    replaced: FastSet<(EntityKind, Uuid)>,
 }
 
 /// Stands for the values that must be unique together: a hash too wide for two to collide. Never zero, which stands for
@@ -111,23 +118,26 @@ impl Memo {
         keys: &[ElementKey],
         existing: &'a dyn Existing,
     ) -> Option<Unchanged<'a>> {
-        let mut known = HashMap::with_capacity(keys.len());
-        let mut used = HashSet::with_capacity(keys.len());
-        for (number, key) in (0..).zip(keys) {
+        let mut known = vec![None; keys.len()];
+        let mut used: FastSet<&ElementKey> =
+            FastSet::with_capacity_and_hasher(keys.len(), Default::default());
+        for (known, key) in known.iter_mut().zip(keys) {
             // The second of two equal elements has ids of its own: it is loaded.
             if let Some(slot) = self.elements.get(key)
                 && used.insert(key)
             {
-                known.insert(number, *slot);
+                *known = Some(*slot);
             } else if key.kind == EntityKind::Workspaces {
                 return None;
             }
         }
-        if known.len() < keys.len() / 2 {
+        if used.len() < keys.len() / 2 {
             return None;
         }
-        let gone = self.elements.iter().filter(|(key, _)| !used.contains(key));
-        let mut replaced: HashSet<_> = self.always.iter().map(Remembered::key).collect();
+        let is_whole = used.len() == self.elements.len();
+        let gone = self.elements.iter().filter(|_| !is_whole);
+        let gone = gone.filter(|(key, _)| !used.contains(key));
+        let mut replaced: FastSet<_> = self.always.iter().map(Remembered::key).collect();
         for (key, slot) in gone {
             if key.kind == EntityKind::Workspaces {
                 return None;
@@ -166,19 +176,19 @@ impl Memo {
         let mut memo = Self {
             revision: 0,
             header,
-            elements: HashMap::with_capacity(keys.len()),
+            elements: FastMap::with_capacity_and_hasher(keys.len(), Default::default()),
             entities: Vec::with_capacity(unchanged.map_or(0, |old| old.memo.entities.len())),
             always: Vec::new(),
             shared: loaded.shared.clone(),
-            combinations: HashMap::new(),
+            combinations: FastMap::default(),
         };
         if let Some(unchanged) = unchanged {
             memo.shared.extend(&unchanged.memo.shared);
         }
         let mut origins = loaded.entities.as_slice();
         for (number, key) in (0..).zip(keys) {
-            match unchanged.and_then(|old| Some((old, old.known.get(&number)?))) {
-                Some((old, slot)) => memo.remember(*key, old.memo.entities(*slot).iter().copied()),
+            match unchanged.and_then(|old| Some((old, old.slot(number)?))) {
+                Some((old, slot)) => memo.remember(*key, old.memo.entities(slot).iter().copied()),
                 None => {
                     let count = origins
                         .iter()
@@ -249,7 +259,18 @@ impl From<&Origin> for Remembered {
 
 impl Unchanged<'_> {
     pub(super) fn is_known(&self, number: u32) -> bool {
-        self.known.contains_key(&number)
+        self.slot(number).is_some()
+    }
+
+    fn slot(&self, number: u32) -> Option<Slot> {
+        *self.known.get(number as usize)?
+    }
+
+    /// Whether the new document has the elements of the old one, and no others.
+    pub(super) fn is_everything(&self) -> bool {
+        self.replaced.is_empty()
+            && self.known.len() == self.memo.elements.len()
+            && self.known.iter().all(Option::is_some)
     }
 
     /// Whether an entity exists and stays as it is.

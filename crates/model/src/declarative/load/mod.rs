@@ -7,6 +7,7 @@
 mod complete;
 mod naming;
 
+use super::hashing::{FastMap, FastSet};
 use super::memo::Unchanged;
 use super::problems::{Place, Problem, Report};
 use super::relations::{self, Relations};
@@ -16,7 +17,6 @@ use crate::kind::EntityKind;
 use crate::schema::Context;
 use crate::value::{Object, Value};
 use compact_str::CompactString;
-use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(super) struct Loaded {
     /// What came from each element, in the order of the elements' numbers.
     pub entities: Vec<Origin>,
     /// Entities that are referred to from other elements than their own.
-    pub shared: HashSet<(EntityKind, Uuid)>,
+    pub shared: FastSet<(EntityKind, Uuid)>,
 }
 
 /// An entity and the element it came from.
@@ -96,7 +96,7 @@ pub(super) struct Load<'a> {
     by_kind: Vec<Vec<usize>>,
     taken: Vec<TakenIn>,
     by_content: ids::ByContent,
-    shared: HashSet<(EntityKind, Uuid)>,
+    shared: FastSet<(EntityKind, Uuid)>,
     document: Document,
     buffer: Vec<u8>,
 }
@@ -105,12 +105,12 @@ pub(super) struct Load<'a> {
 #[derive(Default)]
 struct TakenIn {
     /// With the element.
-    ids: HashMap<Uuid, u32>,
-    names: HashMap<CompactString, Uuid>,
+    ids: FastMap<Uuid, u32>,
+    names: FastMap<CompactString, Uuid>,
     /// Values of the other unique fields, each behind its field's position.
-    values: HashMap<(usize, CompactString), Uuid>,
+    values: FastMap<(usize, CompactString), Uuid>,
     /// What must be unique together, as [`memo::combination`](super::memo::combination).
-    combinations: HashMap<u128, Uuid>,
+    combinations: FastMap<u128, Uuid>,
 }
 
 impl<'a> Load<'a> {
@@ -140,7 +140,7 @@ impl<'a> Load<'a> {
             by_kind: vec![Vec::new(); size],
             taken,
             by_content: ids::ByContent::default(),
-            shared: HashSet::new(),
+            shared: FastSet::default(),
             document: Document::default(),
             buffer: Vec::new(),
         }
