@@ -122,47 +122,38 @@ impl<'a> Scanner<'a> {
     }
 
     fn skip_word(&mut self) {
+        let ends = |byte: &u8| CLASSES[usize::from(*byte)] & ENDS_WORD != 0;
         let rest = &self.text[self.at..];
-        let ends = |byte: &u8| {
-            matches!(
-                byte,
-                b',' | b'}' | b']' | b':' | b'"' | b'{' | b'[' | b' ' | b'\n' | b'\r' | b'\t'
-            )
-        };
         self.at += rest.iter().position(ends).unwrap_or(rest.len());
     }
 
     fn skip_string(&mut self) -> Option<()> {
         self.at += 1;
         loop {
-            let rest = self.text.get(self.at..)?;
-            let stop = rest
-                .iter()
-                .position(|&byte| byte == b'"' || byte == b'\\')?;
-            self.at += stop + 1;
-            if rest[stop] == b'"' {
-                return Some(());
+            self.at += plain_length(self.text.get(self.at..)?);
+            match self.text.get(self.at)? {
+                b'"' => break,
+                // The backslash, and what it escapes.
+                _ => self.at += 2,
             }
-            self.at += 1;
         }
+        self.at += 1;
+        Some(())
     }
 
     /// Brackets are counted without regard to their kind: a mismatch is found when the element is parsed.
     fn skip_nested(&mut self) -> Option<()> {
         let mut depth = 0_usize;
         loop {
-            let rest = self.text.get(self.at..)?;
-            let stop = rest
-                .iter()
-                .position(|byte| matches!(byte, b'"' | b'{' | b'[' | b'}' | b']'))?;
-            self.at += stop;
-            match rest[stop] {
-                b'"' => {
+            let byte = *self.text.get(self.at)?;
+            match CLASSES[usize::from(byte)] & (QUOTE | OPENS | CLOSES) {
+                QUOTE => {
                     self.skip_string()?;
                     continue;
                 }
-                b'{' | b'[' => depth += 1,
-                _ => depth -= 1,
+                OPENS => depth += 1,
+                CLOSES => depth -= 1,
+                _ => {}
             }
             self.at += 1;
             if depth == 0 {
@@ -170,6 +161,50 @@ impl<'a> Scanner<'a> {
             }
         }
     }
+}
+
+const QUOTE: u8 = 1;
+const OPENS: u8 = 2;
+const CLOSES: u8 = 4;
+const ENDS_WORD: u8 = 8;
+
+/// What each byte means outside strings: one look into a table instead of a comparison with each candidate.
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    classes[b'"' as usize] = QUOTE | ENDS_WORD;
+    classes[b'{' as usize] = OPENS | ENDS_WORD;
+    classes[b'[' as usize] = OPENS | ENDS_WORD;
+    classes[b'}' as usize] = CLOSES | ENDS_WORD;
+    classes[b']' as usize] = CLOSES | ENDS_WORD;
+    classes[b',' as usize] = ENDS_WORD;
+    classes[b':' as usize] = ENDS_WORD;
+    classes[b' ' as usize] = ENDS_WORD;
+    classes[b'\n' as usize] = ENDS_WORD;
+    classes[b'\r' as usize] = ENDS_WORD;
+    classes[b'\t' as usize] = ENDS_WORD;
+    classes
+};
+
+/// How many bytes there are before the first quote or backslash, eight at a time.
+fn plain_length(text: &[u8]) -> usize {
+    let (words, rest) = text.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let found =
+            zeros(word ^ EACH_BYTE * u64::from(b'"')) | zeros(word ^ EACH_BYTE * u64::from(b'\\'));
+        if found != 0 {
+            return 8 * index + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\');
+    8 * words.len() + rest.iter().position(is_special).unwrap_or(rest.len())
+}
+
+const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
+
+/// The highest bit of the first byte that is zero; bits of bytes after it mean nothing.
+fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(EACH_BYTE) & !word & EACH_BYTE << 7
 }
 
 #[cfg(test)]
@@ -217,6 +252,20 @@ mod tests {
             "{\"a\":[\"x\\\"",
         ] {
             assert_eq!(split(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn strings_end_at_their_quote_wherever_it_stands() {
+        for length in 0..40 {
+            let plain = "\u{e9}a\u{1}\u{7f}#]!".repeat(length);
+            for special in ["", "\\\"", "\\\\", "\\u0022"] {
+                let text = format!("{{\"a\":[{{\"{plain}{special}\":\"{special}{plain}\"}}]}}");
+                let element = &text[6..text.len() - 2];
+                let fields = split(text.as_bytes());
+                let expected = Field::Array(vec![element.as_bytes()]);
+                assert_eq!(fields, Some(vec![("a".into(), expected)]), "{text}");
+            }
         }
     }
 }
