@@ -4,6 +4,7 @@
 use super::relations::Relations;
 use crate::codec;
 use crate::value::{Object, Value};
+use sha1::{Digest, Sha1};
 use std::collections::HashMap;
 use uuid::Uuid;
 
@@ -34,7 +35,7 @@ pub(super) fn parse(text: &str) -> Option<Uuid> {
 fn derived(relations: &Relations, input: &Object, parent: Option<(&str, Uuid)>) -> Option<Uuid> {
     if relations.cache_key.is_empty() {
         let name = input.str(relations.name?)?;
-        return Some(Uuid::new_v5(&relations.namespace, name.as_bytes()));
+        return Some(named(&relations.namespace, name.as_bytes()));
     }
     let mut text = format!("{}:*", relations.kind.name());
     for part in &relations.cache_key {
@@ -53,7 +54,18 @@ fn derived(relations: &Relations, input: &Object, parent: Option<(&str, Uuid)>) 
             Some(_) => return None,
         }
     }
-    Some(Uuid::new_v5(&relations.namespace, text.as_bytes()))
+    Some(named(&relations.namespace, text.as_bytes()))
+}
+
+/// A version 5 UUID: [`Uuid::new_v5`], with the processor's instructions for SHA-1 where it has them.
+fn named(namespace: &Uuid, name: &[u8]) -> Uuid {
+    let hash = Sha1::new()
+        .chain_update(namespace)
+        .chain_update(name)
+        .finalize();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash[..16]);
+    uuid::Builder::from_sha1_bytes(bytes).into_uuid()
 }
 
 /// Ids of what nothing names: derived from the content, so that a route without a name keeps its id from load to load,
@@ -75,12 +87,26 @@ impl ByContent {
             !matches!(*name, "id" | "created_at" | "updated_at") && !generated.contains(name)
         });
         let content: Object = content.map(|(name, value)| (name, value.clone())).collect();
-        let first = Uuid::new_v5(&relations.namespace, &codec::encode(&content));
+        let first = named(&relations.namespace, &codec::encode(&content));
         let count = self.seen.entry(first).or_default();
         *count += 1;
         match *count {
             1 => first,
-            number => Uuid::new_v5(&first, &number.to_be_bytes()),
+            number => named(&first, &number.to_be_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_the_ids_that_the_standard_gives_them() {
+        for length in [0, 1, 36, 55, 200] {
+            let name = "n".repeat(length);
+            let expected = Uuid::new_v5(&Uuid::NAMESPACE_DNS, name.as_bytes());
+            assert_eq!(named(&Uuid::NAMESPACE_DNS, name.as_bytes()), expected);
         }
     }
 }
