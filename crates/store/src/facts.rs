@@ -56,8 +56,13 @@ impl<'b> Facts<'b> {
         let mut slots = [None; MAX_SLOTS];
         let mut cursor = Cursor::new(entity);
         for _ in 0..cursor.map_length()? {
-            let name = cursor.text()?;
-            match rules.fields.iter().position(|field| *field == name) {
+            // A name that is no UTF-8 is none of the indexed ones.
+            let name = cursor.text_bytes()?;
+            match rules
+                .fields
+                .iter()
+                .position(|field| field.as_bytes() == name)
+            {
                 Some(slot) => slots[slot] = cursor.field()?,
                 None => cursor.skip()?,
             }
@@ -192,6 +197,10 @@ impl<'b> Cursor<'b> {
     }
 
     fn text(&mut self) -> Result<&'b str, Malformed> {
+        std::str::from_utf8(self.text_bytes()?).map_err(|_| Malformed)
+    }
+
+    fn text_bytes(&mut self) -> Result<&'b [u8], Malformed> {
         let length = match self.byte()? {
             mark @ 0xa0..=0xbf => usize::from(mark & 0x1f),
             0xd9 => self.number(1)?,
@@ -199,7 +208,7 @@ impl<'b> Cursor<'b> {
             0xdb => self.number(4)?,
             _ => return Err(Malformed),
         };
-        std::str::from_utf8(self.take(length)?).map_err(|_| Malformed)
+        self.take(length)
     }
 
     /// One value of an indexed field; nil counts as absent.
@@ -221,7 +230,7 @@ impl<'b> Cursor<'b> {
     fn reference(&mut self) -> Result<Uuid, Malformed> {
         let mut id = None;
         for _ in 0..self.map_length()? {
-            if self.text()? == "id" {
+            if self.text_bytes()? == b"id" {
                 id = Some(Uuid::try_parse(self.text()?).map_err(|_| Malformed)?);
             } else {
                 self.skip()?;
