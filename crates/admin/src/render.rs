@@ -91,7 +91,10 @@ pub(crate) fn loaded_entities(
             buffer: Vec::with_capacity(CHUNK + 8192),
             flavor,
         };
-        match write_loaded(&store, &replaced, &mut chunks) {
+        let written = write_loaded(&store, &replaced, &mut chunks);
+        // Requests need little of what was read for the answer.
+        store.release_resident_pages();
+        match written {
             Ok(()) => {}
             Err(Interrupted::ClientGone) => {
                 tracing::info!("the client went away before the whole answer to POST /config");

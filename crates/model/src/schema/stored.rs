@@ -6,6 +6,7 @@
 use super::definition::{Field, Kind, Record};
 use super::json::{write_float, write_string};
 use super::{EntitySchema, RouterFlavor};
+use std::ops::Range;
 
 /// The bytes are not an encoded entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +49,26 @@ fn subschema_name<'b>(stored: &'b [u8], key: &str) -> Result<Option<&'b str>, Ma
     Ok(None)
 }
 
+/// The bytes of one field's value, and where in the entity its name and value stand; `None` when it has no such field.
+pub(crate) fn field_of<'b>(
+    stored: &'b [u8],
+    name: &str,
+) -> Result<Option<(&'b [u8], Range<usize>)>, Malformed> {
+    let mut reader = Reader { rest: stored };
+    for _ in 0..reader.map()? {
+        let start = stored.len() - reader.rest.len();
+        let found = reader.text()? == name.as_bytes();
+        let value = reader.rest;
+        reader.skip()?;
+        if found {
+            let end = stored.len() - reader.rest.len();
+            let length = value.len() - reader.rest.len();
+            return Ok(Some((&value[..length], start..end)));
+        }
+    }
+    Ok(None)
+}
+
 struct Reader<'b> {
     rest: &'b [u8],
 }
@@ -82,7 +103,7 @@ impl<'b> Reader<'b> {
         // What follows the fields is no field: `ttl`.
         while let Some(extra) = name {
             out.push(b',');
-            write_string(as_text(extra)?, out);
+            write_text(extra, out)?;
             out.push(b':');
             self.value(out)?;
             name = self.next_name(&mut left)?;
@@ -141,7 +162,7 @@ impl<'b> Reader<'b> {
                 out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
             }
             Token::Float(number) => write_float(number, out),
-            Token::Text(text) => write_string(as_text(text)?, out),
+            Token::Text(text) => write_text(text, out)?,
             Token::Array(length) => return list(self, length, out, Self::value),
             Token::Map(length) => return pairs(self, length, out, Self::value),
         }
@@ -241,6 +262,38 @@ impl<'b> Reader<'b> {
     }
 }
 
+/// Appends a string. Nearly all are ASCII with nothing to escape, which one pass over the bytes tells.
+fn write_text(bytes: &[u8], out: &mut Vec<u8>) -> Done {
+    if is_plain(bytes) {
+        out.push(b'"');
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+    } else {
+        write_string(as_text(bytes)?, out);
+    }
+    Ok(())
+}
+
+/// Whether all bytes are printable ASCII, and none has to be escaped; false for some that are fine. Eight at a time.
+fn is_plain(bytes: &[u8]) -> bool {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = EACH << 7;
+    // In each: the highest bit of some byte is set if any byte is what is looked for.
+    let zero = |word: u64| word.wrapping_sub(EACH) & !word & HIGH;
+    let special = |word: u64| {
+        let control = word.wrapping_sub(EACH * u64::from(b' ')) | word;
+        control & HIGH | zero(word ^ EACH * u64::from(b'"')) | zero(word ^ EACH * u64::from(b'\\'))
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    // Blanks are plain.
+    let mut last = [b' '; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let last = special(u64::from_le_bytes(last));
+    words.iter().fold(last, |found, word| {
+        found | special(u64::from_le_bytes(*word))
+    }) == 0
+}
+
 fn as_text(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
@@ -283,7 +336,7 @@ fn pairs<'b>(
         if index > 0 {
             out.push(b',');
         }
-        write_string(as_text(reader.text()?)?, out);
+        write_text(reader.text()?, out)?;
         out.push(b':');
         value(reader, out)?;
     }
@@ -362,6 +415,35 @@ mod tests {
         assert!(built["config"].get("redis_host").is_some());
         assert!(stored["config"].get("redis_host").is_none());
         assert!(stored["config"].get("redis").is_some());
+    }
+
+    #[test]
+    fn every_text_is_written_as_json() {
+        for length in 0..20 {
+            for special in [
+                "",
+                "\"",
+                "\\",
+                "\n",
+                "\u{1}",
+                "\u{7f}",
+                "\u{fc}",
+                "\u{1f600}",
+                " ~!#[]",
+            ] {
+                let plain = "a".repeat(length);
+                for text in [
+                    format!("{plain}{special}"),
+                    format!("{special}{plain}{special}x"),
+                ] {
+                    let mut out = Vec::new();
+                    super::write_text(text.as_bytes(), &mut out).expect("it is UTF-8");
+                    let read: String = serde_json::from_slice(&out).expect("JSON");
+                    assert_eq!(read, text);
+                }
+            }
+        }
+        assert!(super::write_text(b"\xff", &mut Vec::new()).is_err());
     }
 
     #[test]
