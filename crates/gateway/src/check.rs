@@ -9,6 +9,7 @@ use crate::plane;
 use crate::settings::{Database, Declarative, ModelSettings, Settings};
 use model::declarative::{Loader, Nothing, Options, Source, format_cli_errors};
 use model::entities::Config;
+use model::plugins::PluginReader;
 use plugin::Node;
 use proxy::snapshot::{BuildSettings, Snapshot};
 use std::path::Path;
@@ -61,8 +62,10 @@ fn check_text(text: &Text, model: &ModelSettings, build: &BuildSettings) -> Resu
         .load(source, &options, &Nothing, 0)
         .map_err(|error| Failure::new(format!("Failed parsing:\n{}", format_cli_errors(&error))))?;
     let mut config = Config::default();
+    let mut plugins = PluginReader::default();
     for put in &document.puts {
-        config::add(&mut config, put.kind, put.id, &put.entity).map_err(Failure::new)?;
+        config::add(&mut config, &mut plugins, put.kind, put.id, &put.entity)
+            .map_err(Failure::new)?;
     }
     Snapshot::build(config, 0, None, build)
         .map(drop)

@@ -5,6 +5,7 @@ use crate::value::Value;
 use compact_str::CompactString;
 use serde::{Deserialize, Deserializer};
 use std::fmt;
+use std::sync::Arc;
 use uuid::Uuid;
 
 macro_rules! ids {
@@ -196,8 +197,13 @@ pub struct Plugin {
     pub service: Option<ServiceId>,
     pub consumer: Option<ConsumerId>,
     /// Completed by the plugin's schema; typed when the plugin is built.
-    #[serde(default)]
-    pub config: Value,
+    /// Shared by plugins that are configured alike, where they are read by [`crate::plugins::PluginReader`].
+    #[serde(default, deserialize_with = "shared")]
+    pub config: Arc<Value>,
+}
+
+fn shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Arc::new)
 }
 
 /// Only what part 1 uses; balancing and health checks read the rest when they come.

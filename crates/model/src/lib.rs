@@ -9,6 +9,7 @@ pub mod declarative;
 pub mod entities;
 pub mod error;
 pub mod kind;
+pub mod plugins;
 pub mod schema;
 pub mod uri;
 pub mod value;

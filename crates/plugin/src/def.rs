@@ -242,7 +242,7 @@ impl BuildError {
     pub fn read_config<T: serde::de::DeserializeOwned>(
         plugin: &model::entities::Plugin,
     ) -> Result<T, BuildError> {
-        model::value::from_value(plugin.config.clone())
+        model::value::from_value(model::Value::clone(&plugin.config))
             .map_err(|error| BuildError::Config(error.to_string()))
     }
 }

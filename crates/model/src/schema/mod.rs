@@ -21,6 +21,7 @@ mod validators;
 
 pub use registry::{PluginSchema, Registry, registry};
 pub use stored::Malformed;
+pub(crate) use stored::field_of as stored_field;
 
 use crate::value::{Object, Value};
 use crate::{EntityKind, Error};

@@ -4,6 +4,7 @@ use super::build::BuildError;
 use super::digest::digest;
 use super::hash::IdMap;
 use crate::plan::{Instance, InstanceIndex, Instances, Scope, Scoped};
+use model::Value;
 use model::entities::{Plugin, PluginId, Protocol};
 use plugin::{
     BuildCx, BuildFn, Implementation, Lack, Node, PluginDef, PluginError, RequestCx, Response,
@@ -28,12 +29,15 @@ struct Key {
     digest: u128,
 }
 
+/// The plugins must stay where they are until it has finished.
 pub(super) struct Loader<'a> {
     table: HashMap<&'static str, (u16, &'static PluginDef)>,
     node: &'a Node,
     previous: IdMap<Key, &'a Instance>,
     known: IdMap<Key, InstanceIndex>,
     inert: HashMap<u16, Inert>,
+    /// Of the values that plugins share, by their address.
+    digests: IdMap<usize, u128>,
     /// Memory for digests.
     bytes: Vec<u8>,
     instances: Instances,
@@ -72,6 +76,7 @@ impl<'a> Loader<'a> {
             table,
             node,
             known: IdMap::default(),
+            digests: IdMap::default(),
             bytes: Vec::new(),
             inert: HashMap::new(),
             instances: Instances::default(),
@@ -138,7 +143,7 @@ impl<'a> Loader<'a> {
                 Sharing::EqualConfigs => None,
                 Sharing::PerInstance => Some(plugin.id),
             },
-            digest: digest(&plugin.config, &mut self.bytes),
+            digest: self.digest(&plugin.config),
         };
         if let Some(index) = self.known.get(&key) {
             return Ok(Some(*index));
@@ -161,6 +166,12 @@ impl<'a> Loader<'a> {
         let index = self.instances.push(instance);
         self.known.insert(key, index);
         Ok(Some(index))
+    }
+
+    fn digest(&mut self, config: &Arc<Value>) -> u128 {
+        let bytes = &mut self.bytes;
+        let known = self.digests.entry(Arc::as_ptr(config).addr());
+        *known.or_insert_with(|| digest(config, bytes))
     }
 
     /// The one place that says which configured plugins do nothing.

@@ -141,7 +141,7 @@ fn global(name: &str) -> Plugin {
         route: None,
         service: None,
         consumer: None,
-        config: model::Value::Null,
+        config: Arc::default(),
     }
 }
 
