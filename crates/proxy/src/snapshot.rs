@@ -8,6 +8,7 @@ mod digest;
 pub(crate) mod hash;
 mod plugins;
 mod rebuilds;
+mod routes;
 
 pub use balance::Balancer;
 pub use build::{BuildError, BuildErrors, BuildSettings};
@@ -43,7 +44,7 @@ pub struct Snapshot {
 }
 
 /// What the request path needs of a route beyond finding it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RouteInfo {
     pub id: RouteId,
     pub name: Option<Box<str>>,

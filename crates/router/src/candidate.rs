@@ -4,6 +4,7 @@ use expr::{Dialect, Expression, Regex, RegexError, TextTest};
 use model::entities::{PathHandling, Route, RouteId};
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// The position of a route among those that the router was built from.
@@ -29,9 +30,11 @@ pub enum Problem {
 }
 
 /// One way to reach a route.
+#[derive(Clone)]
 pub(crate) struct Candidate {
     pub(crate) route: RouteIndex,
-    pub(crate) expression: Expression,
+    /// Shared with the routers before and after that have the same route.
+    pub(crate) expression: Arc<Expression>,
     pub(crate) strip_path: bool,
     pub(crate) handling: PathHandling,
     /// Whether a regex in the expression has groups.
@@ -39,10 +42,21 @@ pub(crate) struct Candidate {
 }
 
 /// Where a candidate stands: smaller ones are tried first. Only places of one flavour are compared.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     Compatible(Reverse<u64>, Reverse<Uuid>, RouteIndex),
-    Traditional(crate::priority::Traditional, RouteIndex),
+    /// Behind a pointer: large, and the rarer flavour.
+    Traditional(Box<crate::priority::Traditional>, RouteIndex),
+}
+
+impl Place {
+    /// The same of a route with another index. Places of several keep their order when their indexes do.
+    pub(crate) fn moved(&self, to: RouteIndex) -> Self {
+        match self {
+            Self::Compatible(word, id, _) => Self::Compatible(*word, *id, to),
+            Self::Traditional(priority, _) => Self::Traditional(priority.clone(), to),
+        }
+    }
 }
 
 /// Regexes by their text, so that equal ones are compiled and kept once.
@@ -52,6 +66,25 @@ pub(crate) struct Regexes {
 }
 
 impl Regexes {
+    /// Those that candidates use.
+    pub(crate) fn of<'c>(candidates: impl Iterator<Item = &'c Candidate>) -> Self {
+        let mut used = HashMap::new();
+        for candidate in candidates {
+            candidate.expression.each_text(&mut |predicate| {
+                if let TextTest::Matches(regex) = &predicate.test
+                    && !used.contains_key(regex.pattern())
+                {
+                    used.insert(regex.pattern().into(), regex.clone());
+                }
+            });
+        }
+        Self { used }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.used.is_empty()
+    }
+
     /// The regex, taken from those of an earlier router if it is there.
     pub(crate) fn test(
         &mut self,
@@ -83,7 +116,7 @@ impl Candidate {
         });
         Self {
             route,
-            expression,
+            expression: Arc::new(expression),
             strip_path: settings.strip_path,
             handling: settings.path_handling.unwrap_or(PathHandling::V0),
             captures,

@@ -96,7 +96,7 @@ fn widen(number: u32) -> u64 {
 }
 
 /// What the `traditional` flavour orders by, the most important first.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Traditional {
     kinds: Reverse<u32>,
     /// Which kinds: hosts before headers before paths before methods before SNIs.

@@ -25,6 +25,8 @@ pub struct Router {
     options: Options,
     /// In the order they are tried.
     candidates: Vec<Candidate>,
+    /// Of each candidate.
+    places: Vec<Place>,
     index: Index,
     regexes: Regexes,
 }
@@ -55,46 +57,57 @@ impl Router {
         options: Options,
         previous: Option<&Router>,
     ) -> (Self, Vec<RouteError>) {
-        let mut regexes = Regexes::default();
-        let mut errors = Vec::new();
-        let mut placed = Vec::new();
         let previous = previous.filter(|previous| previous.options.flavor == options.flavor);
-        let previous = previous.map(|previous| &previous.regexes);
-        for (index, route) in routes {
-            if !route.protocols.iter().any(|protocol| protocol.is_http()) {
-                continue;
-            }
-            let mut each = |compiled: Result<(Place, Candidate), Problem>| match compiled {
-                Ok(candidate) => placed.push(candidate),
-                Err(problem) => errors.push(RouteError {
-                    route: index,
-                    id: route.id,
-                    problem,
-                }),
-            };
-            match options.flavor {
-                Flavor::Traditional => Traditional {
-                    regexes: &mut regexes,
-                    previous,
-                }
-                .compile(index, route, &mut each),
-                Flavor::TraditionalCompatible => Compatible {
-                    calculation: options.calculation,
-                    regexes: &mut regexes,
-                    previous,
-                }
-                .compile(index, route, &mut each),
-            }
-        }
-        placed.sort_by(|(left, _), (right, _)| left.cmp(right));
-        let candidates: Vec<_> = placed.into_iter().map(|(_, candidate)| candidate).collect();
-        let router = Self {
-            index: Index::build(&candidates, options.flavor),
+        let mut compiler = Compiler {
             options,
-            candidates,
-            regexes,
+            regexes: Regexes::default(),
+            previous: previous.map(|previous| &previous.regexes),
+            placed: Vec::new(),
+            errors: Vec::new(),
         };
-        (router, errors)
+        routes
+            .into_iter()
+            .for_each(|(index, route)| compiler.add(index, route));
+        compiler.finish()
+    }
+
+    /// The router of which some routes were replaced, added or left out: those that stay are not compiled again. `moved`
+    /// says for each route of this router which index it has now, `None` for those that do not stay; the ones that
+    /// do must be in the same order.
+    pub fn replace<'r>(
+        &self,
+        moved: &[Option<RouteIndex>],
+        routes: impl IntoIterator<Item = (RouteIndex, &'r Route)>,
+    ) -> (Self, Vec<RouteError>) {
+        let now = |candidate: &Candidate| *moved.get(candidate.route.0 as usize)?;
+        let kept = || {
+            let all = self.places.iter().zip(&self.candidates);
+            all.filter_map(|(place, candidate)| Some((place, candidate, now(candidate)?)))
+        };
+        let regexes = match self.regexes.is_empty() {
+            true => Regexes::default(),
+            false => Regexes::of(kept().map(|(_, candidate, _)| candidate)),
+        };
+        let mut compiler = Compiler {
+            options: self.options,
+            regexes,
+            previous: Some(&self.regexes),
+            placed: Vec::with_capacity(self.candidates.len() + 1),
+            errors: Vec::new(),
+        };
+        compiler
+            .placed
+            .extend(kept().map(|(place, candidate, now)| {
+                let candidate = Candidate {
+                    route: now,
+                    ..candidate.clone()
+                };
+                (place.moved(now), candidate)
+            }));
+        routes
+            .into_iter()
+            .for_each(|(index, route)| compiler.add(index, route));
+        compiler.finish()
     }
 
     /// The route of a request. Afterwards [`Scratch::path`] has its normalised path, until the next request.
@@ -211,6 +224,66 @@ impl Router {
             out.push(b'?');
             out.extend_from_slice(query);
         }
+    }
+}
+
+/// Collects the candidates of a router.
+struct Compiler<'p> {
+    options: Options,
+    regexes: Regexes,
+    previous: Option<&'p Regexes>,
+    placed: Vec<(Place, Candidate)>,
+    errors: Vec<RouteError>,
+}
+
+impl Compiler<'_> {
+    /// Routes that HTTP requests cannot reach are left out.
+    fn add(&mut self, index: RouteIndex, route: &Route) {
+        if !route.protocols.iter().any(|protocol| protocol.is_http()) {
+            return;
+        }
+        let Self {
+            options,
+            regexes,
+            previous,
+            placed,
+            errors,
+        } = self;
+        let previous = *previous;
+        let mut each = |compiled: Result<(Place, Candidate), Problem>| match compiled {
+            Ok(candidate) => placed.push(candidate),
+            Err(problem) => errors.push(RouteError {
+                route: index,
+                id: route.id,
+                problem,
+            }),
+        };
+        match options.flavor {
+            Flavor::Traditional => {
+                Traditional { regexes, previous }.compile(index, route, &mut each)
+            }
+            Flavor::TraditionalCompatible => Compatible {
+                calculation: options.calculation,
+                regexes,
+                previous,
+            }
+            .compile(index, route, &mut each),
+        }
+    }
+
+    fn finish(self) -> (Router, Vec<RouteError>) {
+        let mut placed = self.placed;
+        // Stable, and hardly any work when most are in order.
+        placed.sort_by(|(left, _), (right, _)| left.cmp(right));
+        let (places, candidates): (Vec<_>, Vec<_>) = placed.into_iter().unzip();
+        let router = Router {
+            index: Index::build(&candidates, self.options.flavor),
+            options: self.options,
+            candidates,
+            places,
+            regexes: self.regexes,
+        };
+        (router, self.errors)
     }
 }
 

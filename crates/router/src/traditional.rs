@@ -38,7 +38,7 @@ impl Traditional<'_> {
                 let priority = Priority::new(route, path, headers, with_port);
                 let expression = self.expression(route, &hosts, path);
                 each(expression.map(|expression| {
-                    let place = Place::Traditional(priority, index);
+                    let place = Place::Traditional(Box::new(priority), index);
                     (place, Candidate::new(index, route, expression))
                 }));
             }

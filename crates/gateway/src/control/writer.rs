@@ -11,12 +11,13 @@ use admin::control::{DeclarativeBody, Load, LoadError, Loaded};
 use model::declarative::{self, Format, Loader, Options, Source};
 use model::entities::Config;
 use model::schema::Context;
-use model::{Error, ErrorCode, codec};
+use model::{EntityKind, Error, ErrorCode, codec};
 use proxy::session::DataPlane;
 use proxy::snapshot::{BuildErrors, BuildSettings, Changed, Snapshot};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use store::{Change, ChangeSet, CommitError, Journal, Rejected, Revision, Store, View};
+use uuid::Uuid;
 
 /// Under this name the hash of the configuration is kept with its revision.
 const HASH: &str = "configuration_hash";
@@ -120,16 +121,16 @@ impl Writer {
         let current = self.plane.snapshot.load();
         // Not so when the stored configuration could not be served: then nothing of the snapshot can be kept.
         let is_current = current.revision == self.store.head().0;
-        let changed = match is_current {
-            true => changed(&change_set.changes),
-            false => Changed::EVERYTHING,
+        let rebuild = match is_current {
+            true => rebuild(&change_set.changes, current.routes().len()),
+            false => Rebuild::Parts(Changed::EVERYTHING),
         };
         let mut built = None;
         let build = &self.build;
         let mut clock = self.stages.start();
         let mut accept = |view: &View<'_>| {
             clock.end(Stage::Apply);
-            built = Some(update(view, &current, changed, build, &mut clock).map_err(Rejected)?);
+            built = Some(update(view, &current, &rebuild, build, &mut clock).map_err(Rejected)?);
             Ok(())
         };
         let committed = self.store.commit(expected_head, change_set, &mut accept);
@@ -174,16 +175,45 @@ pub(crate) fn compile(
 fn update(
     view: &View<'_>,
     current: &Snapshot,
-    changed: Changed,
+    rebuild: &Rebuild,
     settings: &BuildSettings,
     clock: &mut Clock<'_>,
 ) -> Result<Snapshot, Error> {
-    let config = config::read(view, changed).map_err(unreadable)?;
+    let config = match rebuild {
+        Rebuild::Routes(ids) => config::routes(view, ids),
+        Rebuild::Parts(changed) => config::read(view, *changed),
+    };
+    let config = config.map_err(unreadable)?;
     clock.end(Stage::Read);
     let revision = view.revision().0;
-    let snapshot = current.update(config, revision, changed, settings);
+    let snapshot = match rebuild {
+        Rebuild::Routes(_) => Ok(current.put_routes(&config.routes, revision, settings)),
+        Rebuild::Parts(changed) => current.update(config, revision, *changed, settings),
+    };
     clock.end(Stage::Compile);
     snapshot.map_err(unservable)
+}
+
+/// What of a snapshot has to be made again.
+enum Rebuild {
+    /// Nothing but what depends on these routes, which were put.
+    Routes(Vec<Uuid>),
+    Parts(Changed),
+}
+
+/// When more routes than one in so many are put, the router is built anew.
+const FEW_ROUTES: usize = 4;
+
+fn rebuild(changes: &[Change], routes: usize) -> Rebuild {
+    let changed = changed(changes);
+    let put = changes
+        .iter()
+        .filter(|change| change.kind() == EntityKind::Routes);
+    if changed.is_routes_only() && put.clone().count() <= routes / FEW_ROUTES {
+        Rebuild::Routes(put.map(Change::id).collect())
+    } else {
+        Rebuild::Parts(changed)
+    }
 }
 
 fn changed(changes: &[Change]) -> Changed {

@@ -292,3 +292,42 @@ fn thousands_of_routes_are_live_at_once() {
     }
     assert_eq!(gateway.post_config(&text).status, 201);
 }
+
+#[test]
+fn one_route_among_many_changes_and_the_others_stay() {
+    let echo = Echo::start();
+    let configuration = |changed: &str| {
+        let mut text = shop(&echo);
+        for number in 0..20 {
+            let path = match number {
+                7 => changed.to_owned(),
+                _ => format!("/many-{number}"),
+            };
+            let route = format!("      - name: many-{number}\n        paths: [{path}]\n");
+            text = text.replace("consumers:", &format!("{route}consumers:"));
+        }
+        text
+    };
+    let gateway = launch().configuration(&configuration("/many-7")).start();
+    for path in ["/moved", "/closed/below", "/many-7"] {
+        let before = gateway.get(path, &[]).status;
+        let posted = gateway.post_config(&configuration(path));
+        assert_eq!(posted.status, 201, "{}", posted.text());
+        assert_eq!(
+            gateway.get(path, &[]).status,
+            200,
+            "{path}, {before} before"
+        );
+        assert_eq!(gateway.get("/many-8/x", &[]).status, 200);
+        assert_eq!(gateway.get("/closed", &[]).status, 401);
+        assert_eq!(gateway.get("/gone", &[]).status, 410);
+        if path != "/many-7" {
+            assert_eq!(gateway.get("/many-7", &[]).status, 404);
+        }
+    }
+    let plans = gateway.admin_get("/metrics").text();
+    assert!(
+        plans.contains("silverback_rebuild_seconds_count{part=\"router\"} 5"),
+        "{plans}"
+    );
+}

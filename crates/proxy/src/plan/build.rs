@@ -91,6 +91,17 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Plans that were made of the same instances and places: equal ones will be the same objects as these.
+    pub fn know<'p>(&mut self, plans: impl IntoIterator<Item = &'p Arc<Plan>>) {
+        let mut last = None;
+        for plan in plans {
+            // Most routes have the plan of their neighbour.
+            if last.replace(Arc::as_ptr(plan)) != Some(Arc::as_ptr(plan)) {
+                self.plans.insert(hash(&plan.slots), plan.clone());
+            }
+        }
+    }
+
     /// The plan of requests that match no route.
     pub fn globals(&mut self) -> Arc<Plan> {
         self.plan(None, None)
@@ -120,9 +131,7 @@ impl<'a> Planner<'a> {
 
     /// The plan of the collected slots.
     fn share(&mut self) -> Arc<Plan> {
-        let mut hasher = IdHasher::default();
-        self.slots.hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash = hash(&self.slots);
         if let Some(plan) = self.plans.get(&hash)
             && *plan.slots == *self.slots
         {
@@ -139,6 +148,12 @@ impl<'a> Planner<'a> {
         self.plans.insert(hash, plan.clone());
         plan
     }
+}
+
+fn hash(slots: &[Slot]) -> u64 {
+    let mut hasher = IdHasher::default();
+    slots.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Walks four lists sorted by order together: route + service, route, service, anywhere.

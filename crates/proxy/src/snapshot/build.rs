@@ -15,7 +15,7 @@ use model::entities::{
 };
 use net::tls::{CertificateError, Certificates, SniTable};
 use plugin::{Node, PluginDef};
-use router::{RouteIndex, Router};
+use router::{RouteError, RouteIndex, Router};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -256,13 +256,21 @@ fn build_router(
     let previous = previous.map(|previous| &*previous.router);
     let indexed = (0..).map(RouteIndex).zip(routes.iter().copied());
     let (router, problems) = Router::build(indexed, settings.router, previous);
-    for problem in &problems {
-        tracing::warn!("{problem}; requests will not reach it this way");
-    }
+    warn_of(&problems);
     router
 }
 
-fn route_info(route: &Route, services: &Services, planner: &mut Planner<'_>) -> RouteInfo {
+pub(super) fn warn_of(problems: &[RouteError]) {
+    for problem in problems {
+        tracing::warn!("{problem}; requests will not reach it this way");
+    }
+}
+
+pub(super) fn route_info(
+    route: &Route,
+    services: &Services,
+    planner: &mut Planner<'_>,
+) -> RouteInfo {
     RouteInfo {
         id: route.id,
         name: route.name.as_deref().map(Box::from),
@@ -322,7 +330,7 @@ impl Services {
     }
 
     /// Whether requests can reach the route: over HTTP, and not of a disabled service.
-    fn serves(&self, route: &Route) -> bool {
+    pub(super) fn serves(&self, route: &Route) -> bool {
         let is_http = route.protocols.iter().any(|protocol| protocol.is_http());
         is_http && route.service.is_none_or(|id| self.by_id.contains_key(&id))
     }

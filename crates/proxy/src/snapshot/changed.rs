@@ -48,6 +48,15 @@ impl Changed {
         }
     }
 
+    /// Whether routes were put and nothing else that a snapshot is made of: [`Snapshot::put_routes`](super::Snapshot::put_routes).
+    pub fn is_routes_only(self) -> bool {
+        let routes_only = Self {
+            routes: true,
+            ..Self::default()
+        };
+        self == routes_only
+    }
+
     /// Whether nothing is to be compiled.
     pub fn is_nothing(self) -> bool {
         self == Self::default()

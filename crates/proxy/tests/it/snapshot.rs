@@ -447,3 +447,50 @@ fn parts_are_counted_when_they_are_built() {
         [1; 3]
     );
 }
+
+#[test]
+fn routes_are_put_among_those_that_are_there() {
+    let settings = settings();
+    let mut draft = Draft {
+        services: vec![service(1, json!({})), service(2, json!({"enabled": false}))],
+        routes: [10, 20, 30, 40]
+            .map(|number| route(number, Some(1), json!({})))
+            .to_vec(),
+        plugins: vec![
+            on_route(termination(), 100, 20),
+            on_route(termination(), 101, 25),
+        ],
+        ..Draft::default()
+    };
+    let before = draft.build(None, &settings);
+    let kept_plan = Arc::clone(&before.routes()[1].plan);
+    // Replaced, no longer served, and new ones before, between and after.
+    let put = [
+        route(30, None, json!({"paths": ["/new"], "name": "replaced"})),
+        route(40, Some(2), json!({})),
+        route(5, None, json!({})),
+        route(25, Some(1), json!({})),
+        route(50, Some(1), json!({})),
+    ];
+    let kept = [10, 20].map(|number| route(number, Some(1), json!({})));
+    draft.routes = kept.into_iter().chain(put.clone()).collect();
+    draft.routes.sort_by_key(|route| route["id"].to_string());
+    let built = draft.build(None, &settings);
+    let put: Vec<_> = put.map(entity).into();
+    let next = before.put_routes(&put, 2, &settings);
+    assert_eq!(next.revision, 2);
+    let shown = |snapshot: &Snapshot| -> Vec<String> {
+        let routes = snapshot.routes().iter();
+        let service = |info| snapshot.service(info).map(|service| service.id);
+        routes
+            .map(|info| format!("{:?} {:?} {:?}", info.as_ref(), service(info), info.plan))
+            .collect()
+    };
+    assert_eq!(shown(&next), shown(&built));
+    // Equal plans are one object still: that of the second route, and that of the two that have no plugins.
+    assert!(Arc::ptr_eq(&next.routes()[2].plan, &kept_plan));
+    let [first, .., last] = next.routes() else {
+        panic!("there are routes")
+    };
+    assert!(Arc::ptr_eq(&first.plan, &last.plan));
+}

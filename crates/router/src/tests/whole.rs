@@ -206,3 +206,58 @@ fn hostile_requests_cost_no_more_than_their_length() {
         }
     }
 }
+
+#[test]
+fn a_router_with_replaced_routes_decides_like_a_new_one() {
+    let before = [
+        with_path(1, "/a"),
+        with_path(3, "~/b/(?<id>\\d+)$"),
+        with_path(5, "/c"),
+        with_path(7, "/a/long"),
+        with_path(9, "~/gone$"),
+    ];
+    // The second is replaced, the third goes, and there are new ones before, between and after.
+    let after = [
+        with_path(0, "/c"),
+        with_path(1, "/a"),
+        with_path(3, "/b"),
+        with_path(4, "~/b/(?<id>\\d+)$"),
+        with_path(7, "/a/long"),
+        with_path(8, "/a/longer"),
+    ];
+    let moved = [Some(1), None, None, Some(4), None].map(|index| index.map(RouteIndex));
+    let fresh = [0, 2, 3, 5];
+    for options in ALL_OPTIONS {
+        let built = router(&after, options);
+        let routes = numbered(&after).filter(|(index, _)| fresh.contains(&index.0));
+        let (replaced, errors) = router(&before, options).replace(&moved, routes);
+        assert!(errors.is_empty());
+        for path in [
+            "/a",
+            "/a/long",
+            "/a/longer",
+            "/b",
+            "/b/1",
+            "/c",
+            "/gone",
+            "/",
+        ] {
+            let sample = Sample::get(path);
+            assert_eq!(found(&replaced, &sample), found(&built, &sample), "{path}");
+        }
+    }
+}
+
+#[test]
+fn an_unusable_replacement_is_reported() {
+    let before = [with_path(1, "/a"), with_path(2, "/b")];
+    for options in ALL_OPTIONS {
+        let unusable = with_path(2, "~/b(");
+        let moved = [Some(RouteIndex(0)), None];
+        let (replaced, errors) =
+            router(&before, options).replace(&moved, [(RouteIndex(1), &unusable)]);
+        assert_eq!(errors.len(), 1);
+        assert_eq!(found(&replaced, &Sample::get("/a")), Some(0));
+        assert_eq!(found(&replaced, &Sample::get("/b")), None);
+    }
+}
