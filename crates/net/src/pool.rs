@@ -116,7 +116,14 @@ pub struct Connection {
 #[derive(Debug)]
 struct Idle {
     connection: Box<Connection>,
-    since: Instant,
+    /// None: never.
+    expires: Option<Instant>,
+}
+
+impl Idle {
+    fn is_fresh(&self, now: Instant) -> bool {
+        self.expires.is_none_or(|expires| now < expires)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -157,19 +164,14 @@ impl Pool {
         now: Instant,
         cx: &mut Context<'_>,
     ) -> Option<Box<Connection>> {
-        let limit = self.settings.idle;
         let place = self.place(slot, now);
         loop {
             let found = place.idle.iter().rposition(|idle| {
                 idle.connection.address == address && idle.connection.sni.as_deref() == sni
             })?;
-            let Idle {
-                mut connection,
-                since,
-            } = place.idle.remove(found);
-            let fresh = limit.is_zero() || now.saturating_duration_since(since) < limit;
-            if fresh && connection.stream.is_quiet(cx) {
-                return Some(connection);
+            let mut idle = place.idle.remove(found);
+            if idle.is_fresh(now) && idle.connection.stream.is_quiet(cx) {
+                return Some(idle.connection);
             }
         }
     }
@@ -189,17 +191,14 @@ impl Pool {
         }
         place.idle.push(Idle {
             connection,
-            since: now,
+            expires: (!settings.idle.is_zero()).then(|| now + settings.idle),
         });
     }
 
     /// Closes what has been idle too long, and what belongs to slots that are gone. For a timer every few seconds.
     pub fn sweep(&mut self, now: Instant) {
-        let limit = self.settings.idle;
         for place in &mut self.places {
-            place.idle.retain(|idle| {
-                limit.is_zero() || now.saturating_duration_since(idle.since) < limit
-            });
+            place.idle.retain(|idle| idle.is_fresh(now));
             if place.idle.is_empty() {
                 place.idle = Vec::new();
             }

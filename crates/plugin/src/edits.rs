@@ -84,20 +84,39 @@ pub enum HeaderChange {
 
 /// Changes to the headers of one message. Names are compared without case; `_` and `-` differ.
 #[derive(Debug, Clone, Default)]
-pub struct HeaderEdits(Vec<(CompactString, HeaderChange)>);
+pub struct HeaderEdits {
+    changes: Vec<(CompactString, HeaderChange)>,
+    /// A bit for each length that a changed name has: most names that are asked for differ from all changed ones there.
+    lengths: u64,
+}
 
 impl HeaderEdits {
     pub const fn new() -> Self {
-        Self(Vec::new())
+        Self {
+            changes: Vec::new(),
+            lengths: 0,
+        }
     }
 
     /// Empties the list and keeps its memory, for the next message of a connection.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.changes.clear();
+        self.lengths = 0;
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.changes.is_empty()
+    }
+
+    /// False for names that are not in the list; true for those that may be.
+    #[inline]
+    fn may_have(&self, name: &[u8]) -> bool {
+        self.lengths & length_bit(name) != 0
+    }
+
+    fn push(&mut self, name: CompactString, change: HeaderChange) {
+        self.lengths |= length_bit(name.as_bytes());
+        self.changes.push((name, change));
     }
 
     /// Replaces every line of this name.
@@ -106,8 +125,7 @@ impl HeaderEdits {
     }
 
     pub fn add(&mut self, name: impl HeaderName, value: impl Into<HeaderValue>) {
-        self.0
-            .push((name.into_name(), HeaderChange::Add(value.into())));
+        self.push(name.into_name(), HeaderChange::Add(value.into()));
     }
 
     pub fn remove(&mut self, name: impl HeaderName) {
@@ -116,46 +134,69 @@ impl HeaderEdits {
 
     fn replace(&mut self, name: impl HeaderName, change: HeaderChange) {
         let name = name.into_name();
+        if !self.may_have(name.as_bytes()) {
+            return self.push(name, change);
+        }
         let mut same = self
-            .0
+            .changes
             .iter()
             .enumerate()
             .filter(|(_, (other, _))| other.eq_ignore_ascii_case(&name))
             .map(|(at, _)| at);
         match (same.next(), same.next()) {
-            (None, _) => self.0.push((name, change)),
-            (Some(at), None) => self.0[at] = (name, change),
+            (None, _) => self.changes.push((name, change)),
+            (Some(at), None) => self.changes[at] = (name, change),
             (Some(_), Some(_)) => {
-                self.0
+                self.changes
                     .retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
-                self.0.push((name, change));
+                self.changes.push((name, change));
             }
         }
     }
 
     /// Whether lines of this name in the original message are to be left out.
-    pub fn drops(&self, name: &str) -> bool {
-        self.0.iter().any(|(other, change)| {
-            !matches!(change, HeaderChange::Add(_)) && other.eq_ignore_ascii_case(name)
-        })
+    #[inline]
+    pub fn drops(&self, name: impl AsRef<[u8]>) -> bool {
+        let name = name.as_ref();
+        self.may_have(name)
+            && self.changes.iter().any(|(other, change)| {
+                let other = other.as_bytes();
+                !matches!(change, HeaderChange::Add(_)) && other.eq_ignore_ascii_case(name)
+            })
     }
 
     /// The lines to write in addition to those kept.
     pub fn added(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.0.iter().filter_map(|(name, change)| match change {
-            HeaderChange::Remove => None,
-            HeaderChange::Set(value) | HeaderChange::Add(value) => {
-                Some((name.as_str(), value.as_bytes()))
-            }
-        })
+        self.changes
+            .iter()
+            .filter_map(|(name, change)| match change {
+                HeaderChange::Remove => None,
+                HeaderChange::Set(value) | HeaderChange::Add(value) => {
+                    Some((name.as_str(), value.as_bytes()))
+                }
+            })
+    }
+
+    /// The added lines of this name.
+    #[inline]
+    pub fn values<'s, 'n>(&'s self, name: &'n str) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
+        let may_have = self.may_have(name.as_bytes());
+        let added = may_have.then(|| self.added()).into_iter().flatten();
+        added
+            .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
     }
 
     /// The first added line of this name.
+    #[inline]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
-        self.added()
-            .find(|(other, _)| other.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value)
+        self.values(name).next()
     }
+}
+
+#[inline]
+fn length_bit(name: &[u8]) -> u64 {
+    1 << (name.len() % 64)
 }
 
 /// A name for [`HeaderEdits`]: static ones cost no copy.

@@ -133,16 +133,13 @@ impl RequestCx<'_> {
         &'s self,
         name: &'n str,
     ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
-        let kept = !self.upstream.headers.drops(name);
-        let read = self
-            .head
-            .fields()
-            .take(MAX_HEADERS)
-            .filter(move |(_, other, _)| kept && other.eq_ignore_ascii_case(name.as_bytes()));
-        let read = read.map(|(_, _, value)| value);
-        let added = self.upstream.headers.added();
-        let added = added.filter(move |(other, _)| other.eq_ignore_ascii_case(name));
-        read.chain(added.map(|(_, value)| value))
+        let edits = &self.upstream.headers;
+        let looked_at = match edits.drops(name) {
+            true => 0,
+            false => MAX_HEADERS,
+        };
+        let read = self.head.header_values_among(looked_at, name);
+        read.chain(edits.values(name))
     }
 
     /// The header lines, changes included.

@@ -122,7 +122,7 @@ fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
         !(replaced
             || is_ours(known)
             || hops && head.is_hop_header(line.name())
-            || edited && is_dropped(edits, line.name()))
+            || edited && edits.drops(line.name()))
     });
     seen
 }
@@ -150,10 +150,6 @@ fn is_ours(known: Known) -> bool {
             | Known::XForwardedProto
             | Known::XRealIp
     )
-}
-
-fn is_dropped(edits: &HeaderEdits, name: &[u8]) -> bool {
-    std::str::from_utf8(name).is_ok_and(|name| edits.drops(name))
 }
 
 fn write_length(request: &Outbound<'_>, seen: Seen, out: &mut Vec<u8>) {

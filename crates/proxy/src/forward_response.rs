@@ -155,7 +155,7 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
         };
         passes
             && !(hops && head.is_hop_header(line.name()))
-            && !(edited && is_dropped(edits, line.name()))
+            && !(edited && edits.drops(line.name()))
     });
     if text && !edits.drops("content-type") {
         for value in head.known(Known::ContentType) {
@@ -163,10 +163,6 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
         }
     }
     seen
-}
-
-fn is_dropped(edits: &HeaderEdits, name: &[u8]) -> bool {
-    std::str::from_utf8(name).is_ok_and(|name| edits.drops(name))
 }
 
 /// The web server under Kong names the charset of texts, an upstream's too: `text/…`, `application/javascript` and

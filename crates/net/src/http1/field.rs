@@ -79,6 +79,13 @@ pub struct Field {
     pub(super) known: Known,
 }
 
+impl Field {
+    #[inline]
+    pub(super) fn value_of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.value_start as usize..][..self.value_len as usize]
+    }
+}
+
 /// Whether a comma-separated header value holds a token, compared without case.
 pub fn list_contains(value: &[u8], token: &[u8]) -> bool {
     value

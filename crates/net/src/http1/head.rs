@@ -2,7 +2,7 @@
 //! back to it when the head is dropped, so a request allocates nothing and an idle connection owns nothing.
 
 use super::field::{Field, Known};
-use super::request::Facts;
+use super::request::{Facts, HostName};
 use super::scan::{self, BadLine};
 use std::cell::RefCell;
 
@@ -17,6 +17,9 @@ pub(super) struct Store {
     pub(super) fields: Vec<Field>,
     /// Of a request's head only.
     pub(super) request: Facts,
+    /// The last `Host` that was found to be valid, and what was found of it. Stays when the rest is cleared: most requests of
+    /// a thread are for few hosts, and comparing is a tenth of checking.
+    pub(super) valid_host: (Vec<u8>, HostName),
 }
 
 thread_local! {
@@ -74,7 +77,7 @@ impl Head {
 
     #[inline]
     pub(super) fn value(&self, field: &Field) -> &[u8] {
-        self.slice(field.value_start, field.value_len as usize)
+        field.value_of(&self.store().bytes)
     }
 
     #[inline]
@@ -119,13 +122,22 @@ impl Head {
         }
     }
 
+    /// Of the first so many header lines.
+    #[inline]
     pub(super) fn values<'a, 'n>(
         &'a self,
+        lines: usize,
         name: &'n [u8],
     ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
-        self.fields()
-            .filter(move |(_, other, _)| other.eq_ignore_ascii_case(name))
-            .map(|(_, _, value)| value)
+        self.store()
+            .fields
+            .iter()
+            .take(lines)
+            .filter(move |field| {
+                usize::from(field.name_len) == name.len()
+                    && self.name(field).eq_ignore_ascii_case(name)
+            })
+            .map(|field| self.value(field))
     }
 
     pub(super) fn known(&self, known: Known) -> impl Iterator<Item = &[u8]> {

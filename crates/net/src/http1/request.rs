@@ -2,7 +2,7 @@
 //! answered and its connection closed, since what follows on it cannot be trusted to start where we think.
 
 use super::field::{Known, list_contains};
-use super::head::{Head, Line, Options, parse_length};
+use super::head::{Head, Line, Options, Store, parse_length};
 use super::scan::{self, BadLine, RequestLine};
 use super::{Framing, Limits, Version};
 
@@ -36,6 +36,12 @@ pub struct RequestHead {
     head: Head,
 }
 
+/// How long a host is without its port, and whether it has upper-case letters.
+pub(super) type HostName = (u16, bool);
+
+/// A domain name has at most 253 bytes, a port 6 with its colon; longer hosts are checked each time.
+const LONGEST_KEPT_HOST: usize = 260;
+
 /// What was found out about a request when its head was read. Kept beside the bytes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Facts {
@@ -44,8 +50,7 @@ pub(super) struct Facts {
     /// Where the path starts in the target (after the authority of an absolute form) and its length.
     path: (u32, u32),
     host: Option<u16>,
-    /// How long the host is without its port, and whether it has upper-case letters.
-    host_name: (u16, bool),
+    host_name: HostName,
     version: Version,
     framing: Framing,
     options: Options,
@@ -143,14 +148,39 @@ impl RequestHead {
     }
 
     fn check_host(&mut self) -> Result<(), BadRequest> {
-        match self.host_bytes() {
-            Some(host) => {
-                self.facts_mut().host_name = check_authority(host).ok_or(BadRequest::Host)?
-            }
-            None if self.facts().version == Version::Http11 => return Err(BadRequest::Host),
-            None => {}
-        }
+        let Some(host) = self.host_bytes() else {
+            return match self.facts().version {
+                Version::Http11 => Err(BadRequest::Host),
+                Version::Http10 => Ok(()),
+            };
+        };
+        let (valid, name) = &self.head.store().valid_host;
+        // None is valid that is empty.
+        let name = match host == valid && !host.is_empty() {
+            true => *name,
+            false => self.check_new_host()?,
+        };
+        self.facts_mut().host_name = name;
         Ok(())
+    }
+
+    fn check_new_host(&mut self) -> Result<HostName, BadRequest> {
+        let Store {
+            bytes,
+            fields,
+            request,
+            valid_host,
+        } = self.head.store_mut();
+        let host = request
+            .host
+            .map(|at| fields[usize::from(at)].value_of(bytes));
+        let host = host.ok_or(BadRequest::Host)?;
+        let name = check_authority(host).ok_or(BadRequest::Host)?;
+        if host.len() <= LONGEST_KEPT_HOST {
+            host.clone_into(&mut valid_host.0);
+            valid_host.1 = name;
+        }
+        Ok(name)
     }
 
     /// Origin form, `*` for OPTIONS, or an absolute form that names the same authority as Host (two different ones are
@@ -310,7 +340,17 @@ impl RequestHead {
         &'a self,
         name: &'n str,
     ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
-        self.head.values(name.as_bytes())
+        self.header_values_among(usize::MAX, name)
+    }
+
+    /// The same of the first so many lines.
+    #[inline]
+    pub fn header_values_among<'a, 'n>(
+        &'a self,
+        lines: usize,
+        name: &'n str,
+    ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        self.head.values(lines, name.as_bytes())
     }
 
     pub fn header_count(&self, name: &str) -> usize {

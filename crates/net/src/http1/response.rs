@@ -158,7 +158,7 @@ impl ResponseHead {
     }
 
     pub fn header(&self, name: &str) -> Option<&[u8]> {
-        self.head.values(name.as_bytes()).next()
+        self.head.values(usize::MAX, name.as_bytes()).next()
     }
 
     pub fn known(&self, known: Known) -> impl Iterator<Item = &[u8]> {

@@ -243,14 +243,10 @@ fn end_of_visible(data: &[u8], at: usize) -> usize {
 
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 
-/// Marks the highest bit of each byte that is less, for bytes up to 0x7f. Subtracting borrows only from bytes after one that
-/// is less, so the first mark is right, whatever those behind it are.
-#[inline]
-fn marks_below(word: u64, least: u8) -> u64 {
-    word.wrapping_sub(ONES * u64::from(least)) & !word & (ONES << 7)
-}
+const TOPS: u64 = ONES << 7;
 
-/// Where the first byte is that `marks` says of eight at a time, or `is_it` of one; the end if there is none.
+/// Where the first byte is that `is_it` says of, among words that `marks` marks in the highest bit of such bytes; the end if
+/// there is none. A mark may be wrong, a byte without one may not.
 #[inline]
 fn first(
     data: &[u8],
@@ -259,28 +255,38 @@ fn first(
     is_it: impl Fn(u8) -> bool,
 ) -> usize {
     while let Some(eight) = data.get(at..).and_then(<[u8]>::first_chunk) {
-        let found = marks(u64::from_le_bytes(*eight));
-        if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
+        let found = marks(u64::from_le_bytes(*eight)) & TOPS;
+        if found == 0 {
+            at += 8;
+            continue;
         }
-        at += 8;
+        let place = found.trailing_zeros() as usize / 8;
+        if is_it(eight[place]) {
+            return at + place;
+        }
+        at += place + 1;
     }
     let rest = data.get(at..).unwrap_or_default();
     let length = rest.iter().position(|&byte| is_it(byte));
     length.map_or(data.len(), |length| at + length)
 }
 
-/// Where the first byte is that is less than `least`, or DEL.
+/// Where the first byte is that is less than `least`, or DEL. Of bytes below 0x80, subtracting `least` sets the highest bit
+/// of those that are less, adding one that of DEL alone. What is carried over from a byte marks at most the one after it
+/// wrongly, and after a right mark nothing matters.
 #[inline]
 fn first_below(data: &[u8], at: usize, least: u8) -> usize {
-    let del = |word| marks_below(word ^ (ONES * 0x7f), 1);
-    let marks = |word| marks_below(word, least) | del(word);
+    let less = ONES * u64::from(least);
+    let marks = |word: u64| (word.wrapping_sub(less) | word.wrapping_add(ONES)) & !word;
     first(data, at, marks, |byte| byte < least || byte == 0x7f)
 }
 
 #[inline]
 fn first_colon(data: &[u8], at: usize) -> usize {
-    let marks = |word| marks_below(word ^ (ONES * u64::from(b':')), 1);
+    let marks = |word: u64| {
+        let others = word ^ (ONES * u64::from(b':'));
+        others.wrapping_sub(ONES) & !others
+    };
     first(data, at, marks, |byte| byte == b':')
 }
 
@@ -353,6 +359,24 @@ mod tests {
             ))),
             Err(httparse::Error::Version) => Err(BadLine::Version),
             Err(_) => Err(BadLine::Malformed),
+        }
+    }
+
+    #[test]
+    fn the_first_byte_is_found_whatever_stands_before_it() {
+        let is_bad = |byte: u8| byte < b' ' || byte == 0x7f;
+        for (first, second) in
+            (0..=255).flat_map(|first| (0..=255).map(move |second| (first, second)))
+        {
+            let data = [
+                b'a', first, second, 0xff, b'~', 0x7f, b'a', b'a', b'a', 0xff, 0xfe, 0,
+            ];
+            let expected = data.iter().position(|&byte| is_bad(byte));
+            assert_eq!(
+                first_below(&data, 0, b' '),
+                expected.unwrap_or(data.len()),
+                "{data:?}"
+            );
         }
     }
 
