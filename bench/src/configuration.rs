@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 /// A list of requests is never longer: by then no cache of the gateway's or the machine's has the next one's route or key ready
 /// because of the last one's, and the list itself stays small.
-const MOST_REQUESTS: usize = 10_000;
+const MOST_REQUESTS: usize = 100_000;
 /// Beyond this many, consumers have nothing but a name and a key, so that a million of them stay under 100 MB of text.
 const MOST_FULL_CONSUMERS: usize = 100_000;
 
@@ -348,15 +348,15 @@ mod tests {
     #[test]
     fn a_list_of_requests_stays_short_and_reaches_the_last_route() {
         let shape = Shape {
-            routes: 100_000,
+            routes: 200_000,
             consumers: 0,
             plugins: Plugins::None,
             changed: 0,
         };
         let sent = sent(&shape);
-        assert_eq!(sent.len(), 10_000);
-        assert_eq!(sent.iter().collect::<HashSet<_>>().len(), 10_000);
-        assert!(sent.iter().any(|request| request.contains("/route-9999")));
+        assert_eq!(sent.len(), MOST_REQUESTS);
+        assert_eq!(sent.iter().collect::<HashSet<_>>().len(), MOST_REQUESTS);
+        assert!(sent.iter().any(|request| request.contains("/route-19999")));
         assert!(!sent.iter().any(|request| request.contains("apikey")));
     }
 

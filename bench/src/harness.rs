@@ -3,7 +3,7 @@
 use crate::certificate::Certificate;
 use crate::gateway::{Build, Gateway};
 use crate::load::{Request, Target};
-use crate::peers::{self, Peer, Workload};
+use crate::peers::{self, Peer, Started, Workload};
 use crate::process::{self, Process};
 use crate::report::{Better, Figure, Scenario, Size};
 use crate::{certificate, machine};
@@ -285,42 +285,52 @@ impl Harness {
         keys: usize,
         requests: &Arc<[Request]>,
     ) -> Result<Vec<Subject>> {
+        let certificate = self.certificate.clone();
         let workload = Workload {
             upstream: self.upstream,
-            tls: tls.then_some(&self.certificate),
+            tls: tls.then_some(&certificate),
+            http2: false,
             routes,
             keys,
         };
         let mut subjects = Vec::new();
-        let (mut notes, mut commands) = (Vec::new(), Vec::new());
-        for peer in &self.peers {
-            // A peer writes its files under names of its own, the same each time it is started.
-            let directory = tempfile::tempdir_in(self.directory.path())?.keep();
-            match peer.start(&workload, self.cores.subject, &directory) {
-                Ok(Some(started)) => {
-                    commands.push(started.command);
-                    subjects.push(Subject {
-                        name: peer.name.to_owned(),
-                        process: Some(started.process),
-                        target: Target {
-                            address: started.address,
-                            tls,
-                        },
-                        requests: Arc::clone(requests),
-                    });
-                }
-                Ok(None) => {}
-                Err(error) => notes.push(format!(
+        for at in 0..self.peers.len() {
+            let Some(started) = self.peer(at, &workload)? else {
+                continue;
+            };
+            subjects.push(Subject {
+                name: self.peers[at].name.to_owned(),
+                process: Some(started.process),
+                target: Target {
+                    address: started.address,
+                    tls,
+                },
+                requests: Arc::clone(requests),
+            });
+        }
+        Ok(subjects)
+    }
+
+    /// The peer with this place in the list.
+    pub fn peer(&mut self, at: usize, workload: &Workload<'_>) -> Result<Option<Started>> {
+        // A peer writes its files under names of its own, the same each time it is started.
+        let directory = tempfile::tempdir_in(self.directory.path())?.keep();
+        let peer = &self.peers[at];
+        match peer.start(workload, self.cores.subject, &directory) {
+            Ok(Some(started)) => {
+                self.remember(started.command.clone());
+                Ok(Some(started))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => {
+                let (routes, keys) = (workload.routes, workload.keys);
+                self.note(format!(
                     "{} did not start with {routes} routes and {keys} keys and is left out: {error:#}",
                     peer.name
-                )),
+                ));
+                Ok(None)
             }
         }
-        commands
-            .into_iter()
-            .for_each(|command| self.remember(command));
-        notes.into_iter().for_each(|note| self.note(note));
-        Ok(subjects)
     }
 
     pub fn gateway(&mut self, build: &Build) -> Result<Gateway> {

@@ -10,7 +10,8 @@ use std::path::Path;
 pub fn describe(pinning: BTreeMap<String, usize>) -> Machine {
     Machine {
         cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
-        cores: std::thread::available_parallelism().map_or(0, usize::from),
+        // Not those that this process may use: it is bound to one.
+        cores: read("/proc/cpuinfo").matches("processor\t:").count(),
         memory_mib: field("/proc/meminfo", "MemTotal")
             .and_then(|size| size.strip_suffix(" kB")?.parse::<u64>().ok())
             .map_or(0, |kilobytes| kilobytes / 1024),

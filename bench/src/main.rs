@@ -137,6 +137,8 @@ fn main() -> Result<ExitCode> {
 
 /// Fails when a build of Silverback had to be left out of a case: a wrong gateway must not go unnoticed.
 fn run(run: Run) -> Result<ExitCode> {
+    // What is started inherits it.
+    descriptors::raise_limit()?;
     let begun = Instant::now();
     let started = machine::now()?;
     let mut harness = Harness::start(run.options)?;

@@ -71,6 +71,9 @@ pub struct Workload<'a> {
     pub upstream: SocketAddr,
     /// With it, the listener speaks TLS 1.2 and 1.3.
     pub tls: Option<&'a Certificate>,
+    /// The listener, which has TLS, offers HTTP/2, and a connection ends after as many requests as it does by default. Of nginx
+    /// only: the burst of streams that it is known for.
+    pub http2: bool,
     /// One is `/`, the prefix of every path; several are the prefixes `configuration::path(0..routes)`, and a path that
     /// begins with none of them is answered 404.
     pub routes: usize,

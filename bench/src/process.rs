@@ -51,8 +51,8 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(log_file.try_clone()?)
             .stderr(log_file);
-        let child =
-            spawn_on(core, &mut command).with_context(|| format!("cannot start {}", program.display()))?;
+        let child = spawn_on(core, &mut command)
+            .with_context(|| format!("cannot start {}", program.display()))?;
         let mut process = Self { name, child };
         process.wait_until_listening(address, log)?;
         Ok(process)
@@ -184,7 +184,9 @@ pub fn pin_self(core: usize) -> Result<()> {
 /// The cores that this process may use.
 pub fn cores() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|core| set.is_set(*core))
+        .collect())
 }
 
 /// An address on loopback that nothing listens on at the moment.

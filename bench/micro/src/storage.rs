@@ -11,7 +11,9 @@ use model::{EntityKind, Object, Value, codec};
 use plugin::Lookup;
 use proxy::snapshot::Changed;
 use serde_json::json;
+use std::cell::RefCell;
 use std::hint::black_box;
+use std::rc::Rc;
 use std::time::Duration;
 use store::{Change, ChangeSet, Journal, Revision, Store};
 use tempfile::TempDir;
@@ -24,8 +26,8 @@ const KEYS: usize = 1000;
 pub(crate) fn operations() -> Vec<Operation> {
     vec![
         load_first(),
-        load_again("load/unchanged/1000", Edition::First),
-        load_again("load/one-changed/1000", Edition::Second),
+        load_again("load/unchanged/1000", &[Edition::First]),
+        load_again("load/one-changed/1000", &[Edition::First, Edition::Second]),
         commit_all(),
         commit_one(),
         Operation::consume("store/read-config/1000", 2, || {
@@ -42,6 +44,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         stored_key(),
         stored_entity(),
         looked_up("lookup/key/cached", 10, 0),
+        looked_up("lookup/key/first/10000", CONSUMERS, 0),
         looked_up("lookup/key/unknown/10000", KEYS, CONSUMERS),
     ]
 }
@@ -144,6 +147,12 @@ impl Loaded {
         }
     }
 
+    /// Makes what was loaded last the content of the store.
+    fn commit(&mut self, document: Document) {
+        let revision = commit(&self.store, change_set(document));
+        self.loader.committed(revision.0);
+    }
+
     fn load(&mut self, text: &[u8]) -> Document {
         let view = self.store.view().expect("the store can be read");
         let mirror = Mirror::new(&view);
@@ -166,11 +175,27 @@ fn load_first() -> Operation {
     })
 }
 
-fn load_again(name: &str, edition: Edition) -> Operation {
-    Operation::consume(name, 2, move || {
-        let mut loaded = Loaded::new();
-        let text = text(edition);
-        (|| (), move |()| loaded.load(&text))
+/// Loads these in turn, each onto the one before, which is in the store by then.
+fn load_again(name: &str, editions: &'static [Edition]) -> Operation {
+    Operation::consume(name, 2, || {
+        let loaded = Rc::new(RefCell::new(Loaded::new()));
+        let last = Rc::new(RefCell::new(None));
+        let mut texts = editions
+            .iter()
+            .map(|edition| text(*edition))
+            .collect::<Vec<_>>();
+        let make = {
+            let (loaded, last) = (Rc::clone(&loaded), Rc::clone(&last));
+            move || {
+                if let Some(document) = last.take() {
+                    loaded.borrow_mut().commit(document);
+                }
+                texts.rotate_right(1);
+                texts[0].clone()
+            }
+        };
+        let run = move |text: Vec<u8>| last.replace(Some(loaded.borrow_mut().load(&text)));
+        (make, run)
     })
 }
 

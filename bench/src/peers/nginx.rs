@@ -19,6 +19,10 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
     let upstream = workload.upstream;
     let keys = key_map(workload, directory)?;
     let server = server(workload, address);
+    let requests = match workload.http2 {
+        true => "",
+        false => "  keepalive_requests 1000000000;\n",
+    };
     // The limits on requests a connection would otherwise close every connection after 1,000 of them. Buffers hold the
     // largest answer, so that none goes through a file.
     let configuration = format!(
@@ -35,8 +39,7 @@ http {{
   fastcgi_temp_path {home}/nginx-fastcgi;
   uwsgi_temp_path {home}/nginx-uwsgi;
   scgi_temp_path {home}/nginx-scgi;
-  keepalive_requests 1000000000;
-  keepalive_timeout 600s;
+{requests}  keepalive_timeout 600s;
   tcp_nodelay on;
   proxy_http_version 1.1;
   proxy_set_header Connection \"\";
@@ -88,10 +91,11 @@ fn server(workload: &Workload<'_>, address: SocketAddr) -> String {
         None => drop(writeln!(text, "    listen {address} backlog=4096;")),
         Some(certificate) => drop(writeln!(
             text,
-            "    listen {address} ssl backlog=4096;
+            "    listen {address} ssl{} backlog=4096;
     ssl_certificate {};
     ssl_certificate_key {};
     ssl_protocols TLSv1.2 TLSv1.3;",
+            if workload.http2 { " http2" } else { "" },
             certificate.certificate.display(),
             certificate.key.display()
         )),

@@ -51,6 +51,7 @@ fn workload(routes: usize, keys: usize) -> Workload<'static> {
     Workload {
         upstream: "127.0.0.1:8765".parse().unwrap(),
         tls: None,
+        http2: false,
         routes,
         keys,
     }
@@ -105,6 +106,7 @@ fn configurations_with_tls_name_the_certificate() {
     for definition in all() {
         let workload = Workload {
             tls: Some(&certificate),
+            http2: false,
             ..workload(1, 0)
         };
         let (files, plan) = written(definition, &workload).unwrap();
@@ -124,6 +126,7 @@ fn configurations_in_json_are_json() {
         for definition in all() {
             let workload = Workload {
                 tls: Some(&certificate),
+                http2: false,
                 ..workload(routes, keys)
             };
             let Some((files, _)) = written(definition, &workload) else {
@@ -367,6 +370,7 @@ fn with_each_peer_before(
     let workload = Workload {
         upstream,
         tls: tls.then_some(&certificate),
+        http2: false,
         routes,
         keys,
     };

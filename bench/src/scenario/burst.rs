@@ -3,7 +3,7 @@
 
 use crate::configuration::{Plugins, Shape};
 use crate::harness::{self, Harness, Progress, figure};
-use crate::peers;
+use crate::peers::{self, Workload};
 use crate::report::{Better, Figure, Scenario};
 use anyhow::{Context, Result, bail};
 use std::net::SocketAddr;
@@ -48,6 +48,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
             _process: gateway.process,
         });
     }
+    listeners.extend(nginx(harness)?);
     let mut scenario = Scenario {
         name: "burst".to_owned(),
         about: ABOUT.to_owned(),
@@ -60,6 +61,26 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
             .extend(measure(harness, &h2load, &case, requests, &listeners)?);
     }
     Ok(scenario)
+}
+
+fn nginx(harness: &mut Harness) -> Result<Option<Listener>> {
+    let Some(at) = harness.peers.iter().position(|peer| peer.name == "nginx") else {
+        return Ok(None);
+    };
+    let certificate = harness.certificate.clone();
+    let workload = Workload {
+        upstream: harness.upstream,
+        tls: Some(&certificate),
+        http2: true,
+        routes: 1,
+        keys: 0,
+    };
+    let started = harness.peer(at, &workload)?;
+    Ok(started.map(|started| Listener {
+        name: "nginx".to_owned(),
+        address: started.address,
+        _process: started.process,
+    }))
 }
 
 fn measure(
