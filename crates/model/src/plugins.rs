@@ -42,13 +42,14 @@ impl<'b> PluginReader<'b> {
             0xde => (u16::from_be_bytes([*stored.get(1)?, *stored.get(2)?]), 3),
             _ => return None,
         };
-        let (config, place) = schema::stored_field(stored, "config").ok()??;
+        let config = schema::stored_field(stored, "config").ok()??;
         self.rest.clear();
         self.rest.push(0xde);
         self.rest.extend((fields - 1).to_be_bytes());
-        self.rest.extend_from_slice(&stored[content..place.start]);
-        self.rest.extend_from_slice(&stored[place.end..]);
-        Some(config)
+        self.rest
+            .extend_from_slice(&stored[content..config.place.start]);
+        self.rest.extend_from_slice(&stored[config.place.end..]);
+        Some(config.value)
     }
 }
 

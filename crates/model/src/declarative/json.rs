@@ -190,8 +190,7 @@ fn plain_length(text: &[u8]) -> usize {
     let (words, rest) = text.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        let found =
-            zeros(word ^ EACH_BYTE * u64::from(b'"')) | zeros(word ^ EACH_BYTE * u64::from(b'\\'));
+        let found = zeros(word ^ repeated(b'"')) | zeros(word ^ repeated(b'\\'));
         if found != 0 {
             return 8 * index + found.trailing_zeros() as usize / 8;
         }
@@ -201,6 +200,10 @@ fn plain_length(text: &[u8]) -> usize {
 }
 
 const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
+
+fn repeated(byte: u8) -> u64 {
+    EACH_BYTE * u64::from(byte)
+}
 
 /// The highest bit of the first byte that is zero; bits of bytes after it mean nothing.
 fn zeros(word: u64) -> u64 {

@@ -49,11 +49,18 @@ fn subschema_name<'b>(stored: &'b [u8], key: &str) -> Result<Option<&'b str>, Ma
     Ok(None)
 }
 
-/// The bytes of one field's value, and where in the entity its name and value stand; `None` when it has no such field.
+/// One field of a stored entity.
+pub(crate) struct StoredField<'b> {
+    pub(crate) value: &'b [u8],
+    /// Where in the entity its name and value stand.
+    pub(crate) place: Range<usize>,
+}
+
+/// A field by its name; `None` when the entity does not have it.
 pub(crate) fn field_of<'b>(
     stored: &'b [u8],
     name: &str,
-) -> Result<Option<(&'b [u8], Range<usize>)>, Malformed> {
+) -> Result<Option<StoredField<'b>>, Malformed> {
     let mut reader = Reader { rest: stored };
     for _ in 0..reader.map()? {
         let start = stored.len() - reader.rest.len();
@@ -62,8 +69,10 @@ pub(crate) fn field_of<'b>(
         reader.skip()?;
         if found {
             let end = stored.len() - reader.rest.len();
-            let length = value.len() - reader.rest.len();
-            return Ok(Some((&value[..length], start..end)));
+            return Ok(Some(StoredField {
+                value: &value[..value.len() - reader.rest.len()],
+                place: start..end,
+            }));
         }
     }
     Ok(None)
@@ -280,9 +289,10 @@ fn is_plain(bytes: &[u8]) -> bool {
     const HIGH: u64 = EACH << 7;
     // In each: the highest bit of some byte is set if any byte is what is looked for.
     let zero = |word: u64| word.wrapping_sub(EACH) & !word & HIGH;
+    let repeated = |byte: u8| EACH * u64::from(byte);
     let special = |word: u64| {
-        let control = word.wrapping_sub(EACH * u64::from(b' ')) | word;
-        control & HIGH | zero(word ^ EACH * u64::from(b'"')) | zero(word ^ EACH * u64::from(b'\\'))
+        let control = word.wrapping_sub(repeated(b' ')) | word;
+        control & HIGH | zero(word ^ repeated(b'"')) | zero(word ^ repeated(b'\\'))
     };
     let (words, rest) = bytes.as_chunks::<8>();
     // Blanks are plain.
