@@ -11,7 +11,7 @@ use crate::settings::{Database, Settings};
 use crate::signals::{Request, Signals};
 use crate::sockets::{self, Sockets};
 use crate::workers::Workers;
-use crate::{plane, reload};
+use crate::{memory, plane, reload};
 use admin::control::LoadError;
 use model::declarative::{Loader, Source, format_cli_errors};
 use net::tls::Certificates;
@@ -112,6 +112,9 @@ fn prepare_configuration(settings: &Settings, logs: Logs) -> Result<Ready, Failu
     if let Some(text) = text {
         load(&mut writer, &text)?;
     }
+    // As after every change: what compiling took and serving does not need.
+    memory::give_back();
+    writer.store.release_resident_pages();
     Ok(Ready {
         parts: Parts { writer, node, logs },
         admin_certificate: certificate,
