@@ -57,7 +57,7 @@ pub(crate) fn plan<'c>(
     let was_empty = entities.is_empty(view.txn())?;
     let mut works: Vec<Work<'_>> = changes.iter().map(into_work).collect();
     // Stable, so that the last change of an entity stays last.
-    works.sort_by_key(|work| work.key);
+    works.sort_by_key(|work| keys::order(&work.key));
     keep_last(&mut works);
     if !was_empty {
         for work in &mut works {
@@ -67,7 +67,7 @@ pub(crate) fn plan<'c>(
     let cascaded = cascade(view, &works)?;
     if !cascaded.is_empty() {
         works.extend(cascaded);
-        works.sort_by_key(|work| work.key);
+        works.sort_by_key(|work| keys::order(&work.key));
     }
     Ok(works)
 }
@@ -127,7 +127,10 @@ fn cascade<'c>(view: &View<'_>, works: &[Work<'_>]) -> Result<Vec<Work<'c>>, Com
 }
 
 fn position(works: &[Work<'_>], key: &EntityKey) -> Option<usize> {
-    works.binary_search_by(|work| work.key.cmp(key)).ok()
+    let order = keys::order(key);
+    works
+        .binary_search_by_key(&order, |work| keys::order(&work.key))
+        .ok()
 }
 
 /// The index entries that come and go with the work, and what is wrong with it.
@@ -137,12 +140,25 @@ pub(crate) struct IndexChanges {
     added: [Batch; INDEX_TABLES],
 }
 
+impl IndexChanges {
+    /// With room for about as many new entries in each table as there are entities: growing copies what is there. Room
+    /// that is not used costs no memory.
+    fn for_works(works: usize) -> Self {
+        let mut changes = Self::default();
+        for batch in &mut changes.added {
+            batch.spans.reserve(works);
+            batch.bytes.reserve(works * 64);
+        }
+        changes
+    }
+}
+
 pub(crate) fn check(
     view: &View<'_>,
     works: &[Work<'_>],
     violations: &mut Vec<Violation>,
 ) -> Result<IndexChanges, CommitError> {
-    let mut changes = IndexChanges::default();
+    let mut changes = IndexChanges::for_works(works.len());
     let mut key = Vec::with_capacity(512);
     for (index, work) in works.iter().enumerate() {
         if work.is_removal() {
@@ -434,10 +450,11 @@ struct Batch {
 struct Span {
     /// The first bytes of the key, as a number that sorts like them.
     prefix: u128,
-    start: usize,
-    key: u32,
+    start: u32,
+    owner: u32,
     value: u32,
-    owner: usize,
+    /// LMDB's keys are no longer.
+    key: u16,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -451,10 +468,10 @@ impl Batch {
     fn push(&mut self, key: &[u8], value: &[u8], owner: usize) {
         self.spans.push(Span {
             prefix: prefix(key),
-            start: self.bytes.len(),
-            key: key.len() as u32,
-            value: value.len() as u32,
-            owner,
+            start: narrow(self.bytes.len()),
+            owner: narrow(owner),
+            value: narrow(value.len()),
+            key: u16::try_from(key.len()).expect("keys of LMDB are shorter"),
         });
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
@@ -462,7 +479,7 @@ impl Batch {
 
     fn sort(&mut self) {
         let bytes = &self.bytes;
-        let key = |span: &Span| &bytes[span.start..span.start + span.key as usize];
+        let key = |span: &Span| span.key(bytes);
         self.spans.sort_unstable_by(|left, right| {
             left.prefix
                 .cmp(&right.prefix)
@@ -473,14 +490,25 @@ impl Batch {
 
     fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
         self.spans.iter().map(|span| {
-            let key = span.start + span.key as usize;
+            let value = span.start as usize + usize::from(span.key);
             Entry {
-                key: &self.bytes[span.start..key],
-                value: &self.bytes[key..key + span.value as usize],
-                owner: span.owner,
+                key: span.key(&self.bytes),
+                value: &self.bytes[value..value + span.value as usize],
+                owner: span.owner as usize,
             }
         })
     }
+}
+
+impl Span {
+    fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        let start = self.start as usize;
+        &bytes[start..start + usize::from(self.key)]
+    }
+}
+
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).expect("a change set is smaller than 4 GiB")
 }
 
 fn prefix(key: &[u8]) -> u128 {

@@ -38,6 +38,12 @@ pub(crate) fn entity(kind: EntityKind, id: Uuid) -> EntityKey {
     key
 }
 
+/// Numbers that order as the keys do, and are compared in two steps.
+pub(crate) fn order(key: &EntityKey) -> (u8, u128) {
+    let [kind, id @ ..] = *key;
+    (kind, u128::from_be_bytes(id))
+}
+
 /// The kind and id of an entity's key; `None` for a kind this program does not know.
 pub(crate) fn parse_entity(key: &[u8]) -> Option<(EntityKind, Uuid)> {
     let (kind, id) = key.split_first()?;
