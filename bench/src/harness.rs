@@ -34,9 +34,12 @@ pub struct Options {
     /// Samples of each figure [default: 100, or 11 with --quick]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Milliseconds of load for a sample [default: 200]
-    #[arg(long, default_value_t = 200)]
+    /// Milliseconds of load for a sample
+    #[arg(long, default_value_t = 100)]
     sample: u64,
+    /// The same where latency is measured: the highest percentiles need many requests
+    #[arg(long, default_value_t = 250)]
+    latency_sample: u64,
     /// Requests a second where latency is measured.
     #[arg(long, default_value_t = 5000.0)]
     pub rate: f64,
@@ -74,10 +77,15 @@ impl Options {
         Duration::from_millis(self.sample)
     }
 
+    pub fn latency_sample(&self) -> Duration {
+        Duration::from_millis(self.latency_sample)
+    }
+
     pub fn settings(&self) -> BTreeMap<String, String> {
         [
             ("rounds", self.rounds().to_string()),
             ("sample", format!("{} ms", self.sample)),
+            ("latency sample", format!("{} ms", self.latency_sample)),
             ("rate for latency", format!("{} requests/s", self.rate)),
             ("connections", self.connections.to_string()),
         ]

@@ -165,9 +165,11 @@ fn alternate(
     entries: &mut [Entry<'_>],
     mode: Mode,
 ) -> Result<()> {
-    let (rounds, sample) = (harness.options.rounds(), harness.options.sample());
+    let options = &harness.options;
+    let (rounds, sample, latency_sample) =
+        (options.rounds(), options.sample(), options.latency_sample());
     for entry in &mut *entries {
-        entry.load(Mode::Closed, WARM_UP.min(sample * 3))?;
+        entry.load(Mode::Closed, WARM_UP)?;
     }
     let progress = Progress::start(&case.name, rounds);
     for round in 0..rounds {
@@ -176,7 +178,7 @@ fn alternate(
             let entry = &mut entries[(round + offset) % count];
             match mode {
                 Mode::Closed => entry.capacity(sample)?,
-                Mode::Open { rate } => entry.latency(rate, sample)?,
+                Mode::Open { rate } => entry.latency(rate, latency_sample)?,
             }
         }
         progress.step();

@@ -11,7 +11,9 @@ const ROUTES: usize = 10_000;
 pub(crate) fn operations() -> Vec<Operation> {
     vec![
         full_build(),
-        update("snapshot/update-route/10000", EntityKind::Routes),
+        put_route(),
+        // As when one of them is deleted.
+        update("snapshot/update-routes/10000", EntityKind::Routes),
         update("snapshot/update-plugin/10000", EntityKind::Plugins),
         update("snapshot/update-service/10000", EntityKind::Services),
         Operation::consume("snapshot/drop/10000", 1, || {
@@ -27,7 +29,18 @@ fn full_build() -> Operation {
     })
 }
 
-/// What a change of one entity of this kind does.
+/// What a change of one route does, and a new one.
+fn put_route() -> Operation {
+    Operation::consume("snapshot/put-route/10000", 2, || {
+        let settings = build_settings();
+        let current = snapshot(config(ROUTES, nowhere()));
+        let changed = one_changed().routes.swap_remove(ROUTES / 2);
+        let run = move |()| current.put_routes(std::slice::from_ref(&changed), 2, &settings);
+        (|| (), run)
+    })
+}
+
+/// What a change of entities of this kind does.
 fn update(name: &str, kind: EntityKind) -> Operation {
     Operation::consume(name, 1, move || {
         let settings = build_settings();

@@ -22,10 +22,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
     for (protocol, tls) in PROTOCOLS {
         let mut subjects = subjects(harness, tls)?;
         for (answer, path) in ANSWERS {
-            let requests: Arc<[Request]> = Arc::from([Request::get(path)]);
-            for subject in &mut subjects {
-                subject.requests = Arc::clone(&requests);
-            }
+            ask_for(&mut subjects, path);
             for connections in CONNECTIONS {
                 let case = Case {
                     name: format!("{answer}, {connections} connections, {protocol}"),
@@ -36,21 +33,28 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
                     rounds::capacity(harness, &mut scenario, &case, &subjects)?;
                 }
             }
-            let (connections, rate) = (harness.options.connections, harness.options.rate);
-            let case = Case {
-                name: format!("{answer}, {rate} requests/s, {protocol}"),
-                connections,
-                size: None,
-            };
-            if harness.wants(&case.name) {
-                rounds::latency(harness, &mut scenario, &case, &subjects)?;
-            }
+        }
+        let case = Case {
+            name: format!("512 B, {} requests/s, {protocol}", harness.options.rate),
+            connections: harness.options.connections,
+            size: None,
+        };
+        ask_for(&mut subjects, "/");
+        if harness.wants(&case.name) {
+            rounds::latency(harness, &mut scenario, &case, &subjects)?;
         }
     }
     scenario
         .notes
         .push("HTTP/2 is not measured: this version does not serve it yet.".to_owned());
     Ok(scenario)
+}
+
+fn ask_for(subjects: &mut [Subject], path: &str) {
+    let requests: Arc<[Request]> = Arc::from([Request::get(path)]);
+    for subject in subjects {
+        subject.requests = Arc::clone(&requests);
+    }
 }
 
 fn subjects(harness: &mut Harness, tls: bool) -> Result<Vec<Subject>> {
