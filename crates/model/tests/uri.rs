@@ -1,6 +1,6 @@
 //! Path normalisation and escaping against what Kong Gateway 3.9.1 does.
 
-use model::uri::{Slashes, escape_into, normalize};
+use model::uri::{Slashes, escape_into, normalize, normalize_into};
 use serde_json::Value;
 
 fn cases(section: &str) -> Vec<Value> {
@@ -47,6 +47,37 @@ fn clean_paths_are_not_copied() {
         normalize(path, Slashes::Merge),
         std::borrow::Cow::Borrowed(_)
     ));
+}
+
+#[test]
+fn what_has_to_be_normalised_is_seen_wherever_it_stands() {
+    for length in 1..30 {
+        let clean: Vec<u8> = (0..length).map(|at| b"/ab"[at % 3]).collect();
+        let mut out = Vec::new();
+        assert!(
+            !normalize_into(&clean, Slashes::Merge, &mut out),
+            "{length}"
+        );
+        for at in 0..length {
+            for odd in [b'%', b'.'] {
+                let mut path = clean.clone();
+                path[at] = odd;
+                assert!(
+                    normalize_into(&path, Slashes::Keep, &mut out),
+                    "{length} {at}"
+                );
+            }
+            let mut path = clean.clone();
+            path[at..length.min(at + 2)].fill(b'/');
+            let doubled = path.windows(2).any(|pair| pair == b"//");
+            let seen = normalize_into(&path, Slashes::Merge, &mut out);
+            assert_eq!(seen, doubled, "{length} {at}");
+            assert!(
+                !normalize_into(&path, Slashes::Keep, &mut out),
+                "{length} {at}"
+            );
+        }
+    }
 }
 
 #[test]
