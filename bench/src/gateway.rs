@@ -3,7 +3,6 @@
 use crate::certificate::Certificate;
 use crate::process::{self, Process};
 use anyhow::{Context, Result, bail};
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ pub struct Build {
 
 impl Build {
     pub fn silverback(name: &str, program: &Path) -> Result<Self> {
-        let version = process::first_line_of(program, &["--version"])
+        let version = process::first_line_of(program, &["version"])
             .with_context(|| format!("cannot run {}", program.display()))?;
         Ok(Self {
             name: name.to_owned(),
@@ -59,8 +58,8 @@ impl Gateway {
             process::free_address()?,
             process::free_address()?,
         );
-        let prefix = directory.join(format!("{}-{}", build.name, proxy.port()));
-        fs::create_dir(&prefix)?;
+        // Not named by the port: a hundred gateways in a row get the same one again.
+        let prefix = tempfile::tempdir_in(directory)?.keep();
         let environment = [
             ("KONG_DATABASE", "off".to_owned()),
             ("KONG_PREFIX", prefix.display().to_string()),

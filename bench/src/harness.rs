@@ -1,152 +1,19 @@
-//! What every scenario works with: options, cores, the upstream, the programs that are measured, and the progress shown.
+//! What every scenario works with: the upstream, the programs that are measured, and what is to be told of them.
 
 use crate::certificate::Certificate;
 use crate::gateway::{Build, Gateway};
 use crate::load::{Request, Target};
-use crate::peers::{self, Peer, Started, Workload};
+use crate::options::{Cores, Options};
+use crate::peers::{self, Http2, Peer, Started, Workload};
 use crate::process::{self, Process};
 use crate::report::{Better, Figure, Scenario, Size};
 use crate::{certificate, machine};
-use anyhow::{Context, Result, bail};
-use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
-
-#[derive(Args, Clone)]
-pub struct Options {
-    /// A program to measure, as PATH or NAME=PATH; several are measured beside each other.
-    #[arg(
-        long,
-        value_name = "[NAME=]PATH",
-        env = "SILVERBACK_BENCH_SUBJECT",
-        default_value = "target/release/silverback"
-    )]
-    silverback: Vec<String>,
-    /// Few and short samples: for daily work, not for publication.
-    #[arg(long)]
-    pub quick: bool,
-    /// Samples of each figure [default: 100, or 11 with --quick]
-    #[arg(long)]
-    rounds: Option<usize>,
-    /// Milliseconds of load for a sample
-    #[arg(long, default_value_t = 100)]
-    sample: u64,
-    /// The same where latency is measured: the highest percentiles need many requests
-    #[arg(long, default_value_t = 250)]
-    latency_sample: u64,
-    /// Requests a second where latency is measured.
-    #[arg(long, default_value_t = 5000.0)]
-    pub rate: f64,
-    /// Connections, where a scenario does not vary them.
-    #[arg(long, default_value_t = 64)]
-    pub connections: usize,
-    /// Sizes (routes, credentials) beyond this are left out.
-    #[arg(long, default_value_t = 1_000_000)]
-    pub largest: usize,
-    /// How long the soak scenario takes, in minutes [default: 240, or 2 with --quick]
-    #[arg(long)]
-    pub minutes: Option<f64>,
-    /// Only cases whose name contains this.
-    #[arg(long, value_name = "TEXT")]
-    pub only: Option<String>,
-    /// The core of the measured program [default: the first that may be used]
-    #[arg(long)]
-    subject_core: Option<usize>,
-    /// The core of the load generator [default: the second]
-    #[arg(long)]
-    load_core: Option<usize>,
-    /// The core of the upstream [default: the third, or that of the load generator]
-    #[arg(long)]
-    upstream_core: Option<usize>,
-    #[command(flatten)]
-    pub peers: peers::Options,
-}
-
-impl Options {
-    pub fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 11 } else { 100 })
-    }
-
-    pub fn sample(&self) -> Duration {
-        Duration::from_millis(self.sample)
-    }
-
-    pub fn latency_sample(&self) -> Duration {
-        Duration::from_millis(self.latency_sample)
-    }
-
-    pub fn settings(&self) -> BTreeMap<String, String> {
-        [
-            ("rounds", self.rounds().to_string()),
-            ("sample", format!("{} ms", self.sample)),
-            ("latency sample", format!("{} ms", self.latency_sample)),
-            ("rate for latency", format!("{} requests/s", self.rate)),
-            ("connections", self.connections.to_string()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
-    }
-
-    fn builds(&self) -> Result<Vec<Build>> {
-        self.silverback
-            .iter()
-            .map(|text| {
-                let (name, path) = text.split_once('=').unwrap_or(("silverback", text));
-                Build::silverback(name, Path::new(path))
-            })
-            .collect()
-    }
-}
-
-/// Which core does what.
-#[derive(Clone, Copy)]
-pub struct Cores {
-    pub subject: usize,
-    pub load: usize,
-    pub upstream: usize,
-}
-
-impl Cores {
-    fn choose(options: &Options) -> Result<Self> {
-        let free = process::cores()?;
-        let Some(&first) = free.first() else {
-            bail!("no core may be used");
-        };
-        let load = options
-            .load_core
-            .unwrap_or(free.get(1).copied().unwrap_or(first));
-        Ok(Self {
-            subject: options.subject_core.unwrap_or(first),
-            load,
-            upstream: options
-                .upstream_core
-                .unwrap_or(free.get(2).copied().unwrap_or(load)),
-        })
-    }
-
-    fn notes(self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.load == self.upstream {
-            notes.push(
-                "Load generator and upstream share a core: the requests a second of a cheap subject are bounded by them, not by it (see the busy share). \
-                 CPU per request is not."
-                    .to_owned(),
-            );
-        }
-        if self.subject == self.load {
-            notes.push(
-                "Everything shares one core: only CPU per request means anything.".to_owned(),
-            );
-        }
-        notes
-    }
-}
 
 /// A running program that is sent requests.
 pub struct Subject {
@@ -297,7 +164,7 @@ impl Harness {
         let workload = Workload {
             upstream: self.upstream,
             tls: tls.then_some(&certificate),
-            http2: false,
+            http2: Http2::Off,
             routes,
             keys,
         };
@@ -393,48 +260,6 @@ impl Harness {
         if !self.commands.contains(&command) {
             self.commands.push(command);
         }
-    }
-}
-
-/// A bar on a terminal; elsewhere a line when a case is done.
-pub struct Progress {
-    bar: ProgressBar,
-    case: String,
-    started: Instant,
-}
-
-impl Progress {
-    pub fn start(case: &str, steps: usize) -> Self {
-        let bar = if std::io::stderr().is_terminal() {
-            ProgressBar::new(steps as u64)
-        } else {
-            ProgressBar::hidden()
-        };
-        if let Ok(style) = ProgressStyle::with_template("{msg:60} {bar:30} {pos}/{len}, {eta} left")
-        {
-            bar.set_style(style);
-        }
-        bar.set_message(case.to_owned());
-        Self {
-            bar,
-            case: case.to_owned(),
-            started: Instant::now(),
-        }
-    }
-
-    pub fn step(&self) {
-        self.bar.inc(1);
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-        eprintln!(
-            "{:60} {:6.1} s",
-            self.case,
-            self.started.elapsed().as_secs_f64()
-        );
     }
 }
 

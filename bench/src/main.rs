@@ -8,12 +8,15 @@ mod compare;
 mod configuration;
 mod descriptors;
 mod gateway;
+mod h2load;
 mod harness;
 mod load;
 mod machine;
+mod options;
 mod peers;
 mod pending;
 mod process;
+mod progress;
 mod relay;
 mod report;
 mod rounds;
@@ -65,7 +68,7 @@ struct Run {
     )]
     output: PathBuf,
     #[command(flatten)]
-    options: harness::Options,
+    options: options::Options,
 }
 
 #[derive(Subcommand)]
@@ -157,10 +160,10 @@ fn run(run: Run) -> Result<ExitCode> {
         report.scenarios.push(scenario.run(&mut harness)?);
         report.seconds = begun.elapsed().as_secs_f64();
         report.notes.clone_from(&harness.notes);
+        report.commands.truncate(1);
+        report.commands.extend_from_slice(&harness.commands);
         write(&report, &run.output)?;
     }
-    report.commands.append(&mut harness.commands);
-    write(&report, &run.output)?;
     println!("{}", terminal::print(&report));
     println!("written: {0}.json and {0}.html", run.output.display());
     let failed = harness.failed_builds();

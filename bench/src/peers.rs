@@ -66,14 +66,22 @@ fn unknown(name: &str) -> String {
     format!("there is no peer {name}; there are {known}")
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Http2 {
+    Off,
+    /// With any number of requests on a connection, as in everything else that is measured.
+    Unlimited,
+    /// With as many requests on a connection as the peer allows by default.
+    UsualLimits,
+}
+
 /// What a gateway has to do.
 pub struct Workload<'a> {
     pub upstream: SocketAddr,
     /// With it, the listener speaks TLS 1.2 and 1.3.
     pub tls: Option<&'a Certificate>,
-    /// The listener, which has TLS, offers HTTP/2, and a connection ends after as many requests as it does by default. Of nginx
-    /// only: the burst of streams that it is known for.
-    pub http2: bool,
+    /// What the TLS listener offers besides HTTP/1.1; only some peers are asked for it.
+    pub http2: Http2,
     /// One is `/`, the prefix of every path; several are the prefixes `configuration::path(0..routes)`, and a path that
     /// begins with none of them is answered 404.
     pub routes: usize,

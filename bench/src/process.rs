@@ -45,6 +45,15 @@ impl Process {
         let log_file =
             fs::File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(program);
+        // Settings of the caller's own gateway are not those of the one that is measured.
+        for (name, _) in std::env::vars_os() {
+            if [&b"KONG_"[..], b"SILVERBACK_"]
+                .iter()
+                .any(|prefix| name.as_encoded_bytes().starts_with(prefix))
+            {
+                command.env_remove(name);
+            }
+        }
         command
             .args(arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)))

@@ -1,9 +1,10 @@
 //! The method: within each round every subject is measured once, each round beginning with another, so that what drifts on
 //! the machine touches all of them alike.
 
-use crate::harness::{Harness, Progress, Subject, figure};
+use crate::harness::{Harness, Subject, figure};
 use crate::load::{Client, Mode, Outcome};
 use crate::process::Memory;
+use crate::progress::Progress;
 use crate::report::{Better, Figure, Latency, Scenario, Size};
 use anyhow::{Context, Result};
 use std::time::Duration;

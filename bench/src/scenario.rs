@@ -3,6 +3,7 @@
 mod burst;
 mod config;
 mod gateway;
+mod http2;
 mod micro;
 mod proxy;
 mod pushes;

@@ -11,6 +11,6 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     let mut bench = Command::new(release.join("bench"));
     bench.current_dir(shell::root()).args(words);
     // Where cargo puts things is told to the program only when it may not be where it looks.
-    bench.env("SILVERBACK_BENCH_SUBJECT", release.join("silverback"));
+    bench.env("BENCH_SUBJECT", release.join("silverback"));
     shell::run(&mut bench)
 }

@@ -1,6 +1,6 @@
 //! HAProxy: routes in a map by prefix, keys in a list; both are trees in memory.
 
-use super::{Definition, Plan, Workload, lines, version_after, write};
+use super::{Definition, Http2, Plan, Workload, lines, version_after, write};
 use anyhow::{Context, Result};
 use std::fs;
 use std::net::SocketAddr;
@@ -61,8 +61,12 @@ fn bind(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Resul
     };
     let both = read(&files.certificate)? + &read(&files.key)?;
     let file = write(directory, "haproxy.pem", &both)?;
+    let protocols = match workload.http2 {
+        Http2::Off => "http/1.1",
+        Http2::Unlimited | Http2::UsualLimits => "h2,http/1.1",
+    };
     Ok(format!(
-        "  bind {address} backlog 4096 ssl crt {file} alpn http/1.1 ssl-min-ver TLSv1.2 ssl-max-ver TLSv1.3\n"
+        "  bind {address} backlog 4096 ssl crt {file} alpn {protocols} ssl-min-ver TLSv1.2 ssl-max-ver TLSv1.3\n"
     ))
 }
 

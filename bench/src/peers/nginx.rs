@@ -1,6 +1,6 @@
 //! nginx: one `location` for each route, a `map` of keys.
 
-use super::{Definition, Plan, Workload, lines, version_after, write};
+use super::{Definition, Http2, Plan, Workload, lines, version_after, write};
 use anyhow::Result;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -20,8 +20,8 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
     let keys = key_map(workload, directory)?;
     let server = server(workload, address);
     let requests = match workload.http2 {
-        true => "",
-        false => "  keepalive_requests 1000000000;\n",
+        Http2::UsualLimits => "",
+        Http2::Off | Http2::Unlimited => "  keepalive_requests 1000000000;\n",
     };
     // The limits on requests a connection would otherwise close every connection after 1,000 of them. Buffers hold the
     // largest answer, so that none goes through a file.
@@ -95,7 +95,11 @@ fn server(workload: &Workload<'_>, address: SocketAddr) -> String {
     ssl_certificate {};
     ssl_certificate_key {};
     ssl_protocols TLSv1.2 TLSv1.3;",
-            if workload.http2 { " http2" } else { "" },
+            if workload.http2 == Http2::Off {
+                ""
+            } else {
+                " http2"
+            },
             certificate.certificate.display(),
             certificate.key.display()
         )),

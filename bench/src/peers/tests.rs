@@ -51,7 +51,7 @@ fn workload(routes: usize, keys: usize) -> Workload<'static> {
     Workload {
         upstream: "127.0.0.1:8765".parse().unwrap(),
         tls: None,
-        http2: false,
+        http2: Http2::Off,
         routes,
         keys,
     }
@@ -106,7 +106,7 @@ fn configurations_with_tls_name_the_certificate() {
     for definition in all() {
         let workload = Workload {
             tls: Some(&certificate),
-            http2: false,
+            http2: Http2::Off,
             ..workload(1, 0)
         };
         let (files, plan) = written(definition, &workload).unwrap();
@@ -126,7 +126,7 @@ fn configurations_in_json_are_json() {
         for definition in all() {
             let workload = Workload {
                 tls: Some(&certificate),
-                http2: false,
+                http2: Http2::Off,
                 ..workload(routes, keys)
             };
             let Some((files, _)) = written(definition, &workload) else {
@@ -370,7 +370,7 @@ fn with_each_peer_before(
     let workload = Workload {
         upstream,
         tls: tls.then_some(&certificate),
-        http2: false,
+        http2: Http2::Off,
         routes,
         keys,
     };
@@ -465,5 +465,39 @@ fn installed_peers_answer_401_without_a_key_they_know() {
             assert_eq!(open().get(&path, Some(&stranger)).status, 401, "{name}");
             assert_eq!(open().get(&path, None).status, 401, "{name}");
         });
+    }
+}
+
+#[test]
+fn over_http2_nginx_and_haproxy_take_requests_without_end_unless_left_as_they_are() {
+    let Some(h2load) = crate::h2load::H2load::find() else {
+        return;
+    };
+    let files = tempfile::tempdir().unwrap();
+    let certificate = certificate::self_signed(files.path()).unwrap();
+    let upstream = start_upstream();
+    let load = crate::h2load::Load {
+        requests: 3_000,
+        connections: 1,
+        streams: 100,
+    };
+    let core = process::cores().unwrap()[0];
+    let peers = find(&Options::default()).peers;
+    for peer in peers.iter().filter(|peer| ["nginx", "haproxy"].contains(&peer.name)) {
+        for http2 in [Http2::Unlimited, Http2::UsualLimits] {
+            let workload = Workload {
+                upstream,
+                tls: Some(&certificate),
+                http2,
+                routes: 1,
+                keys: 0,
+            };
+            let directory = tempfile::tempdir().unwrap();
+            let started = peer.start(&workload, core, directory.path()).unwrap().unwrap();
+            let outcome = h2load.run(started.address, load).unwrap();
+            let limited = peer.name == "nginx" && http2 == Http2::UsualLimits;
+            assert!(outcome.http2, "{}", peer.name);
+            assert_eq!(outcome.succeeded < 3_000.0, limited, "{}: {outcome:?}", peer.name);
+        }
     }
 }

@@ -4,7 +4,8 @@
 use super::{pushes, rebuild};
 use crate::configuration::{Plugins, Shape};
 use crate::gateway::Build;
-use crate::harness::{Harness, Progress, figure};
+use crate::harness::{Harness, figure};
+use crate::progress::Progress;
 use crate::report::{Better, Figure, Scenario};
 use anyhow::Result;
 

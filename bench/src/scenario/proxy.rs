@@ -1,5 +1,6 @@
 //! `proxy`: one route, no plugins. What relaying costs by size of the answer, number of connections and protocol.
 
+use super::http2;
 use crate::configuration::{Plugins, Shape};
 use crate::harness::{Harness, Subject};
 use crate::load::Request;
@@ -44,9 +45,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
             rounds::latency(harness, &mut scenario, &case, &subjects)?;
         }
     }
-    scenario
-        .notes
-        .push("HTTP/2 is not measured: this version does not serve it yet.".to_owned());
+    http2::measure(harness, &mut scenario)?;
     Ok(scenario)
 }
 

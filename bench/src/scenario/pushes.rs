@@ -2,8 +2,9 @@
 
 use crate::configuration::{self, Plugins, Shape};
 use crate::gateway::Gateway;
-use crate::harness::{Harness, Progress, figure};
+use crate::harness::{Harness, figure};
 use crate::load::{Client, Mode, Outcome, Request, Target};
+use crate::progress::Progress;
 use crate::report::{Better, Figure, Latency, Scenario, Series};
 use crate::rounds;
 use anyhow::{Result, bail};

@@ -2,7 +2,8 @@
 
 use crate::configuration::{Plugins, Shape};
 use crate::gateway::{Build, Gateway};
-use crate::harness::{Harness, Progress, figure};
+use crate::harness::{Harness, figure};
+use crate::progress::Progress;
 use crate::report::{Better, Figure, Scenario, Size};
 use anyhow::Result;
 

@@ -3,8 +3,9 @@
 
 use crate::configuration::{self, Plugins, Shape};
 use crate::gateway::Gateway;
-use crate::harness::{Harness, Progress, figure};
-use crate::load::{Client, Mode, Request, Target};
+use crate::harness::{Harness, figure};
+use crate::load::{Client, Mode, Outcome, Request, Target};
+use crate::progress::Progress;
 use crate::report::{Better, Latency, Scenario, Series};
 use crate::rounds;
 use anyhow::{Result, bail};
@@ -40,6 +41,29 @@ fn length(harness: &Harness) -> Duration {
     Duration::from_secs_f64(harness.options.minutes.unwrap_or(usual) * 60.0)
 }
 
+/// What is done, and what is watched meanwhile.
+struct Plan {
+    case: String,
+    rate: f64,
+    length: Duration,
+    window: Duration,
+}
+
+impl Plan {
+    fn of(harness: &Harness) -> Self {
+        let (length, rate) = (length(harness), harness.options.rate);
+        Self {
+            case: format!(
+                "{:.0} minutes at {rate} requests/s, one change a second",
+                length.as_secs_f64() / 60.0
+            ),
+            rate,
+            length,
+            window: (length / POINTS).max(Duration::from_secs(1)),
+        }
+    }
+}
+
 fn soak(
     harness: &Harness,
     scenario: &mut Scenario,
@@ -52,10 +76,7 @@ fn soak(
         plugins: Plugins::KeyAuth,
         changed: 0,
     };
-    let texts = [1, 2].map(|changed| {
-        let shape = Shape { changed, ..shape };
-        shape.text(harness.upstream)
-    });
+    let texts = [1, 2].map(|changed| Shape { changed, ..shape }.text(harness.upstream));
     gateway.post_config(&texts[0])?;
     let target = Target {
         address: gateway.proxy,
@@ -63,71 +84,94 @@ fn soak(
     };
     let requests: Arc<[Request]> = configuration::requests(&shape).into();
     let mut client = Client::connect(&target, harness.options.connections, &requests)?;
-    let (length, rate) = (length(harness), harness.options.rate);
-    let window = (length / POINTS).max(Duration::from_secs(1));
-    let case = format!(
-        "{:.0} minutes at {rate} requests/s, one change a second",
-        length.as_secs_f64() / 60.0
-    );
-    let progress = Progress::start(&case, 1);
-    let done = AtomicBool::new(false);
-    let (outcomes, tracks) = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch(gateway, &texts, window, &done));
-        let outcomes = client.run(Mode::Open { rate }, length, window);
-        done.store(true, Ordering::Relaxed);
-        let tracks = watcher
-            .join()
-            .unwrap_or_else(|_| bail!("the thread that changes the configuration panicked"));
-        (outcomes, tracks)
-    });
+    let plan = Plan::of(harness);
+    let progress = Progress::start(&plan.case, 1);
+    let (outcomes, tracks) = load_and_watch(&mut client, gateway, &texts, &plan)?;
     progress.step();
-    let (outcomes, tracks) = (outcomes?, tracks?);
-    let mut all = None;
-    let mut high = Track::new();
-    let (mut failed, mut answered) = (0, 0);
-    for (number, outcome) in outcomes.iter().enumerate() {
-        let at = window.as_secs_f64() * (number + 1) as f64;
-        high.push((at, outcome.quantile(0.99)));
-        failed += outcome.failed;
-        answered += outcome.requests;
-        all.get_or_insert_with(|| outcome.clone()).merge(outcome);
-    }
     scenario
-        .notes
-        .push(format!("{subject}: {answered} requests, {failed} failed"));
-    if let Some(all) = all {
-        scenario.latencies.push(Latency {
-            case: case.clone(),
-            subject: subject.to_owned(),
-            rate,
-            buckets: rounds::buckets(&all),
-        });
-    }
+        .latencies
+        .extend(latency(&outcomes, subject, &plan));
+    scenario.notes.push(totals(&outcomes, subject));
+    let highs = outcomes
+        .iter()
+        .zip(1..)
+        .map(|(outcome, number)| {
+            let at = plan.window.as_secs_f64() * f64::from(number);
+            (at, outcome.quantile(0.99))
+        })
+        .collect();
     let [resident, proportional, descriptors] = tracks;
     let tracks = [
         ("RSS", "MiB", resident),
         ("PSS", "MiB", proportional),
         ("descriptors", "open", descriptors),
-        ("latency p99", "µs", high),
+        ("latency p99", "µs", highs),
     ];
     for (quantity, unit, points) in tracks {
-        let kind = (
-            format!("{quantity} slope"),
-            format!("{unit} an hour"),
-            Better::Lower,
-        );
-        let mut slope_figure = figure(&case, subject, (&kind.0, &kind.1, kind.2), None);
-        slope_figure.samples.push(slope(&points) * 3_600.0);
-        scenario.figures.push(slope_figure);
-        scenario.series.push(Series {
-            case: case.clone(),
-            subject: subject.to_owned(),
-            quantity: quantity.to_owned(),
-            unit: unit.to_owned(),
-            points,
-        });
+        add(scenario, &plan.case, subject, (quantity, unit), points);
     }
     Ok(())
+}
+
+fn load_and_watch(
+    client: &mut Client,
+    gateway: &Gateway,
+    texts: &[String],
+    plan: &Plan,
+) -> Result<(Vec<Outcome>, [Track; 3])> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(gateway, texts, plan.window, &done));
+        let mode = Mode::Open { rate: plan.rate };
+        let outcomes = client.run(mode, plan.length, plan.window);
+        done.store(true, Ordering::Relaxed);
+        let tracks = watcher
+            .join()
+            .unwrap_or_else(|_| bail!("the thread that changes the configuration panicked"));
+        Ok((outcomes?, tracks?))
+    })
+}
+
+fn latency(outcomes: &[Outcome], subject: &str, plan: &Plan) -> Option<Latency> {
+    let (first, others) = outcomes.split_first()?;
+    let mut all = first.clone();
+    others.iter().for_each(|outcome| all.merge(outcome));
+    Some(Latency {
+        case: plan.case.clone(),
+        subject: subject.to_owned(),
+        rate: plan.rate,
+        buckets: rounds::buckets(&all),
+    })
+}
+
+fn totals(outcomes: &[Outcome], subject: &str) -> String {
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let (requests, failed) = (
+        sum(|outcome| outcome.requests),
+        sum(|outcome| outcome.failed),
+    );
+    format!("{subject}: {requests} requests, {failed} failed")
+}
+
+/// A track as a plot, and its slope as a figure.
+fn add(
+    scenario: &mut Scenario,
+    case: &str,
+    subject: &str,
+    (quantity, unit): (&str, &str),
+    points: Track,
+) {
+    let (name, unit_of_slope) = (format!("{quantity} slope"), format!("{unit} an hour"));
+    let mut figure = figure(case, subject, (&name, &unit_of_slope, Better::Lower), None);
+    figure.samples.push(slope(&points) * 3_600.0);
+    scenario.figures.push(figure);
+    scenario.series.push(Series {
+        case: case.to_owned(),
+        subject: subject.to_owned(),
+        quantity: quantity.to_owned(),
+        unit: unit.to_owned(),
+        points,
+    });
 }
 
 /// Changes the configuration every second, and reads memory and descriptors once a window.

@@ -1,0 +1,127 @@
+//! HTTP/2 over TLS: who serves it, and what a request costs over it.
+
+use crate::configuration::{Plugins, Shape};
+use crate::h2load::{H2load, Load, MISSING};
+use crate::harness::{Harness, figure};
+use crate::peers::{Http2, Workload};
+use crate::process::Process;
+use crate::progress::Progress;
+use crate::report::{Figure, Scenario};
+use crate::rounds::{CPU, RATE};
+use anyhow::Result;
+use std::net::SocketAddr;
+
+pub const NOT_SERVED: &str = "this version does not serve HTTP/2 yet";
+const CASE: &str = "512 B, 64 connections, HTTP/2";
+const CONNECTIONS: usize = 64;
+const STREAMS: usize = 16;
+/// So many that the handshakes of the connections, which h2load opens anew each time, do not count.
+const REQUESTS: usize = 50_000;
+
+/// Where a subject serves HTTP/2.
+pub struct Listener {
+    pub name: String,
+    pub address: SocketAddr,
+    process: Process,
+}
+
+/// Adds the cost of a request over HTTP/2, or why it is not known.
+pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
+    if !harness.wants(CASE) {
+        return Ok(());
+    }
+    let Some(h2load) = H2load::find() else {
+        scenario.notes.push(format!("{CASE}: skipped, {MISSING}"));
+        return Ok(());
+    };
+    let Some(mut listeners) = builds(harness, &h2load)? else {
+        scenario
+            .notes
+            .push(format!("{CASE}: skipped, {NOT_SERVED}"));
+        return Ok(());
+    };
+    listeners.extend(peers(harness, &["nginx", "haproxy"], Http2::Unlimited)?);
+    scenario
+        .figures
+        .extend(costs(harness, &h2load, &listeners)?);
+    Ok(())
+}
+
+/// Every build of Silverback, unless one of them does not serve HTTP/2.
+pub fn builds(harness: &mut Harness, h2load: &H2load) -> Result<Option<Vec<Listener>>> {
+    let shape = Shape {
+        routes: 1,
+        consumers: 0,
+        plugins: Plugins::None,
+        changed: 0,
+    };
+    let mut listeners = Vec::new();
+    for build in harness.builds.clone() {
+        let gateway = harness.gateway(&build)?;
+        gateway.post_config(&shape.text(harness.upstream))?;
+        if !h2load.serves_http2(gateway.tls)? {
+            return Ok(None);
+        }
+        listeners.push(Listener {
+            name: build.name,
+            address: gateway.tls,
+            process: gateway.process,
+        });
+    }
+    Ok(Some(listeners))
+}
+
+/// The peers of these names that are there.
+pub fn peers(harness: &mut Harness, names: &[&str], http2: Http2) -> Result<Vec<Listener>> {
+    let certificate = harness.certificate.clone();
+    let workload = Workload {
+        upstream: harness.upstream,
+        tls: Some(&certificate),
+        http2,
+        routes: 1,
+        keys: 0,
+    };
+    let mut listeners = Vec::new();
+    for at in 0..harness.peers.len() {
+        let name = harness.peers[at].name;
+        if !names.contains(&name) {
+            continue;
+        }
+        if let Some(started) = harness.peer(at, &workload)? {
+            listeners.push(Listener {
+                name: name.to_owned(),
+                address: started.address,
+                process: started.process,
+            });
+        }
+    }
+    Ok(listeners)
+}
+
+fn costs(harness: &Harness, h2load: &H2load, listeners: &[Listener]) -> Result<Vec<Figure>> {
+    let mut figures: Vec<[Figure; 2]> = listeners
+        .iter()
+        .map(|listener| [CPU, RATE].map(|kind| figure(CASE, &listener.name, kind, None)))
+        .collect();
+    let load = Load {
+        requests: REQUESTS,
+        connections: CONNECTIONS,
+        streams: STREAMS,
+    };
+    let rounds = harness.options.rounds();
+    let progress = Progress::start(CASE, rounds);
+    for round in 0..rounds {
+        for offset in 0..listeners.len() {
+            let at = (round + offset) % listeners.len();
+            let process = &listeners[at].process;
+            let before = process.cpu_time()?;
+            let outcome = h2load.run(listeners[at].address, load)?;
+            let spent = process.cpu_time()?.saturating_sub(before);
+            let cost = spent.as_secs_f64() * 1e6 / outcome.succeeded;
+            figures[at][0].samples.push(cost);
+            figures[at][1].samples.push(outcome.rate);
+        }
+        progress.step();
+    }
+    Ok(figures.into_iter().flatten().collect())
+}
