@@ -483,7 +483,10 @@ fn over_http2_nginx_and_haproxy_take_requests_without_end_unless_left_as_they_ar
     };
     let core = process::cores().unwrap()[0];
     let peers = find(&Options::default()).peers;
-    for peer in peers.iter().filter(|peer| ["nginx", "haproxy"].contains(&peer.name)) {
+    for peer in peers
+        .iter()
+        .filter(|peer| ["nginx", "haproxy"].contains(&peer.name))
+    {
         for http2 in [Http2::Unlimited, Http2::UsualLimits] {
             let workload = Workload {
                 upstream,
@@ -493,11 +496,19 @@ fn over_http2_nginx_and_haproxy_take_requests_without_end_unless_left_as_they_ar
                 keys: 0,
             };
             let directory = tempfile::tempdir().unwrap();
-            let started = peer.start(&workload, core, directory.path()).unwrap().unwrap();
+            let started = peer
+                .start(&workload, core, directory.path())
+                .unwrap()
+                .unwrap();
             let outcome = h2load.run(started.address, load).unwrap();
             let limited = peer.name == "nginx" && http2 == Http2::UsualLimits;
             assert!(outcome.http2, "{}", peer.name);
-            assert_eq!(outcome.succeeded < 3_000.0, limited, "{}: {outcome:?}", peer.name);
+            assert_eq!(
+                outcome.succeeded < 3_000.0,
+                limited,
+                "{}: {outcome:?}",
+                peer.name
+            );
         }
     }
 }
