@@ -54,7 +54,7 @@ impl Plan {
         let (length, rate) = (length(harness), harness.options.rate);
         Self {
             case: format!(
-                "{:.0} minutes at {rate} requests/s, one change a second",
+                "{} minutes at {rate} requests/s, one change a second",
                 length.as_secs_f64() / 60.0
             ),
             rate,
