@@ -13,10 +13,10 @@ pub const CPU: (&str, &str, Better) = ("CPU per request", "µs", Better::Lower);
 pub const RATE: (&str, &str, Better) = ("requests", "1/s", Better::Higher);
 const BUSY: (&str, &str, Better) = ("busy", "% of its core", Better::Neither);
 const GENERATOR: (&str, &str, Better) = ("generator CPU per request", "µs", Better::Neither);
-const RESIDENT: (&str, &str, Better) = ("RSS", "MiB", Better::Lower);
-const PROPORTIONAL: (&str, &str, Better) = ("PSS", "MiB", Better::Lower);
-const HALF: (&str, &str, Better) = ("latency p50", "µs", Better::Lower);
-const HIGH: (&str, &str, Better) = ("latency p99", "µs", Better::Lower);
+pub const RESIDENT: (&str, &str, Better) = ("RSS", "MiB", Better::Lower);
+pub const PROPORTIONAL: (&str, &str, Better) = ("PSS", "MiB", Better::Lower);
+pub const HALF: (&str, &str, Better) = ("latency p50", "µs", Better::Lower);
+pub const HIGH: (&str, &str, Better) = ("latency p99", "µs", Better::Lower);
 const WARM_UP: Duration = Duration::from_millis(300);
 
 /// What is done to all subjects of a case.
@@ -58,7 +58,14 @@ impl<'a> Entry<'a> {
         if self.failure.is_some() {
             return Ok(None);
         }
-        let mut outcomes = self.client.run(mode, duration, duration)?;
+        // A subject that is gone must not cost the others an hour's samples.
+        let mut outcomes = match self.client.run(mode, duration, duration) {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                self.failure = Some(format!("{error:#}"));
+                return Ok(None);
+            }
+        };
         let outcome = outcomes.pop().context("a load without an outcome")?;
         if outcome.failed > 0 || outcome.requests == 0 {
             self.failure = Some(format!(
@@ -136,7 +143,13 @@ pub fn capacity(
     for subject in subjects {
         let of_process = subject.process.is_some();
         let kinds = &kinds[..if of_process { kinds.len() } else { OF_DIRECT }];
-        entries.push(Entry::new(subject, case, kinds)?);
+        enter(
+            harness,
+            scenario,
+            &mut entries,
+            Entry::new(subject, case, kinds),
+            subject,
+        );
     }
     alternate(harness, case, &mut entries, Mode::Closed)?;
     finish(harness, scenario, case, entries, 0.0);
@@ -152,12 +165,34 @@ pub fn latency(
 ) -> Result<()> {
     let mut entries = Vec::new();
     for subject in subjects {
-        entries.push(Entry::new(subject, case, &[HALF, HIGH])?);
+        let entry = Entry::new(subject, case, &[HALF, HIGH]);
+        enter(harness, scenario, &mut entries, entry, subject);
     }
     let rate = harness.options.rate;
     alternate(harness, case, &mut entries, Mode::Open { rate })?;
     finish(harness, scenario, case, entries, rate);
     Ok(())
+}
+
+/// One that takes no connections is left out.
+fn enter<'a>(
+    harness: &mut Harness,
+    scenario: &mut Scenario,
+    entries: &mut Vec<Entry<'a>>,
+    entry: Result<Entry<'a>>,
+    subject: &Subject,
+) {
+    match entry {
+        Ok(entry) => entries.push(entry),
+        Err(error) => leave_out(harness, scenario, subject, &format!("{error:#}")),
+    }
+}
+
+fn leave_out(harness: &mut Harness, scenario: &mut Scenario, subject: &Subject, failure: &str) {
+    let note = format!("left out: {failure}");
+    eprintln!("note: {note}");
+    scenario.notes.push(note);
+    harness.failed.push(subject.name.clone());
 }
 
 fn alternate(
@@ -196,13 +231,8 @@ fn finish(
 ) {
     for entry in entries {
         if let Some(failure) = entry.failure {
-            let note = format!(
-                "{}: {} is left out: {failure}",
-                case.name, entry.subject.name
-            );
-            eprintln!("note: {note}");
-            scenario.notes.push(note);
-            harness.failed.push(entry.subject.name.clone());
+            let failure = format!("{}: {}: {failure}", case.name, entry.subject.name);
+            leave_out(harness, scenario, entry.subject, &failure);
             continue;
         }
         scenario.figures.extend(entry.figures);

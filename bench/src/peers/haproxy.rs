@@ -22,8 +22,7 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
         routing(workload, directory)?,
     ]
     .concat();
-    // A buffer of 64 KiB would not hold the head of the largest answer beside its body: each would take two rounds, and half
-    // as much time again.
+    // A buffer of 64 KiB would not hold the head of the largest answer beside its body: each would take two rounds.
     // `http-reuse always`: by default the first request of each client opens a connection to the upstream.
     let configuration = format!(
         "global

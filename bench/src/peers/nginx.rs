@@ -112,7 +112,7 @@ fn server(workload: &Workload<'_>, address: SocketAddr) -> String {
     } else {
         let mut paths: Vec<String> = workload.paths().collect();
         // nginx keeps locations in a tree, so their order means nothing, but it sorts them by insertion: what comes sorted
-        // is read in no time, what does not takes minutes.
+        // is read soonest.
         paths.sort_unstable();
         text.push_str("    location / { return 404; }\n");
         let locations = paths

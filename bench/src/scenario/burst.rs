@@ -7,6 +7,7 @@ use crate::harness::{self, Harness, figure};
 use crate::peers::Http2;
 use crate::progress::Progress;
 use crate::report::{Better, Figure, Scenario};
+use crate::rounds::RATE;
 use anyhow::Result;
 
 const ABOUT: &str =
@@ -14,7 +15,6 @@ const ABOUT: &str =
 const REQUESTS: [usize; 2] = [500, 5_000];
 const STREAMS: usize = 100;
 const SUCCEEDED: (&str, &str, Better) = ("succeeded", "requests", Better::Higher);
-const RATE: (&str, &str, Better) = ("requests", "1/s", Better::Higher);
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
     let Some(h2load) = H2load::find() else {

@@ -7,14 +7,13 @@ use crate::gateway::Build;
 use crate::harness::{Harness, figure};
 use crate::progress::Progress;
 use crate::report::{Better, Figure, Scenario};
+use crate::rounds::{PROPORTIONAL, RESIDENT};
 use anyhow::Result;
 
 const ABOUT: &str = "POST /config by its latency header, into a gateway just started (first), again (unchanged) and with one route changed; \
                      rebuild of router and plugin plans by the gateway's own metric; traffic while configurations are pushed.";
 const HEADER: (&str, &str, Better) = ("X-Kong-Admin-Latency", "ms", Better::Lower);
 const WHOLE: (&str, &str, Better) = ("whole answer", "ms", Better::Lower);
-const RESIDENT: (&str, &str, Better) = ("RSS", "MiB", Better::Lower);
-const PROPORTIONAL: (&str, &str, Better) = ("PSS", "MiB", Better::Lower);
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
     let mut scenario = Scenario {

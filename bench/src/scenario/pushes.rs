@@ -5,17 +5,14 @@ use crate::gateway::Gateway;
 use crate::harness::{Harness, figure};
 use crate::load::{Client, Mode, Outcome, Request, Target};
 use crate::progress::Progress;
-use crate::report::{Better, Figure, Latency, Scenario, Series};
-use crate::rounds;
+use crate::report::{Figure, Latency, Scenario, Series};
+use crate::rounds::{self, HALF, HIGH, RATE};
 use anyhow::{Result, bail};
 use rustix::process::setpriority_process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const RATE: (&str, &str, Better) = ("requests", "1/s", Better::Higher);
-const HALF: (&str, &str, Better) = ("latency p50", "µs", Better::Lower);
-const HIGH: (&str, &str, Better) = ("latency p99", "µs", Better::Lower);
 const LOWEST_PRIORITY: i32 = 19;
 
 /// What happens beside the traffic, and how often.
