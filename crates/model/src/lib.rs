@@ -8,6 +8,7 @@ pub mod codec;
 pub mod declarative;
 pub mod entities;
 pub mod error;
+pub mod hashing;
 pub mod kind;
 pub mod plugins;
 pub mod schema;

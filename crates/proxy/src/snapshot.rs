@@ -5,7 +5,6 @@ mod balance;
 mod build;
 mod changed;
 mod digest;
-pub(crate) mod hash;
 mod plugins;
 mod rebuilds;
 mod routes;

@@ -6,8 +6,8 @@
 //! tells), and while what changed elsewhere does not touch it: see [`Unchanged`]. Whoever is in doubt loads everything.
 
 use super::Existing;
-use super::hashing::{FastMap, FastSet};
 use super::load::{Loaded, Origin, Parent, ParentEntity, is_transformed};
+use crate::hashing::{FastMap, FastSet};
 use crate::kind::EntityKind;
 use crate::schema::{EnabledPlugins, RouterFlavor};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};

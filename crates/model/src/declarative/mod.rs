@@ -8,7 +8,6 @@
 //! Nothing here does I/O; reading files and committing changes is for the caller.
 
 mod export;
-mod hashing;
 mod ids;
 mod json;
 mod load;

@@ -5,8 +5,8 @@
 //! applies to it and not what is configured.
 
 use super::{InstanceIndex, Instances, Layer, Plan, PlanPhases, Slot};
-use crate::snapshot::hash::{IdHasher, IdMap};
 use model::entities::{ConsumerId, RouteId, ServiceId};
+use model::hashing::{FastMap, Folding};
 use plugin::{BodyUse, Phases};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -43,12 +43,12 @@ struct Entry {
 
 /// The instances of a snapshot by what they are configured for.
 #[derive(Default)]
-pub struct Places(IdMap<Place, Box<[Entry]>>);
+pub struct Places(FastMap<Place, Box<[Entry]>>);
 
 impl Places {
     /// Scopes that a plugin refuses must have been left out.
     pub fn new(instances: &Instances, scoped: impl IntoIterator<Item = Scoped>) -> Self {
-        let mut by_place: IdMap<Place, Vec<Scoped>> = IdMap::default();
+        let mut by_place: FastMap<Place, Vec<Scoped>> = FastMap::default();
         for one in scoped {
             let Scope { route, service, .. } = one.scope;
             by_place
@@ -76,7 +76,7 @@ pub struct Planner<'a> {
     instances: &'a Instances,
     places: &'a Places,
     /// By the hash of their slots. Of two plans with one hash the later one is not shared.
-    plans: IdMap<u64, Arc<Plan>>,
+    plans: FastMap<u64, Arc<Plan>>,
     /// Memory for the slots of a plan.
     slots: Vec<Slot>,
 }
@@ -86,7 +86,7 @@ impl<'a> Planner<'a> {
         Self {
             instances,
             places,
-            plans: IdMap::default(),
+            plans: FastMap::default(),
             slots: Vec::new(),
         }
     }
@@ -151,7 +151,7 @@ impl<'a> Planner<'a> {
 }
 
 fn hash(slots: &[Slot]) -> u64 {
-    let mut hasher = IdHasher::default();
+    let mut hasher = Folding::default();
     slots.hash(&mut hasher);
     hasher.finish()
 }

@@ -1,6 +1,5 @@
 //! Compiles a configuration. Every problem is found before any is reported.
 
-use super::hash::IdMap;
 use super::plugins::{Inert, Loader};
 use super::{
     Balancer, Changed, Destination, Part, Rebuilds, RouteInfo, ServiceIndex, ServiceInfo, Snapshot,
@@ -13,6 +12,7 @@ use model::entities::{
     CaCertificate, CaCertificateId, Certificate, CertificateId, Config, PluginId, Route, Service,
     ServiceId, Upstream, UpstreamId,
 };
+use model::hashing::FastMap;
 use net::tls::{CertificateError, Certificates, SniTable};
 use plugin::{Node, PluginDef};
 use router::{RouteError, RouteIndex, Router};
@@ -290,7 +290,7 @@ pub(super) fn route_info(
 #[derive(Debug)]
 pub(super) struct Services {
     infos: Vec<ServiceInfo>,
-    by_id: IdMap<ServiceId, ServiceIndex>,
+    by_id: FastMap<ServiceId, ServiceIndex>,
 }
 
 impl Services {
@@ -303,7 +303,7 @@ impl Services {
         let upstreams = Upstreams::new(config);
         let mut services = Self {
             infos: Vec::new(),
-            by_id: IdMap::default(),
+            by_id: FastMap::default(),
         };
         for service in config.services.iter().filter(|service| service.enabled) {
             let destination = match upstreams.destination(service, &lookup, &settings.tls) {
@@ -339,12 +339,12 @@ impl Services {
 /// Upstream entities by name, with their targets.
 struct Upstreams<'a> {
     by_name: HashMap<&'a str, &'a Upstream>,
-    targets: IdMap<UpstreamId, Vec<&'a model::entities::Target>>,
+    targets: FastMap<UpstreamId, Vec<&'a model::entities::Target>>,
 }
 
 impl<'a> Upstreams<'a> {
     fn new(config: &'a Config) -> Self {
-        let mut targets: IdMap<_, Vec<_>> = IdMap::default();
+        let mut targets: FastMap<_, Vec<_>> = FastMap::default();
         for target in &config.targets {
             targets.entry(target.upstream).or_default().push(target);
         }
@@ -395,8 +395,8 @@ fn place(service: &Service, target: &model::entities::Target) -> Option<Service>
 }
 
 struct CertificatesById<'a> {
-    certificates: IdMap<CertificateId, &'a Certificate>,
-    authorities: IdMap<CaCertificateId, &'a CaCertificate>,
+    certificates: FastMap<CertificateId, &'a Certificate>,
+    authorities: FastMap<CaCertificateId, &'a CaCertificate>,
 }
 
 impl<'a> CertificatesById<'a> {
@@ -421,7 +421,7 @@ impl CertificateLookup for CertificatesById<'_> {
 }
 
 fn sni_table(config: &Config, settings: &BuildSettings, errors: &mut Vec<BuildError>) -> SniTable {
-    let mut pairs = IdMap::default();
+    let mut pairs = FastMap::default();
     for certificate in &config.certificates {
         match read_certificate(certificate) {
             Ok(pair) => {

@@ -2,10 +2,10 @@
 
 use super::build::BuildError;
 use super::digest::digest;
-use super::hash::IdMap;
 use crate::plan::{Instance, InstanceIndex, Instances, Scope, Scoped};
 use model::Value;
 use model::entities::{Plugin, PluginId, Protocol};
+use model::hashing::FastMap;
 use plugin::{
     BuildCx, BuildFn, Implementation, Lack, Node, PluginDef, PluginError, RequestCx, Response,
     Scopes, Sharing, Step,
@@ -33,11 +33,11 @@ struct Key {
 pub(super) struct Loader<'a> {
     table: HashMap<&'static str, (u16, &'static PluginDef)>,
     node: &'a Node,
-    previous: IdMap<Key, &'a Instance>,
-    known: IdMap<Key, InstanceIndex>,
+    previous: FastMap<Key, &'a Instance>,
+    known: FastMap<Key, InstanceIndex>,
     inert: HashMap<u16, Inert>,
     /// Of the values that plugins share, by their address.
-    digests: IdMap<usize, u128>,
+    digests: FastMap<usize, u128>,
     /// Memory for digests.
     bytes: Vec<u8>,
     instances: Instances,
@@ -75,8 +75,8 @@ impl<'a> Loader<'a> {
             previous: previous.unwrap_or_default(),
             table,
             node,
-            known: IdMap::default(),
-            digests: IdMap::default(),
+            known: FastMap::default(),
+            digests: FastMap::default(),
             bytes: Vec::new(),
             inert: HashMap::new(),
             instances: Instances::default(),

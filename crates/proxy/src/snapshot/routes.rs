@@ -2,10 +2,10 @@
 //! all routes' settings. What is known of the others is taken over.
 
 use super::build::{route_info, warn_of};
-use super::hash::IdMap;
 use super::{BuildSettings, Part, RouteInfo, Snapshot};
 use crate::plan::Planner;
 use model::entities::{Route, RouteId};
+use model::hashing::FastMap;
 use router::RouteIndex;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Snapshot {
 
     /// Puts routes among those that are there, which are sorted by id.
     fn merge<'r>(&self, put: &'r [Route]) -> Merged<'r> {
-        let by_id: IdMap<RouteId, &Route> = put.iter().map(|route| (route.id, route)).collect();
+        let by_id: FastMap<RouteId, &Route> = put.iter().map(|route| (route.id, route)).collect();
         let served = by_id.values().filter(|route| self.services.serves(route));
         let mut served: Vec<&Route> = served.copied().collect();
         served.sort_by_key(|route| route.id);

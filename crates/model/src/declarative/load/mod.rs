@@ -7,12 +7,12 @@
 mod complete;
 mod naming;
 
-use super::hashing::{FastMap, FastSet};
 use super::memo::Unchanged;
 use super::problems::{Place, Problem, Report};
 use super::relations::{self, Relations};
 use super::{DEFAULT_WORKSPACE, Document, Existing, ids};
 use crate::codec;
+use crate::hashing::{FastMap, FastSet};
 use crate::kind::EntityKind;
 use crate::schema::Context;
 use crate::value::{Object, Value};
