@@ -1,6 +1,13 @@
 //! The entities that the program works with, typed. A struct is read from a value that a schema has accepted and
 //! completed ([`crate::schema`]), so it has no validation and no defaults of its own.
 
+mod upstreams;
+
+pub use upstreams::{
+    ActiveChecks, Algorithm, CheckType, HashOn, Healthchecks, HealthyChecks, PassiveChecks, Target,
+    UnhealthyChecks, Upstream,
+};
+
 use crate::value::Value;
 use compact_str::CompactString;
 use serde::{Deserialize, Deserializer};
@@ -168,10 +175,6 @@ fn default_timeout() -> u32 {
     60_000
 }
 
-fn default_weight() -> u32 {
-    100
-}
-
 /// An address and port that a stream route accepts; at least one of them is set.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Endpoint {
@@ -204,25 +207,6 @@ pub struct Plugin {
 
 fn shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Value>, D::Error> {
     Value::deserialize(deserializer).map(Arc::new)
-}
-
-/// Only what part 1 uses; balancing and health checks read the rest when they come.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Upstream {
-    pub id: UpstreamId,
-    pub name: CompactString,
-    pub host_header: Option<CompactString>,
-    pub client_certificate: Option<CertificateId>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-pub struct Target {
-    pub id: TargetId,
-    pub upstream: UpstreamId,
-    /// As given; [`crate::address`] reads it.
-    pub target: CompactString,
-    #[serde(default = "default_weight")]
-    pub weight: u32,
 }
 
 #[derive(Debug, Clone, Deserialize)]

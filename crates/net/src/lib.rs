@@ -3,12 +3,20 @@
 
 #![forbid(unsafe_code)]
 
+pub mod client_hello;
 pub mod deadline;
+pub mod dns;
+pub mod gate;
 pub mod http1;
+pub mod http2;
 pub mod id;
 pub mod listen;
+#[cfg(feature = "memory")]
+pub mod memory;
 pub mod outgoing;
+pub mod peek;
 pub mod pool;
-pub mod resolve;
+pub mod proxy_protocol;
 pub mod stream;
 pub mod tls;
+pub mod udp;

@@ -1,16 +1,20 @@
 //! Listening sockets: the `proxy_listen` syntax, binding with clear errors, and the accept loop of one worker.
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
 /// The kernel cuts it to `net.core.somaxconn`.
 const DEFAULT_BACKLOG: u32 = 16_384;
 /// After an accept failed for want of descriptors or memory: long enough for some to be freed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const TELLING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// One entry of a `*_listen` setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub struct Listen {
     pub backlog: u32,
     pub keepalive: Keepalive,
     pub proxy_protocol: bool,
+    /// Datagrams instead of connections.
+    pub udp: bool,
 }
 
 /// `so_keepalive`.
@@ -62,6 +68,7 @@ impl Listen {
                 "http2" => self.http2 = true,
                 "reuseport" => self.reuse_port = true,
                 "proxy_protocol" => self.proxy_protocol = true,
+                "udp" => self.udp = true,
                 // Both say how nginx creates the socket; here every address is bound as it is written.
                 "deferred" | "bind" => {}
                 _ => return Err(unknown()),
@@ -92,6 +99,7 @@ impl FromStr for Listen {
             backlog: DEFAULT_BACKLOG,
             keepalive: Keepalive::Unset,
             proxy_protocol: false,
+            udp: false,
         };
         for option in words {
             listen.set_option(option)?;
@@ -106,7 +114,7 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
     let ip = match host {
         "localhost" => IpAddr::from([127, 0, 0, 1]),
         "*" => IpAddr::from([0, 0, 0, 0]),
-        host => crate::resolve::parse_ip(host)?,
+        host => crate::dns::parse_ip(host)?,
     };
     Some(SocketAddr::new(ip, port))
 }
@@ -171,22 +179,66 @@ pub enum BindError {
     },
 }
 
-/// Binds one socket per worker. With several they share the port and the kernel spreads connections over them; a first
-/// socket that does not share makes sure that no other program has the port, which sharing would hide.
+/// Binds one socket per worker, which share the port: the kernel spreads connections over them. Even one alone is bound so, or a
+/// later process that takes it over could not add others. A first socket that does not share makes sure that no other
+/// program has the port, which sharing would hide.
 pub fn bind(listen: &Listen, workers: usize) -> Result<Vec<std::net::TcpListener>, BindError> {
     let named = |error: io::Error| name_error(listen.address, error);
     let probe = open(listen, listen.address, Sharing::Alone).map_err(named)?;
-    if workers == 1 {
-        return Ok(vec![probe.into()]);
-    }
     // Port 0 becomes the number that the first one got.
     let address = probe.local_addr().map_err(named)?;
     let address = address.as_socket().unwrap_or(listen.address);
     drop(probe);
-    (0..workers)
+    bind_more(listen, address, workers)
+}
+
+/// Binds sockets beside those that this program has bound to the address already.
+pub fn bind_more(
+    listen: &Listen,
+    address: SocketAddr,
+    sockets: usize,
+) -> Result<Vec<std::net::TcpListener>, BindError> {
+    (0..sockets)
         .map(|_| open(listen, address, Sharing::Workers).map(Into::into))
         .collect::<Result<_, _>>()
-        .map_err(named)
+        .map_err(|error| name_error(address, error))
+}
+
+/// The same for datagrams.
+pub fn bind_datagrams(
+    listen: &Listen,
+    workers: usize,
+) -> Result<Vec<std::net::UdpSocket>, BindError> {
+    let named = |error: io::Error| name_error(listen.address, error);
+    let probe = open_datagrams(listen.address, Sharing::Alone).map_err(named)?;
+    let address = probe.local_addr().map_err(named)?;
+    let address = address.as_socket().unwrap_or(listen.address);
+    drop(probe);
+    bind_more_datagrams(address, workers)
+}
+
+/// Binds sockets of datagrams beside those that this program has bound to the address already.
+pub fn bind_more_datagrams(
+    address: SocketAddr,
+    sockets: usize,
+) -> Result<Vec<std::net::UdpSocket>, BindError> {
+    (0..sockets)
+        .map(|_| open_datagrams(address, Sharing::Workers).map(Into::into))
+        .collect::<Result<_, _>>()
+        .map_err(|error| name_error(address, error))
+}
+
+/// Sockets of datagrams that may reuse an address take them from each other: only sharing is asked for.
+fn open_datagrams(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_port(sharing == Sharing::Workers)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -221,27 +273,81 @@ fn name_error(address: SocketAddr, source: io::Error) -> BindError {
     }
 }
 
-/// Gives every new connection to `serve`, for ever. Waits a little when the system has no room for more.
+/// Gives every new connection to `serve`, for ever. When the system has no room for more, tells `refused`, which may make
+/// some, and waits a little.
 pub async fn accept_loop(
     listener: &TcpListener,
     keepalive: Keepalive,
     mut serve: impl FnMut(TcpStream, SocketAddr),
+    mut refused: impl FnMut(&io::Error),
 ) {
+    let mut told = Told::default();
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => {
-                // A connection that is gone already is found out when it is read.
-                let _ = stream.set_nodelay(true);
-                let _ = set_keepalive(&stream, keepalive);
-                serve(stream, peer);
-            }
+            Ok((stream, peer)) => serve(prepared(stream, keepalive), peer),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections, waiting");
+                refused(&error);
+                told.note(&error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+}
+
+/// Gives `serve` the connections that wait already.
+pub async fn accept_queued(
+    listener: &TcpListener,
+    keepalive: Keepalive,
+    mut serve: impl FnMut(TcpStream, SocketAddr),
+) {
+    poll_fn(|cx| {
+        // Not for ever: where connections come faster than they are taken the last ones have to be left.
+        for _ in 0..DEFAULT_BACKLOG {
+            match listener.poll_accept(cx) {
+                Poll::Ready(Ok((stream, peer))) => serve(prepared(stream, keepalive), peer),
+                Poll::Ready(Err(error)) if is_of_one_connection(&error) => {}
+                Poll::Ready(Err(_)) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+fn prepared(stream: TcpStream, keepalive: Keepalive) -> TcpStream {
+    // A connection that is gone already is found out when it is read.
+    let _ = stream.set_nodelay(true);
+    let _ = set_keepalive(&stream, keepalive);
+    stream
+}
+
+/// Accepts that fail do so ten times a second: the log is told once in a while.
+#[derive(Default)]
+struct Told {
+    at: Option<Instant>,
+    since: u64,
+}
+
+impl Told {
+    fn note(&mut self, error: &io::Error) {
+        self.since += 1;
+        if self.at.is_none_or(|at| at.elapsed() >= TELLING_INTERVAL) {
+            let times = self.since;
+            tracing::warn!(%error, times, "cannot accept connections, which wait; idle upstream connections are closed");
+            *self = Self {
+                at: Some(Instant::now()),
+                since: 0,
+            };
+        }
+    }
+}
+
+/// The process or the system has no descriptor left (EMFILE, ENFILE).
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
 }
 
 fn is_of_one_connection(error: &io::Error) -> bool {

@@ -14,6 +14,7 @@ pub struct Outgoing {
     written: usize,
     /// TLS has taken everything but could not send it.
     unflushed: bool,
+    sent: u64,
 }
 
 impl Outgoing {
@@ -39,13 +40,14 @@ impl Outgoing {
             Poll::Ready(written) => written?,
             Poll::Pending => 0,
         };
+        self.sent += written as u64;
         if written < first.len() + second.len() {
             self.keep(written, first, second);
             // Tried again at once: only a write that finds no room makes the runtime say when there is some.
             if let Poll::Ready(Err(error)) = self.poll_flush_slow(stream, cx) {
                 return Err(error);
             }
-        } else if stream.is_tls() {
+        } else if stream.keeps_back() {
             self.unflushed = match stream.poll_flush(cx) {
                 Poll::Ready(flushed) => {
                     flushed?;
@@ -62,12 +64,20 @@ impl Outgoing {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Forgets everything, for a new connection.
+    /// Forgets what waits.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self {
+            sent: self.sent,
+            ..Self::default()
+        };
     }
 
     fn keep(&mut self, written: usize, first: &[u8], second: &[u8]) {
+        // A receiver that always takes some and never all would make this grow without end.
+        if self.written > self.bytes.len() / 2 {
+            self.bytes.drain(..self.written);
+            self.written = 0;
+        }
         if written < first.len() {
             self.bytes.extend_from_slice(&first[written..]);
             self.bytes.extend_from_slice(second);
@@ -99,7 +109,10 @@ impl Outgoing {
         while self.written < self.bytes.len() {
             match ready!(stream.poll_write(cx, &self.bytes[self.written..], b""))? {
                 0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
-                written => self.written += written,
+                written => {
+                    self.written += written;
+                    self.sent += written as u64;
+                }
             }
             self.unflushed = true;
         }
@@ -111,6 +124,16 @@ impl Outgoing {
             self.bytes = Vec::new();
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Bytes that the stream took since counting was started.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    #[inline]
+    pub fn start_counting(&mut self) {
+        self.sent = 0;
     }
 
     /// How many bytes wait; compared over time it shows whether a peer still takes any.

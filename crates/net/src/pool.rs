@@ -1,7 +1,7 @@
 //! Idle upstream connections, per worker: a plain stack per address, the most recently used on top. Every service's target
 //! holds a [`Slot`], so that finding its stack is an index, not a hash.
 
-use crate::resolve::Addresses;
+use crate::gate::Gate;
 use crate::stream::Stream;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -79,14 +79,6 @@ impl Slot {
         slots.by_key.insert(key, Arc::downgrade(&slot));
         slot
     }
-
-    pub fn host(&self) -> &str {
-        &self.key.host
-    }
-
-    pub fn port(&self) -> u16 {
-        self.key.port
-    }
 }
 
 impl Drop for Slot {
@@ -129,8 +121,9 @@ impl Idle {
 #[derive(Debug, Default)]
 struct Place {
     generation: u64,
-    addresses: Addresses,
     idle: Vec<Idle>,
+    /// Made when the number of requests is limited.
+    gate: Option<Arc<Gate>>,
 }
 
 /// The idle connections of one worker.
@@ -148,12 +141,6 @@ impl Pool {
         }
     }
 
-    /// What this worker knows of the addresses behind a slot.
-    #[inline]
-    pub fn addresses(&mut self, slot: &Slot, now: Instant) -> &mut Addresses {
-        &mut self.place(slot, now).addresses
-    }
-
     /// An idle connection to an address that is still good.
     #[inline]
     pub fn take(
@@ -164,7 +151,7 @@ impl Pool {
         now: Instant,
         cx: &mut Context<'_>,
     ) -> Option<Box<Connection>> {
-        let place = self.place(slot, now);
+        let place = self.place(slot);
         loop {
             let found = place.idle.iter().rposition(|idle| {
                 idle.connection.address == address && idle.connection.sni.as_deref() == sni
@@ -176,6 +163,13 @@ impl Pool {
         }
     }
 
+    /// What lets so many requests to a target at a time.
+    pub fn gate(&mut self, slot: &Slot, requests: usize) -> Arc<Gate> {
+        let gate = &mut self.place(slot).gate;
+        gate.get_or_insert_with(|| Arc::new(Gate::new(requests)))
+            .clone()
+    }
+
     /// Takes a connection back after a complete answer.
     #[inline]
     pub fn give(&mut self, slot: &Slot, connection: Box<Connection>, now: Instant) {
@@ -184,7 +178,7 @@ impl Pool {
         if settings.size == 0 || worn {
             return;
         }
-        let place = self.place(slot, now);
+        let place = self.place(slot);
         if place.idle.len() >= settings.size {
             // The oldest one: it is the likeliest to be closed by the other side soon.
             place.idle.remove(0);
@@ -205,21 +199,28 @@ impl Pool {
         }
     }
 
+    /// Closes all that is idle, to make room for descriptors.
+    pub fn clear(&mut self) {
+        self.places
+            .iter_mut()
+            .for_each(|place| place.idle = Vec::new());
+    }
+
     pub fn idle_connections(&self) -> usize {
         self.places.iter().map(|place| place.idle.len()).sum()
     }
 
     #[inline]
-    fn place(&mut self, slot: &Slot, now: Instant) -> &mut Place {
+    fn place(&mut self, slot: &Slot) -> &mut Place {
         let current = |place: &Place| place.generation == slot.generation;
         if !self.places.get(slot.number).is_some_and(current) {
-            self.renew(slot, now);
+            self.renew(slot);
         }
         &mut self.places[slot.number]
     }
 
     #[cold]
-    fn renew(&mut self, slot: &Slot, now: Instant) {
+    fn renew(&mut self, slot: &Slot) {
         if self.places.len() <= slot.number {
             self.places.resize_with(slot.number + 1, Place::default);
         }
@@ -227,8 +228,8 @@ impl Pool {
         // its own reuse. Generations grow, so the newer one wins.
         self.places[slot.number] = Place {
             generation: slot.generation,
-            addresses: Addresses::new(slot.host(), slot.port(), now),
             idle: Vec::new(),
+            gate: None,
         };
     }
 }
@@ -296,7 +297,7 @@ mod tests {
         let address = connection.address;
         poll_fn(|cx| Poll::Ready(connection.stream.is_quiet(cx))).await;
         drop(peer);
-        connection.stream.tcp().readable().await.unwrap();
+        connection.stream.tcp().unwrap().readable().await.unwrap();
         pool.give(&slot, connection, now);
         assert!(!take(&mut pool, &slot, address, now).await);
     }

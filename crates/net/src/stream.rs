@@ -1,6 +1,7 @@
-//! A connection, plain or TLS, client's or upstream's. An enum, since its two kinds are all there are: a generic would
-//! compile the whole request lifecycle once for each.
+//! A connection, plain or TLS, client's or upstream's, or a stream of an HTTP/2 connection that passes for one. An enum,
+//! since these kinds are all there are: a generic would compile the whole request lifecycle once for each.
 
+use crate::http2::{Called, Served};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,6 +12,12 @@ use tokio::net::TcpStream;
 pub enum Stream {
     Tcp(TcpStream),
     Tls(Box<tokio_rustls::TlsStream<TcpStream>>),
+    /// Streams of a client, one after the other.
+    Served(Box<Served>),
+    /// A stream to an upstream, for one request.
+    Called(Box<Called>),
+    #[cfg(feature = "memory")]
+    Memory(Box<crate::memory::Memory>),
 }
 
 impl Stream {
@@ -20,12 +27,33 @@ impl Stream {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let mut buffer = ReadBuf::new(buffer);
+        let mut read = ReadBuf::new(buffer);
         match self {
-            Self::Tcp(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buffer))?,
-            Self::Tls(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buffer))?,
+            Self::Tcp(stream) => ready!(Pin::new(stream).poll_read(cx, &mut read))?,
+            Self::Tls(stream) => ready!(Pin::new(stream).poll_read(cx, &mut read))?,
+            Self::Served(stream) => return stream.poll_read(cx, buffer),
+            Self::Called(stream) => return stream.poll_read(cx, buffer),
+            #[cfg(feature = "memory")]
+            Self::Memory(stream) => return stream.poll_read(cx, buffer),
         }
-        Poll::Ready(Ok(buffer.filled().len()))
+        Poll::Ready(Ok(read.filled().len()))
+    }
+
+    /// The same into a buffer that may not be initialised, of a connection.
+    pub(crate) fn poll_read_buf(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            _ => {
+                let read = ready!(self.poll_read(cx, buffer.initialize_unfilled()))?;
+                buffer.advance(read);
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 
     /// Writes the two pieces as one.
@@ -43,19 +71,41 @@ impl Stream {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     Pin::new(stream).poll_write(cx, first)
                 }
-                written => Poll::Ready(written),
+                Ok(written) => {
+                    note_fullness(stream, written < first.len());
+                    Poll::Ready(Ok(written))
+                }
+                failed => Poll::Ready(failed),
             },
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, &both),
+            Self::Tcp(stream) => {
+                let written = ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &both))?;
+                note_fullness(stream, written < first.len() + second.len());
+                Poll::Ready(Ok(written))
+            }
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, &both),
+            Self::Served(stream) => stream.poll_write(cx, first, second),
+            Self::Called(stream) => stream.poll_write(cx, first, second),
+            #[cfg(feature = "memory")]
+            Self::Memory(stream) => stream.poll_write(cx, first, second),
         }
     }
 
-    /// Only TLS keeps bytes back that it took.
+    /// Whether bytes that were taken may still wait to be sent: all but TCP keep some back.
+    #[inline]
+    pub fn keeps_back(&self) -> bool {
+        !matches!(self, Self::Tcp(_))
+    }
+
+    /// Sends what is kept back.
     #[inline]
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(_) => Poll::Ready(Ok(())),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Served(stream) => stream.poll_flush(cx),
+            Self::Called(stream) => stream.poll_flush(cx),
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -64,6 +114,10 @@ impl Stream {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Served(stream) => stream.poll_shutdown(cx),
+            Self::Called(stream) => stream.poll_shutdown(cx),
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -75,17 +129,45 @@ impl Stream {
             Self::Tcp(stream) => stream.try_io(Interest::READABLE, || Ok(())).is_err(),
             // Session tickets come while a TLS connection idles; only reading tells them from an answer.
             Self::Tls(_) => self.poll_read(cx, &mut [0]).is_pending(),
+            // Serves one request.
+            Self::Served(_) | Self::Called(_) => false,
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => false,
         }
     }
 
-    pub fn tcp(&self) -> &TcpStream {
+    /// Ready when the client has given up the request that is being answered, where it can say so: on a stream.
+    #[inline]
+    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
-            Self::Tcp(stream) => stream,
-            Self::Tls(stream) => stream.get_ref().0,
+            Self::Served(stream) => stream.poll_given_up(cx),
+            _ => Poll::Pending,
         }
     }
 
-    pub fn is_tls(&self) -> bool {
-        matches!(self, Self::Tls(_))
+    /// The socket, where this is a whole connection.
+    pub fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(stream) => Some(stream),
+            Self::Tls(stream) => Some(stream.get_ref().0),
+            Self::Served(_) | Self::Called(_) => None,
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => None,
+        }
+    }
+
+    pub fn is_http2(&self) -> bool {
+        matches!(self, Self::Served(_) | Self::Called(_))
+    }
+}
+
+/// A write that went in part has found the socket full. The runtime is told, which spares the write that would only find
+/// that out: the next one waits at once.
+#[inline]
+fn note_fullness(stream: &TcpStream, full: bool) {
+    if full {
+        let _ = stream.try_io(Interest::WRITABLE, || {
+            Err::<(), _>(io::ErrorKind::WouldBlock.into())
+        });
     }
 }

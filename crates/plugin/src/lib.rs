@@ -22,7 +22,7 @@ pub use def::{
     PluginDef, PluginError, Scopes, Sharing, Step, Wait,
 };
 pub use edits::{HeaderChange, HeaderEdits, HeaderValue, UpstreamEdits};
-pub use log::{Latencies, LogEntry, Try};
+pub use log::{Latencies, LogEntry, Try, TryEnd};
 pub use lookup::{KeyOwner, Lookup, LookupError, NoLookup};
 pub use request::{Capture, Client, Consumer, Credential, EntityRef, Field, RequestCx, Scheme};
 pub use response::{Chunk, Origin, Response, ResponseBody, ResponseCx};

@@ -21,6 +21,8 @@ pub struct RequestCx<'r> {
     pub head: &'r RequestHead,
     pub client: Client,
     pub scheme: Scheme,
+    /// The client speaks HTTP/2; `head` is its request as HTTP/1.1 says it.
+    pub http2: bool,
     /// Of the Host header: lower case, without port.
     pub host: &'r str,
     /// Of the listener, mapped by `port_maps`.
@@ -55,6 +57,19 @@ pub enum Scheme {
     Https,
 }
 
+impl RequestCx<'_> {
+    /// A call over gRPC: HTTP/2, and a body of that type.
+    pub fn is_grpc(&self) -> bool {
+        self.http2 && self.has_grpc_type()
+    }
+
+    /// The body is said to be gRPC's.
+    pub fn has_grpc_type(&self) -> bool {
+        self.header("content-type")
+            .is_some_and(|content_type| content_type.starts_with(b"application/grpc"))
+    }
+}
+
 impl Scheme {
     pub fn name(self) -> &'static str {
         match self {
@@ -74,6 +89,8 @@ pub struct EntityRef<'r> {
 #[derive(Debug, Clone, Copy)]
 pub struct Capture<'r> {
     pub name: Option<&'r str>,
+    /// From 1; 0 where it is told by its name.
+    pub number: usize,
     pub value: &'r str,
 }
 

@@ -25,6 +25,8 @@ pub struct RouteError {
 pub enum Problem {
     #[error("regex {pattern:?} cannot be used: {source}")]
     Regex { pattern: String, source: RegexError },
+    #[error("`{text}` is neither an address nor a block of addresses")]
+    Address { text: String },
     #[error("it has nothing to match requests by")]
     NoAttributes,
 }

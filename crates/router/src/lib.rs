@@ -17,6 +17,7 @@ mod keys;
 mod priority;
 mod request;
 mod router;
+mod stream;
 mod traditional;
 mod tree;
 mod upstream;
@@ -25,6 +26,7 @@ pub use candidate::{Problem, RouteError, RouteIndex};
 pub use expr::Group;
 pub use request::{HeaderSource, Request, Scheme};
 pub use router::{Match, Options, Router, Scratch};
+pub use stream::{StreamRequest, StreamRouter};
 
 /// The semantics that routes are matched by: `router_flavor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

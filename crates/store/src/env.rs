@@ -1,7 +1,8 @@
 //! Opening the file: who may, whether it is whole, and what happens when it is not.
 //!
 //! The directory holds `data.mdb` (all tables), `lock.mdb` (LMDB's reader table) and `owner.lock`, which one process
-//! holds while it has the store open: a file is examined, and perhaps renamed, only by who holds it.
+//! holds while it has the store open: a file is examined, and perhaps renamed, only by who holds it. At an upgrade of the
+//! program two processes share that lock ([`join`]); LMDB lets one of them write at a time.
 //!
 //! The address range of the map is reserved whole from the start ([`crate::DEFAULT_MAX_SIZE`]) instead of enlarged when
 //! it is full: LMDB can enlarge a map only while no transaction of the process is active, and every worker keeps a read
@@ -17,6 +18,7 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) type Table = heed::Database<'static, Bytes, Bytes>;
@@ -94,20 +96,79 @@ pub(crate) struct Environment {
     pub(crate) env: heed::Env<WithoutTls>,
     pub(crate) tables: Tables,
     pub(crate) max_size: usize,
-    _owner: Owner,
+    owner: Owner,
 }
 
-/// The lock of the process that has the store open.
+/// The lock of the process that has the store open, or of several that hand it from one to the next.
 #[derive(Debug)]
-struct Owner(File);
+struct Owner {
+    file: File,
+    /// Another process may hold the same lock: it ends with whoever closes the file last.
+    is_lent: AtomicBool,
+}
+
+impl Owner {
+    fn new(file: File) -> Self {
+        Self {
+            file,
+            is_lent: AtomicBool::new(false),
+        }
+    }
+}
 
 impl Drop for Owner {
     /// Closing the file is not enough: a child process that was just forked has it open as well until it runs its program.
     fn drop(&mut self) {
-        if let Err(error) = self.0.unlock() {
+        if self.is_lent.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = self.file.unlock() {
             tracing::warn!(%error, "the store's lock cannot be released");
         }
     }
+}
+
+impl Environment {
+    /// The lock, for another process that is to have the store open as well.
+    pub(crate) fn lend(&self) -> io::Result<File> {
+        self.owner.is_lent.store(true, Ordering::Relaxed);
+        self.owner.file.try_clone()
+    }
+}
+
+/// Opens a store that another process has open, whose lock this is. The file is not examined: the other one has done so, and
+/// may be writing to it.
+pub(crate) fn join(
+    directory: &Path,
+    max_size: usize,
+    lock: File,
+) -> Result<(Environment, Header), OpenError> {
+    let path = directory.join(DATA_FILE);
+    let owner = Owner::new(lock);
+    owner.is_lent.store(true, Ordering::Relaxed);
+    let failed = |source| OpenError::Lmdb {
+        path: path.clone(),
+        source,
+    };
+    let damaged = |damage| OpenError::Io {
+        action: "take over",
+        path: path.clone(),
+        source: io::Error::new(io::ErrorKind::InvalidData, damage),
+    };
+    let (env, max_size) = map(directory, max_size).map_err(failed)?;
+    let tables = open_tables(&env).map_err(failed)?;
+    let tables = tables.ok_or_else(|| damaged(Damage::OtherProgram))?;
+    let txn = env.read_txn().map_err(failed)?;
+    let record = tables.header.get(&txn, HEADER_KEY).map_err(failed)?;
+    let header = Header::decode(record.unwrap_or_default()).map_err(damaged)?;
+    drop(txn);
+    let environment = Environment {
+        env,
+        tables,
+        max_size,
+        owner,
+    };
+    Ok((environment, header))
 }
 
 pub(crate) fn open(
@@ -151,7 +212,7 @@ pub(crate) fn open(
         env,
         tables,
         max_size,
-        _owner: owner,
+        owner,
     };
     Ok((environment, header, recovery))
 }
@@ -351,7 +412,7 @@ fn become_owner(directory: &Path) -> Result<Owner, OpenError> {
         .open(&path)
         .map_err(&failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(Owner(file)),
+        Ok(()) => Ok(Owner::new(file)),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
             path: directory.to_owned(),
         }),

@@ -11,6 +11,7 @@ use crate::reader::{Reader, Slot};
 use crate::view::View;
 use model::EntityKind;
 use rustix::mm::{Advice, madvise};
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -87,18 +88,49 @@ impl Store {
     pub fn open(directory: &Path, options: Options) -> Result<(Store, Recovery), OpenError> {
         let max_size = options.max_size.next_multiple_of(MAP_GRANULE);
         let (environment, header, recovery) = env::open(directory, max_size)?;
+        Ok((Self::new(environment, options, header.revision), recovery))
+    }
+
+    /// Opens the store that another process has open, with the lock that it has lent ([`Store::lend`]). What either commits
+    /// the other one sees after [`Store::refresh`].
+    pub fn join(directory: &Path, options: Options, lock: File) -> Result<Store, OpenError> {
+        let max_size = options.max_size.next_multiple_of(MAP_GRANULE);
+        let (environment, header) = env::join(directory, max_size, lock)?;
+        Ok(Self::new(environment, options, header.revision))
+    }
+
+    fn new(environment: Environment, options: Options, head: u64) -> Self {
         let inner = Inner {
             environment,
             retention: options.retention,
-            head: AtomicU64::new(header.revision),
-            watch: watch::Sender::new(Revision(header.revision)),
+            head: AtomicU64::new(head),
+            watch: watch::Sender::new(Revision(head)),
             writing: Mutex::new(()),
             readers: Mutex::default(),
         };
-        let store = Store {
+        Store {
             inner: Arc::new(inner),
-        };
-        Ok((store, recovery))
+        }
+    }
+
+    /// The lock on the store, for a process that is to [`Store::join`]. It holds until every process has closed it.
+    pub fn lend(&self) -> std::io::Result<File> {
+        self.inner.environment.lend()
+    }
+
+    /// Takes notice of what another process has committed, and gives the newest revision.
+    pub fn refresh(&self) -> Result<Revision, StoreError> {
+        let newest = self.view()?.revision();
+        if newest > self.inner.head() {
+            self.inner.publish(newest);
+        }
+        Ok(newest)
+    }
+
+    /// Frees the pages that a process which has ended without closing the store still holds.
+    pub fn forget_dead_processes(&self) -> Result<(), StoreError> {
+        self.inner.environment.env.clear_stale_readers()?;
+        Ok(())
     }
 
     /// The newest revision. Takes a lock shared with other threads for a moment; workers use a [`Reader`].

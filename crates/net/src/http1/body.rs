@@ -50,6 +50,18 @@ impl Body {
         }
     }
 
+    /// The same, and how much of it is payload.
+    pub fn measure(&mut self, data: &[u8]) -> Result<(usize, usize), BadChunk> {
+        match self {
+            Self::Chunked(chunked) => {
+                let mut payload = 0;
+                let taken = chunked.advance(data, |part| payload += part.len())?;
+                Ok((taken, payload))
+            }
+            _ => self.consume(data).map(|taken| (taken, taken)),
+        }
+    }
+
     /// The same, appending the payload without its framing to `payload`.
     pub fn decode(&mut self, data: &[u8], payload: &mut Vec<u8>) -> Result<usize, BadChunk> {
         match self {

@@ -14,11 +14,22 @@ const MAX_TRAILERS: u16 = 8 * 1024;
 #[error("malformed chunked body")]
 pub struct BadChunk;
 
+/// Trailers that would change where the message ends, or whom it is for, to a reader that merges them into the head
+/// (RFC 9110 section 6.5.1).
+const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     SizeStart,
     Size,
-    Extension,
+    // Of `;name=value`, `;name="quoted"` or `;name` (RFC 9112 section 7.1.1), without the blanks that it lets senders not send.
+    ExtensionStart,
+    ExtensionName,
+    ExtensionValueStart,
+    ExtensionValue,
+    ExtensionQuoted,
+    ExtensionEscaped,
+    ExtensionEnd,
     SizeLf,
     Data,
     DataCr,
@@ -39,6 +50,9 @@ pub struct Chunked {
     size: u64,
     /// Bytes of extension in this chunk, or of trailers.
     spent: u16,
+    /// How long the trailer name is so far, and a bit for each forbidden one that it may still become.
+    name_length: u8,
+    may_be: u8,
 }
 
 impl Default for Chunked {
@@ -47,6 +61,8 @@ impl Default for Chunked {
             state: State::SizeStart,
             size: 0,
             spent: 0,
+            name_length: 0,
+            may_be: 0,
         }
     }
 }
@@ -88,11 +104,16 @@ impl Chunked {
     fn step(&mut self, byte: u8) -> Result<State, BadChunk> {
         match (self.state, byte) {
             (State::SizeStart | State::Size, _) => self.size_byte(byte),
-            (State::Extension, b'\r') => Ok(State::SizeLf),
-            (State::Extension, _) if is_value_byte(byte) => {
-                self.spend(MAX_EXTENSION)?;
-                Ok(State::Extension)
-            }
+            (
+                State::ExtensionStart
+                | State::ExtensionName
+                | State::ExtensionValueStart
+                | State::ExtensionValue
+                | State::ExtensionQuoted
+                | State::ExtensionEscaped
+                | State::ExtensionEnd,
+                _,
+            ) => self.extension_byte(byte),
             (State::SizeLf, b'\n') if self.size == 0 => {
                 self.spent = 0;
                 Ok(State::TrailerStart)
@@ -101,9 +122,11 @@ impl Chunked {
             (State::DataCr, b'\r') => Ok(State::DataLf),
             (State::DataLf, b'\n') => Ok(State::SizeStart),
             (State::TrailerStart, b'\r') => Ok(State::EndLf),
+            (State::TrailerName, b':') if self.is_forbidden() => Err(BadChunk),
             (State::TrailerName, b':') => Ok(State::TrailerValue),
             (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => {
                 self.spend(MAX_TRAILERS)?;
+                self.note_name_byte(byte);
                 Ok(State::TrailerName)
             }
             (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
@@ -118,7 +141,7 @@ impl Chunked {
             b'a'..=b'f' => byte - b'a' + 10,
             b'A'..=b'F' => byte - b'A' + 10,
             b'\r' if self.state == State::Size => return Ok(State::SizeLf),
-            b';' if self.state == State::Size => return Ok(State::Extension),
+            b';' if self.state == State::Size => return Ok(State::ExtensionStart),
             _ => return Err(BadChunk),
         };
         if self.state == State::SizeStart {
@@ -132,6 +155,54 @@ impl Chunked {
             return Err(BadChunk);
         }
         Ok(State::Size)
+    }
+
+    fn extension_byte(&mut self, byte: u8) -> Result<State, BadChunk> {
+        self.spend(MAX_EXTENSION)?;
+        match (self.state, byte) {
+            (State::ExtensionStart | State::ExtensionName, _) if is_token_byte(byte) => {
+                Ok(State::ExtensionName)
+            }
+            (State::ExtensionName, b'=') => Ok(State::ExtensionValueStart),
+            (State::ExtensionValueStart, b'"') => Ok(State::ExtensionQuoted),
+            (State::ExtensionValueStart | State::ExtensionValue, _) if is_token_byte(byte) => {
+                Ok(State::ExtensionValue)
+            }
+            (State::ExtensionQuoted, b'"') => Ok(State::ExtensionEnd),
+            (State::ExtensionQuoted, b'\\') => Ok(State::ExtensionEscaped),
+            (State::ExtensionQuoted | State::ExtensionEscaped, _) if is_value_byte(byte) => {
+                Ok(State::ExtensionQuoted)
+            }
+            (State::ExtensionName | State::ExtensionValue | State::ExtensionEnd, b';') => {
+                Ok(State::ExtensionStart)
+            }
+            (State::ExtensionName | State::ExtensionValue | State::ExtensionEnd, b'\r') => {
+                Ok(State::SizeLf)
+            }
+            _ => Err(BadChunk),
+        }
+    }
+
+    fn note_name_byte(&mut self, byte: u8) {
+        if self.state == State::TrailerStart {
+            self.name_length = 0;
+            self.may_be = (1 << FORBIDDEN_TRAILERS.len()) - 1;
+        }
+        let (at, byte) = (usize::from(self.name_length), byte.to_ascii_lowercase());
+        for (bit, name) in FORBIDDEN_TRAILERS.iter().enumerate() {
+            if name.get(at) != Some(&byte) {
+                self.may_be &= !(1 << bit);
+            }
+        }
+        self.name_length = self.name_length.saturating_add(1);
+    }
+
+    fn is_forbidden(&self) -> bool {
+        let length = usize::from(self.name_length);
+        let names = FORBIDDEN_TRAILERS.iter().enumerate();
+        names
+            .filter(|(bit, _)| self.may_be & (1 << bit) != 0)
+            .any(|(_, name)| name.len() == length)
     }
 
     fn skip_trailer_value(&mut self, data: &[u8]) -> Result<usize, BadChunk> {

@@ -75,6 +75,15 @@ impl Head {
         self.slice(field.name_start, field.name_len.into())
     }
 
+    /// Whether nothing stands around a value but the usual blank before it.
+    pub(super) fn is_plain(&self, field: &Field) -> bool {
+        let bytes = &self.store().bytes;
+        let colon = field.name_start as usize + usize::from(field.name_len);
+        let start = field.value_start as usize;
+        let blanks = &bytes[colon + 1..start];
+        matches!(blanks, b"" | b" ") && bytes[start + field.value_len as usize] == b'\r'
+    }
+
     #[inline]
     pub(super) fn value(&self, field: &Field) -> &[u8] {
         field.value_of(&self.store().bytes)
@@ -187,8 +196,8 @@ impl Drop for Head {
     }
 }
 
-/// A `Content-Length`: digits only, and few enough that sums cannot overflow.
-pub(super) fn parse_length(value: &[u8]) -> Option<u64> {
+/// Digits only, and few enough that sums cannot overflow.
+pub(super) fn parse_number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
         return None;
     }

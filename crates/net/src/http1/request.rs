@@ -2,7 +2,7 @@
 //! answered and its connection closed, since what follows on it cannot be trusted to start where we think.
 
 use super::field::{Known, list_contains};
-use super::head::{Head, Line, Options, Store, parse_length};
+use super::head::{Head, Line, Options, Store, parse_number};
 use super::scan::{self, BadLine, RequestLine};
 use super::{Framing, Limits, Version};
 
@@ -64,7 +64,10 @@ impl RequestHead {
             return incomplete(data, limits);
         };
         if line.end - line.start > limits.line {
-            return Err(BadRequest::TargetTooLong);
+            return Err(match line.method_end - line.start > limits.line {
+                true => BadRequest::Malformed,
+                false => BadRequest::TargetTooLong,
+            });
         }
         let mut request = Self::begin(&line);
         let Some(end) = request.head.read(data, line.end, limits.line)? else {
@@ -115,10 +118,14 @@ impl RequestHead {
             match field.known {
                 Known::Host if host.is_some() => return Err(BadRequest::Host),
                 Known::Host => host = Some(index as u16),
-                Known::ContentLength if length.is_some() => return Err(BadRequest::Length),
+                // Further blanks are to be ignored, which not everybody does to the same ones.
+                Known::ContentLength if length.is_some() || !self.head.is_plain(field) => {
+                    return Err(BadRequest::Length);
+                }
                 Known::ContentLength => {
                     length = Some(parse_length(value).ok_or(BadRequest::Length)?);
                 }
+                Known::LengthLookalike => return Err(BadRequest::Length),
                 Known::TransferEncoding if chunked || !value.eq_ignore_ascii_case(b"chunked") => {
                     return Err(BadRequest::Length);
                 }
@@ -198,7 +205,8 @@ impl RequestHead {
         let rest = &target[skipped..];
         let length = memchr::memchr2(b'?', b'#', rest).unwrap_or(rest.len());
         // Which would come first, or hide in the query.
-        if memchr::memchr(b'#', &rest[length..]).is_some() {
+        let has_fragment = memchr::memchr(b'#', &rest[length..]).is_some();
+        if has_fragment || hides_something(&rest[..length]) {
             return Err(BadRequest::Target);
         }
         self.facts_mut().path = (self.facts().target.0 + skipped as u32, length as u32);
@@ -395,6 +403,23 @@ impl RequestHead {
             .then(|| self.known(Known::Upgrade).next())
             .flatten()
     }
+
+    /// Whether the client asks for a WebSocket and for nothing else (RFC 6455 section 4.1): the only upgrade that is
+    /// passed on.
+    #[inline]
+    pub fn asks_for_websocket(&self) -> bool {
+        self.facts().options.upgrade && self.names_websocket()
+    }
+
+    #[cold]
+    fn names_websocket(&self) -> bool {
+        let mut named = self.known(Known::Upgrade);
+        self.facts().version == Version::Http11
+            && named
+                .next()
+                .is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+            && named.next().is_none()
+    }
 }
 
 /// What was accepted as text: by the scanner, or as a valid host.
@@ -412,9 +437,40 @@ impl From<BadLine> for BadRequest {
     }
 }
 
+/// Whether a path has what upstreams disagree about: a backslash, which some take for a slash; an encoded NUL or line end,
+/// which end a path for some when they decode it; a percent sign that encodes nothing.
+#[inline]
+fn hides_something(path: &[u8]) -> bool {
+    match memchr::memchr2(b'%', b'\\', path) {
+        None => false,
+        Some(at) => hides_in(&path[at..]),
+    }
+}
+
+#[cold]
+fn hides_in(path: &[u8]) -> bool {
+    let is_bad = |at: usize| match &path[at..] {
+        [b'\\', ..] | [_, b'0', b'0' | b'a' | b'A' | b'd' | b'D', ..] => true,
+        [_, high, low, ..] => !high.is_ascii_hexdigit() || !low.is_ascii_hexdigit(),
+        _ => true,
+    };
+    memchr::memchr2_iter(b'%', b'\\', path).any(is_bad)
+}
+
+/// A `Content-Length`. Without leading zeros, which make a number octal to some.
+fn parse_length(value: &[u8]) -> Option<u64> {
+    match value {
+        [b'0', _, ..] => None,
+        digits => parse_number(digits),
+    }
+}
+
 /// An incomplete head is refused as soon as no completion could be accepted.
 fn incomplete<T>(data: &[u8], limits: &Limits) -> Result<Option<T>, BadRequest> {
-    if data.len() > limits.line && memchr::memchr(b'\n', &data[..limits.line]).is_none() {
+    if data.len() > limits.line && memchr::memchr2(b'\n', b' ', &data[..limits.line]).is_none() {
+        // No method is that long.
+        Err(BadRequest::Malformed)
+    } else if data.len() > limits.line && memchr::memchr(b'\n', &data[..limits.line]).is_none() {
         Err(BadRequest::TargetTooLong)
     } else if data.len() > limits.head {
         Err(BadRequest::HeadTooLarge)
@@ -462,7 +518,7 @@ fn is_port(port: &[u8]) -> bool {
     match port {
         [] => true,
         [b':', digits @ ..] if digits.len() <= 5 => {
-            parse_length(digits).is_some_and(|port| port <= 65535)
+            parse_number(digits).is_some_and(|port| port <= 65535)
         }
         _ => false,
     }

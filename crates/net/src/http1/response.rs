@@ -2,7 +2,7 @@
 //! a 502 for the client and the end of that upstream connection.
 
 use super::field::{Known, list_contains};
-use super::head::{Head, Line, Options, parse_length};
+use super::head::{Head, Line, Options, parse_number};
 use super::scan::{self, BadLine, StatusLine};
 use super::{Framing, Limits, Version};
 
@@ -71,7 +71,7 @@ impl ResponseHead {
             match field.known {
                 Known::ContentLength if length.is_some() => return Err(BadResponse::Length),
                 Known::ContentLength => {
-                    length = Some(parse_length(value).ok_or(BadResponse::Length)?);
+                    length = Some(parse_number(value).ok_or(BadResponse::Length)?);
                 }
                 Known::TransferEncoding if chunked || !value.eq_ignore_ascii_case(b"chunked") => {
                     return Err(BadResponse::Length);
@@ -122,6 +122,21 @@ impl ResponseHead {
     /// A 1xx answer, after which the real one follows.
     pub fn is_interim(&self) -> bool {
         self.status < 200
+    }
+
+    /// A `101`: what follows is no HTTP any more.
+    #[inline]
+    pub fn switches(&self) -> bool {
+        self.status == 101
+    }
+
+    /// Whether `Upgrade` names the WebSocket and nothing else.
+    pub fn offers_websocket(&self) -> bool {
+        let mut named = self.known(Known::Upgrade);
+        named
+            .next()
+            .is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+            && named.next().is_none()
     }
 
     /// Whether the upstream keeps the connection open after this answer.

@@ -39,17 +39,18 @@ pub(super) struct StatusLine {
 
 const CRLF: &[u8; 2] = b"\r\n";
 
-/// `method SP target SP version CRLF`, with only empty lines before it (RFC 9112 section 2.2).
+/// `method SP target SP version CRLF`, with at most one empty line before it, as old clients send one behind a body (RFC 9112
+/// section 2.2). A target is ASCII (RFC 3986 section 2): what other bytes mean in one depends on who reads them.
 #[inline]
 pub(super) fn request_line(data: &[u8]) -> Scanned<RequestLine> {
-    let mut start = 0;
-    while data[start..].starts_with(CRLF) {
-        start += CRLF.len();
-    }
+    let start = match data.starts_with(CRLF) {
+        true => CRLF.len(),
+        false => 0,
+    };
     if matches!(data[start..], [] | [b'\r']) {
         return Ok(None);
     }
-    let method_end = start + token_length(&data[start..]);
+    let method_end = start + method_length(&data[start..]);
     if !ends_in_space(data, start, method_end)? {
         return Ok(None);
     }
@@ -58,8 +59,7 @@ pub(super) fn request_line(data: &[u8]) -> Scanned<RequestLine> {
     if !ends_in_space(data, target_start, target_end)? {
         return Ok(None);
     }
-    let target = &data[target_start..target_end];
-    if !target.is_ascii() && std::str::from_utf8(target).is_err() {
+    if !data[target_start..target_end].is_ascii() {
         return Err(BadLine::Malformed);
     }
     let Some(version) = version_and_end(&data[target_end + 1..])? else {
@@ -217,9 +217,13 @@ fn unusual_end<T>(rest: &[u8]) -> Scanned<T> {
     }
 }
 
+/// Of the tokens that a method may be, the web server under Kong knows those of upper-case letters, `-` and `_`. No other is
+/// registered, and `get` is not `GET` to everybody.
 #[inline]
-fn token_length(data: &[u8]) -> usize {
-    let other = data.iter().position(|&byte| !TOKEN[usize::from(byte)]);
+fn method_length(data: &[u8]) -> usize {
+    let other = data
+        .iter()
+        .position(|byte| !matches!(byte, b'A'..=b'Z' | b'-' | b'_'));
     other.unwrap_or(data.len())
 }
 
@@ -380,6 +384,17 @@ mod tests {
         }
     }
 
+    /// We know fewer methods and targets.
+    fn is_stricter_here(data: &[u8]) -> bool {
+        let line = data
+            .split(|&byte| byte == b'\r')
+            .find(|line| !line.is_empty());
+        let line = line.unwrap_or_default().trim_ascii_start();
+        let other = |byte: &u8| TOKEN[usize::from(*byte)] && method_length(&[*byte]) == 0;
+        let mut words = line.split(|&byte| byte == b' ');
+        words.next().unwrap_or_default().iter().any(other) || !line.is_ascii()
+    }
+
     fn has_bare_line_feed(data: &[u8]) -> bool {
         let mut before = 0;
         data.iter().any(|&byte| {
@@ -390,11 +405,15 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #![proptest_config(ProptestConfig {
+            cases: 2000,
+            max_global_rejects: 20_000,
+            ..ProptestConfig::default()
+        })]
 
         #[test]
         fn heads_are_read_as_another_implementation_reads_them(
-            mut data in "(\r\n)?(GET|A!b|) (/[ -~é]{0,12}|) HTTP/1\\.[012]\r\n([A-Za-z!-]{0,12}:[ \t]{0,2}[ -~é\t]{0,20}\r\n){0,4}\r\n"
+            mut data in "(\r\n)?(GET|A_-B|) (/[ -~]{0,12}|) HTTP/1\\.[012]\r\n([A-Za-z!-]{0,12}:[ \t]{0,2}[ -~é\t]{0,20}\r\n){0,4}\r\n"
                 .prop_map(String::into_bytes),
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
             cut in any::<prop::sample::Index>(),
@@ -407,7 +426,7 @@ mod tests {
             if !whole {
                 data.truncate(cut.index(data.len()));
             }
-            prop_assume!(!has_bare_line_feed(&data));
+            prop_assume!(!has_bare_line_feed(&data) && !is_stricter_here(&data));
             prop_assert_eq!(scanned(&data), by_httparse(&data));
         }
     }

@@ -46,12 +46,13 @@ fn a_request_is_read() {
 // Section 2.2: message parsing.
 
 #[test]
-fn empty_lines_before_a_request_are_skipped() {
-    let (head, len) = request("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
+fn one_empty_line_before_a_request_is_skipped() {
+    let (head, len) = request("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap()
         .unwrap();
-    assert_eq!((head.method(), len), ("GET", 31));
+    assert_eq!((head.method(), len), ("GET", 29));
     assert_eq!(head.headers().count(), 1);
+    assert!(request("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").is_err());
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn request_bodies_have_a_length_or_chunks() {
         |lines: &str| accepted(&format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n")).framing();
     assert_eq!(framing(""), Framing::None);
     assert_eq!(framing("Content-Length: 0\r\n"), Framing::None);
-    assert_eq!(framing("Content-Length: 007\r\n"), Framing::Length(7));
+    assert_eq!(framing("Content-Length: 7\r\n"), Framing::Length(7));
     assert_eq!(framing("transfer-encoding: Chunked\r\n"), Framing::Chunked);
 }
 
@@ -131,7 +132,7 @@ fn response_bodies_end_as_the_status_and_headers_say() {
 // Section 7.1: chunked transfer coding.
 
 const CHUNKED: &[u8] =
-    b"5\r\nhello\r\n00A;x=\"y z\"\r\n0123456789\r\n0\r\nTrailer-A: 1\r\nB:\r\n\r\n";
+    b"5;a;b=c\r\nhello\r\n00A;x=\"y \\\"z\";d\r\n0123456789\r\n0\r\nTrailer-A: 1\r\nHosts: 2\r\nB:\r\n\r\n";
 
 #[test]
 fn chunks_may_be_cut_anywhere() {
@@ -174,6 +175,19 @@ fn bad_chunks_are_refused() {
         "5\r\nhello\n",
         "5\r\nhello\rX",
         "5;\x01\r\n",
+        "5;\r\n",
+        "5;=b\r\n",
+        "5;a=\r\n",
+        "5;a;\r\n",
+        "5; a\r\n",
+        "5;a =b\r\n",
+        "5;a[=b\r\n",
+        "5;a=\"b\r\n",
+        "5;a=\"b\\\"\r\n",
+        "5;a=\"b\"c\r\n",
+        "0\r\nContent-Length: 5\r\n",
+        "0\r\nA: b\r\ntransfer-encoding: chunked\r\n",
+        "0\r\nHOST: a\r\n",
         "5;a\nb",
         ";a\r\n",
         "10000000000000000\r\n",
@@ -255,6 +269,13 @@ fn what_could_be_read_in_two_ways_is_refused() {
         head("Content-Length: 3.0"),
         head("Content-Length:"),
         head("Content-Length: 9999999999999999999"),
+        head("Content-Length: 00"),
+        head("Content-Length:  7"),
+        head("Content-Length:\t7"),
+        head("Content-Length: 7 "),
+        head("Content-Length: 07"),
+        head("Content_Length: 3"),
+        head("transfer_encoding: chunked"),
         head("Transfer-Encoding: gzip"),
         head("Transfer-Encoding: gzip, chunked"),
         head("Transfer-Encoding: chunked, chunked"),
@@ -337,6 +358,14 @@ fn what_could_be_read_in_two_ways_is_refused() {
         line("GET /a\u{1} HTTP/1.1"),
         line("GET /a\u{7f} HTTP/1.1"),
         line("GET a HTTP/1.1"),
+        line("GET /\u{e9} HTTP/1.1"),
+        line("GET /a\\b HTTP/1.1"),
+        line("GET /a%00 HTTP/1.1"),
+        line("GET /a%zz HTTP/1.1"),
+        line("GET /a%2 HTTP/1.1"),
+        line("GET /a% HTTP/1.1"),
+        line("GET /%0d%0aX:y HTTP/1.1"),
+        line("GET http://a/%0A HTTP/1.1"),
         line("GET * HTTP/1.1"),
         line("OPTIONS ** HTTP/1.1"),
         line("GET /a#b HTTP/1.1"),
@@ -349,6 +378,8 @@ fn what_could_be_read_in_two_ways_is_refused() {
         line("CONNECT a:80 HTTP/1.1"),
         line("TRACE / HTTP/1.1"),
         line("G(T / HTTP/1.1"),
+        line("get / HTTP/1.1"),
+        line("G1T / HTTP/1.1"),
         line("G:T / HTTP/1.1"),
         line("PRI * HTTP/2.0"),
         head("Expect: 200-ok"),
@@ -368,6 +399,12 @@ fn what_is_too_large_is_refused_by_its_name() {
         BadRequest::TargetTooLong
     );
     assert_eq!(refusal(format!("GET /{long}")), BadRequest::TargetTooLong);
+    let method = "A".repeat(9000);
+    assert_eq!(refusal(method.clone()), BadRequest::Malformed);
+    assert_eq!(
+        refusal(format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n")),
+        BadRequest::Malformed
+    );
     assert_eq!(
         refusal(format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}\r\n\r\n")),
         BadRequest::HeadTooLarge

@@ -2,11 +2,12 @@
 //! so that they share sessions and pooled connections too.
 
 use super::certificate::{CertificateError, Certificates, read_certificates};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use super::verify::{NotVerified, Verified};
+use rustls::client::ResolvesClientCert;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore, SignatureScheme};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -18,7 +19,13 @@ pub enum Trust {
     /// Kong's default: upstream certificates are not looked at.
     Anyone,
     /// These authorities, as PEM; without any, every certificate is refused.
-    Authorities(Vec<String>),
+    Authorities {
+        pems: Vec<String>,
+        /// How many certificates may stand between the upstream's and an authority's: `tls_verify_depth`.
+        depth: u8,
+    },
+    /// Those in bundles such as the operating system's, as PEM, of which some may be unreadable.
+    Bundles { pems: Vec<String>, depth: u8 },
 }
 
 /// What we show when the upstream asks who we are: a certificate entity, told apart by its PEM.
@@ -32,7 +39,8 @@ type Settings = (Trust, Option<ClientIdentity>);
 
 #[derive(Debug)]
 struct Shared {
-    config: Arc<ClientConfig>,
+    /// By what is offered: nothing, HTTP/2, either.
+    configs: [Arc<ClientConfig>; 3],
     number: usize,
 }
 
@@ -44,9 +52,39 @@ struct Known {
 
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
+/// What an upstream may choose from (ALPN).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// Nothing is said of it.
+    Nothing,
+    Http2,
+    /// HTTP/2 or HTTP/1.1.
+    Either,
+}
+
+impl Offer {
+    fn protocols(self) -> Vec<Vec<u8>> {
+        let http2 = || crate::http2::ALPN.to_vec();
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Http2 => vec![http2()],
+            Self::Either => vec![http2(), b"http/1.1".to_vec()],
+        }
+    }
+}
+
 /// The client side of TLS for one service.
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<Shared>);
+
+/// Equal settings share one.
+impl PartialEq for ClientTls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ClientTls {}
 
 impl ClientTls {
     /// Takes a lock; for building snapshots.
@@ -56,10 +94,15 @@ impl ClientTls {
         if let Some(shared) = known.by_settings.get(&settings).and_then(Weak::upgrade) {
             return Ok(Self(shared));
         }
-        let config = Arc::new(build(&settings.0, settings.1.as_ref())?);
+        let config = build(&settings.0, settings.1.as_ref())?;
+        let configs = [Offer::Nothing, Offer::Http2, Offer::Either].map(|offer| {
+            let mut config = config.clone();
+            config.alpn_protocols = offer.protocols();
+            Arc::new(config)
+        });
         known.made += 1;
         let shared = Arc::new(Shared {
-            config,
+            configs,
             number: known.made,
         });
         known
@@ -80,6 +123,16 @@ impl ClientTls {
         stream: TcpStream,
         name: &str,
     ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+        self.connect_offering(stream, name, Offer::Nothing).await
+    }
+
+    /// The same with a choice of protocols.
+    pub async fn connect_offering(
+        &self,
+        stream: TcpStream,
+        name: &str,
+        offer: Offer,
+    ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
         let host = match name.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
             _ => name,
@@ -87,7 +140,7 @@ impl ClientTls {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        tokio_rustls::TlsConnector::from(self.0.config.clone())
+        tokio_rustls::TlsConnector::from(self.0.configs[offer as usize].clone())
             .connect(name, stream)
             .await
     }
@@ -125,90 +178,26 @@ impl ResolvesClientCert for Always {
 }
 
 fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, CertificateError> {
-    let Trust::Authorities(pems) = trust else {
-        return Ok(Arc::new(NotVerified));
-    };
-    let mut roots = RootCertStore::empty();
-    for pem in pems {
-        for certificate in read_certificates(pem)? {
-            roots.add(certificate)?;
+    let mut authorities = RootCertStore::empty();
+    let depth = match trust {
+        Trust::Anyone => return Ok(Arc::new(NotVerified)),
+        Trust::Authorities { pems, depth } => {
+            for pem in pems {
+                for certificate in read_certificates(pem)? {
+                    authorities.add(certificate)?;
+                }
+            }
+            depth
         }
-    }
-    if roots.is_empty() {
-        return Ok(Arc::new(NobodyTrusted));
-    }
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), super::provider())
-        .build()
-        .map(|verifier| verifier as _)
-        .map_err(|_| CertificateError::Certificate)
-}
-
-/// `tls_verify` off: the certificate may say anything, but the handshake must still be signed with its key.
-#[derive(Debug)]
-struct NotVerified;
-
-/// `tls_verify` on and nobody to trust.
-#[derive(Debug)]
-struct NobodyTrusted;
-
-macro_rules! signatures_by_provider {
-    () => {
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            cert: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            let algorithms = &super::PROVIDER.signature_verification_algorithms;
-            rustls::crypto::verify_tls12_signature(message, cert, signature, algorithms)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            cert: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            let algorithms = &super::PROVIDER.signature_verification_algorithms;
-            rustls::crypto::verify_tls13_signature(message, cert, signature, algorithms)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            super::PROVIDER
-                .signature_verification_algorithms
-                .supported_schemes()
+        Trust::Bundles { pems, depth } => {
+            for pem in pems {
+                authorities.add_parsable_certificates(read_certificates(pem)?);
+            }
+            depth
         }
     };
-}
-
-impl ServerCertVerifier for NotVerified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    signatures_by_provider!();
-}
-
-impl ServerCertVerifier for NobodyTrusted {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Err(rustls::Error::InvalidCertificate(
-            rustls::CertificateError::UnknownIssuer,
-        ))
-    }
-
-    signatures_by_provider!();
+    Ok(Arc::new(Verified {
+        authorities,
+        depth: usize::from(*depth),
+    }))
 }

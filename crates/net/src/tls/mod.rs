@@ -3,12 +3,17 @@
 mod certificate;
 mod client;
 mod server;
+mod sessions;
+mod suites;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use certificate::{CertificateError, Certificates, self_signed};
-pub use client::{ClientIdentity, ClientTls, Trust};
-pub use server::{CertificateSource, ServerTls, SniTable};
+pub use client::{ClientIdentity, ClientTls, Offer, Trust};
+pub use server::{Alpn, CertificateSource, ServerSettings, ServerTls, SniTable};
+pub use sessions::SessionSettings;
+pub use suites::{Read, SuiteError, Versions, all_ciphers, read_ciphers, read_versions};
 
 use rustls::crypto::CryptoProvider;
 use std::sync::{Arc, LazyLock};

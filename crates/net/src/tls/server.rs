@@ -1,9 +1,12 @@
 //! TLS with clients: which certificate a name gets (kong/runloop/certificate.lua), and the handshake.
 
 use super::certificate::Certificates;
-use rustls::ServerConfig;
+use super::sessions::{SessionSettings, Sessions, Tickets};
+use super::suites::{Versions, all_ciphers, suites};
+use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{CipherSuite, ServerConfig};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -67,26 +70,96 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// The server side of TLS 1.2 and 1.3.
+/// How TLS is spoken with clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// `ssl_protocols`.
+    pub versions: Versions,
+    /// Of TLS 1.2, in order of preference. TLS 1.3 offers all that there are.
+    pub ciphers: Vec<CipherSuite>,
+    /// `ssl_prefer_server_ciphers`: our order of preference counts, not the client's.
+    pub prefer_own_order: bool,
+    pub sessions: SessionSettings,
+}
+
+impl Default for ServerSettings {
+    /// Kong's `intermediate`.
+    fn default() -> Self {
+        Self {
+            versions: Versions::BOTH,
+            ciphers: all_ciphers(),
+            prefer_own_order: false,
+            sessions: SessionSettings::default(),
+        }
+    }
+}
+
+/// The protocols that clients can choose from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alpn {
+    Http,
+    /// No negotiation: what is inside of TLS is the upstream's business.
+    Stream,
+}
+
+/// The server side of TLS 1.2 and 1.3. Cheap to clone: clones share sessions.
 #[derive(Debug, Clone)]
-pub struct ServerTls(Arc<ServerConfig>);
+pub struct ServerTls {
+    config: Arc<ServerConfig>,
+    /// The same for listeners that offer HTTP/2.
+    http2: Arc<ServerConfig>,
+}
 
 impl ServerTls {
+    /// For HTTP, with the default settings.
     pub fn new(source: Arc<dyn CertificateSource>) -> Result<Self, rustls::Error> {
-        let mut config = ServerConfig::builder_with_provider(super::provider())
-            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+        Self::with_settings(source, Alpn::Http, &ServerSettings::default())
+    }
+
+    pub fn with_settings(
+        source: Arc<dyn CertificateSource>,
+        alpn: Alpn,
+        settings: &ServerSettings,
+    ) -> Result<Self, rustls::Error> {
+        let provider = CryptoProvider {
+            cipher_suites: suites(&settings.ciphers),
+            ..(*super::provider()).clone()
+        };
+        let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&settings.versions.supported())?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(Resolver(source)));
-        // h2 is offered when there is an engine for it; until then a client that prefers it gets HTTP/1.1.
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self(Arc::new(config)))
+        config.ignore_client_order = settings.prefer_own_order;
+        config.session_storage = Arc::new(Sessions::new(&settings.sessions));
+        if settings.sessions.tickets {
+            config.ticketer = Arc::new(Tickets::new(settings.sessions.lifetime)?);
+        }
+        config.alpn_protocols = match alpn {
+            Alpn::Http => vec![b"http/1.1".to_vec()],
+            Alpn::Stream => Vec::new(),
+        };
+        let mut http2 = config.clone();
+        http2.alpn_protocols.insert(0, crate::http2::ALPN.to_vec());
+        Ok(Self {
+            config: Arc::new(config),
+            http2: Arc::new(http2),
+        })
+    }
+
+    /// For a listener of HTTP that offers HTTP/2 too, or does not.
+    pub fn offering(&self, http2: bool) -> Self {
+        let config = if http2 { &self.http2 } else { &self.config };
+        Self {
+            config: config.clone(),
+            http2: self.http2.clone(),
+        }
     }
 
     pub async fn accept(
         &self,
         stream: TcpStream,
     ) -> io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
-        tokio_rustls::TlsAcceptor::from(self.0.clone())
+        tokio_rustls::TlsAcceptor::from(self.config.clone())
             .accept(stream)
             .await
     }

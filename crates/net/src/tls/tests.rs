@@ -43,9 +43,16 @@ fn unreadable_certificates_and_keys_are_refused() {
         Err(CertificateError::Certificate)
     ));
     assert!(matches!(
-        ClientTls::new(Trust::Authorities(vec!["nonsense".into()]), None),
+        ClientTls::new(trusted(&["nonsense"]), None),
         Err(CertificateError::Certificate)
     ));
+}
+
+fn trusted(pems: &[&str]) -> Trust {
+    Trust::Authorities {
+        pems: pems.iter().map(|&pem| pem.to_owned()).collect(),
+        depth: 1,
+    }
 }
 
 #[derive(Debug)]
@@ -79,9 +86,59 @@ async fn verification_is_what_the_service_says() {
     let made = rcgen::generate_simple_self_signed(vec!["up.example.com".into()]).unwrap();
     let pem = made.cert.pem();
     let pair = || Certificates::from_pem(&pem, &made.signing_key.serialize_pem()).unwrap();
-    let trusted = || Trust::Authorities(vec![pem.clone()]);
     assert!(shakes_hands(pair(), Trust::Anyone, "other:8443").await);
-    assert!(!shakes_hands(pair(), Trust::Authorities(Vec::new()), "up.example.com").await);
-    assert!(shakes_hands(pair(), trusted(), "up.example.com").await);
-    assert!(!shakes_hands(pair(), trusted(), "other.example.com").await);
+    assert!(!shakes_hands(pair(), trusted(&[]), "up.example.com").await);
+    assert!(shakes_hands(pair(), trusted(&[&pem]), "up.example.com").await);
+    assert!(!shakes_hands(pair(), trusted(&[&pem]), "other.example.com").await);
+}
+
+/// An authority, or what one has issued.
+struct Issued {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    pem: String,
+}
+
+fn issue(name: &str, is_authority: bool, by: Option<&Issued>) -> Issued {
+    let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, name);
+    if is_authority {
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    }
+    let key = rcgen::KeyPair::generate().unwrap();
+    let made = match by {
+        None => params.self_signed(&key).unwrap(),
+        Some(by) => params.signed_by(&key, &by.issuer).unwrap(),
+    };
+    Issued {
+        pem: made.pem(),
+        issuer: rcgen::Issuer::new(params, key),
+    }
+}
+
+#[tokio::test]
+async fn a_chain_may_be_as_long_as_the_depth_says() {
+    let root = issue("root", true, None);
+    let first = issue("first", true, Some(&root));
+    let second = issue("second", true, Some(&first));
+    let leaf = issue("up.example.com", false, Some(&second));
+    let chain = [&*leaf.pem, &second.pem, &first.pem].concat();
+    let key = leaf.issuer.key().serialize_pem();
+    for (depth, expected) in [(0, false), (1, false), (2, true), (9, true)] {
+        let pair = Certificates::from_pem(&chain, &key).unwrap();
+        let trust = Trust::Authorities {
+            pems: vec![root.pem.clone()],
+            depth,
+        };
+        let done = shakes_hands(pair, trust, "up.example.com").await;
+        assert_eq!(done, expected, "{depth}");
+    }
+    // An authority between counts as one once it is trusted itself.
+    let pair = Certificates::from_pem(&chain, &key).unwrap();
+    let trust = Trust::Authorities {
+        pems: vec![second.pem.clone()],
+        depth: 0,
+    };
+    assert!(shakes_hands(pair, trust, "up.example.com").await);
 }

@@ -2,6 +2,7 @@
 
 mod fixtures;
 mod index;
+mod stream;
 mod upstream;
 mod vectors;
 mod whole;

@@ -1,0 +1,217 @@
+//! What a name resolves to, and whose turn it is among its records.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a name has no address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// There is no such name, or it has no records of the kinds that are asked for. Kong answers 503 with this text.
+    #[error("name resolution failed")]
+    NotFound,
+    #[error("dns server error: {0} {1}")]
+    Server(u16, &'static str),
+    #[error("no answer from the name servers in time")]
+    Timeout,
+    #[error("the name servers cannot be reached")]
+    Unreachable,
+    #[error("no name server is configured")]
+    NoServers,
+    #[error("malformed answer from the name server")]
+    Malformed,
+    #[error("the name is an alias of too many others")]
+    TooManyAliases,
+    #[error("invalid name: {0}")]
+    InvalidName(&'static str),
+    #[error("the resolver has stopped")]
+    Stopped,
+}
+
+/// One address of a host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Record {
+    pub address: SocketAddr,
+    /// Of the SRV record; only the lowest that there is. 0 for plain addresses.
+    pub priority: u16,
+    /// Of the SRV record, where 0 counts as 1. 1 for plain addresses.
+    pub weight: u16,
+    /// The name that the SRV record gives, without the final dot.
+    pub srv: Option<Arc<str>>,
+}
+
+/// All addresses of a host; never none. Sorted, so that name servers that turn their answers round change nothing.
+#[derive(Debug)]
+pub struct Answer {
+    pub records: Box<[Record]>,
+    /// Grows whenever the records of the host change.
+    pub number: u64,
+    turns: Turns,
+}
+
+/// How turns go round the records.
+#[derive(Debug)]
+enum Turns {
+    Even,
+    Weighted {
+        /// For each record, the sum of the weights up to and including its own.
+        ends: Box<[u64]>,
+        /// Coprime to the sum of all weights and near its golden section: as many turns as that sum hit every point once,
+        /// and turns of one record lie apart.
+        step: u64,
+    },
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(Answer::FIXED + 1);
+
+impl Answer {
+    /// The number of all answers that never change.
+    pub(super) const FIXED: u64 = 1;
+
+    /// Of a host that is an address.
+    pub(super) fn fixed(address: SocketAddr) -> Self {
+        let record = Record {
+            address,
+            priority: 0,
+            weight: 1,
+            srv: None,
+        };
+        Self {
+            records: [record].into(),
+            number: Self::FIXED,
+            turns: Turns::Even,
+        }
+    }
+
+    /// None without records.
+    pub(super) fn new(mut records: Vec<Record>) -> Option<Self> {
+        records.sort();
+        records.dedup();
+        let first = records.first()?.weight;
+        let turns = if records.iter().all(|record| record.weight == first) {
+            Turns::Even
+        } else {
+            weighted(&records)
+        };
+        Some(Self {
+            records: records.into(),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            turns,
+        })
+    }
+
+    /// The record whose turn it is; or, from there on, the first whose address is not to be avoided while there is one.
+    #[inline]
+    pub fn pick(&self, turn: usize, avoid: &[SocketAddr]) -> &Record {
+        let start = self.position(turn);
+        if avoid.is_empty() {
+            return &self.records[start];
+        }
+        let (before, from) = self.records.split_at(start);
+        let mut in_turn = from.iter().chain(before);
+        in_turn
+            .find(|record| !avoid.contains(&record.address))
+            .unwrap_or(&self.records[start])
+    }
+
+    fn position(&self, turn: usize) -> usize {
+        match &self.turns {
+            Turns::Even => turn % self.records.len(),
+            Turns::Weighted { ends, step } => {
+                let total = ends.last().copied().unwrap_or(1);
+                let point = (turn as u64 % total) * step % total;
+                ends.partition_point(|end| *end <= point)
+                    .min(self.records.len() - 1)
+            }
+        }
+    }
+}
+
+fn weighted(records: &[Record]) -> Turns {
+    let sums = records.iter().scan(0, |sum, record| {
+        *sum += u64::from(record.weight);
+        Some(*sum)
+    });
+    let ends: Box<[u64]> = sums.collect();
+    let total = ends.last().copied().unwrap_or(1).max(1);
+    let golden = (total * 618 / 1000).max(1);
+    let step = (golden..)
+        .find(|step| greatest_common_divisor(*step, total) == 1)
+        .unwrap_or(1);
+    Turns::Weighted { ends, step }
+}
+
+fn greatest_common_divisor(one: u64, two: u64) -> u64 {
+    match two {
+        0 => one,
+        _ => greatest_common_divisor(two, one % two),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(port: u16, weight: u16) -> Record {
+        Record {
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            priority: 0,
+            weight,
+            srv: None,
+        }
+    }
+
+    fn counts(answer: &Answer, turns: usize) -> Vec<usize> {
+        let mut counts = vec![0; answer.records.len()];
+        for turn in 0..turns {
+            let picked = answer.pick(turn, &[]).address;
+            let at = answer.records.iter().position(|r| r.address == picked);
+            counts[at.unwrap()] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn even_records_take_turns_whatever_their_order() {
+        let answer = Answer::new(vec![record(2, 1), record(1, 1), record(2, 1)]).unwrap();
+        let ports: Vec<u16> = (0..4).map(|t| answer.pick(t, &[]).address.port()).collect();
+        assert_eq!(ports, [1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn weighted_records_are_picked_by_their_share_and_not_in_a_row() {
+        let answer = Answer::new(vec![record(1, 3), record(2, 1), record(3, 6)]).unwrap();
+        assert_eq!(counts(&answer, 10), [3, 1, 6]);
+        assert_eq!(counts(&answer, 1000), [300, 100, 600]);
+        let ports: Vec<u16> = (0..10)
+            .map(|t| answer.pick(t, &[]).address.port())
+            .collect();
+        assert!(!ports.windows(4).any(|run| run == [3; 4]), "{ports:?}");
+    }
+
+    #[test]
+    fn the_largest_weights_do_not_overflow() {
+        let records = (0..4096).map(|port| record(port, 65_535 - port)).collect();
+        let answer = Answer::new(records).unwrap();
+        for turn in [0, 1, usize::MAX / 2, usize::MAX] {
+            answer.pick(turn, &[]);
+        }
+    }
+
+    #[test]
+    fn an_address_to_avoid_is_picked_only_when_all_are() {
+        let answer = Answer::new(vec![record(1, 1), record(2, 1), record(3, 1)]).unwrap();
+        let avoid = [record(1, 1).address, record(2, 1).address];
+        for turn in 0..3 {
+            assert_eq!(answer.pick(turn, &avoid).address.port(), 3);
+        }
+        let all: Vec<_> = answer.records.iter().map(|one| one.address).collect();
+        assert_eq!(answer.pick(1, &all).address.port(), 2);
+    }
+
+    #[test]
+    fn the_number_grows_with_each_answer() {
+        let one = Answer::new(vec![record(1, 1)]).unwrap().number;
+        assert!(Answer::new(vec![record(1, 1)]).unwrap().number > one);
+    }
+}

@@ -1,0 +1,72 @@
+//! hosts(5): names that no name server is asked for.
+
+use super::name::normal;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Addresses by name, in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct HostsFile(HashMap<Box<str>, Vec<IpAddr>>);
+
+impl HostsFile {
+    /// What is not understood is passed over. Every machine is its own `localhost`, as in Kong.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut hosts: HashMap<Box<str>, Vec<IpAddr>> = HashMap::new();
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default();
+            let mut words = line.split_ascii_whitespace();
+            let Some(address) = words.next().and_then(address) else {
+                continue;
+            };
+            for name in words {
+                let addresses = hosts.entry(normal(name)).or_default();
+                if !addresses.contains(&address) {
+                    addresses.push(address);
+                }
+            }
+        }
+        hosts
+            .entry("localhost".into())
+            .or_insert_with(|| vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
+        Self(hosts)
+    }
+
+    /// The addresses of a normal name; its final dot does not count.
+    pub(super) fn find(&self, name: &str) -> &[IpAddr] {
+        let bare = name.strip_suffix('.').unwrap_or(name);
+        self.0.get(bare).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// A zone (`fe80::1%eth0`) is of no use without its interface.
+fn address(text: &str) -> Option<IpAddr> {
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_any_case_with_all_their_addresses() {
+        let hosts = HostsFile::parse(
+            "10.0.0.1 Db.Test db # the first\n10.0.0.2 db\n10.0.0.1 db\nfd00::1 db\n\nnonsense db\n10.0.0.3\n",
+        );
+        let expected: Vec<IpAddr> = ["10.0.0.1", "10.0.0.2", "fd00::1"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        assert_eq!(hosts.find("db"), expected);
+        assert_eq!(hosts.find("db.test."), &expected[..1]);
+        assert!(hosts.find("test").is_empty());
+    }
+
+    #[test]
+    fn localhost_is_known_unless_the_file_says_otherwise() {
+        assert_eq!(HostsFile::parse("").find("localhost").len(), 2);
+        let hosts = HostsFile::parse("127.0.0.2 localhost");
+        assert_eq!(
+            hosts.find("localhost"),
+            ["127.0.0.2".parse::<IpAddr>().unwrap()]
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! What a resolver depends on: Kong's `dns_*` settings, or its `resolver_*` ones with `new_dns_client`.
+
+use super::parse_ip;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to ask for, in Kong's words of `dns_order`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// What answered last time.
+    Last,
+    Srv,
+    A,
+    Aaaa,
+    /// An alias, whose target is then asked for. Only name servers that do not follow aliases themselves need it.
+    Cname,
+}
+
+impl Kind {
+    /// By Kong's name, in any case.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let kinds = [Self::Last, Self::Srv, Self::A, Self::Aaaa, Self::Cname];
+        kinds
+            .into_iter()
+            .find(|kind| kind.name().eq_ignore_ascii_case(name))
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Last => "LAST",
+            Self::Srv => "SRV",
+            Self::A => "A",
+            Self::Aaaa => "AAAA",
+            Self::Cname => "CNAME",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `dns_resolver`. Empty: those of resolv.conf.
+    pub servers: Vec<SocketAddr>,
+    /// Name servers unless they are given, search list and options.
+    pub resolv_conf: PathBuf,
+    /// `dns_hostsfile`.
+    pub hosts_file: PathBuf,
+    /// `dns_order`.
+    pub order: Vec<Kind>,
+    /// `dns_valid_ttl`: in place of the answers' own.
+    pub valid_ttl: Option<Duration>,
+    /// `dns_stale_ttl`: how long an expired answer is good while the name servers do not answer.
+    pub stale_ttl: Duration,
+    /// `dns_not_found_ttl`.
+    pub not_found_ttl: Duration,
+    /// `dns_error_ttl`.
+    pub error_ttl: Duration,
+    /// `dns_cache_size`, in answers that are kept beside those of the names in use.
+    pub cache_size: usize,
+}
+
+impl Default for Settings {
+    /// Kong's defaults.
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            resolv_conf: "/etc/resolv.conf".into(),
+            hosts_file: "/etc/hosts".into(),
+            order: vec![Kind::Last, Kind::Srv, Kind::A, Kind::Cname],
+            valid_ttl: None,
+            stale_ttl: Duration::from_secs(3600),
+            not_found_ttl: Duration::from_secs(30),
+            error_ttl: Duration::from_secs(1),
+            cache_size: 10_000,
+        }
+    }
+}
+
+const DNS_PORT: u16 = 53;
+
+/// A name server as `dns_resolver` writes it: an address, with a port unless it is 53.
+pub fn parse_server(text: &str) -> Option<SocketAddr> {
+    if let Some(ip) = parse_ip(text) {
+        return Some(SocketAddr::new(ip, DNS_PORT));
+    }
+    let address: SocketAddr = text.parse().ok()?;
+    (address.port() != 0).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_servers_have_a_port_or_53() {
+        let server = |text| parse_server(text).map(|server| server.to_string());
+        assert_eq!(server("10.0.0.1").as_deref(), Some("10.0.0.1:53"));
+        assert_eq!(server("10.0.0.1:5353").as_deref(), Some("10.0.0.1:5353"));
+        assert_eq!(server("::1").as_deref(), Some("[::1]:53"));
+        assert_eq!(server("[::1]").as_deref(), Some("[::1]:53"));
+        assert_eq!(server("[::1]:5353").as_deref(), Some("[::1]:5353"));
+        for wrong in ["", "name", "10.0.0.1:0", "10.0.0.1:", "10.0.0.1:65536"] {
+            assert_eq!(server(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What was asked and what came of it, under the names that Kong's newer client gives (kong/dns/client.lua stats()).
+
+use super::answer::ResolveError;
+use super::transport::Reply;
+use hickory_resolver::proto::rr::{Name, RecordType};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Counters by `name:kind`.
+pub type Counters = BTreeMap<String, BTreeMap<String, u64>>;
+
+/// Names of questions that are counted; past that counting begins anew, since names come and go.
+const MOST_NAMES: usize = 20_000;
+
+/// Of all questions to name servers.
+#[derive(Debug, Default)]
+pub(super) struct Statistics(Mutex<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    by_question: HashMap<(Name, RecordType), Question>,
+    totals: Totals,
+}
+
+#[derive(Debug, Default)]
+struct Question {
+    asked: u64,
+    succeeded: u64,
+    unanswered: u64,
+    last: Duration,
+    failures: BTreeMap<&'static str, u64>,
+}
+
+/// Number and duration of questions, by what came of them.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Totals {
+    pub answered: (u64, Duration),
+    pub not_found: (u64, Duration),
+    pub failed: (u64, Duration),
+}
+
+impl Statistics {
+    pub(super) fn count(
+        &self,
+        name: &Name,
+        kind: RecordType,
+        took: Duration,
+        reply: &Result<Reply, ResolveError>,
+    ) {
+        let mut counted = self.counted();
+        let total = match reply {
+            Ok(reply) if !reply.answers.is_empty() => &mut counted.totals.answered,
+            Ok(_) => &mut counted.totals.not_found,
+            Err(_) => &mut counted.totals.failed,
+        };
+        total.0 += 1;
+        total.1 += took;
+        let key = (name.clone(), kind);
+        if counted.by_question.len() >= MOST_NAMES && !counted.by_question.contains_key(&key) {
+            counted.by_question.clear();
+        }
+        let question = counted.by_question.entry(key).or_default();
+        question.asked += 1;
+        question.last = took;
+        match reply {
+            Ok(reply) if !reply.answers.is_empty() => question.succeeded += 1,
+            Ok(reply) => question.fail(match reply.exists {
+                true => "empty record received",
+                false => "name error",
+            }),
+            Err(ResolveError::Server(_, text)) => question.fail(text),
+            Err(_) => question.unanswered += 1,
+        }
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.counted().totals
+    }
+
+    /// Adds all questions.
+    pub(super) fn collect(&self, counters: &mut Counters) {
+        for ((name, kind), question) in &self.counted().by_question {
+            let name = name.to_ascii();
+            let name = name.strip_suffix('.').unwrap_or(&name);
+            let fields = question.fields();
+            counters.insert(format!("{name}:{kind}"), fields.collect());
+        }
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Question {
+    fn fail(&mut self, why: &'static str) {
+        *self.failures.entry(why).or_default() += 1;
+    }
+
+    fn fields(&self) -> impl Iterator<Item = (String, u64)> {
+        let last = u64::try_from(self.last.as_millis()).unwrap_or(u64::MAX);
+        let fixed = [
+            ("query", self.asked),
+            ("query_last_time", last),
+            ("query_succ", self.succeeded),
+            ("query_fail_nameserver", self.unanswered),
+        ];
+        // What never happened is not listed.
+        let fixed = fixed
+            .into_iter()
+            .filter(|(name, count)| *count > 0 || *name == "query_last_time")
+            .map(|(name, count)| (name.to_owned(), count));
+        let failures = self.failures.iter();
+        fixed.chain(failures.map(|(why, count)| (format!("query_fail:{why}"), *count)))
+    }
+}

@@ -1,0 +1,60 @@
+//! The files that name resolution depends on, and whether they have changed.
+
+use super::hosts_file::HostsFile;
+use super::resolv_conf::ResolvConf;
+use super::settings::Settings;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct System {
+    pub(super) conf: ResolvConf,
+    pub(super) hosts: HostsFile,
+}
+
+/// Enough of a file to see that it is another: an atomic replacement has another inode, a rewriting another time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp([Option<(u64, i64, i64, u64)>; 2]);
+
+impl System {
+    /// Reads both files. One that cannot be read counts as empty: names of the other are still known.
+    pub(super) fn read(settings: &Settings) -> Self {
+        let mut conf = ResolvConf::parse(&read(&settings.resolv_conf));
+        if !settings.servers.is_empty() {
+            conf.servers.clone_from(&settings.servers);
+        }
+        if conf.servers.is_empty() {
+            tracing::warn!(
+                file = %settings.resolv_conf.display(),
+                "no name server is configured: only names of the hosts file are known"
+            );
+        }
+        Self {
+            conf,
+            hosts: HostsFile::parse(&read(&settings.hosts_file)),
+        }
+    }
+
+    pub(super) fn stamp(settings: &Settings) -> Stamp {
+        Stamp([stamp(&settings.resolv_conf), stamp(&settings.hosts_file)])
+    }
+}
+
+fn read(path: &Path) -> String {
+    match fs::read(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(%error, file = %path.display(), "cannot read a file of name resolution");
+            }
+            String::new()
+        }
+    }
+}
+
+fn stamp(path: &Path) -> Option<(u64, i64, i64, u64)> {
+    let found = fs::metadata(path).ok()?;
+    Some((found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
+}

@@ -1,0 +1,192 @@
+//! A stream to an upstream, presented to the engine as an HTTP/1.1 connection for one request: it takes the text of the
+//! request, and its answer is read as text.
+
+use super::link::Use;
+use super::receiving::Receiving;
+use super::sending::Sending;
+use super::text::{self, Length};
+use super::to_io;
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use http::Method;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+#[derive(Debug)]
+pub struct Called {
+    calling: Calling,
+    /// The head of the answer, and how much of it has been read.
+    text: Vec<u8>,
+    at: usize,
+    tls: bool,
+    to_head: bool,
+    /// Counts as a stream of the connection while this lives.
+    _use: Use,
+}
+
+// Lives in the box of its stream, and most of the time as the larger one.
+#[expect(clippy::large_enum_variant)]
+#[derive(Debug)]
+enum Calling {
+    /// The head of the request, as far as it has come.
+    Head(SendRequest<Bytes>, Vec<u8>),
+    Sent {
+        sending: Sending,
+        answer: Answer,
+    },
+    /// The connection would not take the request.
+    Refused(Option<h2::Error>),
+}
+
+#[derive(Debug)]
+enum Answer {
+    Awaited(ResponseFuture),
+    Body(Receiving),
+}
+
+impl Called {
+    pub(super) fn new(request: SendRequest<Bytes>, tls: bool, counted: Use) -> Self {
+        Self {
+            calling: Calling::Head(request, Vec::new()),
+            text: Vec::new(),
+            at: 0,
+            tls,
+            to_head: false,
+            _use: counted,
+        }
+    }
+
+    /// Takes everything, as soon as what came before is on its way.
+    pub fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush(cx))?;
+        match &mut self.calling {
+            Calling::Refused(_) => return Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            Calling::Sent { sending, .. } => sending.push(first, second)?,
+            Calling::Head(_, kept) if kept.is_empty() => match text::head_end(first) {
+                Some(end) => self.send_head(&first[..end], &first[end..], second)?,
+                None => self.push_head(first, second)?,
+            },
+            Calling::Head(..) => self.push_head(first, second)?,
+        }
+        if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Ready(Ok(first.len() + second.len()))
+    }
+
+    /// A head that does not come in one piece.
+    fn push_head(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
+        let Calling::Head(_, kept) = &mut self.calling else {
+            return Ok(());
+        };
+        kept.extend_from_slice(first);
+        kept.extend_from_slice(second);
+        let Some(end) = text::head_end(kept) else {
+            return Ok(());
+        };
+        let kept = std::mem::take(kept);
+        self.send_head(&kept[..end], &kept[end..], b"")
+    }
+
+    fn send_head(&mut self, head: &[u8], first: &[u8], second: &[u8]) -> io::Result<()> {
+        let Calling::Head(connection, _) = &mut self.calling else {
+            return Ok(());
+        };
+        let call = text::read_request(head, self.tls)
+            .map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+        self.to_head = call.request.method() == Method::HEAD;
+        let ended = call.length == Length::Known(0);
+        match connection.send_request(call.request, ended) {
+            Ok((response, stream)) => {
+                let mut sending = Sending::new(stream, call.length, ended);
+                sending.push(first, second)?;
+                self.calling = Calling::Sent {
+                    sending,
+                    answer: Answer::Awaited(response),
+                };
+                Ok(())
+            }
+            Err(error) => {
+                self.calling = Calling::Refused(Some(error));
+                Err(ErrorKind::NotConnected.into())
+            }
+        }
+    }
+
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.calling {
+            Calling::Sent { sending, .. } if sending.is_waiting() => sending.poll_flush(cx),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Calling::Sent { sending, .. } = &mut self.calling {
+            sending.finish();
+        }
+        self.poll_flush(cx)
+    }
+
+    pub fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let head = &self.text[self.at..];
+            if !head.is_empty() {
+                let taken = head.len().min(buffer.len());
+                buffer[..taken].copy_from_slice(&head[..taken]);
+                self.at += taken;
+                return Poll::Ready(Ok(taken));
+            }
+            match &mut self.calling {
+                Calling::Sent {
+                    answer: Answer::Body(receiving),
+                    ..
+                } => return receiving.poll_read(cx, buffer, |_| {}),
+                Calling::Sent { .. } => ready!(self.poll_head(cx))?,
+                Calling::Refused(error) => {
+                    // Nothing of it has left, so it can be sent again elsewhere.
+                    let refused = ErrorKind::ConnectionRefused;
+                    return Poll::Ready(Err(match error.take() {
+                        Some(cause) => io::Error::new(refused, cause),
+                        None => refused.into(),
+                    }));
+                }
+                Calling::Head(..) => return Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            }
+        }
+    }
+
+    /// An interim answer, or the head of the real one.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Calling::Sent { answer, .. } = &mut self.calling else {
+            return Poll::Ready(Ok(()));
+        };
+        let Answer::Awaited(response) = answer else {
+            return Poll::Ready(Ok(()));
+        };
+        self.text.clear();
+        self.at = 0;
+        if let Some(interim) = ready!(response.poll_informational(cx)) {
+            let interim = interim.map_err(to_io)?;
+            text::write_response(&interim, true, true, &mut self.text);
+            return Poll::Ready(Ok(()));
+        }
+        let response = ready!(Pin::new(response).poll(cx)).map_err(to_io)?;
+        let (parts, body) = response.into_parts();
+        let response = http::Response::from_parts(parts, ());
+        let ended = body.is_end_stream();
+        let length = text::write_response(&response, ended, self.to_head, &mut self.text);
+        *answer = Answer::Body(Receiving::new(body, length));
+        Poll::Ready(Ok(()))
+    }
+}

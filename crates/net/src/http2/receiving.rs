@@ -1,0 +1,145 @@
+//! A body coming out of a stream: DATA and trailers become the engine's HTTP/1.1 text. The peer may send on as soon as the
+//! engine has read; what it has not read stays within the window that the peer was given.
+
+use super::text::{self, Length};
+use super::to_io;
+use bytes::{Buf, Bytes};
+use h2::RecvStream;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+/// The size of a chunk, and what ends it.
+const CHUNK_FRAME: usize = 24;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Plain,
+    Chunked,
+    Done,
+}
+
+#[derive(Debug)]
+pub(super) struct Receiving {
+    stream: RecvStream,
+    form: Form,
+    rest: Bytes,
+    /// Text before `rest`.
+    text: Vec<u8>,
+    at: usize,
+}
+
+impl Receiving {
+    pub(super) fn new(stream: RecvStream, length: Length) -> Self {
+        Self {
+            stream,
+            form: match length {
+                Length::Known(0) => Form::Done,
+                Length::Known(_) | Length::Open => Form::Plain,
+                Length::Chunked => Form::Chunked,
+            },
+            rest: Bytes::new(),
+            text: Vec::new(),
+            at: 0,
+        }
+    }
+
+    /// Reads into `buffer`; zero at the end. Gives the number of payload bytes to `count`.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+        mut count: impl FnMut(usize),
+    ) -> Poll<io::Result<usize>> {
+        let mut filled = 0;
+        loop {
+            filled += self.take_text(&mut buffer[filled..]);
+            let room = buffer.len() - filled;
+            if room == 0 || (self.form == Form::Done && self.rest.is_empty()) {
+                return Poll::Ready(Ok(filled));
+            }
+            if self.rest.is_empty() {
+                match self.poll_more(cx) {
+                    Poll::Ready(Ok(())) => {
+                        count(self.rest.len());
+                        continue;
+                    }
+                    // What was read is not held back by what is to come, not even an error: it comes again.
+                    Poll::Pending | Poll::Ready(Err(_)) if filled > 0 => {
+                        return Poll::Ready(Ok(filled));
+                    }
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                }
+            }
+            if self.form == Form::Chunked {
+                if room <= CHUNK_FRAME {
+                    if filled > 0 {
+                        return Poll::Ready(Ok(filled));
+                    }
+                    self.chunk_to_text();
+                    continue;
+                }
+                let size = self.rest.len().min(room - CHUNK_FRAME);
+                text::write_chunk_size(size, &mut self.text);
+                filled += self.take_text(&mut buffer[filled..]);
+                filled += self.take_data(&mut buffer[filled..filled + size]);
+                self.text.extend_from_slice(b"\r\n");
+            } else {
+                filled += self.take_data(&mut buffer[filled..]);
+            }
+        }
+    }
+
+    /// For a buffer that has no room for a chunk in one piece.
+    fn chunk_to_text(&mut self) {
+        let size = self.rest.len().min(1024);
+        text::write_chunk_size(size, &mut self.text);
+        self.text.extend_from_slice(&self.rest[..size]);
+        self.text.extend_from_slice(b"\r\n");
+        self.rest.advance(size);
+        self.release(size);
+    }
+
+    fn take_text(&mut self, buffer: &mut [u8]) -> usize {
+        let left = &self.text[self.at..];
+        let taken = left.len().min(buffer.len());
+        buffer[..taken].copy_from_slice(&left[..taken]);
+        self.at += taken;
+        if self.at == self.text.len() {
+            self.text.clear();
+            self.at = 0;
+        }
+        taken
+    }
+
+    fn take_data(&mut self, buffer: &mut [u8]) -> usize {
+        let taken = self.rest.len().min(buffer.len());
+        self.rest.copy_to_slice(&mut buffer[..taken]);
+        self.release(taken);
+        taken
+    }
+
+    fn release(&mut self, bytes: usize) {
+        // Fails only for more than was received, or on a stream that is over.
+        let _ = self.stream.flow_control().release_capacity(bytes);
+    }
+
+    /// The next piece of data, or the end.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match ready!(self.stream.poll_data(cx)) {
+            Some(Ok(data)) => self.rest = data,
+            Some(Err(error)) => return Poll::Ready(Err(to_io(error))),
+            None if self.form == Form::Plain => self.form = Form::Done,
+            None => {
+                let trailers = ready!(self.stream.poll_trailers(cx)).map_err(to_io)?;
+                self.text.extend_from_slice(b"0\r\n");
+                if let Some(trailers) = trailers {
+                    text::write_trailers(&trailers, &mut self.text);
+                }
+                self.text.extend_from_slice(b"\r\n");
+                self.form = Form::Done;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

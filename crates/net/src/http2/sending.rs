@@ -1,0 +1,152 @@
+//! A body on its way into a stream: the engine's HTTP/1.1 text becomes DATA and trailers, no faster than the peer's windows
+//! allow. What the windows have no room for waits here, at most as much as one write brought.
+
+use super::chunks::Dechunker;
+use super::text::Length;
+use super::to_io;
+use bytes::Bytes;
+use h2::SendStream;
+use http::HeaderMap;
+use std::io::{self, ErrorKind};
+use std::task::{Context, Poll, ready};
+
+#[derive(Debug)]
+enum Form {
+    /// So much is still to come.
+    Length(u64),
+    Chunked(Dechunker),
+    /// Until told.
+    Open,
+    Complete,
+}
+
+#[derive(Debug)]
+pub(super) struct Sending {
+    stream: SendStream<Bytes>,
+    form: Form,
+    waiting: Bytes,
+    trailers: Option<HeaderMap>,
+    /// END_STREAM has been said.
+    ended: bool,
+}
+
+impl Sending {
+    /// `ended`: the head was all of it.
+    pub(super) fn new(stream: SendStream<Bytes>, length: Length, ended: bool) -> Self {
+        let form = match length {
+            _ if ended => Form::Complete,
+            Length::Known(0) => Form::Complete,
+            Length::Known(length) => Form::Length(length),
+            Length::Chunked => Form::Chunked(Dechunker::new()),
+            Length::Open => Form::Open,
+        };
+        Self {
+            stream,
+            form,
+            waiting: Bytes::new(),
+            trailers: None,
+            ended,
+        }
+    }
+
+    /// Whether everything is in the hands of the connection.
+    pub(super) fn is_done(&self) -> bool {
+        self.ended
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.ended && (!self.waiting.is_empty() || matches!(self.form, Form::Complete))
+    }
+
+    /// Takes all of the two pieces; nothing may be waiting.
+    pub(super) fn push(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
+        let size = first.len() + second.len();
+        if size == 0 {
+            return Ok(());
+        }
+        let mut payload = Vec::with_capacity(size);
+        match &mut self.form {
+            Form::Length(left) => {
+                payload.extend_from_slice(first);
+                payload.extend_from_slice(second);
+                // More than announced is not of this message.
+                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(size);
+                payload.truncate(taken);
+                *left -= taken as u64;
+                if *left == 0 {
+                    self.form = Form::Complete;
+                }
+            }
+            Form::Chunked(chunks) => {
+                let decoded = chunks
+                    .advance(first, &mut payload)
+                    .and_then(|()| chunks.advance(second, &mut payload));
+                decoded.map_err(|_| io::Error::from(ErrorKind::InvalidData))?;
+                if chunks.is_done() {
+                    self.trailers = chunks.take_trailers();
+                    self.form = Form::Complete;
+                }
+            }
+            Form::Open => {
+                payload.extend_from_slice(first);
+                payload.extend_from_slice(second);
+            }
+            Form::Complete => return Ok(()),
+        }
+        self.waiting = payload.into();
+        Ok(())
+    }
+
+    /// The end of a body that goes on until somebody ends it; of any other, this would be a break.
+    pub(super) fn finish(&mut self) {
+        if matches!(self.form, Form::Open) {
+            self.form = Form::Complete;
+        }
+    }
+
+    /// Hands on what waits. Ready when nothing does.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.waiting.is_empty() {
+            let room = ready!(self.poll_room(cx))?;
+            let part = self.waiting.split_to(room.min(self.waiting.len()));
+            let last = self.waiting.is_empty()
+                && self.trailers.is_none()
+                && matches!(self.form, Form::Complete);
+            self.stream.send_data(part, last).map_err(to_io)?;
+            self.ended = last;
+        }
+        if matches!(self.form, Form::Complete) && !self.ended {
+            let ended = match self.trailers.take() {
+                Some(trailers) => self.stream.send_trailers(trailers),
+                None => self.stream.send_data(Bytes::new(), true),
+            };
+            ended.map_err(to_io)?;
+            self.ended = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.stream.reserve_capacity(self.waiting.len());
+        loop {
+            match self.stream.capacity() {
+                0 => {}
+                room => return Poll::Ready(Ok(room)),
+            }
+            match ready!(self.stream.poll_capacity(cx)) {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(Err(to_io(error))),
+                None => return Poll::Ready(Err(ErrorKind::BrokenPipe.into())),
+            }
+        }
+    }
+
+    pub(super) fn reset(&mut self, reason: h2::Reason) {
+        self.stream.send_reset(reason);
+    }
+
+    /// Ready when the peer has given the stream up.
+    pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.stream.poll_reset(cx).map(|_| ())
+    }
+}

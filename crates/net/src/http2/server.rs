@@ -1,0 +1,288 @@
+//! A client's HTTP/2 connection: drives the `h2` connection, hands its streams out, and ends it when it is idle, stuck,
+//! abusive, or told to drain.
+
+use super::served::{Accepted, Served, Shared};
+use super::text;
+use super::wire::Wire;
+use crate::deadline::Deadline;
+use crate::stream::Stream;
+use bytes::Bytes;
+use h2::Reason;
+use h2::server::{Builder, Connection, Handshake};
+use http::{Response, StatusCode};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Small enough that the memory of a connection is bounded by the window of the whole, large enough for one stream to be
+/// fast.
+const DEFAULT_STREAM_WINDOW: u32 = 128 * 1024;
+const DEFAULT_CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// The web server's `http2_max_concurrent_streams`.
+const DEFAULT_STREAMS: u32 = 128;
+/// How long a client has to say that it has seen our GOAWAY.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Streams that a client may give up before their answer within [`RESET_WINDOW`]: each may have cost an upstream request.
+const MOST_RESETS: usize = 1000;
+const RESET_WINDOW: Duration = Duration::from_secs(30);
+/// So much may be read of frames that carry nothing, beyond eight times what does (as the web server under Kong counts).
+const MOST_FRAMING: u64 = 1024 * 1024;
+
+#[derive(Debug, Clone, Copy)]
+pub struct ServerSettings {
+    /// Streams at a time; further ones are refused.
+    pub streams: u32,
+    /// Bytes of a request body that a client may send before any is taken, per stream and for the connection.
+    pub stream_window: u32,
+    pub connection_window: u32,
+    /// The whole head of a request, as RFC 9113 section 10.5.1 counts it.
+    pub head: u32,
+    /// RFC 8441.
+    pub websocket: bool,
+    /// For the connection preface.
+    pub handshake_timeout: Duration,
+    /// Without a stream.
+    pub idle_timeout: Duration,
+    /// For a client that takes nothing of what is written.
+    pub send_timeout: Duration,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            streams: DEFAULT_STREAMS,
+            stream_window: DEFAULT_STREAM_WINDOW,
+            connection_window: DEFAULT_CONNECTION_WINDOW,
+            head: 64 * 1024,
+            websocket: true,
+            handshake_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(75),
+            send_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By the client, or after our GOAWAY.
+    Closed,
+    /// By an error of the protocol or the network.
+    Error,
+    /// By us: the client took or said nothing for too long.
+    Timeout,
+}
+
+enum State {
+    Handshake(Box<Handshake<Wire, Bytes>>),
+    Open(Box<Connection<Wire, Bytes>>),
+}
+
+/// The server's side of a connection; to be polled by a task of its own.
+pub struct Server {
+    state: State,
+    wire: Wire,
+    shared: Arc<Shared>,
+    settings: ServerSettings,
+    deadline: Deadline,
+    /// When to look whether the connection is idle.
+    look_at: Instant,
+    /// Our GOAWAY has been sent, for whatever reason.
+    leaving: bool,
+    resets_counted: (usize, Instant),
+}
+
+impl Server {
+    /// `before`: what was read of the connection already.
+    pub fn new(stream: Stream, before: Vec<u8>, settings: ServerSettings) -> Self {
+        let wire = Wire::new(stream, before);
+        let mut builder = Builder::new();
+        builder
+            .max_concurrent_streams(settings.streams)
+            .initial_window_size(settings.stream_window)
+            .initial_connection_window_size(settings.connection_window)
+            .max_header_list_size(settings.head)
+            .max_send_buffer_size(super::SEND_BUFFER);
+        if settings.websocket {
+            builder.enable_connect_protocol();
+        }
+        let now = Instant::now();
+        Self {
+            state: State::Handshake(Box::new(builder.handshake(wire.clone()))),
+            wire,
+            shared: Arc::default(),
+            settings,
+            deadline: Deadline::new(now + settings.handshake_timeout),
+            look_at: now + settings.idle_timeout,
+            leaving: false,
+            resets_counted: (0, now),
+        }
+    }
+
+    /// Whether no stream is open.
+    pub fn is_idle(&self) -> bool {
+        self.shared.state().active == 0
+    }
+
+    /// Whether there has been a stream.
+    pub fn has_served(&self) -> bool {
+        self.shared.has_served()
+    }
+
+    /// Lets the streams end that are open, takes no more, then closes (RFC 9113 section 6.8).
+    pub fn leave(&mut self) {
+        if let State::Open(connection) = &mut self.state
+            && !std::mem::replace(&mut self.leaving, true)
+        {
+            connection.graceful_shutdown();
+            self.look_at = Instant::now() + FAREWELL;
+        }
+    }
+
+    /// Ready when the connection is over. Gives each new session to `start`.
+    pub fn poll(&mut self, cx: &mut Context<'_>, mut start: impl FnMut(Served)) -> Poll<Ended> {
+        let driven = match self.poll_streams(cx, &mut start) {
+            Poll::Pending => self.poll_limits(cx),
+            ended => ended,
+        };
+        if driven.is_ready() {
+            // A GOAWAY that says why is worth one try.
+            let _ = self.wire.line().poll_flush(cx);
+        }
+        driven
+    }
+
+    fn poll_streams(
+        &mut self,
+        cx: &mut Context<'_>,
+        start: &mut impl FnMut(Served),
+    ) -> Poll<Ended> {
+        loop {
+            let progress = match &mut self.state {
+                State::Handshake(handshake) => {
+                    Pin::new(&mut **handshake).poll(cx).map(|connection| {
+                        connection.map(|open| self.state = State::Open(Box::new(open)))
+                    })
+                }
+                State::Open(connection) => match connection.poll_accept(cx) {
+                    Poll::Ready(Some(Ok(accepted))) => {
+                        if let Some(session) = offer(&self.shared, accepted) {
+                            start(session);
+                        }
+                        continue;
+                    }
+                    Poll::Ready(Some(Err(error))) => Poll::Ready(Err(error)),
+                    Poll::Ready(None) => return Poll::Ready(Ended::Closed),
+                    Poll::Pending => Poll::Pending,
+                },
+            };
+            match progress {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, "an HTTP/2 connection failed");
+                    return Poll::Ready(Ended::Error);
+                }
+                Poll::Pending => break,
+            }
+        }
+        match self.wire.line().poll_flush(cx) {
+            Poll::Ready(Err(_)) => Poll::Ready(Ended::Error),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// What nobody but us ends.
+    fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        if matches!(self.state, State::Open(_)) {
+            if self.is_abusive() {
+                self.throw_out();
+                return self.poll_streams(cx, &mut drop);
+            }
+            let blocked = self.wire.line().blocked_since;
+            self.deadline.set(match blocked {
+                Some(since) => self.look_at.min(since + self.settings.send_timeout),
+                None => self.look_at,
+            });
+        }
+        loop {
+            ready!(self.deadline.poll_passed(cx));
+            if matches!(self.state, State::Handshake(_)) {
+                return Poll::Ready(Ended::Timeout);
+            }
+            let now = Instant::now();
+            let blocked = self.wire.line().blocked_since;
+            if blocked.is_some_and(|since| since + self.settings.send_timeout <= now) {
+                return Poll::Ready(Ended::Timeout);
+            }
+            let (active, quiet_since) = {
+                let state = self.shared.state();
+                (state.active, state.quiet_since)
+            };
+            let since = if active == 0 { quiet_since } else { now };
+            if active > 0 || (!self.leaving && since + self.settings.idle_timeout > now) {
+                self.look_at = since + self.settings.idle_timeout;
+            } else if self.leaving {
+                return Poll::Ready(Ended::Timeout);
+            } else {
+                self.leave();
+                // Sends the GOAWAY and waits for what the client makes of it.
+                match self.poll_streams(cx, &mut drop) {
+                    Poll::Pending => {}
+                    ended => return ended,
+                }
+            }
+            self.deadline.set(self.look_at);
+        }
+    }
+
+    fn is_abusive(&mut self) -> bool {
+        let (given_up, payload) = {
+            let state = self.shared.state();
+            (state.given_up, state.payload)
+        };
+        if self.wire.line().read / 8 > payload + MOST_FRAMING {
+            return true;
+        }
+        let (counted, since) = self.resets_counted;
+        if given_up < counted + MOST_RESETS {
+            return false;
+        }
+        let now = Instant::now();
+        self.resets_counted = (given_up, now);
+        now.duration_since(since) < RESET_WINDOW
+    }
+
+    fn throw_out(&mut self) {
+        tracing::info!("an HTTP/2 client sends more frames or resets than requests");
+        if let State::Open(connection) = &mut self.state {
+            connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        }
+        self.leaving = true;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+/// Refuses what may not become text; the rest goes to a session, perhaps a new one.
+fn offer(shared: &Arc<Shared>, (request, mut respond): Accepted) -> Option<Served> {
+    let (parts, body) = request.into_parts();
+    if !text::is_well_formed(&parts) {
+        respond.send_reset(Reason::PROTOCOL_ERROR);
+        return None;
+    }
+    if parts.extensions.get::<h2::ext::Protocol>().is_some() && !text::is_websocket(&parts) {
+        let mut answer = Response::new(());
+        *answer.status_mut() = StatusCode::NOT_IMPLEMENTED;
+        // Fails only when the client has given the stream up.
+        let _ = respond.send_response(answer, true);
+        return None;
+    }
+    shared.offer((http::Request::from_parts(parts, body), respond))
+}

@@ -1,0 +1,172 @@
+//! RFC 7541: field blocks in every representation, and those that are none.
+
+use super::client::*;
+
+const BROKEN: Want = Want::Connection(&[COMPRESSION_ERROR]);
+
+/// "custom-key" and "custom-value", Huffman-coded (RFC 7541 appendix C.4.3).
+const KEY: &[u8] = b"\x88\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f";
+const VALUE: &[u8] = b"\x89\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf";
+
+/// GET with this in its field block.
+fn and(name: &'static str, want: Want, more: &[u8]) -> Case {
+    case(name, want, &[whole(1, &get_with(more))])
+}
+
+/// The same before it, where size updates belong.
+fn after(name: &'static str, want: Want, first: &[u8]) -> Case {
+    case(name, want, &[whole(1, &[first, &get()].concat())])
+}
+
+#[tokio::test]
+async fn section_6_representations() {
+    let plain_name: &[u8] = b"\x0acustom-key";
+    let plain_value: &[u8] = b"\x0ccustom-value";
+    let build = |first: u8, name: &[u8], value: &[u8]| [&[first], name, value].concat();
+    let answered = Want::Answer(1);
+    // 0x40: with indexing, 0x00: without, 0x10: never. The static table has user-agent at 58.
+    check(vec![
+        and("indexed", answered, &[0x90]),
+        and(
+            "indexing, indexed name",
+            answered,
+            &build(0x7a, b"", plain_value),
+        ),
+        and(
+            "indexing, indexed name, Huffman",
+            answered,
+            &build(0x7a, b"", VALUE),
+        ),
+        and(
+            "indexing, new name",
+            answered,
+            &build(0x40, plain_name, plain_value),
+        ),
+        and(
+            "indexing, new name, Huffman",
+            answered,
+            &build(0x40, KEY, VALUE),
+        ),
+        and(
+            "no indexing, indexed name",
+            answered,
+            &build(0x0f, &[43], plain_value),
+        ),
+        and(
+            "no indexing, indexed name, Huffman",
+            answered,
+            &build(0x0f, &[43], VALUE),
+        ),
+        and(
+            "no indexing, new name",
+            answered,
+            &build(0x00, plain_name, plain_value),
+        ),
+        and(
+            "no indexing, new name, Huffman",
+            answered,
+            &build(0x00, KEY, VALUE),
+        ),
+        and(
+            "never, indexed name",
+            answered,
+            &build(0x1f, &[43], plain_value),
+        ),
+        and(
+            "never, indexed name, Huffman",
+            answered,
+            &build(0x1f, &[43], VALUE),
+        ),
+        and(
+            "never, new name",
+            answered,
+            &build(0x10, plain_name, plain_value),
+        ),
+        and(
+            "never, new name, Huffman",
+            answered,
+            &build(0x10, KEY, VALUE),
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn section_2_3_tables() {
+    let insert = [&[0x40][..], KEY, VALUE].concat();
+    let twice = [&insert[..], &[0xbe]].concat();
+    check(vec![
+        and("the dynamic table", Want::Answer(1), &twice),
+        and("index 0", BROKEN, &[0x80]),
+        and("beyond both tables", BROKEN, &[0xff, 0x00]),
+        and(
+            "beyond the dynamic table",
+            BROKEN,
+            &[&insert[..], &[0xbf]].concat(),
+        ),
+        and("a name beyond both tables", BROKEN, b"\x7f\x20\x01x"),
+        case(
+            "one table for all streams",
+            Want::Answer(3),
+            &[whole(1, &get_with(&insert)), whole(3, &get_with(&[0xbe]))],
+        ),
+        case(
+            "blocks of refused requests count",
+            Want::Answer(3),
+            &[whole(1, &insert), whole(3, &get_with(&[0xbe]))],
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn section_4_2_and_6_3_sizes() {
+    check(vec![
+        after("an update", Want::Answer(1), &[0x3f, 0xe1, 0x1f]),
+        after("to nothing", Want::Answer(1), &[0x20]),
+        after("two updates", Want::Answer(1), &[0x20, 0x3f, 0xe1, 0x1f]),
+        after("larger than allowed", BROKEN, &[0x3f, 0xe2, 0x1f]),
+        after("much larger", BROKEN, &[0x3f, 0xff, 0xff, 0xff, 0x07]),
+        and("at the end", BROKEN, &[0x20]),
+        and("between fields", BROKEN, &[0x20, 0x90]),
+        case(
+            "what is evicted is gone",
+            BROKEN,
+            &[
+                whole(1, &get_with(&[&[0x40], KEY, VALUE].concat())),
+                whole(3, &[&[0x20][..], &get(), &[0xbe]].concat()),
+            ],
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn section_5_1_integers() {
+    check(vec![
+        and("without end", BROKEN, &[0x7f, 0xff]),
+        and(
+            "too large",
+            BROKEN,
+            &[0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        ),
+        and("a length that goes on", BROKEN, &[0x00, 0x7f, 0x80]),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn section_5_2_strings() {
+    check(vec![
+        and("cut off", BROKEN, b"\x00\x01x\x05abc"),
+        and("a name cut off", BROKEN, b"\x00\x0fabc"),
+        and("no value", BROKEN, b"\x00\x01x"),
+        // 'a' is 00011: the rest of the byte has to be ones, and less than a byte.
+        and("Huffman padded by a byte", BROKEN, b"\x00\x01x\x82\x1f\xff"),
+        and("Huffman padded by zeros", BROKEN, b"\x00\x01x\x81\x18"),
+        and("Huffman with EOS", BROKEN, b"\x00\x01x\x84\xff\xff\xff\xff"),
+        and("Huffman, right", Want::Answer(1), b"\x00\x01x\x81\x1f"),
+        and("Huffman, empty", Want::Answer(1), b"\x00\x01x\x80"),
+    ])
+    .await;
+}

@@ -1,0 +1,8 @@
+//! HTTP/2 by section of its RFCs: raw frames against the server, with a stand-in for the engine. And heads between HTTP/2
+//! and text.
+
+mod client;
+mod compression;
+mod frames;
+mod messages;
+mod text;

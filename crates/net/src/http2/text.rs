@@ -1,0 +1,444 @@
+//! Heads between HTTP/2's form and the text of HTTP/1.1. What becomes text is what the `h2` crate let through (names are
+//! lower-case tokens, values free of control characters, no header of a connection) and what is checked here; so a head
+//! can hold neither a line nor a length that its sender did not write as one.
+
+use bytes::Bytes;
+use h2::ext::Protocol;
+use http::header::{self, HeaderName, HeaderValue};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request};
+use std::io::Write;
+
+/// How the text of a message says where its body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Length {
+    Known(u64),
+    Chunked,
+    /// At the end of the connection; of answers, and of tunnels in both directions.
+    Open,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Whether a request is what RFC 9113 section 8 allows, as far as `h2` leaves that open: values without white space around
+/// them (8.2.1), one authority (8.3.1), a path (8.3.1).
+pub(super) fn is_well_formed(parts: &request::Parts) -> bool {
+    let connects = parts.method == Method::CONNECT;
+    let path = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    let has_path = path.starts_with('/') || (path == "*" && parts.method == Method::OPTIONS);
+    let tunnels = parts.extensions.get::<Protocol>().is_some();
+    if !has_path && (!connects || tunnels) {
+        return false;
+    }
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let (host, second) = (hosts.next(), hosts.next());
+    let authority = parts.uri.authority().map(Authority::as_str);
+    let agrees = match (host, authority) {
+        (Some(host), Some(authority)) => host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()),
+        (None, None) => !connects,
+        _ => true,
+    };
+    agrees && second.is_none() && parts.headers.values().all(is_trimmed)
+}
+
+fn is_trimmed(value: &HeaderValue) -> bool {
+    let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let value = value.as_bytes();
+    !blank(value.first()) && !blank(value.last())
+}
+
+/// Whether the request wants to speak WebSocket on its stream (RFC 8441).
+pub(super) fn is_websocket(parts: &request::Parts) -> bool {
+    parts
+        .extensions
+        .get::<Protocol>()
+        .is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
+}
+
+/// Appends the head of a request; says how the text ends its body.
+pub(super) fn write_request(parts: &request::Parts, bodiless: bool, out: &mut Vec<u8>) -> Length {
+    let websocket = is_websocket(parts);
+    let method = if websocket {
+        &Method::GET
+    } else {
+        &parts.method
+    };
+    out.extend_from_slice(method.as_str().as_bytes());
+    out.push(b' ');
+    let authority = parts.uri.authority().map(Authority::as_str);
+    // Without a path only a CONNECT comes here, whose target is the authority.
+    let target = parts.uri.path_and_query().map(PathAndQuery::as_str);
+    let target = target
+        .filter(|_| websocket || *method != Method::CONNECT)
+        .or(authority);
+    out.extend_from_slice(target.unwrap_or("/").as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    if let Some(authority) = authority {
+        write_line(b"host", authority.as_bytes(), out);
+    }
+    let mut length = None;
+    let mut cookies = false;
+    for (name, value) in &parts.headers {
+        if *name == header::HOST && authority.is_some() {
+            continue;
+        }
+        if *name == header::COOKIE {
+            cookies = true;
+            continue;
+        }
+        if *name == header::CONTENT_LENGTH {
+            length = parse_number(value.as_bytes());
+        }
+        write_line(name.as_str().as_bytes(), value.as_bytes(), out);
+    }
+    if cookies {
+        write_cookies(&parts.headers, out);
+    }
+    let length = if websocket {
+        write_upgrade(&parts.headers, out);
+        Length::Open
+    } else if bodiless || parts.headers.contains_key(header::CONTENT_LENGTH) {
+        Length::Known(length.unwrap_or(0))
+    } else {
+        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        Length::Chunked
+    };
+    out.extend_from_slice(b"\r\n");
+    length
+}
+
+/// HTTP/2 clients cut `Cookie` in pieces that compress better; HTTP/1.1 knows one line (RFC 9113 section 8.2.3).
+fn write_cookies(headers: &HeaderMap, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"cookie: ");
+    for (index, crumb) in headers.get_all(header::COOKIE).iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b"; ");
+        }
+        out.extend_from_slice(crumb.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What RFC 8441 leaves out of the handshake of RFC 6455. The key proves nothing here: HTTP/2 has said already that both
+/// sides mean WebSocket, and the answer to it goes no further than us.
+fn write_upgrade(headers: &HeaderMap, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"connection: Upgrade\r\nupgrade: websocket\r\n");
+    if !headers.contains_key(header::SEC_WEBSOCKET_KEY) {
+        out.extend_from_slice(b"sec-websocket-key: c2lsdmVyYmFjayBwcm94eQ==\r\n");
+    }
+    if !headers.contains_key(header::SEC_WEBSOCKET_VERSION) {
+        out.extend_from_slice(b"sec-websocket-version: 13\r\n");
+    }
+}
+
+/// Appends the head of an upstream's answer; says how the text ends its body. `ended`: nothing follows the head on the
+/// stream; `to_head`: the answer to HEAD, whose length is that of a body which does not come.
+pub(super) fn write_response(
+    response: &Response<()>,
+    ended: bool,
+    to_head: bool,
+    out: &mut Vec<u8>,
+) -> Length {
+    let status = response.status();
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+    out.extend_from_slice(b"\r\n");
+    let bodiless = to_head || matches!(status.as_u16(), 100..=199 | 204 | 304);
+    // Its end is in trailers, for which only chunks have a place.
+    let with_trailers = !ended && is_grpc(response.headers());
+    let mut length = None;
+    for (name, value) in response.headers() {
+        if *name == header::CONTENT_LENGTH {
+            if with_trailers {
+                continue;
+            }
+            length = parse_number(value.as_bytes());
+        }
+        write_line(name.as_str().as_bytes(), value.as_bytes(), out);
+    }
+    let known = length.is_some() || bodiless;
+    if !known && ended {
+        out.extend_from_slice(b"content-length: 0\r\n");
+    } else if !known {
+        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    match length {
+        _ if bodiless || ended => Length::Known(0),
+        Some(length) => Length::Known(length),
+        None => Length::Chunked,
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+fn write_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the trailers of a stream as those of a chunked body, without what would say something about its framing or
+/// where it goes (RFC 9110 section 6.5.1).
+pub(super) fn write_trailers(trailers: &HeaderMap, out: &mut Vec<u8>) {
+    for (name, value) in trailers {
+        let fields = [
+            header::CONTENT_LENGTH,
+            header::HOST,
+            header::TE,
+            header::TRAILER,
+        ];
+        if !is_of_connection(name) && !fields.contains(name) {
+            write_line(name.as_str().as_bytes(), value.as_bytes(), out);
+        }
+    }
+}
+
+/// The beginning of a chunk; 18 bytes at most.
+pub(super) fn write_chunk_size(size: usize, out: &mut Vec<u8>) {
+    write!(out, "{size:x}\r\n").expect("a vector takes everything");
+}
+
+/// The head of a request or an answer that the engine wrote.
+#[derive(Debug)]
+struct Head {
+    /// All of it, which values are slices of.
+    text: Bytes,
+    /// Where the first line ends.
+    line: usize,
+    headers: HeaderMap,
+    host: Option<HeaderValue>,
+    length: Option<u64>,
+    chunked: bool,
+    upgrades: bool,
+}
+
+impl Head {
+    /// Takes apart what ends in an empty line.
+    fn read(text: &[u8]) -> Result<Self, Malformed> {
+        let text = Bytes::copy_from_slice(text);
+        let line = memchr::memchr(b'\r', &text).ok_or(Malformed)?;
+        let mut head = Self {
+            line,
+            headers: HeaderMap::with_capacity(24),
+            host: None,
+            length: None,
+            chunked: false,
+            upgrades: false,
+            text: Bytes::new(),
+        };
+        let mut at = line + 2;
+        while let Some(end) = memchr::memchr(b'\r', text.get(at..).ok_or(Malformed)?) {
+            if end == 0 {
+                head.text = text;
+                return Ok(head);
+            }
+            head.add(&text, at, at + end)?;
+            at += end + 2;
+        }
+        Err(Malformed)
+    }
+
+    fn add(&mut self, text: &Bytes, start: usize, end: usize) -> Result<(), Malformed> {
+        let (name, value) = split_line(&text[start..end]).ok_or(Malformed)?;
+        let value = value.trim_ascii();
+        let name = header_name(name).ok_or(Malformed)?;
+        if name == header::TRANSFER_ENCODING {
+            self.chunked = true;
+        }
+        if name == header::UPGRADE {
+            self.upgrades = true;
+        }
+        if is_of_connection(&name) || (name == header::TE && value != b"trailers") {
+            return Ok(());
+        }
+        let shared = text.slice_ref(value);
+        let Ok(mut value) = HeaderValue::from_maybe_shared(shared) else {
+            // An upstream may say in HTTP/1.1 what HTTP/2 has no form for.
+            return Ok(());
+        };
+        if name == header::HOST {
+            self.host = Some(value);
+            return Ok(());
+        }
+        if name == header::CONTENT_LENGTH {
+            self.length = parse_number(value.as_bytes());
+        }
+        // Of which none comes twice: in the table of the compression they would only push others out.
+        if name.as_str() == "x-kong-request-id" {
+            value.set_sensitive(true);
+        }
+        self.headers.append(name, value);
+        Ok(())
+    }
+
+    fn first_line(&self) -> &[u8] {
+        &self.text[..self.line]
+    }
+}
+
+/// The answer of the engine to a client.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) response: Response<()>,
+    /// [`Length::Known`] of zero also where the head alone is the answer.
+    pub(super) length: Length,
+    /// The stream becomes a tunnel.
+    pub(super) switches: bool,
+}
+
+/// Reads the head of an answer, which ends in an empty line.
+pub(super) fn read_answer(text: &[u8], to_head: bool) -> Result<Answer, Malformed> {
+    let mut head = Head::read(text)?;
+    let code = head.first_line().get(9..12).ok_or(Malformed)?;
+    let mut status = StatusCode::from_bytes(code).map_err(|_| Malformed)?;
+    let bodiless = to_head || matches!(status.as_u16(), 100..=199 | 204 | 304);
+    let switches = status == StatusCode::SWITCHING_PROTOCOLS;
+    let length = if switches {
+        // What the stream is from here on was agreed by its request (RFC 8441 section 5).
+        status = StatusCode::OK;
+        head.headers.remove("sec-websocket-accept");
+        Length::Open
+    } else if bodiless {
+        Length::Known(0)
+    } else if head.chunked {
+        Length::Chunked
+    } else {
+        head.length.map_or(Length::Open, Length::Known)
+    };
+    if length == Length::Known(0) && !to_head && is_grpc(&head.headers) {
+        // A status without messages is all head, and says nothing of a length.
+        head.headers.remove(header::CONTENT_LENGTH);
+    }
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = head.headers;
+    Ok(Answer {
+        response,
+        length,
+        switches,
+    })
+}
+
+/// A request of the engine to an upstream.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) request: Request<()>,
+    pub(super) length: Length,
+}
+
+/// Reads the head of a request, which ends in an empty line.
+pub(super) fn read_request(text: &[u8], tls: bool) -> Result<Call, Malformed> {
+    let head = Head::read(text)?;
+    if head.upgrades {
+        return Err(Malformed);
+    }
+    let mut words = head.first_line().split(|&byte| byte == b' ');
+    let (method, target) = (words.next(), words.next());
+    let (Some(method), Some(target)) = (method, target) else {
+        return Err(Malformed);
+    };
+    let method = Method::from_bytes(method).map_err(|_| Malformed)?;
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(if tls { Scheme::HTTPS } else { Scheme::HTTP });
+    let host = head.host.as_ref().ok_or(Malformed)?;
+    parts.authority = Some(Authority::try_from(host.as_bytes()).map_err(|_| Malformed)?);
+    parts.path_and_query = Some(path_and_query(&head.text, target)?);
+    let mut request = Request::new(());
+    *request.version_mut() = http::Version::HTTP_2;
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::from_parts(parts).map_err(|_| Malformed)?;
+    let length = match (head.chunked, head.length) {
+        (true, _) => Length::Chunked,
+        (false, length) => Length::Known(length.unwrap_or(0)),
+    };
+    *request.headers_mut() = head.headers;
+    Ok(Call { request, length })
+}
+
+/// The target as it is; where the `http` crate knows no such byte in a path, with that byte percent-encoded.
+fn path_and_query(text: &Bytes, target: &[u8]) -> Result<PathAndQuery, Malformed> {
+    if let Ok(path) = PathAndQuery::from_maybe_shared(text.slice_ref(target))
+        && path.as_str().len() == target.len()
+    {
+        return Ok(path);
+    }
+    let mut encoded = Vec::with_capacity(target.len() + 16);
+    for &byte in target {
+        if byte.is_ascii_alphanumeric() || b"-._~:/?@!$&'()*+,;=%[]".contains(&byte) {
+            encoded.push(byte);
+        } else {
+            write!(encoded, "%{byte:02X}").expect("a vector takes everything");
+        }
+    }
+    PathAndQuery::try_from(encoded).map_err(|_| Malformed)
+}
+
+/// The trailer lines of a chunked body as those of a stream.
+pub(super) fn trailers(lines: &[u8]) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    for line in lines.split(|&byte| byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some((name, value)) = split_line(line) else {
+            continue;
+        };
+        let value = HeaderValue::from_bytes(value.trim_ascii());
+        if let (Some(name), Ok(value)) = (header_name(name), value)
+            && !is_of_connection(&name)
+            && name != header::CONTENT_LENGTH
+        {
+            trailers.append(name, value);
+        }
+    }
+    trailers
+}
+
+/// The end of the head in `data`, if it is there.
+pub(super) fn head_end(data: &[u8]) -> Option<usize> {
+    memchr::memmem::find(data, b"\r\n\r\n").map(|at| at + 4)
+}
+
+fn split_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = memchr::memchr(b':', line)?;
+    Some((&line[..colon], &line[colon + 1..]))
+}
+
+/// Fields that HTTP/2 has no place for (RFC 9113 section 8.2.2).
+fn is_of_connection(name: &HeaderName) -> bool {
+    *name == header::CONNECTION
+        || *name == header::TRANSFER_ENCODING
+        || *name == header::UPGRADE
+        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+}
+
+static READY_NAMES: [HeaderName; 4] = [
+    HeaderName::from_static("x-kong-request-id"),
+    HeaderName::from_static("x-kong-upstream-latency"),
+    HeaderName::from_static("x-kong-proxy-latency"),
+    HeaderName::from_static("x-kong-response-latency"),
+];
+
+/// A name that the `http` crate does not know costs it an allocation: those that every answer has are ready.
+fn header_name(name: &[u8]) -> Option<HeaderName> {
+    if name.len() > 16 && name.starts_with(b"X-Kong-") {
+        let ready = READY_NAMES
+            .iter()
+            .find(|ready| name.eq_ignore_ascii_case(ready.as_str().as_bytes()));
+        if let Some(ready) = ready {
+            return Some(ready.clone());
+        }
+    }
+    HeaderName::from_bytes(name).ok()
+}
+
+fn parse_number(value: &[u8]) -> Option<u64> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}

@@ -1,0 +1,142 @@
+//! Looking at what a connection begins with and leaving it there: for the PROXY header, after which only the client's own bytes may
+//! be left, and for the client hello, which goes to whoever answers the handshake.
+
+use crate::client_hello::{self, BadHello, Opening};
+use crate::proxy_protocol::{self, Header, Malformed};
+use rustix::net::{RecvFlags, recv};
+use std::io::{self, ErrorKind};
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::TcpStream;
+
+/// Why a connection ends before anybody has read of it.
+#[derive(Debug, thiserror::Error)]
+pub enum PeekError {
+    #[error(transparent)]
+    Proxy(#[from] Malformed),
+    #[error(transparent)]
+    Hello(#[from] BadHello),
+    /// Closed or reset before it said what it had to.
+    #[error("connection ended early")]
+    Ended(#[from] io::Error),
+}
+
+/// Reads the PROXY header off the front of a connection, and not a byte more. Without a limit of time.
+pub async fn take_proxy_header(stream: &mut TcpStream) -> Result<Header, PeekError> {
+    // Of a header in pieces what has been looked at is taken, so that waiting for more waits for new bytes. Not in the task itself,
+    // which stays as large as it ever was.
+    let mut buffer = vec![0; proxy_protocol::MAX_HEADER];
+    let mut taken = 0;
+    loop {
+        let found = taken + peek(stream, &mut buffer[taken..], 0).await?;
+        let parsed = proxy_protocol::parse(&buffer[..found])?;
+        let belongs = parsed.map_or(found, |(_, length)| length);
+        stream.read_exact(&mut buffer[taken..belongs]).await?;
+        taken = belongs;
+        if let Some((header, _)) = parsed {
+            return Ok(header);
+        }
+    }
+}
+
+/// What a connection begins with; all of it is still there to be read. Without a limit of time.
+pub async fn opening(stream: &TcpStream) -> Result<Opening, PeekError> {
+    let mut buffer = vec![0; client_hello::MAX_HELLO];
+    let mut seen = 0;
+    loop {
+        seen = peek(stream, &mut buffer, seen).await?;
+        if let Some(opening) = client_hello::parse(&buffer[..seen])? {
+            return Ok(opening);
+        }
+    }
+}
+
+/// Waits until more than `seen` bytes can be looked at.
+async fn peek(stream: &TcpStream, buffer: &mut [u8], seen: usize) -> io::Result<usize> {
+    let look = || {
+        let (_, found) = recv(stream, &mut *buffer, RecvFlags::PEEK)?;
+        match found {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            // Nothing new: as if there were nothing, so that the runtime tells when there is.
+            found if found <= seen => Err(ErrorKind::WouldBlock.into()),
+            found => Ok(found),
+        }
+    };
+    stream.async_io(Interest::READABLE, look).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let (server, _) = listener.accept().await.unwrap();
+        let client = client.unwrap();
+        client.set_nodelay(true).unwrap();
+        (client, server)
+    }
+
+    #[tokio::test]
+    async fn a_header_is_taken_and_what_follows_is_left() {
+        let (mut client, mut server) = pair().await;
+        let sent = b"PROXY TCP4 192.0.2.1 192.0.2.2 5 6\r\nafter";
+        client.write_all(sent).await.unwrap();
+        let header = take_proxy_header(&mut server).await.unwrap();
+        assert_eq!(header.addresses.unwrap().source.port(), 5);
+        let mut rest = [0; 5];
+        server.read_exact(&mut rest).await.unwrap();
+        assert_eq!(&rest, b"after");
+    }
+
+    #[tokio::test]
+    async fn a_header_may_come_byte_by_byte() {
+        let (mut client, mut server) = pair().await;
+        let sent = b"PROXY TCP6 ::1 ::2 5 6\r\nx";
+        let sending = async {
+            for byte in sent {
+                client.write_all(&[*byte]).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            client
+        };
+        let (header, _client) = tokio::join!(take_proxy_header(&mut server), sending);
+        assert_eq!(header.unwrap().addresses.unwrap().destination.port(), 6);
+        assert_eq!(server.read_u8().await.unwrap(), b'x');
+    }
+
+    #[tokio::test]
+    async fn an_opening_is_looked_at_and_left() {
+        let (mut client, mut server) = pair().await;
+        let hello = crate::client_hello::tests::real_hello("a.test", true);
+        let (first, second) = hello.split_at(20);
+        client.write_all(first).await.unwrap();
+        let sending = async {
+            tokio::task::yield_now().await;
+            client.write_all(second).await.unwrap();
+        };
+        let (opening, ()) = tokio::join!(opening(&server), sending);
+        let server_name = Some("a.test".into());
+        assert_eq!(opening.unwrap(), Opening::Hello { server_name });
+        let mut read = vec![0; hello.len()];
+        server.read_exact(&mut read).await.unwrap();
+        assert_eq!(read, hello);
+    }
+
+    #[tokio::test]
+    async fn an_end_before_the_header_is_told() {
+        let (client, mut server) = pair().await;
+        drop(client);
+        let ended = take_proxy_header(&mut server).await;
+        assert!(matches!(ended, Err(PeekError::Ended(_))));
+        let (mut client, mut server) = pair().await;
+        client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        let refused = take_proxy_header(&mut server).await;
+        assert!(matches!(
+            refused,
+            Err(PeekError::Proxy(Malformed::Signature))
+        ));
+    }
+}

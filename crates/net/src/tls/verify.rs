@@ -1,0 +1,110 @@
+//! Verifying the certificate of an upstream: chain, its length, and name.
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme};
+use std::sync::Arc;
+use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
+
+/// `tls_verify` off: the certificate may say anything, but the handshake must still be signed with its key.
+#[derive(Debug)]
+pub(super) struct NotVerified;
+
+/// `tls_verify` on: the chain must lead to one of the authorities, of which there may be none, over no more than `depth` certificates
+/// between the upstream's own and the authority's. OpenSSL counts the same way (SSL_CTX_set_verify_depth).
+#[derive(Debug)]
+pub(super) struct Verified {
+    pub(super) authorities: RootCertStore,
+    pub(super) depth: usize,
+}
+
+impl Verified {
+    fn check(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), webpki::Error> {
+        let certificate = EndEntityCert::try_from(certificate)?;
+        let is_short = |path: &VerifiedPath<'_>| {
+            if path.intermediate_certificates().count() > self.depth {
+                return Err(webpki::Error::MaximumPathDepthExceeded);
+            }
+            Ok(())
+        };
+        certificate.verify_for_usage(
+            super::PROVIDER.signature_verification_algorithms.all,
+            &self.authorities.roots,
+            between,
+            now,
+            KeyUsage::server_auth(),
+            None,
+            Some(&is_short),
+        )?;
+        certificate.verify_is_valid_for_subject_name(name)
+    }
+}
+
+macro_rules! signatures_by_provider {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let algorithms = &super::PROVIDER.signature_verification_algorithms;
+            rustls::crypto::verify_tls12_signature(message, cert, signature, algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let algorithms = &super::PROVIDER.signature_verification_algorithms;
+            rustls::crypto::verify_tls13_signature(message, cert, signature, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            super::PROVIDER
+                .signature_verification_algorithms
+                .supported_schemes()
+        }
+    };
+}
+
+impl ServerCertVerifier for NotVerified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    signatures_by_provider!();
+}
+
+impl ServerCertVerifier for Verified {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let refused = |error| CertificateError::Other(OtherError(Arc::new(error)));
+        self.check(certificate, between, name, now)
+            .map_err(refused)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    signatures_by_provider!();
+}

@@ -1,0 +1,183 @@
+//! Datagrams of many clients on one socket. An answer leaves from the address that the client sent to: on a socket of every address of
+//! the machine the system would choose another one as soon as there are several, and the client would not know who answers.
+
+use nix::cmsg_space;
+use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
+    sockopt,
+};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::AsRawFd;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+/// The largest that there is, by the length field of UDP.
+pub const MAX_DATAGRAM: usize = 65_535;
+
+#[derive(Debug)]
+pub struct DatagramListener {
+    socket: UdpSocket,
+    local: SocketAddr,
+}
+
+/// What has arrived in the buffer given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Datagram {
+    pub length: usize,
+    pub client: SocketAddr,
+    /// The address that it was sent to.
+    pub local: IpAddr,
+}
+
+impl DatagramListener {
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let local = socket.local_addr()?;
+        match local.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => {
+                setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
+            }
+            IpAddr::V6(ip) if ip.is_unspecified() => {
+                setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
+            }
+            _ => {}
+        }
+        Ok(Self {
+            socket: UdpSocket::from_std(socket)?,
+            local,
+        })
+    }
+
+    pub fn local_port(&self) -> u16 {
+        self.local.port()
+    }
+
+    /// The next datagram; what does not fit into the buffer is lost.
+    pub async fn receive(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        if self.local.ip().is_unspecified() {
+            let receive = || self.receive_with_address(buffer);
+            return self.socket.async_io(Interest::READABLE, receive).await;
+        }
+        let (length, client) = self.socket.recv_from(buffer).await?;
+        Ok(Datagram {
+            length,
+            client,
+            local: self.local.ip(),
+        })
+    }
+
+    fn receive_with_address(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        let mut pieces = [IoSliceMut::new(buffer)];
+        let mut space = cmsg_space!(in6_pktinfo);
+        let message = recvmsg::<SockaddrStorage>(
+            self.socket.as_raw_fd(),
+            &mut pieces,
+            Some(&mut space),
+            MsgFlags::empty(),
+        )?;
+        let client = message.address.as_ref().and_then(socket_address);
+        let told = message.cmsgs()?.find_map(|told| match told {
+            ControlMessageOwned::Ipv4PacketInfo(info) => {
+                Some(IpAddr::from(info.ipi_spec_dst.s_addr.to_ne_bytes()))
+            }
+            ControlMessageOwned::Ipv6PacketInfo(info) => Some(IpAddr::from(info.ipi6_addr.s6_addr)),
+            _ => None,
+        });
+        Ok(Datagram {
+            length: message.bytes,
+            client: client.ok_or(ErrorKind::InvalidData)?,
+            local: told.unwrap_or(self.local.ip()),
+        })
+    }
+
+    /// Sends an answer, or fails with [`ErrorKind::WouldBlock`].
+    pub fn try_send(&self, bytes: &[u8], client: SocketAddr, from: IpAddr) -> io::Result<()> {
+        let sent = if self.local.ip().is_unspecified() {
+            let send = || self.send_from(bytes, client, from);
+            self.socket.try_io(Interest::WRITABLE, send)
+        } else {
+            self.socket.try_send_to(bytes, client)
+        };
+        sent.map(drop)
+    }
+
+    fn send_from(&self, bytes: &[u8], client: SocketAddr, from: IpAddr) -> io::Result<usize> {
+        let pieces = [IoSlice::new(bytes)];
+        let send = |from: &[ControlMessage<'_>]| {
+            sendmsg(
+                self.socket.as_raw_fd(),
+                &pieces,
+                from,
+                MsgFlags::empty(),
+                Some(&SockaddrStorage::from(client)),
+            )
+        };
+        let sent = match from {
+            from if from.is_unspecified() => send(&[]),
+            IpAddr::V4(from) => send(&[ControlMessage::Ipv4PacketInfo(&in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: in_addr {
+                    s_addr: u32::from_ne_bytes(from.octets()),
+                },
+                ipi_addr: in_addr { s_addr: 0 },
+            })]),
+            IpAddr::V6(from) => send(&[ControlMessage::Ipv6PacketInfo(&in6_pktinfo {
+                ipi6_addr: in6_addr {
+                    s6_addr: from.octets(),
+                },
+                ipi6_ifindex: 0,
+            })]),
+        };
+        Ok(sent?)
+    }
+}
+
+fn socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
+    let four = address.as_sockaddr_in().copied().map(SocketAddrV4::from);
+    let six = address.as_sockaddr_in6().copied().map(SocketAddrV6::from);
+    four.map(SocketAddr::from).or(six.map(SocketAddr::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether an answer comes from the very address that a client sent to.
+    async fn answers_from_where_it_was_asked(bound: &str, asked: &str) {
+        let socket = std::net::UdpSocket::bind(bound).unwrap();
+        let listener = DatagramListener::from_std(socket).unwrap();
+        let asked = SocketAddr::new(asked.parse().unwrap(), listener.local_port());
+        let client = UdpSocket::bind((asked.ip(), 0)).await.unwrap();
+        // Only what comes from there is received.
+        client.connect(asked).await.unwrap();
+        client.send(b"question").await.unwrap();
+        let mut buffer = [0; 100];
+        let datagram = listener.receive(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[..datagram.length], b"question");
+        assert_eq!(datagram.client, client.local_addr().unwrap());
+        assert_eq!(datagram.local, asked.ip());
+        listener
+            .try_send(b"answer", datagram.client, datagram.local)
+            .unwrap();
+        let length = client.recv(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[..length], b"answer");
+    }
+
+    #[tokio::test]
+    async fn an_answer_comes_from_the_address_that_was_asked() {
+        answers_from_where_it_was_asked("127.0.0.1:0", "127.0.0.1").await;
+        // The loopback network has more addresses; without help the answer would come from 127.0.0.1.
+        answers_from_where_it_was_asked("0.0.0.0:0", "127.0.0.7").await;
+        answers_from_where_it_was_asked("0.0.0.0:0", "127.0.0.1").await;
+    }
+
+    #[tokio::test]
+    async fn an_answer_over_ipv6_comes_from_the_address_that_was_asked() {
+        // Not every machine has it.
+        if std::net::UdpSocket::bind("[::1]:0").is_ok() {
+            answers_from_where_it_was_asked("[::]:0", "::1").await;
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The router of streams: Kong's decisions, and what they do not show.
+
+use super::fixtures::{ALL_OPTIONS, numbered, route};
+use crate::{Options, RouteIndex, StreamRequest, StreamRouter};
+use model::entities::{Endpoint, Protocol, Route, RouteId};
+use serde_json::Value;
+use std::net::SocketAddr;
+use uuid::Uuid;
+
+const ROUTER: &str = include_str!("../../tests/data/router-vectors.json");
+
+#[test]
+fn every_flavour_decides_as_kong() {
+    let vectors: Value = serde_json::from_str(ROUTER).unwrap();
+    let groups = vectors["groups"].as_array().unwrap();
+    let mut seen = 0;
+    for group in groups.iter().filter(|group| group["subsystem"] == "stream") {
+        let settings = group["routes"].as_array().unwrap();
+        let routes: Vec<Route> = settings.iter().map(read_route).collect();
+        for options in ALL_OPTIONS {
+            let (router, errors) = StreamRouter::build(numbered(&routes), options);
+            assert!(errors.is_empty(), "{errors:?}");
+            for vector in group["vectors"].as_array().unwrap() {
+                let decided = decide(&router, &vector["request"]);
+                let name = decided.map_or(Value::Null, |index| {
+                    settings[index.0 as usize]["name"].clone()
+                });
+                assert_eq!(
+                    name, vector["expect"]["route"],
+                    "{} {options:?}",
+                    vector["id"]
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 3 * 15);
+}
+
+fn decide(router: &StreamRouter, request: &Value) -> Option<RouteIndex> {
+    let address = |ip: &str, port: &str| {
+        let ip = request[ip].as_str().unwrap().parse().unwrap();
+        let port = u16::try_from(request[port].as_u64().unwrap()).unwrap();
+        SocketAddr::new(ip, port)
+    };
+    router.matches(&StreamRequest {
+        source: address("src_ip", "src_port"),
+        destination: address("dst_ip", "dst_port"),
+        sni: request["sni"].as_str(),
+    })
+}
+
+fn read_route(settings: &Value) -> Route {
+    let texts = |name: &str| -> Vec<_> {
+        let list = settings[name].as_array().into_iter().flatten();
+        list.map(|text| text.as_str().unwrap().into()).collect()
+    };
+    let ends = |name: &str| -> Vec<Endpoint> {
+        let list = settings[name].as_array().into_iter().flatten();
+        list.map(|end| Endpoint {
+            ip: end["ip"].as_str().map(Into::into),
+            port: end["port"].as_u64().map(|port| port.try_into().unwrap()),
+        })
+        .collect()
+    };
+    Route {
+        id: RouteId(Uuid::try_parse(settings["id"].as_str().unwrap()).unwrap()),
+        created_at: settings["created_at"].as_i64().unwrap(),
+        protocols: match settings["protocols"][0].as_str().unwrap() {
+            "tcp" => vec![Protocol::Tcp],
+            "tls" => vec![Protocol::Tls],
+            other => panic!("a protocol of this subsystem, not {other}"),
+        },
+        snis: texts("snis"),
+        sources: ends("sources"),
+        destinations: ends("destinations"),
+        ..route(0)
+    }
+}
+
+fn end(ip: &str, port: u16) -> Endpoint {
+    Endpoint {
+        ip: (!ip.is_empty()).then(|| ip.into()),
+        port: (port != 0).then_some(port),
+    }
+}
+
+fn stream(number: u32, protocol: Protocol) -> Route {
+    Route {
+        protocols: vec![protocol],
+        created_at: i64::from(number),
+        ..route(number)
+    }
+}
+
+fn decided(
+    routes: &[Route],
+    options: Options,
+    sni: Option<&str>,
+    from: &str,
+    to: &str,
+) -> Option<u32> {
+    let (router, errors) = StreamRouter::build(numbered(routes), options);
+    assert!(errors.is_empty(), "{errors:?}");
+    let request = StreamRequest {
+        source: from.parse().unwrap(),
+        destination: to.parse().unwrap(),
+        sni,
+    };
+    router.matches(&request).map(|index| index.0)
+}
+
+const CLIENT: &str = "192.0.2.1:4000";
+const SERVER: &str = "10.0.0.1:9000";
+const COMPATIBLE: Options = ALL_OPTIONS[1];
+
+#[test]
+fn names_come_before_addresses_and_wildcards_match_their_ends() {
+    let named = |number, snis: &[&str]| Route {
+        snis: snis.iter().map(|&sni| sni.into()).collect(),
+        ..stream(number, Protocol::Tls)
+    };
+    let routes = [
+        Route {
+            destinations: vec![end("", 9000)],
+            ..stream(3, Protocol::TlsPassthrough)
+        },
+        named(2, &["*.example.com", "db.*"]),
+        named(1, &["a.test", "b.test"]),
+    ];
+    let name = |sni| decided(&routes, COMPATIBLE, Some(sni), CLIENT, SERVER);
+    assert_eq!(name("b.test"), Some(2));
+    assert_eq!(name("x.y.example.com"), Some(1));
+    assert_eq!(name("db.test"), Some(1));
+    assert_eq!(name("other.test"), Some(0));
+}
+
+#[test]
+fn exact_names_and_others_are_tried_in_one_order() {
+    for (exact_id, wildcard_id) in [(1, 2), (2, 1)] {
+        let routes = [
+            Route {
+                snis: vec!["a.test".into()],
+                ..stream(exact_id, Protocol::Tls)
+            },
+            Route {
+                snis: vec!["*.test".into()],
+                ..stream(wildcard_id, Protocol::Tls)
+            },
+        ];
+        let found = decided(&routes, COMPATIBLE, Some("a.test"), CLIENT, SERVER);
+        // The greater id wins among equals.
+        assert_eq!(found, Some(u32::from(wildcard_id > exact_id)));
+    }
+}
+
+#[test]
+fn a_connection_without_a_name_passes_by_flavour() {
+    let routes = [Route {
+        snis: vec!["a.test".into()],
+        ..stream(1, Protocol::Tls)
+    }];
+    for (options, found) in ALL_OPTIONS.into_iter().zip([None, Some(0), None]) {
+        assert_eq!(
+            decided(&routes, options, None, CLIENT, SERVER),
+            found,
+            "{options:?}"
+        );
+    }
+}
+
+#[test]
+fn ends_that_are_told_more_closely_come_first() {
+    let destined = |number, ends: Vec<Endpoint>| Route {
+        destinations: ends,
+        ..stream(number, Protocol::Tcp)
+    };
+    let routes = [
+        destined(9, vec![end("10.0.0.0/8", 0)]),
+        destined(8, vec![end("", 9000)]),
+        destined(7, vec![end("10.0.0.1", 0)]),
+        Route {
+            sources: vec![end("192.0.2.0/24", 0)],
+            ..destined(1, vec![end("10.0.0.0/8", 0)])
+        },
+    ];
+    for options in ALL_OPTIONS {
+        for (count, found) in [(4, 3), (3, 2), (2, 1), (1, 0)] {
+            let found_of_these = decided(&routes[..count], options, None, CLIENT, SERVER);
+            assert_eq!(found_of_these, Some(found), "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn addresses_match_whatever_their_family_and_form() {
+    let to = |ip: &str| {
+        vec![Route {
+            destinations: vec![end(ip, 0)],
+            ..stream(1, Protocol::Udp)
+        }]
+    };
+    let reaches = |ip, to_address| decided(&to(ip), COMPATIBLE, None, CLIENT, to_address).is_some();
+    assert!(reaches("10.0.0.1", "[::ffff:10.0.0.1]:1"));
+    assert!(reaches("fd00::/8", "[fd00:0::1]:1"));
+    assert!(reaches("::/0", "[fe80::1]:1") && !reaches("::/0", "10.0.0.1:1"));
+    assert!(reaches("10.9.9.9/8", "10.0.0.1:1"), "host bits are ignored");
+}
+
+#[test]
+fn routes_without_attributes_and_of_http_are_left_out() {
+    let routes = [
+        stream(1, Protocol::Tcp),
+        Route {
+            destinations: vec![end("nowhere", 0)],
+            ..stream(2, Protocol::Tcp)
+        },
+        Route {
+            snis: vec!["a.test".into()],
+            ..stream(3, Protocol::Https)
+        },
+    ];
+    let (router, errors) = StreamRouter::build(numbered(&routes), COMPATIBLE);
+    assert!(router.is_empty());
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    let (http, _) = crate::Router::build(numbered(&routes[..2]), COMPATIBLE, None);
+    let sample = super::fixtures::Sample::get("/");
+    assert_eq!(
+        http.matches(&sample.request(), &mut crate::Scratch::default()),
+        None
+    );
+}
