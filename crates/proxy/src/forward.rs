@@ -35,10 +35,12 @@ pub struct Hop<'a> {
     /// The peer is in `trusted_ips`: what it says of earlier hops stands.
     pub trusted: bool,
     pub scheme: Scheme,
+    /// The client speaks HTTP/2.
+    pub http2: bool,
     /// Of the Host header: lower case, without port.
     pub host: &'a str,
     pub port: u16,
-    /// What [`usual_forwarded`] made of peer, scheme and port.
+    /// What [`usual_forwarded`] made of the above.
     pub usual: &'a [u8],
     /// What `strip_path` took off the path.
     pub stripped: Option<&'a [u8]>,
@@ -65,7 +67,10 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(request.edits.value("host").unwrap_or(request.host));
-    out.extend_from_slice(b"\r\nConnection: keep-alive\r\n");
+    out.extend_from_slice(match head.asks_for_websocket() {
+        false => b"\r\nConnection: keep-alive\r\n",
+        true => b"\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n",
+    });
     let seen = copy_lines(request, out);
     write_length(request, seen, out);
     if seen.te && asks_for_trailers(head) {
@@ -74,7 +79,7 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     if seen.forwarded || request.hop.client != request.hop.peer || head.version() != Version::Http11
     {
         write_forwarded(head, &request.hop, seen, out);
-        write_via(head, out);
+        write_via(head, request.hop.http2, out);
     } else {
         write_forwarded_fast(head, &request.hop, out);
     }
@@ -174,7 +179,7 @@ pub(crate) fn asks_for_trailers(head: &RequestHead) -> bool {
 }
 
 /// What the forwarding headers are for requests that bring none, as far as it is the same for a whole connection.
-pub fn usual_forwarded(peer: IpAddr, scheme: Scheme, port: u16) -> Vec<u8> {
+pub fn usual_forwarded(peer: IpAddr, scheme: Scheme, port: u16, http2: bool) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(b"X-Real-IP: ");
     write_address(&mut out, peer);
@@ -183,7 +188,8 @@ pub fn usual_forwarded(peer: IpAddr, scheme: Scheme, port: u16) -> Vec<u8> {
     out.extend_from_slice(b"\r\n");
     write_line(&mut out, b"X-Forwarded-Proto: ", scheme.name().as_bytes());
     write_number(&mut out, b"X-Forwarded-Port: ", port.into());
-    write_line(&mut out, b"Via: 1.1 ", VIA.as_bytes());
+    let via: &[u8] = if http2 { b"Via: 2 " } else { b"Via: 1.1 " };
+    write_line(&mut out, via, VIA.as_bytes());
     out.extend_from_slice(b"X-Forwarded-Host: ");
     out
 }
@@ -247,12 +253,13 @@ fn write_prefix(head: &RequestHead, hop: &Hop<'_>, believed: bool, out: &mut Vec
     }
 }
 
-fn write_via(head: &RequestHead, out: &mut Vec<u8>) {
+fn write_via(head: &RequestHead, http2: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Via: ");
     if write_joined(head, Known::Via, out) {
         out.extend_from_slice(b", ");
     }
     out.extend_from_slice(match head.version() {
+        _ if http2 => b"2 ",
         Version::Http10 => b"1.0 ",
         Version::Http11 => b"1.1 ",
     });

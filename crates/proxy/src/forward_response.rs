@@ -10,6 +10,8 @@ use plugin::HeaderEdits;
 pub struct Inbound<'a> {
     pub head: &'a ResponseHead,
     pub request: &'a RequestHead,
+    /// The upstream spoke HTTP/2.
+    pub http2: bool,
     pub edits: &'a HeaderEdits,
     /// Headers for who asked which route it was.
     pub debug: Option<&'a HeaderEdits>,
@@ -58,21 +60,32 @@ impl ClientFraming {
     }
 }
 
-/// Appends the head.
-pub fn write_response(answer: &Inbound<'_>, out: &mut Vec<u8>) {
+/// Appends the head. `write_date` appends a `Date` line, for an answer that comes without one (RFC 9110 section 6.6.1).
+pub fn write_response(
+    answer: &Inbound<'_>,
+    out: &mut Vec<u8>,
+    write_date: impl FnOnce(&mut Vec<u8>),
+) {
     write_status_line(answer.status, answer.head, out);
     let seen = copy_lines(answer, out);
+    if !seen.date {
+        write_date(out);
+    }
     if !seen.server && answer.headers.server {
         write_line(out, b"Server: ", SERVER.as_bytes());
     }
     match answer.framing {
         ClientFraming::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-        ClientFraming::AsReceived if seen.chunked => {
+        // Neither a 204 (RFC 9112 section 6.1) nor an answer that becomes a tunnel has it.
+        ClientFraming::AsReceived
+            if seen.chunked && answer.status != 204 && !answer.head.switches() =>
+        {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
         ClientFraming::AsReceived | ClientFraming::Unchunked => {}
     }
     let connection: &[u8] = match answer.keep_alive {
+        _ if answer.head.switches() => b"Connection: upgrade\r\n",
         true => b"Connection: keep-alive\r\n",
         false => b"Connection: close\r\n",
     };
@@ -89,7 +102,9 @@ pub fn write_response(answer: &Inbound<'_>, out: &mut Vec<u8>) {
 pub fn write_interim(head: &ResponseHead, out: &mut Vec<u8>) {
     write_status_line(head.status(), head, out);
     for (known, name, line) in head.lines() {
-        if !is_ours(known) && !head.is_hop_header(name) {
+        // Of a 1xx, a length is not allowed (RFC 9110 section 8.6).
+        let passes = !is_ours(known) && known != Known::ContentLength;
+        if passes && !head.is_hop_header(name) {
             out.extend_from_slice(line);
         }
     }
@@ -114,6 +129,7 @@ fn write_status_line(status: u16, head: &ResponseHead, out: &mut Vec<u8>) {
 #[derive(Default, Clone, Copy)]
 struct Seen {
     chunked: bool,
+    date: bool,
     server: bool,
     via: bool,
 }
@@ -126,7 +142,11 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     head.copy_lines(out, |line| {
         let known = line.known();
         let passes = match known {
-            Known::Other | Known::Date => true,
+            Known::Other => true,
+            Known::Date => {
+                seen.date = true;
+                true
+            }
             Known::Server => {
                 seen.server = true;
                 true
@@ -135,10 +155,11 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
                 text = head.known(known).next().is_some_and(may_want_charset);
                 !text
             }
-            // Of a 204, a length is not allowed (RFC 9110 section 8.6); chunked by us, it would contradict.
+            // Of a 101 or 204, a length is not allowed (RFC 9110 section 8.6); chunked by us, it would contradict.
             Known::ContentLength => {
-                answer.status != 204 && answer.framing == ClientFraming::AsReceived
+                !matches!(answer.status, 101 | 204) && answer.framing == ClientFraming::AsReceived
             }
+            Known::Upgrade => answer.request.asks_for_websocket() && head.offers_websocket(),
             Known::TransferEncoding => {
                 seen.chunked = true;
                 false
@@ -153,9 +174,9 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
             Known::XKongRequestId => !answer.headers.request_id,
             _ => !is_ours(known),
         };
-        passes
-            && !(hops && head.is_hop_header(line.name()))
-            && !(edited && edits.drops(line.name()))
+        // A length stays even where `Connection` names it: the body has it all the same.
+        let is_hop = hops && known != Known::ContentLength && head.is_hop_header(line.name());
+        passes && !is_hop && !(edited && edits.drops(line.name()))
     });
     if text && !edits.drops("content-type") {
         for value in head.known(Known::ContentType) {
@@ -187,7 +208,7 @@ fn is_ours(known: Known) -> bool {
 fn write_kong_headers(answer: &Inbound<'_>, seen: Seen, out: &mut Vec<u8>) {
     let set = answer.headers;
     if set.via {
-        write_via(answer.head, seen.via, out);
+        write_via(answer, seen.via, out);
     }
     if set.upstream_latency {
         write_number(out, b"X-Kong-Upstream-Latency: ", answer.upstream_latency);
@@ -207,8 +228,9 @@ fn write_kong_headers(answer: &Inbound<'_>, seen: Seen, out: &mut Vec<u8>) {
     }
 }
 
-fn write_via(head: &ResponseHead, seen: bool, out: &mut Vec<u8>) {
-    if !seen && head.version() == Version::Http11 {
+fn write_via(answer: &Inbound<'_>, seen: bool, out: &mut Vec<u8>) {
+    let head = answer.head;
+    if !seen && !answer.http2 && head.version() == Version::Http11 {
         return write_line(out, b"Via: 1.1 ", VIA.as_bytes());
     }
     out.extend_from_slice(b"Via: ");
@@ -219,6 +241,7 @@ fn write_via(head: &ResponseHead, seen: bool, out: &mut Vec<u8>) {
         }
     }
     out.extend_from_slice(match head.version() {
+        _ if answer.http2 => b"2 ",
         Version::Http10 => b"1.0 ",
         Version::Http11 => b"1.1 ",
     });

@@ -3,8 +3,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access_log;
+pub mod balance;
 mod forward;
 mod forward_response;
+pub mod health;
 pub mod plan;
 pub mod respond;
 pub mod session;

@@ -2,6 +2,7 @@
 //! of the head. The one place that knows what they look like; which answer it is, others decide.
 //! Sources: kong/pdk/response.lua, kong/error_handlers.lua, kong/runloop/handler.lua header_filter.
 
+mod grpc;
 mod negotiate;
 pub mod status;
 

@@ -1,36 +1,42 @@
 //! What workers read: one revision of the configuration, compiled. Built off the request path, swapped whole, never changed.
 //! Consumers and credentials are not in it: plugins look them up where they are stored.
 
-mod balance;
 mod build;
 mod changed;
 mod digest;
 mod plugins;
 mod rebuilds;
 mod routes;
+mod streams;
 
-pub use balance::Balancer;
 pub use build::{BuildError, BuildErrors, BuildSettings};
 pub use changed::Changed;
 pub use plugins::Inert;
 pub use rebuilds::{Part, Rebuilds, Summary};
+pub use streams::StreamRoute;
 
 use self::build::Services;
+use self::streams::Streams;
+use crate::balance::{Hashing, NoPeer, PickInput, Stay, Tried, Upstream, Visit};
+use crate::health::Outcome;
 use crate::plan::{Instances, Places, Plan};
 use crate::upstream::Target;
 use arc_swap::{ArcSwap, Guard};
-use model::entities::{Protocol, RouteId, ServiceId};
+use model::entities::{Protocol, RouteId, ServiceId, UpstreamId};
 use net::tls::{CertificateSource, Certificates, SniTable};
 use plugin::EntityRef;
 use router::{RouteIndex, Router};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 pub struct Snapshot {
     pub revision: u64,
     pub router: Arc<Router>,
     /// By [`RouteIndex`].
     routes: Arc<[RouteInfo]>,
+    streams: Arc<Streams>,
     services: Arc<Services>,
     pub instances: Arc<Instances>,
     /// From which plans are made; kept for the next snapshot.
@@ -74,8 +80,8 @@ pub struct ServiceInfo {
 enum Destination {
     /// The host of the service itself.
     Host(Target),
-    /// The targets of the upstream entity that the host names.
-    Upstream(Balancer),
+    /// The upstream entity that the host names, in one of its ways.
+    Upstream(Arc<Upstream>, u32),
 }
 
 /// A set of protocols.
@@ -114,11 +120,93 @@ impl ServiceInfo {
         }
     }
 
-    /// Where the next try goes; none when the upstream entity has no usable target.
-    pub fn target(&self) -> Option<&Target> {
+    /// Where the next try goes.
+    #[inline]
+    pub fn pick(&self, input: PickInput, tried: &Tried) -> Result<Chosen<'_>, NoPeer> {
         match &self.destination {
-            Destination::Host(target) => Some(target),
-            Destination::Upstream(balancer) => balancer.pick(),
+            Destination::Host(target) => Ok(Chosen::Host(target)),
+            Destination::Upstream(upstream, way) => {
+                upstream.pick(*way, input, tried).map(Chosen::Peer)
+            }
+        }
+    }
+
+    /// [`Self::pick`], after a wait for names of targets that were never resolved.
+    pub async fn pick_resolved(
+        &self,
+        input: PickInput,
+        tried: &Tried,
+    ) -> Result<Chosen<'_>, NoPeer> {
+        match self.pick(input, tried) {
+            Err(NoPeer::Unresolved) => {
+                self.resolve().await;
+                self.pick(input, tried)
+            }
+            picked => picked,
+        }
+    }
+
+    /// After [`NoPeer::Unresolved`]: waits for the names of targets.
+    #[cold]
+    pub async fn resolve(&self) {
+        if let Destination::Upstream(upstream, way) = &self.destination {
+            let limit = upstream.settings.ways[*way as usize].connect_timeout();
+            upstream.resolve(limit).await;
+        }
+    }
+
+    /// What requests are told apart by, where that decides about their peer.
+    #[inline]
+    pub fn hashing(&self) -> Option<&Hashing> {
+        match &self.destination {
+            Destination::Host(_) => None,
+            Destination::Upstream(upstream, _) => upstream.hashing.as_ref(),
+        }
+    }
+}
+
+/// Where a try goes.
+#[derive(Debug)]
+pub enum Chosen<'s> {
+    /// The host of the service.
+    Host(&'s Target),
+    /// A peer of its upstream. The request counts there until this is dropped.
+    Peer(Visit<'s>),
+}
+
+impl Chosen<'_> {
+    /// Tells what came of the try.
+    #[inline]
+    pub fn report(&self, outcome: Outcome) {
+        if let Self::Peer(visit) = self {
+            visit.report(outcome);
+        }
+    }
+
+    /// Notes it as one to avoid.
+    pub fn avoid(&self, tried: &mut Tried) {
+        if let Self::Peer(visit) = self {
+            tried.add(visit);
+        }
+    }
+
+    /// For a request that goes on when its try is over.
+    pub fn into_stay(self) -> Option<Stay> {
+        match self {
+            Self::Host(_) => None,
+            Self::Peer(visit) => Some(visit.into_stay()),
+        }
+    }
+}
+
+impl Deref for Chosen<'_> {
+    type Target = Target;
+
+    #[inline]
+    fn deref(&self) -> &Target {
+        match self {
+            Self::Host(target) => target,
+            Self::Peer(visit) => visit,
         }
     }
 }
@@ -137,6 +225,14 @@ impl Snapshot {
     pub fn routes(&self) -> &[RouteInfo] {
         &self.routes
     }
+
+    pub fn upstream(&self, id: UpstreamId) -> Option<&Arc<Upstream>> {
+        self.services.upstreams.get(&id)
+    }
+
+    pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.services.upstreams.values()
+    }
 }
 
 impl fmt::Debug for Snapshot {
@@ -151,31 +247,45 @@ impl fmt::Debug for Snapshot {
 
 /// The snapshot that requests are served by, shared by all workers. A swap is seen by the next request of each.
 #[derive(Debug, Clone)]
-pub struct Live(Arc<ArcSwap<Snapshot>>);
+pub struct Live {
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    /// For those that must know of a swap without a request; the revision.
+    swaps: Arc<watch::Sender<u64>>,
+}
 
 impl Live {
     pub fn new(snapshot: Snapshot) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(snapshot)))
+        Self {
+            swaps: Arc::new(watch::Sender::new(snapshot.revision)),
+            snapshot: Arc::new(ArcSwap::from_pointee(snapshot)),
+        }
     }
 
     /// For a short look: a guard held for long makes swaps slower.
     pub fn peek(&self) -> Guard<Arc<Snapshot>> {
-        self.0.load()
+        self.snapshot.load()
     }
 
     /// For the life of a request.
     pub fn load(&self) -> Arc<Snapshot> {
-        self.0.load_full()
+        self.snapshot.load_full()
     }
 
     /// Where each worker may keep a cache of its own ([`arc_swap::Cache`]).
     pub fn shared(&self) -> Arc<ArcSwap<Snapshot>> {
-        self.0.clone()
+        self.snapshot.clone()
     }
 
     /// From here on requests are served by the new snapshot.
     pub fn swap(&self, snapshot: Arc<Snapshot>) {
-        self.0.store(snapshot);
+        let revision = snapshot.revision;
+        self.snapshot.store(snapshot);
+        self.swaps.send_replace(revision);
+    }
+
+    /// Tells of every swap.
+    pub fn swaps(&self) -> watch::Receiver<u64> {
+        self.swaps.subscribe()
     }
 }
 

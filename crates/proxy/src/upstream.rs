@@ -1,23 +1,56 @@
 //! Where the requests of a service go, compiled when the snapshot is built: name, timeouts, TLS, and the place of its
-//! connections in every worker's pool. Balancing over the targets of an upstream entity will choose among several of these.
+//! connections in every worker's pool. [`crate::balance`] chooses among several of these.
 
+use crate::snapshot::BuildSettings;
 use model::entities::{
-    CaCertificate, CaCertificateId, Certificate, CertificateId, Protocol, Service,
+    CaCertificate, CaCertificateId, Certificate, CertificateId, CheckType, Protocol, Service,
+    Upstream,
 };
+use net::dns::{Host, Resolver};
 use net::pool::{Slot, SlotKey};
 use net::tls::{CertificateError, ClientIdentity, ClientTls, Trust};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The node's settings for TLS with upstreams, where a service says nothing.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct TlsDefaults {
     /// `nginx_proxy_proxy_ssl_verify`.
     pub verify: bool,
+    /// `nginx_proxy_proxy_ssl_verify_depth`, where a service has no `tls_verify_depth`.
+    pub depth: u8,
     /// What `nginx_proxy_proxy_ssl_trusted_certificate` names, as PEM.
     pub trusted: Option<String>,
     /// `client_ssl_cert` and its key when `client_ssl` is on.
     pub identity: Option<ClientIdentity>,
+    /// The files that `lua_ssl_trusted_certificate` names: whom active health checks believe.
+    pub bundles: Vec<PathBuf>,
+    /// `lua_ssl_verify_depth`.
+    pub bundles_depth: u8,
+}
+
+impl Default for TlsDefaults {
+    fn default() -> Self {
+        Self {
+            verify: false,
+            depth: 1,
+            trusted: None,
+            identity: None,
+            bundles: Vec::new(),
+            bundles_depth: 1,
+        }
+    }
+}
+
+/// Whether an upstream is spoken to over HTTP/2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Http2 {
+    Never,
+    /// Over TLS if it agrees; without TLS it is known to.
+    Preferred,
+    /// gRPC.
+    Always,
 }
 
 /// Finds the certificates that a service names.
@@ -26,10 +59,28 @@ pub trait CertificateLookup {
     fn ca_certificate(&self, id: CaCertificateId) -> Option<&CaCertificate>;
 }
 
+/// How a service talks with whatever its requests go to.
+#[derive(Debug, Clone)]
+pub struct Way {
+    tls: Option<ClientTls>,
+    http2: Http2,
+    /// The port that `Host` does not name.
+    usual_port: Option<u16>,
+    connect_timeout: Duration,
+    write_timeout: Duration,
+    read_timeout: Duration,
+    retries: u16,
+    resolver: Resolver,
+}
+
+/// A place that requests go to, in the way of a service.
 #[derive(Debug)]
 pub struct Target {
+    /// Its addresses.
+    pub host: Arc<Host>,
     pub slot: Arc<Slot>,
     pub tls: Option<ClientTls>,
+    pub http2: Http2,
     /// What Host and SNI say unless the route preserves the client's: the port only where it is not the usual one.
     pub authority: Box<str>,
     pub connect_timeout: Duration,
@@ -39,51 +90,129 @@ pub struct Target {
     pub retries: u16,
 }
 
-impl Target {
+/// There is one resolver.
+impl PartialEq for Way {
+    fn eq(&self, other: &Self) -> bool {
+        self.tls == other.tls
+            && self.http2 == other.http2
+            && self.usual_port == other.usual_port
+            && self.connect_timeout == other.connect_timeout
+            && self.write_timeout == other.write_timeout
+            && self.read_timeout == other.read_timeout
+            && self.retries == other.retries
+    }
+}
+
+impl Way {
+    /// `certificate` is shown where the service has none of its own.
     pub fn new(
         service: &Service,
+        certificate: Option<CertificateId>,
         certificates: &dyn CertificateLookup,
-        defaults: &TlsDefaults,
+        settings: &BuildSettings,
     ) -> Result<Self, CertificateError> {
+        let defaults = &settings.tls;
         let tls = match service.protocol {
             Protocol::Https | Protocol::Grpcs | Protocol::Tls | Protocol::Wss => {
-                Some(client_tls(service, certificates, defaults)?)
+                Some(client_tls(service, certificate, certificates, defaults)?)
             }
             _ => None,
         };
-        let slot = Slot::of(SlotKey {
-            host: service.host.to_ascii_lowercase().into(),
-            port: service.port,
-            tls: tls.as_ref().map(ClientTls::number),
-        });
         Ok(Self {
-            slot,
             tls,
-            authority: authority(service).into(),
+            http2: match service.protocol {
+                Protocol::Grpc | Protocol::Grpcs => Http2::Always,
+                Protocol::Http | Protocol::Https if settings.upstream_http2 => Http2::Preferred,
+                _ => Http2::Never,
+            },
+            usual_port: match service.protocol {
+                Protocol::Http | Protocol::Grpc | Protocol::Ws => Some(80),
+                Protocol::Https | Protocol::Grpcs | Protocol::Wss => Some(443),
+                _ => None,
+            },
             connect_timeout: Duration::from_millis(service.connect_timeout.into()),
             write_timeout: Duration::from_millis(service.write_timeout.into()),
             read_timeout: Duration::from_millis(service.read_timeout.into()),
             retries: service.retries,
+            resolver: settings.resolver.clone(),
         })
+    }
+
+    pub fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// To a host, under the name that `Host` and SNI give it.
+    /// Source: kong/runloop/balancer/init.lua set_host_header().
+    pub fn to(&self, host: &str, port: u16, name: &str) -> Target {
+        let slot = Slot::of(SlotKey {
+            host: host.to_ascii_lowercase(),
+            port,
+            tls: self.tls.as_ref().map(ClientTls::number),
+        });
+        Target {
+            host: self.resolver.host(host, port),
+            slot,
+            tls: self.tls.clone(),
+            http2: self.http2,
+            authority: match self.usual_port == Some(port) {
+                true => name.into(),
+                false => format!("{name}:{port}").into(),
+            },
+            connect_timeout: self.connect_timeout,
+            write_timeout: self.write_timeout,
+            read_timeout: self.read_timeout,
+            retries: self.retries,
+        }
     }
 }
 
-/// Source: kong/runloop/balancer/init.lua set_host_header().
-pub(crate) fn authority(service: &Service) -> String {
-    let usual = match service.protocol {
-        Protocol::Http | Protocol::Grpc | Protocol::Ws => 80,
-        Protocol::Https | Protocol::Grpcs | Protocol::Wss => 443,
-        _ => 0,
-    };
-    if service.port == usual {
-        service.host.to_string()
-    } else {
-        format!("{}:{}", service.host, service.port)
+/// TLS of active health checks, where their type has any.
+/// Source: kong/runloop/balancer/healthcheckers.lua create_healthchecker().
+pub(crate) fn probe_tls(
+    upstream: &Upstream,
+    certificates: &dyn CertificateLookup,
+    defaults: &TlsDefaults,
+) -> Result<Option<ClientTls>, CertificateError> {
+    let active = &upstream.healthchecks.active;
+    if !matches!(active.kind, CheckType::Https | CheckType::Grpcs) {
+        return Ok(None);
     }
+    let trust = match active.https_verify_certificate {
+        true => Trust::Bundles {
+            pems: read_bundles(&defaults.bundles),
+            depth: defaults.bundles_depth,
+        },
+        false => Trust::Anyone,
+    };
+    let own = identity(upstream.client_certificate, certificates);
+    ClientTls::new(trust, own.or_else(|| defaults.identity.clone())).map(Some)
+}
+
+/// A bundle that cannot be read any more is as good as empty.
+fn read_bundles(paths: &[PathBuf]) -> Vec<String> {
+    let read = paths.iter().filter_map(|path| {
+        let text = std::fs::read_to_string(path);
+        text.inspect_err(|error| tracing::warn!(path = %path.display(), %error, "cannot read trusted certificates"))
+            .ok()
+    });
+    read.collect()
+}
+
+fn identity(
+    id: Option<CertificateId>,
+    certificates: &dyn CertificateLookup,
+) -> Option<ClientIdentity> {
+    let certificate = certificates.certificate(id?)?;
+    Some(ClientIdentity {
+        cert: certificate.cert.clone(),
+        key: certificate.key.clone(),
+    })
 }
 
 fn client_tls(
     service: &Service,
+    certificate: Option<CertificateId>,
     certificates: &dyn CertificateLookup,
     defaults: &TlsDefaults,
 ) -> Result<ClientTls, CertificateError> {
@@ -96,16 +225,13 @@ fn client_tls(
         if service.ca_certificates.is_none() {
             authorities.extend(defaults.trusted.clone());
         }
-        Trust::Authorities(authorities)
+        Trust::Authorities {
+            pems: authorities,
+            depth: service.tls_verify_depth.unwrap_or(defaults.depth),
+        }
     } else {
         Trust::Anyone
     };
-    let own = service
-        .client_certificate
-        .and_then(|id| certificates.certificate(id))
-        .map(|certificate| ClientIdentity {
-            cert: certificate.cert.clone(),
-            key: certificate.key.clone(),
-        });
+    let own = identity(service.client_certificate.or(certificate), certificates);
     ClientTls::new(trust, own.or_else(|| defaults.identity.clone()))
 }

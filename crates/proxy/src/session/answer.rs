@@ -47,29 +47,32 @@ impl Connection {
     ) -> Outcome {
         let settings = &self.plane.settings.respond;
         let id = about.opening.request_id();
-        let answer = Answer::new(response, Some(about.cx.head), id, settings);
+        let answer = match about.cx.is_grpc() {
+            false => Answer::new(response, Some(about.cx.head), id, settings),
+            true => Answer::of_grpc(response),
+        };
         self.send_produced(answer, origin, None, about)
     }
 
-    /// The answer to a request that failed before or at the upstream. `tried` is how long upstreams took, if any was.
+    /// The answer to a request that failed before or at the upstream. `contacted` is when the last one was, if any was.
     pub(super) fn produce_error(
         &mut self,
         error: ServerError,
-        tried: Option<Tried>,
+        contacted: Option<Instant>,
         about: &Produced<'_>,
     ) -> Outcome {
         let settings = &self.plane.settings.respond;
         let id = about.opening.request_id();
         let ServerError { status, message } = error;
         let answer = Answer::server_error(status, message, Some(about.cx.head), id, settings);
-        self.send_produced(answer, Origin::Gateway, tried, about)
+        self.send_produced(answer, Origin::Gateway, contacted, about)
     }
 
     fn send_produced(
         &mut self,
         mut answer: Answer,
         origin: Origin,
-        tried: Option<Tried>,
+        contacted: Option<Instant>,
         about: &Produced<'_>,
     ) -> Outcome {
         if !about.picked.is_empty() {
@@ -84,13 +87,13 @@ impl Connection {
         };
         let facts = FactsOf {
             request_id: about.opening.request_id(),
-            latency: match tried {
+            latency: match contacted {
                 None => Latency::Produced {
                     total: milliseconds(total),
                 },
-                Some(tried) => Latency::Tried {
-                    upstream: milliseconds(tried.upstream),
-                    proxy: milliseconds(total.saturating_sub(tried.upstream)),
+                Some(contacted) => Latency::Tried {
+                    upstream: milliseconds(self.now - contacted),
+                    proxy: milliseconds(contacted - about.opening.started),
                 },
             },
             keep_alive: after == After::Next,
@@ -99,8 +102,9 @@ impl Connection {
         self.write_answer(&answer, &facts);
         Outcome {
             status: answer.status,
+            upstream_status: None,
             after,
-            upstream: tried.map(|tried| (self.now - tried.upstream, self.now)),
+            upstream: contacted.map(|contacted| (contacted, self.now)),
         }
     }
 
@@ -111,12 +115,16 @@ impl Connection {
             worker.out.clear();
             let facts = Facts {
                 request_id: facts.request_id,
-                date: worker.date.now(),
+                date: worker.date.at(self.now),
                 latency: facts.latency,
                 keep_alive: facts.keep_alive,
                 head_only: facts.head_only,
             };
             answer.write(&facts, set, &mut worker.out);
+            if self.plane.settings.access_log.is_some() {
+                let end = memchr::memmem::find(&worker.out, b"\r\n\r\n");
+                self.head_size += end.map_or(0, |at| at as u64 + 4);
+            }
             self.out.push(&worker.out);
         });
     }
@@ -132,7 +140,8 @@ impl Connection {
         let skipped = body.consume(&self.carry);
         let draining = worker::with(|worker| worker.draining);
         match skipped {
-            Ok(skipped) if body.is_done() && head.keep_alive() && !draining => {
+            Ok(skipped) if body.is_done() && head.keep_alive() && self.may_go_on() && !draining => {
+                self.received += skipped as u64;
                 worker::with(|worker| self.take_carried(worker, skipped));
                 After::Next
             }
@@ -148,10 +157,14 @@ impl Connection {
             NoRequest::Timeout => ServerError::from(408),
             NoRequest::Refused(bad) => refusal(bad),
         };
+        self.begin_counting(self.carry.len());
         let id = worker::with(|worker| worker.ids.next_id());
         let id = std::str::from_utf8(&id).expect("hex digits");
         let settings = &self.plane.settings.respond;
-        let answer = Answer::server_error(error.status, error.message, None, id, settings);
+        let mut answer = Answer::server_error(error.status, error.message, None, id, settings);
+        if answer.status == 405 {
+            answer.headers.set("Allow", ALLOWED_METHODS);
+        }
         self.now = Instant::now();
         let facts = FactsOf {
             request_id: id,
@@ -161,18 +174,27 @@ impl Connection {
         };
         self.write_answer(&answer, &facts);
         worker::with(|worker| worker.counters(&self.plane).requests.add());
-        self.carry = Vec::new();
-        self.finish(After::Linger).await
+        let line = std::mem::take(&mut self.carry);
+        let after = self.finish(After::Linger).await;
+        self.log_refused(&line, answer.status, id);
+        after
     }
 
     /// Where closing would look like the end of an answer that broke off, a reset tells that it is not.
     pub(super) fn reset_on_close(&self) {
-        let socket = socket2::SockRef::from(self.stream.tcp());
+        // A stream is reset when it is dropped with its answer unfinished.
+        let Some(socket) = self.stream.tcp() else {
+            return;
+        };
+        let socket = socket2::SockRef::from(socket);
         if let Err(error) = socket.set_linger(Some(Duration::ZERO)) {
             tracing::debug!(%error, "cannot reset a connection");
         }
     }
 }
+
+/// What a gateway passes on; CONNECT and TRACE are not for it.
+pub(super) const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// [`Facts`] without the date, which is the worker's.
 struct FactsOf<'a> {
@@ -180,12 +202,6 @@ struct FactsOf<'a> {
     latency: Latency,
     keep_alive: bool,
     head_only: bool,
-}
-
-/// How long a request was at upstreams.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Tried {
-    pub(super) upstream: Duration,
 }
 
 fn refusal(bad: BadRequest) -> ServerError {

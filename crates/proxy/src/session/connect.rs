@@ -1,10 +1,14 @@
 //! Getting a connection to a target: an idle one if there is, or a new one.
 
-use super::worker;
-use crate::upstream::Target;
+use super::plane::Settings;
+use super::tries::Tries;
+use super::{multiplex, worker};
+use crate::upstream::{Http2, Target};
+use net::dns::{Next, ResolveError};
+use net::listen::is_out_of_descriptors;
 use net::pool::Connection as Upstream;
-use net::resolve::{self, Known, ResolveError};
 use net::stream::Stream;
+use net::tls::Offer;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -21,6 +25,9 @@ pub(super) enum ConnectError {
     Refused(#[source] io::Error),
     #[error("connecting took too long")]
     Timeout,
+    /// As many requests are there, and wait for a place, as settings allow.
+    #[error("the upstream has as many requests as it may")]
+    Busy,
 }
 
 /// Whether an idle connection will do.
@@ -31,91 +38,154 @@ pub(super) enum Freshness {
     New,
 }
 
-/// A connection to a target; true when it has served before.
+/// A connection to a target; true when it has served before. Addresses that have failed are avoided while there are others.
 pub(super) async fn obtain(
     target: &Target,
     name: &[u8],
-    freshness: Freshness,
+    protocol: Http2,
+    tries: &mut Tries,
+    settings: &Settings,
     now: &mut Instant,
 ) -> Result<(Box<Upstream>, bool), ConnectError> {
     let sni = target.tls.as_ref().map(|_| String::from_utf8_lossy(name));
     let sni = sni.as_deref();
-    let mut known = None;
-    if let Some(idle) = take_idle(target, sni, freshness, *now, &mut known).await {
+    let next = target.host.next(&tries.failed_at());
+    let address = match next {
+        Next::Address(address) => address,
+        Next::Error(error) => return Err(error.into()),
+        // Boxed, as connecting is: rare, and every idle connection's task would be larger by it.
+        Next::Wait => {
+            let waiting = async {
+                let failed = tries.failed_at();
+                wait_for_address(target, &failed, now).await
+            };
+            Box::pin(waiting).await?
+        }
+    };
+    tries.contact(address, *now);
+    if tries.freshness == Freshness::Any
+        && protocol != Http2::Always
+        && let Some(idle) = take_idle(target, address, sni, *now).await
+    {
         return Ok((idle, true));
     }
-    // Boxed, as connecting is: rare, and every idle connection's task would be larger by it.
-    if let None | Some(Known::Ask) = known {
-        known = Some(Box::pin(look_up(target, now)).await);
-        if let Some(idle) = take_idle(target, sni, freshness, *now, &mut known).await {
-            return Ok((idle, true));
-        }
+    if protocol != Http2::Never {
+        let freshness = tries.freshness;
+        let obtaining = multiplex::obtain(target, address, sni, freshness, settings, now);
+        return Box::pin(obtaining).await;
     }
-    let address = match known {
-        Some(Known::Address(address)) => address,
-        Some(Known::Error(error)) => return Err(error.into()),
-        None | Some(Known::Ask) => return Err(ResolveError::Failed.into()),
-    };
-    let connecting = timeout(target.connect_timeout, connect(target, address, sni));
-    let connected = Box::pin(connecting).await;
+    let connection = Box::pin(open(target, address, sni, now)).await?;
+    Ok((connection, false))
+}
+
+/// A connection that is nobody else's before or after, for a stream. The address comes from [`resolve`].
+pub(super) async fn dedicated(
+    target: &Target,
+    address: SocketAddr,
+    name: &str,
+    now: &mut Instant,
+) -> Result<Box<Upstream>, ConnectError> {
+    let sni = target.tls.as_ref().map(|_| name);
+    open(target, address, sni, now).await
+}
+
+/// The address whose turn it is; those that have failed are avoided while there are others.
+pub(super) async fn resolve(
+    target: &Target,
+    failed: &[SocketAddr],
+    now: &mut Instant,
+) -> Result<SocketAddr, ConnectError> {
+    match target.host.next(failed) {
+        Next::Address(address) => Ok(address),
+        Next::Error(error) => Err(error.into()),
+        Next::Wait => Ok(wait_for_address(target, failed, now).await?),
+    }
+}
+
+async fn open(
+    target: &Target,
+    address: SocketAddr,
+    sni: Option<&str>,
+    now: &mut Instant,
+) -> Result<Box<Upstream>, ConnectError> {
+    let connecting = connect(target, address, sni, Http2::Never);
+    let connected = timeout(target.connect_timeout, connecting).await;
     *now = Instant::now();
     let stream = connected
         .map_err(|_| ConnectError::Timeout)?
         .map_err(ConnectError::Refused)?;
-    let connection = Upstream {
+    Ok(Box::new(Upstream {
         stream,
         address,
         sni: sni.map(Arc::from),
         requests: 0,
-    };
-    Ok((Box::new(connection), false))
+    }))
 }
 
-/// An idle connection to the address whose turn it is. What is known of the address is told, for when there is none.
 async fn take_idle(
     target: &Target,
+    address: SocketAddr,
     sni: Option<&str>,
-    freshness: Freshness,
     now: Instant,
-    known: &mut Option<Known>,
 ) -> Option<Box<Upstream>> {
     poll_fn(|cx| {
-        let idle = worker::with(|worker| {
-            let (pool, slot) = (&mut worker.pool, &target.slot);
-            match *known.get_or_insert_with(|| pool.addresses(slot, now).next(now)) {
-                Known::Address(address) if freshness == Freshness::Any => {
-                    pool.take(slot, address, sni, now, cx)
-                }
-                _ => None,
-            }
-        });
-        Poll::Ready(idle)
+        Poll::Ready(worker::with(|worker| {
+            worker.pool.take(&target.slot, address, sni, now, cx)
+        }))
     })
     .await
 }
 
-async fn look_up(target: &Target, now: &mut Instant) -> Known {
-    let asked = resolve::lookup(target.slot.host(), target.slot.port());
-    let found = match timeout(target.connect_timeout, asked).await {
-        Ok(found) => found,
-        Err(_) => Err(ResolveError::Failed),
-    };
+/// For a name that was never resolved before.
+async fn wait_for_address(
+    target: &Target,
+    failed: &[SocketAddr],
+    now: &mut Instant,
+) -> Result<SocketAddr, ResolveError> {
+    let answer = target.host.resolved(target.connect_timeout).await;
     *now = Instant::now();
-    worker::with(|worker| {
-        let addresses = worker.pool.addresses(&target.slot, *now);
-        addresses.learn(found, *now);
-        addresses.next(*now)
+    let answer = answer?;
+    Ok(match target.host.next(failed) {
+        Next::Address(address) => address,
+        // It has changed again since.
+        _ => answer.pick(0, failed).address,
     })
 }
 
-async fn connect(target: &Target, address: SocketAddr, sni: Option<&str>) -> io::Result<Stream> {
-    let stream = TcpStream::connect(address).await?;
+pub(super) async fn connect(
+    target: &Target,
+    address: SocketAddr,
+    sni: Option<&str>,
+    protocol: Http2,
+) -> io::Result<Stream> {
+    #[cfg(feature = "memory")]
+    if let Some(dialled) = net::memory::dial() {
+        return dialled.map(|memory| Stream::Memory(Box::new(memory)));
+    }
+    let stream = match TcpStream::connect(address).await {
+        Err(error) if is_out_of_descriptors(&error) => {
+            // Idle connections to other upstreams are what is spare.
+            worker::with(|worker| worker.pool.clear());
+            TcpStream::connect(address).await?
+        }
+        stream => stream?,
+    };
     stream.set_nodelay(true)?;
     match (&target.tls, sni) {
         (Some(tls), Some(name)) => {
-            let stream = tls.connect(stream, name).await?;
+            let stream = tls
+                .connect_offering(stream, name, protocols(protocol))
+                .await?;
             Ok(Stream::Tls(Box::new(stream.into())))
         }
         _ => Ok(Stream::Tcp(stream)),
+    }
+}
+
+fn protocols(wanted: Http2) -> Offer {
+    match wanted {
+        Http2::Never => Offer::Nothing,
+        Http2::Preferred => Offer::Either,
+        Http2::Always => Offer::Http2,
     }
 }

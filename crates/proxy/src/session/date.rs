@@ -1,27 +1,36 @@
 //! The time as HTTP writes it (`Fri, 20 Nov 2026 11:00:00 GMT`), made anew once a second at most.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
 
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-const MONTHS: [&str; 12] = [
+pub(crate) const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
 #[derive(Debug, Default)]
 pub(super) struct HttpDate {
-    second: u64,
     text: String,
+    /// When the second ends.
+    until: Option<Instant>,
 }
 
 impl HttpDate {
-    pub(super) fn now(&mut self) -> &str {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let second = now.map_or(0, |elapsed| elapsed.as_secs());
-        if second != self.second || self.text.is_empty() {
-            self.second = second;
-            self.text = format(second);
+    /// `now` is the caller's latest look at the clock: the calendar is looked at only when a second is over.
+    pub(super) fn at(&mut self, now: Instant) -> &str {
+        if self.until.is_none_or(|until| until <= now) {
+            self.renew(now);
         }
         &self.text
+    }
+
+    #[cold]
+    fn renew(&mut self, now: Instant) {
+        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+        let elapsed = elapsed.unwrap_or_default();
+        self.text = format(elapsed.as_secs());
+        let left = 1_000_000_000 - elapsed.subsec_nanos();
+        self.until = Some(now + Duration::from_nanos(left.into()));
     }
 }
 
@@ -39,7 +48,7 @@ fn format(second: u64) -> String {
 }
 
 /// Year, month from 0, and day of month of a day since 1970.
-fn civil(mut day: u64) -> (u64, usize, u64) {
+pub(crate) fn civil(mut day: u64) -> (u64, usize, u64) {
     let mut year = 1970;
     loop {
         let length = if is_leap(year) { 366 } else { 365 };

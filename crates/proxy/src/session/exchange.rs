@@ -1,35 +1,56 @@
 //! One request with one upstream connection: the request's body on its way out and the answer on its way back, both at
-//! once, each only as fast as its receiver takes it. Everything happens in one poll as long as nothing has to wait.
+//! once, each only as fast as its receiver takes it. Everything happens in one poll as long as nothing has to wait. What
+//! happens when something has to is in `waiting`.
+
+mod span;
+mod waiting;
 
 use super::answer::milliseconds;
 use super::filtering::{Filtering, write_chunk_size, write_last_chunk};
+use super::pace::Pace;
+use super::tries::Told;
 use super::worker::{self, Worker};
 use super::{Connection, RequestBodyAt};
+use crate::forward::write_line;
 use crate::forward_response::{ClientFraming, Inbound, write_interim, write_response};
 use crate::plan::{Instances, Picked};
 use bytes::Bytes;
-use net::http1::{Body, RequestHead, ResponseHead};
+use net::http1::{Body, Framing, RequestHead, ResponseHead};
+use net::http2;
 use net::outgoing::Outgoing;
 use net::pool;
+use net::stream::Stream;
 use plugin::{HeaderEdits, Origin, RequestCx, ResponseCx};
+use span::Span;
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::io;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Up to here it is cheaper to copy a body behind its head than to have the system gather the two.
 const COPIED_BYTES: usize = 4 * 1024;
 
+/// More 1xx answers to one request are taken for nonsense: each starts the wait for the real one anew.
+const MOST_INTERIMS: u8 = 100;
+
 /// How an exchange ended well.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exchanged {
     pub(super) status: u16,
+    /// As it came, before filters.
+    pub(super) upstream_status: u16,
+    /// When the time at the upstream began, and when the head of its answer was there.
+    pub(super) sent: Instant,
+    pub(super) headed: Instant,
     /// The upstream connection can serve another request.
     pub(super) reusable: bool,
     /// The client's connection can.
     pub(super) keep_alive: bool,
     /// The client's body has been taken in whole.
     pub(super) whole: bool,
+    /// The client has been told that both connections are a tunnel from here on.
+    pub(super) switched: bool,
 }
 
 /// How it ended otherwise, and whose doing that is.
@@ -54,7 +75,11 @@ pub(super) enum Failed {
 pub(super) enum UpstreamFailure {
     /// Closed or reset without a byte of an answer.
     Silent,
-    /// Closed or reset within the answer's head, or the head makes no sense.
+    /// The upstream says that it has not looked at the request.
+    Unprocessed,
+    /// Closed or reset within the answer's head.
+    CutOff,
+    /// The answer makes no sense.
     Nonsense,
     Timeout,
 }
@@ -75,11 +100,15 @@ pub(super) struct Terms<'a> {
     pub(super) source: Source<'a>,
     pub(super) read_timeout: Duration,
     pub(super) write_timeout: Duration,
+    /// How much of the answer is read ahead of a slow client; 0 where answers are not buffered.
+    pub(super) read_ahead: usize,
     pub(super) cx: &'a RequestCx<'a>,
     pub(super) instances: &'a Instances,
     pub(super) picked: &'a Picked,
     pub(super) debug_headers: Option<&'a HeaderEdits>,
     pub(super) started: Instant,
+    /// When the upstream's address was known.
+    pub(super) contacted: Instant,
 }
 
 pub(super) struct Exchange<'a> {
@@ -92,25 +121,44 @@ pub(super) struct Exchange<'a> {
     request_body: Body,
     /// The upstream takes no more of the request, but may still answer.
     refused: bool,
+    /// When the upstream was contacted or, while the client is still sending, had the last of the request: a slow
+    /// client is none of its doing.
     sent_at: Instant,
     /// The beginning of an answer's head.
     partial: Vec<u8>,
     answered: bool,
+    /// How many 1xx answers came.
+    interims: u8,
+    /// The client has been told of an interim answer.
+    interim_told: bool,
     answer: Option<Answer>,
     progress: Instant,
-    /// Bytes of the request's body so far.
+    /// Payload of the request's body so far.
     received: u64,
+    /// A plugin sends a body of its own instead of the client's, which nobody has read.
+    unread: bool,
+    /// How fast the body comes, while the upstream takes it.
+    pace: Pace,
+    /// Since when the client has something left to take, and how fast it does.
+    blocked: Option<Pace>,
+    /// It has had enough time for it: the answer is read ahead.
+    slow: bool,
+    /// The answer takes long: look whether the client is still there.
+    watching: bool,
 }
 
 /// An answer whose head has gone to the client.
 struct Answer {
     status: u16,
+    upstream_status: u16,
+    headed: Instant,
     body: Body,
     framing: ClientFraming,
     upstream_keeps: bool,
     keep_alive: bool,
     /// Chunks begun, when it is us who cut the body into chunks.
     chunks: bool,
+    switched: bool,
     /// Set when plugins look at the body.
     filtering: Option<Box<Filtering>>,
 }
@@ -160,6 +208,9 @@ impl<'a> Exchange<'a> {
             }
             Source::Memory(_) | Source::Carried(_) => Body::Length(0),
         };
+        let unread = matches!(terms.source, Source::Memory(_))
+            && client.request_body == RequestBodyAt::Carry
+            && terms.head.framing() != Framing::None;
         Self {
             client,
             upstream,
@@ -167,12 +218,19 @@ impl<'a> Exchange<'a> {
             up_out: Outgoing::default(),
             request_body,
             refused: false,
-            sent_at: now,
+            sent_at: terms.contacted,
             partial: Vec::new(),
             answered: false,
+            interims: 0,
+            interim_told: false,
             answer: None,
             progress: now,
             received: 0,
+            unread,
+            pace: Pace::new(now, 0),
+            blocked: None,
+            slow: false,
+            watching: false,
         }
     }
 
@@ -195,9 +253,21 @@ impl<'a> Exchange<'a> {
         .await
     }
 
-    /// Whether nothing was taken from the client that could not be sent again.
-    pub(super) fn untouched(&self) -> bool {
-        self.received == 0
+    /// What the upstream has not taken yet of what the client sent.
+    pub(super) fn unsent(&mut self) -> Outgoing {
+        std::mem::take(&mut self.up_out)
+    }
+
+    /// Whether nothing was taken from the client that could not be sent again, and nothing said to it.
+    pub(super) fn repeatable(&self) -> bool {
+        self.received == 0 && !self.interim_told
+    }
+
+    pub(super) fn told(&self) -> Option<Told> {
+        self.answer.as_ref().map(|answer| Told {
+            status: answer.status,
+            upstream: answer.upstream_status,
+        })
     }
 
     /// Head and what there is of the body leave in one write.
@@ -238,9 +308,10 @@ impl<'a> Exchange<'a> {
     }
 
     fn take_body(&mut self, data: &[u8]) -> Result<usize, Failed> {
-        let taken = self.request_body.consume(data);
-        let taken = taken.map_err(|_| Failed::ClientBody)?;
-        self.received += taken as u64;
+        let taken = self.request_body.measure(data);
+        let (taken, payload) = taken.map_err(|_| Failed::ClientBody)?;
+        self.received += payload as u64;
+        self.client.received += taken as u64;
         let most = self.client.plane.settings.max_body;
         if most != 0 && self.received > most {
             return Err(Failed::TooLarge);
@@ -272,12 +343,22 @@ impl<'a> Exchange<'a> {
         cx: &mut Context<'_>,
         worker: &mut Worker,
     ) -> Poll<Result<Exchanged, Failed>> {
-        self.flush_upstream(cx);
-        if self.pump_answer(cx, worker)? {
-            return Poll::Ready(Ok(self.end()));
+        if self.client.stream.poll_given_up(cx).is_ready() {
+            return Poll::Ready(Err(Failed::ClientGone));
         }
-        self.pump_request(cx, worker)?;
-        self.check_deadline(cx)
+        loop {
+            self.flush_upstream(cx);
+            if self.pump_answer(cx, worker)? {
+                return Poll::Ready(Ok(self.end()));
+            }
+            self.pump_request(cx, worker)?;
+            if self.watching {
+                self.watch_client(cx, worker)?;
+            }
+            if let Some(failure) = ready!(self.poll_deadline(cx)) {
+                return Poll::Ready(Err(failure));
+            }
+        }
     }
 
     fn flush_upstream(&mut self, cx: &mut Context<'_>) {
@@ -287,6 +368,10 @@ impl<'a> Exchange<'a> {
         let before = self.up_out.waiting();
         if let Poll::Ready(Err(_)) = self.up_out.poll_flush(&mut self.upstream.stream, cx) {
             self.refuse();
+        } else if self.up_out.is_empty() {
+            self.note_progress();
+            // The client was held up.
+            self.pace = Pace::new(self.progress, self.received);
         } else if self.up_out.waiting() != before {
             self.note_progress();
         }
@@ -295,13 +380,19 @@ impl<'a> Exchange<'a> {
     /// From the upstream to the client, until one of them has to wait; true at the end of the answer.
     fn pump_answer(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Result<bool, Failed> {
         loop {
-            if !self.client_takes(cx)? {
-                return Ok(false);
+            if self.client_takes(cx)? {
+                self.blocked = None;
+            } else {
+                let (now, sent) = (self.client.now, self.client.out.sent());
+                self.blocked.get_or_insert_with(|| Pace::new(now, sent));
+                if !self.may_read_ahead(worker.read.len()) {
+                    return Ok(false);
+                }
             }
             let read = match self.upstream.stream.poll_read(cx, &mut worker.read) {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(Ok(read)) if read > 0 => read,
-                Poll::Ready(end) => return self.upstream_ended(cx, end.is_ok()).map(|()| true),
+                Poll::Ready(end) => return self.upstream_ended(cx, end).map(|()| true),
             };
             self.answered = true;
             self.note_progress();
@@ -371,6 +462,9 @@ impl<'a> Exchange<'a> {
                 return Ok(false);
             };
             span = span.after(length);
+            if head.switches() {
+                return self.pass_switch(cx, worker, head, span);
+            }
             if !head.is_interim() {
                 self.pass_head(worker, head);
                 // A body that is wrong from the start is found before the head has gone.
@@ -392,21 +486,49 @@ impl<'a> Exchange<'a> {
         self.terms.head.method_bytes() == b"HEAD"
     }
 
-    /// `100` has been said by us, if anybody waited for it; nobody asked for `101`; an HTTP/1.0 client knows neither.
+    /// Tells the client of a switch that it asked for, with the first bytes of what comes after it.
+    #[cold]
+    fn pass_switch(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &mut Worker,
+        head: ResponseHead,
+        span: Span,
+    ) -> Result<bool, Failed> {
+        let asked = self.terms.head.asks_for_websocket() && head.offers_websocket();
+        // An upstream that leaves off reading HTTP in the middle of a body takes the rest of it for something else.
+        if !asked || !self.request_body.is_done() || self.refused {
+            return Err(Failed::Upstream(UpstreamFailure::Nonsense));
+        }
+        self.pass_head(worker, head);
+        if let Some(answer) = &mut self.answer {
+            answer.upstream_keeps = false;
+            answer.keep_alive = false;
+            answer.switched = true;
+        }
+        let partial = std::mem::take(&mut self.partial);
+        self.send_client(cx, &worker.out, span.of(worker, &partial))?;
+        Ok(true)
+    }
+
+    /// `100` has been said by us, if anybody waited for it; an HTTP/1.0 client knows neither.
     fn pass_interim(
         &mut self,
         cx: &mut Context<'_>,
         worker: &mut Worker,
         head: &ResponseHead,
     ) -> Result<(), Failed> {
-        if head.status() == 101 {
+        self.interims += 1;
+        if self.interims > MOST_INTERIMS {
             return Err(Failed::Upstream(UpstreamFailure::Nonsense));
         }
         if head.status() == 100 || self.terms.head.version() == net::http1::Version::Http10 {
             return Ok(());
         }
+        self.interim_told = true;
         worker.out.clear();
         write_interim(head, &mut worker.out);
+        self.client.head_size += worker.out.len() as u64;
         self.send_client(cx, &worker.out, b"")
     }
 
@@ -418,7 +540,9 @@ impl<'a> Exchange<'a> {
         let filters_body = !terms.picked.is_empty()
             && terms.picked.filters_body(terms.instances)
             && !self.is_head()
-            && !matches!(head.status(), 204 | 304);
+            && !matches!(head.status(), 101 | 204 | 304)
+            // What ends a call is in its trailers, which would not survive.
+            && !terms.cx.is_grpc();
         let framing = match filters_body {
             true => ClientFraming::choose_filtered(terms.head.version()),
             false => ClientFraming::choose(head.framing(), terms.head.version()),
@@ -427,7 +551,9 @@ impl<'a> Exchange<'a> {
             && !framing.ends_by_closing(head.framing())
             && !worker.draining
             // What is left of the request's body would be taken for the next request.
-            && self.request_body.is_done();
+            && self.request_body.is_done()
+            && !self.unread
+            && self.client.may_go_on();
         let mut filter = ResponseCx {
             request: terms.cx,
             origin: Origin::Upstream,
@@ -441,6 +567,7 @@ impl<'a> Exchange<'a> {
         let inbound = Inbound {
             head: &head,
             request: terms.head,
+            http2: self.upstream.stream.is_http2(),
             edits: &filter.headers,
             debug: terms.debug_headers,
             status: filter.status,
@@ -455,17 +582,24 @@ impl<'a> Exchange<'a> {
             headers: plane.settings.respond.headers,
         };
         worker.out.clear();
-        write_response(&inbound, &mut worker.out);
+        let (date, now) = (&mut worker.date, self.client.now);
+        write_response(&inbound, &mut worker.out, |out| {
+            write_line(out, b"Date: ", date.at(now).as_bytes());
+        });
+        self.client.head_size += worker.out.len() as u64;
         let ResponseCx {
             status, headers, ..
         } = filter;
         self.answer = Some(Answer {
             status,
+            upstream_status: head.status(),
+            headed: self.client.now,
             body: Body::new(head.framing()),
             framing,
             upstream_keeps: head.keep_alive(),
             keep_alive,
             chunks: false,
+            switched: false,
             filtering: filters_body.then(|| {
                 Box::new(Filtering {
                     head,
@@ -563,11 +697,21 @@ impl<'a> Exchange<'a> {
     }
 
     /// The upstream has closed: the end of the answer if that is how it ends.
-    fn upstream_ended(&mut self, cx: &mut Context<'_>, properly: bool) -> Result<(), Failed> {
+    fn upstream_ended(
+        &mut self,
+        cx: &mut Context<'_>,
+        end: io::Result<usize>,
+    ) -> Result<(), Failed> {
+        if let Err(error) = &end {
+            self.pass_reset(error);
+        }
         match &mut self.answer {
-            None if self.answered => Err(Failed::Upstream(UpstreamFailure::Nonsense)),
+            None if self.answered => Err(Failed::Upstream(UpstreamFailure::CutOff)),
+            None if end.as_ref().is_err_and(http2::is_unprocessed) => {
+                Err(Failed::Upstream(UpstreamFailure::Unprocessed))
+            }
             None => Err(Failed::Upstream(UpstreamFailure::Silent)),
-            Some(answer) if properly && matches!(answer.body, Body::Close) => {
+            Some(answer) if end.is_ok() && matches!(answer.body, Body::Close) => {
                 answer.upstream_keeps = false;
                 let mut end = Vec::new();
                 if answer.filtering.is_some() {
@@ -581,6 +725,17 @@ impl<'a> Exchange<'a> {
                 Ok(())
             }
             Some(answer) => Err(answer.broken()),
+        }
+    }
+
+    /// A client on HTTP/2 is told what an upstream on HTTP/2 said when it gave up in the middle of an answer.
+    #[cold]
+    fn pass_reset(&mut self, error: &io::Error) {
+        if let (Some(reason), Stream::Served(client)) =
+            (http2::reset_reason(error), &mut self.client.stream)
+            && self.answer.is_some()
+        {
+            client.reset(reason);
         }
     }
 
@@ -614,81 +769,18 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    fn note_progress(&mut self) {
-        self.progress = Instant::now();
-        self.client.now = self.progress;
-        // Waiting for the answer begins when the request is through.
-        if self.answer.is_none() && !self.answered {
-            self.sent_at = self.sent_at.max(self.progress);
-        }
-    }
-
-    /// One limit at a time: that of whoever we are waiting for.
-    fn check_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<Exchanged, Failed>> {
-        let settings = &self.client.plane.settings;
-        let waits_for_client = !self.client.out.is_empty();
-        let waits_for_body =
-            !self.request_body.is_done() && !self.refused && self.up_out.is_empty();
-        let (limit, failure) = if waits_for_client {
-            (settings.send_timeout, Failed::ClientGone)
-        } else if !self.up_out.is_empty() {
-            (self.terms.write_timeout, self.timeout())
-        } else if waits_for_body && self.answer.is_none() {
-            (settings.body_timeout, Failed::ClientTimeout)
-        } else {
-            (self.terms.read_timeout, self.timeout())
-        };
-        self.client.deadline.set(self.progress + limit);
-        self.client.deadline.poll_passed(cx).map(|()| Err(failure))
-    }
-
-    fn timeout(&self) -> Failed {
-        match &self.answer {
-            Some(answer) => answer.broken(),
-            None => Failed::Upstream(UpstreamFailure::Timeout),
-        }
-    }
-
     fn end(&mut self) -> Exchanged {
-        let whole = self.request_body.is_done() && self.up_out.is_empty() && !self.refused;
-        let (status, upstream_keeps, keep_alive) = match &self.answer {
-            Some(answer) => (answer.status, answer.upstream_keeps, answer.keep_alive),
-            None => (0, false, false),
-        };
+        let sent = self.request_body.is_done() && self.up_out.is_empty() && !self.refused;
+        let answer = self.answer.as_ref();
         Exchanged {
-            status,
-            reusable: whole && upstream_keeps,
-            keep_alive,
-            whole,
-        }
-    }
-}
-
-/// Where bytes of an answer are: in the thread's read buffer, or among those kept of an incomplete head.
-#[derive(Clone, Copy)]
-enum Span {
-    Read(usize, usize),
-    Partial(usize, usize),
-}
-
-impl Span {
-    fn of<'b>(self, worker: &'b Worker, partial: &'b [u8]) -> &'b [u8] {
-        match self {
-            Self::Read(start, end) => &worker.read[start..end],
-            Self::Partial(start, end) => &partial[start..end],
-        }
-    }
-
-    fn after(self, used: usize) -> Self {
-        match self {
-            Self::Read(start, end) => Self::Read(start + used, end),
-            Self::Partial(start, end) => Self::Partial(start + used, end),
-        }
-    }
-
-    fn is_empty(self) -> bool {
-        match self {
-            Self::Read(start, end) | Self::Partial(start, end) => start == end,
+            status: answer.map_or(0, |answer| answer.status),
+            upstream_status: answer.map_or(0, |answer| answer.upstream_status),
+            sent: self.sent_at,
+            headed: answer.map_or(self.sent_at, |answer| answer.headed),
+            reusable: sent && answer.is_some_and(|answer| answer.upstream_keeps),
+            keep_alive: answer.is_some_and(|answer| answer.keep_alive),
+            whole: sent && !self.unread,
+            switched: answer.is_some_and(|answer| answer.switched),
         }
     }
 }

@@ -2,15 +2,22 @@
 //! phases is a function in one of the files here.
 //!
 //! Not here: how bytes become heads (`net::http1`), what heads say (`forward`, `forward_response`, `respond`), and what a
-//! configuration means (`snapshot`). HTTP/2 and WebSocket will be other ways into the same phases; until then a request
-//! for an upgrade is answered as if it had not asked.
+//! configuration means (`snapshot`). A stream of an HTTP/2 connection is a connection here like any other (`http2`).
 
+mod access;
+mod admission;
 mod answer;
 mod connect;
-mod date;
+pub(crate) mod date;
 mod exchange;
 mod filtering;
+mod hashing;
+mod http2;
+#[cfg(feature = "memory")]
+pub mod memory;
+mod multiplex;
 mod opening;
+mod pace;
 mod plane;
 mod proxying;
 mod real_ip;
@@ -18,19 +25,27 @@ mod receive;
 mod request_body;
 mod routing;
 mod server;
+mod stream;
 #[cfg(test)]
 mod tests;
+mod tries;
+mod tunnel;
 mod worker;
 
+pub use admission::{ConnectionLimits, UpstreamLimits};
+pub use pace::MinRate;
 pub use plane::{DataPlane, Settings, Totals};
-pub use real_ip::{BadBlock, Block, RealIp};
-pub use server::{Stop, serve};
+pub use real_ip::{BadBlock, Block, RealIp, Source};
+pub use server::{Entrances, Stop, serve};
 
+use crate::forward::usual_forwarded;
 use net::deadline::Deadline;
 use net::outgoing::Outgoing;
 use net::stream::Stream;
 use opening::Opening;
+use pace::Pace;
 use plugin::{Latencies, LogEntry, Phases, RequestCx, Scheme};
+use request_body::BodyShare;
 use routing::Routed;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -38,6 +53,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
+use tries::Tries;
+use tunnel::Tunnel;
 use worker::Reusable;
 
 /// A client's connection. Between requests it owns no buffer.
@@ -45,16 +62,28 @@ struct Connection {
     plane: Arc<DataPlane>,
     stream: Stream,
     arrival: Arc<Arrival>,
-    ticket: server::Ticket,
+    /// None: a stream of an HTTP/2 connection, which has one of its own.
+    ticket: Option<server::Ticket>,
     /// Read, and not used yet: the beginning of a head, of a body, or the next request.
     carry: Vec<u8>,
     out: Outgoing,
+    /// Bytes of the current request so far.
+    received: u64,
+    /// Of the bytes sent for it, how many were heads.
+    head_size: u64,
+    tries: Tries,
+    /// How many there were, the current one included.
+    requests: u32,
+    /// For what `out` holds of an answer that was read ahead of the client.
+    ahead: BodyShare,
     deadline: Deadline,
     /// The time as last looked at. Looking costs as much as a header line, so it is done where time may have passed.
     now: Instant,
     /// `100 Continue` has been dealt with.
     continued: bool,
     request_body: RequestBodyAt,
+    /// What the connection becomes after the current request.
+    tunnel: Option<Box<Tunnel>>,
 }
 
 /// Where the body of the current request is, which decides whether another request can follow on the connection.
@@ -75,9 +104,20 @@ struct Arrival {
     /// The listener's, mapped by `port_maps`.
     port: u16,
     scheme: Scheme,
+    /// The client speaks HTTP/2, and this is one of its streams.
+    http2: bool,
     sni: Option<Box<str>>,
+    /// The client, as a load balancer tells it by the PROXY protocol.
+    told: Option<SocketAddr>,
     /// The forwarding headers as most requests of this connection have them, written once.
     forwarded: Box<[u8]>,
+}
+
+impl Arrival {
+    fn write_usual_forwarded(&mut self) {
+        let usual = usual_forwarded(self.peer.ip(), self.scheme, self.port, self.http2);
+        self.forwarded = usual.into();
+    }
 }
 
 /// What becomes of the connection after a request.
@@ -95,21 +135,56 @@ enum After {
 /// How a request was dealt with.
 struct Outcome {
     status: u16,
+    /// Of the upstream's answer.
+    upstream_status: Option<u16>,
     after: After,
-    /// From when to when it was at an upstream, if it was.
+    /// When the last upstream was contacted and when the head of an answer was there, if one was contacted.
     upstream: Option<(Instant, Instant)>,
 }
 
 impl Connection {
-    async fn run(mut self) {
-        // Counted once per connection: what requests borrow of these outlives their hold on the connection.
-        let (plane, arrival) = (self.plane.clone(), self.arrival.clone());
-        loop {
-            let after = self.serve_request(&plane, &arrival).await;
-            match after {
-                After::Next => {}
-                After::Close | After::Linger => return self.close(after).await,
-                After::Abort => return,
+    /// `until` is when a client must have begun its first request.
+    fn new(
+        plane: Arc<DataPlane>,
+        ticket: Option<server::Ticket>,
+        stream: Stream,
+        arrival: Arc<Arrival>,
+        until: Instant,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            ahead: BodyShare::none(&plane),
+            plane,
+            ticket,
+            stream,
+            arrival,
+            carry: Vec::new(),
+            out: Outgoing::default(),
+            received: 0,
+            head_size: 0,
+            tries: Tries::new(now),
+            requests: 0,
+            deadline: Deadline::new(until),
+            now,
+            continued: false,
+            request_body: RequestBodyAt::Carry,
+            tunnel: None,
+        }
+    }
+
+    /// Not an `async fn`, which would hold the connection twice, as its argument and as a variable of it.
+    #[expect(clippy::manual_async_fn)]
+    fn run(mut self) -> impl Future<Output = ()> {
+        async move {
+            // Counted once per connection: what requests borrow of these outlives their hold on the connection.
+            let (plane, arrival) = (self.plane.clone(), self.arrival.clone());
+            loop {
+                let after = self.serve_request(&plane, &arrival).await;
+                match after {
+                    After::Next => {}
+                    After::Close | After::Linger => return self.close(after).await,
+                    After::Abort => return,
+                }
             }
         }
     }
@@ -121,6 +196,9 @@ impl Connection {
             Ok(head) => head,
             Err(reason) => return self.refuse(reason).await,
         };
+        if let Some(ticket) = &mut self.ticket {
+            ticket.served = true;
+        }
         let view = worker::with(|worker| worker.view(plane));
         let opening = Opening::new(self, &head, arrival);
         let mut routed = Routed::find(&view.snapshot, &head, arrival);
@@ -135,6 +213,7 @@ impl Connection {
             head: &head,
             client: opening.client(),
             scheme: arrival.scheme,
+            http2: arrival.http2,
             host: &opening.host,
             port: arrival.port,
             request_id: opening.request_id(),
@@ -158,10 +237,16 @@ impl Connection {
                 &mut memory.picked,
             )
             .await;
+        if let Some(tunnel) = self.tunnel.take() {
+            self.run_tunnel(tunnel).await;
+        }
         let after = self.finish(outcome.after).await;
-        if plan.has(Phases::LOG) {
+        if plan.has(Phases::LOG) || plane.settings.access_log.is_some() {
             let entry = self.log_entry(&cx, &opening, &outcome);
-            memory.picked.log(&view.snapshot.instances, &entry);
+            if plan.has(Phases::LOG) {
+                memory.picked.log(&view.snapshot.instances, &entry);
+            }
+            self.log_access(&entry);
         }
         if !plan.is_empty() {
             memory.edits = std::mem::take(&mut cx.upstream);
@@ -176,28 +261,39 @@ impl Connection {
     }
 
     fn log_entry<'r>(
-        &self,
+        &'r self,
         cx: &'r RequestCx<'r>,
         opening: &Opening<'_>,
         outcome: &Outcome,
     ) -> LogEntry<'r> {
-        let took = Instant::now() - opening.started;
-        let upstream = outcome
-            .upstream
-            .map_or(Duration::ZERO, |(from, to)| to - from);
+        let now = Instant::now();
+        let took = now - opening.started;
+        let (contacted, headed) = match outcome.upstream {
+            Some((contacted, headed)) => (Some(contacted), headed),
+            None => (None, now),
+        };
         LogEntry {
             request: cx,
             status: outcome.status,
+            upstream_status: outcome.upstream_status,
             started_at: SystemTime::now() - took,
             latencies: Latencies {
                 request: took,
-                gateway: took.saturating_sub(upstream),
-                upstream,
+                gateway: contacted.unwrap_or(now) - opening.started,
+                upstream: contacted.map(|contacted| headed - contacted),
+                receive: now - headed,
             },
-            tries: &[],
-            request_size: 0,
-            response_size: 0,
+            tries: self.tries.made(),
+            request_size: self.received,
+            response_size: self.out.sent(),
         }
+    }
+
+    /// Whether the connection may carry another request. A stream's may, which does not stand for its connection.
+    #[inline]
+    fn may_go_on(&self) -> bool {
+        let most = self.plane.settings.max_requests;
+        most == 0 || self.requests < most || self.ticket.is_none()
     }
 
     /// Waits until the client has taken the answer, and sets the limit for its next request.
@@ -205,15 +301,20 @@ impl Connection {
         if !self.out.is_empty() && after != After::Abort && self.flush().await.is_err() {
             return After::Abort;
         }
-        self.deadline
-            .set(self.now + self.plane.settings.idle_timeout);
+        self.ahead.release();
+        let limit = match &self.ticket {
+            Some(_) => self.plane.settings.idle_timeout,
+            None => http2::SESSION_IDLE,
+        };
+        self.deadline.set(self.now + limit);
         after
     }
 
     /// Sends what is waiting, as long as the client takes any.
     async fn flush(&mut self) -> std::io::Result<()> {
         let limit = self.plane.settings.send_timeout;
-        self.deadline.set(self.now + limit);
+        let rate = self.plane.settings.min_rate;
+        let pace = Pace::new(self.now, self.out.sent());
         let mut waiting = self.out.waiting();
         poll_fn(|cx| {
             let flushed = self.out.poll_flush(&mut self.stream, cx);
@@ -223,8 +324,11 @@ impl Connection {
             if self.out.waiting() != waiting {
                 waiting = self.out.waiting();
                 self.now = Instant::now();
-                self.deadline.set(self.now + limit);
             }
+            let due = self.now + limit;
+            let too_slow = pace.due(self.out.sent(), rate);
+            self.deadline
+                .set(too_slow.map_or(due, |too_slow| too_slow.min(due)));
             let timed_out = || Err(std::io::ErrorKind::TimedOut.into());
             self.deadline.poll_passed(cx).map(|()| timed_out())
         })
@@ -233,7 +337,7 @@ impl Connection {
 
     /// Ends our side; with [`After::Linger`], lets the client finish its own first: bytes that nobody reads make the
     /// system reset the connection, and the answer would be lost with it.
-    async fn close(mut self, after: After) {
+    async fn close(&mut self, after: After) {
         if poll_fn(|cx| self.stream.poll_shutdown(cx)).await.is_err() || after != After::Linger {
             return;
         }

@@ -25,22 +25,24 @@ impl<'h> Opening<'h> {
         arrival: &'h Arrival,
     ) -> Self {
         connection.continued = false;
+        connection.requests = connection.requests.saturating_add(1);
+        connection.tries.restart(connection.now);
         connection.request_body = super::RequestBodyAt::Carry;
         let real_ip = &connection.plane.settings.real_ip;
         let peer = arrival.peer;
         let trusted = real_ip.trusts(peer.ip());
-        let ip = if trusted {
-            real_ip.client(peer.ip(), head)
+        let client = if trusted {
+            real_ip.client(peer, arrival.told, head)
         } else {
-            peer.ip()
+            peer
         };
         Self {
             arrival,
             id: worker::with(|worker| worker.ids.next_id()),
             host: bare_host(head),
             client: Client {
-                ip,
-                port: peer.port(),
+                ip: client.ip(),
+                port: client.port(),
             },
             trusted,
             started: connection.now,
@@ -65,6 +67,7 @@ impl<'h> Opening<'h> {
             client: self.client.ip,
             trusted: self.trusted,
             scheme: self.arrival.scheme,
+            http2: self.arrival.http2,
             host: &self.host,
             port: self.arrival.port,
             usual: &self.arrival.forwarded,

@@ -1,21 +1,27 @@
 //! From a routed request to its answer: protocol checks, the body where a plugin wants it, the access phase, and the
 //! upstream, with as many tries as the service allows.
 
-use super::answer::{Produced, ServerError, Tried};
-use super::connect::{ConnectError, Freshness, obtain};
+use super::answer::{ALLOWED_METHODS, Produced, ServerError};
+use super::connect::{ConnectError, obtain};
 use super::exchange::{Exchange, Exchanged, Failed, Source, Terms, UpstreamFailure};
+use super::hashing::Hashed;
 use super::opening::Opening;
 use super::request_body::{BodyError, BodyShare};
 use super::routing::Routed;
+use super::tries::{Rules, Told, TryFailure, Verdict, is_idempotent};
+use super::tunnel::Tunnel;
 use super::worker::{self, Worker};
 use super::{After, Connection, Outcome};
+use crate::balance::{self, Hashing, NoPeer, PickInput};
 use crate::forward::{BodyLength, Outbound, write_request};
+use crate::health;
 use crate::plan::Picked;
 use crate::snapshot::{RouteInfo, ServiceInfo, Snapshot};
-use crate::upstream::Target;
+use crate::upstream::{Http2, Target};
+use model::entities::Protocol;
+use net::dns::ResolveError;
 use net::http1::{Body, Framing};
 use net::pool;
-use net::resolve::ResolveError;
 use plugin::{HeaderEdits, Origin, RequestBody, RequestCx, Response};
 use tokio::time::Instant;
 
@@ -39,7 +45,11 @@ impl Connection {
     ) -> Outcome {
         let Some(route) = routed.route(snapshot) else {
             snapshot.globals.pick_defaults(&snapshot.instances, picked);
-            let response = Response::error(404, "no Route matched with those values");
+            let response = match cx.head.target() {
+                // About the server as a whole (RFC 9110 section 9.3.7), which is us.
+                "*" => Response::new(204, "").with_header("Allow", ALLOWED_METHODS),
+                _ => Response::error(404, "no Route matched with those values"),
+            };
             return self.produce(
                 response,
                 Origin::Gateway,
@@ -71,11 +81,16 @@ impl Connection {
         } else {
             picked.clear();
         }
-        let about = about(snapshot, opening, cx, picked);
         let Some(service) = snapshot.service(route) else {
             let response = Response::error(503, "no Service found with those values");
+            let about = about(snapshot, opening, cx, picked);
             return self.produce(response, Origin::Gateway, &about);
         };
+        let _held = match self.await_body(route, service, cx).await {
+            Ok(share) => share,
+            Err(error) => return self.refuse_body(error, &about(snapshot, opening, cx, picked)),
+        };
+        let about = about(snapshot, opening, cx, picked);
         let call = Call {
             debug_headers: self.debug_headers(route, Some(service), about.cx),
             about,
@@ -83,31 +98,55 @@ impl Connection {
             service,
             routed,
         };
-        self.proxy(&call).await
+        self.proxy(call).await
     }
 
-    /// Reads the body when a plugin looks at it. Also when it comes in chunks and the route buffers requests: upstreams
-    /// that do not know chunks then get a length, as from Kong. Everything else streams: that an upstream never sees a
-    /// slow client is what buffering was for, and connections are cheap here.
+    /// Reads the body when a plugin looks at it.
     async fn read_body(
         &mut self,
         route: &RouteInfo,
         cx: &mut RequestCx<'_>,
     ) -> Result<Option<BodyShare>, BodyError> {
-        let framing = cx.head.framing();
         let most = self.plane.settings.max_body;
-        if let Framing::Length(length) = framing
+        if let Framing::Length(length) = cx.head.framing()
             && most != 0
             && length > most
         {
             return Err(BodyError::TooLarge);
         }
-        let buffers = framing == Framing::Chunked && route.request_buffering;
-        if !buffers && !route.plan.reads_body() {
+        // Messages of a call pass as they come: its answer may have to begin before they end.
+        if cx.is_grpc() {
+            return Ok(None);
+        }
+        if !route.plan.reads_body() {
             return Ok(None);
         }
         let (body, share) = Box::pin(self.buffer_body(cx.head)).await?;
         cx.body = body;
+        Ok(Some(share))
+    }
+
+    /// Takes in what is still to come of the body where the route buffers requests, so that no upstream waits for a slow
+    /// client. The usual small body has come with its head, and stays where it is.
+    async fn await_body(
+        &mut self,
+        route: &RouteInfo,
+        service: &ServiceInfo,
+        cx: &mut RequestCx<'_>,
+    ) -> Result<Option<BodyShare>, BodyError> {
+        let here = match cx.head.framing() {
+            Framing::None => true,
+            Framing::Length(length) => self.carry.len() as u64 >= length,
+            Framing::Chunked | Framing::Close => false,
+        };
+        let unread = matches!(cx.body, RequestBody::Unread) && cx.upstream.body.is_none();
+        if here || !unread || !route.request_buffering || streams_by_nature(service, cx) {
+            return Ok(None);
+        }
+        let (body, share) = Box::pin(self.hold_body(cx.head)).await?;
+        if let Some(body) = body {
+            cx.body = RequestBody::Whole(body);
+        }
         Ok(Some(share))
     }
 
@@ -116,7 +155,7 @@ impl Connection {
             BodyError::Malformed => 400,
             BodyError::TooLarge => 413,
             BodyError::Timeout => 408,
-            BodyError::Gone => return gone(),
+            BodyError::Gone => return self.gone(None),
         };
         let mut outcome = self.produce_error(ServerError::from(status), None, about);
         outcome.after = After::Linger;
@@ -149,21 +188,57 @@ impl Connection {
     }
 
     /// Tries the service's targets until one answers, or what went wrong cannot be tried again.
-    async fn proxy(&mut self, call: &Call<'_>) -> Outcome {
+    async fn proxy(&mut self, mut call: Call<'_>) -> Outcome {
+        let input = call.pick_input();
+        let call = &call;
+        let head = call.about.cx.head;
         let mut source = self.choose_source(call.about.cx);
-        let mut tries = Tries::new(self.now);
+        let (mut kept, mut failed_at) = (None, balance::Tried::default());
         loop {
-            let Some(target) = call.service.target() else {
-                let response = Response::error(503, "failure to get a peer from the ring-balancer");
-                return self.produce(response, Origin::Gateway, &call.about);
+            let chosen = match kept.take() {
+                Some(same) => Ok(same),
+                None => call.service.pick(input, &failed_at),
             };
-            let tried = self.try_target(call, target, &mut source, &mut tries).await;
-            let outcome = match tried {
-                Ok(exchanged) => return self.end_exchange(exchanged, &source, &tries),
-                Err(failure) if tries.again(&failure, target, call, &source) => continue,
-                Err(failure) => self.fail(failure, &tries, call).await,
+            let chosen = match chosen {
+                Err(NoPeer::Unresolved) => {
+                    Box::pin(call.service.resolve()).await;
+                    call.service.pick(input, &failed_at)
+                }
+                chosen => chosen,
             };
-            return outcome;
+            let Ok(target) = chosen else {
+                return self.refuse_without_peer(call);
+            };
+            self.tries.begin(self.now);
+            let tried = self.try_target(call, &target, &mut source).await;
+            let failure = match tried {
+                Ok(exchanged) => {
+                    target.report(health::Outcome::Status(exchanged.upstream_status));
+                    if let Some(tunnel) = &mut self.tunnel {
+                        tunnel.stay(target.into_stay());
+                    }
+                    return self.end_exchange(exchanged, &source);
+                }
+                Err(failure) => failure,
+            };
+            let rules = Rules {
+                retries: target.retries,
+                idempotent: is_idempotent(head.method_bytes()),
+                streams: !call.route.request_buffering && head.framing() != Framing::None,
+            };
+            self.now = Instant::now();
+            let verdict = self.tries.judge(&failure, rules, self.now);
+            if verdict == Verdict::Same {
+                kept = Some(target);
+                continue;
+            }
+            if let Some(outcome) = failure.outcome() {
+                target.report(outcome);
+            }
+            if verdict == Verdict::Final {
+                return self.fail(failure, call);
+            }
+            target.avoid(&mut failed_at);
         }
     }
 
@@ -186,15 +261,22 @@ impl Connection {
         call: &Call<'_>,
         target: &Target,
         source: &mut Source<'_>,
-        tries: &mut Tries,
     ) -> Result<Exchanged, TryFailure> {
         let cx = call.about.cx;
         let host = host_for(call, target);
-        tries.begin();
-        let obtained = obtain(target, host, tries.freshness, &mut self.now).await;
+        let place = self.enter_gate(target).await;
+        let place = place.map_err(TryFailure::Connect)?;
+        let protocol = match target.http2 {
+            // There a WebSocket needs an upstream that knows RFC 8441.
+            Http2::Preferred if cx.head.asks_for_websocket() => Http2::Never,
+            protocol => protocol,
+        };
+        let settings = &self.plane.settings;
+        let (tries, now) = (&mut self.tries, &mut self.now);
+        let obtained = obtain(target, host, protocol, tries, settings, now).await;
         let (mut upstream, reused) = obtained.map_err(TryFailure::Connect)?;
         if matches!(source, Source::Client) && self.send_continue(cx.head).await.is_err() {
-            return Err(TryFailure::of(Failed::ClientGone, false, true));
+            return Err(TryFailure::of_client());
         }
         let tells_id = self.plane.settings.request_id_upstream;
         let terms = Terms {
@@ -202,11 +284,16 @@ impl Connection {
             source: *source,
             read_timeout: target.read_timeout,
             write_timeout: target.write_timeout,
+            read_ahead: match call.route.response_buffering {
+                true => self.plane.settings.read_ahead,
+                false => 0,
+            },
             cx,
             instances: &call.about.snapshot.instances,
             picked: call.about.picked,
             debug_headers: call.debug_headers.as_ref(),
             started: call.about.opening.started,
+            contacted: self.tries.contacted(),
         };
         let write_head = |worker: &mut Worker| {
             let outbound = Outbound {
@@ -227,79 +314,128 @@ impl Connection {
         };
         let mut exchange = Exchange::new(self, &mut upstream, &terms);
         let result = exchange.run(write_head).await;
-        let untouched = exchange.untouched();
+        let (repeatable, told) = (exchange.repeatable(), exchange.told());
+        let unsent = exchange.unsent();
         drop(exchange);
-        let exchanged = result.map_err(|failed| TryFailure::of(failed, reused, untouched))?;
-        if exchanged.reusable {
+        let exchanged = result.map_err(|failed| TryFailure::Exchange {
+            failed,
+            reused,
+            repeatable,
+            told,
+        })?;
+        if exchanged.reusable && !upstream.stream.is_http2() {
             give_back(target, upstream, self.now);
+        } else if exchanged.switched {
+            let tunnel = Tunnel::new(upstream, unsent, target, place);
+            self.tunnel = Some(Box::new(tunnel));
         }
         Ok(exchanged)
     }
 
-    fn end_exchange(
-        &mut self,
-        exchanged: Exchanged,
-        source: &Source<'_>,
-        tries: &Tries,
-    ) -> Outcome {
+    fn end_exchange(&mut self, exchanged: Exchanged, source: &Source<'_>) -> Outcome {
         if let Source::Carried(length) = *source
             && length > 0
         {
+            self.received += length as u64;
             worker::with(|worker| self.take_carried(worker, length));
         }
         let after = match exchanged {
             Exchanged {
                 keep_alive: true, ..
             } => After::Next,
+            Exchanged { switched: true, .. } => After::Abort,
             Exchanged { whole: false, .. } => After::Linger,
             _ if self.carry.is_empty() => After::Close,
             _ => After::Linger,
         };
+        self.tries.answered(exchanged.upstream_status, self.now);
         Outcome {
             status: exchanged.status,
+            upstream_status: Some(exchanged.upstream_status),
             after,
-            upstream: Some((tries.started, self.now)),
+            upstream: Some((exchanged.sent, exchanged.headed)),
         }
     }
 
+    /// There is no usable peer, or none any more.
+    fn refuse_without_peer(&mut self, call: &Call<'_>) -> Outcome {
+        if !self.tries.made().is_empty() {
+            let contacted = Some(self.tries.contacted());
+            return self.produce_error(ServerError::from(503), contacted, &call.about);
+        }
+        let response = Response::error(503, "failure to get a peer from the ring-balancer");
+        self.produce(response, Origin::Gateway, &call.about)
+    }
+
     /// The answer when all tries are used up. The only place that turns failures into statuses.
-    async fn fail(&mut self, failure: TryFailure, tries: &Tries, call: &Call<'_>) -> Outcome {
-        let upstream = Tried {
-            upstream: Instant::now() - tries.started,
-        };
+    fn fail(&mut self, failure: TryFailure, call: &Call<'_>) -> Outcome {
+        let first = self.tries.made().is_empty();
         let error = match failure {
-            TryFailure::Connect(ConnectError::Resolve(ResolveError::NotFound)) => {
-                let response = Response::error(503, "name resolution failed");
-                return self.produce(response, Origin::Gateway, &call.about);
-            }
-            TryFailure::Connect(ConnectError::Resolve(ResolveError::Failed)) => {
-                let response = Response::error(500, "name server failed");
-                return self.produce(response, Origin::Gateway, &call.about);
+            TryFailure::Connect(ConnectError::Resolve(error)) => {
+                let (status, message) = match error {
+                    ResolveError::NotFound => (503, error.to_string()),
+                    _ => (500, error.to_string()),
+                };
+                if first {
+                    let response = Response::error(status, message);
+                    return self.produce(response, Origin::Gateway, &call.about);
+                }
+                ServerError::from(status)
             }
             TryFailure::Connect(ConnectError::Refused(cause)) => {
                 tracing::warn!(%cause, host = call.service_host(), "cannot connect to upstream");
                 ServerError::from(502)
             }
             TryFailure::Connect(ConnectError::Timeout) => ServerError::from(504),
-            TryFailure::Exchange { failed, .. } => match failed {
+            TryFailure::Connect(ConnectError::Busy) => ServerError::from(503),
+            TryFailure::Exchange { failed, told, .. } => match failed {
                 Failed::Upstream(UpstreamFailure::Timeout) => ServerError::from(504),
                 Failed::Upstream(_) => ServerError::from(502),
                 Failed::ClientTimeout => ServerError::from(408),
                 Failed::ClientBody => ServerError::from(400),
                 Failed::TooLarge => ServerError::from(413),
-                Failed::ClientGone => return gone(),
-                Failed::Broken => return gone(),
+                Failed::ClientGone | Failed::Broken => return self.gone(told),
                 Failed::BrokenUnnoticed => {
                     self.reset_on_close();
-                    return gone();
+                    return self.gone(told);
                 }
             },
         };
-        self.produce_error(error, Some(upstream), &call.about)
+        self.produce_error(error, Some(self.tries.contacted()), &call.about)
+    }
+
+    /// Nothing more can be said to the client, who may have seen the head of an answer.
+    fn gone(&mut self, told: Option<Told>) -> Outcome {
+        let tried = !self.tries.made().is_empty();
+        Outcome {
+            status: told.map_or(CLIENT_GONE, |told| told.status),
+            upstream_status: told.map(|told| told.upstream),
+            after: After::Abort,
+            upstream: tried.then(|| (self.tries.contacted(), Instant::now())),
+        }
     }
 }
 
 impl Call<'_> {
+    /// What decides about the peer, where anything of the request does. A client that gets a cookie by it is told so.
+    #[inline]
+    fn pick_input(&mut self) -> PickInput {
+        match self.service.hashing() {
+            None => PickInput::default(),
+            Some(hashing) => self.hash(hashing),
+        }
+    }
+
+    #[cold]
+    fn hash(&mut self, hashing: &Hashing) -> PickInput {
+        let key = hashing.key(&Hashed(self.about.cx));
+        if let Some(cookie) = key.set_cookie {
+            let edits = self.debug_headers.get_or_insert_with(HeaderEdits::new);
+            edits.add("Set-Cookie", cookie);
+        }
+        PickInput { key: key.hash }
+    }
+
     fn service_host(&self) -> Option<&str> {
         self.service.name.as_deref()
     }
@@ -319,16 +455,16 @@ fn about<'a>(
     }
 }
 
+/// What lives from its parts going out as they come. For a gRPC service that is everything, Connect's calls too.
+/// Source: kong/templates/nginx_kong.lua location @grpc.
+fn streams_by_nature(service: &ServiceInfo, cx: &RequestCx<'_>) -> bool {
+    cx.head.asks_for_websocket()
+        || cx.has_grpc_type()
+        || matches!(service.protocol, Protocol::Grpc | Protocol::Grpcs)
+}
+
 /// The web server's status for a client that did not wait; for the log only.
 const CLIENT_GONE: u16 = 499;
-
-fn gone() -> Outcome {
-    Outcome {
-        status: CLIENT_GONE,
-        after: After::Abort,
-        upstream: None,
-    }
-}
 
 fn host_for<'c>(call: &'c Call<'_>, target: &'c Target) -> &'c [u8] {
     let preserved = match call.route.preserve_host {
@@ -357,90 +493,4 @@ fn query_for<'c>(cx: &'c RequestCx<'_>) -> Option<&'c [u8]> {
         Some(query) => Some(query.as_bytes()).filter(|query| !query.is_empty()),
         None => cx.head.query_bytes(),
     }
-}
-
-/// Why a try came to nothing.
-enum TryFailure {
-    Connect(ConnectError),
-    Exchange {
-        failed: Failed,
-        /// The connection had served before.
-        reused: bool,
-        /// Nothing was taken from the client that could not be sent again.
-        untouched: bool,
-    },
-}
-
-impl TryFailure {
-    fn of(failed: Failed, reused: bool, untouched: bool) -> Self {
-        Self::Exchange {
-            failed,
-            reused,
-            untouched,
-        }
-    }
-}
-
-/// Counts tries, and decides about another.
-struct Tries {
-    started: Instant,
-    failed: u32,
-    freshness: Freshness,
-}
-
-impl Tries {
-    fn new(now: Instant) -> Self {
-        Self {
-            started: now,
-            failed: 0,
-            freshness: Freshness::Any,
-        }
-    }
-
-    fn begin(&mut self) {}
-
-    /// Whether to try again: after failing to connect always, after sending only what may be sent twice, and only if it
-    /// still can be. A dead idle connection costs no try, since it says nothing about the upstream.
-    fn again(
-        &mut self,
-        failure: &TryFailure,
-        target: &Target,
-        call: &Call<'_>,
-        source: &Source<'_>,
-    ) -> bool {
-        let repeatable = matches!(source, Source::Memory(_) | Source::Carried(_));
-        match failure {
-            TryFailure::Connect(ConnectError::Resolve(_)) => false,
-            TryFailure::Connect(_) => self.count(target),
-            TryFailure::Exchange {
-                failed: Failed::Upstream(failure),
-                reused,
-                untouched,
-            } => {
-                let again =
-                    (repeatable || *untouched) && is_idempotent(call.about.cx.head.method());
-                match failure {
-                    UpstreamFailure::Silent if again && *reused => {
-                        self.freshness = Freshness::New;
-                        true
-                    }
-                    UpstreamFailure::Silent | UpstreamFailure::Timeout => {
-                        again && self.count(target)
-                    }
-                    UpstreamFailure::Nonsense => false,
-                }
-            }
-            TryFailure::Exchange { .. } => false,
-        }
-    }
-
-    fn count(&mut self, target: &Target) -> bool {
-        self.failed += 1;
-        self.failed <= u32::from(target.retries)
-    }
-}
-
-/// As the web server under Kong sees it.
-fn is_idempotent(method: &str) -> bool {
-    !matches!(method, "POST" | "PATCH" | "LOCK")
 }

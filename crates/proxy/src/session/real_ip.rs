@@ -2,7 +2,7 @@
 //! `real_ip_recursive`).
 
 use net::http1::RequestHead;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 /// An address block, `10.0.0.0/8` or a single address.
@@ -60,16 +60,34 @@ impl Block {
 #[derive(Debug, Clone)]
 pub struct RealIp {
     pub trusted: Vec<Block>,
-    /// `X-Real-IP` unless set.
-    pub header: String,
+    pub source: Source,
     pub recursive: bool,
+}
+
+/// Where a trusted peer tells the client's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// `X-Real-IP` unless set.
+    Header(String),
+    /// By the PROXY protocol: `real_ip_header = proxy_protocol`.
+    ProxyProtocol,
+}
+
+impl Source {
+    /// As the setting names it.
+    pub fn from_name(name: &str) -> Self {
+        match name {
+            "proxy_protocol" => Self::ProxyProtocol,
+            header => Self::Header(header.to_owned()),
+        }
+    }
 }
 
 impl Default for RealIp {
     fn default() -> Self {
         Self {
             trusted: Vec::new(),
-            header: "X-Real-IP".to_owned(),
+            source: Source::Header("X-Real-IP".to_owned()),
             recursive: false,
         }
     }
@@ -84,33 +102,51 @@ impl RealIp {
 
     /// The client's address as a trusted peer tells it: the last one of the header, or with `recursive` the last that is
     /// not itself trusted.
-    pub fn client(&self, peer: IpAddr, head: &RequestHead) -> IpAddr {
+    /// What it tells by the PROXY protocol comes with a port, and counts only where it is asked for.
+    pub fn client(
+        &self,
+        peer: SocketAddr,
+        told: Option<SocketAddr>,
+        head: &RequestHead,
+    ) -> SocketAddr {
+        match &self.source {
+            Source::ProxyProtocol => told.unwrap_or(peer),
+            Source::Header(name) => self.of_header(peer, name, head),
+        }
+    }
+
+    /// All lines of the header count as one list, as the web server under Kong reads X-Forwarded-For.
+    fn of_header(&self, peer: SocketAddr, name: &str, head: &RequestHead) -> SocketAddr {
         let mut client = peer;
-        let Some(value) = head.header_values(&self.header).last() else {
-            return client;
-        };
-        for item in value.rsplit(|&byte| byte == b',') {
-            let address = std::str::from_utf8(item).ok().and_then(parse_address);
-            let Some(address) = address else {
-                break;
-            };
-            client = address;
-            if !self.recursive || !self.trusts(address) {
-                break;
+        for line in (0..head.header_count(name)).rev() {
+            let value = head.header_values(name).nth(line).unwrap_or_default();
+            let separates = |byte: &u8| matches!(byte, b',' | b' ');
+            for item in value.rsplit(separates).filter(|item| !item.is_empty()) {
+                let Some(address) = std::str::from_utf8(item).ok().and_then(parse_address) else {
+                    return client;
+                };
+                client = address;
+                if !self.recursive || !self.trusts(address.ip()) {
+                    return client;
+                }
             }
         }
         client
     }
 }
 
-/// An address, maybe with a port.
-fn parse_address(text: &str) -> Option<IpAddr> {
-    let text = text.trim();
-    text.parse().ok().or_else(|| {
-        text.parse()
-            .map(|address: std::net::SocketAddr| address.ip())
-            .ok()
-    })
+/// An address, maybe in brackets and with a port; 0 where there is none.
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let address = match bare {
+        Some(literal) => literal.parse().map(IpAddr::V6).ok(),
+        None => text.parse().ok(),
+    };
+    address
+        .map(|address| SocketAddr::new(address, 0))
+        .or_else(|| text.parse().ok())
 }
 
 #[cfg(test)]
@@ -121,14 +157,73 @@ mod tests {
     fn client(trusted: &[&str], recursive: bool, header: &str) -> String {
         let real_ip = RealIp {
             trusted: trusted.iter().map(|text| text.parse().unwrap()).collect(),
-            header: "X-Forwarded-For".into(),
+            source: Source::Header("X-Forwarded-For".into()),
             recursive,
         };
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {header}\r\n\r\n");
         let (head, _) = RequestHead::parse(text.as_bytes(), &Limits::default())
             .unwrap()
             .unwrap();
-        real_ip.client([10, 0, 0, 1].into(), &head).to_string()
+        let peer = SocketAddr::from(([10, 0, 0, 1], 5));
+        let told = Some(SocketAddr::from(([1, 2, 3, 4], 6)));
+        real_ip.client(peer, told, &head).ip().to_string()
+    }
+
+    #[test]
+    fn addresses_come_in_every_form_and_in_several_lines() {
+        let real_ip = RealIp {
+            trusted: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
+            source: Source::Header("X-Forwarded-For".into()),
+            recursive: true,
+        };
+        for (lines, expected) in [
+            ("X-Forwarded-For: 1.2.3.4:567", "1.2.3.4:567"),
+            ("X-Forwarded-For: 1.2.3.4", "1.2.3.4:0"),
+            ("X-Forwarded-For: [2001:db8::1]:567", "[2001:db8::1]:567"),
+            ("X-Forwarded-For: [2001:db8::1]", "[2001:db8::1]:0"),
+            ("X-Forwarded-For: 2001:db8::1", "[2001:db8::1]:0"),
+            ("X-Forwarded-For: 1.2.3.4 10.0.0.9", "1.2.3.4:0"),
+            ("X-Forwarded-For: 1.2.3.4, , 10.0.0.9,", "1.2.3.4:0"),
+            (
+                "X-Forwarded-For: 6.6.6.6, 1.2.3.4\r\nX-Forwarded-For: fd00::1, 10.0.0.2",
+                "1.2.3.4:0",
+            ),
+            // What cannot be read ends the search.
+            ("X-Forwarded-For: 1.2.3.4, unknown, 10.0.0.2", "10.0.0.2:0"),
+            (
+                "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: unix:",
+                "10.0.0.1:5",
+            ),
+            (
+                "X-Forwarded-For: 10.0.0.3\r\nX-Forwarded-For: 10.0.0.2",
+                "10.0.0.3:0",
+            ),
+            ("X-Other: 1.2.3.4", "10.0.0.1:5"),
+        ] {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n");
+            let (head, _) = RequestHead::parse(text.as_bytes(), &Limits::default())
+                .unwrap()
+                .unwrap();
+            let peer = SocketAddr::from(([10, 0, 0, 1], 5));
+            let got = real_ip.client(peer, None, &head).to_string();
+            assert_eq!(got, expected, "{lines}");
+        }
+    }
+
+    #[test]
+    fn the_proxy_protocol_counts_where_it_is_asked_for() {
+        let real_ip = RealIp {
+            source: Source::from_name("proxy_protocol"),
+            ..RealIp::default()
+        };
+        let text = b"GET / HTTP/1.1\r\nHost: a\r\nX-Real-IP: 9.9.9.9\r\n\r\n";
+        let (head, _) = RequestHead::parse(text, &Limits::default())
+            .unwrap()
+            .unwrap();
+        let peer = SocketAddr::from(([10, 0, 0, 1], 5));
+        let told = SocketAddr::from(([1, 2, 3, 4], 6));
+        assert_eq!(real_ip.client(peer, Some(told), &head), told);
+        assert_eq!(real_ip.client(peer, None, &head), peer);
     }
 
     #[test]

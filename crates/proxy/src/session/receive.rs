@@ -2,7 +2,8 @@
 //! buffer. A connection owns memory only while a head is incomplete, and then as much as has come.
 
 use super::Connection;
-use super::worker::{self, Worker};
+use super::access::MOST_OF_A_LINE;
+use super::worker::{self, Phase, State, Worker};
 use net::http1::{BadRequest, Limits, RequestHead};
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -18,18 +19,9 @@ pub(super) enum NoRequest {
     Refused(BadRequest),
 }
 
-/// What the counters of the node say a connection is doing.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Starting,
-    Waiting,
-    Reading,
-}
-
 impl Connection {
     /// The head of the next request. What came after it is in `carry`.
     pub(super) async fn receive_head(&mut self) -> Result<RequestHead, NoRequest> {
-        let mut phase = Phase::Starting;
         let mut untried = !self.carry.is_empty();
         let head = poll_fn(|cx| {
             worker::with(|worker| {
@@ -48,7 +40,7 @@ impl Connection {
                     Poll::Pending if self.carry.is_empty() => Phase::Waiting,
                     Poll::Pending => Phase::Reading,
                 };
-                self.count_phase(worker, &mut phase, next);
+                self.count_phase(worker, next);
                 head
             })
         });
@@ -73,7 +65,7 @@ impl Connection {
             let read = match self.stream.poll_read(cx, &mut worker.read[..room]) {
                 Poll::Ready(Ok(read)) if read > 0 => read,
                 Poll::Ready(_) => return Poll::Ready(Err(NoRequest::Gone)),
-                Poll::Pending if worker.draining && self.carry.is_empty() => {
+                Poll::Pending if worker.ends_waiting && self.carry.is_empty() => {
                     return Poll::Ready(Err(NoRequest::Gone));
                 }
                 Poll::Pending => {
@@ -107,13 +99,20 @@ impl Connection {
         read: usize,
     ) -> Result<Option<RequestHead>, NoRequest> {
         let data = &worker.read[..read];
-        match RequestHead::parse(data, &self.plane.settings.limits).map_err(NoRequest::Refused)? {
+        let parsed = RequestHead::parse(data, &self.plane.settings.limits).map_err(|bad| {
+            if self.plane.settings.access_log.is_some() {
+                self.carry = data[..read.min(MOST_OF_A_LINE)].to_vec();
+            }
+            NoRequest::Refused(bad)
+        });
+        match parsed? {
             Some((head, length)) => {
                 if length < read {
                     let mut carry = worker.buffer();
                     carry.extend_from_slice(&worker.read[length..read]);
                     self.carry = carry;
                 }
+                self.begin_counting(length);
                 Ok(Some(head))
             }
             None => {
@@ -145,8 +144,16 @@ impl Connection {
         let parsed = RequestHead::parse(&self.carry, limits).map_err(NoRequest::Refused)?;
         Ok(parsed.map(|(head, length)| {
             self.take_carried(worker, length);
+            self.begin_counting(length);
             head
         }))
+    }
+
+    /// What a request and its answer cost in bytes; `head` of them so far.
+    pub(super) fn begin_counting(&mut self, head: usize) {
+        self.received = head as u64;
+        self.head_size = 0;
+        self.out.start_counting();
     }
 
     /// Removes what was used from the front of the carried bytes, and the buffer when nothing is left.
@@ -164,25 +171,21 @@ impl Connection {
             .set(self.now + self.plane.settings.header_timeout);
     }
 
-    fn count_phase(&self, worker: &mut Worker, phase: &mut Phase, next: Phase) {
-        if *phase == next {
+    #[inline]
+    fn count_phase(&mut self, worker: &mut Worker, next: Phase) {
+        let Some(ticket) = &mut self.ticket else {
+            return;
+        };
+        if ticket.phase == next {
             return;
         }
-        let counters = worker.counters(&self.plane);
-        match phase {
-            Phase::Waiting => counters.waiting.subtract(),
-            Phase::Reading => counters.reading.subtract(),
-            Phase::Starting => {}
-        }
-        match next {
-            Phase::Waiting => counters.waiting.add(),
-            Phase::Reading => counters.reading.add(),
-            Phase::Starting => {}
-        }
-        *phase = next;
-        worker
-            .connections
-            .set_idle(self.ticket.number, next == Phase::Waiting);
+        worker.count_phase(&self.plane, &mut ticket.phase, next);
+        let state = match next {
+            Phase::Starting | Phase::Reading => State::Busy,
+            Phase::Waiting if ticket.served => State::Idle,
+            Phase::Waiting => State::New,
+        };
+        worker.connections.set_state(ticket.number, state);
     }
 }
 

@@ -1,9 +1,12 @@
-//! Reading a request's body into memory, for plugins that look into it. Bounded per body and, over all requests, per node;
-//! a body that is too large streams past and plugins are told so.
+//! Taking in a request's body: for plugins that look into it, and for routes that buffer requests, whose upstreams never
+//! wait for a slow client. Bounded per body and, over all requests, per node; a body that is too large streams past, and
+//! plugins are told so. Nothing goes to disk.
 
+use super::pace::Pace;
 use super::plane::DataPlane;
 use super::worker::{self, Worker};
 use super::{Connection, RequestBodyAt};
+use bytes::Bytes;
 use net::http1::{Body, Framing, RequestHead};
 use plugin::RequestBody;
 use std::future::poll_fn;
@@ -21,105 +24,169 @@ pub(super) enum BodyError {
     Gone,
 }
 
-/// A share of the memory for bodies; given back when the request is over.
+/// A share of the node's memory for bodies.
 pub(super) struct BodyShare {
     plane: Arc<DataPlane>,
     bytes: usize,
 }
 
 impl BodyShare {
-    fn none(plane: &Arc<DataPlane>) -> Self {
+    pub(super) fn none(plane: &Arc<DataPlane>) -> Self {
         Self {
             plane: plane.clone(),
             bytes: 0,
         }
     }
 
-    /// Whether the share may grow to this size.
-    fn grow(&mut self, bytes: usize) -> bool {
+    /// Makes the share at least so large, if there is that much left.
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         if more == 0 {
             return true;
         }
         let used = self.plane.body_memory.fetch_add(more, Ordering::Relaxed);
-        self.bytes += more;
-        used + more <= self.plane.settings.body_memory
+        let fits = used.saturating_add(more) <= self.plane.settings.body_memory;
+        if fits {
+            self.bytes += more;
+        } else {
+            self.plane.body_memory.fetch_sub(more, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if self.bytes > 0 {
+            self.plane
+                .body_memory
+                .fetch_sub(self.bytes, Ordering::Relaxed);
+            self.bytes = 0;
+        }
     }
 }
 
 impl Drop for BodyShare {
     fn drop(&mut self) {
-        self.plane
-            .body_memory
-            .fetch_sub(self.bytes, Ordering::Relaxed);
+        self.release();
     }
 }
 
+/// A body on its way into `carry`.
+struct Gathering {
+    body: Body,
+    /// How much of `carry` has been followed.
+    seen: usize,
+    /// Without framing.
+    payload: u64,
+    pace: Pace,
+    share: BodyShare,
+}
+
 impl Connection {
-    /// The whole body, if it fits; otherwise what was read of it stays in `carry`, to be streamed.
+    /// The whole body for plugins, if it fits; otherwise what was read of it stays in `carry`, to be streamed.
     pub(super) async fn buffer_body(
         &mut self,
         head: &RequestHead,
     ) -> Result<(RequestBody, BodyShare), BodyError> {
-        let mut share = BodyShare::none(&self.plane);
-        let largest = self.plane.settings.plugin_body;
-        match head.framing() {
-            Framing::None => return Ok((RequestBody::Whole(Default::default()), share)),
-            Framing::Length(length) if length > largest as u64 => {
-                return Ok((RequestBody::TooLarge, share));
-            }
-            _ => {}
+        let share = BodyShare::none(&self.plane);
+        if head.framing() == Framing::None {
+            return Ok((RequestBody::Whole(Default::default()), share));
+        }
+        let (whole, share) = self.gather(head, share).await?;
+        let body = match whole {
+            Some(seen) => RequestBody::Whole(self.take_gathered(head, seen)),
+            None => RequestBody::TooLarge,
+        };
+        Ok((body, share))
+    }
+
+    /// The whole body for an upstream, if it fits, in `carry` or as the bytes returned: what came in chunks gets a length,
+    /// as from Kong.
+    pub(super) async fn hold_body(
+        &mut self,
+        head: &RequestHead,
+    ) -> Result<(Option<Bytes>, BodyShare), BodyError> {
+        let (whole, share) = self.gather(head, BodyShare::none(&self.plane)).await?;
+        let chunked = head.framing() == Framing::Chunked;
+        let body = whole.filter(|_| chunked);
+        Ok((body.map(|seen| self.take_gathered(head, seen)), share))
+    }
+
+    /// Reads on until the body is complete in `carry`, and tells its end there. `None`: it is too large for that.
+    async fn gather(
+        &mut self,
+        head: &RequestHead,
+        share: BodyShare,
+    ) -> Result<(Option<usize>, BodyShare), BodyError> {
+        let largest = self.plane.settings.plugin_body as u64;
+        if let Framing::Length(length) = head.framing()
+            && length > largest
+        {
+            return Ok((None, share));
         }
         self.send_continue(head)
             .await
             .map_err(|_| BodyError::Gone)?;
-        let mut body = Body::new(head.framing());
-        let mut seen = 0;
-        let whole = poll_fn(|cx| {
-            worker::with(|worker| self.poll_whole(cx, worker, &mut body, &mut seen, &mut share))
-        });
-        if whole.await? {
-            let mut payload = Vec::with_capacity(seen);
-            let mut body = Body::new(head.framing());
-            let taken = body.decode(&self.carry[..seen], &mut payload);
-            debug_assert_eq!(taken, Ok(seen));
-            worker::with(|worker| self.take_carried(worker, seen));
-            self.request_body = RequestBodyAt::Memory;
-            Ok((RequestBody::Whole(payload.into()), share))
-        } else {
-            Ok((RequestBody::TooLarge, share))
-        }
+        let mut gathering = Gathering {
+            body: Body::new(head.framing()),
+            seen: 0,
+            payload: 0,
+            pace: Pace::new(self.now, 0),
+            share,
+        };
+        let whole =
+            poll_fn(|cx| worker::with(|worker| self.poll_whole(cx, worker, &mut gathering)));
+        let whole = whole.await?;
+        Ok((whole.then_some(gathering.seen), gathering.share))
     }
 
-    /// True when the body is complete in `carry`, false when it is too large for that. `seen` is how much of `carry` has
-    /// been followed.
+    /// The payload of a body that is complete at the front of `carry`.
+    fn take_gathered(&mut self, head: &RequestHead, seen: usize) -> Bytes {
+        let mut payload = Vec::with_capacity(seen);
+        let mut body = Body::new(head.framing());
+        let taken = body.decode(&self.carry[..seen], &mut payload);
+        debug_assert_eq!(taken, Ok(seen));
+        self.received += seen as u64;
+        worker::with(|worker| self.take_carried(worker, seen));
+        self.request_body = RequestBodyAt::Memory;
+        payload.into()
+    }
+
+    /// True when the body is complete in `carry`, false when it is too large for that.
     fn poll_whole(
         &mut self,
         cx: &mut Context<'_>,
         worker: &mut Worker,
-        body: &mut Body,
-        seen: &mut usize,
-        share: &mut BodyShare,
+        to: &mut Gathering,
     ) -> Poll<Result<bool, BodyError>> {
+        let settings = &self.plane.settings;
         loop {
-            *seen += body
-                .consume(&self.carry[*seen..])
+            let (taken, payload) = to
+                .body
+                .measure(&self.carry[to.seen..])
                 .map_err(|_| BodyError::Malformed)?;
-            if body.is_done() {
+            to.seen += taken;
+            to.payload += payload as u64;
+            if settings.max_body != 0 && to.payload > settings.max_body {
+                return Poll::Ready(Err(BodyError::TooLarge));
+            }
+            if to.body.is_done() {
                 return Poll::Ready(Ok(true));
             }
-            if self.carry.len() > self.plane.settings.plugin_body || !share.grow(self.carry.len()) {
+            if self.carry.len() > settings.plugin_body || !to.share.grow(self.carry.len()) {
                 return Poll::Ready(Ok(false));
             }
             match self.stream.poll_read(cx, &mut worker.read) {
                 Poll::Ready(Ok(read)) if read > 0 => {
                     self.carry.extend_from_slice(&worker.read[..read]);
                     self.now = Instant::now();
-                    self.deadline
-                        .set(self.now + self.plane.settings.body_timeout);
                 }
                 Poll::Ready(_) => return Poll::Ready(Err(BodyError::Gone)),
                 Poll::Pending => {
+                    let pause = self.now + settings.body_timeout;
+                    let too_slow = to.pace.due(self.carry.len() as u64, settings.min_rate);
+                    let due = too_slow.map_or(pause, |too_slow| too_slow.min(pause));
+                    self.deadline.set(due);
                     ready!(self.deadline.poll_passed(cx));
                     return Poll::Ready(Err(BodyError::Timeout));
                 }

@@ -4,7 +4,9 @@
 use super::opening::Opening;
 use super::worker;
 use super::{Arrival, Connection};
+use crate::balance::Hashing;
 use crate::plan::Plan;
+use crate::snapshot::Protocols;
 use crate::snapshot::{RouteInfo, ServiceInfo, Snapshot};
 use model::entities::Protocol;
 use net::http1::{Known, RequestHead};
@@ -18,7 +20,14 @@ pub(super) struct Routed {
     pub(super) uri: Vec<u8>,
     path_length: usize,
     strips: bool,
-    captured: Vec<(Option<String>, String)>,
+    captured: Vec<Captured>,
+}
+
+/// What a group of the route's regex captured.
+struct Captured {
+    name: Option<String>,
+    number: usize,
+    value: String,
 }
 
 /// The headers of a request as the router asks for them.
@@ -59,7 +68,7 @@ impl Routed {
             if let Some(found) = router.matches(&request, &mut worker.router) {
                 routed.route = Some(found.route);
                 routed.keep_path(snapshot, &found, worker.router.path(&request));
-                if router.has_captures(&found) && !snapshot.route(found.route).plan.is_empty() {
+                if router.has_captures(&found) && wants_captures(snapshot, found.route) {
                     routed.keep_captures(router, &found, &request, &mut worker.router);
                 }
             }
@@ -89,21 +98,26 @@ impl Routed {
         scratch: &mut router::Scratch,
     ) {
         router.captures(found, request, scratch, &mut |group, value| {
-            let name = match group {
-                router::Group::Name(name) => Some(name.to_owned()),
-                router::Group::Number(_) => None,
+            let (name, number) = match group {
+                router::Group::Name(name) => (Some(name.to_owned()), 0),
+                router::Group::Number(number) => (None, number),
             };
             let value = String::from_utf8_lossy(value).into_owned();
-            self.captured.push((name, value));
+            self.captured.push(Captured {
+                name,
+                number,
+                value,
+            });
         });
     }
 
     pub(super) fn captures(&self) -> Vec<Capture<'_>> {
         let captured = self.captured.iter();
         captured
-            .map(|(name, value)| Capture {
-                name: name.as_deref(),
-                value,
+            .map(|captured| Capture {
+                name: captured.name.as_deref(),
+                number: captured.number,
+                value: &captured.value,
             })
             .collect()
     }
@@ -143,7 +157,7 @@ impl Connection {
     ) -> Option<Response> {
         let protocols = route.protocols;
         if protocols.contains(Protocol::Grpc) || protocols.contains(Protocol::Grpcs) {
-            return Some(refuse_without_grpc(cx));
+            return self.check_grpc(protocols, opening, cx);
         }
         if protocols.contains(Protocol::Http) || !protocols.contains(Protocol::Https) {
             return None;
@@ -167,6 +181,13 @@ impl Connection {
     }
 }
 
+/// Plugins may look at captures, and so may the choice of a peer.
+fn wants_captures(snapshot: &Snapshot, route: RouteIndex) -> bool {
+    let route = snapshot.route(route);
+    let hashing = || snapshot.service(route).and_then(ServiceInfo::hashing);
+    !route.plan.is_empty() || hashing().is_some_and(Hashing::wants_captures)
+}
+
 fn redirect_to_https(status: u16, host: &[u8], target: &str) -> Response {
     if status == 426 {
         return Response::error(426, "Please use HTTPS protocol")
@@ -177,12 +198,35 @@ fn redirect_to_https(status: u16, host: &[u8], target: &str) -> Response {
     Response::new(status, "").with_header("Location", format!("https://{host}{target}"))
 }
 
-/// There is no HTTP/2 yet, so whatever comes to such a route is not what it is for.
+impl Connection {
+    /// A gRPC route takes gRPC over HTTP/2, and one for grpcs alone over TLS.
+    fn check_grpc(
+        &self,
+        protocols: Protocols,
+        opening: &Opening<'_>,
+        cx: &RequestCx<'_>,
+    ) -> Option<Response> {
+        if !cx.is_grpc() {
+            return Some(refuse_without_grpc(cx));
+        }
+        let told = opening
+            .trusts_peer()
+            .then(|| cx.head.known(Known::XForwardedProto).next())
+            .flatten();
+        let scheme = told.unwrap_or(cx.scheme.name().as_bytes());
+        if protocols.contains(Protocol::Grpc) || scheme == b"https" {
+            return None;
+        }
+        let response = Response::new(200, "")
+            .with_header("content-type", "application/grpc")
+            .with_header("grpc-status", "1")
+            .with_header("grpc-message", "gRPC request matched gRPCs route");
+        Some(response)
+    }
+}
+
 fn refuse_without_grpc(cx: &RequestCx<'_>) -> Response {
-    let is_grpc = cx
-        .header("content-type")
-        .is_some_and(|content_type| content_type.starts_with(b"application/grpc"));
-    if is_grpc {
+    if cx.has_grpc_type() {
         Response::error(426, "Please use HTTP2 protocol")
             .with_header("connection", "Upgrade")
             .with_header("upgrade", "HTTP/2")

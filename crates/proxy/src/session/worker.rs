@@ -2,21 +2,26 @@
 //! snapshot. Borrowed for the length of one poll and never across a wait, so a plain `RefCell` does.
 
 use super::date::HttpDate;
+use super::multiplex::link_settings;
 use super::plane::{Counters, DataPlane};
+use crate::access_log::{AccessLog, Facts, HAND_OVER_AFTER, Journal, RequestLine, Written};
 use crate::plan::Picked;
 use crate::snapshot::Snapshot;
 use arc_swap::{ArcSwap, Cache};
+use net::http2::Links;
 use net::id::RequestIds;
 use net::pool::Pool;
 use plugin::UpstreamEdits;
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::task::Waker;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// As much as one read takes. One per thread, not per connection: idle connections own no buffer.
-const READ_BYTES: usize = 64 * 1024;
+/// As much as one read takes: an answer of 64 KiB with its head, if it has come. One per thread, not per connection: idle
+/// connections own no buffer.
+const READ_BYTES: usize = 128 * 1024;
 /// Spare buffers kept for connections that have bytes waiting.
 const SPARE_BUFFERS: usize = 64;
 /// A buffer that grew past this is not kept.
@@ -27,14 +32,24 @@ pub(crate) struct Worker {
     pub(super) out: Vec<u8>,
     pub(super) ids: RequestIds,
     pub(super) pool: Pool,
+    /// To upstreams that speak HTTP/2.
+    pub(super) links: Links,
     pub(super) router: router::Scratch,
     pub(super) date: HttpDate,
+    journal: Option<Journal>,
+    stream_journal: Option<Journal>,
+    /// Every connection ends with its next answer.
     pub(super) draining: bool,
+    /// A connection that waits for a request ends.
+    pub(super) ends_waiting: bool,
     /// Of the running connections, by number.
     pub(super) connections: Connections,
     spare: Vec<Vec<u8>>,
     reusable: Vec<Reusable>,
     drained: Arc<Notify>,
+    /// Tunnels that run, and the bell that tells them to end.
+    pub(super) tunnels: usize,
+    pub(super) tunnels_end: Arc<Notify>,
     /// Of the plane that this is a worker of.
     live: Option<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: Option<Arc<View>>,
@@ -71,26 +86,40 @@ impl Worker {
             out: Vec::with_capacity(8 * 1024),
             ids: RequestIds::default(),
             pool: Pool::default(),
+            links: Links::default(),
             router: router::Scratch::default(),
             date: HttpDate::default(),
+            journal: None,
+            stream_journal: None,
             draining: false,
+            ends_waiting: false,
             connections: Connections::default(),
             spare: Vec::new(),
             reusable: Vec::new(),
             drained: Arc::default(),
+            tunnels: 0,
+            tunnels_end: Arc::default(),
             live: None,
             view: None,
             number: 0,
         }
     }
 
-    /// Makes the thread a worker of a plane.
-    pub(super) fn set_up(&mut self, plane: &DataPlane, number: usize) {
+    /// Makes the thread a worker of a plane. Gives the bell that rings when, while draining, the last connection has ended.
+    pub(super) fn set_up(&mut self, plane: &DataPlane, number: usize) -> Arc<Notify> {
         self.pool = Pool::new(plane.settings.pool);
         self.number = number;
+        let journal = |log: &Option<AccessLog>| {
+            let log = log.as_ref()?;
+            Some(Journal::new(log, number))
+        };
+        self.journal = journal(&plane.settings.access_log);
+        self.stream_journal = journal(&plane.settings.stream_log);
         self.draining = false;
+        self.ends_waiting = false;
         self.live = None;
         self.view = None;
+        self.drained.clone()
     }
 
     /// The snapshot that is current now.
@@ -107,17 +136,64 @@ impl Worker {
                     snapshot: Arc::clone(current),
                 });
                 self.view = Some(view.clone());
+                plane.counters(self.number).saw(view.snapshot.revision);
                 view
             }
         }
     }
 
-    /// Regular upkeep: idle connections that are too old, and an old snapshot that an idle worker would keep in memory.
+    /// Looks whether there is a newer snapshot, without a request that would: so that an idle worker keeps no old one in
+    /// memory, and tells that it has seen the new one.
+    pub(super) fn look(&mut self, plane: &DataPlane) {
+        self.view(plane);
+    }
+
+    /// Regular upkeep: idle connections that are too old.
     pub(super) fn tidy(&mut self, plane: &DataPlane) {
-        self.pool.sweep(Instant::now());
-        if self.view.is_some() {
-            self.view(plane);
+        let now = Instant::now();
+        self.pool.sweep(now);
+        self.links.sweep(now, &link_settings(&plane.settings));
+        self.look(plane);
+    }
+
+    /// Writes a line to the access log of requests or streams, if there is one.
+    pub(super) fn log_access(&mut self, facts: &Facts<'_>) {
+        let journal = match facts.request {
+            RequestLine::Stream { .. } => &mut self.stream_journal,
+            RequestLine::Parsed { .. } | RequestLine::Raw(_) => &mut self.journal,
+        };
+        let Some(journal) = journal else {
+            return;
+        };
+        if journal.write(facts) == Written::First {
+            tokio::spawn(hand_over_later());
         }
+    }
+
+    /// The worker ends: what waits is given to the writer.
+    pub(super) fn end_journals(&mut self) {
+        for mut journal in [self.journal.take(), self.stream_journal.take()]
+            .into_iter()
+            .flatten()
+        {
+            while journal.has_lines() {
+                journal.hand_over();
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Gives the writer what there is; false when it has to be tried again.
+    fn hand_over_lines(&mut self) -> bool {
+        let mut done = true;
+        for journal in [&mut self.journal, &mut self.stream_journal]
+            .into_iter()
+            .flatten()
+        {
+            journal.hand_over();
+            done &= !journal.has_lines();
+        }
+        done
     }
 
     pub(super) fn buffer(&mut self) -> Vec<u8> {
@@ -156,16 +232,43 @@ impl Worker {
         }
     }
 
-    /// From now on connections close after their answer. Those that wait for a request are given to the caller, and
-    /// the bell that rings when none is left.
-    pub(super) fn start_draining(&mut self) -> (Vec<AbortHandle>, Arc<Notify>) {
-        self.draining = true;
-        (self.connections.handles(true), self.drained.clone())
+    /// What a connection is doing now, for the counters of the node and for a drain.
+    pub(super) fn count_phase(&mut self, plane: &DataPlane, phase: &mut Phase, next: Phase) {
+        if *phase == next {
+            return;
+        }
+        let counters = self.counters(plane);
+        match phase {
+            Phase::Waiting => counters.waiting.subtract(),
+            Phase::Reading => counters.reading.subtract(),
+            Phase::Starting => {}
+        }
+        match next {
+            Phase::Waiting => counters.waiting.add(),
+            Phase::Reading => counters.reading.add(),
+            Phase::Starting => {}
+        }
+        *phase = next;
+    }
+
+    pub(super) fn end_tunnels(&self) {
+        self.tunnels_end.notify_waiters();
     }
 
     #[inline]
     pub(super) fn counters<'a>(&self, plane: &'a DataPlane) -> &'a Counters {
         plane.counters(self.number)
+    }
+}
+
+/// Lines wait a moment for others.
+async fn hand_over_later() {
+    loop {
+        tokio::time::sleep(HAND_OVER_AFTER).await;
+        let done = with(Worker::hand_over_lines);
+        if done {
+            return;
+        }
     }
 }
 
@@ -181,15 +284,48 @@ enum Entry {
     Running {
         /// Known once the task is spawned.
         abort: Option<AbortHandle>,
-        idle: bool,
+        state: State,
+        /// Of a connection that is to be told of a drain.
+        waker: Option<Waker>,
     },
+}
+
+/// What a connection is waiting for, if for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Busy,
+    /// For its first request.
+    New,
+    /// For another request.
+    Idle,
+}
+
+/// What the counters of the node say a connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Starting,
+    /// For a request.
+    Waiting,
+    /// A part of a head has come.
+    Reading,
+}
+
+/// Some of a worker's connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    All,
+    /// That wait for a request, be it the first or not.
+    Waiting,
+    /// That wait for another request.
+    Idle,
 }
 
 impl Connections {
     pub(super) fn add(&mut self) -> usize {
         let entry = Entry::Running {
             abort: None,
-            idle: false,
+            state: State::Busy,
+            waker: None,
         };
         match self.free.pop() {
             Some(number) => {
@@ -210,9 +346,30 @@ impl Connections {
     }
 
     #[inline]
-    pub(super) fn set_idle(&mut self, number: usize, now_idle: bool) {
-        if let Some(Entry::Running { idle, .. }) = self.entries.get_mut(number) {
-            *idle = now_idle;
+    pub(super) fn set_state(&mut self, number: usize, now: State) {
+        if let Some(Entry::Running { state, .. }) = self.entries.get_mut(number) {
+            *state = now;
+        }
+    }
+
+    /// Has a connection polled when a drain begins.
+    pub(super) fn set_waker(&mut self, number: usize, new: &Waker) {
+        if let Some(Entry::Running { waker, .. }) = self.entries.get_mut(number)
+            && !waker.as_ref().is_some_and(|waker| waker.will_wake(new))
+        {
+            *waker = Some(new.clone());
+        }
+    }
+
+    /// Of those that [`Self::set_waker`] was called for.
+    pub(super) fn wake(&self) {
+        for entry in &self.entries {
+            if let Entry::Running {
+                waker: Some(waker), ..
+            } = entry
+            {
+                waker.wake_by_ref();
+            }
         }
     }
 
@@ -225,10 +382,14 @@ impl Connections {
         self.entries.len() - self.free.len()
     }
 
-    /// Handles of all that run, or of those that only wait for a request.
-    pub(super) fn handles(&self, only_idle: bool) -> Vec<AbortHandle> {
+    pub(super) fn handles(&self, which: Which) -> Vec<AbortHandle> {
+        let wanted = |state: State| match which {
+            Which::All => true,
+            Which::Waiting => state != State::Busy,
+            Which::Idle => state == State::Idle,
+        };
         let running = self.entries.iter().filter_map(|entry| match entry {
-            Entry::Running { abort, idle } if *idle || !only_idle => abort.clone(),
+            Entry::Running { abort, state, .. } if wanted(*state) => abort.clone(),
             _ => None,
         });
         running.collect()

@@ -1,18 +1,19 @@
 //! Compiles a configuration. Every problem is found before any is reported.
 
 use super::plugins::{Inert, Loader};
-use super::{
-    Balancer, Changed, Destination, Part, Rebuilds, RouteInfo, ServiceIndex, ServiceInfo, Snapshot,
-};
+use super::streams::Streams;
+use super::{Changed, Destination, Part, Rebuilds, RouteInfo, ServiceIndex, ServiceInfo, Snapshot};
+use crate::balance::{self, TargetSettings};
+use crate::health::{Checks, Probing};
 use crate::plan::{Instances, Places, Plan, Planner};
-use crate::upstream::{CertificateLookup, Target, TlsDefaults, authority};
+use crate::upstream::{CertificateLookup, Target, TlsDefaults, Way, probe_tls};
 use model::EntityKind;
-use model::address::Address;
 use model::entities::{
     CaCertificate, CaCertificateId, Certificate, CertificateId, Config, PluginId, Route, Service,
     ServiceId, Upstream, UpstreamId,
 };
 use model::hashing::FastMap;
+use net::dns::Resolver;
 use net::tls::{CertificateError, Certificates, SniTable};
 use plugin::{Node, PluginDef};
 use router::{RouteError, RouteIndex, Router};
@@ -28,9 +29,13 @@ pub struct BuildSettings {
     pub router: router::Options,
     /// For TLS with upstreams.
     pub tls: TlsDefaults,
+    /// `nginx_proxy_proxy_http_version` is 2: services of http and https are spoken to over HTTP/2.
+    pub upstream_http2: bool,
     /// For clients that name no host, or one without a certificate.
     pub default_certificate: Option<Arc<Certificates>>,
     pub node: Node,
+    /// Of the names of hosts and targets.
+    pub resolver: Resolver,
     /// Counts what is built.
     pub rebuilds: Arc<Rebuilds>,
 }
@@ -46,6 +51,11 @@ pub enum BuildError {
     #[error("service {id}: TLS with its upstream: {source}")]
     Service {
         id: ServiceId,
+        source: CertificateError,
+    },
+    #[error("upstream {id}: TLS of its health checks: {source}")]
+    Upstream {
+        id: UpstreamId,
         source: CertificateError,
     },
     #[error("plugin {name} ({id}): {source}")]
@@ -116,7 +126,7 @@ impl Snapshot {
         let services = match unless(changed.services()) {
             Some(previous) => previous.services.clone(),
             None => rebuilds.time(Part::Services, || {
-                Arc::new(Services::build(&config, settings, &mut errors))
+                Arc::new(Services::build(&config, settings, previous, &mut errors))
             }),
         };
         let plugins = match unless(changed.plugins()) {
@@ -138,10 +148,21 @@ impl Snapshot {
                 RouteParts::compile(&config, &services, &plugins, settings, before)
             }
         };
+        let streams = match unless(changed.needs(EntityKind::Routes)) {
+            Some(previous) => previous.streams.clone(),
+            None => {
+                let plugins = changed.plugins().then_some(&*config.plugins);
+                let routes = &config.routes;
+                Arc::new(Streams::build(
+                    routes, plugins, previous, &services, settings,
+                ))
+            }
+        };
         Ok(Self {
             revision,
             router: routes.router,
             routes: routes.infos,
+            streams,
             services,
             instances: plugins.instances,
             places: plugins.places,
@@ -291,6 +312,7 @@ pub(super) fn route_info(
 pub(super) struct Services {
     infos: Vec<ServiceInfo>,
     by_id: FastMap<ServiceId, ServiceIndex>,
+    pub(super) upstreams: FastMap<UpstreamId, Arc<balance::Upstream>>,
 }
 
 impl Services {
@@ -298,24 +320,32 @@ impl Services {
         &self.infos[index.0 as usize]
     }
 
-    fn build(config: &Config, settings: &BuildSettings, errors: &mut Vec<BuildError>) -> Self {
+    fn build(
+        config: &Config,
+        settings: &BuildSettings,
+        previous: Option<&Snapshot>,
+        errors: &mut Vec<BuildError>,
+    ) -> Self {
         let lookup = CertificatesById::new(config);
-        let upstreams = Upstreams::new(config);
-        let mut services = Self {
-            infos: Vec::new(),
-            by_id: FastMap::default(),
-        };
+        let mut drafts = Upstreams::new(config, &lookup, settings, errors);
+        let mut placed = Vec::new();
         for service in config.services.iter().filter(|service| service.enabled) {
-            let destination = match upstreams.destination(service, &lookup, &settings.tls) {
-                Ok(destination) => destination,
-                Err(source) => {
-                    errors.push(BuildError::Service {
-                        id: service.id,
-                        source,
-                    });
-                    continue;
-                }
-            };
+            match drafts.place(service, &lookup, settings) {
+                Ok(place) => placed.push((service, place)),
+                Err(source) => errors.push(BuildError::Service {
+                    id: service.id,
+                    source,
+                }),
+            }
+        }
+        let known = previous.map(|previous| &previous.services.upstreams);
+        let upstreams = drafts.finish(&settings.resolver, known);
+        let mut services = Self {
+            infos: Vec::with_capacity(placed.len()),
+            by_id: FastMap::default(),
+            upstreams: FastMap::default(),
+        };
+        for (service, place) in placed {
             let index = u32::try_from(services.infos.len()).expect("services fit into memory");
             services.by_id.insert(service.id, ServiceIndex(index));
             services.infos.push(ServiceInfo {
@@ -323,10 +353,21 @@ impl Services {
                 name: service.name.as_deref().map(Box::from),
                 protocol: service.protocol,
                 path: service.path.as_deref().map(Box::from),
-                destination,
+                destination: match place {
+                    Placed::Host(target) => Destination::Host(target),
+                    Placed::Upstream(number, way) => {
+                        Destination::Upstream(upstreams[number].clone(), way)
+                    }
+                },
             });
         }
+        services.upstreams = upstreams.into_iter().map(|one| (one.id(), one)).collect();
         services
+    }
+
+    /// Of an enabled service.
+    pub(super) fn index(&self, id: ServiceId) -> Option<ServiceIndex> {
+        self.by_id.get(&id).copied()
     }
 
     /// Whether requests can reach the route: over HTTP, and not of a disabled service.
@@ -336,62 +377,109 @@ impl Services {
     }
 }
 
-/// Upstream entities by name, with their targets.
+/// Upstream entities with their targets, while services are placed.
 struct Upstreams<'a> {
-    by_name: HashMap<&'a str, &'a Upstream>,
-    targets: FastMap<UpstreamId, Vec<&'a model::entities::Target>>,
+    by_name: HashMap<&'a str, usize>,
+    drafts: Vec<balance::Settings>,
+}
+
+/// Where a service leads: to a host of its own, or to an upstream in one of its ways.
+enum Placed {
+    Host(Target),
+    Upstream(usize, u32),
 }
 
 impl<'a> Upstreams<'a> {
-    fn new(config: &'a Config) -> Self {
-        let mut targets: FastMap<_, Vec<_>> = FastMap::default();
+    fn new(
+        config: &'a Config,
+        certificates: &dyn CertificateLookup,
+        settings: &BuildSettings,
+        errors: &mut Vec<BuildError>,
+    ) -> Self {
+        let mut targets: FastMap<UpstreamId, Vec<TargetSettings>> = FastMap::default();
         for target in &config.targets {
-            targets.entry(target.upstream).or_default().push(target);
+            match TargetSettings::new(target) {
+                Some(settings) => targets.entry(target.upstream).or_default().push(settings),
+                None => {
+                    let (id, text) = (target.id, &target.target);
+                    tracing::warn!(%id, "target {text:?} is no address and is left out");
+                }
+            }
         }
-        let named = config.upstreams.iter();
+        let drafts = config.upstreams.iter().map(|entity| balance::Settings {
+            entity: entity.clone(),
+            targets: targets.remove(&entity.id).unwrap_or_default(),
+            ways: Vec::new(),
+            probing: match probing(entity, certificates, &settings.tls) {
+                Ok(probing) => probing,
+                Err(source) => {
+                    let id = entity.id;
+                    errors.push(BuildError::Upstream { id, source });
+                    None
+                }
+            },
+        });
+        let names = config.upstreams.iter().map(|upstream| &*upstream.name);
         Self {
-            by_name: named.map(|upstream| (&*upstream.name, upstream)).collect(),
-            targets,
+            by_name: names.zip(0..).collect(),
+            drafts: drafts.collect(),
         }
     }
 
-    fn destination(
-        &self,
+    fn place(
+        &mut self,
         service: &Service,
         certificates: &dyn CertificateLookup,
-        tls: &TlsDefaults,
-    ) -> Result<Destination, CertificateError> {
-        let Some(upstream) = self.by_name.get(&*service.host) else {
-            return Ok(Destination::Host(Target::new(service, certificates, tls)?));
+        settings: &BuildSettings,
+    ) -> Result<Placed, CertificateError> {
+        let Some(number) = self.by_name.get(&*service.host).copied() else {
+            let way = Way::new(service, None, certificates, settings)?;
+            let host = &*service.host;
+            return Ok(Placed::Host(way.to(host, service.port, host)));
         };
-        let mut targets = Vec::new();
-        for target in self.targets.get(&upstream.id).into_iter().flatten() {
-            let Some(mut placed) = place(service, target) else {
-                tracing::warn!(id = %target.id, "target {:?} is no address and is left out", target.target);
-                continue;
-            };
-            placed.client_certificate = placed.client_certificate.or(upstream.client_certificate);
-            let mut compiled = Target::new(&placed, certificates, tls)?;
-            if let Some(host) = &upstream.host_header {
-                placed.host = host.clone();
-                compiled.authority = authority(&placed).into();
-            }
-            targets.push((compiled, target.weight));
-        }
-        Ok(Destination::Upstream(Balancer::new(targets)))
+        let draft = &mut self.drafts[number];
+        let way = Way::new(
+            service,
+            draft.entity.client_certificate,
+            certificates,
+            settings,
+        )?;
+        let known = draft.ways.iter().position(|known| *known == way);
+        let at = known.unwrap_or_else(|| {
+            draft.ways.push(way);
+            draft.ways.len() - 1
+        });
+        let at = u32::try_from(at).expect("services fit into memory");
+        Ok(Placed::Upstream(number, at))
+    }
+
+    /// The upstreams, in the order of the configuration.
+    fn finish(
+        self,
+        resolver: &Resolver,
+        previous: Option<&FastMap<UpstreamId, Arc<balance::Upstream>>>,
+    ) -> Vec<Arc<balance::Upstream>> {
+        let drafts = self.drafts.into_iter();
+        let finished = drafts.map(|draft| {
+            let previous = previous.and_then(|previous| previous.get(&draft.entity.id));
+            balance::Upstream::new(draft, resolver, previous)
+        });
+        finished.collect()
     }
 }
 
-/// The service as if its host were the target's: what goes there is otherwise the same.
-fn place(service: &Service, target: &model::entities::Target) -> Option<Service> {
-    // A declarative configuration may leave out the port, and write addresses in any form.
-    let target = Address::parse(&target.target).ok()?.as_target();
-    let (host, port) = target.rsplit_once(':')?;
-    Some(Service {
-        host: host.into(),
-        port: port.parse().ok()?,
-        ..service.clone()
-    })
+/// None for upstreams that are not probed.
+fn probing(
+    upstream: &Upstream,
+    certificates: &dyn CertificateLookup,
+    tls: &TlsDefaults,
+) -> Result<Option<Probing>, CertificateError> {
+    let checks = Checks::new(&upstream.healthchecks).filter(Checks::is_active);
+    let Some(checks) = checks else {
+        return Ok(None);
+    };
+    let tls = probe_tls(upstream, certificates, tls)?;
+    Ok(Some(Probing::new(upstream, checks.timeout, tls)))
 }
 
 struct CertificatesById<'a> {

@@ -19,10 +19,12 @@ impl Snapshot {
             warn_of(&problems);
             Arc::new(router)
         });
+        let streams = self.streams.put(put, &self.services, settings);
         Self {
             revision,
             router,
             routes: merged.infos.into(),
+            streams,
             services: self.services.clone(),
             instances: self.instances.clone(),
             places: self.places.clone(),

@@ -41,6 +41,7 @@ pub(crate) fn context<'r>(
             port: 1234,
         },
         scheme: Scheme::Http,
+        http2: false,
         host: "a.test",
         port: 8000,
         request_id: REQUEST_ID,

@@ -6,3 +6,4 @@ mod other_plugins;
 mod plan;
 mod respond;
 mod snapshot;
+mod streams;

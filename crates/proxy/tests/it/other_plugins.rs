@@ -90,6 +90,7 @@ fn terminated(config: Value, lines: &[&str], body: &'static str) -> Option<(u16,
     let request = head(lines);
     let mut cx = context(&request, body, &People);
     cx.captures = &[Capture {
+        number: 0,
         name: Some("id"),
         value: "7",
     }];

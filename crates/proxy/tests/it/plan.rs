@@ -293,6 +293,7 @@ fn early_errors_are_logged_by_global_plugins_only() {
     let entry = LogEntry {
         request: &cx,
         status: 404,
+        upstream_status: None,
         started_at: std::time::SystemTime::UNIX_EPOCH,
         latencies: plugin::Latencies::default(),
         tries: &[],

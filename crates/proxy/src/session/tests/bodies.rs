@@ -4,6 +4,13 @@ use super::*;
 
 const LARGE: usize = 8 * 1024 * 1024;
 
+/// A gateway that passes bodies on as they come.
+fn streaming(upstream: SocketAddr) -> Setup {
+    let mut setup = Setup::new(upstream);
+    setup.route.request_buffering = false;
+    setup
+}
+
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 % 251) as u8).collect()
 }
@@ -285,7 +292,7 @@ fn an_answer_before_the_end_of_the_request_ends_the_connection() {
             peer.rest().await;
         })])
         .await;
-        let gateway = Setup::new(address).start();
+        let gateway = streaming(address).start();
         let mut client = gateway.client().await;
         client
             .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc")

@@ -8,7 +8,7 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const BAD_GATEWAY: &str = "An invalid response was received from the upstream server";
 
 /// Closes a connection so that the other side gets a reset.
-fn reset(peer: Peer) {
+pub(super) fn reset(peer: Peer) {
     socket2::SockRef::from(&peer.stream)
         .set_linger(Some(Duration::ZERO))
         .unwrap();
@@ -247,7 +247,9 @@ fn a_client_that_goes_away_in_its_body_takes_the_upstream_with_it() {
             tell.send(peer.rest().await).unwrap();
         })])
         .await;
-        let gateway = Setup::new(address).start();
+        let mut setup = Setup::new(address);
+        setup.route.request_buffering = false;
+        let gateway = setup.start();
         let mut client = gateway.client().await;
         client
             .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc")

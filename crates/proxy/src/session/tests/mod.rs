@@ -1,18 +1,30 @@
 //! Whole connections over loopback sockets: a gateway with one service, a client that writes and reads bytes, and an
 //! upstream whose every connection follows a script. Time is paused where it matters.
 
+mod admission;
 mod bodies;
+mod buffering;
+mod calls;
 mod connections;
 mod failures;
 mod filters;
 mod heads;
+mod http2;
 mod limits;
+mod logging;
+mod panics;
+mod retries;
+mod websocket;
+mod websocket_compressed;
+mod websocket_frames;
+mod websocket_http2;
 
-use super::{DataPlane, Settings, Stop, serve};
+use super::{DataPlane, Entrances, Settings, Stop, serve};
 use crate::snapshot::{BuildSettings, Live, Snapshot};
 use model::entities::{
     Config, PathHandling, Plugin, PluginId, Protocol, Route, RouteId, Service, ServiceId,
 };
+use net::dns::Resolver;
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
 use plugin::{NoLookup, PluginDef};
@@ -63,7 +75,10 @@ impl Setup {
             plugins: self.plugins.iter().map(|def| global(def.name)).collect(),
             ..Config::default()
         };
+        let (resolver, background) = Resolver::new(net::dns::Settings::default());
+        tokio::spawn(background.run());
         let build = BuildSettings {
+            resolver,
             plugins: self.plugins.leak(),
             default_certificate: Some(Arc::new(net::tls::self_signed().unwrap())),
             ..BuildSettings::default()
@@ -75,7 +90,14 @@ impl Setup {
         let address = listener.local_addr().unwrap();
         let plane = Arc::new(DataPlane::new(live, self.settings, Arc::new(NoLookup), 1));
         let (stop, stopped) = watch::channel(Stop::Serve);
-        let serving = serve(plane.clone(), 0, vec![(listen, listener)], tls, stopped);
+        let entrances = Entrances {
+            http: vec![(listen, listener)],
+            stream_tls: tls.clone(),
+            http_tls: tls,
+            streams: Vec::new(),
+            datagrams: Vec::new(),
+        };
+        let serving = serve(plane.clone(), 0, entrances, stopped);
         Gateway {
             address,
             plane,

@@ -1,0 +1,421 @@
+//! From the text of a format, in the web server's language, to a list of pieces that is run for each line. Kong's own format,
+//! the web server's `combined`, JSON, and one of the operator's (`nginx_http_log_format`).
+
+use super::clock::Clock;
+use super::escape;
+use super::line::{Facts, RequestLine};
+use plugin::{Try, TryEnd};
+use std::io::Write;
+use std::time::Duration;
+
+/// kong/templates/nginx_kong.lua
+const KONG: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+                    \"$http_referer\" \"$http_user_agent\" kong_request_id: \"$kong_request_id\"";
+/// src/http/modules/ngx_http_log_module.c
+const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+                        \"$http_referer\" \"$http_user_agent\"";
+/// kong/templates/nginx_kong_stream.lua
+const BASIC: &str =
+    "$remote_addr [$time_local] $protocol $status $bytes_sent $bytes_received $session_time";
+const JSON: &str = concat!(
+    r#"{"time":"$time_iso8601","remote_addr":"$remote_addr","remote_user":"$remote_user","#,
+    r#""request_id":"$kong_request_id","method":"$request_method","host":"$host","#,
+    r#""uri":"$request_uri","protocol":"$server_protocol","scheme":"$scheme","status":$status,"#,
+    r#""request_length":$request_length,"bytes_sent":$bytes_sent,"#,
+    r#""body_bytes_sent":$body_bytes_sent,"request_time":$request_time,"#,
+    r#""upstream_addr":"$upstream_addr","upstream_status":"$upstream_status","#,
+    r#""upstream_response_time":"$upstream_response_time","route":"$kong_route","#,
+    r#""service":"$kong_service","consumer":"$kong_consumer","referer":"$http_referer","#,
+    r#""user_agent":"$http_user_agent"}"#,
+);
+
+/// How values are made harmless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Escape {
+    Default,
+    Json,
+}
+
+/// A compiled format.
+#[derive(Debug)]
+pub struct Format {
+    pieces: Vec<Piece>,
+    escape: Escape,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Value(Variable),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Variable {
+    RemoteAddr,
+    RemotePort,
+    PeerAddr,
+    RemoteUser,
+    TimeLocal,
+    TimeIso,
+    Msec,
+    Request,
+    Method,
+    Target,
+    Path,
+    Query,
+    Protocol,
+    Status,
+    BodyBytesSent,
+    BytesSent,
+    RequestLength,
+    RequestTime,
+    RequestId,
+    Host,
+    Port,
+    Scheme,
+    UpstreamAddr,
+    UpstreamStatus,
+    UpstreamResponseTime,
+    Route,
+    Service,
+    Consumer,
+    /// By its name in lower case.
+    Header(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    #[error(
+        "there is no log format `{0}`; kong_log_format, combined, json, basic and that of nginx_http_log_format are known"
+    )]
+    Unknown(String),
+    #[error("`${0}` is not known in log formats")]
+    Variable(String),
+    #[error("`${0}` would put credentials into the log")]
+    Secret(String),
+    #[error("expected `<name> [escape=default|json] '<format>'`")]
+    Syntax,
+}
+
+impl Format {
+    /// One of those that are always there.
+    pub fn named(name: &str) -> Result<Self, FormatError> {
+        let (text, escape) = match name {
+            "kong_log_format" => (KONG, Escape::Default),
+            "combined" => (COMBINED, Escape::Default),
+            "json" => (JSON, Escape::Json),
+            "basic" => (BASIC, Escape::Default),
+            _ => return Err(FormatError::Unknown(name.to_owned())),
+        };
+        Self::compile(text, escape)
+    }
+
+    /// The web server's directive `log_format`, without its name: `<name> [escape=…] '<text>' …`.
+    pub fn directive(text: &str) -> Result<(String, Self), FormatError> {
+        let mut words = words(text)?.into_iter();
+        let name = words.next().ok_or(FormatError::Syntax)?;
+        let (mut escape, mut format) = (Escape::Default, String::new());
+        for (place, word) in words.enumerate() {
+            match (place, word.strip_prefix("escape=")) {
+                (0, Some("default")) => escape = Escape::Default,
+                (0, Some("json")) => escape = Escape::Json,
+                (0, Some(_)) => return Err(FormatError::Syntax),
+                _ => format.push_str(&word),
+            }
+        }
+        if format.is_empty() {
+            return Err(FormatError::Syntax);
+        }
+        Ok((name, Self::compile(&format, escape)?))
+    }
+
+    fn compile(text: &str, escape: Escape) -> Result<Self, FormatError> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            let (before, after) = (&rest[..at], &rest[at + 1..]);
+            let (name, behind) = variable_name(after);
+            if !before.is_empty() {
+                pieces.push(Piece::Text(before.to_owned()));
+            }
+            pieces.push(Piece::Value(Variable::named(name)?));
+            rest = behind;
+        }
+        pieces.push(Piece::Text(format!("{rest}\n")));
+        Ok(Self { pieces, escape })
+    }
+
+    /// Appends the line of a request, with its end.
+    pub(super) fn write(&self, facts: &Facts<'_>, clock: &Clock, out: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Value(variable) => self.write_value(variable, facts, clock, out),
+            }
+        }
+    }
+
+    /// The line of a request that another thread than a worker has served.
+    pub fn line(&self, facts: &Facts<'_>) -> Vec<u8> {
+        let (mut clock, mut out) = (Clock::default(), Vec::new());
+        clock.set(std::time::SystemTime::now());
+        self.write(facts, &clock, &mut out);
+        out
+    }
+
+    fn write_value(
+        &self,
+        variable: &Variable,
+        facts: &Facts<'_>,
+        clock: &Clock,
+        out: &mut Vec<u8>,
+    ) {
+        let before = out.len();
+        let mut text = |text: &[u8]| escape::write(self.escape, text, out);
+        match variable {
+            Variable::Header(name) => text(facts.headers.first(name).unwrap_or_default()),
+            Variable::RemoteUser => text(&remote_user(facts).unwrap_or_default()),
+            Variable::Request => write_request(facts, &mut text),
+            Variable::Method => text(method(facts)),
+            Variable::Target => text(target(facts)),
+            Variable::Path => text(
+                target(facts)
+                    .split(|byte| *byte == b'?')
+                    .next()
+                    .unwrap_or_default(),
+            ),
+            Variable::Query => text(query(facts)),
+            Variable::Protocol => text(protocol(facts).as_bytes()),
+            Variable::Host => text(facts.host.as_bytes()),
+            Variable::Route => text(facts.route.as_bytes()),
+            Variable::Service => text(facts.service.as_bytes()),
+            Variable::Consumer => text(facts.consumer.as_bytes()),
+            plain => write_plain(plain, facts, clock, out),
+        }
+        if out.len() == before && self.escape == Escape::Default {
+            out.push(b'-');
+        }
+    }
+}
+
+/// Values that are ours, and harmless.
+fn write_plain(variable: &Variable, facts: &Facts<'_>, clock: &Clock, out: &mut Vec<u8>) {
+    // Writing to memory does not fail.
+    let _ = match variable {
+        Variable::RemoteAddr => write!(out, "{}", facts.client.ip()),
+        Variable::RemotePort => write!(out, "{}", facts.client.port()),
+        Variable::PeerAddr => write!(out, "{}", facts.peer.ip()),
+        Variable::TimeLocal => out.write_all(clock.local.as_bytes()),
+        Variable::TimeIso => out.write_all(clock.iso.as_bytes()),
+        Variable::Msec => write_seconds(clock.now, out),
+        Variable::Status => write!(out, "{:03}", facts.status),
+        Variable::BodyBytesSent => {
+            write!(
+                out,
+                "{}",
+                facts.response_size.saturating_sub(facts.response_head)
+            )
+        }
+        Variable::BytesSent => write!(out, "{}", facts.response_size),
+        Variable::RequestLength => write!(out, "{}", facts.request_size),
+        Variable::RequestTime => write_seconds(facts.latencies.request, out),
+        Variable::RequestId => out.write_all(facts.request_id.as_bytes()),
+        Variable::Port => write!(out, "{}", facts.port),
+        Variable::Scheme => out.write_all(facts.scheme.as_bytes()),
+        Variable::UpstreamAddr => write_tries(facts, out, |one, out| match one.address {
+            Some(address) => write!(out, "{address}"),
+            None => out.write_all(b"-"),
+        }),
+        Variable::UpstreamStatus => write_tries(facts, out, |one, out| match one.end {
+            TryEnd::Answered(status) | TryEnd::Failed(status) => write!(out, "{status:03}"),
+            TryEnd::Abandoned => out.write_all(b"-"),
+        }),
+        Variable::UpstreamResponseTime => {
+            write_tries(facts, out, |one, out| write_seconds(one.took, out))
+        }
+        _ => Ok(()),
+    };
+}
+
+/// With milliseconds, as the web server writes times.
+fn write_seconds(time: Duration, out: &mut Vec<u8>) -> std::io::Result<()> {
+    write!(out, "{}.{:03}", time.as_secs(), time.subsec_millis())
+}
+
+fn write_tries(
+    facts: &Facts<'_>,
+    out: &mut Vec<u8>,
+    write: impl Fn(&Try, &mut Vec<u8>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    for (number, one) in facts.tries.iter().enumerate() {
+        if number > 0 {
+            out.extend_from_slice(b", ");
+        }
+        write(one, out)?;
+    }
+    Ok(())
+}
+
+fn write_request(facts: &Facts<'_>, text: &mut impl FnMut(&[u8])) {
+    match facts.request {
+        RequestLine::Raw(line) => text(line),
+        RequestLine::Stream { .. } => {}
+        RequestLine::Parsed {
+            method,
+            target,
+            version,
+        } => {
+            for part in [method, b" ", target, b" ", version.as_bytes()] {
+                text(part);
+            }
+        }
+    }
+}
+
+fn method<'a>(facts: &Facts<'a>) -> &'a [u8] {
+    match facts.request {
+        RequestLine::Parsed { method, .. } => method,
+        RequestLine::Raw(_) | RequestLine::Stream { .. } => b"",
+    }
+}
+
+fn target<'a>(facts: &Facts<'a>) -> &'a [u8] {
+    match facts.request {
+        RequestLine::Parsed { target, .. } => target,
+        RequestLine::Raw(_) | RequestLine::Stream { .. } => b"",
+    }
+}
+
+fn query<'a>(facts: &Facts<'a>) -> &'a [u8] {
+    let target = target(facts);
+    let at = target.iter().position(|byte| *byte == b'?');
+    at.map_or(b"", |at| &target[at + 1..])
+}
+
+fn protocol(facts: &Facts<'_>) -> &'static str {
+    match facts.request {
+        RequestLine::Parsed { version, .. } => version,
+        RequestLine::Raw(_) => "",
+        RequestLine::Stream { protocol } => protocol,
+    }
+}
+
+/// The name, never the password, of `Authorization: Basic`.
+fn remote_user(facts: &Facts<'_>) -> Option<Vec<u8>> {
+    let value = facts.headers.first("authorization")?;
+    let (scheme, encoded) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let mut decoded = decode_base64(encoded.trim_ascii());
+    let end = decoded.iter().position(|byte| *byte == b':')?;
+    decoded.truncate(end);
+    Some(decoded)
+}
+
+/// As much as can be decoded.
+fn decode_base64(text: &[u8]) -> Vec<u8> {
+    let (mut bits, mut count, mut out) = (0_u32, 0, Vec::new());
+    for byte in text {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => break,
+        };
+        bits = (bits << 6 | u32::from(value)) & 0x3_ffff;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count & 0xff) as u8);
+        }
+    }
+    out
+}
+
+/// The name behind a `$`, in braces or not, and what comes after it.
+fn variable_name(text: &str) -> (&str, &str) {
+    if let Some((name, rest)) = text.strip_prefix('{').and_then(|text| text.split_once('}')) {
+        return (name, rest);
+    }
+    let is_end = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+    text.split_at(text.find(is_end).unwrap_or(text.len()))
+}
+
+impl Variable {
+    fn named(name: &str) -> Result<Self, FormatError> {
+        Ok(match name {
+            "remote_addr" => Self::RemoteAddr,
+            "remote_port" => Self::RemotePort,
+            "realip_remote_addr" => Self::PeerAddr,
+            "remote_user" => Self::RemoteUser,
+            "time_local" => Self::TimeLocal,
+            "time_iso8601" => Self::TimeIso,
+            "msec" => Self::Msec,
+            "request" => Self::Request,
+            "request_method" => Self::Method,
+            "request_uri" => Self::Target,
+            "uri" => Self::Path,
+            "args" | "query_string" => Self::Query,
+            "server_protocol" | "protocol" => Self::Protocol,
+            "status" => Self::Status,
+            "body_bytes_sent" => Self::BodyBytesSent,
+            "bytes_sent" => Self::BytesSent,
+            "request_length" | "bytes_received" => Self::RequestLength,
+            "request_time" | "session_time" => Self::RequestTime,
+            "request_id" | "kong_request_id" => Self::RequestId,
+            "host" => Self::Host,
+            "server_port" => Self::Port,
+            "scheme" => Self::Scheme,
+            "upstream_addr" => Self::UpstreamAddr,
+            "upstream_status" => Self::UpstreamStatus,
+            "upstream_response_time" => Self::UpstreamResponseTime,
+            "kong_route" => Self::Route,
+            "kong_service" => Self::Service,
+            "kong_consumer" => Self::Consumer,
+            "http_authorization" | "http_proxy_authorization" => {
+                return Err(FormatError::Secret(name.to_owned()));
+            }
+            _ => match name.strip_prefix("http_") {
+                Some(header) if !header.is_empty() => Self::Header(header.replace('_', "-")),
+                _ => return Err(FormatError::Variable(name.to_owned())),
+            },
+        })
+    }
+}
+
+/// The words of a directive: separated by blanks, in quotes where they hold some. A backslash takes the next quote as it is.
+fn words(text: &str) -> Result<Vec<String>, FormatError> {
+    let mut words = Vec::new();
+    let mut letters = text.chars().peekable();
+    loop {
+        while letters.next_if(|letter| letter.is_whitespace()).is_some() {}
+        let Some(&first) = letters.peek() else {
+            return Ok(words);
+        };
+        let quote = matches!(first, '\'' | '"').then_some(first);
+        if quote.is_some() {
+            letters.next();
+        }
+        let mut word = String::new();
+        loop {
+            match letters.next() {
+                None if quote.is_some() => return Err(FormatError::Syntax),
+                None => break,
+                Some('\\')
+                    if letters
+                        .peek()
+                        .is_some_and(|next| matches!(next, '\'' | '"' | '\\')) =>
+                {
+                    word.extend(letters.next());
+                }
+                Some(letter) if Some(letter) == quote => break,
+                Some(letter) if quote.is_none() && letter.is_whitespace() => break,
+                Some(letter) => word.push(letter),
+            }
+        }
+        words.push(word);
+    }
+}

@@ -1,0 +1,211 @@
+//! Lines, and their way to the writer.
+
+use super::*;
+use net::http1::{Limits, RequestHead};
+use plugin::{Latencies, Try, TryEnd};
+use std::net::SocketAddr;
+
+const HEAD: &[u8] = b"GET /a?key=1 HTTP/1.1\r\nHost: a.test\r\nUser-Agent: curl/8 \"x\"\r\n\
+                      Authorization: Basic YWxpY2U6c2VjcmV0\r\nX-Own: \xff\\\t\r\n\r\n";
+
+fn head() -> RequestHead {
+    let parsed = RequestHead::parse(HEAD, &Limits::default());
+    parsed.expect("a head").expect("a whole one").0
+}
+
+fn facts<'a>(headers: &'a dyn Headers, request: RequestLine<'a>, tries: &'a [Try]) -> Facts<'a> {
+    Facts {
+        client: SocketAddr::from(([10, 0, 0, 7], 4711)),
+        peer: SocketAddr::from(([127, 0, 0, 1], 80)),
+        scheme: "http",
+        port: 8000,
+        host: "a.test",
+        request,
+        headers,
+        request_id: "0123456789abcdef0123456789abcdef",
+        status: 200,
+        upstream_status: Some(200),
+        tries,
+        latencies: Latencies {
+            request: Duration::from_millis(1234),
+            ..Latencies::default()
+        },
+        request_size: 100,
+        response_size: 300,
+        response_head: 200,
+        route: "open",
+        service: "",
+        consumer: "",
+    }
+}
+
+fn parsed() -> RequestLine<'static> {
+    RequestLine::Parsed {
+        method: b"GET",
+        target: b"/a?key=1",
+        version: "HTTP/1.1",
+    }
+}
+
+fn at(seconds: u64) -> Clock {
+    let mut clock = Clock::default();
+    clock.set(SystemTime::UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 5));
+    clock
+}
+
+fn line(format: &Format, facts: &Facts<'_>) -> String {
+    let mut out = Vec::new();
+    format.write(facts, &at(1_795_172_400), &mut out);
+    String::from_utf8(out).expect("a line is text")
+}
+
+#[test]
+fn kongs_format_is_written_as_by_the_web_server() {
+    let head = head();
+    let format = Format::named("kong_log_format").expect("it is there");
+    assert_eq!(
+        line(&format, &facts(&head, parsed(), &[])),
+        "10.0.0.7 - alice [20/Nov/2026:11:00:00 +0000] \"GET /a?key=1 HTTP/1.1\" 200 100 \"-\" \"curl/8 \\x22x\\x22\" \
+         kong_request_id: \"0123456789abcdef0123456789abcdef\"\n"
+    );
+    let combined = Format::named("combined").expect("it is there");
+    assert!(line(&combined, &facts(&head, parsed(), &[])).ends_with("\"curl/8 \\x22x\\x22\"\n"));
+}
+
+#[test]
+fn what_was_not_understood_cannot_break_a_line() {
+    let format = Format::named("combined").expect("it is there");
+    let raw = RequestLine::Raw(b"\x16\x03\x01\nfake line \"\x7f\xc3");
+    assert_eq!(
+        line(&format, &facts(&(), raw, &[])),
+        "10.0.0.7 - - [20/Nov/2026:11:00:00 +0000] \"\\x16\\x03\\x01\\x0Afake line \\x22\\x7F\\xC3\" 200 100 \"-\" \"-\"\n"
+    );
+}
+
+#[test]
+fn json_lines_are_json_whatever_was_sent() {
+    let format = Format::named("json").expect("it is there");
+    let head = head();
+    let tries = [TryEnd::Failed(502), TryEnd::Answered(200)].map(|end| Try {
+        address: Some(SocketAddr::from(([127, 0, 0, 1], 80))),
+        after: Duration::ZERO,
+        choosing: Duration::ZERO,
+        took: Duration::from_millis(7),
+        end,
+    });
+    let value: serde_json::Value =
+        serde_json::from_str(&line(&format, &facts(&head, parsed(), &tries))).expect("JSON");
+    assert_eq!(value["time"], "2026-11-20T11:00:00+00:00");
+    assert_eq!(value["user_agent"], "curl/8 \"x\"");
+    assert_eq!(value["remote_user"], "alice");
+    assert_eq!(value["status"], 200);
+    assert_eq!(value["request_time"], 1.234);
+    assert_eq!(value["upstream_addr"], "127.0.0.1:80, 127.0.0.1:80");
+    assert_eq!(value["upstream_status"], "502, 200");
+    assert_eq!(value["upstream_response_time"], "0.007, 0.007");
+    assert_eq!(
+        (&value["route"], &value["service"]),
+        (&"open".into(), &"".into())
+    );
+    for byte in 0..=255_u8 {
+        let target = [b'/', byte, b'"', b'\\', byte];
+        let request = RequestLine::Parsed {
+            method: b"GET",
+            target: &target,
+            version: "HTTP/1.1",
+        };
+        let text = line(&format, &facts(&(), request, &[]));
+        serde_json::from_str::<serde_json::Value>(&text)
+            .unwrap_or_else(|error| panic!("{error} in {text}"));
+        assert_eq!(text.matches('\n').count(), 1);
+    }
+}
+
+#[test]
+fn an_operators_format_is_read_as_the_web_server_reads_it() {
+    let directive = r#"mine escape=json '{"own":"$http_x_own",' '"u":"${uri}","a":"$args","port":$server_port}'"#;
+    let (name, format) = Format::directive(directive).expect("a format");
+    assert_eq!(name, "mine");
+    let value: serde_json::Value =
+        serde_json::from_str(&line(&format, &facts(&head(), parsed(), &[]))).expect("JSON");
+    assert_eq!(value["own"], "\u{fffd}\\");
+    assert_eq!((&value["u"], &value["a"]), (&"/a".into(), &"key=1".into()));
+    assert_eq!(value["port"], 8000);
+    let (_, plain) = Format::directive("m $msec;$request_time").expect("a format");
+    assert_eq!(
+        line(&plain, &facts(&(), parsed(), &[])),
+        "1795172400.005;1.234\n"
+    );
+    for (wrong, error) in [
+        ("mine", FormatError::Syntax),
+        ("mine 'open", FormatError::Syntax),
+        ("mine escape=none x", FormatError::Syntax),
+        (
+            "mine $nonsense",
+            FormatError::Variable("nonsense".to_owned()),
+        ),
+        ("mine $", FormatError::Variable(String::new())),
+        (
+            "mine $http_authorization",
+            FormatError::Secret("http_authorization".to_owned()),
+        ),
+    ] {
+        assert_eq!(Format::directive(wrong).map(|_| ()), Err(error), "{wrong}");
+    }
+}
+
+fn log(lanes: usize) -> AccessLog {
+    let lanes: Vec<Lane> = (0..lanes).map(|_| Lane::default()).collect();
+    let format = Format::directive("m $request_id").expect("a format").1;
+    AccessLog::new(Arc::new(format), lanes.into(), std::thread::current())
+}
+
+#[test]
+fn lines_reach_the_writer_whole_and_in_order() {
+    let log = log(2);
+    let mut journal = Journal::new(&log, 1);
+    assert_eq!(journal.write(&facts(&(), parsed(), &[])), Written::First);
+    assert_eq!(journal.write(&facts(&(), parsed(), &[])), Written::Another);
+    assert!(journal.has_lines());
+    journal.hand_over();
+    assert!(!journal.has_lines());
+    journal.write(&facts(&(), parsed(), &[]));
+    journal.hand_over();
+    let lines = "0123456789abcdef0123456789abcdef\n".repeat(3);
+    assert_eq!(log.lanes[1].take(Vec::new()), lines.as_bytes());
+    assert!(log.lanes[0].take(Vec::new()).is_empty());
+}
+
+#[test]
+fn what_the_writer_cannot_take_is_dropped_and_counted() {
+    let log = log(1);
+    let mut journal = Journal::new(&log, 0);
+    let mut written = 0;
+    while log.lanes[0].dropped() == 0 {
+        journal.write(&facts(&(), parsed(), &[]));
+        written += 1;
+        assert!(written < 1_000_000, "the lane has no end");
+    }
+    journal.hand_over();
+    let taken = log.lanes[0].take(Vec::new());
+    assert!(taken.len() <= LANE_BYTES);
+    let lines = taken.iter().filter(|byte| **byte == b'\n').count() as u64;
+    assert_eq!(lines + log.lanes[0].dropped(), written);
+    // There is room again.
+    journal.write(&facts(&(), parsed(), &[]));
+    journal.hand_over();
+    assert!(!log.lanes[0].take(Vec::new()).is_empty());
+}
+
+#[test]
+fn a_worker_does_not_wait_for_the_writer() {
+    let log = log(1);
+    let mut journal = Journal::new(&log, 0);
+    let looking = log.lanes[0].lock();
+    journal.write(&facts(&(), parsed(), &[]));
+    journal.hand_over();
+    assert!(journal.has_lines(), "it keeps them for later");
+    drop(looking);
+    journal.hand_over();
+    assert!(!journal.has_lines());
+}

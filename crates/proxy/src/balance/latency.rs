@@ -1,0 +1,160 @@
+//! Latency: of two random peers the one whose answers took less, by an average that forgets within seconds.
+//! Source: kong/runloop/balancer/latency.lua.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// After so long a value counts for 1/e.
+const DECAY: f32 = 10.0;
+/// A tick of the clock that is kept with the average: 2^32 of them are more than a year.
+const TICK: Duration = Duration::from_millis(10);
+/// Random tries to find a usable peer before all are looked at.
+const TRIES: u64 = 16;
+
+/// How long answers took: average in seconds and the time of its last change, in one number, so that workers need no lock.
+#[derive(Debug, Default)]
+pub(super) struct Average(AtomicU64);
+
+impl Average {
+    pub(super) fn starting_at(seconds: f32, now: Duration) -> Self {
+        Self(AtomicU64::new(pack(seconds, ticks(now))))
+    }
+
+    /// `now`: since the start of the process, as everywhere here.
+    pub(super) fn add(&self, took: Duration, now: Duration) {
+        let now = ticks(now);
+        let update = |packed| {
+            let (average, since) = unpack(packed);
+            Some(pack(decay(average, since, took.as_secs_f32(), now), now))
+        };
+        // Fails only when the closure gives nothing.
+        let _ = (self.0).fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+    }
+
+    /// What it is worth now: without answers it falls, so that a slow peer is tried again.
+    pub(super) fn now(&self, now: Duration) -> f32 {
+        let (average, since) = unpack(self.0.load(Ordering::Relaxed));
+        decay(average, since, 0.0, ticks(now))
+    }
+
+    /// As it was last changed.
+    pub(super) fn last(&self) -> f32 {
+        unpack(self.0.load(Ordering::Relaxed)).0
+    }
+}
+
+fn decay(average: f32, since: u32, value: f32, now: u32) -> f32 {
+    // Other workers' clocks may be a little ahead.
+    let ticks = now.wrapping_sub(since);
+    let passed = if ticks > u32::MAX / 2 { 0 } else { ticks };
+    let weight = (-(passed as f32 * TICK.as_secs_f32()) / DECAY).exp();
+    average * weight + value * (1.0 - weight)
+}
+
+fn ticks(now: Duration) -> u32 {
+    (now.as_millis() / TICK.as_millis()) as u32
+}
+
+fn pack(average: f32, since: u32) -> u64 {
+    u64::from(average.to_bits()) << 32 | u64::from(since)
+}
+
+fn unpack(packed: u64) -> (f32, u32) {
+    (f32::from_bits((packed >> 32) as u32), packed as u32)
+}
+
+/// The better of two usable peers picked at random, where `score` is the lower the better; none for unusable ones.
+pub(super) fn pick(
+    peers: usize,
+    random: u64,
+    score: impl Fn(usize) -> Option<f32>,
+) -> Option<usize> {
+    let first = find(peers, random, &score, None)?;
+    let second = find(peers, mix(random), &score, Some(first.0));
+    Some(match second {
+        Some(second) if second.1 < first.1 => second.0,
+        _ => first.0,
+    })
+}
+
+fn find(
+    peers: usize,
+    random: u64,
+    score: impl Fn(usize) -> Option<f32>,
+    except: Option<usize>,
+) -> Option<(usize, f32)> {
+    let usable = |peer: usize| {
+        let score = (Some(peer) != except).then(|| score(peer)).flatten();
+        score.map(|score| (peer, score))
+    };
+    let at = |number: u64| ((u128::from(mix(number)) * peers as u128) >> 64) as usize;
+    let random_ones = (0..TRIES).map(|tried| at(random.wrapping_add(tried)));
+    let start = if peers == 0 { return None } else { at(random) };
+    let all = (start..peers).chain(0..start);
+    random_ones.chain(all).find_map(usable)
+}
+
+/// The output of SplitMix64 for a counter.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(number: u64) -> Duration {
+        Duration::from_secs(number)
+    }
+
+    #[test]
+    fn an_average_forgets_within_the_decay() {
+        let average = Average::starting_at(1.0, seconds(0));
+        assert!((average.now(seconds(10)) - (-1_f32).exp()).abs() < 0.001);
+        average.add(seconds(3), seconds(10));
+        let expected = (-1_f32).exp() + 3.0 * (1.0 - (-1_f32).exp());
+        assert!((average.last() - expected).abs() < 0.001, "{average:?}");
+        assert!(average.now(seconds(100)) < 0.001);
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_changes_little() {
+        let average = Average::starting_at(1.0, seconds(100));
+        assert!((average.now(seconds(99)) - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn the_faster_of_two_is_picked_and_the_slowest_of_all_never() {
+        let scores = [0.3, 0.1, 0.2];
+        let mut counts = [0; 3];
+        for turn in 0..3000 {
+            counts[pick(3, turn, |peer| Some(scores[peer])).unwrap()] += 1;
+        }
+        assert_eq!(counts[0], 0, "{counts:?}");
+        assert!(counts[1] > counts[2] && counts[2] > 500, "{counts:?}");
+    }
+
+    #[test]
+    fn equal_peers_are_picked_alike() {
+        let mut counts = [0; 4];
+        for turn in 0..4000 {
+            counts[pick(4, turn, |_| Some(0.1)).unwrap()] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (800..1200).contains(count)),
+            "{counts:?}"
+        );
+    }
+
+    #[test]
+    fn peers_that_cannot_be_used_are_left_out() {
+        for turn in 0..100 {
+            assert_eq!(pick(1000, turn, |peer| (peer == 7).then_some(9.0)), Some(7));
+        }
+        assert_eq!(pick(3, 0, |_| None), None);
+        assert_eq!(pick(0, 0, |_| Some(0.0)), None);
+    }
+}

@@ -1,0 +1,366 @@
+//! Choosing among the peers of an upstream entity. An [`Upstream`] is its configuration with the peers that its targets stand
+//! for now; several services may share it, each in its own [`Way`]. What is known of a peer survives every change that
+//! keeps it ([`Peer`]), and a pick takes no lock.
+//!
+//! Not here: what makes a peer unusable ([`crate::health`]), and how it is connected to (`session`).
+
+mod hashing;
+mod latency;
+mod least;
+pub mod names;
+mod peer;
+mod peers;
+mod ring;
+mod status;
+mod wheel;
+
+#[cfg(test)]
+mod tests;
+
+pub use hashing::{Group, HashSource, Hashing, Key};
+pub use peer::{Peer, Place, Stay};
+pub use status::{AddressStatus, NoChecker, TargetStatus, UpstreamStatus, Weight};
+
+use crate::health::{Checks, Health, Outcome, Probing};
+use crate::upstream::{Target, Way};
+use arc_swap::ArcSwap;
+use model::address::{self, Address};
+use model::entities::{self, Algorithm, TargetId, UpstreamId};
+use net::dns::{Host, Resolver};
+use peers::Peers;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// An upstream entity with its targets.
+pub struct Upstream {
+    pub settings: Settings,
+    pub hashing: Option<Hashing>,
+    /// None when nothing is checked.
+    pub checks: Option<Checks>,
+    shared: Arc<Shared>,
+    /// Of each target that is a name.
+    hosts: Box<[Option<Arc<Host>>]>,
+    peers: ArcSwap<Peers>,
+}
+
+/// What an upstream is made of; equal settings make equal upstreams.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    pub entity: entities::Upstream,
+    pub targets: Vec<TargetSettings>,
+    /// How its services use it.
+    pub ways: Vec<Way>,
+    /// None when its addresses are not probed.
+    pub probing: Option<Probing>,
+}
+
+/// A target, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetSettings {
+    pub id: TargetId,
+    /// `host:port` in its stored form.
+    pub text: Box<str>,
+    /// As it stands there: IPv6 in brackets.
+    pub host: Box<str>,
+    pub port: u16,
+    pub weight: u32,
+    pub is_name: bool,
+}
+
+/// What stays of an upstream through all its changes.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Those that something refers to.
+    peers: Mutex<HashMap<Place, Weak<Peer>>>,
+    /// Whose turn it is.
+    turns: AtomicU64,
+    /// Grows whenever a peer becomes usable or unusable.
+    changes: AtomicU64,
+}
+
+/// What decides about a pick, besides the upstream itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PickInput {
+    /// By [`Hashing::key`]; of consistent hashing only.
+    pub key: u64,
+}
+
+/// The peers that a request has failed at.
+#[derive(Debug, Default)]
+pub struct Tried(Vec<Arc<Peer>>);
+
+/// The peer for a try. Counts as a request there until it is dropped.
+#[derive(Debug)]
+pub struct Visit<'u> {
+    upstream: &'u Upstream,
+    stay: Stay,
+    /// Small, as this waits with every request.
+    way: u32,
+    /// Microseconds.
+    began: u64,
+}
+
+/// An address to probe.
+#[derive(Debug, Clone)]
+pub struct ProbePlace {
+    pub address: SocketAddr,
+    /// Of the target.
+    pub name: Box<str>,
+    pub peer: Arc<Peer>,
+}
+
+/// No peer is usable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("failure to get a peer from the ring-balancer")]
+pub enum NoPeer {
+    Unusable,
+    /// Some targets' names are not resolved yet: [`Upstream::resolve`], then again.
+    Unresolved,
+}
+
+impl Upstream {
+    /// With the state of the one before it, if there was one; that one itself when nothing has changed.
+    pub fn new(settings: Settings, resolver: &Resolver, previous: Option<&Arc<Self>>) -> Arc<Self> {
+        if let Some(same) = previous.filter(|previous| previous.settings == settings) {
+            return same.clone();
+        }
+        let shared = previous.map_or_else(Arc::default, |previous| previous.shared.clone());
+        let checks = Checks::new(&settings.entity.healthchecks);
+        let hashes = settings.entity.algorithm == Algorithm::ConsistentHashing;
+        let hashing = hashes.then(|| Hashing::new(&settings.entity)).flatten();
+        let hosts = settings.targets.iter().map(|target| {
+            let name = target.is_name.then_some(&*target.host);
+            name.map(|name| resolver.host(name, target.port))
+        });
+        let hosts: Box<[_]> = hosts.collect();
+        let peers = Peers::new(&settings, &hosts, checks.as_ref(), &shared);
+        Arc::new(Self {
+            settings,
+            hashing,
+            checks,
+            shared,
+            hosts,
+            peers: ArcSwap::from_pointee(peers),
+        })
+    }
+
+    pub fn id(&self) -> UpstreamId {
+        self.settings.entity.id
+    }
+
+    pub fn name(&self) -> &str {
+        &self.settings.entity.name
+    }
+
+    /// The peer for the next try of a request.
+    pub fn pick(&self, way: u32, input: PickInput, tried: &Tried) -> Result<Visit<'_>, NoPeer> {
+        let now = now();
+        let peers = self.peers.load();
+        let member = peers.pick(input, tried, now, &self.shared);
+        let member = member.ok_or(match peers.pending {
+            true => NoPeer::Unresolved,
+            false => NoPeer::Unusable,
+        })?;
+        Ok(Visit {
+            upstream: self,
+            stay: Stay::new(member),
+            way,
+            began: now.as_micros() as u64,
+        })
+    }
+
+    /// Waits until a name of the targets that was never resolved is, for at most `limit`.
+    pub async fn resolve(&self, limit: Duration) {
+        /// Names that one request waits for.
+        const MOST: usize = 16;
+        let unknown = self
+            .hosts
+            .iter()
+            .flatten()
+            .filter(|host| host.number() == 0);
+        let mut waiting = JoinSet::new();
+        for host in unknown.take(MOST) {
+            let host = host.clone();
+            waiting.spawn(async move { host.resolved(limit).await.is_ok() });
+        }
+        while let Some(resolved) = waiting.join_next().await {
+            if matches!(resolved, Ok(true)) {
+                break;
+            }
+        }
+        self.refresh();
+    }
+
+    /// Makes the peers those that the names of targets resolve to now.
+    pub fn refresh(&self) {
+        loop {
+            let current = self.peers.load_full();
+            if current.is_current(&self.hosts) {
+                return;
+            }
+            let (settings, checks) = (&self.settings, self.checks.as_ref());
+            let next = Arc::new(Peers::new(settings, &self.hosts, checks, &self.shared));
+            // Somebody else may have been faster, and with older answers.
+            let before = self.peers.compare_and_swap(&current, next);
+            if Arc::ptr_eq(&before, &current) {
+                return;
+            }
+        }
+    }
+
+    /// Has answers renewed that may only be used once.
+    fn renew(&self) {
+        self.hosts
+            .iter()
+            .flatten()
+            .for_each(|host| drop(host.answer()));
+    }
+
+    /// A request's outcome at a peer. Source: kong/runloop/handler.lua log.after.
+    fn report_passive(&self, peer: &Peer, outcome: Outcome) {
+        let outcome = match outcome {
+            Outcome::Status(504) => Outcome::Timeout,
+            other => other,
+        };
+        if let Some(checks) = &self.checks
+            && let Some((event, limit)) = checks.passive.judge(outcome)
+        {
+            self.note(peer, peer.report(event, limit));
+        }
+    }
+
+    /// A probe's outcome at a peer.
+    pub fn report_active(&self, peer: &Peer, outcome: Outcome) {
+        if let Some(checks) = &self.checks
+            && let Some((event, limit)) = checks.active.judge(outcome)
+        {
+            self.note(peer, peer.report(event, limit));
+        }
+    }
+
+    /// The addresses to probe: those that are available, or those that are not. Each one once, whatever targets it is of.
+    pub fn probe_places(&self, available: bool) -> Vec<ProbePlace> {
+        let peers = self.peers.load();
+        let mut seen = HashSet::new();
+        let taking = peers.taking().iter();
+        let places = taking.filter_map(|member| {
+            let peer = &member.peer;
+            let wanted = peer.health().is_available() == available;
+            if !wanted || !seen.insert(&peer.place) {
+                return None;
+            }
+            Some(ProbePlace {
+                address: peer.place.address()?,
+                name: self.settings.targets[member.target].host.clone(),
+                peer: peer.clone(),
+            })
+        });
+        places.collect()
+    }
+
+    fn note(&self, peer: &Peer, change: Option<Health>) {
+        let Some(health) = change else { return };
+        self.shared.changes.fetch_add(1, Ordering::AcqRel);
+        let (upstream, place) = (self.name(), &peer.place);
+        if health.is_available() {
+            tracing::info!(upstream, %place, "a target's address is healthy");
+        } else {
+            tracing::warn!(upstream, %place, "a target's address is unhealthy");
+        }
+    }
+}
+
+impl Shared {
+    /// The peer of a place, which may be in use already; a new one starts with the latency given.
+    fn peer(&self, place: Place, latency: f32) -> Arc<Peer> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = peers.get(&place).and_then(Weak::upgrade) {
+            return peer;
+        }
+        let peer = Arc::new(Peer::new(place.clone(), latency, now()));
+        peers.insert(place, Arc::downgrade(&peer));
+        peer
+    }
+
+    /// What is known of peers in use, and forgets the others.
+    fn known(&self) -> Vec<Arc<Peer>> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.retain(|_, peer| peer.strong_count() > 0);
+        peers.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl TargetSettings {
+    /// None for one that is no address. A declarative configuration may leave out the port, and write addresses in any form.
+    pub fn new(target: &entities::Target) -> Option<Self> {
+        let address = Address::parse(&target.target).ok()?;
+        let text = address.as_target();
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self {
+            id: target.id,
+            host: host.into(),
+            port: port.parse().ok()?,
+            weight: target.weight,
+            is_name: matches!(address.host, address::Host::Name(_)),
+            text: text.into(),
+        })
+    }
+}
+
+impl Tried {
+    pub fn add(&mut self, visit: &Visit<'_>) {
+        self.0.push(visit.stay.member().peer.clone());
+    }
+
+    fn contains(&self, peer: &Arc<Peer>) -> bool {
+        self.0.iter().any(|tried| Arc::ptr_eq(tried, peer))
+    }
+}
+
+impl Visit<'_> {
+    /// Tells what came of the try.
+    pub fn report(&self, outcome: Outcome) {
+        let peer = &self.stay.member().peer;
+        if self.upstream.settings.entity.algorithm == Algorithm::Latency {
+            let now = now();
+            let took = now.saturating_sub(Duration::from_micros(self.began));
+            peer.latency.add(took, now);
+        }
+        self.upstream.report_passive(peer, outcome);
+    }
+
+    /// For a request that goes on when its try is over, as a tunnel.
+    pub fn into_stay(self) -> Stay {
+        self.stay
+    }
+}
+
+impl Deref for Visit<'_> {
+    type Target = Target;
+
+    fn deref(&self) -> &Target {
+        &self.stay.member().ways[self.way as usize]
+    }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Upstream")
+            .field("id", &self.id())
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Since the first look at the clock.
+fn now() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed()
+}

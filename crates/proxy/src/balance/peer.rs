@@ -1,0 +1,143 @@
+//! One address of an upstream: what all workers know of it, and requests that are there.
+
+use super::latency::Average;
+use crate::health::{Event, Health};
+use crate::upstream::Target;
+use model::address::Host;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The state of one (upstream, address). It lives as long as anything refers to the pair, whatever else of the configuration
+/// changes.
+pub struct Peer {
+    pub(super) place: Place,
+    connections: AtomicU32,
+    pub(super) latency: Average,
+    health: AtomicU64,
+}
+
+/// What tells the peers of an upstream apart: an address, and its port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    pub host: Box<str>,
+    pub port: u16,
+}
+
+impl Peer {
+    pub(super) fn new(place: Place, latency: f32, now: Duration) -> Self {
+        Self {
+            place,
+            connections: AtomicU32::new(0),
+            latency: Average::starting_at(latency, now),
+            health: AtomicU64::new(Health::NEW.pack()),
+        }
+    }
+
+    /// Requests that are there now.
+    pub fn connections(&self) -> u32 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub fn health(&self) -> Health {
+        Health::unpack(self.health.load(Ordering::Acquire))
+    }
+
+    /// Counts an event; tells whether that changed if the peer can be used.
+    pub(super) fn report(&self, event: Event, limit: u8) -> Option<Health> {
+        self.change(|health| health.after(event, limit))
+    }
+
+    pub(super) fn force(&self, healthy: bool) -> Option<Health> {
+        self.change(|_| Health::forced(healthy))
+    }
+
+    fn change(&self, next: impl Fn(Health) -> Health) -> Option<Health> {
+        let mut packed = self.health.load(Ordering::Acquire);
+        loop {
+            let before = Health::unpack(packed);
+            let after = next(before);
+            // Nearly always, and then nothing is written that other workers read.
+            if after == before {
+                return None;
+            }
+            let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+            match (self.health).compare_exchange_weak(packed, after.pack(), success, failure) {
+                Ok(_) => return (after.is_available() != before.is_available()).then_some(after),
+                Err(newer) => packed = newer,
+            }
+        }
+    }
+}
+
+/// As targets are written: IPv6 in full and in brackets.
+impl From<SocketAddr> for Place {
+    fn from(address: SocketAddr) -> Self {
+        let host = match address.ip() {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{}]", Host::Ipv6(ip)),
+        };
+        Self {
+            host: host.into(),
+            port: address.port(),
+        }
+    }
+}
+
+impl Place {
+    pub fn address(&self) -> Option<SocketAddr> {
+        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
+        bare.parse().ok().map(|ip| SocketAddr::new(ip, self.port))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.host, self.port)
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Peer")
+            .field("place", &self.place)
+            .field("connections", &self.connections())
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A peer with its share of requests, as one state of the configuration and of the names has it.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) peer: Arc<Peer>,
+    pub(super) weight: u32,
+    /// Which target of the upstream it comes from.
+    pub(super) target: usize,
+    /// As each kind of service reaches it.
+    pub(super) ways: Box<[Target]>,
+}
+
+/// A request that is at a peer; not any more when this is dropped.
+#[derive(Debug)]
+pub struct Stay(Arc<Member>);
+
+impl Stay {
+    pub(super) fn new(member: Arc<Member>) -> Self {
+        member.peer.connections.fetch_add(1, Ordering::Relaxed);
+        Self(member)
+    }
+
+    pub(super) fn member(&self) -> &Member {
+        &self.0
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.0.peer.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

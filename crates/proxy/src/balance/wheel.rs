@@ -1,0 +1,187 @@
+//! Weighted round robin: a wheel with as many points as the weights sum up to, divided by what they have in common. The
+//! points are visited in steps of the golden section, so that those of one peer lie apart and a whole turn hits each
+//! point once. The wheel is never written out: a pick is a multiplication and a search among the sums of weights.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub(super) struct Wheel {
+    /// For each peer, the sum of the weights up to and including its own.
+    ends: Box<[u64]>,
+    /// Coprime to the number of points.
+    step: u64,
+    /// All weights are the same: the point is the peer.
+    even: bool,
+}
+
+/// So many points in a row of which no peer is usable, and the wheel is left for a look at all peers.
+const MISSES: usize = 64;
+
+impl Wheel {
+    /// Weights of 0 are never picked.
+    pub(super) fn new(weights: impl Iterator<Item = u32> + Clone) -> Self {
+        let common = weights
+            .clone()
+            .fold(0, |common, weight| divisor(common, u64::from(weight)));
+        let ends: Box<[u64]> = weights
+            .clone()
+            .scan(0, |sum, weight| {
+                *sum += u64::from(weight) / common.max(1);
+                Some(*sum)
+            })
+            .collect();
+        let points = ends.last().copied().unwrap_or(0);
+        Self {
+            even: points == ends.len() as u64,
+            step: spreading_step(points),
+            ends,
+        }
+    }
+
+    /// The next usable peer; none when none is.
+    pub(super) fn pick(&self, turns: &AtomicU64, usable: impl Fn(usize) -> bool) -> Option<usize> {
+        let points = self.ends.last().copied().filter(|points| *points > 0)?;
+        for _ in 0..MISSES {
+            let peer = self.at(turns.fetch_add(1, Ordering::Relaxed), points);
+            if usable(peer) {
+                return Some(peer);
+            }
+        }
+        self.pick_among_few(turns.fetch_add(1, Ordering::Relaxed), usable)
+    }
+
+    fn at(&self, turn: u64, points: u64) -> usize {
+        if self.even {
+            return (turn % points) as usize;
+        }
+        let turn = turn % points;
+        let point = match turn.checked_mul(self.step) {
+            Some(product) => product % points,
+            None => (u128::from(turn) * u128::from(self.step) % u128::from(points)) as u64,
+        };
+        self.ends.partition_point(|end| *end <= point)
+    }
+
+    /// The same shares when next to nothing is usable: turning the wheel would take long to find it.
+    #[cold]
+    fn pick_among_few(&self, turn: u64, usable: impl Fn(usize) -> bool) -> Option<usize> {
+        let weight = |peer: usize| {
+            let before = peer.checked_sub(1).map_or(0, |before| self.ends[before]);
+            self.ends[peer] - before
+        };
+        let mut peers = (0..self.ends.len()).filter(|peer| usable(*peer));
+        let points = peers.clone().map(weight).sum();
+        let mut point = turn.checked_rem(points)?;
+        // None only if peers have become unusable meanwhile.
+        peers.find(|peer| {
+            let weight = weight(*peer);
+            let hit = point < weight;
+            point = point.saturating_sub(weight);
+            hit
+        })
+    }
+}
+
+const GOLDEN_SECTION: f64 = 0.618_033_988_749_894_9;
+
+/// Near the golden section, so that points of one peer lie apart instead of in a row of its weight.
+fn spreading_step(points: u64) -> u64 {
+    let start = (points as f64 * GOLDEN_SECTION) as u64;
+    (start.max(1)..)
+        .find(|step| divisor(*step, points.max(1)) == 1)
+        .unwrap_or(1)
+}
+
+/// The greatest common one.
+fn divisor(one: u64, two: u64) -> u64 {
+    match two {
+        0 => one,
+        _ => divisor(two, one % two),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picks(weights: &[u32], number: usize, usable: impl Fn(usize) -> bool) -> Vec<usize> {
+        let wheel = Wheel::new(weights.iter().copied());
+        let turns = AtomicU64::new(0);
+        let picks = (0..number).map_while(|_| wheel.pick(&turns, &usable));
+        picks.collect()
+    }
+
+    fn counts(picks: &[usize], peers: usize) -> Vec<usize> {
+        let mut counts = vec![0; peers];
+        picks.iter().for_each(|peer| counts[*peer] += 1);
+        counts
+    }
+
+    #[test]
+    fn a_turn_of_the_wheel_gives_each_peer_its_weight() {
+        for weights in [
+            &[1, 1, 1][..],
+            &[5, 1, 1],
+            &[3, 0, 7],
+            &[100, 200, 300],
+            &[65_535, 1],
+            &[1, 2, 3, 4, 5, 6, 7],
+        ] {
+            let common = weights.iter().fold(0, |a, b| divisor(a, u64::from(*b)));
+            let turn = weights
+                .iter()
+                .map(|weight| u64::from(*weight) / common)
+                .sum::<u64>();
+            let picked = counts(&picks(weights, turn as usize, |_| true), weights.len());
+            let shares: Vec<usize> = weights
+                .iter()
+                .map(|weight| (u64::from(*weight) / common) as usize)
+                .collect();
+            assert_eq!(picked, shares, "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn equal_weights_take_strict_turns() {
+        assert_eq!(picks(&[100, 100, 100], 7, |_| true), [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn picks_of_one_peer_lie_apart() {
+        let picked = picks(&[300, 100, 100], 100, |_| true);
+        let longest = picked.chunk_by(|a, b| a == b).map(<[_]>::len).max();
+        assert!(longest <= Some(3), "{picked:?}");
+        let of_light = picked.iter().enumerate().filter(|(_, peer)| **peer == 1);
+        let at: Vec<usize> = of_light.map(|(at, _)| at).collect();
+        assert!(at.windows(2).all(|two| two[1] - two[0] >= 3), "{at:?}");
+    }
+
+    #[test]
+    fn peers_that_cannot_be_used_are_skipped_and_the_others_keep_their_shares() {
+        let picked = counts(&picks(&[1, 2, 3], 500, |peer| peer != 1), 3);
+        assert_eq!(picked, [125, 0, 375]);
+    }
+
+    #[test]
+    fn one_usable_point_among_many_is_found() {
+        let picked = picks(&[65_535, 1, 1], 100, |peer| peer != 0);
+        let picked = counts(&picked, 3);
+        assert_eq!(picked[0], 0);
+        assert!(picked[1] >= 30 && picked[2] >= 30, "{picked:?}");
+    }
+
+    #[test]
+    fn no_usable_peer_is_no_pick() {
+        assert!(picks(&[], 1, |_| true).is_empty());
+        assert!(picks(&[0, 0], 1, |_| true).is_empty());
+        assert!(picks(&[1, 1], 1, |_| false).is_empty());
+    }
+
+    #[test]
+    fn ten_thousand_heavy_peers_are_as_fine_as_two() {
+        let weights: Vec<u32> = (0..10_000).map(|number| 65_535 - number % 7).collect();
+        let picked = picks(&weights, 10_000, |_| true);
+        let most = counts(&picked, weights.len()).into_iter().max();
+        assert!(most <= Some(3), "{most:?}");
+    }
+}

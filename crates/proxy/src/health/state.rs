@@ -1,0 +1,267 @@
+//! The state machine of one address: no clock, no I/O. Source: lua-resty-healthcheck 3.1.0, incr_counter() and
+//! set_target_status().
+
+/// What is known of an address. The middle states count towards the other end and are used as the one they come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Healthy,
+    /// Healthy, with failures.
+    MostlyHealthy,
+    Unhealthy,
+    /// Unhealthy, with successes.
+    MostlyUnhealthy,
+}
+
+/// What happened at an address, in the way it is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Success,
+    HttpFailure,
+    TcpFailure,
+    Timeout,
+}
+
+/// State and counters of one address. Small enough to be kept in one atomic number ([`Health::pack`]), so that all workers
+/// and the probes share it without a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    state: State,
+    successes: u8,
+    /// By [`Event`], which begins with the success.
+    failures: [u8; 3],
+}
+
+impl Health {
+    /// Of an address of which nothing is known.
+    pub const NEW: Self = Self::forced(true);
+
+    /// As an administrator says, whatever was counted.
+    pub const fn forced(healthy: bool) -> Self {
+        Self {
+            state: match healthy {
+                true => State::Healthy,
+                false => State::Unhealthy,
+            },
+            successes: 0,
+            failures: [0; 3],
+        }
+    }
+
+    pub fn state(self) -> State {
+        self.state
+    }
+
+    /// Whether requests may go there.
+    pub fn is_available(self) -> bool {
+        matches!(self.state, State::Healthy | State::MostlyHealthy)
+    }
+
+    /// What becomes of it by an event, of which `limit` in a row change the state. A limit of 0 means that such events do
+    /// not count, and neither do those that say what is settled.
+    #[must_use]
+    pub fn after(self, event: Event, limit: u8) -> Self {
+        let settled = match event {
+            Event::Success => State::Healthy,
+            _ => State::Unhealthy,
+        };
+        if limit == 0 || self.state == settled {
+            return self;
+        }
+        let mut next = self.counted(event);
+        if next.count(event) >= limit {
+            return Self::forced(event == Event::Success);
+        }
+        next.state = match self.state {
+            State::Healthy => State::MostlyHealthy,
+            State::Unhealthy => State::MostlyUnhealthy,
+            middle => middle,
+        };
+        next
+    }
+
+    /// A success forgets failures, and a failure successes.
+    fn counted(self, event: Event) -> Self {
+        let mut next = self;
+        match event {
+            Event::Success => {
+                next.failures = [0; 3];
+                next.successes = next.successes.saturating_add(1);
+            }
+            failure => {
+                next.successes = 0;
+                let count = &mut next.failures[failure as usize - 1];
+                *count = count.saturating_add(1);
+            }
+        }
+        next
+    }
+
+    fn count(self, event: Event) -> u8 {
+        match event {
+            Event::Success => self.successes,
+            failure => self.failures[failure as usize - 1],
+        }
+    }
+
+    pub fn pack(self) -> u64 {
+        let [http, tcp, timeouts] = self.failures;
+        u64::from_le_bytes([
+            self.state as u8,
+            self.successes,
+            http,
+            tcp,
+            timeouts,
+            0,
+            0,
+            0,
+        ])
+    }
+
+    pub fn unpack(packed: u64) -> Self {
+        let [state, successes, http, tcp, timeouts, ..] = packed.to_le_bytes();
+        Self {
+            state: match state {
+                0 => State::Healthy,
+                1 => State::MostlyHealthy,
+                2 => State::Unhealthy,
+                _ => State::MostlyUnhealthy,
+            },
+            successes,
+            failures: [http, tcp, timeouts],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Event::{HttpFailure, Success, TcpFailure, Timeout};
+    use State::{Healthy, MostlyHealthy, MostlyUnhealthy, Unhealthy};
+
+    /// The states that a new address goes through, each event with its limit.
+    fn check(start: Health, events: &[(Event, u8)], expected: &[State]) {
+        let mut health = start;
+        let states = events.iter().map(|(event, limit)| {
+            health = health.after(*event, *limit);
+            assert_eq!(Health::unpack(health.pack()), health);
+            health.state()
+        });
+        assert_eq!(states.collect::<Vec<_>>(), expected, "{events:?}");
+    }
+
+    #[test]
+    fn failures_in_a_row_make_an_address_unhealthy() {
+        for failure in [HttpFailure, TcpFailure, Timeout] {
+            check(
+                Health::NEW,
+                &[(failure, 3), (failure, 3), (failure, 3)],
+                &[MostlyHealthy, MostlyHealthy, Unhealthy],
+            );
+        }
+        check(Health::NEW, &[(TcpFailure, 1)], &[Unhealthy]);
+    }
+
+    #[test]
+    fn successes_in_a_row_make_it_healthy_again() {
+        check(
+            Health::forced(false),
+            &[(Success, 2), (Success, 2)],
+            &[MostlyUnhealthy, Healthy],
+        );
+    }
+
+    #[test]
+    fn kinds_of_failures_are_counted_apart() {
+        check(
+            Health::NEW,
+            &[
+                (HttpFailure, 2),
+                (TcpFailure, 2),
+                (Timeout, 2),
+                (TcpFailure, 2),
+            ],
+            &[MostlyHealthy, MostlyHealthy, MostlyHealthy, Unhealthy],
+        );
+    }
+
+    #[test]
+    fn a_success_forgets_failures_and_a_failure_successes() {
+        check(
+            Health::NEW,
+            &[
+                (HttpFailure, 2),
+                (Success, 2),
+                (HttpFailure, 2),
+                (HttpFailure, 2),
+            ],
+            &[MostlyHealthy, MostlyHealthy, MostlyHealthy, Unhealthy],
+        );
+        check(
+            Health::forced(false),
+            &[(Success, 2), (TcpFailure, 2), (Success, 2), (Success, 2)],
+            &[MostlyUnhealthy, MostlyUnhealthy, MostlyUnhealthy, Healthy],
+        );
+    }
+
+    #[test]
+    fn enough_successes_settle_an_address_that_had_failures() {
+        check(
+            Health::NEW,
+            &[(HttpFailure, 3), (Success, 2), (Success, 2), (Success, 2)],
+            &[MostlyHealthy, MostlyHealthy, Healthy, Healthy],
+        );
+    }
+
+    #[test]
+    fn enough_failures_settle_an_address_that_had_successes() {
+        check(
+            Health::forced(false),
+            &[(Success, 3), (TcpFailure, 2), (TcpFailure, 2)],
+            &[MostlyUnhealthy, MostlyUnhealthy, Unhealthy],
+        );
+    }
+
+    #[test]
+    fn a_limit_of_zero_counts_nothing() {
+        for event in [Success, HttpFailure, TcpFailure, Timeout] {
+            for start in [Health::NEW, Health::forced(false)] {
+                assert_eq!(start.after(event, 0), start);
+            }
+        }
+        // Not even what it would forget.
+        let failing = Health::NEW.after(HttpFailure, 2);
+        assert_eq!(failing.after(Success, 0), failing);
+    }
+
+    #[test]
+    fn what_is_settled_is_not_counted() {
+        assert_eq!(Health::NEW.after(Success, 5), Health::NEW);
+        let unhealthy = Health::forced(false);
+        assert_eq!(unhealthy.after(Timeout, 5), unhealthy);
+    }
+
+    #[test]
+    fn middle_states_are_used_as_the_one_they_come_from() {
+        let failing = Health::NEW.after(HttpFailure, 2);
+        assert!(Health::NEW.is_available() && failing.is_available());
+        let recovering = Health::forced(false).after(Success, 2);
+        assert!(!Health::forced(false).is_available() && !recovering.is_available());
+    }
+
+    #[test]
+    fn a_word_of_the_administrator_forgets_all_counts() {
+        let failing = Health::NEW.after(HttpFailure, 2);
+        assert_ne!(failing, Health::NEW);
+        check(Health::forced(true), &[(HttpFailure, 2)], &[MostlyHealthy]);
+    }
+
+    #[test]
+    fn limits_of_255_are_reached() {
+        let mut health = Health::NEW;
+        for _ in 0..254 {
+            health = health.after(Timeout, 255);
+        }
+        assert_eq!(health.state(), MostlyHealthy);
+        assert_eq!(health.after(Timeout, 255).state(), Unhealthy);
+    }
+}

@@ -1,0 +1,159 @@
+//! A finished request as the access log has it.
+
+use super::Connection;
+use super::plane::DataPlane;
+use super::worker;
+use crate::access_log::{Facts, Headers, RequestLine};
+use net::http1::{RequestHead, Version};
+use plugin::{Client, EntityRef, Latencies, LogEntry};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Of a line that was not understood, as much as is logged.
+pub(super) const MOST_OF_A_LINE: usize = 2048;
+
+impl Connection {
+    pub(super) fn log_access(&self, entry: &LogEntry<'_>) {
+        if self.plane.settings.access_log.is_none() {
+            return;
+        }
+        let request = entry.request;
+        let Client { ip, port } = request.client;
+        let (mut route, mut service) = ([0; 36], [0; 36]);
+        let consumer = request.consumer.as_ref();
+        let facts = Facts {
+            client: SocketAddr::new(ip, port),
+            host: request.host,
+            request: line_of(request.head, request.http2),
+            headers: request.head,
+            upstream_status: entry.upstream_status,
+            tries: entry.tries,
+            latencies: entry.latencies,
+            request_size: entry.request_size,
+            route: name_of(request.route, &mut route),
+            service: name_of(request.service, &mut service),
+            consumer: consumer
+                .and_then(|one| one.username.as_deref())
+                .unwrap_or_default(),
+            ..self.facts(&(), request.request_id, entry.status)
+        };
+        worker::with(|worker| worker.log_access(&facts));
+    }
+
+    /// A request that was refused before it was understood.
+    pub(super) fn log_refused(&self, sent: &[u8], status: u16, request_id: &str) {
+        if self.plane.settings.access_log.is_none() {
+            return;
+        }
+        let facts = Facts {
+            request: RequestLine::Raw(first_line(sent)),
+            ..self.facts(&(), request_id, status)
+        };
+        worker::with(|worker| worker.log_access(&facts));
+    }
+
+    /// What is known of any request.
+    fn facts<'a>(
+        &'a self,
+        headers: &'a dyn Headers,
+        request_id: &'a str,
+        status: u16,
+    ) -> Facts<'a> {
+        let arrival = &*self.arrival;
+        Facts {
+            client: arrival.peer,
+            peer: arrival.peer,
+            scheme: arrival.scheme.name(),
+            port: arrival.port,
+            host: "",
+            request: RequestLine::Raw(b""),
+            headers,
+            request_id,
+            status,
+            upstream_status: None,
+            tries: &[],
+            latencies: Latencies::default(),
+            request_size: self.received,
+            response_size: self.out.sent(),
+            response_head: self.head_size,
+            route: "",
+            service: "",
+            consumer: "",
+        }
+    }
+}
+
+/// A stream that has ended.
+pub(super) struct EndedStream {
+    /// `TCP` or `UDP`.
+    pub(super) protocol: &'static str,
+    pub(super) client: SocketAddr,
+    /// Of the listener, mapped by `port_maps`.
+    pub(super) port: u16,
+    /// As Kong has it.
+    pub(super) status: u16,
+    /// From the client, and to it.
+    pub(super) received: u64,
+    pub(super) sent: u64,
+    pub(super) took: Duration,
+}
+
+pub(super) fn log_stream(plane: &DataPlane, stream: &EndedStream) {
+    if plane.settings.stream_log.is_none() {
+        return;
+    }
+    let facts = Facts {
+        client: stream.client,
+        peer: stream.client,
+        scheme: "",
+        port: stream.port,
+        host: "",
+        request: RequestLine::Stream {
+            protocol: stream.protocol,
+        },
+        headers: &(),
+        request_id: "",
+        status: stream.status,
+        upstream_status: None,
+        tries: &[],
+        latencies: Latencies {
+            request: stream.took,
+            ..Latencies::default()
+        },
+        request_size: stream.received,
+        response_size: stream.sent,
+        response_head: 0,
+        route: "",
+        service: "",
+        consumer: "",
+    };
+    worker::with(|worker| worker.log_access(&facts));
+}
+
+fn line_of(head: &RequestHead, http2: bool) -> RequestLine<'_> {
+    RequestLine::Parsed {
+        method: head.method_bytes(),
+        target: head.target().as_bytes(),
+        version: match head.version() {
+            _ if http2 => "HTTP/2.0",
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+        },
+    }
+}
+
+/// The name, or else the id, written to `id`.
+fn name_of<'a>(entity: Option<EntityRef<'a>>, id: &'a mut [u8; 36]) -> &'a str {
+    match entity {
+        None => "",
+        Some(EntityRef {
+            name: Some(name), ..
+        }) => name,
+        Some(EntityRef { id: number, .. }) => number.hyphenated().encode_lower(id),
+    }
+}
+
+fn first_line(sent: &[u8]) -> &[u8] {
+    let end = memchr::memchr2(b'\r', b'\n', sent).unwrap_or(sent.len());
+    &sent[..end.min(MOST_OF_A_LINE)]
+}

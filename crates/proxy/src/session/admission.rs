@@ -1,0 +1,220 @@
+//! Who is let in: connections in all and per client, and requests at one target. Nothing here costs anything where no
+//! limit is set, and nothing takes a lock.
+
+use super::Connection;
+use super::connect::ConnectError;
+use super::worker;
+use crate::upstream::Target;
+pub(super) use net::gate::GatePlace;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How many client connections a node has at a time. Zero: no limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ConnectionLimits {
+    /// `max_connections`.
+    pub all: usize,
+    /// Of one IPv4 address or IPv6 /64 network (`max_connections_per_client`). Peers in `trusted_ips` stand for many
+    /// clients, and are not counted.
+    pub per_client: u32,
+}
+
+/// How many requests a worker has at one target at a time.
+#[derive(Debug, Clone, Copy)]
+pub struct UpstreamLimits {
+    /// `upstream_max_requests`; zero: no limit.
+    pub requests: usize,
+    /// How many wait for a place (`upstream_max_queue`).
+    pub queue: usize,
+    /// How long (`upstream_queue_timeout`).
+    pub wait: Duration,
+}
+
+impl Default for UpstreamLimits {
+    fn default() -> Self {
+        Self {
+            requests: 0,
+            queue: 100,
+            wait: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Rows and places of the table of clients. A client is counted in one place of each row, and refused only when all of
+/// its places say so: that of another client in all of them is unlikely, and no address is stored.
+const ROWS: usize = 3;
+const PLACES: usize = 1 << 14;
+
+/// The connections that are open.
+pub(super) struct Admission {
+    limits: ConnectionLimits,
+    open: AtomicUsize,
+    /// Made anew for each process: nobody can choose addresses that meet.
+    hasher: RandomState,
+    /// Empty when clients have no limit.
+    clients: Box<[AtomicU32]>,
+}
+
+/// A connection that was let in; to be given back to [`Admission::leave`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Admitted {
+    counted: bool,
+    client: Option<[u16; ROWS]>,
+}
+
+impl Admission {
+    pub(super) fn new(limits: ConnectionLimits) -> Self {
+        let places = if limits.per_client > 0 {
+            PLACES * ROWS
+        } else {
+            0
+        };
+        Self {
+            limits,
+            open: AtomicUsize::new(0),
+            hasher: RandomState::new(),
+            clients: (0..places).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    /// Counts a connection, unless there are too many.
+    pub(super) fn enter(&self, peer: IpAddr, trusted: bool) -> Option<Admitted> {
+        let counted = self.limits.all > 0;
+        if counted && self.open.fetch_add(1, Ordering::Relaxed) >= self.limits.all {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let client = (self.limits.per_client > 0 && !trusted).then(|| self.places(peer));
+        let admitted = Admitted { counted, client };
+        if let Some(places) = client {
+            let counts = places.map(|place| self.client(place).fetch_add(1, Ordering::Relaxed));
+            if counts.iter().all(|count| *count >= self.limits.per_client) {
+                self.leave(admitted);
+                return None;
+            }
+        }
+        Some(admitted)
+    }
+
+    pub(super) fn leave(&self, admitted: Admitted) {
+        if admitted.counted {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        }
+        for place in admitted.client.into_iter().flatten() {
+            self.client(place).fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn client(&self, place: u16) -> &AtomicU32 {
+        &self.clients[usize::from(place)]
+    }
+
+    fn places(&self, peer: IpAddr) -> [u16; ROWS] {
+        let client = match peer {
+            IpAddr::V4(_) => peer,
+            // Of a /64 one client may have any address.
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        };
+        let hash = self.hasher.hash_one(client) as usize;
+        std::array::from_fn(|row| (row * PLACES + (hash >> (row * 16)) % PLACES) as u16)
+    }
+}
+
+impl Connection {
+    /// A place at a target, where their number is limited.
+    #[inline]
+    pub(super) async fn enter_gate(
+        &mut self,
+        target: &Target,
+    ) -> Result<Option<GatePlace>, ConnectError> {
+        if self.plane.settings.upstream.requests == 0 {
+            return Ok(None);
+        }
+        // Boxed, as connecting is.
+        Box::pin(self.wait_at_gate(target)).await.map(Some)
+    }
+
+    async fn wait_at_gate(&mut self, target: &Target) -> Result<GatePlace, ConnectError> {
+        let UpstreamLimits {
+            requests,
+            queue,
+            wait,
+        } = self.plane.settings.upstream;
+        let gate = worker::with(|worker| worker.pool.gate(&target.slot, requests));
+        if let Some(place) = gate.try_enter() {
+            return Ok(place);
+        }
+        let entered = gate.enter(queue, wait).await;
+        self.now = tokio::time::Instant::now();
+        entered.map_err(|_| ConnectError::Busy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn connections_are_limited_in_all() {
+        let admission = Admission::new(ConnectionLimits {
+            all: 2,
+            per_client: 0,
+        });
+        let one = admission.enter(address("1.1.1.1"), false).unwrap();
+        assert!(admission.enter(address("2.2.2.2"), false).is_some());
+        assert!(admission.enter(address("3.3.3.3"), true).is_none());
+        admission.leave(one);
+        assert!(admission.enter(address("3.3.3.3"), false).is_some());
+        let unlimited = Admission::new(ConnectionLimits::default());
+        assert!((0..1000).all(|_| unlimited.enter(address("1.1.1.1"), false).is_some()));
+    }
+
+    #[test]
+    fn connections_are_limited_per_client() {
+        let admission = Admission::new(ConnectionLimits {
+            all: 0,
+            per_client: 2,
+        });
+        let one = admission.enter(address("1.1.1.1"), false).unwrap();
+        assert!(admission.enter(address("1.1.1.1"), false).is_some());
+        assert!(admission.enter(address("1.1.1.1"), false).is_none());
+        assert!(
+            admission.enter(address("1.1.1.1"), true).is_some(),
+            "trusted"
+        );
+        assert!(admission.enter(address("1.1.1.2"), false).is_some());
+        admission.leave(one);
+        assert!(admission.enter(address("1.1.1.1"), false).is_some());
+        // Of an IPv6 network, all addresses are one client's.
+        for (text, expected) in [
+            ("2001:db8::1", true),
+            ("2001:db8::2", true),
+            ("2001:db8::3", false),
+            ("2001:db8:0:1::1", true),
+        ] {
+            let entered = admission.enter(address(text), false);
+            assert_eq!(entered.is_some(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn many_clients_do_not_stand_in_each_others_way() {
+        let admission = Admission::new(ConnectionLimits {
+            all: 0,
+            per_client: 3,
+        });
+        let refused = (0..3000u32).filter(|number| {
+            admission
+                .enter(IpAddr::from(number.to_be_bytes()), false)
+                .is_none()
+        });
+        assert_eq!(refused.count(), 0);
+    }
+}

@@ -1,0 +1,128 @@
+//! HTTP/2 connections of clients. `net::http2` makes each stream look like a kept-alive HTTP/1.1 connection; what serves
+//! those is the same [`Connection`] as for any other, without a place among the worker's connections.
+
+use super::plane::{DataPlane, Settings};
+use super::server::Ticket;
+use super::worker::{self, Phase};
+use super::{Arrival, Connection};
+use net::http2::{PREFACE, Served, Server, ServerSettings};
+use net::stream::Stream;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+/// How long a session without a stream stays for the next one. A new one costs less than a microsecond.
+pub(super) const SESSION_IDLE: Duration = Duration::from_secs(5);
+
+/// What the `h2` crate counts for each header line beside its bytes (RFC 9113 section 10.5.1).
+const LINE_OVERHEAD: usize = 32;
+
+/// Serves a connection that speaks HTTP/2, of which `before` has been read, to its end.
+pub(super) async fn serve_http2(
+    mut ticket: Ticket,
+    stream: Stream,
+    before: Vec<u8>,
+    mut arrival: Arrival,
+) {
+    let plane = ticket.plane.clone();
+    arrival.http2 = true;
+    arrival.write_usual_forwarded();
+    let arrival = Arc::new(arrival);
+    let mut server = Server::new(stream, before, server_settings(&plane.settings));
+    let ended = poll_fn(|cx| {
+        let leaves = worker::with(|worker| {
+            worker.connections.set_waker(ticket.number, cx.waker());
+            // A new connection is let say what it came for.
+            worker.draining && (server.has_served() || worker.ends_waiting)
+        });
+        if leaves {
+            server.leave();
+        }
+        let ended = server.poll(cx, |served| {
+            tokio::spawn(session(&plane, &arrival, served).run());
+        });
+        let phase = match server.is_idle() {
+            true => Phase::Waiting,
+            false => Phase::Starting,
+        };
+        if ticket.phase != phase {
+            worker::with(|worker| worker.count_phase(&plane, &mut ticket.phase, phase));
+        }
+        ended
+    })
+    .await;
+    tracing::trace!(peer = %arrival.peer, ?ended, "HTTP/2 connection ended");
+}
+
+fn session(plane: &Arc<DataPlane>, arrival: &Arc<Arrival>, served: Served) -> Connection {
+    let stream = Stream::Served(Box::new(served));
+    let until = Instant::now() + SESSION_IDLE;
+    Connection::new(plane.clone(), None, stream, arrival.clone(), until)
+}
+
+fn server_settings(settings: &Settings) -> ServerSettings {
+    // The engine has the last word on the size of a head, and says it in an answer.
+    let head = settings.limits.head * 2 + net::http1::MAX_HEADERS * LINE_OVERHEAD;
+    ServerSettings {
+        head: u32::try_from(head).unwrap_or(u32::MAX),
+        handshake_timeout: settings.header_timeout,
+        idle_timeout: settings.idle_timeout,
+        send_timeout: settings.send_timeout,
+        ..settings.http2
+    }
+}
+
+/// Serves a connection without TLS on a listener with `http2`: its first bytes tell whether the client speaks HTTP/2 with
+/// prior knowledge (RFC 9113 section 3.3) or HTTP/1.1.
+pub(super) async fn serve_either(ticket: Ticket, stream: TcpStream, arrival: Arrival) {
+    let mut stream = Stream::Tcp(stream);
+    let limit = ticket.plane.settings.header_timeout;
+    let Ok(Some(read)) = timeout(limit, read_opening(&mut stream)).await else {
+        return;
+    };
+    if read.starts_with(PREFACE) {
+        // Boxed: the task of an HTTP/1.1 connection would be larger by it.
+        return Box::pin(serve_http2(ticket, stream, read, arrival)).await;
+    }
+    if is_neither(&read) {
+        // What breaks off HTTP/2 at its first word must not take an answer in HTTP/1.1 for frames.
+        return;
+    }
+    let mut connection = ticket.connection(stream, arrival);
+    connection.carry = read;
+    connection.run().await;
+}
+
+/// Whether a connection's first line is whole and is no request of HTTP/1 of any version.
+fn is_neither(opening: &[u8]) -> bool {
+    let line_end = memchr::memchr(b'\n', opening);
+    line_end.is_some_and(|end| end > 1 && memchr::memmem::find(&opening[..end], b"HTTP/").is_none())
+}
+
+/// The first bytes, as many as it takes to tell; none when the client is gone.
+async fn read_opening(stream: &mut Stream) -> Option<Vec<u8>> {
+    let mut opening = Vec::new();
+    poll_fn(|cx| {
+        loop {
+            let read = ready!(worker::with(|worker| {
+                let read = stream.poll_read(cx, &mut worker.read);
+                read.map_ok(|read| {
+                    opening.extend_from_slice(&worker.read[..read]);
+                    read
+                })
+            }));
+            match read {
+                Ok(read) if read > 0 => {}
+                _ => return Poll::Ready(None),
+            }
+            let compared = opening.len().min(PREFACE.len());
+            if compared == PREFACE.len() || opening[..compared] != PREFACE[..compared] {
+                return Poll::Ready(Some(std::mem::take(&mut opening)));
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,171 @@
+//! A whole connection without a socket: what a client sends and what upstreams answer goes in, what both get comes out. For
+//! fuzzing; not part of the program, which is built without the feature `memory`.
+
+use super::http2::serve_http2;
+use super::server::{connection_over, ticket_over};
+use super::{DataPlane, Settings, worker};
+use crate::snapshot::{BuildSettings, Live, Snapshot};
+use model::entities::{Config, PathHandling, Protocol, Route, RouteId, Service, ServiceId};
+use net::memory::{Memory, Then, expect_dials};
+use net::pool::PoolSettings;
+use net::stream::Stream;
+use plugin::NoLookup;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use uuid::Uuid;
+
+/// What came of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub to_client: Vec<u8>,
+    /// To each upstream connection that was made.
+    pub to_upstreams: Vec<Vec<u8>>,
+}
+
+/// A data plane with one service, whose requests are buffered below `/` and streamed below `/stream`. Each upstream connection
+/// serves one request.
+pub struct Bench {
+    plane: Arc<DataPlane>,
+    runtime: Runtime,
+}
+
+/// Longer than every limit: whatever still waits has run into its own by then.
+const LONG: Duration = Duration::from_secs(1000);
+
+impl Bench {
+    /// On this thread only, since it is the worker.
+    pub fn new() -> Self {
+        let config = Config {
+            services: vec![service()],
+            routes: vec![route(2, "/", true), route(3, "/stream", false)],
+            ..Config::default()
+        };
+        let snapshot = Snapshot::build(config, 1, None, &BuildSettings::default());
+        let snapshot = snapshot.expect("the configuration is right");
+        let settings = Settings {
+            pool: PoolSettings {
+                size: 0,
+                ..PoolSettings::default()
+            },
+            ..Settings::default()
+        };
+        let plane = DataPlane::new(Live::new(snapshot), settings, Arc::new(NoLookup), 1);
+        let plane = Arc::new(plane);
+        worker::with(|worker| worker.set_up(&plane, 0));
+        let runtime = runtime();
+        Self { plane, runtime }
+    }
+
+    /// One connection of a client, and what it does after what it sends; upstreams close after theirs. Everything goes at most
+    /// `piece` bytes at a time.
+    pub fn connection(
+        &self,
+        client: &[u8],
+        then: Then,
+        upstreams: &[&[u8]],
+        piece: usize,
+    ) -> Outcome {
+        exchange(client, then, upstreams, piece, |stream| {
+            self.runtime.block_on(connection_over(&self.plane, stream));
+        })
+    }
+
+    /// The same of an HTTP/2 connection, with the client's preface.
+    pub fn http2(&self, client: &[u8], then: Then, upstreams: &[&[u8]], piece: usize) -> Outcome {
+        let client = [net::http2::PREFACE, client].concat();
+        exchange(&client, then, upstreams, piece, |stream| {
+            // Its own, since streams are tasks of their own.
+            runtime().block_on(async {
+                let (ticket, arrival) = ticket_over(&self.plane);
+                serve_http2(ticket, stream, Vec::new(), arrival).await;
+                tokio::time::sleep(LONG).await;
+            });
+        })
+    }
+}
+
+fn exchange(
+    client: &[u8],
+    then: Then,
+    upstreams: &[&[u8]],
+    piece: usize,
+    serve: impl FnOnce(Stream),
+) -> Outcome {
+    let (stream, to_client) = Memory::new(client.to_vec(), then, piece);
+    let memories = upstreams
+        .iter()
+        .map(|said| Memory::new(said.to_vec(), Then::Close, piece));
+    let (memories, sent): (Vec<_>, Vec<_>) = memories.unzip();
+    // Where the client waits, so do upstreams; where it hurries away, they answer before they were asked.
+    expect_dials(memories.into_iter().map(|memory| match then {
+        Then::Wait => memory.patient(),
+        Then::Close => memory,
+    }));
+    serve(Stream::Memory(Box::new(stream)));
+    Outcome {
+        to_client: to_client.take(),
+        to_upstreams: sent.iter().map(net::memory::Sent::take).collect(),
+    }
+}
+
+/// What would wait for ever runs into its limit at once.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime needs nothing but memory")
+}
+
+impl Default for Bench {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn service() -> Service {
+    Service {
+        id: ServiceId(Uuid::from_u128(1)),
+        name: None,
+        enabled: true,
+        protocol: Protocol::Http,
+        host: "127.0.0.1".into(),
+        port: 1,
+        path: None,
+        retries: 0,
+        connect_timeout: 1000,
+        write_timeout: 1000,
+        read_timeout: 1000,
+        client_certificate: None,
+        tls_verify: None,
+        tls_verify_depth: None,
+        ca_certificates: None,
+    }
+}
+
+fn route(id: u128, path: &str, buffers: bool) -> Route {
+    Route {
+        id: RouteId(Uuid::from_u128(id)),
+        name: None,
+        created_at: 0,
+        protocols: vec![Protocol::Http, Protocol::Https],
+        methods: Vec::new(),
+        hosts: Vec::new(),
+        paths: vec![path.into()],
+        headers: Vec::new(),
+        snis: Vec::new(),
+        sources: Vec::new(),
+        destinations: Vec::new(),
+        regex_priority: Some(0),
+        expression: None,
+        priority: None,
+        strip_path: false,
+        preserve_host: false,
+        path_handling: Some(PathHandling::V0),
+        https_redirect_status_code: 426,
+        request_buffering: buffers,
+        response_buffering: buffers,
+        service: Some(ServiceId(Uuid::from_u128(1))),
+    }
+}

@@ -1,0 +1,186 @@
+//! A connection of a stream listener, from its first byte to its relay.
+
+use super::relay::Relay;
+use super::{Refusal, Termination, find, outcome, pick_input, termination};
+use crate::balance::{Stay, Tried};
+use crate::session::access::{EndedStream, log_stream};
+use crate::session::connect::{dedicated, resolve};
+use crate::session::server::{Server, Ticket};
+use crate::session::worker;
+use crate::snapshot::{ServiceInfo, StreamRoute};
+use net::client_hello::Opening;
+use net::peek;
+use net::pool;
+use net::stream::Stream;
+use router::StreamRequest;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+/// A connection with all that is known of it before it has a route.
+struct Arrived {
+    stream: TcpStream,
+    client: SocketAddr,
+    destination: SocketAddr,
+    sni: Option<Box<str>>,
+}
+
+/// An upstream connection, and what of its service outlives the snapshot: a relay may go on for days.
+struct Reached {
+    upstream: Box<pool::Connection>,
+    idle: Duration,
+    stay: Option<Stay>,
+}
+
+impl Server {
+    /// What comes before routing: the PROXY header, and a look at the client hello.
+    async fn arrive(&self, mut stream: TcpStream, peer: SocketAddr) -> Result<Arrived, Refusal> {
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        let mut client = peer;
+        if self.proxy_protocol {
+            let header = peek::take_proxy_header(&mut stream).await?;
+            // As in nginx: of a peer that is not trusted it is read and not believed.
+            let told = header.addresses.map(|addresses| addresses.source);
+            let trusted = self.plane.settings.real_ip.trusts(peer.ip());
+            client = told.filter(|_| trusted).unwrap_or(peer);
+        }
+        let sni = match &self.tls {
+            None => None,
+            Some(_) => match peek::opening(&stream).await? {
+                Opening::Hello { server_name } => server_name,
+                // As in nginx, where it has no name then: what a passthrough route of addresses leads to may begin otherwise.
+                Opening::NotTls => None,
+            },
+        };
+        let local = stream.local_addr()?;
+        Ok(Arrived {
+            destination: SocketAddr::new(local.ip().to_canonical(), self.port),
+            stream,
+            client,
+            sni,
+        })
+    }
+
+    /// The way to an upstream for a connection, and the client's side of it.
+    /// `client` is who the connection is from, until a PROXY header says otherwise.
+    async fn open(&self, stream: TcpStream, client: &mut SocketAddr) -> Result<Relay, Refusal> {
+        let limit = self.plane.settings.header_timeout;
+        let arrived = timeout(limit, self.arrive(stream, *client)).await;
+        let arrived = arrived.map_err(|_| Refusal::TooSlow)??;
+        *client = arrived.client;
+        let view = worker::with(|worker| worker.view(&self.plane));
+        let route = find(
+            &view.snapshot,
+            &StreamRequest {
+                source: arrived.client,
+                destination: arrived.destination,
+                sni: arrived.sni.as_deref(),
+            },
+        )?;
+        let service = view.snapshot.stream_service(route);
+        let service = service.ok_or(Refusal::NoService)?;
+        let client = match &self.tls {
+            Some(tls) if termination(route)? == Termination::Here => {
+                let shaken = timeout(limit, tls.accept(arrived.stream)).await;
+                let stream = shaken.map_err(|_| Refusal::TooSlow)?;
+                let stream = stream.map_err(Refusal::Handshake)?;
+                Stream::Tls(Box::new(stream.into()))
+            }
+            _ => Stream::Tcp(arrived.stream),
+        };
+        let reached = reach(route, service, arrived.client, arrived.sni.as_deref()).await?;
+        Ok(Relay::new(
+            client,
+            reached.upstream,
+            reached.idle,
+            reached.stay,
+        ))
+    }
+}
+
+/// A connection from its acceptance to its end.
+pub(in crate::session) async fn serve_stream(
+    server: Server,
+    ticket: Ticket,
+    stream: TcpStream,
+    peer: SocketAddr,
+) {
+    let started = Instant::now();
+    let mut ended = EndedStream {
+        protocol: "TCP",
+        client: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
+        port: server.port,
+        status: 200,
+        received: 0,
+        sent: 0,
+        took: Duration::ZERO,
+    };
+    // Boxed: what it takes to get there is larger than the relay, which is what lasts.
+    let opened = Box::pin(server.open(stream, &mut ended.client)).await;
+    match opened {
+        Ok(relay) => {
+            let moved = Box::pin(relay.run()).await;
+            (ended.received, ended.sent) = (moved.received, moved.sent);
+            tracing::debug!(
+                client = %peer,
+                status = 200,
+                received = moved.received,
+                sent = moved.sent,
+                milliseconds = started.elapsed().as_millis(),
+                "stream ended"
+            );
+        }
+        Err(refusal) => {
+            ended.status = refusal.status();
+            refusal.tell("stream", peer);
+        }
+    }
+    ended.took = started.elapsed();
+    log_stream(&ticket.plane, &ended);
+    drop(ticket);
+}
+
+/// Tries the service's targets until one can be connected to.
+async fn reach(
+    route: &StreamRoute,
+    service: &ServiceInfo,
+    client: SocketAddr,
+    sni: Option<&str>,
+) -> Result<Reached, Refusal> {
+    let input = pick_input(service, client.ip());
+    let mut failed_at = Tried::default();
+    let mut failed_addresses = Vec::new();
+    let mut tries = 0;
+    let mut now = Instant::now();
+    loop {
+        let target = service.pick_resolved(input, &failed_at).await?;
+        let name = match sni {
+            Some(sni) if route.preserve_host => sni,
+            _ => &target.authority,
+        };
+        // A name that does not resolve ends it, whatever tries are left.
+        let address = resolve(&target, &failed_addresses, &mut now).await?;
+        let error = match dedicated(&target, address, name, &mut now).await {
+            Ok(upstream) => {
+                target.report(crate::health::Outcome::Connected);
+                return Ok(Reached {
+                    upstream,
+                    idle: target.read_timeout,
+                    stay: target.into_stay(),
+                });
+            }
+            Err(error) => error,
+        };
+        if let Some(outcome) = outcome(&error) {
+            target.report(outcome);
+        }
+        if tries >= target.retries {
+            return Err(error.into());
+        }
+        tracing::debug!(%client, %error, "trying another target");
+        tries += 1;
+        failed_addresses.push(address);
+        target.avoid(&mut failed_at);
+    }
+}

@@ -1,0 +1,303 @@
+//! Buffering both ways: an upstream hears of a request when its body is here, and is let go when a slow client still has
+//! the answer to take; within bounds, and streaming past them.
+
+use super::*;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 % 251) as u8).collect()
+}
+
+/// Tells of its first head and the body behind it, and answers.
+fn telling(tell: oneshot::Sender<(String, Vec<u8>)>) -> Script {
+    script(|mut peer: Peer| async move {
+        let head = peer.head().await;
+        let length = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+        let body = peer.take(length).await;
+        let _ = tell.send((head, body));
+        peer.send(OK).await;
+        peer.rest().await;
+    })
+}
+
+#[test]
+fn the_upstream_hears_of_a_request_when_its_body_is_here() {
+    run_paused(async {
+        let (tell, mut told) = oneshot::channel();
+        let gateway = Setup::new(upstream(vec![telling(tell)]).await).start();
+        let mut client = gateway.client().await;
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
+            .await;
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert!(told.try_recv().is_err());
+            client.send("ab").await;
+        }
+        let answer = client.answer().await;
+        assert_eq!(status(&answer), "200");
+        // Time of the client, not of the upstream.
+        assert_eq!(header(&answer, "x-kong-upstream-latency"), Some("0"));
+        assert_eq!(header(&answer, "x-kong-proxy-latency"), Some("25000"));
+        let (head, body) = told.await.unwrap();
+        assert_eq!(header(&head, "content-length"), Some("10"));
+        assert_eq!(body, b"ababababab");
+        assert_eq!(gateway.plane.body_memory.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn what_does_not_buffer_is_passed_on_at_once() {
+    run(async {
+        let grpc = "Content-Type: application/grpc+proto\r\n";
+        for (buffering, lines, size) in [
+            (false, "", 10),
+            (true, grpc, 10),
+            // Larger than one body may be in memory.
+            (true, "", 1001),
+        ] {
+            let (tell, told) = oneshot::channel();
+            let upstream = upstream(vec![script(|mut peer: Peer| async move {
+                tell.send(peer.head().await).unwrap();
+                peer.take(2).await;
+                peer.send(OK).await;
+                peer.rest().await;
+            })])
+            .await;
+            let mut setup = Setup::new(upstream);
+            setup.route.request_buffering = buffering;
+            setup.settings.plugin_body = 1000;
+            let gateway = keep(setup.start());
+            let mut client = gateway.client().await;
+            client
+                .send(format!(
+                    "POST / HTTP/1.1\r\nHost: a\r\n{lines}Content-Length: {size}\r\n\r\nab"
+                ))
+                .await;
+            let head = told.await.unwrap();
+            assert_eq!(header(&head, "content-length"), Some(&*size.to_string()));
+            assert_eq!(status(&client.answer().await), "200");
+        }
+    });
+}
+
+#[test]
+fn bodies_beyond_the_memory_of_the_node_stream() {
+    run_paused(async {
+        let (tell, mut told) = oneshot::channel();
+        let (tell_next, told_next) = oneshot::channel();
+        let upstream = upstream(vec![telling(tell_next), telling(tell)]).await;
+        let mut setup = Setup::new(upstream);
+        setup.settings.body_memory = 1000;
+        setup.settings.pool.size = 0;
+        let gateway = setup.start();
+        let ask = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n";
+        let (mut one, mut two) = (gateway.client().await, gateway.client().await);
+        one.send(format!("{ask}{}", "x".repeat(800))).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        two.send(format!("{ask}{}", "x".repeat(800))).await;
+        two.send("y".repeat(100)).await;
+        assert_eq!(status(&two.answer().await), "200");
+        assert_eq!(told_next.await.unwrap().1.len(), 900);
+        assert!(told.try_recv().is_err(), "the first is still being held");
+        one.send("y".repeat(100)).await;
+        assert_eq!(status(&one.answer().await), "200");
+        assert_eq!(told.await.unwrap().1.len(), 900);
+        assert_eq!(gateway.plane.body_memory.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn a_held_body_can_be_sent_again() {
+    run(async {
+        for framing in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+            let (tell, told) = oneshot::channel();
+            let dead = script(|mut peer: Peer| async move {
+                peer.head().await;
+                peer.take(5).await;
+            });
+            let gateway = keep(Setup::new(upstream(vec![dead, telling(tell)]).await).start());
+            let mut client = gateway.client().await;
+            client
+                .send(format!("PUT / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"))
+                .await;
+            tokio::task::yield_now().await;
+            match framing.starts_with('C') {
+                true => client.send("hello").await,
+                false => client.send("2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n").await,
+            }
+            assert_eq!(status(&client.answer().await), "200");
+            assert_eq!(told.await.unwrap().1, b"hello");
+        }
+    });
+}
+
+#[test]
+fn a_body_that_does_not_come_is_refused_before_the_upstream_hears_of_it() {
+    run_paused(async {
+        let (tell, mut told) = oneshot::channel();
+        let mut setup = Setup::new(upstream(vec![telling(tell)]).await);
+        setup.settings.max_body = 100;
+        let gateway = setup.start();
+        for (request, expected) in [
+            ("Content-Length: 5\r\n\r\nhe".to_owned(), "408"),
+            (
+                "Transfer-Encoding: chunked\r\n\r\n5\r\nhellooo\r\n".to_owned(),
+                "400",
+            ),
+            (
+                format!(
+                    "Transfer-Encoding: chunked\r\n\r\n65\r\n{}\r\n0\r\n\r\n",
+                    "x".repeat(101)
+                ),
+                "413",
+            ),
+        ] {
+            let got = gateway
+                .exchange(&format!("POST / HTTP/1.1\r\nHost: a\r\n{request}"))
+                .await;
+            assert_eq!(status(&got), expected, "{request}");
+        }
+        assert!(told.try_recv().is_err());
+        // Framing does not count: a hundred chunks of one byte are a hundred bytes.
+        let chunks = "1\r\nx\r\n".repeat(100);
+        let mut client = gateway.client().await;
+        client
+            .send(format!(
+                "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
+            ))
+            .await;
+        assert_eq!(status(&client.answer().await), "200");
+    });
+}
+
+/// An upstream that sends this much, and tells when all of it was taken.
+fn sending(body: Vec<u8>, tell: oneshot::Sender<()>) -> Script {
+    script(move |mut peer: Peer| async move {
+        peer.head().await;
+        peer.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        ))
+        .await;
+        peer.send(&body).await;
+        // The next request comes only when the gateway has the whole answer.
+        peer.head().await;
+        let _ = tell.send(());
+        peer.send(OK).await;
+        while peer.head_or_end().await.is_some() {
+            peer.send(OK).await;
+        }
+    })
+}
+
+/// More than sockets hold.
+const LARGE: usize = 24 << 20;
+
+/// A client that does not read an answer for a while; whether the upstream was free for another client meanwhile.
+fn is_read_ahead(setup: impl FnOnce(&mut Setup)) -> bool {
+    let (send, receive) = std::sync::mpsc::channel();
+    run(async move {
+        let (tell, mut told) = oneshot::channel();
+        let body = pattern(LARGE);
+        let spare = answers(OK);
+        let address = upstream(vec![sending(body.clone(), tell), spare]).await;
+        let mut prepared = Setup::new(address);
+        setup(&mut prepared);
+        let gateway = prepared.start();
+        let mut slow = gateway.client().await;
+        slow.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        slow.head().await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let mut other = gateway.client().await;
+        other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(status(&other.answer().await), "200");
+        let free = told.try_recv().is_ok();
+        assert!(slow.take(LARGE).await == body);
+        // And the connection goes on.
+        slow.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(status(&slow.answer().await), "200");
+        assert_eq!(gateway.plane.body_memory.load(Ordering::Relaxed), 0);
+        send.send(free).unwrap();
+    });
+    receive.recv().unwrap()
+}
+
+#[test]
+fn an_answer_is_read_ahead_of_a_slow_client_and_its_upstream_let_go() {
+    assert!(is_read_ahead(|setup| setup.settings.read_ahead = 2 * LARGE));
+}
+
+#[test]
+fn reading_ahead_has_its_bounds() {
+    assert!(!is_read_ahead(|setup| {
+        setup.settings.read_ahead = 2 * LARGE;
+        setup.route.response_buffering = false;
+    }));
+    assert!(!is_read_ahead(|setup| setup.settings.read_ahead = 1 << 20));
+    assert!(!is_read_ahead(|setup| {
+        setup.settings.read_ahead = 2 * LARGE;
+        setup.settings.body_memory = 1 << 20;
+    }));
+}
+
+#[test]
+fn a_client_that_ends_while_it_waits_long_is_gone() {
+    run_paused(async {
+        for may_abort in [true, false] {
+            let (tell, told) = oneshot::channel();
+            let upstream = upstream(vec![script(|mut peer: Peer| async move {
+                peer.head().await;
+                let wait = tokio::time::timeout(Duration::from_secs(30), peer.rest());
+                let gone = wait.await.is_ok();
+                peer.send(OK).await;
+                tell.send(gone).unwrap();
+                peer.rest().await;
+            })])
+            .await;
+            let mut setup = Setup::new(upstream);
+            setup.settings.client_may_abort = may_abort;
+            let gateway = keep(setup.start());
+            let start = tokio::time::Instant::now();
+            let mut client = gateway.client().await;
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            client.stream.shutdown().await.unwrap();
+            let got = client.rest().await;
+            assert_eq!(got.is_empty(), may_abort, "{got}");
+            let waited = if may_abort { 1 } else { 30 };
+            assert_eq!(start.elapsed().as_secs(), waited);
+            assert_eq!(told.await.unwrap(), may_abort);
+        }
+    });
+}
+
+#[test]
+fn requests_that_come_while_another_is_answered_slowly_are_kept() {
+    run_paused(async {
+        let slow = script(|mut peer: Peer| async move {
+            while let Some(head) = peer.head_or_end().await {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                let path = head.split(' ').nth(1).unwrap().to_owned();
+                peer.send(format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{path}",
+                    path.len()
+                ))
+                .await;
+            }
+        });
+        let gateway = Setup::new(upstream(vec![slow]).await).start();
+        let mut client = gateway.client().await;
+        client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        client
+            .send("GET /2 HTTP/1.1\r\nHost: a\r\n\r\nGET /3 ")
+            .await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        client.send("HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        for path in ["/1", "/2", "/3"] {
+            assert!(client.answer().await.ends_with(path));
+        }
+    });
+}

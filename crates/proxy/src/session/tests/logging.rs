@@ -1,0 +1,256 @@
+//! What the log phase is told of a request: statuses, sizes as they travelled, tries, and where the time went.
+
+use super::websocket::{ASK, SWITCH};
+use super::*;
+use plugin::{Implementation, LogEntry, Phases, Scopes, Sharing, TryEnd};
+use std::time::Duration;
+
+/// Keeps what it is told, for the test on its thread.
+struct Record;
+
+static RECORD: PluginDef = PluginDef {
+    name: "record",
+    priority: 0,
+    phases: Phases::LOG,
+    scopes: Scopes::ALL,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Record))),
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Entry {
+    status: u16,
+    upstream_status: Option<u16>,
+    tries: Vec<(bool, TryEnd)>,
+    received: u64,
+    sent: u64,
+    /// Seconds: all, here, at the upstream, receiving.
+    seconds: [Option<u64>; 4],
+}
+
+thread_local! {
+    static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
+
+impl plugin::Plugin for Record {
+    fn log(&self, entry: &LogEntry<'_>) {
+        let times = &entry.latencies;
+        let tries = entry.tries.iter();
+        ENTRIES.with_borrow_mut(|entries| {
+            entries.push(Entry {
+                status: entry.status,
+                upstream_status: entry.upstream_status,
+                tries: tries.map(|one| (one.address.is_some(), one.end)).collect(),
+                received: entry.request_size,
+                sent: entry.response_size,
+                seconds: [
+                    Some(times.request),
+                    Some(times.gateway),
+                    times.upstream,
+                    Some(times.receive),
+                ]
+                .map(|time| time.map(|time| time.as_secs())),
+            });
+        });
+    }
+}
+
+/// The next entry; the log phase comes after the answer.
+async fn entry() -> Entry {
+    loop {
+        if let Some(entry) = ENTRIES.with_borrow_mut(Vec::pop) {
+            return entry;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn logged(upstream: SocketAddr) -> Setup {
+    let mut setup = Setup::new(upstream);
+    setup.plugins = vec![&RECORD];
+    setup
+}
+
+const CLOSED: [(bool, TryEnd); 1] = [(true, TryEnd::Answered(200))];
+
+#[test]
+fn sizes_are_those_of_the_wire() {
+    run(async {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+        let gateway = logged(
+            upstream(vec![script(move |mut peer: Peer| async move {
+                while peer.head_or_end().await.is_some() {
+                    peer.send(chunked).await;
+                }
+            })])
+            .await,
+        )
+        .start();
+        let requests = [
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        ];
+        for request in requests {
+            let mut client = gateway.client().await;
+            client.send(request).await;
+            let sent = client.until("abc\r\n0\r\n\r\n").await.len() as u64;
+            let entry = entry().await;
+            assert_eq!((entry.status, entry.upstream_status), (200, Some(200)));
+            assert_eq!(entry.tries, CLOSED);
+            assert_eq!((entry.received, entry.sent), (request.len() as u64, sent));
+        }
+        // Each on its own, however they came.
+        let mut client = gateway.client().await;
+        client.send(requests.concat()).await;
+        for request in requests {
+            let sent = client.until("abc\r\n0\r\n\r\n").await.len() as u64;
+            let entry = entry().await;
+            assert_eq!((entry.received, entry.sent), (request.len() as u64, sent));
+        }
+    });
+}
+
+#[test]
+fn tries_and_times_are_told_apart() {
+    run_paused(async {
+        let stall = script(|mut peer: Peer| async move {
+            peer.rest().await;
+        });
+        let slow = script(|mut peer: Peer| async move {
+            peer.head().await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            peer.send("HTTP/1.1 201 Created\r\nContent-Length: 3\r\n\r\na")
+                .await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            peer.send("bc").await;
+        });
+        let mut setup = logged(upstream(vec![stall, slow]).await);
+        setup.service.read_timeout = 4000;
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let answer = client.answer().await;
+        assert_eq!(header(&answer, "x-kong-proxy-latency"), Some("4000"));
+        assert_eq!(header(&answer, "x-kong-upstream-latency"), Some("2000"));
+        let entry = entry().await;
+        assert_eq!(
+            entry.tries,
+            [(true, TryEnd::Failed(504)), (true, TryEnd::Answered(201))]
+        );
+        assert_eq!(entry.seconds, [7, 4, 2, 1].map(Some));
+    });
+}
+
+#[test]
+fn what_was_answered_here_has_no_try() {
+    run(async {
+        let mut setup = logged(([127, 0, 0, 1], 1).into());
+        setup.route.protocols = vec![Protocol::Https];
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(status(&client.answer().await), "426");
+        let entry = entry().await;
+        assert_eq!((entry.status, entry.upstream_status), (426, None));
+        assert_eq!((entry.tries, entry.seconds[2]), (vec![], None));
+    });
+}
+
+#[test]
+fn a_failure_is_told_with_its_tries() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nobody = listener.local_addr().unwrap();
+        drop(listener);
+        let mut setup = logged(nobody);
+        setup.service.retries = 1;
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(status(&client.answer().await), "502");
+        let entry = entry().await;
+        assert_eq!((entry.status, entry.upstream_status), (502, None));
+        assert_eq!(entry.tries, [(true, TryEnd::Failed(502)); 2]);
+    });
+}
+
+#[test]
+fn a_client_that_went_away_counts_by_how_far_it_got() {
+    run(async {
+        let (tell, told) = tokio::sync::oneshot::channel::<()>();
+        let broken = script(|mut peer: Peer| async move {
+            peer.head().await;
+            peer.send("HTTP/1.1 203 OK\r\nContent-Length: 10\r\n\r\nabc")
+                .await;
+        });
+        let waiting = script(|mut peer: Peer| async move {
+            peer.head().await;
+            tell.send(()).unwrap();
+            peer.rest().await;
+        });
+        let mut setup = logged(upstream(vec![broken, waiting]).await);
+        setup.route.request_buffering = false;
+        let gateway = setup.start();
+        gateway.exchange("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let broken = entry().await;
+        assert_eq!((broken.status, broken.upstream_status), (203, Some(203)));
+        assert_eq!(broken.tries, [(true, TryEnd::Answered(203))]);
+        let mut client = gateway.client().await;
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
+            .await;
+        told.await.unwrap();
+        drop(client);
+        let gone = entry().await;
+        assert_eq!((gone.status, gone.upstream_status), (499, None));
+        assert_eq!(gone.tries, [(true, TryEnd::Abandoned)]);
+    });
+}
+
+#[test]
+fn a_tunnel_is_logged_at_its_end_with_what_went_through_it() {
+    run_paused(async {
+        let upstream = upstream(vec![script(|mut peer: Peer| async move {
+            peer.head().await;
+            peer.send(SWITCH).await;
+            assert_eq!(peer.rest().await, "x".repeat(1000));
+            peer.send("y".repeat(5000)).await;
+        })])
+        .await;
+        let gateway = logged(upstream).start();
+        let mut client = gateway.client().await;
+        client.send(ASK).await;
+        let head = client.head().await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(ENTRIES.with_borrow(Vec::is_empty));
+        client.send("x".repeat(1000)).await;
+        client.stream.shutdown().await.unwrap();
+        assert_eq!(client.rest().await.len(), 5000);
+        let entry = entry().await;
+        assert_eq!((entry.status, entry.upstream_status), (101, Some(101)));
+        assert_eq!(entry.received, ASK.len() as u64 + 1000);
+        assert_eq!(entry.sent, head.len() as u64 + 5000);
+        assert_eq!(entry.seconds, [3, 0, 0, 3].map(Some));
+    });
+}
+
+#[test]
+fn a_tunnel_that_a_drain_ends_is_logged() {
+    run_paused(async {
+        let upstream = upstream(vec![script(|mut peer: Peer| async move {
+            peer.head().await;
+            peer.send(SWITCH).await;
+            peer.rest().await;
+        })])
+        .await;
+        let gateway = logged(upstream).start();
+        let mut client = gateway.client().await;
+        client.send(ASK).await;
+        client.head().await;
+        let stop = Stop::Drain(Duration::from_secs(5));
+        gateway.stop.send(stop).unwrap();
+        assert_eq!(client.rest().await, "");
+        assert_eq!(entry().await.status, 101);
+    });
+}

@@ -1,0 +1,73 @@
+//! A panic in one request: its connection ends, and nothing else.
+
+use super::*;
+use plugin::{
+    Implementation, LogEntry, Phases, PluginError, RequestCx, ResponseCx, Scopes, Sharing, Step,
+};
+
+/// Panics in the phase that the header `x-panic` names.
+struct Panics;
+
+static PANICS: PluginDef = PluginDef {
+    name: "panics",
+    priority: 0,
+    phases: Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
+    scopes: Scopes::ALL,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Panics))),
+};
+
+fn panic_if_asked(request: &RequestCx<'_>, phase: &str) {
+    if request.head.header("x-panic") == Some(phase.as_bytes()) {
+        panic!("the panic of this test, in {phase}");
+    }
+}
+
+impl plugin::Plugin for Panics {
+    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+        panic_if_asked(cx, "access");
+        Ok(Step::Continue)
+    }
+
+    fn header_filter(&self, cx: &mut ResponseCx<'_>) -> Result<(), PluginError> {
+        panic_if_asked(cx.request, "header_filter");
+        Ok(())
+    }
+
+    fn log(&self, entry: &LogEntry<'_>) {
+        panic_if_asked(entry.request, "log");
+    }
+}
+
+#[test]
+fn a_panic_ends_its_connection_and_leaves_the_worker_in_order() {
+    run(async {
+        let scripts = (0..4).map(|_| answers(OK)).collect();
+        let mut setup = Setup::new(upstream(scripts).await);
+        setup.plugins = vec![&PANICS];
+        let gateway = setup.start();
+        let mut steady = gateway.client().await;
+        let mut requests = 0;
+        // The worker's state is borrowed while heads are filtered, and not in the other two phases.
+        for (phase, seen) in [("access", ""), ("header_filter", ""), ("log", "200")] {
+            steady.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            assert_eq!(status(&steady.answer().await), "200");
+            let answer = gateway
+                .exchange(&format!(
+                    "GET / HTTP/1.1\r\nHost: a\r\nX-Panic: {phase}\r\n\r\n"
+                ))
+                .await;
+            assert_eq!(status(&answer), seen, "{phase}");
+            requests += 2;
+            let totals = gateway.plane.totals();
+            assert_eq!((totals.requests, totals.active()), (requests, 1), "{phase}");
+        }
+        steady.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(status(&steady.answer().await), "200");
+        // Its connection waits again, and is the only one.
+        while gateway.plane.totals().waiting != 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(gateway.plane.totals().reading, 0);
+    });
+}

@@ -1,0 +1,485 @@
+//! The tries of a request at its upstream: what each came to, and whether there is another. [`Tries::judge`] is the one
+//! place where the result of a try is judged. Source: ngx_http_upstream_next() of the web server under Kong, with
+//! `proxy_next_upstream error timeout`, which Kong leaves as it is.
+
+use super::connect::{ConnectError, Freshness};
+use super::exchange::{Failed, UpstreamFailure};
+use crate::health;
+use net::listen::is_out_of_descriptors;
+use plugin::{Try, TryEnd};
+use std::net::SocketAddr;
+use std::slice;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Why a try came to nothing.
+pub(super) enum TryFailure {
+    /// Nothing was sent.
+    Connect(ConnectError),
+    Exchange {
+        failed: Failed,
+        /// The connection had served before.
+        reused: bool,
+        /// Nothing was taken from the client that could not be sent again, and nothing said to it.
+        repeatable: bool,
+        /// The head of an answer had gone to the client.
+        told: Option<Told>,
+    },
+}
+
+impl TryFailure {
+    /// The client went away before anything was sent to the upstream.
+    pub(super) fn of_client() -> Self {
+        Self::Exchange {
+            failed: Failed::ClientGone,
+            reused: false,
+            repeatable: false,
+            told: None,
+        }
+    }
+
+    /// As the target's health counts it; none when it is not the target's doing.
+    pub(super) fn outcome(&self) -> Option<health::Outcome> {
+        match self {
+            Self::Connect(ConnectError::Timeout) => Some(health::Outcome::Timeout),
+            // Ours, not the target's.
+            Self::Connect(ConnectError::Refused(cause)) if is_out_of_descriptors(cause) => None,
+            Self::Connect(ConnectError::Refused(_)) => Some(health::Outcome::TcpFailure),
+            Self::Connect(ConnectError::Resolve(_) | ConnectError::Busy) => None,
+            Self::Exchange { failed, .. } => match failed {
+                Failed::Upstream(UpstreamFailure::Timeout) => Some(health::Outcome::Timeout),
+                // It is about to go, in an orderly way.
+                Failed::Upstream(UpstreamFailure::Unprocessed) => None,
+                Failed::Upstream(_) => Some(health::Outcome::TcpFailure),
+                _ => None,
+            },
+        }
+    }
+
+    /// For the list of tries. `None`: there was nothing to try.
+    fn end(&self) -> Option<TryEnd> {
+        Some(match self {
+            Self::Connect(ConnectError::Resolve(_)) => return None,
+            Self::Connect(ConnectError::Refused(_)) => TryEnd::Failed(502),
+            Self::Connect(ConnectError::Timeout) => TryEnd::Failed(504),
+            Self::Connect(ConnectError::Busy) => TryEnd::Failed(503),
+            Self::Exchange {
+                told: Some(told), ..
+            } => TryEnd::Answered(told.upstream),
+            Self::Exchange { failed, .. } => match failed {
+                Failed::Upstream(UpstreamFailure::Timeout) => TryEnd::Failed(504),
+                Failed::Upstream(_) | Failed::Broken | Failed::BrokenUnnoticed => {
+                    TryEnd::Failed(502)
+                }
+                Failed::ClientGone
+                | Failed::ClientTimeout
+                | Failed::ClientBody
+                | Failed::TooLarge => TryEnd::Abandoned,
+            },
+        })
+    }
+}
+
+/// Most often nothing: to compare is cheaper than to subtract.
+#[inline]
+fn between(from: Instant, to: Instant) -> Duration {
+    if from == to {
+        Duration::ZERO
+    } else {
+        to - from
+    }
+}
+
+/// The status that the client was told, and that of the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) status: u16,
+    pub(super) upstream: u16,
+}
+
+/// What a request and its service allow.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// Of the service: tries after the first.
+    pub(super) retries: u16,
+    /// Sending it twice does no harm.
+    pub(super) idempotent: bool,
+    /// The route has its request bodies streamed, and this request has one.
+    pub(super) streams: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Again at the same target: only a connection to it was dead.
+    Same,
+    /// Again, at another target if there is one.
+    Another,
+    /// The failure is what the client is told.
+    Final,
+}
+
+/// The tries of a connection's current request.
+pub(super) struct Tries {
+    made: TryList,
+    /// Those that count.
+    failed: u32,
+    pub(super) freshness: Freshness,
+    request_started: Instant,
+    began: Instant,
+    /// When it was known where to, and so the time here ends and that at the upstream begins.
+    contacted: Instant,
+    address: Option<SocketAddr>,
+}
+
+impl Tries {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            made: TryList::default(),
+            failed: 0,
+            freshness: Freshness::Any,
+            request_started: now,
+            began: now,
+            contacted: now,
+            address: None,
+        }
+    }
+
+    /// Forgets those of the request before.
+    #[inline]
+    pub(super) fn restart(&mut self, request_started: Instant) {
+        self.request_started = request_started;
+        self.failed = 0;
+        self.freshness = Freshness::Any;
+        self.made.clear();
+    }
+
+    /// Addresses that another try should avoid. Made up when it is needed: every connection would be larger by a list.
+    #[inline]
+    pub(super) fn failed_at(&self) -> Vec<SocketAddr> {
+        if self.failed == 0 {
+            return Vec::new();
+        }
+        let failed = |one: &&Try| matches!(one.end, TryEnd::Failed(_));
+        let made = self.made().iter().filter(failed);
+        made.filter_map(|one| one.address).collect()
+    }
+
+    /// In the order made.
+    pub(super) fn made(&self) -> &[Try] {
+        self.made.as_slice()
+    }
+
+    pub(super) fn begin(&mut self, now: Instant) {
+        (self.began, self.contacted, self.address) = (now, now, None);
+    }
+
+    /// An address was found.
+    pub(super) fn contact(&mut self, address: SocketAddr, now: Instant) {
+        (self.contacted, self.address) = (now, Some(address));
+    }
+
+    pub(super) fn contacted(&self) -> Instant {
+        self.contacted
+    }
+
+    pub(super) fn answered(&mut self, status: u16, now: Instant) {
+        self.end(TryEnd::Answered(status), now);
+    }
+
+    fn end(&mut self, end: TryEnd, now: Instant) {
+        self.made.push(Try {
+            address: self.address,
+            after: between(self.request_started, self.began),
+            choosing: between(self.began, self.contacted),
+            took: now - self.began,
+            end,
+        });
+    }
+
+    /// Notes a failure, and says whether to try again: after failing to connect always; after sending, only what may be
+    /// sent twice and still can be. That a connection had died while it was idle says nothing about the upstream: the
+    /// request is sent once more on a new one, and no try is counted.
+    pub(super) fn judge(&mut self, failure: &TryFailure, rules: Rules, now: Instant) -> Verdict {
+        if let Some(end) = failure.end() {
+            self.end(end, now);
+        }
+        match failure {
+            TryFailure::Connect(ConnectError::Resolve(_)) => Verdict::Final,
+            TryFailure::Connect(
+                ConnectError::Refused(_) | ConnectError::Timeout | ConnectError::Busy,
+            ) => self.count(rules),
+            // It said itself that nothing was done.
+            TryFailure::Exchange {
+                failed: Failed::Upstream(UpstreamFailure::Unprocessed),
+                repeatable: true,
+                ..
+            } => self.count(rules),
+            TryFailure::Exchange {
+                failed: Failed::Upstream(failure),
+                reused,
+                repeatable,
+                ..
+            } if *repeatable && rules.idempotent && !rules.streams => match failure {
+                UpstreamFailure::Silent if *reused => {
+                    self.freshness = Freshness::New;
+                    Verdict::Same
+                }
+                UpstreamFailure::Silent | UpstreamFailure::CutOff | UpstreamFailure::Timeout => {
+                    self.count(rules)
+                }
+                UpstreamFailure::Nonsense | UpstreamFailure::Unprocessed => Verdict::Final,
+            },
+            TryFailure::Exchange { .. } => Verdict::Final,
+        }
+    }
+
+    fn count(&mut self, rules: Rules) -> Verdict {
+        self.failed += 1;
+        match self.failed <= u32::from(rules.retries) {
+            true => Verdict::Another,
+            false => Verdict::Final,
+        }
+    }
+}
+
+/// As the web server under Kong sees it.
+pub(super) fn is_idempotent(method: &[u8]) -> bool {
+    !matches!(method, b"POST" | b"PATCH" | b"LOCK")
+}
+
+/// Most requests have one try, and keep it without allocating.
+#[derive(Debug, Default)]
+struct TryList {
+    first: Option<Try>,
+    /// All of them, when there are several.
+    all: Vec<Try>,
+}
+
+impl TryList {
+    fn push(&mut self, one: Try) {
+        match self.first {
+            None => self.first = Some(one),
+            Some(first) => {
+                if self.all.is_empty() {
+                    self.all.push(first);
+                }
+                self.all.push(one);
+            }
+        }
+    }
+
+    fn as_slice(&self) -> &[Try] {
+        match &self.first {
+            Some(first) if self.all.is_empty() => slice::from_ref(first),
+            _ => &self.all,
+        }
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.first = None;
+        if !self.all.is_empty() {
+            self.all = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::dns::ResolveError;
+    use std::io::ErrorKind;
+    use std::time::Duration;
+
+    const RULES: Rules = Rules {
+        retries: 2,
+        idempotent: true,
+        streams: false,
+    };
+
+    fn exchange(failed: Failed) -> TryFailure {
+        TryFailure::Exchange {
+            failed,
+            reused: false,
+            repeatable: true,
+            told: None,
+        }
+    }
+
+    fn upstream(failure: UpstreamFailure) -> TryFailure {
+        exchange(Failed::Upstream(failure))
+    }
+
+    fn refused() -> TryFailure {
+        TryFailure::Connect(ConnectError::Refused(ErrorKind::ConnectionRefused.into()))
+    }
+
+    fn timeout() -> TryFailure {
+        TryFailure::Connect(ConnectError::Timeout)
+    }
+
+    fn judge(failure: &TryFailure, rules: Rules) -> Verdict {
+        let now = Instant::now();
+        Tries::new(now).judge(failure, rules, now)
+    }
+
+    #[test]
+    fn what_is_tried_again() {
+        use UpstreamFailure::{CutOff, Nonsense, Silent, Timeout};
+        use Verdict::{Another as Again, Final};
+        let post = Rules {
+            idempotent: false,
+            ..RULES
+        };
+        let streamed = Rules {
+            streams: true,
+            ..RULES
+        };
+        let resolve = |error| TryFailure::Connect(ConnectError::Resolve(error));
+        // By method: one that may be sent twice, one that may not, and one whose body streams.
+        for (name, failure, idempotent, other, streaming) in [
+            ("refused", refused(), Again, Again, Again),
+            ("connect timeout", timeout(), Again, Again, Again),
+            (
+                "no place",
+                TryFailure::Connect(ConnectError::Busy),
+                Again,
+                Again,
+                Again,
+            ),
+            (
+                "no name",
+                resolve(ResolveError::NotFound),
+                Final,
+                Final,
+                Final,
+            ),
+            (
+                "no name server",
+                resolve(ResolveError::Unreachable),
+                Final,
+                Final,
+                Final,
+            ),
+            ("silent", upstream(Silent), Again, Final, Final),
+            ("cut off", upstream(CutOff), Again, Final, Final),
+            ("timeout", upstream(Timeout), Again, Final, Final),
+            ("nonsense", upstream(Nonsense), Final, Final, Final),
+            (
+                "client gone",
+                exchange(Failed::ClientGone),
+                Final,
+                Final,
+                Final,
+            ),
+            (
+                "client slow",
+                exchange(Failed::ClientTimeout),
+                Final,
+                Final,
+                Final,
+            ),
+            (
+                "client's body",
+                exchange(Failed::ClientBody),
+                Final,
+                Final,
+                Final,
+            ),
+            ("too large", exchange(Failed::TooLarge), Final, Final, Final),
+            (
+                "broken answer",
+                exchange(Failed::Broken),
+                Final,
+                Final,
+                Final,
+            ),
+            (
+                "broken at its end",
+                exchange(Failed::BrokenUnnoticed),
+                Final,
+                Final,
+                Final,
+            ),
+        ] {
+            let got = [RULES, post, streamed].map(|rules| judge(&failure, rules));
+            assert_eq!(got, [idempotent, other, streaming], "{name}");
+        }
+        for failure in [Silent, CutOff, Timeout] {
+            let failure = TryFailure::Exchange {
+                failed: Failed::Upstream(failure),
+                reused: true,
+                repeatable: false,
+                told: None,
+            };
+            assert_eq!(judge(&failure, RULES), Final);
+        }
+    }
+
+    #[test]
+    fn there_is_one_try_more_than_retries() {
+        for retries in [0, 1, 5, 32767] {
+            let now = Instant::now();
+            let mut tries = Tries::new(now);
+            let rules = Rules { retries, ..RULES };
+            let mut again = 0;
+            while tries.judge(&refused(), rules, now) == Verdict::Another {
+                again += 1;
+            }
+            assert_eq!(again, u32::from(retries));
+            assert_eq!(tries.made().len(), usize::from(retries) + 1);
+        }
+    }
+
+    #[test]
+    fn a_connection_that_died_while_idle_costs_no_try_and_the_next_is_new() {
+        let now = Instant::now();
+        let mut tries = Tries::new(now);
+        let rules = Rules {
+            retries: 0,
+            ..RULES
+        };
+        let dead = TryFailure::Exchange {
+            failed: Failed::Upstream(UpstreamFailure::Silent),
+            reused: true,
+            repeatable: true,
+            told: None,
+        };
+        assert_eq!(tries.judge(&dead, rules, now), Verdict::Same);
+        assert_eq!(tries.freshness, Freshness::New);
+        let dead = upstream(UpstreamFailure::Silent);
+        assert_eq!(tries.judge(&dead, rules, now), Verdict::Final);
+    }
+
+    #[test]
+    fn tries_are_listed_with_their_times_and_ends() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let address = SocketAddr::from(([127, 0, 0, 1], 80));
+        let mut tries = Tries::new(start);
+        assert!(tries.made().is_empty());
+        tries.begin(at(1));
+        tries.judge(&timeout(), RULES, at(3));
+        tries.begin(at(4));
+        tries.contact(address, at(5));
+        tries.judge(&upstream(UpstreamFailure::CutOff), RULES, at(7));
+        tries.begin(at(8));
+        tries.contact(address, at(8));
+        tries.answered(204, at(9));
+        let seconds = |one: &Try| [one.after, one.choosing, one.took].map(|time| time.as_secs());
+        let got: Vec<_> = tries
+            .made()
+            .iter()
+            .map(|one| (one.address, seconds(one), one.end))
+            .collect();
+        let expected = [
+            (None, [1, 0, 2], TryEnd::Failed(504)),
+            (Some(address), [4, 1, 3], TryEnd::Failed(502)),
+            (Some(address), [8, 0, 1], TryEnd::Answered(204)),
+        ];
+        assert_eq!(got, expected);
+        assert_eq!(tries.failed_at(), [address]);
+        tries.restart(start);
+        assert!(tries.made().is_empty() && tries.failed_at().is_empty());
+    }
+}

@@ -1,0 +1,228 @@
+//! What a connection is after a `101`: bytes both ways until both sides have ended, nothing looked at. Each direction is
+//! as fast as its receiver and holds at most one read; the end of one side is passed on as such, and the other goes on.
+//! As the web server under Kong: one idle limit for both directions, and one for a side that takes nothing.
+
+use super::Connection;
+use super::admission::GatePlace;
+use super::worker::{self, Worker};
+use crate::balance::Stay;
+use crate::upstream::Target;
+use net::outgoing::Outgoing;
+use net::pool;
+use net::stream::Stream;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub(super) struct Tunnel {
+    upstream: Box<pool::Connection>,
+    /// What the upstream would not take yet.
+    up_out: Outgoing,
+    up: Flow,
+    down: Flow,
+    read_timeout: Duration,
+    write_timeout: Duration,
+    /// At the peer that was chosen for it.
+    _stay: Option<Stay>,
+    /// Among the requests that may be there at a time.
+    _place: Option<GatePlace>,
+}
+
+/// One direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    Open,
+    /// The source has ended; the receiver is told when it has taken what is left.
+    Ending,
+    Ended,
+}
+
+impl Tunnel {
+    /// `unsent` is what the upstream has not taken yet.
+    pub(super) fn new(
+        upstream: Box<pool::Connection>,
+        unsent: Outgoing,
+        target: &Target,
+        place: Option<GatePlace>,
+    ) -> Self {
+        Self {
+            upstream,
+            up_out: unsent,
+            up: Flow::Open,
+            down: Flow::Open,
+            read_timeout: target.read_timeout,
+            write_timeout: target.write_timeout,
+            _stay: None,
+            _place: place,
+        }
+    }
+
+    /// The request is still at its peer.
+    pub(super) fn stay(&mut self, stay: Option<Stay>) {
+        self._stay = stay;
+    }
+
+    /// What the client sent behind its request comes first.
+    fn begin(&mut self, client: &mut Connection) {
+        client.received += client.carry.len() as u64;
+        self.up_out.push(&client.carry);
+        client.carry = Vec::new();
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &mut Worker,
+        client: &mut Connection,
+    ) -> Poll<()> {
+        let mut upward = Direction {
+            flow: &mut self.up,
+            back: &mut self.down,
+            from: &mut client.stream,
+            to: &mut self.upstream.stream,
+            out: &mut self.up_out,
+        };
+        let from_client = upward.pump(cx, &mut worker.read);
+        let mut downward = Direction {
+            flow: &mut self.down,
+            back: &mut self.up,
+            from: &mut self.upstream.stream,
+            to: &mut client.stream,
+            out: &mut client.out,
+        };
+        let from_upstream = downward.pump(cx, &mut worker.read);
+        client.received += from_client.read;
+        if self.up == Flow::Ended && self.down == Flow::Ended {
+            return Poll::Ready(());
+        }
+        if from_client.moved || from_upstream.moved {
+            client.now = Instant::now();
+            let limit = self.limit(client);
+            client.deadline.set(client.now + limit);
+        }
+        client.deadline.poll_passed(cx)
+    }
+
+    /// That of whoever we are waiting for.
+    fn limit(&self, client: &Connection) -> Duration {
+        let for_upstream = (!self.up_out.is_empty()).then_some(self.write_timeout);
+        let for_client = (!client.out.is_empty()).then_some(client.plane.settings.send_timeout);
+        let limits = for_upstream.into_iter().chain(for_client);
+        limits.min().unwrap_or(self.read_timeout)
+    }
+}
+
+/// One direction with all that it touches.
+pub(super) struct Direction<'t> {
+    pub(super) flow: &'t mut Flow,
+    pub(super) back: &'t mut Flow,
+    pub(super) from: &'t mut Stream,
+    pub(super) to: &'t mut Stream,
+    pub(super) out: &'t mut Outgoing,
+}
+
+/// What came of a poll of one direction.
+#[derive(Default)]
+pub(super) struct Pumped {
+    pub(super) moved: bool,
+    pub(super) read: u64,
+}
+
+impl Direction<'_> {
+    /// Until one of the two has to wait.
+    pub(super) fn pump(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Pumped {
+        let mut pumped = Pumped::default();
+        while let Poll::Ready(()) = self.step(cx, buffer, &mut pumped) {
+            pumped.moved = true;
+        }
+        pumped
+    }
+
+    /// Pending also when there is nothing more to do.
+    fn step(&mut self, cx: &mut Context<'_>, buffer: &mut [u8], pumped: &mut Pumped) -> Poll<()> {
+        if *self.flow == Flow::Ended {
+            return Poll::Pending;
+        }
+        if !self.out.is_empty() {
+            let before = self.out.waiting();
+            let flushed = self.out.poll_flush(self.to, cx);
+            pumped.moved |= self.out.waiting() != before;
+            return ready!(flushed).map_or_else(|_| self.receiver_lost(), Poll::Ready);
+        }
+        if *self.flow == Flow::Ending {
+            // That it has gone already is no news.
+            let _ = ready!(self.to.poll_shutdown(cx));
+            *self.flow = Flow::Ended;
+            return Poll::Ready(());
+        }
+        match ready!(self.from.poll_read(cx, buffer)) {
+            Ok(0) => *self.flow = Flow::Ending,
+            Ok(read) => {
+                pumped.read += read as u64;
+                if self.out.send(self.to, cx, &buffer[..read], b"").is_err() {
+                    return self.receiver_lost();
+                }
+            }
+            Err(_) => {
+                // What it sent before still counts; nothing can be sent to it.
+                *self.flow = Flow::Ending;
+                *self.back = Flow::Ended;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// What it said before it went is still to be read, on the way back.
+    fn receiver_lost(&mut self) -> Poll<()> {
+        self.out.clear();
+        *self.flow = Flow::Ended;
+        Poll::Ready(())
+    }
+}
+
+impl Connection {
+    /// Until both sides have ended, nothing moves for too long, or the worker goes.
+    pub(super) async fn run_tunnel(&mut self, tunnel: Box<Tunnel>) {
+        // Boxed: rare, and every idle connection's task would be larger by it.
+        Box::pin(self.follow_tunnel(tunnel)).await;
+    }
+
+    async fn follow_tunnel(&mut self, mut tunnel: Box<Tunnel>) {
+        let (_counted, end) = Counted::begin();
+        let mut end = pin!(end.notified());
+        tunnel.begin(self);
+        let limit = tunnel.limit(self);
+        self.deadline.set(self.now + limit);
+        poll_fn(|cx| {
+            if Pin::as_mut(&mut end).poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            worker::with(|worker| tunnel.poll(cx, worker, self))
+        })
+        .await;
+        self.out.clear();
+    }
+}
+
+/// Uncounts a tunnel also when its task is aborted.
+pub(super) struct Counted;
+
+impl Counted {
+    /// With the bell that rings when tunnels have to end.
+    pub(super) fn begin() -> (Self, Arc<Notify>) {
+        worker::with(|worker| {
+            worker.tunnels += 1;
+            (Self, worker.tunnels_end.clone())
+        })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        worker::with(|worker| worker.tunnels -= 1);
+    }
+}

@@ -1,0 +1,165 @@
+//! Routes of streams in a snapshot: apart from those of HTTP, through every kind of change.
+
+use crate::fixture::{entity, plugin, settings};
+use model::EntityKind;
+use model::entities::{Config, Route};
+use proxy::snapshot::{Changed, Snapshot};
+use router::StreamRequest;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+fn service(number: u128, enabled: bool) -> Value {
+    json!({
+        "id": Uuid::from_u128(number), "enabled": enabled, "protocol": "tcp", "host": "127.0.0.1", "port": 80,
+        "retries": 5, "connect_timeout": 60000, "write_timeout": 60000, "read_timeout": 60000,
+    })
+}
+
+/// Of a service, for connections to a port.
+fn stream(number: u128, service: Option<u128>, port: u16) -> Value {
+    json!({
+        "id": Uuid::from_u128(number), "created_at": 0, "protocols": ["tcp"], "destinations": [{"port": port}],
+        "strip_path": true, "preserve_host": false, "https_redirect_status_code": 426,
+        "request_buffering": true, "response_buffering": true,
+        "service": service.map(|id| json!({"id": Uuid::from_u128(id)})),
+    })
+}
+
+/// The same route as one of HTTP.
+fn http(mut route: Value) -> Value {
+    route["protocols"] = json!(["http"]);
+    route["destinations"] = json!([]);
+    route["paths"] = json!(["/"]);
+    route
+}
+
+fn config(services: &[Value], routes: &[Value], plugins: &[Value]) -> Config {
+    fn entities<T: serde::de::DeserializeOwned>(values: &[Value]) -> Vec<T> {
+        values.iter().cloned().map(entity).collect()
+    }
+    Config {
+        services: entities(services),
+        routes: entities(routes),
+        plugins: entities(plugins),
+        ..Config::default()
+    }
+}
+
+fn build(services: &[Value], routes: &[Value], plugins: &[Value]) -> Snapshot {
+    let config = config(services, routes, plugins);
+    Snapshot::build(config, 1, None, &settings()).expect("it can be served")
+}
+
+fn routes(list: &[Value]) -> Vec<Route> {
+    list.iter().cloned().map(entity).collect()
+}
+
+/// The number of the route that a connection to a port gets, and whether a plugin keeps it out.
+fn found(snapshot: &Snapshot, port: u16) -> Option<(u128, bool)> {
+    let request = StreamRequest {
+        source: "192.0.2.1:4000".parse().expect("an address"),
+        destination: ([10, 0, 0, 1], port).into(),
+        sni: None,
+    };
+    let route = snapshot.stream_route(&request)?;
+    Some((route.id.0.as_u128(), route.guard.is_some()))
+}
+
+#[test]
+fn routes_of_streams_are_apart_and_need_an_enabled_service() {
+    let services = [service(1, true), service(2, false)];
+    let list = [
+        stream(10, Some(1), 1000),
+        stream(11, Some(2), 1001),
+        stream(12, None, 1002),
+        http(stream(13, Some(1), 1003)),
+    ];
+    let snapshot = build(&services, &list, &[]);
+    let ports = [1000, 1001, 1002, 1003].map(|port| found(&snapshot, port));
+    assert_eq!(ports, [Some((10, false)), None, Some((12, false)), None]);
+    assert_eq!(snapshot.routes().len(), 1);
+    let [first, second] = snapshot.stream_routes() else {
+        panic!("two routes of streams")
+    };
+    assert!(snapshot.stream_service(first).is_some());
+    assert!(snapshot.stream_service(second).is_none());
+}
+
+#[test]
+fn putting_routes_gives_what_building_all_of_them_gives() {
+    let services = [service(1, true)];
+    let before = [
+        stream(10, Some(1), 1000),
+        stream(20, Some(1), 2000),
+        http(stream(30, Some(1), 3000)),
+        stream(40, Some(1), 4000),
+    ];
+    let put = [
+        // One becomes a route of HTTP, one becomes a route of streams, one moves, one is new.
+        http(stream(20, Some(1), 2000)),
+        stream(30, Some(1), 3000),
+        stream(40, Some(1), 4001),
+        stream(50, None, 5000),
+    ];
+    let after = [&before[..1], &put[..]].concat();
+    let next = build(&services, &before, &[]).put_routes(&routes(&put), 2, &settings());
+    let built = build(&services, &after, &[]);
+    let ports = [1000, 2000, 3000, 4000, 4001, 5000];
+    let of = |snapshot: &Snapshot| ports.map(|port| found(snapshot, port));
+    assert_eq!(of(&next), of(&built));
+    let expected = [10, 0, 30, 0, 40, 50].map(|id| (id != 0).then_some((id, false)));
+    assert_eq!(of(&next), expected);
+    let ids =
+        |snapshot: &Snapshot| -> Vec<_> { snapshot.routes().iter().map(|info| info.id).collect() };
+    assert_eq!(ids(&next), ids(&built));
+}
+
+/// One that has to let streams in, and cannot.
+fn guard(name: &str, protocols: Value, scope: Value) -> Value {
+    let mut plugin = plugin(name, json!({"allow": ["10.0.0.1"]}));
+    plugin["protocols"] = protocols;
+    plugin["route"] = scope;
+    plugin
+}
+
+#[test]
+fn what_a_guard_applies_to_is_kept_out() {
+    let services = [service(1, true)];
+    let list = [stream(10, Some(1), 1000), stream(20, Some(1), 2000)];
+    let of = |plugin: Value| {
+        let snapshot = build(&services, &list, &[plugin]);
+        [1000, 2000].map(|port| found(&snapshot, port).is_some_and(|(_, guarded)| guarded))
+    };
+    let both = || json!(["http", "tcp"]);
+    let on_route = json!({"id": Uuid::from_u128(10)});
+    assert_eq!(
+        of(guard("ip-restriction", both(), Value::Null)),
+        [true, true]
+    );
+    assert_eq!(of(guard("ip-restriction", both(), on_route)), [true, false]);
+    let of_http = guard("ip-restriction", json!(["http"]), Value::Null);
+    assert_eq!(of(of_http), [false, false]);
+    assert_eq!(of(guard("file-log", both(), Value::Null)), [false, false]);
+    let mut disabled = guard("ip-restriction", both(), Value::Null);
+    disabled["enabled"] = json!(false);
+    assert_eq!(of(disabled), [false, false]);
+}
+
+#[test]
+fn a_guard_stays_when_only_routes_change() {
+    let services = [service(1, true)];
+    let list = [stream(10, Some(1), 1000)];
+    let plugins = [guard("ip-restriction", json!(["tcp"]), Value::Null)];
+    let before = build(&services, &list, &plugins);
+    let put = before.put_routes(&routes(&[stream(20, None, 2000)]), 2, &settings());
+    assert_eq!(found(&put, 2000), Some((20, true)));
+    let mut changed = Changed::default();
+    changed.put(EntityKind::Routes);
+    // As the caller may: without the plugins, which have not changed.
+    let config = config(&[], &[stream(10, Some(1), 1001)], &[]);
+    let next = before.update(config, 3, changed, &settings());
+    assert_eq!(
+        found(&next.expect("it can be served"), 1001),
+        Some((10, true))
+    );
+}
