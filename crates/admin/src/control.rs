@@ -1,10 +1,13 @@
 //! What the Admin API asks of the gateway it administers. Implemented by the program (and by a fake in tests), so that
 //! this crate knows nothing of workers, snapshots or signals.
 
+pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
+use axum::http::HeaderMap;
 use futures_util::future::BoxFuture;
 use model::{EntityKind, Object};
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -21,6 +24,23 @@ pub trait Control: Send + Sync + 'static {
         _changes: store::ChangeSet,
     ) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
         Box::pin(async { Err(LoadError::Unavailable) })
+    }
+
+    /// What is known of an upstream's targets on this node; none when it does not serve the upstream.
+    fn upstream_health(&self, _upstream: Uuid) -> Option<UpstreamHealth> {
+        None
+    }
+
+    /// Makes a target (`host:port`) healthy or unhealthy: all its addresses, or that of one IP and port. What cannot be done
+    /// is said to the client.
+    fn set_target_health(
+        &self,
+        upstream: Uuid,
+        _target: &str,
+        _address: Option<(&str, u16)>,
+        _healthy: bool,
+    ) -> Result<(), String> {
+        Err(format!("Upstream {upstream} has no balancer"))
     }
 
     /// The entities at the newest revision.
@@ -46,16 +66,42 @@ pub trait Control: Send + Sync + 'static {
 
     fn memory(&self) -> Memory;
 
+    /// What the resolver did, in the words of Kong's newer DNS client; `None` with the legacy one, which does not tell.
+    fn dns_statistics(&self) -> Option<DnsStatistics> {
+        None
+    }
+
     /// What `GET /metrics` shows, sorted by name.
     fn metrics(&self) -> Vec<Metric>;
 
     /// MD5 of the running declarative configuration; zeros while it is empty.
     fn configuration_hash(&self) -> [u8; 16];
 
+    /// Whether requests are served by the stored configuration now.
+    fn readiness(&self) -> Readiness;
+
+    /// From now on the node says that it is draining, so that load balancers leave it out; it serves all the same.
+    fn announce_drain(&self);
+
+    /// Whether exchanges of an API are to be told to [`Control::log_access`].
+    fn logs_access(&self, _api: Api) -> bool {
+        false
+    }
+
+    /// An exchange has ended. Does not wait.
+    fn log_access(&self, _api: Api, _access: &Access) {}
+
     fn log_level(&self) -> LogLevel;
 
     /// Sets the level now, and the former one again after `timeout` (never when it is zero).
     fn set_log_level(&self, level: LogLevel, timeout: Duration);
+}
+
+/// One resolver for all workers.
+#[derive(Debug, Clone, Default)]
+pub struct DnsStatistics {
+    pub workers: usize,
+    pub counters: net::dns::Counters,
 }
 
 /// A declarative configuration to load.
@@ -165,6 +211,49 @@ pub struct Memory {
     /// Bytes used in the store's map, and the map's size.
     pub store_used: u64,
     pub store_capacity: u64,
+}
+
+/// One of the APIs that a listener may be for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    Admin,
+    Status,
+}
+
+/// An exchange that has ended, for the access log.
+#[derive(Debug)]
+pub struct Access {
+    pub peer: SocketAddr,
+    pub method: String,
+    pub target: String,
+    /// `HTTP/1.1`
+    pub version: &'static str,
+    pub headers: HeaderMap,
+    pub status: u16,
+    pub body_size: u64,
+    pub took: Duration,
+}
+
+impl Access {
+    /// The first line of a header.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers.get(name).map(|value| value.as_bytes())
+    }
+}
+
+/// What `GET /status/ready` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    Ready,
+    /// The node is about to end, or was told to say so.
+    Draining,
+    /// DB-less, and nothing was loaded.
+    Empty,
+    /// So many of the workers serve by the stored configuration.
+    Building {
+        ready: usize,
+        workers: usize,
+    },
 }
 
 /// Kong's log levels (nginx's, without `alert`'s neighbours that Kong does not name).

@@ -3,7 +3,7 @@
 //! One table serves routing, `Allow` and `GET /endpoints`, so that the three cannot disagree.
 //! Source: kong/api/endpoints.lua (generate_endpoints), kong/api/routes/*.lua.
 
-use crate::control::Role;
+use crate::control::{Database, Role};
 use model::EntityKind;
 use model::schema::registry;
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ pub(crate) enum Action {
     Root,
     Status,
     DnsStatus,
+    Ready,
     Endpoints,
     Timers,
     Metrics,
@@ -46,7 +47,9 @@ pub(crate) enum Action {
     Referenced(Relation),
     AllTargets,
     UpstreamHealth,
-    TargetHealth,
+    SetTargetHealth {
+        healthy: bool,
+    },
     Robots,
     WasmOnly,
     /// Known to Kong, and answered with 404 by it.
@@ -192,12 +195,15 @@ fn standing_alone(role: Role) -> impl Iterator<Item = Endpoint> {
     const PUT: &[&str] = &["PUT"];
     const TARGET: &str = "/upstreams/{upstreams}/targets/{targets}";
     let health = [
-        "/healthy",
-        "/unhealthy",
-        "/{address}/healthy",
-        "/{address}/unhealthy",
+        ("/healthy", true),
+        ("/unhealthy", false),
+        ("/{address}/healthy", true),
+        ("/{address}/unhealthy", false),
     ]
-    .map(|end| (format!("{TARGET}{end}"), PUT, Action::TargetHealth));
+    .map(|(end, healthy)| {
+        let action = Action::SetTargetHealth { healthy };
+        (format!("{TARGET}{end}"), PUT, action)
+    });
     let cluster_log_level = match role {
         Role::ControlPlane => "/debug/cluster/control-planes-nodes/log-level/{log_level}",
         Role::Traditional | Role::DataPlane => "/debug/cluster/log-level/{log_level}",
@@ -255,6 +261,34 @@ fn standing_alone(role: Role) -> impl Iterator<Item = Endpoint> {
     .chain(health)
     .chain(filters)
     .map(|(path, methods, action)| endpoint(&path, methods, action))
+}
+
+/// The paths of the Status API, sorted. Those of upstreams as Kong has them there: in DB-less mode only.
+pub(crate) fn of_status(database: Database) -> Vec<Endpoint> {
+    const POLL: &[&str] = &["GET", "POST"];
+    let mut endpoints = vec![
+        endpoint("/metrics", READ, Action::Metrics),
+        endpoint("/status", READ, Action::Status),
+        endpoint("/status/dns", READ, Action::DnsStatus),
+        endpoint("/status/ready", POLL, Action::Ready),
+    ];
+    if database == Database::Off {
+        let targets = Relation {
+            child: EntityKind::Targets,
+            field: "upstream",
+            parent: EntityKind::Upstreams,
+        };
+        let upstream = "/upstreams/{upstreams}";
+        for (end, action) in [
+            ("health", Action::UpstreamHealth),
+            ("targets", Action::Children(targets)),
+            ("targets/all", Action::AllTargets),
+            ("targets/{targets}", Action::Child(targets)),
+        ] {
+            endpoints.push(endpoint(&format!("{upstream}/{end}"), READ, action));
+        }
+    }
+    endpoints
 }
 
 /// Answered, but the web server's rather than the API's: not in `GET /endpoints`.

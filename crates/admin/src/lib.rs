@@ -5,11 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod body;
 mod config;
 pub mod control;
 mod endpoints;
 mod entities;
+mod health;
 mod infer;
 mod metrics;
 mod node;
@@ -21,9 +23,11 @@ mod router;
 mod schemas;
 mod server;
 mod state;
+mod status;
 mod tags;
 mod transport;
 
+pub use axum::Router;
 pub use control::Control;
-pub use router::router;
+pub use router::{router, status_router};
 pub use server::{Listener, serve};

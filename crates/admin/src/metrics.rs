@@ -22,6 +22,7 @@ pub struct Metric {
 #[derive(Debug, Clone)]
 pub enum Reading {
     Gauge(u64),
+    Counter(u64),
     /// Number and total duration, one for each value of a label.
     Durations {
         label: &'static str,
@@ -54,6 +55,7 @@ fn write(out: &mut String, metric: &Metric) -> fmt::Result {
     writeln!(out, "# HELP {name} {help}")?;
     match reading {
         Reading::Gauge(value) => writeln!(out, "# TYPE {name} gauge\n{name} {value}"),
+        Reading::Counter(value) => writeln!(out, "# TYPE {name} counter\n{name} {value}"),
         Reading::Durations { label, of } => {
             // A summary without quantiles: Prometheus computes rates and means from the two.
             writeln!(out, "# TYPE {name} summary")?;

@@ -1,6 +1,6 @@
 //! What the node says about itself: `/`, `/status`, `/endpoints`, `/timers`, log levels, the cache.
 
-use crate::control::{Connections, Control, Database, LogLevel, Memory};
+use crate::control::{Connections, Control, Database, DnsStatistics, LogLevel, Memory};
 use crate::endpoints;
 use crate::request::Call;
 use crate::respond::{Answer, Failure, empty, json, message};
@@ -186,10 +186,16 @@ pub(crate) fn timers(call: &Call<'_>) -> Answer {
     ))
 }
 
-pub(crate) fn dns_status() -> Answer {
-    Ok(message(
-        StatusCode::NOT_IMPLEMENTED,
-        "not implemented with the legacy DNS client",
+pub(crate) fn dns_status(call: &Call<'_>) -> Answer {
+    let Some(DnsStatistics { workers, counters }) = call.control.dns_statistics() else {
+        return Ok(message(
+            StatusCode::NOT_IMPLEMENTED,
+            "not implemented with the legacy DNS client",
+        ));
+    };
+    Ok(json(
+        StatusCode::OK,
+        &json!({ "worker": { "id": 0, "count": workers }, "stats": counters }),
     ))
 }
 

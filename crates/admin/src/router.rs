@@ -1,11 +1,11 @@
 //! From the table of endpoints to an axum router, and from a matched path to its handler.
 
-use crate::control::Control;
+use crate::control::{Api, Control};
 use crate::endpoints::{self, Action, Endpoint};
 use crate::request::{self, Call};
 use crate::respond::{Answer, Failure, empty};
 use crate::state::App;
-use crate::{config, entities, metrics, node, schemas, tags, transport};
+use crate::{config, entities, metrics, node, schemas, status, tags, transport};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, RawPathParams};
@@ -21,13 +21,22 @@ use std::sync::Arc;
 
 /// The whole Admin API over `control`. Must be run on a tokio runtime.
 pub fn router(control: Arc<dyn Control>) -> Router {
-    let app = App::new(control);
-    let role = app.control().node().role;
+    let role = control.node().role;
+    assemble(App::new(control, Api::Admin), endpoints::all(role))
+}
+
+/// The Status API over the same.
+pub fn status_router(control: Arc<dyn Control>) -> Router {
+    let database = control.database();
+    assemble(
+        App::new(control, Api::Status),
+        endpoints::of_status(database),
+    )
+}
+
+fn assemble(app: App, endpoints: Vec<Endpoint>) -> Router {
     let mut router = Router::new();
-    for endpoint in endpoints::all(role)
-        .into_iter()
-        .chain([endpoints::robots()])
-    {
+    for endpoint in endpoints.into_iter().chain([endpoints::robots()]) {
         let handler = handler(&app, &endpoint);
         if endpoint.path != "/" {
             // A trailing slash is tolerated.
@@ -102,7 +111,8 @@ async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
     match action {
         Action::Root => node::root(call),
         Action::Status => node::status(call),
-        Action::DnsStatus => node::dns_status(),
+        Action::DnsStatus => node::dns_status(call),
+        Action::Ready => status::ready(call).await,
         Action::Endpoints => node::endpoints(call),
         Action::Timers => node::timers(call),
         Action::LogLevel => node::log_level(call),
@@ -128,8 +138,8 @@ async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
         Action::Child(relation) => entities::child(call, relation).await,
         Action::Referenced(relation) => entities::referenced(call, relation).await,
         Action::AllTargets => entities::all_targets(call),
-        Action::UpstreamHealth => entities::upstream_health(call),
-        Action::TargetHealth => entities::target_health(call),
+        Action::UpstreamHealth => entities::health::upstream(call),
+        Action::SetTargetHealth { healthy } => entities::health::set_target(call, healthy),
         Action::ControlPlaneOnly => Err(Failure::bad_request(
             "this endpoint is only available when Kong is configured to run as Control Plane for the cluster",
         )),

@@ -1,13 +1,11 @@
-//! Accepting connections for the Admin API, on the runtime that calls [`serve`]: the program gives it one of its own, so
+//! Accepting connections for the Admin API and the Status API, on the runtime that calls [`serve`]: the program gives it one of its own, so
 //! that no request of an administrator takes time from a worker.
 
-use crate::control::Control;
 use axum::Router;
 use axum::serve::ListenerExt;
 use net::tls::ServerTls;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -20,23 +18,22 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Handshakes under way at once for one listener; further connections wait in the kernel.
 const MAX_HANDSHAKES: usize = 64;
 
-/// Where the Admin API listens.
+/// How long connections that are open when the server is told to stop may still bring requests. One that was taken from the
+/// queue a moment before would otherwise be reset with its first request unread.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+/// Where one of them listens.
 #[derive(Debug)]
 pub enum Listener {
     Plain(TcpListener),
     Tls(TcpListener, ServerTls),
 }
 
-/// Serves until `stop` is ready, then lets requests under way finish.
-pub async fn serve<F>(
-    listeners: Vec<Listener>,
-    control: Arc<dyn Control>,
-    stop: F,
-) -> io::Result<()>
+/// Serves [`crate::router()`] or [`crate::status_router`] until `stop` is ready, then lets requests under way finish.
+pub async fn serve<F>(listeners: Vec<Listener>, router: Router, stop: F) -> io::Result<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let router = crate::router(control);
     let (announce, stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
     for listener in listeners {
@@ -61,23 +58,65 @@ async fn serve_one(
     router: Router,
     mut stopped: watch::Receiver<bool>,
 ) -> io::Result<()> {
+    let accepting = stopped.clone();
+    let until_stopped = |listener| UntilStopped {
+        listener,
+        stopped: accepting,
+    };
     let stop = async move {
-        // An error means that the sender is gone, which is a stop as well.
-        let _ = stopped.wait_for(|stopped| *stopped).await;
+        told_to_stop(&mut stopped).await;
+        tokio::time::sleep(FAREWELL).await;
     };
     match listener {
         Listener::Plain(listener) => {
             // Without this the last small packet of a long answer waits for an acknowledgement.
-            let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-            axum::serve(listener, router)
-                .with_graceful_shutdown(stop)
-                .await
+            let listener = until_stopped(listener).tap_io(|stream| drop(stream.set_nodelay(true)));
+            axum::serve(
+                listener,
+                router.into_make_service_with_connect_info::<SocketAddr>(),
+            )
+            .with_graceful_shutdown(stop)
+            .await
         }
         Listener::Tls(listener, tls) => {
-            axum::serve(TlsListener::new(listener, tls)?, router)
-                .with_graceful_shutdown(stop)
-                .await
+            // Tapped for nothing but its side effect, that the address of the client can be told.
+            let listener = TlsListener::new(until_stopped(listener), tls)?.tap_io(|_| {});
+            axum::serve(
+                listener,
+                router.into_make_service_with_connect_info::<SocketAddr>(),
+            )
+            .with_graceful_shutdown(stop)
+            .await
         }
+    }
+}
+
+async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is a stop as well.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// Takes no more connections once told to stop: those that come then are another process's, if there is one.
+struct UntilStopped {
+    listener: TcpListener,
+    stopped: watch::Receiver<bool>,
+}
+
+impl axum::serve::Listener for UntilStopped {
+    type Io = TcpStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        tokio::select! {
+            biased;
+            () = told_to_stop(&mut self.stopped) => {}
+            accepted = axum::serve::Listener::accept(&mut self.listener) => return accepted,
+        }
+        std::future::pending().await
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
     }
 }
 
@@ -92,8 +131,8 @@ struct TlsListener {
 }
 
 impl TlsListener {
-    fn new(listener: TcpListener, tls: ServerTls) -> io::Result<Self> {
-        let address = listener.local_addr()?;
+    fn new(listener: UntilStopped, tls: ServerTls) -> io::Result<Self> {
+        let address = axum::serve::Listener::local_addr(&listener)?;
         let (sender, accepted) = mpsc::channel(MAX_HANDSHAKES);
         let mut handshakes = JoinSet::new();
         handshakes.spawn(accept_all(listener, tls, sender));
@@ -105,7 +144,7 @@ impl TlsListener {
     }
 }
 
-async fn accept_all(mut listener: TcpListener, tls: ServerTls, sender: mpsc::Sender<Accepted>) {
+async fn accept_all(mut listener: UntilStopped, tls: ServerTls, sender: mpsc::Sender<Accepted>) {
     let mut handshakes = JoinSet::new();
     loop {
         if handshakes.len() == MAX_HANDSHAKES {

@@ -1,7 +1,8 @@
 //! What every exchange has in common, whatever the endpoint: the body is read within its limit, HEAD is GET without a
 //! body, and each answer carries Kong's headers (`Server`, `X-Kong-Admin-Latency`, CORS).
 
-use crate::control::Node;
+use crate::access::Exchange;
+use crate::control::{Api, Node};
 use crate::respond::{Failure, message};
 use crate::state::App;
 use axum::body::{Body, BodyDataStream};
@@ -28,6 +29,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// The outermost layer.
 pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Next) -> Response {
+    let logged = Exchange::begin(&app, &request);
     let origin = request.headers().get(ORIGIN).cloned();
     let head = request.method() == Method::HEAD;
     let (started, mut response) = match receive(&app, request).await {
@@ -35,11 +37,18 @@ pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Nex
         Err(refused) => (Instant::now(), refused),
     };
     let node = app.control().node();
-    decorate(response.headers_mut(), node, origin, started);
+    decorate(response.headers_mut(), node, started);
+    // Kong's Status API knows no other origins.
+    if app.api() == Api::Admin {
+        allow_origin(response.headers_mut(), node, origin);
+    }
     if head {
         *response.body_mut() = Body::empty();
     }
-    response
+    match logged {
+        Some(exchange) => exchange.end_with(response),
+        None => response,
+    }
 }
 
 /// The request with its whole body at hand, so that latency counts from here and handlers do no I/O.
@@ -109,7 +118,7 @@ fn too_large(limit: usize) -> Response {
     )
 }
 
-fn decorate(headers: &mut HeaderMap, node: &Node, origin: Option<HeaderValue>, started: Instant) {
+fn decorate(headers: &mut HeaderMap, node: &Node, started: Instant) {
     if node.server_header
         && let Ok(server) = HeaderValue::from_str(&format!("kong/{}", node.kong_version))
     {
@@ -119,6 +128,9 @@ fn decorate(headers: &mut HeaderMap, node: &Node, origin: Option<HeaderValue>, s
         let latency = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         headers.insert(ADMIN_LATENCY.clone(), HeaderValue::from(latency));
     }
+}
+
+fn allow_origin(headers: &mut HeaderMap, node: &Node, origin: Option<HeaderValue>) {
     if !node.gui_origins.is_empty() {
         headers.insert(VARY, HeaderValue::from_static("Origin"));
     }

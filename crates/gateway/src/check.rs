@@ -30,7 +30,7 @@ pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> R
                 Err(problems) => failure.add(problems),
             }
             failure.extend(plane::settings(&settings).err());
-            failure.extend(plane::admin_certificate(&settings).err());
+            failure.extend(plane::api_certificates(&settings).err());
             model = settings.model;
             if let Database::Off(source) = settings.store.database {
                 declarative = declarative.or(Some(source));

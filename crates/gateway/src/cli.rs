@@ -38,6 +38,14 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: SettingsArgs,
     },
+    /// Make the running gateway start the binary that is installed now and hand everything over to it
+    Upgrade {
+        /// Seconds to wait until the new process serves
+        #[arg(long, default_value_t = 120)]
+        timeout: u64,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
     /// Say everything that starting would, without starting
     Check(CheckArgs),
     /// Kong's spelling of some commands

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Why a command ends with status 1: one text for each problem.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Failure {
     problems: Vec<String>,
 }
@@ -59,6 +59,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         }),
         Command::Stop { timeout, settings } => stop(&settings, Duration::from_secs(timeout)),
         Command::Reload { settings } => reload(&settings),
+        Command::Upgrade { timeout, settings } => upgrade(&settings, Duration::from_secs(timeout)),
         Command::Check(args) | Command::Config(ConfigCommand::Parse(args)) => run_check(args),
         Command::Settings { markdown: true } => say(&settings::page()),
         Command::Settings { markdown: false } => say(&settings::sample()),
@@ -147,6 +148,14 @@ fn reload(args: &SettingsArgs) -> Result<(), Failure> {
     let pid = instance::reload(&settings.prefix).map_err(Failure::new)?;
     say(&format!(
         "process {pid} reads its settings again; its log tells the outcome\n"
+    ))
+}
+
+fn upgrade(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
+    let settings = resolved_settings(args)?;
+    let (old, new) = instance::upgrade(&settings.prefix, timeout).map_err(Failure::new)?;
+    say(&format!(
+        "process {new} has taken over from process {old}, which ends with its last connection\n"
     ))
 }
 

@@ -1,7 +1,7 @@
 //! The running gateway as other processes see it: the process id file in the prefix, locked for as long as the process
 //! lives. The lock, not the number, tells whether a gateway runs: a file left by a crash or a reused number means nothing.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 const PID_FILE: &str = "silverback.pid";
 const ADDRESSES_FILE: &str = "silverback.addresses.json";
+/// Why the last upgrade failed, for the command that asked for it.
+const FAILURE_FILE: &str = "silverback.upgrade-failed";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +32,10 @@ pub(crate) enum InstanceError {
     Signal { pid: i32, source: io::Error },
     #[error("process {pid} has not ended after {} s", timeout.as_secs())]
     StillRunning { pid: i32, timeout: Duration },
+    #[error("process {pid} goes on: {reason}")]
+    NotUpgraded { pid: i32, reason: String },
+    #[error("process {pid} has not been replaced after {} s; its log tells more", timeout.as_secs())]
+    NotReplaced { pid: i32, timeout: Duration },
 }
 
 /// This process's claim on a prefix. Dropping it removes the files and lets the next process in.
@@ -37,7 +43,9 @@ pub(crate) enum InstanceError {
 pub(crate) struct Instance {
     prefix: PathBuf,
     /// Held open for its lock.
-    _file: File,
+    file: File,
+    /// Another process has the claim as well, and the files in the prefix are its own.
+    is_handed_over: bool,
 }
 
 impl Instance {
@@ -62,22 +70,62 @@ impl Instance {
         write_pid(&mut file).map_err(prefix_error)?;
         Ok(Self {
             prefix: prefix.to_owned(),
-            _file: file,
+            file,
+            is_handed_over: false,
         })
+    }
+
+    /// The claim of the process before, whose lock comes with its file. That process is the one that is known until
+    /// [`Instance::take_over`].
+    pub(crate) fn inherit(prefix: &Path, file: File) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            file,
+            is_handed_over: true,
+        }
+    }
+
+    /// From now on this process is the gateway of the prefix.
+    pub(crate) fn take_over(&mut self) -> io::Result<()> {
+        self.is_handed_over = false;
+        write_pid(&mut self.file)
+    }
+
+    /// The file whose lock is the claim.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Another process is the gateway of the prefix now: nothing in it is removed, and its lock is no longer held here.
+    pub(crate) fn hand_over(mut self) {
+        self.is_handed_over = true;
+    }
+
+    /// Tells `silverback upgrade`, which may wait for it, why there was none.
+    pub(crate) fn publish_failed_upgrade(&self, reason: &str) {
+        if let Err(error) = self.write_whole(FAILURE_FILE, reason) {
+            tracing::warn!(%error, "cannot write to the prefix");
+        }
     }
 
     /// Tells the addresses that are really listened on: port 0 takes a free one.
     pub(crate) fn publish_addresses(&self, addresses: &serde_json::Value) -> io::Result<()> {
-        // Renamed into place: whoever waits for the file must never read half of it.
-        let partial = self.prefix.join("silverback.addresses.partial");
-        fs::write(&partial, format!("{addresses}\n"))?;
-        fs::rename(&partial, self.prefix.join(ADDRESSES_FILE))
+        self.write_whole(ADDRESSES_FILE, &format!("{addresses}\n"))
+    }
+
+    /// Renamed into place: whoever waits for the file must never read half of it.
+    fn write_whole(&self, name: &str, text: &str) -> io::Result<()> {
+        let partial = self.prefix.join("silverback.partial");
+        fs::write(&partial, text)?;
+        fs::rename(&partial, self.prefix.join(name))
     }
 }
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.prefix.join(ADDRESSES_FILE));
+        if !self.is_handed_over {
+            let _ = fs::remove_file(self.prefix.join(ADDRESSES_FILE));
+        }
         // The lock file itself stays: removing it would let two processes lock two files of one name.
     }
 }
@@ -101,6 +149,41 @@ pub(crate) fn reload(prefix: &Path) -> Result<i32, InstanceError> {
     let (_, pid) = running(prefix)?;
     send(pid, Signal::HUP)?;
     Ok(pid)
+}
+
+/// Makes the gateway of a prefix start the binary that is installed now, and waits until that has taken over. Gives the
+/// process ids of both.
+pub(crate) fn upgrade(prefix: &Path, timeout: Duration) -> Result<(i32, i32), InstanceError> {
+    let (mut file, pid) = running(prefix)?;
+    let failure = prefix.join(FAILURE_FILE);
+    let _ = fs::remove_file(&failure);
+    send(pid, Signal::USR2)?;
+    let deadline = Instant::now() + timeout;
+    loop {
+        match read_pid(&mut file) {
+            Some(new) if new != pid => return Ok((pid, new)),
+            _ => {}
+        }
+        if let Ok(reason) = fs::read_to_string(&failure) {
+            return Err(InstanceError::NotUpgraded { pid, reason });
+        }
+        if is_free(&mut file) {
+            return Err(InstanceError::NotRunning(prefix.to_owned()));
+        }
+        if Instant::now() >= deadline {
+            return Err(InstanceError::NotReplaced { pid, timeout });
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Whether the gateway of a prefix lives, by the process id that it has written. Unlike a look at the lock this keeps no
+/// other process from taking it.
+pub(crate) fn lives(prefix: &Path) -> bool {
+    let file = File::open(prefix.join(PID_FILE));
+    let pid = file.ok().and_then(|mut file| read_pid(&mut file));
+    let pid = pid.and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
 fn running(prefix: &Path) -> Result<(File, i32), InstanceError> {
@@ -148,11 +231,12 @@ fn read_pid(file: &mut File) -> Option<i32> {
     text.trim().parse().ok()
 }
 
+/// In one write over what is there: whoever reads meanwhile must not find an empty file.
 fn write_pid(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
+    let text = format!("{}\n", std::process::id());
     file.rewind()?;
-    writeln!(file, "{}", std::process::id())?;
-    file.flush()
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)
 }
 
 #[cfg(test)]

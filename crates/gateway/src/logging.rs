@@ -4,8 +4,10 @@ use crate::settings::{LogFormat, LogSettings, LogTarget};
 use admin::control::LogLevel;
 use std::fs::File;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -60,10 +62,16 @@ impl Logs {
         let _ = self.level.reload(filter_of(level));
     }
 
-    /// Takes over level and target, and opens a file anew, so that it can be rotated.
-    pub(crate) fn apply(&self, settings: &LogSettings) -> Result<(), LogError> {
+    /// Opens a log file anew.
+    pub(crate) fn reopen(&self, settings: &LogSettings) -> Result<(), LogError> {
         let output = open(&settings.target)?;
         *self.target.lock() = output;
+        Ok(())
+    }
+
+    /// Takes over level and target, and opens a file anew, so that it can be rotated.
+    pub(crate) fn apply(&self, settings: &LogSettings) -> Result<(), LogError> {
+        self.reopen(settings)?;
         self.set_level(settings.level);
         Ok(())
     }
@@ -99,9 +107,17 @@ fn open(target: &LogTarget) -> Result<Output, LogError> {
     })
 }
 
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// How many there were since the start.
+pub(crate) fn panics() -> u64 {
+    PANICS.load(Ordering::Relaxed)
+}
+
 /// A panic ends one task, not the process; the log must still tell it.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
         let backtrace = std::backtrace::Backtrace::capture();
         tracing::error!(%panic, %backtrace, "a task panicked");
     }));
@@ -117,16 +133,25 @@ impl<'a> MakeWriter<'a> for Target {
     type Writer = Line<'a>;
 
     fn make_writer(&'a self) -> Line<'a> {
-        Line(self.lock())
+        Line(Some(self.lock()))
+    }
+
+    /// The `h2` crate warns of every odd frame of a peer, which is a way to fill somebody else's disk.
+    fn make_writer_for(&'a self, about: &Metadata<'_>) -> Line<'a> {
+        let of_peers = *about.level() == Level::WARN && about.target().starts_with("h2::");
+        Line((!of_peers).then(|| self.lock()))
     }
 }
 
 /// One log line being written; nobody else writes meanwhile.
-struct Line<'a>(MutexGuard<'a, Output>);
+struct Line<'a>(Option<MutexGuard<'a, Output>>);
 
 impl Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut *self.0 {
+        let Some(output) = &mut self.0 else {
+            return Ok(bytes.len());
+        };
+        match &mut **output {
             Output::Stderr => io::stderr().write(bytes),
             Output::Stdout => io::stdout().write(bytes),
             Output::File(file) => file.write(bytes),
@@ -135,8 +160,8 @@ impl Write for Line<'_> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut *self.0 {
-            Output::Stdout => io::stdout().flush(),
+        match self.0.as_deref_mut() {
+            Some(Output::Stdout) => io::stdout().flush(),
             _ => Ok(()),
         }
     }

@@ -1,21 +1,25 @@
 //! The `silverback` program: command line, settings, start-up, signals, and the wiring of the other crates.
 
+mod access_log;
 mod check;
 mod cli;
 mod commands;
 mod control;
 mod declarative_file;
 mod instance;
+mod life;
 mod logging;
 mod lookup;
 mod memory;
 mod occupant;
 mod plane;
 mod reload;
+mod service_manager;
 mod settings;
 mod signals;
 mod sockets;
 mod start;
+mod upgrade;
 mod workers;
 
 use clap::Parser;

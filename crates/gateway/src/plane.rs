@@ -3,8 +3,11 @@
 
 use crate::commands::Failure;
 use crate::settings::{ERROR_TEMPLATES, Listen, PemSource, ProxySettings, Settings};
+use crate::workers::ApiCertificates;
 use model::schema::RouterFlavor;
+use net::dns::Resolver;
 use net::http1::Limits;
+use net::http2::ServerSettings as Http2Settings;
 use net::pool::PoolSettings;
 use net::tls::{Certificates, ClientIdentity, self_signed};
 use plugin::Node;
@@ -33,31 +36,44 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
             },
             max_headers: proxy.max_headers,
         },
+        upstream_http2: proxy.upstream_http2,
         tls: TlsDefaults {
             verify: proxy.verify_upstream,
+            depth: proxy.verify_upstream_depth,
             trusted: problems.trusted(proxy),
             identity: problems.client_identity(proxy),
+            bundles: proxy.trusted_bundles.clone(),
+            bundles_depth: proxy.trusted_bundles_depth,
         },
         default_certificate: problems.certificate(
             "ssl_cert",
             &proxy.certificates,
-            &settings.proxy_listen,
+            (settings.proxy_listen.iter()).chain(&settings.stream_listen),
         ),
         node,
+        // Knows addresses only, which is enough to check a configuration; whoever serves puts a running one here.
+        resolver: Resolver::default(),
         rebuilds: Arc::default(),
     };
     problems.or(build)
 }
 
-/// The certificate of the Admin API, when it has a TLS listener.
-pub(crate) fn admin_certificate(settings: &Settings) -> Result<Option<Arc<Certificates>>, Failure> {
+/// The certificates of the Admin API and of the Status API, where they have TLS listeners.
+pub(crate) fn api_certificates(settings: &Settings) -> Result<ApiCertificates, Failure> {
     let mut problems = Problems::default();
-    let certificate = problems.certificate(
-        "admin_ssl_cert",
-        &settings.admin_certificates,
-        &settings.admin_listen,
-    );
-    problems.or(certificate)
+    let certificates = ApiCertificates {
+        admin: problems.certificate(
+            "admin_ssl_cert",
+            &settings.admin_certificates,
+            &settings.admin_listen,
+        ),
+        status: problems.certificate(
+            "status_ssl_cert",
+            &settings.status_certificates,
+            &settings.status_listen,
+        ),
+    };
+    problems.or(certificates)
 }
 
 /// The settings of connections and requests.
@@ -71,6 +87,7 @@ pub(crate) fn settings(settings: &Settings) -> Result<session::Settings, Failure
             max_requests: u32::try_from(proxy.keepalive_max_requests).unwrap_or(u32::MAX),
             idle: proxy.keepalive_idle_timeout,
         },
+        http2: http2_settings(proxy),
         limits: Limits {
             line: size,
             head: buffers * size,
@@ -97,6 +114,13 @@ pub(crate) fn settings(settings: &Settings) -> Result<session::Settings, Failure
         idle_timeout: proxy.client_keepalive_timeout,
         max_body: proxy.client_max_body,
         plugin_body: usize::try_from(proxy.plugin_body).unwrap_or(usize::MAX),
+        read_ahead: proxy.read_ahead,
+        body_memory: usize::try_from(proxy.body_memory).unwrap_or(usize::MAX),
+        client_may_abort: !proxy.ignore_client_abort,
+        max_requests: proxy.client_max_requests,
+        connections: proxy.connections,
+        min_rate: proxy.min_rate,
+        upstream: proxy.upstream,
         ..session::Settings::default()
     };
     problems.or(plane)
@@ -133,7 +157,7 @@ impl Problems {
         RealIp {
             // They were checked with the settings.
             trusted: entries.filter_map(|entry| entry.parse().ok()).collect(),
-            header: proxy.real_ip_header.clone(),
+            source: session::Source::from_name(&proxy.real_ip_header),
             recursive: proxy.real_ip_recursive,
         }
     }
@@ -176,18 +200,18 @@ impl Problems {
 
     /// The first pair, with the second as its alternative kind of key. Without any one is made, as Kong does, when there is a
     /// TLS listener.
-    fn certificate(
+    fn certificate<'a>(
         &mut self,
         setting: &str,
         sources: &[(PemSource, PemSource)],
-        listeners: &[Listen],
+        listeners: impl IntoIterator<Item = &'a Listen>,
     ) -> Option<Arc<Certificates>> {
         let key_setting = format!("{setting}_key");
         let mut pairs = Vec::new();
         for (cert, key) in sources {
             pairs.push((self.pem(setting, cert)?, self.pem(&key_setting, key)?));
         }
-        let has_tls = listeners.iter().any(|listen| listen.ssl);
+        let has_tls = listeners.into_iter().any(|listen| listen.ssl);
         let made = match pairs.as_slice() {
             [] if !has_tls => return None,
             [] => self_signed(),
@@ -219,5 +243,19 @@ impl Problems {
                 None
             }
         }
+    }
+}
+
+fn http2_settings(proxy: &ProxySettings) -> Http2Settings {
+    /// What every HTTP/2 connection begins with (RFC 9113 section 6.9.2).
+    const LEAST_WINDOW: u32 = 65_535;
+    const MOST_WINDOW: u32 = (1 << 31) - 1;
+    let window = proxy.http2_stream_window.clamp(LEAST_WINDOW, MOST_WINDOW);
+    let defaults = Http2Settings::default();
+    Http2Settings {
+        streams: proxy.http2_streams,
+        stream_window: window,
+        connection_window: defaults.connection_window.max(window),
+        ..defaults
     }
 }

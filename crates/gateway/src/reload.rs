@@ -6,7 +6,9 @@ use crate::control::writer::Input;
 use crate::declarative_file::{self, Text};
 use crate::settings::{Database, Settings};
 use crate::start::describe;
+use admin::control::Loaded;
 use model::declarative::Source;
+use std::sync::Arc;
 
 /// Takes over what can be, and gives the settings that hold from now on. Whatever is wrong, everything goes on as before.
 pub(crate) fn run(inputs: &StartInputs, current: Settings, gateway: &Gateway) -> Settings {
@@ -31,11 +33,20 @@ fn reload(
         Database::Lmdb => None,
     };
     gateway.apply_logs(&new.log)?;
-    for name in needs_restart(current, &new) {
+    gateway.access_logs().reopen();
+    let waiting = needs_restart(current, &new);
+    for name in &waiting {
         tracing::warn!("setting {name}: the new value takes effect at a restart");
     }
+    // The settings of another client mean something else.
+    let dns = match waiting.iter().any(|name| name == "new_dns_client") {
+        true => current.dns.clone(),
+        false => new.dns,
+    };
+    gateway.apply_dns(&dns);
     let settings = Settings {
         log: new.log,
+        dns,
         shown: current.shown.clone(),
         ..current.clone()
     };
@@ -48,6 +59,7 @@ fn reload(
 
 /// After the changes that wait already; the outcome is in the log.
 fn load(text: Text, gateway: &Gateway) {
+    let links = Arc::clone(gateway.links());
     gateway.run(move |writer| {
         let loaded = writer.replace(Input {
             source: Source::Text(&text.bytes, text.format),
@@ -55,7 +67,12 @@ fn load(text: Text, gateway: &Gateway) {
             flatten_errors: false,
         });
         match loaded {
-            Ok(_) => tracing::info!("settings and declarative configuration reloaded"),
+            Ok(loaded) => {
+                if let Loaded::Live { revision, .. } = loaded {
+                    links.tell(revision);
+                }
+                tracing::info!("settings and declarative configuration reloaded");
+            }
             Err(error) => tracing::error!(
                 "the configuration stays as it was: {}",
                 describe(&text.name, error)
@@ -64,14 +81,20 @@ fn load(text: Text, gateway: &Gateway) {
     });
 }
 
-/// Settings whose value has changed and that are read only at start.
-fn needs_restart(current: &Settings, new: &Settings) -> Vec<String> {
+/// Which DNS client it is decides about the Admin API as well.
+fn is_reloaded(name: &str) -> bool {
     const RELOADED: [&str; 4] = [
         "log_level",
         "proxy_error_log",
         "declarative_config",
         "declarative_config_string",
     ];
+    let of_dns = name.starts_with("dns_") || name.starts_with("resolver_");
+    of_dns || RELOADED.contains(&name)
+}
+
+/// Settings whose value has changed and that are read only at start.
+fn needs_restart(current: &Settings, new: &Settings) -> Vec<String> {
     let (Some(before), Some(after)) = (current.shown.as_object(), new.shown.as_object()) else {
         return Vec::new();
     };
@@ -79,7 +102,7 @@ fn needs_restart(current: &Settings, new: &Settings) -> Vec<String> {
         .keys()
         .chain(after.keys().filter(|name| !before.contains_key(*name)))
         .filter(|name| before.get(*name) != after.get(*name))
-        .filter(|name| !RELOADED.contains(&name.as_str()))
+        .filter(|name| !is_reloaded(name))
         .cloned()
         .collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! What the main thread does while the others serve: it waits for signals.
+//! What the main thread does while the others serve: it waits for signals, and for what else happens to the process.
 
 use crate::workers::current_thread_runtime;
 use std::io;
@@ -7,7 +7,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
+    /// SIGHUP.
     Reload,
+    /// SIGUSR1: log files are opened anew, so that they can be rotated.
+    Reopen,
+    /// SIGUSR2: another binary takes over.
+    Upgrade,
     /// SIGTERM, SIGINT or SIGQUIT: all of them let requests finish.
     Stop,
 }
@@ -19,6 +24,8 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     quit: Signal,
+    reopen: Signal,
+    upgrade: Signal,
 }
 
 impl Signals {
@@ -30,6 +37,8 @@ impl Signals {
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
         let quit = signal(SignalKind::quit())?;
+        let reopen = signal(SignalKind::user_defined1())?;
+        let upgrade = signal(SignalKind::user_defined2())?;
         drop(guard);
         Ok(Self {
             runtime,
@@ -37,23 +46,31 @@ impl Signals {
             terminate,
             interrupt,
             quit,
+            reopen,
+            upgrade,
         })
     }
 
-    pub(crate) fn next(&mut self) -> Request {
+    /// The next signal, or the outcome of `event` if that comes first.
+    pub(crate) fn next_or<T>(&mut self, event: impl Future<Output = T>) -> Result<T, Request> {
         let Self {
             runtime,
             hangup,
             terminate,
             interrupt,
             quit,
+            reopen,
+            upgrade,
         } = self;
         runtime.block_on(async {
             tokio::select! {
-                _ = hangup.recv() => Request::Reload,
-                _ = terminate.recv() => Request::Stop,
-                _ = interrupt.recv() => Request::Stop,
-                _ = quit.recv() => Request::Stop,
+                outcome = event => Ok(outcome),
+                _ = hangup.recv() => Err(Request::Reload),
+                _ = reopen.recv() => Err(Request::Reopen),
+                _ = upgrade.recv() => Err(Request::Upgrade),
+                _ = terminate.recv() => Err(Request::Stop),
+                _ = interrupt.recv() => Err(Request::Stop),
+                _ = quit.recv() => Err(Request::Stop),
             }
         })
     }

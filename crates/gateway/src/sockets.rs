@@ -1,67 +1,197 @@
-//! Binding every listener of the settings at once, so that all that cannot be bound is told together.
+//! Binding every listener of the settings at once, so that all that cannot be bound is told together. At an upgrade the
+//! sockets of the process before are taken over: a socket that nobody closes loses no connection.
 
 use crate::commands::Failure;
 use crate::occupant;
 use crate::settings::{Listen, Settings};
-use net::listen::{BindError, bind};
+use net::listen::{BindError, bind, bind_datagrams, bind_more, bind_more_datagrams};
 use serde_json::json;
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// One listener of the proxy: a socket for each worker.
-pub(crate) struct Bound {
+/// One listener of the settings.
+pub(crate) struct Bound<S = TcpListener> {
+    pub(crate) setting: &'static str,
     pub(crate) listen: Listen,
     pub(crate) address: SocketAddr,
-    pub(crate) sockets: Vec<TcpListener>,
+    /// One for each worker that serves it; more after an upgrade that made the workers fewer.
+    pub(crate) sockets: Vec<S>,
 }
 
+#[derive(Default)]
 pub(crate) struct Sockets {
     pub(crate) proxy: Vec<Bound>,
+    pub(crate) streams: Vec<Bound>,
+    pub(crate) datagrams: Vec<Bound<UdpSocket>>,
     pub(crate) admin: Vec<Bound>,
+    pub(crate) status: Vec<Bound>,
 }
 
-pub(crate) fn bind_all(settings: &Settings) -> Result<Sockets, Failure> {
+/// Sockets of the process before, until a setting takes them.
+#[derive(Default)]
+pub(crate) struct Inherited(pub(crate) Vec<InheritedSocket>);
+
+pub(crate) struct InheritedSocket {
+    pub(crate) setting: String,
+    /// As the settings had it: with port 0, which took a free one.
+    pub(crate) configured: SocketAddr,
+    pub(crate) address: SocketAddr,
+    /// For datagrams.
+    pub(crate) udp: bool,
+    pub(crate) socket: OwnedFd,
+}
+
+/// What a listener's sockets may be: for connections or for datagrams.
+pub(crate) trait Socket: Sized + AsFd + From<OwnedFd> {
+    fn bind(listen: &Listen, sockets: usize) -> Result<Vec<Self>, BindError>;
+    fn bind_more(
+        listen: &Listen,
+        address: SocketAddr,
+        sockets: usize,
+    ) -> Result<Vec<Self>, BindError>;
+    fn address(&self) -> Option<SocketAddr>;
+    fn another(&self) -> io::Result<Self>;
+}
+
+impl Socket for TcpListener {
+    fn bind(listen: &Listen, sockets: usize) -> Result<Vec<Self>, BindError> {
+        bind(listen, sockets)
+    }
+
+    fn bind_more(
+        listen: &Listen,
+        address: SocketAddr,
+        sockets: usize,
+    ) -> Result<Vec<Self>, BindError> {
+        bind_more(listen, address, sockets)
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        self.local_addr().ok()
+    }
+
+    fn another(&self) -> io::Result<Self> {
+        self.try_clone()
+    }
+}
+
+impl Socket for UdpSocket {
+    fn bind(listen: &Listen, sockets: usize) -> Result<Vec<Self>, BindError> {
+        bind_datagrams(listen, sockets)
+    }
+
+    fn bind_more(_: &Listen, address: SocketAddr, sockets: usize) -> Result<Vec<Self>, BindError> {
+        bind_more_datagrams(address, sockets)
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        self.local_addr().ok()
+    }
+
+    fn another(&self) -> io::Result<Self> {
+        self.try_clone()
+    }
+}
+
+pub(crate) fn bind_all(settings: &Settings, mut inherited: Inherited) -> Result<Sockets, Failure> {
     let mut failure = Failure::default();
     let workers = settings.workers;
-    let proxy = bind_setting(
-        "proxy_listen",
-        &settings.proxy_listen,
-        workers,
-        &mut failure,
-    );
-    let admin = bind_setting("admin_listen", &settings.admin_listen, 1, &mut failure);
+    let streams = settings.stream_listen.iter();
+    let (datagrams, streams): (Vec<_>, Vec<_>) = streams.partition(|listen| listen.udp);
+    let mut bind = |setting, listeners: Vec<&Listen>, sockets| {
+        bind_setting(setting, &listeners, sockets, &mut inherited, &mut failure)
+    };
+    let sockets = Sockets {
+        proxy: bind(
+            "proxy_listen",
+            settings.proxy_listen.iter().collect(),
+            workers,
+        ),
+        streams: bind("stream_listen", streams, workers),
+        admin: bind("admin_listen", settings.admin_listen.iter().collect(), 1),
+        status: bind("status_listen", settings.status_listen.iter().collect(), 1),
+        datagrams: bind_setting(
+            "stream_listen",
+            &datagrams,
+            workers,
+            &mut inherited,
+            &mut failure,
+        ),
+    };
     if failure.is_empty() {
-        Ok(Sockets { proxy, admin })
+        Ok(sockets)
     } else {
         Err(failure)
     }
 }
 
-fn bind_setting(
-    setting: &str,
-    listeners: &[Listen],
+fn bind_setting<S: Socket>(
+    setting: &'static str,
+    listeners: &[&Listen],
     sockets: usize,
+    inherited: &mut Inherited,
     failure: &mut Failure,
-) -> Vec<Bound> {
+) -> Vec<Bound<S>> {
     let mut bound = Vec::new();
-    for listen in listeners {
-        match bind(listen, sockets) {
+    for &listen in listeners {
+        let bind = match inherited.take(setting, listen) {
+            Some((address, taken)) => Ok(complete(listen, address, taken, sockets)),
+            None => S::bind(listen, sockets),
+        };
+        match bind {
             Ok(sockets) => {
-                let address = sockets.first().and_then(|socket| socket.local_addr().ok());
+                let address = sockets.first().and_then(S::address);
                 bound.push(Bound {
+                    setting,
                     listen: listen.clone(),
                     address: address.unwrap_or(listen.address),
                     sockets,
                 });
             }
-            Err(error) => failure.add(Failure::new(describe(setting, &error))),
+            Err(error) => failure.add(Failure::new(describe(setting, listen, &error))),
         }
     }
     bound
 }
 
-fn describe(setting: &str, error: &BindError) -> String {
+/// Adds what is missing for more workers than there were. Where the system does not allow that they share what there is.
+fn complete<S: Socket>(
+    listen: &Listen,
+    address: SocketAddr,
+    mut sockets: Vec<S>,
+    wanted: usize,
+) -> Vec<S> {
+    match S::bind_more(listen, address, wanted.saturating_sub(sockets.len())) {
+        Ok(more) => sockets.extend(more),
+        Err(error) => tracing::warn!(%error, "the new workers share the listeners of the others"),
+    }
+    sockets
+}
+
+impl Inherited {
+    /// All sockets of a listener.
+    fn take<S: Socket>(&mut self, setting: &str, listen: &Listen) -> Option<(SocketAddr, Vec<S>)> {
+        let of_kind = |one: &&InheritedSocket| one.udp == listen.udp;
+        let same =
+            |one: &&InheritedSocket| one.setting == setting && one.configured == listen.address;
+        let moved = |one: &&InheritedSocket| one.address == listen.address;
+        let mut known = self.0.iter().filter(of_kind);
+        let found = known.clone().find(same).or_else(|| known.find(moved));
+        let address = found?.address;
+        let is_of_it = |one: &InheritedSocket| one.address == address && one.udp == listen.udp;
+        let (taken, left) = std::mem::take(&mut self.0).into_iter().partition(is_of_it);
+        self.0 = left;
+        let taken: Vec<InheritedSocket> = taken;
+        let sockets = taken.into_iter().map(|one| S::from(one.socket));
+        Some((address, sockets.collect()))
+    }
+}
+
+fn describe(setting: &str, listen: &Listen, error: &BindError) -> String {
     let owner = match error {
-        BindError::InUse { address } => occupant::of(*address),
+        // Only listeners of connections are looked for.
+        BindError::InUse { address } if !listen.udp => occupant::of(*address),
         _ => None,
     };
     match owner {
@@ -70,7 +200,42 @@ fn describe(setting: &str, error: &BindError) -> String {
     }
 }
 
+impl<S: Socket> Bound<S> {
+    /// The sockets that one of so many workers accepts on. Each has one of its own; what is left over after an upgrade is
+    /// accepted on by all, since a socket in whose queue nobody looks would swallow connections.
+    pub(crate) fn of_worker(&self, number: usize, workers: usize) -> io::Result<Vec<S>> {
+        let count = self.sockets.len();
+        let own = self.sockets.get(number % count.max(1));
+        let shared = self.sockets.get(workers..).unwrap_or_default();
+        own.into_iter().chain(shared).map(S::another).collect()
+    }
+
+    fn each(&self) -> impl Iterator<Item = Known<'_>> {
+        self.sockets.iter().map(|socket| Known {
+            setting: self.setting,
+            listen: &self.listen,
+            address: self.address,
+            socket: socket.as_fd(),
+        })
+    }
+}
+
+/// A socket with its listener.
+pub(crate) struct Known<'s> {
+    pub(crate) setting: &'static str,
+    pub(crate) listen: &'s Listen,
+    pub(crate) address: SocketAddr,
+    pub(crate) socket: BorrowedFd<'s>,
+}
+
 impl Sockets {
+    /// Every socket, whatever it is for.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Known<'_>> {
+        let connections = [&self.proxy, &self.streams, &self.admin, &self.status];
+        let connections = connections.into_iter().flatten().flat_map(Bound::each);
+        connections.chain(self.datagrams.iter().flat_map(Bound::each))
+    }
+
     /// What is really listened on, as it is published for other processes.
     pub(crate) fn addresses(&self) -> serde_json::Value {
         let of = |bound: &[Bound], tls: bool| {
@@ -79,11 +244,98 @@ impl Sockets {
                 .map(|bound| bound.address.to_string())
                 .collect::<Vec<_>>()
         };
+        let datagrams = self.datagrams.iter();
+        let datagrams: Vec<_> = datagrams.map(|bound| bound.address.to_string()).collect();
         json!({
             "proxy": of(&self.proxy, false),
             "proxy_tls": of(&self.proxy, true),
+            "stream": of(&self.streams, false),
+            "stream_tls": of(&self.streams, true),
+            "stream_udp": datagrams,
             "admin": of(&self.admin, false),
             "admin_tls": of(&self.admin, true),
+            "status": of(&self.status, false),
+            "status_tls": of(&self.status, true),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(sockets: usize) -> Bound {
+        let listen: Listen = "127.0.0.1:0".parse().expect("an address");
+        let sockets = bind(&listen, sockets).expect("a free port");
+        Bound {
+            setting: "proxy_listen",
+            address: sockets[0].local_addr().expect("a bound address"),
+            listen,
+            sockets,
+        }
+    }
+
+    fn inherited(bound: &Bound) -> Inherited {
+        let sockets = bound.sockets.iter().map(|socket| InheritedSocket {
+            setting: bound.setting.to_owned(),
+            configured: bound.listen.address,
+            address: bound.address,
+            udp: false,
+            socket: socket.try_clone().expect("a descriptor").into(),
+        });
+        Inherited(sockets.collect())
+    }
+
+    #[test]
+    fn every_socket_has_a_worker_that_accepts_on_it() {
+        for (sockets, workers) in [(1, 1), (1, 3), (4, 2), (3, 3)] {
+            let bound = bound(sockets);
+            let each: Vec<usize> = (0..workers)
+                .map(|number| bound.of_worker(number, workers).expect("descriptors").len())
+                .collect();
+            assert!(each.iter().all(|count| *count > 0));
+            let left_over = sockets.saturating_sub(workers);
+            assert_eq!(
+                each.iter().max(),
+                Some(&(1 + left_over)),
+                "{sockets} for {workers}"
+            );
+        }
+    }
+
+    #[test]
+    fn sockets_are_taken_over_whole_and_completed_for_more_workers() {
+        let old = bound(2);
+        let mut sockets = inherited(&old);
+        let (address, taken): (_, Vec<TcpListener>) =
+            sockets.take("proxy_listen", &old.listen).expect("there");
+        assert_eq!((address, taken.len(), sockets.0.len()), (old.address, 2, 0));
+        let completed = complete(&old.listen, address, taken, 4);
+        assert_eq!(completed.len(), 4);
+        for socket in completed {
+            assert_eq!(socket.local_addr().expect("a bound address"), old.address);
+        }
+    }
+
+    #[test]
+    fn a_socket_may_go_to_another_setting_by_its_address() {
+        let old = bound(1);
+        let mut sockets = inherited(&old);
+        let listen = Listen {
+            address: old.address,
+            ..old.listen.clone()
+        };
+        let take = |sockets: &mut Inherited, listen: &Listen| {
+            sockets
+                .take::<TcpListener>("status_listen", listen)
+                .is_some()
+        };
+        assert!(!take(&mut sockets, &bound(1).listen));
+        let datagrams = Listen {
+            udp: true,
+            ..listen.clone()
+        };
+        assert!(!take(&mut sockets, &datagrams), "not of this kind");
+        assert!(take(&mut sockets, &listen));
     }
 }

@@ -1,47 +1,119 @@
-//! `silverback start`: from settings to a serving process, and what it does until it ends. Everything that can fail does so
-//! before the first request is served.
+//! `silverback start`: from settings to a serving process, be it a new one or one that takes over from another. Everything
+//! that can fail does so before the first request is served. What comes then is in `life`.
 
+use crate::access_log::AccessLogs;
 use crate::commands::{Failure, StartInputs, accepted};
 use crate::control::{Gateway, Parts, node, writer};
 use crate::declarative_file::{self, Text};
 use crate::instance::Instance;
+use crate::life::Life;
 use crate::logging::{self, Logs};
 use crate::lookup::StoreLookup;
 use crate::settings::{Database, Settings};
-use crate::signals::{Request, Signals};
-use crate::sockets::{self, Sockets};
-use crate::workers::Workers;
-use crate::{memory, plane, reload};
+use crate::signals::Signals;
+use crate::sockets::{self, Inherited, Sockets};
+use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
+use crate::workers::{self, ApiCertificates, Workers};
+use crate::{memory, plane, service_manager};
 use admin::control::LoadError;
 use model::declarative::{Loader, Source, format_cli_errors};
-use net::tls::Certificates;
 use proxy::session::DataPlane;
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::File;
 use std::sync::Arc;
 use store::{Recovery, Store};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
 
 pub(crate) fn run(inputs: StartInputs) -> Result<(), Failure> {
+    let program = Program::own().map_err(Failure::new)?;
+    let Some((estate, stream)) = upgrade::predecessor().map_err(Failure::new)? else {
+        return start(inputs, program, None);
+    };
+    let (events, told) = unbounded_channel();
+    let link = Link::start(stream, events).map_err(Failure::new)?;
+    let taking_over = TakingOver {
+        estate,
+        link: Arc::clone(&link),
+        told,
+    };
+    let outcome = start(inputs, program, Some(taking_over));
+    if let Err(failure) = &outcome {
+        link.say_failed(&failure.to_string());
+    }
+    outcome
+}
+
+/// What a start has from the process before.
+struct TakingOver {
+    estate: Estate,
+    link: Arc<Link>,
+    told: UnboundedReceiver<Event>,
+}
+
+fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> Result<(), Failure> {
     let resolved = inputs.resolve()?;
     let settings = accepted(resolved.settings)?;
-    let instance = Instance::claim(&settings.prefix).map_err(Failure::new)?;
+    let Claimed {
+        mut instance,
+        inherited,
+        store,
+        link,
+    } = claim(&settings, before)?;
     let logs = logging::start(&settings.log).map_err(Failure::new)?;
     for warning in &resolved.warnings {
         tracing::warn!("setting {warning}");
     }
     raise_open_files();
-    let mut signals = Signals::catch().map_err(Failure::new)?;
-    let prepared = prepare(&settings, logs)?;
-    let (gateway, workers) = serve(prepared, &settings, &instance)?;
-    let mut current = settings;
-    while signals.next() == Request::Reload {
-        current = reload::run(&inputs, current, &gateway);
-    }
-    tracing::info!(limit = ?current.drain_timeout, "stopping: requests in flight may finish");
-    workers.drain(current.drain_timeout);
-    tracing::info!("stopped");
+    let signals = Signals::catch().map_err(Failure::new)?;
+    let prepared = prepare(&settings, logs, inherited, store)?;
+    let line = link.as_ref().map(|(link, _)| link);
+    let (gateway, workers) = serve(prepared, &settings, &mut instance, line)?;
+    let life = Life {
+        inputs,
+        program,
+        settings,
+        instance,
+        gateway,
+        workers,
+        signals,
+    };
+    life.run(link);
     Ok(())
+}
+
+/// The prefix, and what there is in it of a process before.
+struct Claimed {
+    instance: Instance,
+    inherited: Inherited,
+    /// Of a store that the process before has open, its lock.
+    store: Option<File>,
+    link: Option<(Arc<Link>, UnboundedReceiver<Event>)>,
+}
+
+fn claim(settings: &Settings, before: Option<TakingOver>) -> Result<Claimed, Failure> {
+    let Some(TakingOver { estate, link, told }) = before else {
+        return Ok(Claimed {
+            instance: Instance::claim(&settings.prefix).map_err(Failure::new)?,
+            inherited: Inherited::default(),
+            store: None,
+            link: None,
+        });
+    };
+    if estate.prefix != settings.prefix {
+        return Err(Failure::new(UpgradeError::Prefix {
+            old: estate.prefix,
+            new: settings.prefix.clone(),
+        }));
+    }
+    let same_store = estate.store == settings.store.path;
+    Ok(Claimed {
+        instance: Instance::inherit(&settings.prefix, estate.process_file),
+        inherited: estate.inherited,
+        store: same_store.then_some(estate.store_lock),
+        link: Some((link, told)),
+    })
 }
 
 /// All that a start needs before it may listen to clients.
@@ -53,13 +125,22 @@ struct Prepared {
 /// The configuration, loaded and compiled, and who may change it.
 struct Ready {
     parts: Parts,
-    admin_certificate: Option<Arc<Certificates>>,
+    certificates: ApiCertificates,
 }
 
-/// Sockets and configuration have nothing to do with each other: what is wrong with both is told at once.
-fn prepare(settings: &Settings, logs: Logs) -> Result<Prepared, Failure> {
-    let sockets = sockets::bind_all(settings);
-    let ready = prepare_configuration(settings, logs);
+/// Sockets and configuration have nothing to do with each other: what is wrong with both is told at once. But a process that
+/// cannot take over must not have changed the store of the one that goes on.
+fn prepare(
+    settings: &Settings,
+    logs: Logs,
+    inherited: Inherited,
+    store: Option<File>,
+) -> Result<Prepared, Failure> {
+    let sockets = sockets::bind_all(settings, inherited);
+    if let (Some(_), Err(failure)) = (&store, &sockets) {
+        return Err(failure.clone());
+    }
+    let ready = prepare_configuration(settings, logs, store);
     match (sockets, ready) {
         (Ok(sockets), Ok(ready)) => Ok(Prepared { sockets, ready }),
         (sockets, ready) => {
@@ -71,7 +152,11 @@ fn prepare(settings: &Settings, logs: Logs) -> Result<Prepared, Failure> {
     }
 }
 
-fn prepare_configuration(settings: &Settings, logs: Logs) -> Result<Ready, Failure> {
+fn prepare_configuration(
+    settings: &Settings,
+    logs: Logs,
+    lock: Option<File>,
+) -> Result<Ready, Failure> {
     let node = node::identify(settings).map_err(Failure::new)?;
     let identity = plugin::Node {
         id: node.id.to_string(),
@@ -79,19 +164,30 @@ fn prepare_configuration(settings: &Settings, logs: Logs) -> Result<Ready, Failu
     };
     let build = plane::build_settings(settings, identity);
     let plane_settings = plane::settings(settings);
-    let certificate = plane::admin_certificate(settings);
-    let (build, plane_settings, certificate) = match (build, plane_settings, certificate) {
-        (Ok(build), Ok(plane_settings), Ok(certificate)) => (build, plane_settings, certificate),
-        (build, plane_settings, certificate) => {
-            let mut failure = Failure::default();
-            failure.extend(build.err());
-            failure.extend(plane_settings.err());
-            failure.extend(certificate.err());
-            return Err(failure);
-        }
-    };
+    let access_logs = AccessLogs::start(settings);
+    let certificates = plane::api_certificates(settings);
+    let (mut build, mut plane_settings, certificates, access_logs) =
+        match (build, plane_settings, certificates, access_logs) {
+            (Ok(build), Ok(plane), Ok(certificates), Ok(logs)) => {
+                (build, plane, certificates, logs)
+            }
+            (build, plane, certificates, logs) => {
+                let mut failure = Failure::default();
+                failure.extend(build.err());
+                failure.extend(plane.err());
+                failure.extend(certificates.err());
+                failure.extend(logs.err());
+                return Err(failure);
+            }
+        };
+    plane_settings.access_log = access_logs.proxy.clone();
+    plane_settings.stream_log = access_logs.stream.clone();
+    build.resolver = workers::serve_names(settings.dns.clone())?;
     let text = declarative_text(settings)?;
-    let store = open_store(settings, text.is_some())?;
+    let store = match lock {
+        Some(lock) => join_store(settings, lock)?,
+        None => open_store(settings, text.is_some())?,
+    };
     let snapshot = served_snapshot(&store, &build, text.is_some())?;
     let lookup = Arc::new(StoreLookup::new(store.clone()));
     let plane = DataPlane::new(
@@ -116,8 +212,13 @@ fn prepare_configuration(settings: &Settings, logs: Logs) -> Result<Ready, Failu
     memory::give_back();
     writer.store.release_resident_pages();
     Ok(Ready {
-        parts: Parts { writer, node, logs },
-        admin_certificate: certificate,
+        parts: Parts {
+            writer,
+            node,
+            logs,
+            access_logs,
+        },
+        certificates,
     })
 }
 
@@ -130,10 +231,7 @@ fn declarative_text(settings: &Settings) -> Result<Option<Text>, Failure> {
 
 /// Opens the store. One that cannot be read is never served as an empty configuration; with a file there is another source.
 fn open_store(settings: &Settings, has_file: bool) -> Result<Store, Failure> {
-    let mut options = store::Options::default();
-    if let Some(size) = settings.store.max_size {
-        options.max_size = usize::try_from(size).unwrap_or(options.max_size);
-    }
+    let options = store_options(settings);
     let (store, recovery) = Store::open(&settings.store.path, options).map_err(Failure::new)?;
     match recovery {
         Recovery::SetAside { aside, damage, .. } if !has_file => Err(Failure::new(format!(
@@ -149,6 +247,19 @@ fn open_store(settings: &Settings, has_file: bool) -> Result<Store, Failure> {
         }
         Recovery::Opened | Recovery::Created => Ok(store),
     }
+}
+
+/// Opens the store beside the process before.
+fn join_store(settings: &Settings, lock: File) -> Result<Store, Failure> {
+    Store::join(&settings.store.path, store_options(settings), lock).map_err(Failure::new)
+}
+
+fn store_options(settings: &Settings) -> store::Options {
+    let mut options = store::Options::default();
+    if let Some(size) = settings.store.max_size {
+        options.max_size = usize::try_from(size).unwrap_or(options.max_size);
+    }
+    options
 }
 
 /// The snapshot of what the store holds. When a file replaces that anyway, an old state that can no longer be compiled
@@ -211,28 +322,44 @@ pub(crate) fn describe(name: &str, error: LoadError) -> String {
 fn serve(
     prepared: Prepared,
     settings: &Settings,
-    instance: &Instance,
+    instance: &mut Instance,
+    before: Option<&Arc<Link>>,
 ) -> Result<(Arc<Gateway>, Workers), Failure> {
     let Prepared { sockets, ready } = prepared;
     let Ready {
         parts,
-        admin_certificate,
+        certificates,
     } = ready;
     let addresses = sockets.addresses();
     let plane = Arc::clone(&parts.writer.plane);
+    let resolver = parts.writer.build.resolver.clone();
     let gateway = Arc::new(Gateway::start(parts, settings).map_err(Failure::new)?);
-    let mut workers = Workers::new();
-    workers.serve_proxy(&plane, sockets.proxy, settings.workers)?;
-    workers.serve_admin(&gateway, sockets.admin, admin_certificate)?;
-    instance
-        .publish_addresses(&addresses)
-        .map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;
+    if let Some(link) = before {
+        // First that it tells of changes from here on, then that those so far are there.
+        link.follow_with(&gateway);
+        gateway.links().add(link);
+        gateway.follow();
+        // A declarative file that was loaded here is live there as well before this process is the one that counts.
+        let revision = plane.snapshot.peek().revision;
+        let runtime = workers::current_thread_runtime().map_err(Failure::new)?;
+        runtime.block_on(link.announce(revision));
+    }
+    let mut workers = Workers::new(sockets);
+    workers.serve_proxy(&plane, settings)?;
+    workers.check_health(&plane, &resolver, settings)?;
+    workers.serve_apis(&gateway, certificates, &settings.tls)?;
+    let written = (instance.publish_addresses(&addresses)).and_then(|()| instance.take_over());
+    written.map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;
+    if let Some(link) = before {
+        link.say_serving();
+    }
     let mode = match &settings.store.database {
         Database::Lmdb => "lmdb",
         Database::Off(_) => "off",
     };
     let revision = plane.snapshot.peek().revision;
     tracing::info!(%addresses, workers = settings.workers, database = mode, revision, "silverback is serving");
+    service_manager::tell_ready();
     Ok((gateway, workers))
 }
 

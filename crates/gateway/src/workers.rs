@@ -1,127 +1,315 @@
-//! The threads that serve: one per worker of the data plane, and one for the Admin API, each with a runtime of its own.
+//! The threads that serve: one per worker of the data plane, one for the Admin API and one for the Status API, each with a
+//! runtime of its own. A thread that panics as a whole is started again, with the same listeners; the others serve on.
 
 use crate::commands::Failure;
 use crate::control::Gateway;
-use crate::sockets::Bound;
+use crate::settings::Settings;
+use crate::sockets::{Bound, Socket, Sockets};
 use admin::Listener;
+use net::dns::Resolver;
 use net::listen::Listen;
-use net::tls::{CertificateSource, Certificates, ServerTls};
-use proxy::session::{self, DataPlane, Stop};
+use net::tls::{Alpn, CertificateSource, Certificates, ServerSettings, ServerTls};
+use proxy::balance::names;
+use proxy::health::prober::{self, Subsystems};
+use proxy::session::{self, DataPlane, Entrances, Stop};
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Builder};
 use std::time::Duration;
 use tokio::runtime::{self, Runtime};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+
+/// Between the end of a thread that should not have ended and its new start.
+const RESTART_PAUSE: Duration = Duration::from_millis(500);
 
 /// Every serving thread, and the way to end them.
 pub(crate) struct Workers {
-    threads: Vec<JoinHandle<()>>,
-    stop: watch::Sender<Stop>,
+    pub(crate) proxy: Crew,
+    /// The Admin API and the Status API, which end last.
+    pub(crate) apis: Crew,
+    pub(crate) listeners: Listeners,
+}
+
+/// The sockets of all threads. Kept beside those that the threads accept on, for a thread that has to start again and for
+/// the next process. Closed at the end: a socket that is open somewhere takes connections.
+#[derive(Clone)]
+pub(crate) struct Listeners(Arc<Mutex<Sockets>>);
+
+impl Listeners {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Sockets> {
+        // A panic while sockets are cloned leaves them as they were.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The threads close theirs when they are told to end.
+    pub(crate) fn close(&self) {
+        *self.lock() = Sockets::default();
+    }
+}
+
+/// Certificates of the listeners that are not the proxy's.
+pub(crate) struct ApiCertificates {
+    pub(crate) admin: Option<Arc<Certificates>>,
+    pub(crate) status: Option<Arc<Certificates>>,
 }
 
 impl Workers {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(sockets: Sockets) -> Self {
         Self {
-            threads: Vec::new(),
-            stop: watch::Sender::new(Stop::Serve),
+            proxy: Crew::new(),
+            apis: Crew::new(),
+            listeners: Listeners(Arc::new(Mutex::new(sockets))),
         }
     }
 
-    /// Starts a thread per worker; each takes its socket of every listener.
+    /// Starts a thread per worker; each takes its sockets of every listener.
     pub(crate) fn serve_proxy(
         &mut self,
         plane: &Arc<DataPlane>,
-        bound: Vec<Bound>,
-        workers: usize,
+        settings: &Settings,
     ) -> Result<(), Failure> {
+        let workers = settings.workers;
         let source = Arc::new(plane.snapshot.clone());
-        let tls = ServerTls::new(source).map_err(Failure::new)?;
-        let mut sockets: Vec<Vec<(Listen, TcpListener)>> =
-            (0..workers).map(|_| Vec::new()).collect();
-        for one in bound {
-            for (worker, socket) in sockets.iter_mut().zip(one.sockets) {
-                worker.push((one.listen.clone(), socket));
-            }
-        }
-        for (number, sockets) in sockets.into_iter().enumerate() {
-            let (plane, tls) = (Arc::clone(plane), tls.clone());
-            self.spawn(format!("worker-{number}"), move |stop| {
-                session::serve(plane, number, sockets, tls, stop)
+        let tls = |alpn| {
+            ServerTls::with_settings(source.clone(), alpn, &settings.tls).map_err(Failure::new)
+        };
+        let (http_tls, stream_tls) = (tls(Alpn::Http)?, tls(Alpn::Stream)?);
+        for number in 0..workers {
+            let (http_tls, stream_tls) = (http_tls.clone(), stream_tls.clone());
+            let (plane, listeners) = (Arc::clone(plane), self.listeners.clone());
+            self.proxy.spawn(format!("worker-{number}"), move |stop| {
+                let sockets = listeners.lock();
+                let entrances = Entrances {
+                    http: of_worker(&sockets.proxy, number, workers)?,
+                    http_tls: http_tls.clone(),
+                    streams: of_worker(&sockets.streams, number, workers)?,
+                    stream_tls: stream_tls.clone(),
+                    datagrams: of_worker(&sockets.datagrams, number, workers)?,
+                };
+                Ok(session::serve(Arc::clone(&plane), number, entrances, stop))
             })?;
         }
         Ok(())
     }
 
-    pub(crate) fn serve_admin(
+    /// Starts the thread that probes targets, once for the node, and follows the names of targets.
+    pub(crate) fn check_health(
+        &mut self,
+        plane: &Arc<DataPlane>,
+        resolver: &Resolver,
+        settings: &Settings,
+    ) -> Result<(), Failure> {
+        let resolver = resolver.clone();
+        let live = plane.snapshot.clone();
+        let subsystems = match settings.stream_listen.is_empty() {
+            true => Subsystems::Http,
+            false => Subsystems::HttpAndStream,
+        };
+        self.proxy.spawn("health".to_owned(), move |stop| {
+            let (live, resolver) = (live.clone(), resolver.clone());
+            Ok(async move {
+                tokio::select! {
+                    () = prober::run(live.clone(), subsystems) => {}
+                    () = names::follow(live, resolver) => {}
+                    _ = drained(stop) => {}
+                }
+                Ok(())
+            })
+        })
+    }
+
+    pub(crate) fn serve_apis(
         &mut self,
         gateway: &Arc<Gateway>,
-        bound: Vec<Bound>,
-        certificate: Option<Arc<Certificates>>,
+        certificates: ApiCertificates,
+        settings: &ServerSettings,
     ) -> Result<(), Failure> {
-        let gateway = Arc::clone(gateway);
-        let source = Arc::new(OneCertificate(certificate));
-        let tls = ServerTls::new(source).map_err(Failure::new)?;
-        self.spawn("admin".to_owned(), move |stop| async move {
-            let mut listeners = Vec::new();
-            for bound in bound {
-                for socket in bound.sockets {
+        let tls = |certificate| {
+            let source = Arc::new(OneCertificate(certificate));
+            ServerTls::with_settings(source, Alpn::Http, settings).map_err(Failure::new)
+        };
+        let (admin_tls, status_tls) = (tls(certificates.admin)?, tls(certificates.status)?);
+        self.serve_api(
+            "admin",
+            |sockets| &sockets.admin,
+            gateway,
+            admin::router,
+            admin_tls,
+        )?;
+        self.serve_api(
+            "status",
+            |sockets| &sockets.status,
+            gateway,
+            admin::status_router,
+            status_tls,
+        )
+    }
+
+    fn serve_api(
+        &mut self,
+        name: &str,
+        bound: fn(&Sockets) -> &[Bound],
+        gateway: &Arc<Gateway>,
+        router: fn(Arc<dyn admin::Control>) -> admin::Router,
+        tls: ServerTls,
+    ) -> Result<(), Failure> {
+        let (gateway, listeners) = (Arc::clone(gateway), self.listeners.clone());
+        self.apis.spawn(name.to_owned(), move |stop| {
+            let (gateway, tls) = (Arc::clone(&gateway), tls.clone());
+            let sockets = clones(bound(&listeners.lock()))?;
+            Ok(async move {
+                let mut listeners = Vec::new();
+                for (is_tls, socket) in sockets {
                     let socket = tokio::net::TcpListener::from_std(socket)?;
-                    listeners.push(match bound.listen.ssl {
+                    listeners.push(match is_tls {
                         true => Listener::Tls(socket, tls.clone()),
                         false => Listener::Plain(socket),
                     });
                 }
-            }
-            let limit = stop.clone();
-            let served = admin::serve(listeners, gateway, async move {
-                drained(stop).await;
-            });
-            // An administrator's connection that stays open must not keep the process.
-            tokio::select! {
-                served = served => served,
-                () = async { tokio::time::sleep(drained(limit).await).await } => Ok(()),
-            }
+                serve_until(listeners, router(gateway), stop).await
+            })
         })
     }
+}
 
-    /// Runs a server on a thread and a runtime of its own.
-    fn spawn<F, S>(&mut self, name: String, serve: F) -> Result<(), Failure>
-    where
-        F: FnOnce(watch::Receiver<Stop>) -> S + Send + 'static,
-        S: Future<Output = io::Result<()>>,
-    {
-        let stop = self.stop.subscribe();
-        let thread = Builder::new()
-            .name(name.clone())
-            .spawn(move || {
-                let served =
-                    current_thread_runtime().and_then(|runtime| runtime.block_on(serve(stop)));
-                if let Err(error) = served {
-                    tracing::error!(%error, "{name} cannot serve");
-                }
-            })
-            .map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
-        self.threads.push(thread);
-        Ok(())
+async fn serve_until(
+    listeners: Vec<Listener>,
+    router: admin::Router,
+    stop: watch::Receiver<Stop>,
+) -> io::Result<()> {
+    let limit = stop.clone();
+    let served = admin::serve(listeners, router, async move {
+        drained(stop).await;
+    });
+    // An administrator's connection that stays open must not keep the process.
+    tokio::select! {
+        served = served => served,
+        () = async { tokio::time::sleep(drained(limit).await).await } => Ok(()),
     }
+}
 
-    /// Lets requests in flight finish, within the limit, and waits for every thread.
-    pub(crate) fn drain(self, limit: Duration) {
-        self.stop.send_replace(Stop::Drain(limit));
-        for thread in self.threads {
-            // A panic of a whole thread was logged when it happened.
-            let _ = thread.join();
+/// The sockets of one worker among so many.
+fn of_worker<S: Socket>(
+    bound: &[Bound<S>],
+    number: usize,
+    workers: usize,
+) -> io::Result<Vec<(Listen, S)>> {
+    let mut own = Vec::new();
+    for bound in bound {
+        let sockets = bound.of_worker(number, workers)?;
+        own.extend(sockets.into_iter().map(|one| (bound.listen.clone(), one)));
+    }
+    Ok(own)
+}
+
+fn clones(bound: &[Bound]) -> io::Result<Vec<(bool, TcpListener)>> {
+    let mut sockets = Vec::new();
+    for bound in bound {
+        for socket in &bound.sockets {
+            sockets.push((bound.listen.ssl, socket.try_clone()?));
         }
     }
+    Ok(sockets)
+}
+
+/// Threads that are told to end together.
+pub(crate) struct Crew {
+    stop: watch::Sender<Stop>,
+    /// Each thread holds a clone as long as it lives; nothing is ever sent.
+    alive: Option<mpsc::Sender<()>>,
+    ended: mpsc::Receiver<()>,
+}
+
+impl Crew {
+    fn new() -> Self {
+        let (alive, ended) = mpsc::channel(1);
+        Self {
+            stop: watch::Sender::new(Stop::Serve),
+            alive: Some(alive),
+            ended,
+        }
+    }
+
+    pub(crate) fn tell(&self, stop: Stop) {
+        self.stop.send_replace(stop);
+    }
+
+    /// Waits until every thread has ended, which they only do when they are told.
+    pub(crate) async fn ended(&mut self) {
+        self.alive = None;
+        while self.ended.recv().await.is_some() {}
+    }
+
+    /// Runs a server on a thread and a runtime of its own. `serve` is called again when what it made has failed.
+    fn spawn<F, S>(&mut self, name: String, mut serve: F) -> Result<(), Failure>
+    where
+        F: FnMut(watch::Receiver<Stop>) -> io::Result<S> + Send + 'static,
+        S: Future<Output = io::Result<()>>,
+    {
+        let (stop, alive) = (self.stop.subscribe(), self.alive.clone());
+        let run = move || {
+            let _alive = alive;
+            while serve_once(&mut serve, &stop).is_err() && !is_ending(*stop.borrow()) {
+                thread::sleep(RESTART_PAUSE);
+            }
+        };
+        let thread = Builder::new().name(name).spawn(run);
+        thread
+            .map(drop)
+            .map_err(|error| Failure::new(format!("cannot start a thread: {error}")))
+    }
+}
+
+/// The thread has to start again.
+struct Failed;
+
+fn serve_once<F, S>(serve: &mut F, stop: &watch::Receiver<Stop>) -> Result<(), Failed>
+where
+    F: FnMut(watch::Receiver<Stop>) -> io::Result<S>,
+    S: Future<Output = io::Result<()>>,
+{
+    let name = thread::current();
+    let name = name.name().unwrap_or_default();
+    let served = catch_unwind(AssertUnwindSafe(|| {
+        let runtime = current_thread_runtime()?;
+        runtime.block_on(serve(stop.clone())?)
+    }));
+    match served {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "{name} cannot serve, and is started again");
+            Err(Failed)
+        }
+        Err(_) => {
+            tracing::error!("{name} has panicked, and is started again; its connections are lost");
+            Err(Failed)
+        }
+    }
+}
+
+fn is_ending(stop: Stop) -> bool {
+    matches!(stop, Stop::Drain(_) | Stop::HandOver(_))
+}
+
+/// Starts the thread that resolves names. It ends with the process: requests that drain may need a name, too.
+pub(crate) fn serve_names(settings: net::dns::Settings) -> Result<Resolver, Failure> {
+    let (resolver, background) = Resolver::new(settings);
+    let run = || match current_thread_runtime() {
+        Ok(runtime) => runtime.block_on(background.run()),
+        Err(error) => tracing::error!(%error, "names cannot be resolved"),
+    };
+    let started = Builder::new().name("dns".to_owned()).spawn(run);
+    started.map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
+    Ok(resolver)
 }
 
 pub(crate) fn current_thread_runtime() -> io::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// What the Admin API shows to every client.
+/// What an API shows to every client.
 #[derive(Debug)]
 struct OneCertificate(Option<Arc<Certificates>>);
 
@@ -133,10 +321,43 @@ impl CertificateSource for OneCertificate {
 
 /// Waits for the end, and tells how long it may take.
 async fn drained(mut stop: watch::Receiver<Stop>) -> Duration {
-    let stop = stop.wait_for(|stop| *stop != Stop::Serve).await;
+    let stop = stop.wait_for(|stop| is_ending(*stop)).await;
     match stop.as_deref() {
         Ok(Stop::Drain(limit)) => *limit,
+        Ok(Stop::HandOver(limit)) => limit.unwrap_or(Duration::MAX),
         // Whoever could tell is gone.
         _ => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_thread_that_panics_is_started_again() {
+        let mut crew = Crew::new();
+        let starts = Arc::new(AtomicUsize::new(0));
+        let (seen, counted) = (watch::Sender::new(()), Arc::clone(&starts));
+        let mut again = seen.subscribe();
+        crew.spawn("test".to_owned(), move |mut stop| {
+            let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+            let seen = seen.clone();
+            Ok(async move {
+                assert!(!first, "the panic of this test");
+                seen.send_replace(());
+                let _ = stop.wait_for(|stop| is_ending(*stop)).await;
+                Ok(())
+            })
+        })
+        .expect("a thread");
+        let runtime = current_thread_runtime().expect("a runtime");
+        runtime.block_on(async {
+            again.changed().await.expect("it serves again");
+            crew.tell(Stop::Drain(Duration::ZERO));
+            crew.ended().await;
+        });
+        assert_eq!(starts.load(Ordering::SeqCst), 2);
     }
 }

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const ADDRESSES_FILE: &str = "silverback.addresses.json";
+const PID_FILE: &str = "silverback.pid";
 const LOG_FILE: &str = "test.log";
 
 /// How a gateway is to be started.
@@ -24,6 +25,10 @@ pub struct Launch {
     /// Removed with the gateway; absent when the prefix is the caller's.
     _directory: Option<TempDir>,
     file: Option<PathBuf>,
+    /// The most files it may have open.
+    open_files: Option<u32>,
+    /// The settings file, when there is one.
+    conf: Option<PathBuf>,
     settings: Vec<(String, String)>,
     variables: Vec<(String, String)>,
 }
@@ -46,17 +51,44 @@ impl Launch {
             prefix: prefix.into(),
             _directory: None,
             file: None,
+            conf: None,
+            open_files: None,
             settings: Vec::new(),
             variables: Vec::new(),
         }
         .set("proxy_listen", "127.0.0.1:0")
         .set("admin_listen", "127.0.0.1:0")
+        .set("status_listen", "127.0.0.1:0")
+        .set("proxy_access_log", "off")
+        .set("proxy_stream_access_log", "off")
+        .set("admin_access_log", "off")
         .set("nginx_worker_processes", "1")
     }
 
     pub fn set(mut self, name: &str, value: impl Into<String>) -> Self {
         self.settings.retain(|(present, _)| present != name);
         self.settings.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Limits the files that it may have open.
+    pub fn open_files(mut self, most: u32) -> Self {
+        self.open_files = Some(most);
+        self
+    }
+
+    /// Leaves a setting to its default, or to the settings file.
+    pub fn unset(mut self, name: &str) -> Self {
+        self.settings.retain(|(present, _)| present != name);
+        self
+    }
+
+    /// Writes a settings file, which can be written anew while the gateway runs.
+    pub fn conf(mut self, text: &str) -> Self {
+        let path = self.prefix.join("silverback.conf");
+        fs::create_dir_all(&self.prefix).expect("the prefix can be created");
+        fs::write(&path, text).expect("the prefix can be written");
+        self.conf = Some(path);
         self
     }
 
@@ -84,7 +116,15 @@ impl Launch {
 
     /// The command line that starts the gateway, without the variables of this process.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.binary);
+        let mut command = match self.open_files {
+            None => Command::new(&self.binary),
+            Some(most) => {
+                let mut command = Command::new("sh");
+                let script = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+                command.arg("-c").arg(script).arg(&self.binary);
+                command
+            }
+        };
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("KONG_") || name.starts_with("SILVERBACK_") {
@@ -108,6 +148,9 @@ impl Launch {
 
     fn add_settings(&self, command: &mut Command) {
         command.arg("--prefix").arg(&self.prefix);
+        if let Some(conf) = &self.conf {
+            command.arg("--conf").arg(conf);
+        }
         for (name, value) in &self.settings {
             command.arg("--set").arg(format!("{name}={value}"));
         }
@@ -162,8 +205,15 @@ pub struct Gateway {
     pub admin: SocketAddr,
     /// The first TLS listener of the Admin API.
     pub admin_tls: Option<SocketAddr>,
+    pub status: SocketAddr,
+    /// The first TLS listener of the Status API.
+    pub status_tls: Option<SocketAddr>,
+    /// All of them by what they are for: `stream`, `stream_tls`, `stream_udp` and others.
+    addresses: Value,
     launch: Launch,
     child: Child,
+    /// The process that has taken over from the child, which it is not one of.
+    successor: Option<u32>,
 }
 
 impl Gateway {
@@ -179,13 +229,38 @@ impl Gateway {
             proxy_tls: first("proxy_tls"),
             admin: first("admin").unwrap_or(nowhere),
             admin_tls: first("admin_tls"),
+            status: first("status").unwrap_or(nowhere),
+            status_tls: first("status_tls"),
+            addresses,
             launch,
             child,
+            successor: None,
         }
     }
 
+    /// The addresses of a kind, in the order of the settings.
+    pub fn listening(&self, kind: &str) -> Vec<SocketAddr> {
+        let of_kind = self.addresses[kind].as_array().into_iter().flatten();
+        let texts = of_kind.filter_map(|address| address.as_str()?.parse().ok());
+        texts.collect()
+    }
+
+    /// Of the process that serves.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.successor.unwrap_or(self.child.id())
+    }
+
+    /// Lets the binary take over from itself, by the command for it. Gives what that said when it failed.
+    pub fn upgrade(&mut self) -> Result<(), String> {
+        let output = self.launch.other(&["upgrade"]).output();
+        let output = output.expect("the program can be run");
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        let text = fs::read_to_string(self.launch.prefix.join(PID_FILE));
+        let pid = text.expect("it is there").trim().parse();
+        self.successor = Some(pid.expect("a number"));
+        Ok(())
     }
 
     pub fn launch(&self) -> &Launch {
@@ -233,6 +308,25 @@ impl Gateway {
             .status()
             .expect("kill can be run");
         assert!(status.success(), "kill -s {name} failed");
+    }
+
+    /// Whether the process that was started first, and may have been replaced since, has ended.
+    pub fn first_has_ended(&mut self) -> bool {
+        let status = self.child.try_wait();
+        status.expect("a child can be waited for").is_some()
+    }
+
+    /// Waits until the process that has taken over has ended, which is nobody's child here.
+    pub fn wait_for_successor(&self) {
+        let deadline = Instant::now() + LIMIT;
+        while is_alive(self.pid()) {
+            assert!(
+                Instant::now() < deadline,
+                "it does not end:\n{}",
+                self.log()
+            );
+            thread::sleep(POLL_INTERVAL);
+        }
     }
 
     /// Kills it at once, as a crash would.
@@ -284,7 +378,24 @@ impl Drop for Gateway {
             let ended = self.child.try_wait();
             eprintln!("the gateway's status: {ended:?}, its log:\n{}", self.log());
         }
+        if let Some(pid) = self.successor.filter(|pid| is_alive(*pid)) {
+            let _ = Command::new("kill")
+                .args(["-s", "KILL", &pid.to_string()])
+                .status();
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// An orphan that nobody has waited for is a zombie where there is no init.
+fn is_alive(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat"));
+    status.is_ok_and(|status| {
+        !status
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .starts_with(" Z")
+    })
 }

@@ -49,6 +49,11 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
+    /// What it speaks over.
+    pub fn stream_ref(&self) -> &S {
+        self.reader.get_ref()
+    }
+
     /// Sends bytes as they are.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let stream = self.reader.get_mut();

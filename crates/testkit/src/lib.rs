@@ -5,12 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backend;
+pub mod dns;
 pub mod echo;
 pub mod gateway;
 pub mod http;
 mod message;
 pub mod upstream;
 
+pub use backend::Backend;
+pub use dns::NameServer;
 pub use echo::Echo;
 pub use gateway::{Gateway, Launch};
 pub use http::{Answer, Client, get, request};

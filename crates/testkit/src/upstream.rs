@@ -1,11 +1,22 @@
 //! An upstream that does with each connection what the test says: resets it, stalls, answers nonsense.
 
+use socket2::{Domain, Socket, Type};
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+
+/// An address that refuses connections for as long as the process lives: the port is taken, and nobody listens.
+pub fn refusing() -> SocketAddr {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).expect("a free port");
+    let bound = socket.local_addr().expect("a bound address");
+    std::mem::forget(socket);
+    bound.as_socket().expect("an IP address")
+}
 
 /// A listener on a free port whose connections are given to a function, each in a thread.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use store::{TagFilter, View};
 use uuid::Uuid;
 
 /// The entities of one page, and the offset of the next.
-struct Listed {
-    entities: Vec<Found>,
-    offset: Option<String>,
+pub(crate) struct Listed {
+    pub(crate) entities: Vec<Found>,
+    pub(crate) offset: Option<String>,
 }
 
 /// `GET /services`
@@ -186,8 +186,19 @@ fn consumer_by_custom_id(call: &Call<'_>, custom_id: &str) -> Answer {
     answer(call.control, &view, KIND, listed, "/consumers", &[])
 }
 
-/// `GET /upstreams/{upstream}/targets`: newest first, and the offset is a position.
+/// `GET /upstreams/{upstream}/targets`.
 pub(crate) fn targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> Answer {
+    let listed = page_of_targets(call, view, upstream)?;
+    let path = format!("/upstreams/{upstream}/targets");
+    answer(call.control, view, EntityKind::Targets, listed, &path, &[])
+}
+
+/// Targets newest first; the offset is a position.
+pub(crate) fn page_of_targets(
+    call: &Call<'_>,
+    view: &View<'_>,
+    upstream: Uuid,
+) -> Result<Listed, Failure> {
     let page = paging::page(&call.query, false)?;
     let position = match call.query("offset") {
         None => 0,
@@ -200,16 +211,14 @@ pub(crate) fn targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> Answe
     let targets = all_targets(view, upstream)?;
     let end = position.saturating_add(page.size);
     let offset = (end < targets.len()).then(|| end.to_string());
-    let listed = Listed {
+    Ok(Listed {
         entities: targets.into_iter().skip(position).take(page.size).collect(),
         offset,
-    };
-    let path = format!("/upstreams/{upstream}/targets");
-    answer(call.control, view, EntityKind::Targets, listed, &path, &[])
+    })
 }
 
 /// Every target of an upstream, newest first.
-pub(crate) fn all_targets(view: &View<'_>, upstream: Uuid) -> Result<Vec<Found>, Failure> {
+fn all_targets(view: &View<'_>, upstream: Uuid) -> Result<Vec<Found>, Failure> {
     let read = view
         .children(EntityKind::Targets, "upstream", upstream, None, usize::MAX)
         .map_err(Failure::internal)?;

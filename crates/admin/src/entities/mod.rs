@@ -3,6 +3,7 @@
 pub(crate) mod certificates;
 pub(crate) mod find;
 mod foreign;
+pub(crate) mod health;
 mod list;
 pub(crate) mod target;
 mod ttl;
@@ -11,7 +12,7 @@ mod write;
 use crate::endpoints::Relation;
 use crate::render;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, empty, json, json_bytes};
+use crate::respond::{Answer, Failure, empty, json_bytes};
 use axum::http::StatusCode;
 use find::{Found, Selector};
 use model::{EntityKind, Object, Value};
@@ -126,54 +127,6 @@ const TARGETS: Relation = Relation {
     field: "upstream",
     parent: EntityKind::Upstreams,
 };
-
-/// No target is checked yet, and this says so of each.
-pub(crate) fn upstream_health(call: &Call<'_>) -> Answer {
-    let parent = parent_id(call, TARGETS)?;
-    let view = view(call)?;
-    let node_id = call.control.node().id;
-    if matches!(call.query("balancer_health"), Some("1" | "true")) {
-        let data = serde_json::json!({ "id": parent, "health": "HEALTHCHECKS_OFF" });
-        let body = serde_json::json!({ "data": data, "next": null, "node_id": node_id });
-        return Ok(json(StatusCode::OK, &body));
-    }
-    let mut data = Vec::new();
-    for target in list::all_targets(&view, parent)? {
-        let mut bytes = Vec::new();
-        render::entity(
-            &mut bytes,
-            call.control,
-            &view,
-            EntityKind::Targets,
-            &target,
-        )?;
-        let mut shown: serde_json::Value =
-            serde_json::from_slice(&bytes).map_err(Failure::internal)?;
-        shown["health"] = "HEALTHCHECKS_OFF".into();
-        data.push(shown);
-    }
-    let body = serde_json::json!({ "data": data, "next": null, "node_id": node_id });
-    Ok(json(StatusCode::OK, &body))
-}
-
-/// `PUT …/targets/{targets}/healthy`: there is no health checker to tell.
-pub(crate) fn target_health(call: &Call<'_>) -> Answer {
-    let view = view(call)?;
-    let upstream = find::find(
-        call.control,
-        &view,
-        EntityKind::Upstreams,
-        call.parameter("upstreams"),
-    )?
-    .ok_or_else(Failure::not_found)?;
-    let segment = call.parameter("targets");
-    find::find_child(call.control, &view, TARGETS, upstream.id, segment)?
-        .ok_or_else(Failure::not_found)?;
-    let name = upstream.entity.str("name").unwrap_or_default();
-    Err(Failure::bad_request(format!(
-        "upstream '{name}' has no health checker"
-    )))
-}
 
 fn view<'a>(call: &'a Call<'_>) -> Result<View<'a>, Failure> {
     call.control.store().view().map_err(Failure::internal)

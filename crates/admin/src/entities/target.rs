@@ -11,7 +11,7 @@ pub(crate) fn normalise(target: &mut Object) {
 }
 
 /// For a target that its schema has accepted; another stays as it is.
-fn normal_form(text: &str) -> String {
+pub(crate) fn normal_form(text: &str) -> String {
     Address::parse(text).map_or_else(|_| text.to_owned(), |address| address.as_target())
 }
 

@@ -3,7 +3,7 @@
 use admin::Control;
 use admin::control::{
     Connections, Database, DeclarativeBody, Load, LoadError, Loaded, LogLevel, Memory, Metric,
-    Node, Pids, Role,
+    Node, Pids, Readiness, Role,
 };
 use axum::Router;
 use axum::body::Body;
@@ -27,6 +27,7 @@ pub(crate) struct Fake {
     hash: Mutex<[u8; 16]>,
     log_level: Mutex<LogLevel>,
     metrics: Vec<Metric>,
+    readiness: Mutex<Readiness>,
     _directory: TempDir,
 }
 
@@ -56,6 +57,7 @@ impl Fake {
             hash: Mutex::default(),
             log_level: Mutex::new(LogLevel::Notice),
             metrics: Vec::new(),
+            readiness: Mutex::new(Readiness::Ready),
             _directory: directory,
         }
     }
@@ -67,6 +69,11 @@ impl Fake {
 
     pub(crate) fn with_metrics(mut self, metrics: Vec<Metric>) -> Self {
         self.metrics = metrics;
+        self
+    }
+
+    pub(crate) fn with_readiness(self, readiness: Readiness) -> Self {
+        *self.readiness.lock().unwrap() = readiness;
         self
     }
 
@@ -215,6 +222,14 @@ impl Control for Fake {
         *self.hash.lock().unwrap()
     }
 
+    fn readiness(&self) -> Readiness {
+        *self.readiness.lock().unwrap()
+    }
+
+    fn announce_drain(&self) {
+        *self.readiness.lock().unwrap() = Readiness::Draining;
+    }
+
     fn log_level(&self) -> LogLevel {
         *self.log_level.lock().unwrap()
     }
@@ -252,6 +267,10 @@ pub(crate) struct Api(Router);
 impl Api {
     pub(crate) fn new(fake: Fake) -> Self {
         Self(admin::router(Arc::new(fake)))
+    }
+
+    pub(crate) fn status(fake: Fake) -> Self {
+        Self(admin::status_router(Arc::new(fake)))
     }
 
     pub(crate) fn off() -> Self {

@@ -9,5 +9,6 @@ mod entities;
 mod fake;
 mod metrics;
 mod server;
+mod status;
 mod transport;
 mod vectors;

@@ -35,7 +35,7 @@ async fn serve() -> Server {
     let listeners = vec![Listener::Plain(plain), Listener::Tls(tls, server_tls)];
     let (stop, stopped) = oneshot::channel::<()>();
     let control = Arc::new(Fake::new(Database::Off));
-    let running = tokio::spawn(admin::serve(listeners, control, async {
+    let running = tokio::spawn(admin::serve(listeners, admin::router(control), async {
         let _ = stopped.await;
     }));
     let [plain, tls] = addresses;

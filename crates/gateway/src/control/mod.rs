@@ -1,29 +1,35 @@
 //! The running node as the Admin API sees it, and the way of every change: validated, committed to the store, compiled, live.
 
 pub(crate) mod config;
+mod health;
 mod mirror;
 pub(crate) mod node;
 pub(crate) mod stages;
 pub(crate) mod writer;
 
+use crate::access_log::AccessLogs;
 use crate::commands::Failure;
-use crate::logging::Logs;
+use crate::logging::{self, Logs};
 use crate::memory;
 use crate::settings::{LogSettings, ModelSettings, Settings};
+use crate::upgrade::Link;
 use admin::control::{
-    Connections, Control, Database, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids,
+    Access, Api, Connections, Control, Database, DnsStatistics, Load, LoadError, Loaded, LogLevel,
+    Memory, Metric, Node, Pids, Readiness, Reading, UpstreamHealth,
 };
 use futures_util::future::BoxFuture;
 use model::schema::{Context, EnabledPlugins};
+use net::dns::Resolver;
 use proxy::session::DataPlane;
 use proxy::snapshot::Rebuilds;
 use stages::Stages;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::{ChangeSet, Revision, Store};
+use store::{ChangeSet, Journal, Revision, Store};
 use tokio::sync::oneshot;
+use uuid::Uuid;
 use writer::Writer;
 
 /// Changes that may wait for the one under way: each may hold a body of many megabytes.
@@ -38,10 +44,38 @@ pub(crate) struct Gateway {
     model: ModelSettings,
     settings: serde_json::Value,
     plane: Arc<DataPlane>,
+    resolver: Resolver,
     stages: Arc<Stages>,
     rebuilds: Arc<Rebuilds>,
     logs: Logs,
+    access_logs: AccessLogs,
     level: Arc<Level>,
+    links: Arc<Links>,
+    draining: AtomicBool,
+}
+
+/// The lines to processes before and after this one, while there are any.
+#[derive(Default)]
+pub(crate) struct Links(Mutex<Vec<Arc<Link>>>);
+
+impl Links {
+    pub(crate) fn add(&self, link: &Arc<Link>) {
+        lock(&self.0).push(Arc::clone(link));
+    }
+
+    /// Those whose other end lives.
+    fn open(&self) -> Vec<Arc<Link>> {
+        let mut links = lock(&self.0);
+        links.retain(|link| !link.is_closed());
+        links.clone()
+    }
+
+    /// Tells all of a revision, without waiting for them.
+    pub(crate) fn tell(&self, revision: Revision) {
+        for link in self.open() {
+            link.tell(revision.0);
+        }
+    }
 }
 
 /// The log level now. Counted, so that the end of a temporary level does not undo a later one.
@@ -63,6 +97,7 @@ pub(crate) struct Parts {
     pub(crate) writer: Writer,
     pub(crate) node: Node,
     pub(crate) logs: Logs,
+    pub(crate) access_logs: AccessLogs,
 }
 
 impl Gateway {
@@ -71,6 +106,7 @@ impl Gateway {
         let (commands, queue) = sync_channel(WAITING_CHANGES);
         let store = parts.writer.store.clone();
         let plane = Arc::clone(&parts.writer.plane);
+        let resolver = parts.writer.build.resolver.clone();
         let stages = Arc::clone(&parts.writer.stages);
         let rebuilds = Arc::clone(&parts.writer.build.rebuilds);
         let writer = parts.writer;
@@ -85,13 +121,17 @@ impl Gateway {
             model: settings.model.clone(),
             settings: settings.shown.clone(),
             plane,
+            resolver,
             stages,
             rebuilds,
             logs: parts.logs,
+            access_logs: parts.access_logs,
             level: Arc::new(Level {
                 current: Mutex::new(settings.log.level),
                 changes: AtomicU64::new(0),
             }),
+            links: Arc::default(),
+            draining: AtomicBool::new(false),
         })
     }
 
@@ -99,6 +139,63 @@ impl Gateway {
     pub(crate) fn run(&self, task: impl FnOnce(&mut Writer) + Send + 'static) {
         // Fails only when the thread is gone, with the process.
         let _ = self.commands.send(Command::Run(Box::new(task)));
+    }
+
+    pub(crate) fn links(&self) -> &Arc<Links> {
+        &self.links
+    }
+
+    /// Takes over what other processes have committed to the store, and waits until it is live.
+    pub(crate) fn follow(&self) {
+        let (done, followed) = sync_channel(1);
+        self.run(move |writer| {
+            if let Err(error) = writer.follow() {
+                tracing::error!(
+                    ?error,
+                    "a change of the other process cannot be served here"
+                );
+            }
+            let _ = done.send(());
+        });
+        // An error means that following has panicked, which is in the log.
+        let _ = followed.recv();
+    }
+
+    /// Passes a change that came by one line on to the others.
+    pub(crate) fn pass_on(&self, from: &Link) {
+        for link in self.links.open() {
+            if !std::ptr::eq(&*link, from) {
+                link.tell(self.store.head().0);
+            }
+        }
+    }
+
+    /// Waits until a revision is live in the processes before and after this one.
+    async fn announce(&self, revision: Revision) {
+        for link in self.links.open() {
+            link.announce(revision.0).await;
+        }
+    }
+
+    /// The process before has ended, in whatever way.
+    pub(crate) fn forget_dead_processes(&self) {
+        if let Err(error) = self.store.forget_dead_processes() {
+            tracing::warn!(%error, "the store may keep more than it needs");
+        }
+    }
+
+    pub(crate) fn store_lock(&self) -> std::io::Result<std::fs::File> {
+        self.store.lend()
+    }
+
+    pub(crate) fn access_logs(&self) -> &AccessLogs {
+        &self.access_logs
+    }
+
+    /// Opens log files anew.
+    pub(crate) fn reopen_logs(&self, settings: &LogSettings) -> Result<(), Failure> {
+        self.access_logs.reopen();
+        self.logs.reopen(settings).map_err(Failure::new)
     }
 
     fn ask<T: Send + 'static>(
@@ -122,6 +219,11 @@ impl Gateway {
         self.logs.set_level(level);
         let mut current = lock(&self.level.current);
         std::mem::replace(&mut current, level)
+    }
+
+    /// How names are resolved from now on; also reads resolv.conf and the hosts file again.
+    pub(crate) fn apply_dns(&self, settings: &net::dns::Settings) {
+        self.resolver.reload(settings.clone());
     }
 
     /// The logs of reloaded settings. A temporary level ends.
@@ -153,11 +255,38 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
 
 impl Control for Gateway {
     fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>> {
-        self.ask(|answer| Command::Load(load, answer))
+        let asked = self.ask(|answer| Command::Load(load, answer));
+        Box::pin(async move {
+            let loaded = asked.await?;
+            if let Loaded::Live { revision, .. } = &loaded {
+                self.announce(*revision).await;
+            }
+            Ok(loaded)
+        })
     }
 
     fn commit(&self, changes: ChangeSet) -> BoxFuture<'_, Result<Revision, LoadError>> {
-        self.ask(|answer| Command::Commit(changes, answer))
+        let asked = self.ask(|answer| Command::Commit(changes, answer));
+        Box::pin(async move {
+            let revision = asked.await?;
+            self.announce(revision).await;
+            Ok(revision)
+        })
+    }
+
+    fn upstream_health(&self, upstream: Uuid) -> Option<UpstreamHealth> {
+        health::of(&self.plane.snapshot.load(), upstream)
+    }
+
+    fn set_target_health(
+        &self,
+        upstream: Uuid,
+        target: &str,
+        address: Option<(&str, u16)>,
+        healthy: bool,
+    ) -> Result<(), String> {
+        let snapshot = self.plane.snapshot.load();
+        health::set(&snapshot, upstream, target, address, healthy)
     }
 
     fn store(&self) -> &Store {
@@ -219,9 +348,44 @@ impl Control for Gateway {
         }
     }
 
+    fn dns_statistics(&self) -> Option<DnsStatistics> {
+        let newer = self.settings.get("new_dns_client")?.as_bool()?;
+        newer.then(|| DnsStatistics {
+            workers: self.plane.workers_at(0).1,
+            counters: self.resolver.statistics(),
+        })
+    }
+
     fn metrics(&self) -> Vec<Metric> {
         let revision = self.plane.snapshot.peek().revision;
-        stages::metrics(&self.stages, &self.rebuilds, revision, resident_memory())
+        let mut metrics =
+            stages::metrics(&self.stages, &self.rebuilds, revision, resident_memory());
+        let totals = self.plane.totals();
+        metrics.extend([
+            Metric {
+                name: "silverback_access_log_dropped_lines_total",
+                help: "Lines of access logs that were lost because their target did not keep up or failed.",
+                reading: Reading::Counter(self.access_logs.dropped()),
+            },
+            Metric {
+                name: "silverback_accept_errors_total",
+                help: "Connections that could not be accepted for want of descriptors or memory, by attempt.",
+                reading: Reading::Counter(totals.accept_errors),
+            },
+            Metric {
+                name: "silverback_connections_refused_total",
+                help: "Connections that were closed at once, being more than max_connections or max_connections_per_client.",
+                reading: Reading::Counter(totals.refused),
+            },
+            Metric {
+                name: "silverback_panics_total",
+                help: "Panics, each of which ended a connection or another task. The log tells where.",
+                reading: Reading::Counter(logging::panics()),
+            },
+        ]);
+        metrics.extend(stages::dns_metrics(&self.resolver));
+        metrics.sort_by_key(|metric| metric.name);
+        metrics
     }
 
     fn configuration_hash(&self) -> [u8; 16] {
@@ -234,6 +398,31 @@ impl Control for Gateway {
             };
             digit(2 * index) << 4 | digit(2 * index + 1)
         })
+    }
+
+    fn readiness(&self) -> Readiness {
+        if self.draining.load(Ordering::Relaxed) {
+            return Readiness::Draining;
+        }
+        if self.database == Database::Off && self.configuration_hash() == [0; 16] {
+            return Readiness::Empty;
+        }
+        match self.plane.workers_at(self.store.head().0) {
+            (ready, workers) if ready < workers => Readiness::Building { ready, workers },
+            _ => Readiness::Ready,
+        }
+    }
+
+    fn announce_drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    fn logs_access(&self, api: Api) -> bool {
+        self.access_logs.of(api).is_some()
+    }
+
+    fn log_access(&self, api: Api, access: &Access) {
+        self.access_logs.write(api, access);
     }
 
     fn log_level(&self) -> LogLevel {

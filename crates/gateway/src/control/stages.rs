@@ -1,6 +1,7 @@
 //! Where the time of changes goes, stage by stage, and the metrics that tell of it.
 
 use admin::control::{Metric, Reading, Timed};
+use net::dns::Resolver;
 use proxy::snapshot::{Part, Rebuilds, Summary};
 use std::time::Instant;
 
@@ -74,6 +75,31 @@ impl Clock<'_> {
         self.stages.of(stage).record(now - self.since);
         self.since = now;
     }
+}
+
+/// Of the resolver.
+pub(crate) fn dns_metrics(resolver: &Resolver) -> [Metric; 2] {
+    let totals = resolver.totals();
+    let timed = |what, (count, sum)| Timed { what, sum, count };
+    [
+        Metric {
+            name: "silverback_dns_names",
+            help: "Names of hosts and targets that are kept resolved.",
+            reading: Reading::Gauge(resolver.hosts().len() as u64),
+        },
+        Metric {
+            name: "silverback_dns_question_seconds",
+            help: "Time that questions to name servers took, by what came of them.",
+            reading: Reading::Durations {
+                label: "outcome",
+                of: vec![
+                    timed("answered", totals.answered),
+                    timed("failed", totals.failed),
+                    timed("not_found", totals.not_found),
+                ],
+            },
+        },
+    ]
 }
 
 /// All metrics there are.

@@ -80,7 +80,7 @@ impl Writer {
         let started = Instant::now();
         let stages = Arc::clone(&self.stages);
         let mut clock = stages.start();
-        let head = self.store.head();
+        let head = self.store.refresh().map_err(internal)?;
         let document = {
             let view = self.store.view().map_err(internal)?;
             let mirror = Mirror::new(&view);
@@ -111,6 +111,22 @@ impl Writer {
         })
     }
 
+    /// Takes over what another process has committed to the store, and gives the revision that is live then.
+    pub(crate) fn follow(&mut self) -> Result<Revision, LoadError> {
+        let revision = self.store.refresh().map_err(internal)?;
+        let current = self.plane.snapshot.load();
+        if current.revision < revision.0 {
+            let snapshot = {
+                let view = self.store.view().map_err(internal)?;
+                compile(&view, Some(&current), &self.build)
+            };
+            let snapshot = snapshot.map_err(|error| LoadError::Invalid(Box::new(error)))?;
+            self.plane.publish(Arc::new(snapshot));
+            tracing::info!(%revision, "the configuration of the other process is live here");
+        }
+        Ok(revision)
+    }
+
     /// Applies a change set and makes it live. The snapshot is built before anything is durable, so that a configuration
     /// that cannot be served is never the newest revision.
     pub(crate) fn commit(
@@ -119,8 +135,9 @@ impl Writer {
         change_set: ChangeSet,
     ) -> Result<Revision, LoadError> {
         let current = self.plane.snapshot.load();
+        let head = self.store.refresh().map_err(internal)?;
         // Not so when the stored configuration could not be served: then nothing of the snapshot can be kept.
-        let is_current = current.revision == self.store.head().0;
+        let is_current = current.revision == head.0;
         let rebuild = match is_current {
             true => rebuild(&change_set.changes, current.routes().len()),
             false => Rebuild::Parts(Changed::EVERYTHING),
@@ -130,7 +147,10 @@ impl Writer {
         let mut clock = self.stages.start();
         let mut accept = |view: &View<'_>| {
             clock.end(Stage::Apply);
-            built = Some(update(view, &current, &rebuild, build, &mut clock).map_err(Rejected)?);
+            // Unless another process has committed since: what it has changed is not known here.
+            let is_next = view.revision().0 == head.0 + 1;
+            let rebuild = if is_next { &rebuild } else { &EVERYTHING };
+            built = Some(update(view, &current, rebuild, build, &mut clock).map_err(Rejected)?);
             Ok(())
         };
         let committed = self.store.commit(expected_head, change_set, &mut accept);
@@ -140,7 +160,7 @@ impl Writer {
             return Ok(revision);
         };
         clock.end(Stage::Sync);
-        self.plane.snapshot.swap(Arc::new(snapshot));
+        self.plane.publish(Arc::new(snapshot));
         clock.end(Stage::Swap);
         Ok(revision)
     }
@@ -200,6 +220,8 @@ enum Rebuild {
     Routes(Vec<Uuid>),
     Parts(Changed),
 }
+
+const EVERYTHING: Rebuild = Rebuild::Parts(Changed::EVERYTHING);
 
 /// When more routes than one in so many are put, the router is built anew.
 const FEW_ROUTES: usize = 4;

@@ -1,4 +1,4 @@
-//! `proxy_listen` and `admin_listen`: what this program can do with the listeners that `net` parses.
+//! The `*_listen` settings: what this program can do with the listeners that `net` parses.
 
 use net::listen::Listen;
 use std::net::SocketAddr;
@@ -12,16 +12,49 @@ pub(crate) enum ListenError {
     },
     #[error("`{0}`: unix sockets are not available yet")]
     Unix(String),
-    #[error("`{0}`: proxy_protocol is not available yet")]
-    ProxyProtocol(String),
+    #[error("`{entry}`: {option} is not for listeners of this kind")]
+    Option { entry: String, option: &'static str },
     #[error("`off` cannot be combined with addresses")]
     Off,
     #[error("{0} is given twice")]
     Twice(SocketAddr),
 }
 
+/// What a setting's listeners are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// `proxy_listen`.
+    Http,
+    /// `stream_listen`.
+    Stream,
+    /// `admin_listen` and others that clients of the proxy do not use.
+    Control,
+}
+
+impl Purpose {
+    /// An option of the listener that makes no sense for it.
+    fn refuses(self, listen: &Listen) -> Option<&'static str> {
+        let set = |option, is_set: bool| is_set.then_some(option);
+        match self {
+            Self::Http => set("udp", listen.udp),
+            Self::Control => {
+                set("udp", listen.udp).or_else(|| set("proxy_protocol", listen.proxy_protocol))
+            }
+            // nginx refuses the combinations too.
+            Self::Stream => set("http2", listen.http2)
+                .or_else(|| set("udp with ssl", listen.udp && listen.ssl))
+                .or_else(|| {
+                    set(
+                        "udp with proxy_protocol",
+                        listen.udp && listen.proxy_protocol,
+                    )
+                }),
+        }
+    }
+}
+
 /// Parses the whole setting; every wrong entry is reported. `off` alone is no listener.
-pub(crate) fn parse(text: &str) -> Result<Vec<Listen>, Vec<ListenError>> {
+pub(crate) fn parse(text: &str, purpose: Purpose) -> Result<Vec<Listen>, Vec<ListenError>> {
     let entries: Vec<&str> = super::values::list(text).collect();
     if entries == ["off"] {
         return Ok(Vec::new());
@@ -29,8 +62,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Listen>, Vec<ListenError>> {
     let mut listeners: Vec<Listen> = Vec::new();
     let mut errors = Vec::new();
     for entry in entries {
-        match parse_entry(entry) {
-            Ok(listen) if is_taken(&listeners, listen.address) => {
+        match parse_entry(entry, purpose) {
+            Ok(listen) if is_taken(&listeners, &listen) => {
                 errors.push(ListenError::Twice(listen.address));
             }
             Ok(listen) => listeners.push(listen),
@@ -45,12 +78,12 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Listen>, Vec<ListenError>> {
 }
 
 /// Port 0 is a free one each time.
-fn is_taken(listeners: &[Listen], address: SocketAddr) -> bool {
-    let mut addresses = listeners.iter().map(|listen| listen.address);
-    address.port() != 0 && addresses.any(|taken| taken == address)
+fn is_taken(listeners: &[Listen], listen: &Listen) -> bool {
+    let same = |other: &Listen| other.address == listen.address && other.udp == listen.udp;
+    listen.address.port() != 0 && listeners.iter().any(same)
 }
 
-fn parse_entry(entry: &str) -> Result<Listen, ListenError> {
+fn parse_entry(entry: &str, purpose: Purpose) -> Result<Listen, ListenError> {
     if entry.split_whitespace().next() == Some("off") {
         return Err(ListenError::Off);
     }
@@ -61,11 +94,13 @@ fn parse_entry(entry: &str) -> Result<Listen, ListenError> {
         entry: entry.to_owned(),
         error,
     })?;
-    // Left to itself it would make every client's first line a bad request.
-    if listen.proxy_protocol {
-        return Err(ListenError::ProxyProtocol(entry.to_owned()));
+    match purpose.refuses(&listen) {
+        Some(option) => Err(ListenError::Option {
+            entry: entry.to_owned(),
+            option,
+        }),
+        None => Ok(listen),
     }
-    Ok(listen)
 }
 
 #[cfg(test)]
@@ -74,14 +109,16 @@ mod tests {
 
     #[test]
     fn off_is_no_listener() {
-        assert_eq!(parse("off"), Ok(Vec::new()));
-        assert_eq!(parse("off, 1.2.3.4:80"), Err(vec![ListenError::Off]));
+        assert_eq!(parse("off", Purpose::Http), Ok(Vec::new()));
+        let off = Err(vec![ListenError::Off]);
+        assert_eq!(parse("off, 1.2.3.4:80", Purpose::Http), off);
     }
 
     #[test]
     fn every_wrong_entry_is_reported() {
         let errors = parse(
-            "8000, 1.2.3.4:80 fast, unix:/run/s, 1.2.3.4:1 proxy_protocol, 1.2.3.4:3, 1.2.3.4:3",
+            "8000, 1.2.3.4:80 fast, unix:/run/s, 1.2.3.4:1 udp, 1.2.3.4:3, 1.2.3.4:3",
+            Purpose::Http,
         )
         .expect_err("five wrong entries");
         assert_eq!(errors.len(), 5, "{errors:?}");
@@ -90,8 +127,26 @@ mod tests {
     #[test]
     fn a_free_port_may_be_taken_twice() {
         assert_eq!(
-            parse("127.0.0.1:0, 127.0.0.1:0 ssl").map(|list| list.len()),
+            parse("127.0.0.1:0, 127.0.0.1:0 ssl", Purpose::Http).map(|list| list.len()),
             Ok(2)
         );
+    }
+
+    #[test]
+    fn options_are_refused_where_they_mean_nothing() {
+        let refused = |text, purpose| parse(text, purpose).is_err();
+        assert!(refused("1.2.3.4:1 udp", Purpose::Http));
+        assert!(refused("1.2.3.4:1 proxy_protocol", Purpose::Control));
+        assert!(refused("1.2.3.4:1 http2", Purpose::Stream));
+        assert!(refused("1.2.3.4:1 udp ssl", Purpose::Stream));
+        assert!(refused("1.2.3.4:1 udp proxy_protocol", Purpose::Stream));
+        assert!(!refused("1.2.3.4:1 proxy_protocol ssl", Purpose::Http));
+        assert!(!refused("1.2.3.4:1 ssl proxy_protocol", Purpose::Stream));
+    }
+
+    #[test]
+    fn a_port_serves_connections_and_datagrams_side_by_side() {
+        let both = parse("1.2.3.4:53, 1.2.3.4:53 udp reuseport", Purpose::Stream);
+        assert_eq!(both.map(|list| list.len()), Ok(2));
     }
 }

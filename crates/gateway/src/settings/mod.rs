@@ -3,6 +3,8 @@
 //! Two layers: [`raw::RawSettings`] are texts with their sources, [`Settings`] what the program uses. Every problem is
 //! collected and shown with the others. Nothing outside this module reads the environment or the settings file.
 
+mod access_log;
+mod dns;
 mod docs;
 mod file;
 mod listen;
@@ -10,15 +12,21 @@ mod raw;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod values;
 
+pub(crate) use access_log::{AccessLogSettings, AccessLogsSettings};
 pub(crate) use docs::{page, sample};
 pub(crate) use net::listen::Listen;
 pub(crate) use raw::{Inputs, Problem};
 
 use admin::control::LogLevel;
+use listen::Purpose;
 use model::schema::{EnabledPlugins, RouterFlavor};
+use net::tls::ServerSettings;
+use proxy::session::{ConnectionLimits, MinRate, UpstreamLimits};
 use raw::RawSettings;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,17 +45,35 @@ pub(crate) struct Settings {
     pub(crate) prefix: PathBuf,
     pub(crate) node_id: Option<Uuid>,
     pub(crate) workers: usize,
-    pub(crate) drain_timeout: Duration,
+    pub(crate) drain: DrainSettings,
     pub(crate) log: LogSettings,
+    pub(crate) access_logs: AccessLogsSettings,
     pub(crate) proxy_listen: Vec<Listen>,
+    pub(crate) stream_listen: Vec<Listen>,
     pub(crate) admin_listen: Vec<Listen>,
     pub(crate) admin_certificates: Vec<(PemSource, PemSource)>,
+    /// Of every TLS listener.
+    pub(crate) tls: ServerSettings,
+    pub(crate) status_listen: Vec<Listen>,
+    pub(crate) status_certificates: Vec<(PemSource, PemSource)>,
     pub(crate) store: StoreSettings,
     pub(crate) model: ModelSettings,
     pub(crate) proxy: ProxySettings,
+    pub(crate) dns: net::dns::Settings,
     pub(crate) admin_max_body: u64,
     /// Every setting under its Kong name, for the Admin API; sensitive ones masked.
     pub(crate) shown: serde_json::Value,
+}
+
+/// How the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DrainSettings {
+    /// How long it says that it is about to end before it takes no more connections.
+    pub(crate) delay: Duration,
+    /// How long requests in flight may take then.
+    pub(crate) timeout: Duration,
+    /// The same after an upgrade; none: as long as they take.
+    pub(crate) upgrade_timeout: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +95,29 @@ pub(crate) enum LogTarget {
     Stdout,
     File(PathBuf),
     Off,
+}
+
+impl LogTarget {
+    /// `/dev/stderr`, `/dev/stdout`, `off`, or a file, relative to the prefix.
+    fn parse(text: &str, prefix: &Path) -> Self {
+        match text {
+            "/dev/stderr" => Self::Stderr,
+            "/dev/stdout" => Self::Stdout,
+            "off" => Self::Off,
+            path => Self::File(prefix.join(path)),
+        }
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stderr => formatter.write_str("/dev/stderr"),
+            Self::Stdout => formatter.write_str("/dev/stdout"),
+            Self::Off => formatter.write_str("off"),
+            Self::File(path) => path.display().fmt(formatter),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,14 +171,30 @@ pub(crate) struct ProxySettings {
     pub(crate) client_body_timeout: Duration,
     pub(crate) client_keepalive_timeout: Duration,
     pub(crate) client_send_timeout: Duration,
+    pub(crate) client_max_requests: u32,
+    pub(crate) ignore_client_abort: bool,
+    /// How much of an answer is read ahead of a slow client.
+    pub(crate) read_ahead: usize,
+    pub(crate) body_memory: u64,
+    pub(crate) connections: ConnectionLimits,
+    pub(crate) min_rate: MinRate,
+    pub(crate) upstream: UpstreamLimits,
     pub(crate) real_ip_header: String,
     pub(crate) real_ip_recursive: bool,
     pub(crate) port_maps: Vec<(u16, u16)>,
     pub(crate) certificates: Vec<(PemSource, PemSource)>,
     /// What is shown to upstreams that ask for a certificate.
     pub(crate) client_certificate: Option<(PemSource, PemSource)>,
+    /// `nginx_proxy_proxy_http_version` is 2.
+    pub(crate) upstream_http2: bool,
+    pub(crate) http2_streams: u32,
+    pub(crate) http2_stream_window: u32,
     pub(crate) verify_upstream: bool,
+    pub(crate) verify_upstream_depth: u8,
     pub(crate) trusted_upstream: Option<PathBuf>,
+    /// Whom active health checks believe.
+    pub(crate) trusted_bundles: Vec<PathBuf>,
+    pub(crate) trusted_bundles_depth: u8,
     /// In the order of [`ERROR_TEMPLATES`].
     pub(crate) error_templates: [Option<PathBuf>; 4],
 }
@@ -182,13 +247,25 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
             .text("node_id")
             .and_then(|text| Uuid::try_parse(text).ok()),
         workers: workers(raw),
-        drain_timeout: Duration::from_secs_f64(number(raw, "drain_timeout")),
+        drain: DrainSettings {
+            delay: Duration::from_secs_f64(number(raw, "drain_delay")),
+            timeout: Duration::from_secs_f64(number(raw, "drain_timeout")),
+            upgrade_timeout: raw
+                .text("nginx_main_worker_shutdown_timeout")
+                .and_then(|text| values::duration(text).ok()),
+        },
         log: log_settings(raw, &prefix),
-        proxy_listen: listeners(raw, "proxy_listen"),
-        admin_listen: listeners(raw, "admin_listen"),
+        access_logs: access_log::settings(raw, &prefix),
+        proxy_listen: listeners(raw, "proxy_listen", Purpose::Http),
+        stream_listen: listeners(raw, "stream_listen", Purpose::Stream),
+        admin_listen: listeners(raw, "admin_listen", Purpose::Control),
         admin_certificates: certificates(raw, "admin_ssl_cert", "admin_ssl_cert_key"),
+        tls: tls::server(raw),
+        status_listen: listeners(raw, "status_listen", Purpose::Control),
+        status_certificates: certificates(raw, "status_ssl_cert", "status_ssl_cert_key"),
         model: model_settings(raw),
         proxy: proxy_settings(raw),
+        dns: dns::settings(raw),
         admin_max_body: size(raw, "nginx_admin_client_max_body_size"),
         shown: shown(raw, &store.database),
         store,
@@ -259,19 +336,17 @@ fn log_settings(raw: &RawSettings, prefix: &Path) -> LogSettings {
             _ => LogFormat::Text,
         },
         target: match raw.text("proxy_error_log") {
-            None | Some("/dev/stderr") => LogTarget::Stderr,
-            Some("/dev/stdout") => LogTarget::Stdout,
-            Some("off") => LogTarget::Off,
-            Some(path) => LogTarget::File(prefix.join(path)),
+            None => LogTarget::Stderr,
+            Some(text) => LogTarget::parse(text, prefix),
         },
     }
 }
 
-fn listeners(raw: &mut RawSettings, name: &str) -> Vec<Listen> {
+fn listeners(raw: &mut RawSettings, name: &str, purpose: Purpose) -> Vec<Listen> {
     let Some(text) = raw.text(name) else {
         return Vec::new();
     };
-    match listen::parse(text) {
+    match listen::parse(text, purpose) {
         Ok(listeners) => listeners,
         Err(errors) => {
             for error in errors {
@@ -403,6 +478,26 @@ fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
         client_body_timeout: duration(raw, "nginx_http_client_body_timeout"),
         client_keepalive_timeout: duration(raw, "nginx_http_keepalive_timeout"),
         client_send_timeout: duration(raw, "nginx_http_send_timeout"),
+        client_max_requests: number(raw, "nginx_http_keepalive_requests") as u32,
+        ignore_client_abort: flag(raw, "nginx_proxy_proxy_ignore_client_abort"),
+        read_ahead: raw
+            .text("nginx_proxy_proxy_buffers")
+            .and_then(|text| values::buffers(text).ok())
+            .map_or(0, |(number, size)| number * size),
+        body_memory: size(raw, "body_memory"),
+        connections: ConnectionLimits {
+            all: number(raw, "max_connections") as usize,
+            per_client: number(raw, "max_connections_per_client") as u32,
+        },
+        min_rate: MinRate {
+            bytes: size(raw, "client_min_rate"),
+            grace: duration(raw, "client_min_rate_grace"),
+        },
+        upstream: UpstreamLimits {
+            requests: number(raw, "upstream_max_requests") as usize,
+            queue: number(raw, "upstream_max_queue") as usize,
+            wait: duration(raw, "upstream_queue_timeout"),
+        },
         real_ip_header: raw
             .text("nginx_proxy_real_ip_header")
             .unwrap_or("X-Real-IP")
@@ -411,10 +506,16 @@ fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
         port_maps: port_maps(raw),
         certificates: certificates(raw, "ssl_cert", "ssl_cert_key"),
         client_certificate: client_certificate(raw),
+        upstream_http2: raw.text("nginx_proxy_proxy_http_version") == Some("2"),
+        http2_streams: number(raw, "nginx_http_http2_max_concurrent_streams") as u32,
+        http2_stream_window: size(raw, "nginx_http_http2_body_preread_size") as u32,
         verify_upstream: flag(raw, "nginx_proxy_proxy_ssl_verify"),
+        verify_upstream_depth: number(raw, "nginx_proxy_proxy_ssl_verify_depth") as u8,
         trusted_upstream: raw
             .text("nginx_proxy_proxy_ssl_trusted_certificate")
             .map(PathBuf::from),
+        trusted_bundles: trusted_bundles(raw),
+        trusted_bundles_depth: number(raw, "lua_ssl_verify_depth") as u8,
         error_templates: ERROR_TEMPLATES.map(|name| raw.text(name).map(PathBuf::from)),
     }
 }
@@ -432,6 +533,29 @@ const RESPONSE_HEADERS: [&str; 10] = [
     "x-kong-upstream-status",
     "x-kong-request-id",
 ];
+
+/// Where operating systems keep the certificates that they trust; the first that exists counts.
+const SYSTEM_BUNDLES: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The files that `lua_ssl_trusted_certificate` names.
+fn trusted_bundles(raw: &RawSettings) -> Vec<PathBuf> {
+    let named = texts(raw, "lua_ssl_trusted_certificate").into_iter();
+    let paths = named.filter_map(|name| match &*name {
+        "system" => {
+            let known = SYSTEM_BUNDLES.into_iter().map(PathBuf::from);
+            known.into_iter().find(|path| path.exists())
+        }
+        _ => Some(PathBuf::from(name)),
+    });
+    paths.collect()
+}
 
 fn response_headers(raw: &mut RawSettings) -> Vec<String> {
     let headers: Vec<String> = texts(raw, "headers")

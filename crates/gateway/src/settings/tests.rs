@@ -93,7 +93,7 @@ fn flags_win_over_variables_over_file() {
     assert_eq!(settings.prefix, Path::new("/silverback"));
     assert_eq!(settings.log.level, LogLevel::Warn);
     assert_eq!(settings.model.flavor, RouterFlavor::Traditional);
-    assert_eq!(settings.drain_timeout, Duration::from_secs(3));
+    assert_eq!(settings.drain.timeout, Duration::from_secs(3));
 }
 
 #[test]

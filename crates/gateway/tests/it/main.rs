@@ -1,13 +1,29 @@
 //! The whole program: the real binary on free ports, in front of upstreams of this process.
 
+mod access_log;
+mod attacks;
+mod balancing;
+mod balancing_names;
 mod bodies;
 mod commands;
 mod configuration;
 mod conformance;
+mod descriptors;
+mod exchanges;
+mod health_checks;
 mod metrics;
+mod names;
+mod names_under_failure;
+mod proxy_protocol;
 mod recovery;
 mod signals;
+mod slow;
+mod status;
+mod streams;
 mod tls;
+mod tls_settings;
+mod upgrade;
+mod upstream_tls;
 mod upstreams;
 
 use testkit::{Echo, Launch};

@@ -124,3 +124,74 @@ fn a_certificate_and_key_that_do_not_match_are_refused() {
     assert_eq!(answer.status, 400, "{}", answer.text());
     assert_eq!(answer.json()["code"], 14);
 }
+
+#[derive(Debug)]
+struct Unverified(Arc<rustls::crypto::CryptoProvider>);
+
+impl rustls::client::danger::ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A client's settings that believe any certificate.
+pub(crate) fn trusting_anyone(
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> ClientConfig {
+    trusting_anyone_by(rustls::crypto::ring::default_provider(), versions)
+}
+
+pub(crate) fn trusting_anyone_by(
+    provider: rustls::crypto::CryptoProvider,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> ClientConfig {
+    let provider = Arc::new(provider);
+    ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .expect("the provider has them")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+        .with_no_client_auth()
+}
+
+/// TLS that believes any certificate, over a connection that is there already.
+pub(crate) fn over(
+    stream: TcpStream,
+    name: &str,
+) -> Client<StreamOwned<ClientConnection, TcpStream>> {
+    let config = Arc::new(trusting_anyone(rustls::ALL_VERSIONS));
+    let name = ServerName::try_from(name.to_owned()).expect("a valid name");
+    let connection = ClientConnection::new(config, name).expect("a valid setup");
+    Client::over(StreamOwned::new(connection, stream))
+}

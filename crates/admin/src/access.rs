@@ -1,0 +1,76 @@
+//! Exchanges for the access log: told when the last byte of the answer was taken, or the client has gone before.
+
+use crate::control::{Access, Api, Control};
+use crate::state::App;
+use axum::body::{Body, HttpBody};
+use axum::extract::{ConnectInfo, Request};
+use axum::http::Version;
+use axum::response::Response;
+use futures_util::StreamExt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// An exchange under way that is to be logged.
+pub(crate) struct Exchange {
+    control: Arc<dyn Control>,
+    api: Api,
+    started: Instant,
+    access: Access,
+}
+
+impl Exchange {
+    pub(crate) fn begin(app: &App, request: &Request) -> Option<Self> {
+        if !app.control().logs_access(app.api()) {
+            return None;
+        }
+        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+        let nobody = SocketAddr::from(([0, 0, 0, 0], 0));
+        let access = Access {
+            peer: peer.map_or(nobody, |info| info.0),
+            method: request.method().as_str().to_owned(),
+            target: request.uri().to_string(),
+            version: match request.version() {
+                Version::HTTP_10 => "HTTP/1.0",
+                Version::HTTP_2 => "HTTP/2.0",
+                _ => "HTTP/1.1",
+            },
+            headers: request.headers().clone(),
+            status: 0,
+            body_size: 0,
+            took: Duration::ZERO,
+        };
+        Some(Self {
+            control: app.shared(),
+            api: app.api(),
+            started: Instant::now(),
+            access,
+        })
+    }
+
+    /// Logs it with its answer: at once when that is all there, else at the end of its body.
+    pub(crate) fn end_with(mut self, response: Response) -> Response {
+        self.access.status = response.status().as_u16();
+        if let Some(size) = response.body().size_hint().exact() {
+            self.access.body_size = size;
+            return response;
+        }
+        let (parts, body) = response.into_parts();
+        let mut exchange = self;
+        let counted = body.into_data_stream().inspect(move |piece| {
+            // The whole of it, which logs when the stream is dropped.
+            let exchange = &mut exchange;
+            if let Ok(piece) = piece {
+                exchange.access.body_size += piece.len() as u64;
+            }
+        });
+        Response::from_parts(parts, Body::from_stream(counted))
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.access.took = self.started.elapsed();
+        self.control.log_access(self.api, &self.access);
+    }
+}

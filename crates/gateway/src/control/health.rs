@@ -1,0 +1,56 @@
+//! The health of upstreams, from the balancers of the live snapshot to the Admin API.
+
+use admin::control::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
+use model::entities::UpstreamId;
+use proxy::balance::{self, TargetStatus, Upstream};
+use proxy::snapshot::Snapshot;
+use uuid::Uuid;
+
+pub(super) fn of(snapshot: &Snapshot, id: Uuid) -> Option<UpstreamHealth> {
+    let status = snapshot.upstream(UpstreamId(id))?.status();
+    Some(UpstreamHealth {
+        checked: status.checked,
+        healthy: status.healthy,
+        weight: weight(status.weight),
+        targets: status.targets.into_iter().map(target).collect(),
+    })
+}
+
+pub(super) fn set(
+    snapshot: &Snapshot,
+    id: Uuid,
+    target: &str,
+    address: Option<(&str, u16)>,
+    healthy: bool,
+) -> Result<(), String> {
+    let upstream = snapshot
+        .upstream(UpstreamId(id))
+        .map(|upstream| &**upstream);
+    let upstream: &Upstream = upstream.ok_or_else(|| format!("Upstream {id} has no balancer"))?;
+    let set = upstream.set_health(target, address, healthy);
+    set.map_err(|error| error.to_string())
+}
+
+fn target(status: TargetStatus) -> TargetHealth {
+    let addresses = status.addresses.into_iter().map(|address| AddressHealth {
+        ip: address.ip,
+        port: address.port,
+        weight: address.weight,
+        available: address.available,
+    });
+    TargetHealth {
+        host: status.host,
+        port: status.port,
+        dns: status.dns,
+        node_weight: status.node_weight,
+        weight: weight(status.weight),
+        addresses: addresses.collect(),
+    }
+}
+
+fn weight(weight: balance::Weight) -> Weight {
+    Weight {
+        total: weight.total,
+        available: weight.available,
+    }
+}

@@ -1,0 +1,305 @@
+//! The life of a serving process, on its main thread: signals are followed, another process may take over, and in the end
+//! everything is brought to its end in order. Readiness first, then the proxy's listeners, then requests in flight, the
+//! Admin API and the Status API last.
+
+use crate::commands::StartInputs;
+use crate::control::Gateway;
+use crate::instance::{self, Instance};
+use crate::settings::Settings;
+use crate::signals::{Request, Signals};
+use crate::upgrade::{Event, Link, Offer, Program, START_LIMIT, Successor};
+use crate::workers::{Crew, Workers};
+use crate::{reload, service_manager};
+use admin::Control;
+use proxy::session::Stop;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// How often a process that has been replaced looks after the one that replaced it.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// So often in a row it has to be gone.
+const MISSED_LOOKS: u32 = 2;
+
+/// All there is of a serving process.
+pub(crate) struct Life {
+    pub(crate) inputs: StartInputs,
+    pub(crate) program: Program,
+    pub(crate) settings: Settings,
+    pub(crate) instance: Instance,
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) workers: Workers,
+    pub(crate) signals: Signals,
+}
+
+/// What happens besides signals.
+enum Happening {
+    /// The process before has ended.
+    Alone,
+    Successor(Event),
+    /// The new process has not served in time.
+    TooLate,
+}
+
+/// A new process that does not serve yet.
+struct Attempt {
+    successor: Successor,
+    told: UnboundedReceiver<Event>,
+    until: Instant,
+    /// Why it failed, as it said itself.
+    reason: Option<String>,
+}
+
+impl Life {
+    /// Until the process is to end. `before` is the line to the process that this one has taken over from.
+    pub(crate) fn run(mut self, before: Option<(Arc<Link>, UnboundedReceiver<Event>)>) {
+        let mut before = before.map(|(_, told)| told);
+        let mut attempt = None;
+        loop {
+            let happening = happening(&mut before, &mut attempt);
+            match self.signals.next_or(happening) {
+                Err(Request::Reload) => {
+                    self.settings = reload::run(&self.inputs, self.settings, &self.gateway);
+                }
+                Err(Request::Reopen) => self.reopen(),
+                Err(Request::Upgrade) if attempt.is_some() => {
+                    tracing::warn!("an upgrade is under way already");
+                }
+                Err(Request::Upgrade) => attempt = self.begin_upgrade(),
+                Err(Request::Stop) => {
+                    self.give_up(attempt, "this process was told to end");
+                    return self.end();
+                }
+                Ok(Happening::Alone) => self.gateway.forget_dead_processes(),
+                Ok(Happening::Successor(Event::Serving)) => {
+                    let successor = attempt.map(|attempt| attempt.successor.child);
+                    return self.hand_over(successor);
+                }
+                Ok(Happening::Successor(Event::Failed(reason))) => {
+                    if let Some(attempt) = &mut attempt {
+                        attempt.reason = Some(reason);
+                    }
+                }
+                Ok(Happening::Successor(Event::Closed)) => {
+                    self.give_up(attempt.take(), "the new process has ended");
+                }
+                Ok(Happening::TooLate) => {
+                    self.give_up(attempt.take(), "the new process did not serve in time");
+                }
+            }
+        }
+    }
+
+    fn reopen(&self) {
+        match self.gateway.reopen_logs(&self.settings.log) {
+            Ok(()) => tracing::info!("log files are opened anew"),
+            Err(failure) => tracing::error!("log files stay as they were:\n{failure}"),
+        }
+    }
+
+    fn begin_upgrade(&self) -> Option<Attempt> {
+        let (events, told) = unbounded_channel();
+        let begun = self.gateway.store_lock().map_err(|error| error.to_string());
+        let begun = begun.and_then(|lock| {
+            let sockets = self.workers.listeners.lock();
+            let offer = Offer {
+                prefix: &self.settings.prefix,
+                store: &self.settings.store.path,
+                process_file: self.instance.file(),
+                store_lock: &lock,
+                sockets: &sockets,
+            };
+            Successor::start(&self.program, &offer, events).map_err(|error| error.to_string())
+        });
+        match begun {
+            Ok(successor) => {
+                tracing::info!(
+                    process = successor.child.id(),
+                    "upgrading: a new process is starting"
+                );
+                successor.link.follow_with(&self.gateway);
+                self.gateway.links().add(&successor.link);
+                Some(Attempt {
+                    successor,
+                    told,
+                    until: Instant::now() + START_LIMIT,
+                    reason: None,
+                })
+            }
+            Err(reason) => {
+                self.tell_failure(&reason);
+                None
+            }
+        }
+    }
+
+    /// Goes on as if there had been no upgrade.
+    fn give_up(&self, attempt: Option<Attempt>, reason: &str) {
+        let Some(attempt) = attempt else { return };
+        attempt.successor.link.close();
+        let said = attempt.reason;
+        let status = attempt.successor.end();
+        let reason = match (said, status) {
+            (Some(said), _) => said,
+            (None, Ok(status)) => format!("{reason} ({status})"),
+            (None, Err(error)) => format!("{reason} ({error})"),
+        };
+        self.gateway.forget_dead_processes();
+        // It may have loaded a declarative file before it failed.
+        self.gateway.follow();
+        self.tell_failure(&reason);
+    }
+
+    fn tell_failure(&self, reason: &str) {
+        tracing::error!(
+            "the upgrade has failed, and this process goes on: {}",
+            reason.trim_end()
+        );
+        self.instance.publish_failed_upgrade(reason);
+    }
+
+    /// The new process serves. This one takes no more connections, and ends with its last; without haste, since nothing waits
+    /// for it.
+    fn hand_over(self, successor: Option<Child>) {
+        let Self {
+            settings,
+            instance,
+            gateway,
+            mut workers,
+            mut signals,
+            ..
+        } = self;
+        let drain = settings.drain;
+        tracing::info!(limit = ?drain.upgrade_timeout, "the new process serves: this one ends with its last connection");
+        workers.listeners.close();
+        workers.apis.tell(Stop::Drain(drain.timeout));
+        workers.proxy.tell(Stop::HandOver(drain.upgrade_timeout));
+        instance.hand_over();
+        let mut orphan = Orphan {
+            prefix: settings.prefix.clone(),
+            gateway: &gateway,
+            successor,
+            missed: 0,
+        };
+        let mut stops = 0;
+        loop {
+            let ended = async {
+                tokio::select! {
+                    () = workers.proxy.ended() => Some(()),
+                    () = sleep(LOOK_INTERVAL) => None,
+                }
+            };
+            match signals.next_or(ended) {
+                Ok(Some(())) => break,
+                Ok(None) if orphan.has_become() => workers.proxy.tell(Stop::Drain(drain.timeout)),
+                Err(Request::Stop) => {
+                    stops += 1;
+                    let limit = if stops > 1 {
+                        Duration::ZERO
+                    } else {
+                        drain.timeout
+                    };
+                    workers.proxy.tell(Stop::Drain(limit));
+                }
+                Ok(None) | Err(Request::Reload | Request::Reopen | Request::Upgrade) => {}
+            }
+        }
+        finish(&mut signals, &mut workers.apis);
+        gateway.access_logs().finish();
+        tracing::info!("the last connection of the replaced process has ended");
+    }
+
+    /// Brings everything to its end. A second signal ends the wait for requests.
+    fn end(mut self) {
+        let drain = self.settings.drain;
+        self.gateway.announce_drain();
+        service_manager::tell_stopping();
+        if !drain.delay.is_zero() {
+            tracing::info!(delay = ?drain.delay, "about to stop: connections are still taken");
+            self.workers.proxy.tell(Stop::Announce);
+            let delay = Instant::now() + drain.delay;
+            let passed = || async move { sleep_until(delay).await };
+            while let Err(request) = self.signals.next_or(passed()) {
+                if request == Request::Stop {
+                    break;
+                }
+            }
+        }
+        tracing::info!(limit = ?drain.timeout, "stopping: requests in flight may finish");
+        self.workers.listeners.close();
+        self.workers.proxy.tell(Stop::Drain(drain.timeout));
+        finish(&mut self.signals, &mut self.workers.proxy);
+        self.workers.apis.tell(Stop::Drain(drain.timeout));
+        finish(&mut self.signals, &mut self.workers.apis);
+        self.gateway.access_logs().finish();
+        tracing::info!("stopped");
+    }
+}
+
+/// Waits for threads that were told to end; a signal makes them do so at once.
+fn finish(signals: &mut Signals, crew: &mut Crew) {
+    while let Err(request) = signals.next_or(crew.ended()) {
+        if request == Request::Stop {
+            crew.tell(Stop::Drain(Duration::ZERO));
+        }
+    }
+}
+
+async fn happening(
+    before: &mut Option<UnboundedReceiver<Event>>,
+    attempt: &mut Option<Attempt>,
+) -> Happening {
+    let alone = async {
+        match before {
+            // Nothing but its end is told by the process before.
+            Some(told) => while !matches!(told.recv().await, Some(Event::Closed) | None) {},
+            None => std::future::pending().await,
+        }
+        *before = None;
+    };
+    let successor = async {
+        match attempt {
+            Some(attempt) => tokio::select! {
+                event = attempt.told.recv() => Happening::Successor(event.unwrap_or(Event::Closed)),
+                () = sleep_until(attempt.until) => Happening::TooLate,
+            },
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = alone => Happening::Alone,
+        happening = successor => happening,
+    }
+}
+
+/// Keeps what a replaced process serves current, and notices when there is no gateway any more that it was replaced by: then
+/// the prefix is to be stopped, and so is this process.
+struct Orphan<'a> {
+    prefix: PathBuf,
+    gateway: &'a Gateway,
+    /// To be asked whether it has ended, or it would be there as long as this one, its parent.
+    successor: Option<Child>,
+    /// How often in a row there was no gateway.
+    missed: u32,
+}
+
+impl Orphan<'_> {
+    fn has_become(&mut self) -> bool {
+        self.gateway.follow();
+        if let Some(child) = &mut self.successor
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            tracing::info!(%status, "the new process has ended");
+            self.successor = None;
+        }
+        self.missed = match instance::lives(Path::new(&self.prefix)) {
+            true => 0,
+            false => self.missed + 1,
+        };
+        // Once may be just when one gateway takes over from another.
+        self.missed == MISSED_LOOKS
+    }
+}

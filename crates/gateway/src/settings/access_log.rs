@@ -1,0 +1,84 @@
+//! `proxy_access_log` and its like: where lines go, and what they look like. As the web server's directive: `off`, or a target
+//! and the name of a format.
+
+use super::LogTarget;
+use super::raw::RawSettings;
+use proxy::access_log::Format;
+use std::path::Path;
+use std::sync::Arc;
+
+/// None: nothing is logged.
+#[derive(Debug, Clone)]
+pub(crate) struct AccessLogsSettings {
+    pub(crate) proxy: Option<AccessLogSettings>,
+    pub(crate) stream: Option<AccessLogSettings>,
+    pub(crate) admin: Option<AccessLogSettings>,
+    pub(crate) status: Option<AccessLogSettings>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct AccessLogSettings {
+    pub(crate) target: LogTarget,
+    pub(crate) format: Arc<Format>,
+}
+
+/// The operator's own format.
+const DIRECTIVE: &str = "nginx_http_log_format";
+
+pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AccessLogsSettings {
+    let own = match raw.text(DIRECTIVE).map(Format::directive) {
+        None => None,
+        Some(Ok((name, format))) => Some((name, Arc::new(format))),
+        Some(Err(error)) => {
+            raw.problem(DIRECTIVE, error);
+            None
+        }
+    };
+    let mut log = |setting, usual| log_settings(raw, setting, usual, own.as_ref(), prefix);
+    AccessLogsSettings {
+        // kong/templates/nginx_kong.lua; the other two have the web server's own default.
+        proxy: log("proxy_access_log", "kong_log_format"),
+        stream: log("proxy_stream_access_log", "basic"),
+        admin: log("admin_access_log", "combined"),
+        status: log("status_access_log", "combined"),
+    }
+}
+
+fn log_settings(
+    raw: &mut RawSettings,
+    setting: &str,
+    usual: &str,
+    own: Option<&(String, Arc<Format>)>,
+    prefix: &Path,
+) -> Option<AccessLogSettings> {
+    let text = raw.text(setting)?.to_owned();
+    let mut words = text.split_whitespace();
+    let target = LogTarget::parse(words.next()?, prefix);
+    let name = words.next().unwrap_or(usual);
+    if let Some(more) = words.next() {
+        raw.problem(
+            setting,
+            format!("`{more}` is not known: expected a target and the name of a format"),
+        );
+        return None;
+    }
+    if matches!(&target, LogTarget::File(_)) && text.starts_with("syslog:") {
+        raw.problem(
+            setting,
+            "syslog is not available; a file, /dev/stdout and /dev/stderr are",
+        );
+        return None;
+    }
+    let format = match own.filter(|(own, _)| own == name) {
+        Some((_, format)) => Ok(Arc::clone(format)),
+        None => Format::named(name).map(Arc::new),
+    };
+    match format {
+        Ok(_) if target == LogTarget::Off => None,
+        Ok(format) => Some(AccessLogSettings { target, format }),
+        Err(error) => {
+            raw.problem(setting, error);
+            None
+        }
+    }
+}

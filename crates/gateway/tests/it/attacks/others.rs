@@ -1,0 +1,232 @@
+//! Other servers as readers of HTTP/1.1: nginx and HAProxy in front of the strict origin, and hyper. Each says which requests it
+//! took some bytes for.
+
+use super::origin::{Origin, Seen};
+use http_body_util::BodyExt;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use std::convert::Infallible;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What is compared of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) method: String,
+    pub(super) target: String,
+    pub(super) body: Vec<u8>,
+}
+
+pub(super) trait Reader {
+    fn name(&self) -> &'static str;
+    /// The requests that it took the bytes for, and what it answered. With `cut`, the client ends its side after them.
+    fn read(&self, bytes: &[u8], cut: bool) -> (Vec<Reading>, Vec<u8>);
+}
+
+/// All that are here; says which are not.
+pub(super) fn readers() -> Vec<Box<dyn Reader>> {
+    let mut readers: Vec<Box<dyn Reader>> = vec![Box::new(Hyper::start())];
+    for (name, configuration) in [("nginx", NGINX), ("haproxy", HAPROXY)] {
+        match Program::start(name, configuration) {
+            Some(program) => readers.push(Box::new(program)),
+            None => eprintln!(
+                "NOTE: {name} is not installed; requests are not compared with its reading of them"
+            ),
+        }
+    }
+    readers
+}
+
+const NGINX: &str = "daemon off; master_process off; pid nginx.pid; error_log stderr crit;
+events { worker_connections 512; }
+http {
+  access_log off; underscores_in_headers on; merge_slashes off; client_max_body_size 0; large_client_header_buffers 8 64k;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  server { listen @LISTEN@; location / { proxy_pass http://@ORIGIN@; proxy_http_version 1.1; proxy_ignore_client_abort on; } }
+}
+";
+
+const HAPROXY: &str = "global
+  tune.bufsize 65536
+  tune.maxrewrite 8192
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 5s
+  timeout server 5s
+  http-reuse never
+frontend in
+  bind @LISTEN@
+  default_backend out
+backend out
+  server origin @ORIGIN@
+";
+
+/// A proxy of its own process.
+struct Program {
+    name: &'static str,
+    address: SocketAddr,
+    origin: Origin,
+    child: Child,
+    _directory: TempDir,
+}
+
+impl Program {
+    /// `None` when it is not installed.
+    fn start(name: &'static str, configuration: &str) -> Option<Self> {
+        let origin = Origin::start();
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = free.local_addr().expect("a bound address");
+        drop(free);
+        let text = configuration
+            .replace("@LISTEN@", &address.to_string())
+            .replace("@ORIGIN@", &origin.address.to_string());
+        let file = directory.path().join("test.conf");
+        std::fs::write(&file, text).expect("the directory can be written");
+        let mut command = Command::new(name);
+        if name == "nginx" {
+            command.arg("-p").arg(directory.path()).arg("-c").arg(&file);
+        } else {
+            command.arg("-db").arg("-f").arg(&file);
+        }
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        let program = Self {
+            name,
+            address,
+            origin,
+            child,
+            _directory: directory,
+        };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while TcpStream::connect(address).is_err() {
+            assert!(Instant::now() < deadline, "{name} does not listen");
+            thread::sleep(Duration::from_millis(10));
+        }
+        Some(program)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Reader for Program {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn read(&self, bytes: &[u8], cut: bool) -> (Vec<Reading>, Vec<u8>) {
+        self.origin.take();
+        let answer = exchange(self.address, bytes, cut);
+        let seen = self.origin.take().into_iter();
+        let requests = seen.filter_map(|seen| match seen {
+            Seen::Request(request) => Some(Reading {
+                method: request.method().to_owned(),
+                target: request.target().to_owned(),
+                body: request.body,
+            }),
+            // Passed on before it was whole, which it never became.
+            Seen::Cut => None,
+            wrong @ Seen::Wrong { .. } => panic!("{} sends {wrong:?}", self.name),
+        });
+        (requests.collect(), answer)
+    }
+}
+
+/// hyper's server on a thread of its own.
+struct Hyper {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Reading>>>,
+}
+
+impl Hyper {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("a bound address");
+        let seen = Arc::<Mutex<Vec<Reading>>>::default();
+        let all = seen.clone();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async move {
+                listener.set_nonblocking(true).expect("a listener can be");
+                let listener =
+                    tokio::net::TcpListener::from_std(listener).expect("a runtime is here");
+                while let Ok((stream, _)) = listener.accept().await {
+                    let seen = all.clone();
+                    let service = service_fn(move |request| note(request, seen.clone()));
+                    let io = hyper_util::rt::TokioIo::new(stream);
+                    let mut builder = http1::Builder::new();
+                    // A head that is refused ends the connection; what it was does not matter here.
+                    tokio::spawn(builder.half_close(true).serve_connection(io, service));
+                }
+            });
+        });
+        Self { address, seen }
+    }
+}
+
+async fn note(
+    request: Request<Incoming>,
+    seen: Arc<Mutex<Vec<Reading>>>,
+) -> Result<Response<http_body_util::Full<Bytes>>, Infallible> {
+    let (method, target) = (request.method().to_string(), request.uri().to_string());
+    // One that breaks off was no request.
+    if let Ok(body) = request.into_body().collect().await {
+        let body = body.to_bytes().to_vec();
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.push(Reading {
+            method,
+            target,
+            body,
+        });
+    }
+    Ok(Response::new(Bytes::new().into()))
+}
+
+impl Reader for Hyper {
+    fn name(&self) -> &'static str {
+        "hyper"
+    }
+
+    fn read(&self, bytes: &[u8], cut: bool) -> (Vec<Reading>, Vec<u8>) {
+        let answer = exchange(self.address, bytes, cut);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        (std::mem::take(&mut seen), answer)
+    }
+}
+
+/// Sends everything, and reads what comes back until the server closes. Some give up what a client asked for that has ended its
+/// side, so that is done only where nothing else would end the connection.
+fn exchange(address: SocketAddr, bytes: &[u8], cut: bool) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let limit = Some(Duration::from_secs(20));
+    stream
+        .set_read_timeout(limit)
+        .expect("a limit above zero is accepted");
+    // One that refuses early may close before everything is written.
+    let _ = stream.write_all(bytes);
+    if cut {
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}

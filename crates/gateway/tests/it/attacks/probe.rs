@@ -1,0 +1,112 @@
+//! The scored cases of Http11Probe (github.com/MDA2AV/Http11Probe, suites of February 2026) by their names, with the outcomes
+//! that it counts as passing; where the RFC leaves a choice, the stricter.
+
+use super::origin::Origin;
+use super::requests::start;
+use super::wire::{End, Message, Wire};
+use super::{bytes, cases, check_all};
+use serde::Deserialize;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    id: String,
+    /// `@HOST@` is the address of the gateway.
+    send: String,
+    /// Sent after the first answer, where the connection is still open.
+    follow: Option<String>,
+    /// Statuses, `2xx`, `4xx`, `5xx`, `close` (without an answer) or `silence` (neither).
+    passes: Vec<String>,
+    #[serde(default)]
+    needs: Vec<String>,
+}
+
+/// How long nothing comes before that counts as silence.
+const SILENCE: Duration = Duration::from_millis(300);
+
+#[test]
+fn every_scored_case_of_http11probe_passes() {
+    let cases: Vec<Case> = cases("http11probe.json");
+    assert_eq!(cases.len(), 161);
+    let origin = Origin::start();
+    let gateway = start(&origin);
+    check_all(&cases, |case| &case.id, |case| check(case, gateway.proxy));
+}
+
+fn check(case: &Case, proxy: SocketAddr) -> Result<(), String> {
+    let stream = TcpStream::connect(proxy).map_err(|error| error.to_string())?;
+    let mut wire = Wire::new(stream);
+    let host = proxy.to_string();
+    let _ = wire
+        .stream
+        .write_all(&bytes(&case.send.replace("@HOST@", &host)));
+    let method = case.send.split(' ').next().unwrap_or_default();
+    let answer = first_answer(&mut wire, method, case)?;
+    let outcome = match &answer {
+        Outcome::Answer(answer) => answer.status().to_string(),
+        Outcome::Closed => "close".to_owned(),
+        Outcome::Silence => "silence".to_owned(),
+    };
+    let is_among = |outcomes: &[String]| {
+        outcomes.iter().any(|one| {
+            let class = one.strip_suffix("xx").filter(|_| outcome.len() == 3);
+            *one == outcome || class.is_some_and(|class| outcome.starts_with(class))
+        })
+    };
+    if !is_among(&case.passes) {
+        return Err(format!("{outcome}, not one of {:?}", case.passes));
+    }
+    let Outcome::Answer(answer) = answer else {
+        return Ok(());
+    };
+    if let Some(follow) = &case.follow {
+        let _ = wire
+            .stream
+            .write_all(&bytes(&follow.replace("@HOST@", &host)));
+    }
+    case.needs
+        .iter()
+        .try_for_each(|need| check_need(need, &answer, &mut wire))
+}
+
+enum Outcome {
+    Answer(Message),
+    Closed,
+    Silence,
+}
+
+fn first_answer(wire: &mut Wire, method: &str, case: &Case) -> Result<Outcome, String> {
+    let may_be_silent = case.passes.iter().any(|one| one == "silence");
+    if may_be_silent {
+        let set = wire.stream.set_read_timeout(Some(SILENCE));
+        set.expect("a limit above zero is accepted");
+        if wire.stream.peek(&mut [0]).is_err() {
+            return Ok(Outcome::Silence);
+        }
+    }
+    match wire.answer(method) {
+        Ok(answer) => Ok(Outcome::Answer(answer)),
+        Err(End::Closed | End::Reset) => Ok(Outcome::Closed),
+        Err(end) => Err(format!("{end:?}")),
+    }
+}
+
+fn check_need(need: &str, answer: &Message, wire: &mut Wire) -> Result<(), String> {
+    let fulfilled = match need {
+        "closed" | "one answer" => wire.rest().is_empty(),
+        "no body" => answer.body.is_empty(),
+        "no length" => answer.header("content-length").is_none(),
+        name @ ("allow" | "date" | "content-type") => answer.header(name).is_some(),
+        other => {
+            let body = other.strip_prefix("echo ").expect("a need that is known");
+            answer.body == body.as_bytes()
+        }
+    };
+    match fulfilled {
+        true => Ok(()),
+        false => Err(format!("{need}: {:?} {:?}", answer.line, answer.lines)),
+    }
+}

@@ -1,0 +1,75 @@
+//! What happens when the process may not open more files.
+
+use crate::{launch, shop};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+use testkit::{Client, Echo};
+
+const MOST: u32 = 160;
+
+fn metric(admin: &mut Client, name: &str) -> u64 {
+    let text = admin.request("GET", "/metrics", &[], b"").text();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value
+        .unwrap_or_else(|| panic!("{name} is missing in {text}"))
+        .parse()
+        .expect("a number")
+}
+
+#[test]
+fn without_descriptors_connections_wait_and_those_there_are_go_on() {
+    let echo = Echo::start();
+    let gateway = launch()
+        .configuration(&shop(&echo))
+        .open_files(MOST)
+        .start();
+    let mut admin = Client::connect(gateway.admin);
+    assert_eq!(metric(&mut admin, "silverback_accept_errors_total"), 0);
+    // Idle connections to the upstream, to be given up first.
+    let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(gateway.proxy)).collect();
+    for client in &mut clients {
+        client
+            .send("GET /open/__delay/100 HTTP/1.1\r\nHost: a\r\n\r\n")
+            .expect("sent");
+    }
+    for client in &mut clients {
+        assert_eq!(client.receive("GET").expect("an answer").status, 200);
+    }
+    let flood: Vec<TcpStream> = (0..MOST)
+        .map(|_| TcpStream::connect(gateway.proxy).expect("the system takes it"))
+        .collect();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while metric(&mut admin, "silverback_accept_errors_total") < 5 {
+        assert!(Instant::now() < deadline, "no accept fails");
+        thread::sleep(Duration::from_millis(20));
+    }
+    for client in &mut clients {
+        // Needs no upstream.
+        assert_eq!(client.request("GET", "/gone", &[], b"").status, 410);
+    }
+    // Needs one, for which there is no descriptor now: an error, soon, and of the server.
+    let answer = clients[0].request("GET", "/open", &[], b"");
+    assert!(matches!(answer.status, 200 | 502 | 503), "{}", answer.line);
+    let told = gateway.log().matches("cannot accept connections").count();
+    assert!(
+        (1..=2).contains(&told),
+        "told {told} times:\n{}",
+        gateway.log()
+    );
+    drop(flood);
+    // The connections that are gone were all that was in the way.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let mut client = Client::connect(gateway.proxy);
+        if client.request("GET", "/open", &[], b"").status == 200 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it does not recover");
+    }
+    assert_eq!(clients[1].request("GET", "/open", &[], b"").status, 200);
+    assert_eq!(metric(&mut admin, "silverback_panics_total"), 0);
+    assert!(gateway.stop().success());
+}

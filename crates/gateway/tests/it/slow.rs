@@ -1,0 +1,143 @@
+//! Clients that are slow on purpose, or do nothing, at every stage: what they cost, and that others do not notice.
+
+use crate::{launch, shop};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use testkit::http::Client;
+use testkit::{Echo, Gateway};
+
+/// What slow clients have sent, each stopping at another place.
+const STAGES: [&[u8]; 8] = [
+    b"",
+    b"G",
+    b"GET /open HTTP/1.1\r\nHo",
+    b"GET /open HTTP/1.1\r\nHost: a\r\nX: y\r\n",
+    b"POST /open HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nslow",
+    b"POST /open HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nsl",
+    b"POST /open HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n",
+    // Its answer is never read.
+    b"GET /open/__bytes/300000 HTTP/1.1\r\nHost: a\r\n\r\n",
+];
+
+/// As many descriptors as this process may have; the gateway is a process of its own.
+fn most_connections(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    let allowed = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    (allowed.unwrap_or(u64::MAX) / 3).min(wanted)
+}
+
+/// The time below which 99 of 100 requests are answered.
+fn p99(gateway: &Gateway) -> Duration {
+    let mut times: Vec<Duration> = (0..300)
+        .map(|_| {
+            let started = Instant::now();
+            assert_eq!(gateway.get("/open", &[]).status, 200);
+            started.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[times.len() * 99 / 100]
+}
+
+#[test]
+fn slow_clients_at_every_stage_leave_others_unharmed() {
+    let echo = Echo::start();
+    let gateway = launch().configuration(&shop(&echo)).start();
+    let before = p99(&gateway);
+    let count = most_connections(10_000);
+    let mut slow = Vec::new();
+    for (_, stage) in (0..count).zip(STAGES.iter().cycle()) {
+        let mut stream = TcpStream::connect(gateway.proxy).expect("it accepts");
+        stream.write_all(stage).expect("it reads");
+        slow.push(stream);
+    }
+    let during = p99(&gateway);
+    println!("{count} slow clients: p99 {before:?} before, {during:?} during");
+    // Other tests run beside this one, so only what would be a queue behind slow clients counts.
+    let limit = (before * 10).max(Duration::from_millis(250));
+    assert!(during < limit, "p99 was {before:?}, and is {during:?}");
+    drop(slow);
+    assert_eq!(gateway.get("/open", &[]).status, 200);
+    assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
+}
+
+#[test]
+fn an_idle_connection_costs_little_memory() {
+    const LIMIT: u64 = 4096;
+    let echo = Echo::start();
+    let gateway = launch().configuration(&shop(&echo)).start();
+    let connect = |count: u64| -> Vec<Client> {
+        (0..count)
+            .map(|_| {
+                let mut client = Client::connect(gateway.proxy);
+                assert_eq!(client.request("GET", "/open", &[], b"").status, 200);
+                client
+            })
+            .collect()
+    };
+    // What a first connection needs is there afterwards.
+    let first = connect(200);
+    let before = resident(&gateway);
+    let count = most_connections(2000);
+    let idle = connect(count);
+    let each = resident(&gateway).saturating_sub(before) / count;
+    println!("{each} bytes for each of {count} idle connections");
+    assert!(each <= LIMIT, "{each} bytes each");
+    drop((first, idle));
+}
+
+#[test]
+fn what_a_slow_client_sent_is_all_that_it_costs() {
+    let echo = Echo::start();
+    let gateway = launch().configuration(&shop(&echo)).start();
+    let head = format!("GET /open HTTP/1.1\r\nHost: a\r\nX: {}", "y".repeat(1000));
+    let open = |count: u64| -> Vec<TcpStream> {
+        (0..count)
+            .map(|_| {
+                let mut stream = TcpStream::connect(gateway.proxy).expect("it accepts");
+                stream.write_all(head.as_bytes()).expect("it reads");
+                stream
+            })
+            .collect()
+    };
+    let first = open(200);
+    wait_until_read(&gateway);
+    let before = resident(&gateway);
+    let count = most_connections(2000);
+    let slow = open(count);
+    wait_until_read(&gateway);
+    let each = resident(&gateway).saturating_sub(before) / count;
+    println!("{each} bytes for each of {count} connections with 1 KB of a head");
+    assert!(each <= 6 * 1024, "{each} bytes each");
+    drop((first, slow));
+}
+
+/// One worker takes what came in the order it came.
+fn wait_until_read(gateway: &Gateway) {
+    for _ in 0..3 {
+        assert_eq!(gateway.get("/open", &[]).status, 200);
+    }
+}
+
+/// Resident memory that is the process's own, in bytes.
+fn resident(gateway: &Gateway) -> u64 {
+    let path = format!("/proc/{}/status", gateway.pid());
+    let mut status = String::new();
+    let read = fs::File::open(path).and_then(|mut file| file.read_to_string(&mut status));
+    read.expect("the process runs");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    number.expect("the kernel tells it") * 1024
+}

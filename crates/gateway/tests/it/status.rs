@@ -1,0 +1,188 @@
+//! The Status API, and what it tells while the node ends.
+
+use crate::{launch, one_route, shop};
+use std::time::{Duration, Instant};
+use testkit::{Answer, Client, Echo, Gateway, get, request};
+
+fn ready(gateway: &Gateway) -> (u16, String) {
+    let answer = get(gateway.status, "/status/ready", &[]);
+    let message = answer.json()["message"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    (answer.status, message)
+}
+
+fn post(gateway: &Gateway, path: &str, kind: &str, body: &[u8]) -> Answer {
+    request(
+        gateway.status,
+        "POST",
+        path,
+        &[("Content-Type", kind)],
+        body,
+    )
+}
+
+#[test]
+fn a_node_is_ready_when_every_worker_serves_what_is_stored() {
+    let echo = Echo::start();
+    let gateway = launch()
+        .set("database", "off")
+        .set("nginx_worker_processes", "3")
+        .start();
+    let empty = "no configuration available (empty configuration present)";
+    assert_eq!(ready(&gateway), (503, empty.to_owned()));
+    // The workers are idle; that they see each change all the same is what is tested.
+    for path in ["/a", "/b", "/c"] {
+        assert_eq!(
+            gateway.post_config(&one_route(&echo.url(), path)).status,
+            201
+        );
+        assert_eq!(ready(&gateway), (200, "ready".to_owned()));
+    }
+}
+
+#[test]
+fn an_empty_store_is_a_configuration() {
+    let gateway = launch().start();
+    assert_eq!(ready(&gateway), (200, "ready".to_owned()));
+}
+
+#[test]
+fn status_and_metrics_are_those_of_the_admin_api_and_nothing_else_is_there() {
+    let gateway = launch().start();
+    let status = get(gateway.status, "/status", &[]);
+    assert_eq!(status.status, 200);
+    assert_eq!(status.json()["database"]["reachable"], true);
+    assert!(
+        status
+            .header("server")
+            .is_some_and(|name| name.starts_with("kong/"))
+    );
+    assert_eq!(status.header("access-control-allow-origin"), None);
+    let metrics = get(gateway.status, "/metrics", &[]).text();
+    for name in [
+        "silverback_revision",
+        "silverback_panics_total 0",
+        "silverback_accept_errors_total 0",
+    ] {
+        assert!(metrics.contains(name), "{name} is missing in {metrics}");
+    }
+    for path in ["/services", "/config", "/", "/upstreams/a/health"] {
+        let answer = get(gateway.status, path, &[]);
+        assert_eq!(answer.status, 404, "{path}");
+        assert_eq!(answer.json()["message"], "Not found", "{path}");
+    }
+    let refused = request(gateway.status, "DELETE", "/status", &[], b"");
+    assert_eq!(refused.status, 405);
+}
+
+#[test]
+fn a_node_can_be_told_to_say_that_it_drains() {
+    let echo = Echo::start();
+    let gateway = launch().configuration(&shop(&echo)).start();
+    let form = "application/x-www-form-urlencoded";
+    assert_eq!(
+        post(&gateway, "/status/ready", form, b"status=gone").status,
+        400
+    );
+    assert_eq!(ready(&gateway).0, 200);
+    assert_eq!(
+        post(&gateway, "/status/ready", form, b"status=draining").status,
+        204
+    );
+    assert_eq!(ready(&gateway), (503, "draining".to_owned()));
+    assert_eq!(gateway.get("/open", &[]).status, 200);
+}
+
+#[test]
+fn before_listeners_close_the_node_says_that_it_drains_and_serves_on() {
+    let echo = Echo::start();
+    let mut gateway = launch()
+        .set("drain_delay", "3600")
+        .configuration(&shop(&echo))
+        .start();
+    let mut kept = Client::connect(gateway.proxy);
+    assert_eq!(
+        kept.request("GET", "/open", &[], b"").header("connection"),
+        Some("keep-alive")
+    );
+    gateway.signal("TERM");
+    gateway.wait_for_log("connections are still taken");
+    assert_eq!(ready(&gateway), (503, "draining".to_owned()));
+    // Connections end with their next answer, so that clients go elsewhere. A worker may be told a moment later.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while gateway.get("/open", &[]).header("connection") != Some("close") {
+        assert!(Instant::now() < deadline, "connections are kept");
+    }
+    assert_eq!(
+        kept.request("GET", "/open", &[], b"").header("connection"),
+        Some("close")
+    );
+    assert!(kept.is_closed());
+    // A second signal ends the wait.
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
+}
+
+#[test]
+fn the_apis_end_after_the_last_request() {
+    let echo = Echo::start();
+    let mut gateway = launch().configuration(&shop(&echo)).start();
+    let mut busy = Client::connect(gateway.proxy);
+    busy.send("GET /open/__delay/1000 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("sent");
+    while echo.requests() < 1 {
+        std::thread::yield_now();
+    }
+    gateway.signal("TERM");
+    gateway.wait_for_log("requests in flight may finish");
+    assert_eq!(ready(&gateway), (503, "draining".to_owned()));
+    assert_eq!(gateway.admin_get("/status").status, 200);
+    assert_eq!(busy.receive("GET").expect("an answer").status, 200);
+    assert!(gateway.wait().success());
+}
+
+#[test]
+fn a_second_signal_ends_the_wait_for_requests() {
+    let echo = Echo::start();
+    let mut gateway = launch()
+        .set("drain_timeout", "3600")
+        .configuration(&shop(&echo))
+        .start();
+    let mut stuck = Client::connect(gateway.proxy);
+    stuck
+        .send("GET /open/__delay/100000 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("sent");
+    while echo.requests() < 1 {
+        std::thread::yield_now();
+    }
+    gateway.signal("TERM");
+    gateway.wait_for_log("requests in flight may finish");
+    gateway.signal("INT");
+    assert!(gateway.wait().success());
+    assert!(stuck.is_closed());
+}
+
+#[test]
+fn connections_in_the_queue_are_answered_at_the_end() {
+    let echo = Echo::start();
+    let mut gateway = launch().configuration(&shop(&echo)).start();
+    let proxy = gateway.proxy;
+    // Stopped, the process accepts nothing; the system takes connections in its name all the same.
+    gateway.signal("STOP");
+    let mut queued: Vec<Client> = (0..20).map(|_| Client::connect(proxy)).collect();
+    for client in &mut queued {
+        client
+            .send("GET /open HTTP/1.1\r\nHost: a\r\n\r\n")
+            .expect("sent");
+    }
+    gateway.signal("TERM");
+    gateway.signal("CONT");
+    for client in &mut queued {
+        let answer = client.receive("GET").expect("an answer");
+        // Some may be taken before the worker is told to end.
+        assert_eq!(answer.status, 200);
+    }
+    assert!(gateway.wait().success());
+}

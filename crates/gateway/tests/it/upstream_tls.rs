@@ -1,0 +1,226 @@
+//! TLS with upstreams: who is believed, who we are, and sessions that are resumed.
+
+use crate::launch;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{HandshakeKind, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use testkit::{Gateway, Scripted};
+
+/// An authority, or what one has issued.
+struct Issued {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: rcgen::Certificate,
+}
+
+impl Issued {
+    fn new(name: &str, is_authority: bool, by: Option<&Self>) -> Self {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a valid name");
+        params.distinguished_name.push(DnType::CommonName, name);
+        if is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        let key = KeyPair::generate().expect("a key");
+        let certificate = match by {
+            None => params.self_signed(&key),
+            Some(by) => params.signed_by(&key, &by.issuer),
+        };
+        Self {
+            certificate: certificate.expect("a certificate"),
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+}
+
+/// How the upstream saw a handshake.
+#[derive(Debug, Clone, PartialEq)]
+struct Seen {
+    kind: Option<HandshakeKind>,
+    shown: Option<Vec<u8>>,
+}
+
+struct Upstream {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+/// An HTTPS server with this chain that closes every connection after one answer.
+fn upstream(chain: &[&Issued], clients: Option<&Issued>) -> Upstream {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has them");
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            let trusted = authority.certificate.der().clone();
+            roots.add(trusted).expect("a valid authority");
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().expect("a valid setup"))
+        }
+    };
+    let key = PrivatePkcs8KeyDer::from(chain[0].issuer.key().serialize_der());
+    let chain = chain.iter().map(|one| one.certificate.der().clone());
+    let config = builder.with_single_cert(chain.collect(), key.into());
+    let config = Arc::new(config.expect("a valid pair"));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&seen);
+    let scripted = Scripted::start(move |mut stream| {
+        let mut tls = ServerConnection::new(config.clone()).expect("a valid setup");
+        while tls.is_handshaking() {
+            if tls.complete_io(&mut stream).is_err() {
+                return;
+            }
+        }
+        let certificates = tls.peer_certificates();
+        told.lock().expect("no panic").push(Seen {
+            kind: tls.handshake_kind(),
+            shown: certificates.map(|shown| shown[0].to_vec()),
+        });
+        let mut reader = BufReader::new(StreamOwned::new(tls, stream));
+        let mut line = String::new();
+        while matches!(reader.read_line(&mut line), Ok(1..)) && line != "\r\n" {
+            line.clear();
+        }
+        let tls = reader.get_mut();
+        let _ =
+            tls.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+        tls.conn.send_close_notify();
+        let _ = tls.flush();
+    });
+    Upstream {
+        address: scripted.address,
+        seen,
+    }
+}
+
+fn indented(pem: &str) -> String {
+    let lines = pem.lines().map(|line| format!("    {line}\n"));
+    lines.collect()
+}
+
+const AUTHORITY_ID: &str = "6f1b0f0e-5c1f-4a52-9d2a-000000000001";
+const CERTIFICATE_ID: &str = "6f1b0f0e-5c1f-4a52-9d2a-000000000002";
+
+/// A service `s` at `/`, with these lines, an authority and a certificate to show.
+fn configuration(upstream: &Upstream, lines: &str, authority: &Issued, own: &Issued) -> String {
+    let lines: String = lines.lines().map(|line| format!("  {line}\n")).collect();
+    format!(
+        "_format_version: '3.0'\nservices:\n- name: s\n  url: https://localhost:{}\n  retries: 0\n{lines}  \
+         routes: [{{name: r, paths: [/]}}]\n\
+         ca_certificates:\n- id: {AUTHORITY_ID}\n  cert: |\n{}\
+         certificates:\n- id: {CERTIFICATE_ID}\n  cert: |\n{}  key: |\n{}",
+        upstream.address.port(),
+        indented(&authority.pem()),
+        indented(&own.pem()),
+        indented(&own.key()),
+    )
+}
+
+fn status(gateway: &Gateway, text: &str) -> u16 {
+    let posted = gateway.post_config(text);
+    assert_eq!(posted.status, 201, "{}", posted.text());
+    gateway.get("/", &[]).status
+}
+
+#[test]
+fn an_upstream_is_verified_as_its_service_says() {
+    let root = Issued::new("root", true, None);
+    let between = Issued::new("between", true, Some(&root));
+    let lower = Issued::new("lower", true, Some(&between));
+    let leaf = Issued::new("localhost", false, Some(&lower));
+    let stranger = Issued::new("stranger", true, None);
+    let upstream = upstream(&[&leaf, &lower, &between], None);
+    let gateway = launch().set("database", "off").start();
+    let trusts = format!("tls_verify: true\nca_certificates: [{AUTHORITY_ID}]");
+    let check = |lines: &str, authority| {
+        let text = configuration(&upstream, lines, authority, &leaf);
+        status(&gateway, &text)
+    };
+    assert_eq!(check("tls_verify: false", &stranger), 200);
+    assert_eq!(check("tls_verify: true", &root), 502, "nobody is trusted");
+    assert_eq!(check(&trusts, &stranger), 502);
+    assert_eq!(check(&format!("{trusts}\ntls_verify_depth: 1"), &root), 502);
+    assert_eq!(check(&format!("{trusts}\ntls_verify_depth: 2"), &root), 200);
+    assert_eq!(
+        check(&trusts, &root),
+        502,
+        "one certificate in between by default"
+    );
+    assert_eq!(check(&trusts, &between), 200);
+    let gateway = launch()
+        .set("database", "off")
+        .set("nginx_proxy_proxy_ssl_verify_depth", "2")
+        .start();
+    let text = configuration(&upstream, &trusts, &root, &leaf);
+    assert_eq!(status(&gateway, &text), 200);
+}
+
+#[test]
+fn an_upstream_that_wants_a_certificate_is_shown_that_of_the_service() {
+    let authority = Issued::new("authority", true, None);
+    let server = Issued::new("localhost", false, Some(&authority));
+    let own = Issued::new("gateway", false, Some(&authority));
+    let upstream = upstream(&[&server], Some(&authority));
+    let gateway = launch().set("database", "off").start();
+    let without = configuration(&upstream, "", &authority, &own);
+    assert_eq!(status(&gateway, &without), 502);
+    let shown = format!("client_certificate: {CERTIFICATE_ID}");
+    let text = configuration(&upstream, &shown, &authority, &own);
+    assert_eq!(status(&gateway, &text), 200);
+    let seen = upstream.seen.lock().expect("no panic").clone();
+    let expected = Some(own.certificate.der().to_vec());
+    assert_eq!(seen.last().expect("a handshake").shown, expected);
+}
+
+#[test]
+fn the_certificate_of_the_settings_is_shown_where_a_service_has_none() {
+    let authority = Issued::new("authority", true, None);
+    let server = Issued::new("localhost", false, Some(&authority));
+    let own = Issued::new("gateway", false, Some(&authority));
+    let upstream = upstream(&[&server], Some(&authority));
+    let gateway = launch()
+        .set("database", "off")
+        .set("client_ssl", "on")
+        .set("client_ssl_cert", own.pem())
+        .set("client_ssl_cert_key", own.key())
+        .start();
+    let text = configuration(&upstream, "", &authority, &own);
+    assert_eq!(status(&gateway, &text), 200);
+}
+
+#[test]
+fn sessions_with_an_upstream_are_resumed() {
+    let authority = Issued::new("authority", true, None);
+    let server = Issued::new("localhost", false, Some(&authority));
+    let upstream = upstream(&[&server], None);
+    let gateway = launch()
+        .set("database", "off")
+        .set("nginx_worker_processes", "3")
+        .start();
+    let text = configuration(&upstream, "", &authority, &server);
+    assert_eq!(status(&gateway, &text), 200);
+    for _ in 0..5 {
+        assert_eq!(gateway.get("/", &[]).status, 200);
+    }
+    let seen = upstream.seen.lock().expect("no panic").clone();
+    let resumed = seen
+        .iter()
+        .map(|one| one.kind == Some(HandshakeKind::Resumed));
+    assert_eq!(
+        resumed.collect::<Vec<_>>(),
+        [false, true, true, true, true, true]
+    );
+}
