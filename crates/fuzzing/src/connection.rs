@@ -1,0 +1,227 @@
+//! A whole connection: what goes upstream is a request of the client's each time, read in the one way that there is, and what
+//! comes back is answers and nothing else.
+
+use net::http1::{Body, Framing, Limits, RequestHead, ResponseHead};
+use net::memory::Then;
+use proxy::session::memory::Bench;
+
+/// Ends what the client says, and what each upstream connection says.
+const BOUNDARY: &[u8] = b"\n\xff\n";
+
+thread_local! {
+    static BENCH: Bench = Bench::new();
+}
+
+/// A request as it is read from one side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Request {
+    method: String,
+    query: Option<String>,
+    body: Vec<u8>,
+}
+
+/// The first byte tells how many bytes go at a time, and whether the client closes after what it says; then come what the client says, and after each boundary what the next
+/// upstream connection says.
+pub fn connection(data: &[u8]) {
+    let Some(Scene {
+        piece,
+        then,
+        client,
+        upstreams,
+    }) = scene(data)
+    else {
+        return;
+    };
+    let outcome = BENCH.with(|bench| bench.connection(client, then, &upstreams, piece));
+    let asked = requests_of(client);
+    let mut due = asked.iter();
+    for sent in &outcome.to_upstreams {
+        let Some(request) = forwarded(sent) else {
+            continue;
+        };
+        // Some are answered without an upstream; none is passed on twice, or out of order.
+        assert!(
+            due.any(|asked| *asked == request),
+            "{request:?} was not asked for, or not in this order: {asked:?}"
+        );
+    }
+    check_answers(&outcome.to_client, &asked);
+}
+
+/// The same of HTTP/2: frames of the client, without the preface.
+pub fn http2(data: &[u8]) {
+    let Some(Scene {
+        piece,
+        then,
+        client,
+        upstreams,
+    }) = scene(data)
+    else {
+        return;
+    };
+    let outcome = BENCH.with(|bench| bench.http2(client, then, &upstreams, piece));
+    for sent in &outcome.to_upstreams {
+        forwarded(sent);
+    }
+    check_frames(&outcome.to_client);
+}
+
+/// Whole frames of known types.
+fn check_frames(mut data: &[u8]) {
+    while let Some((header, rest)) = data.split_first_chunk::<9>() {
+        let length =
+            usize::from(header[0]) << 16 | usize::from(header[1]) << 8 | usize::from(header[2]);
+        assert!(header[3] <= 9, "a frame of type {}", header[3]);
+        match rest.split_at_checked(length) {
+            Some((_, after)) => data = after,
+            None => return,
+        }
+    }
+}
+
+struct Scene<'d> {
+    piece: usize,
+    then: Then,
+    client: &'d [u8],
+    upstreams: Vec<&'d [u8]>,
+}
+
+fn scene(data: &[u8]) -> Option<Scene<'_>> {
+    let (&first, data) = data.split_first()?;
+    let piece = match first >> 1 {
+        small @ 0..=63 => usize::from(small) + 1,
+        _ => usize::MAX,
+    };
+    let then = match first & 1 {
+        0 => Then::Close,
+        _ => Then::Wait,
+    };
+    let mut parts = split(data).into_iter();
+    Some(Scene {
+        piece,
+        then,
+        client: parts.next().unwrap_or_default(),
+        upstreams: parts.collect(),
+    })
+}
+
+fn split(mut data: &[u8]) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    while let Some(at) = data
+        .windows(BOUNDARY.len())
+        .position(|window| window == BOUNDARY)
+    {
+        parts.push(&data[..at]);
+        data = &data[at + BOUNDARY.len()..];
+    }
+    parts.push(data);
+    parts
+}
+
+/// The whole requests that a client sends, up to one that is refused or does not end.
+fn requests_of(mut data: &[u8]) -> Vec<Request> {
+    let mut requests = Vec::new();
+    while let Some((request, _, rest)) = next_request(data) {
+        requests.push(request);
+        data = rest;
+    }
+    requests
+}
+
+fn next_request(data: &[u8]) -> Option<(Request, RequestHead, &[u8])> {
+    let parsed = RequestHead::parse(data, &Limits::default());
+    let (head, length) = parsed.ok().flatten()?;
+    let mut body = Body::new(head.framing());
+    let mut payload = Vec::new();
+    let taken = body.decode(&data[length..], &mut payload).ok()?;
+    let request = Request {
+        method: head.method().to_owned(),
+        query: head.query().map(str::to_owned),
+        body: payload,
+    };
+    body.is_done()
+        .then_some((request, head, &data[length + taken..]))
+}
+
+/// The request that an upstream connection got; none where it never became whole.
+fn forwarded(sent: &[u8]) -> Option<Request> {
+    let parsed = RequestHead::parse(
+        sent,
+        &Limits {
+            line: usize::MAX,
+            head: usize::MAX,
+        },
+    );
+    let (head, length) = parsed.expect("a head that is passed on is one that is accepted")?;
+    for name in [
+        "connection",
+        "x-real-ip",
+        "x-forwarded-for",
+        "x-kong-request-id",
+    ] {
+        assert_eq!(head.header_count(name), 1, "{name}");
+    }
+    for name in ["keep-alive", "proxy-connection", "expect"] {
+        assert_eq!(head.header_count(name), 0, "{name}");
+    }
+    if head.header_count("upgrade") > 0 {
+        // What follows may be a tunnel.
+        return None;
+    }
+    let mut body = Body::new(head.framing());
+    let mut payload = Vec::new();
+    let taken = body.decode(&sent[length..], &mut payload);
+    let taken = taken.expect("chunks that are passed on are accepted");
+    assert_eq!(length + taken, sent.len(), "more than a request was sent");
+    body.is_done().then(|| Request {
+        method: head.method().to_owned(),
+        query: head.query().map(str::to_owned),
+        body: payload,
+    })
+}
+
+/// Answers, interim ones before them, one for each request at most and one for what was refused. The last may be cut short.
+fn check_answers(mut data: &[u8], asked: &[Request]) {
+    let mut methods = asked.iter().map(|request| request.method.as_str());
+    let mut refused = false;
+    while !data.is_empty() {
+        let method = match methods.next() {
+            Some(method) => method,
+            None if refused => panic!("more answers than requests"),
+            None => {
+                refused = true;
+                "GET"
+            }
+        };
+        loop {
+            let limits = Limits {
+                line: usize::MAX,
+                head: usize::MAX,
+            };
+            let parsed = ResponseHead::parse(data, method == "HEAD", &limits);
+            let Some((head, length)) = parsed.expect("a head that is sent is one that is accepted")
+            else {
+                return;
+            };
+            data = &data[length..];
+            if head.status() == 101 {
+                // A tunnel: no HTTP any more.
+                return;
+            }
+            assert_eq!(head.header("connection").is_some(), !head.is_interim());
+            if head.is_interim() {
+                continue;
+            }
+            let closes = head.framing() == Framing::Close;
+            let mut body = Body::new(head.framing());
+            let taken = body.decode(data, &mut Vec::new());
+            let taken = taken.expect("chunks that are sent are accepted");
+            data = &data[taken..];
+            if closes || !body.is_done() || !head.keep_alive() {
+                assert!(data.is_empty(), "more after the last answer");
+                return;
+            }
+            break;
+        }
+    }
+}

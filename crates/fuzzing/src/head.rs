@@ -1,0 +1,157 @@
+//! Heads: what is accepted is what another implementation reads, is incomplete at every cut, and reads the same when it is
+//! written out again.
+
+use crate::beginnings;
+use net::http1::{Framing, Limits, MAX_HEADERS, RequestHead, ResponseHead};
+
+/// What is compared of a head before and after writing it out.
+type Lines = Vec<(String, Vec<u8>)>;
+
+pub fn request_head(data: &[u8]) {
+    let limits = Limits::default();
+    let Ok(Some((head, length))) = RequestHead::parse(data, &limits) else {
+        return;
+    };
+    assert!(length <= data.len() && length <= limits.head);
+    let whole = &data[..length];
+    for cut in beginnings(whole) {
+        assert!(
+            matches!(RequestHead::parse(cut, &limits), Ok(None)),
+            "a head that is accepted is refused at {}",
+            cut.len()
+        );
+    }
+    check_request(&head);
+    let lines = lines(head.headers());
+    check_values(&lines);
+    let mut text = format!("{} {} ", head.method(), head.target()).into_bytes();
+    text.extend_from_slice(match head.version() {
+        net::http1::Version::Http10 => b"HTTP/1.0\r\n",
+        net::http1::Version::Http11 => b"HTTP/1.1\r\n",
+    });
+    write_lines(&lines, &mut text);
+    let again = RequestHead::parse(&text, &limits);
+    let (again, end) = again.expect("still accepted").expect("still whole");
+    assert_eq!(end, text.len());
+    assert_eq!(
+        (head.method(), head.target(), head.path(), head.query()),
+        (again.method(), again.target(), again.path(), again.query())
+    );
+    assert_eq!(head.framing(), again.framing());
+    assert_eq!(head.keep_alive(), again.keep_alive());
+    assert_eq!(head.host(), again.host());
+    assert_eq!(lines, self::lines(again.headers()));
+    by_another_reader(whole, &head, &lines);
+}
+
+fn check_request(head: &RequestHead) {
+    let target = head.target();
+    assert!(target.bytes().all(|byte| byte > b' ' && byte < 0x7f));
+    assert!(!target.contains('#'));
+    assert!(head.path().starts_with('/') || (head.path() == "*" && head.method() == "OPTIONS"));
+    assert_ne!(head.framing(), Framing::Close);
+    if let Some((name, upper)) = head.host_name() {
+        assert!(head.host().is_some_and(|host| host.starts_with(name)));
+        assert_eq!(upper, name.bytes().any(|byte| byte.is_ascii_uppercase()));
+    }
+    let lengths = head.header_count("content-length");
+    let codings = head.header_count("transfer-encoding");
+    assert!(lengths + codings <= 1);
+    assert!(head.header_count("host") <= 1);
+    match head.framing() {
+        Framing::Length(length) => {
+            let value = head.header("content-length").unwrap_or_default();
+            assert_eq!(value, length.to_string().as_bytes());
+        }
+        Framing::Chunked => assert_eq!(codings, 1),
+        Framing::None | Framing::Close => assert_eq!(codings, 0),
+    }
+}
+
+/// Another implementation, which is more lenient, finds the same parts.
+fn by_another_reader(whole: &[u8], head: &RequestHead, lines: &Lines) {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    assert_eq!(
+        request.parse(whole),
+        Ok(httparse::Status::Complete(whole.len()))
+    );
+    assert_eq!(request.method, Some(head.method()));
+    assert_eq!(request.path, Some(head.target()));
+    let theirs = request.headers.iter();
+    let theirs: Lines = theirs
+        .map(|header| (header.name.to_owned(), header.value.to_vec()))
+        .collect();
+    assert_eq!(&theirs, lines);
+}
+
+pub fn response_head(data: &[u8]) {
+    let Some((&first, data)) = data.split_first() else {
+        return;
+    };
+    let (to_head, limits) = (first == b'H', Limits::default());
+    let Ok(Some((head, length))) = ResponseHead::parse(data, to_head, &limits) else {
+        return;
+    };
+    assert!(length <= data.len() && length <= limits.head);
+    let whole = &data[..length];
+    for cut in beginnings(whole) {
+        assert!(
+            matches!(ResponseHead::parse(cut, to_head, &limits), Ok(None)),
+            "a head that is accepted is refused at {}",
+            cut.len()
+        );
+    }
+    assert!((100..1000).contains(&head.status()));
+    if to_head || head.is_interim() || matches!(head.status(), 204 | 304) {
+        assert_eq!(head.framing(), Framing::None);
+    }
+    let lines = lines(head.headers());
+    check_values(&lines);
+    let mut text = head.status_line().to_vec();
+    write_lines(&lines, &mut text);
+    let again = ResponseHead::parse(&text, to_head, &limits);
+    let (again, end) = again.expect("still accepted").expect("still whole");
+    assert_eq!(end, text.len());
+    assert_eq!(
+        (head.status(), head.reason()),
+        (again.status(), again.reason())
+    );
+    assert_eq!(head.framing(), again.framing());
+    assert_eq!(head.keep_alive(), again.keep_alive());
+    assert_eq!(lines, self::lines(again.headers()));
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    // It takes fewer reason phrases, and no more.
+    if response.parse(whole) == Ok(httparse::Status::Complete(whole.len())) {
+        assert_eq!(response.code, Some(head.status()));
+        assert_eq!(response.headers.len(), lines.len());
+    }
+}
+
+fn lines<'h>(headers: impl Iterator<Item = (&'h str, &'h [u8])>) -> Lines {
+    headers
+        .map(|(name, value)| (name.to_owned(), value.to_vec()))
+        .collect()
+}
+
+fn check_values(lines: &Lines) {
+    assert!(lines.len() <= MAX_HEADERS);
+    for (name, value) in lines {
+        assert!(!name.is_empty() && name.bytes().all(|byte| byte > b' ' && byte < 0x7f));
+        assert!(!name.contains(':'));
+        let control = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
+        assert!(!value.iter().any(control));
+        assert_eq!(value.trim_ascii(), value);
+    }
+}
+
+fn write_lines(lines: &Lines, out: &mut Vec<u8>) {
+    for (name, value) in lines {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,89 @@
+//! The fuzz targets on the stable toolchain: the committed corpora, and as many changes of them as fit in a moment.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the changes of one corpus are tried; `FUZZ_SECONDS` says otherwise.
+const MOMENT: Duration = Duration::from_secs(2);
+
+#[test]
+fn committed_corpora_hold_the_invariants() {
+    for (name, target) in fuzzing::TARGETS {
+        for input in corpus(name) {
+            target(&input);
+        }
+    }
+}
+
+#[test]
+fn changes_of_the_corpora_hold_the_invariants() {
+    let seconds = std::env::var("FUZZ_SECONDS").ok();
+    let seconds = seconds.and_then(|text| text.parse().ok());
+    let moment = seconds.map_or(MOMENT, Duration::from_secs);
+    for (name, target) in fuzzing::TARGETS {
+        let inputs = corpus(name);
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let (started, mut runs) = (Instant::now(), 0_u64);
+        while started.elapsed() < moment {
+            for _ in 0..100 {
+                target(&random.changed(&inputs));
+                runs += 1;
+            }
+        }
+        println!("{name}: {runs} runs");
+    }
+}
+
+/// The inputs of a target, in the order of their names so that a run can be repeated.
+fn corpus(name: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let folder = folder.join(name);
+    let entries = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", folder.display()));
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.expect("a folder that can be read").path())
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "{} is empty", folder.display());
+    let read = |path| std::fs::read(path).expect("a file that can be read");
+    paths.iter().map(read).collect()
+}
+
+/// xorshift64: the same inputs in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end.max(1) as u64) as usize
+    }
+
+    /// One input with a few bytes replaced, removed or inserted, or the beginning of one with the end of another.
+    fn changed(&mut self, inputs: &[Vec<u8>]) -> Vec<u8> {
+        const TELLING: &[u8] = b"\r\n\0 \t:;,=/\\%#?\"0fFxX+-@[]\x7f\x80\xff";
+        let mut input = inputs[self.below(inputs.len())].clone();
+        if self.below(4) == 0 {
+            let other = &inputs[self.below(inputs.len())];
+            input.truncate(self.below(input.len() + 1));
+            input.extend_from_slice(&other[self.below(other.len() + 1)..]);
+        }
+        for _ in 0..self.below(5) {
+            let at = self.below(input.len() + 1);
+            let byte = match self.below(2) {
+                0 => TELLING[self.below(TELLING.len())],
+                _ => self.below(256) as u8,
+            };
+            match self.below(3) {
+                0 => input.insert(at, byte),
+                1 if at < input.len() => input[at] = byte,
+                _ if at < input.len() => {
+                    input.remove(at);
+                }
+                _ => {}
+            }
+        }
+        input
+    }
+}
