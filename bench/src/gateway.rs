@@ -65,6 +65,7 @@ impl Gateway {
             ("KONG_PREFIX", prefix.display().to_string()),
             ("KONG_PROXY_LISTEN", format!("{proxy}, {tls} http2 ssl")),
             ("KONG_ADMIN_LISTEN", admin.to_string()),
+            ("KONG_STATUS_LISTEN", "off".to_owned()),
             ("KONG_NGINX_WORKER_PROCESSES", "1".to_owned()),
             ("KONG_PROXY_ACCESS_LOG", "off".to_owned()),
             ("KONG_ADMIN_ACCESS_LOG", "off".to_owned()),

@@ -49,6 +49,11 @@ impl Request {
         Self::new(path, &format!("apikey: {key}\r\n"))
     }
 
+    /// Each one on a connection of its own.
+    pub fn closing(path: &str) -> Self {
+        Self::new(path, "Connection: close\r\n")
+    }
+
     fn new(path: &str, headers: &str) -> Self {
         let text = format!(
             "GET {path} HTTP/1.1\r\nHost: bench.test\r\nUser-Agent: bench\r\nAccept: */*\r\n{headers}\r\n"

@@ -87,7 +87,8 @@ enum Command {
     Compare(compare::Options),
     /// Writes a configuration with routes, consumers, keys and plugins by the thousand
     Configuration(configuration::Options),
-    /// Part of the harness: answers 512 bytes to every request, 64 KiB to those for /big
+    /// Part of the harness: answers 512 bytes to every request, 64 KiB to those for /big, 10 MiB to
+    /// those for /huge
     Upstream {
         #[arg(default_value = "127.0.0.1:0")]
         listen: SocketAddr,
@@ -165,7 +166,9 @@ fn run(run: Run) -> Result<ExitCode> {
         write(&report, &run.output)?;
     }
     println!("{}", terminal::print(&report));
-    println!("written: {0}.json and {0}.html", run.output.display());
+    // As they are called, whether or not the name was given with an extension.
+    let output = run.output.with_extension("");
+    println!("written: {0}.json and {0}.html", output.display());
     let failed = harness.failed_builds();
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);

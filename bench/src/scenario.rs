@@ -4,6 +4,7 @@ mod burst;
 mod config;
 mod gateway;
 mod http2;
+mod idle;
 mod micro;
 mod proxy;
 mod pushes;
@@ -18,7 +19,7 @@ use clap::ValueEnum;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Name {
-    /// Proxying alone: small and 64 KiB answers, 8 to 1,024 connections, HTTP and TLS
+    /// Proxying alone: answers of 512 bytes to 10 MiB, 8 to 1,024 connections, HTTP and TLS, handshakes
     Proxy,
     /// Cost against size: routes, credentials, key-auth, rate limiting
     Gateway,
@@ -28,6 +29,8 @@ pub enum Name {
     Scrape,
     /// Thousands of streams on one HTTP/2 connection
     Burst,
+    /// What a connection costs that waits for its next request
+    Idle,
     /// Hours of load with one change a second
     Soak,
     /// Criterion benches and instruction counts of single operations
@@ -51,6 +54,7 @@ impl Name {
             Name::Config => config::run,
             Name::Scrape => scrape::run,
             Name::Burst => burst::run,
+            Name::Idle => idle::run,
             Name::Soak => soak::run,
             Name::Micro => micro::run,
         };

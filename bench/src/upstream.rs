@@ -13,12 +13,26 @@ use std::net::SocketAddr;
 const LISTENER: Token = Token(usize::MAX);
 const SMALL: usize = 512;
 const BIG: usize = 64 * 1024;
+const HUGE: usize = 10 * 1024 * 1024;
 const BUFFER: usize = 64 * 1024;
 
-/// Answers 64 KiB to `/big` and 512 bytes to everything else.
+/// Answers 10 MiB to `/huge`, 64 KiB to `/big`, and 512 bytes to everything else.
 struct Answers {
     small: Vec<u8>,
     big: Vec<u8>,
+    huge: Vec<u8>,
+}
+
+impl Answers {
+    fn to(&self, head: &[u8]) -> &[u8] {
+        if head.starts_with(b"GET /big") {
+            &self.big
+        } else if head.starts_with(b"GET /huge") {
+            &self.huge
+        } else {
+            &self.small
+        }
+    }
 }
 
 struct Client {
@@ -45,6 +59,7 @@ fn serve(mut listener: TcpListener) -> Result<()> {
     let answers = Answers {
         small: answer(SMALL),
         big: answer(BIG),
+        huge: answer(HUGE),
     };
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -137,12 +152,7 @@ impl Client {
             bytes = &joined;
         }
         while let Some(end) = memmem::find(bytes, b"\r\n\r\n") {
-            let answer = if bytes.starts_with(b"GET /big") {
-                &answers.big
-            } else {
-                &answers.small
-            };
-            self.pending.send(&mut self.stream, answer)?;
+            self.pending.send(&mut self.stream, answers.to(bytes))?;
             bytes = &bytes[end + 4..];
         }
         self.partial.extend_from_slice(bytes);

@@ -39,7 +39,8 @@ pub(crate) fn run(then: Then) -> Result<(), String> {
     Ok(())
 }
 
-fn build() -> Result<PathBuf, String> {
+/// Builds the gateway as it is shown, and says where it is.
+pub(crate) fn build() -> Result<PathBuf, String> {
     say("Building the gateway (the first time takes a few minutes) ...");
     let words = ["build", "--package", "gateway", "--profile", "demo"];
     shell::run(&mut cargo(&words))?;

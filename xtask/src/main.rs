@@ -1,12 +1,14 @@
-//! Every check and generator of the repository: `cargo xtask demo | test | check | bench`. Needs Rust and a C compiler; `check`
+//! Every check and generator of the repository: `cargo xtask demo | test | check | fuzz | bench | compat`. Needs Rust and a C compiler; `check`
 //! also valgrind.
 
 #![forbid(unsafe_code)]
 
 mod bench;
 mod check;
+mod compat;
 mod demo;
 mod edges;
+mod fuzz;
 mod shell;
 mod sizes;
 
@@ -18,9 +20,12 @@ usage: cargo xtask <command>
   demo    build the gateway, start it on demo/kong.yml with an upstream, show some requests, leave it running
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
-          by tests), instruction counts (bench/instructions.json; needs valgrind); only some steps when they are named, such
-          as: cargo xtask check formatting tests
+          by tests), fuzz targets, instruction counts (bench/instructions.json; needs valgrind); only some steps when they are
+          named, such as: cargo xtask check formatting tests
+  fuzz    run the fuzz targets, or one: cargo xtask fuzz [TARGET] [--seconds N]; with a nightly toolchain and cargo-fuzz where they
+          are installed, otherwise on the committed corpora and changes of them
   bench   measure the gateway beside other proxies and write a report (cargo xtask bench --help, bench/README.md)
+  compat  protocol suites of others against the gateway (cargo xtask compat --help, docs/compatibility.md; needs Go)
 ";
 
 fn main() -> ExitCode {
@@ -30,8 +35,12 @@ fn main() -> ExitCode {
         ["demo"] => demo::run(demo::Then::Stay),
         ["demo", "--once"] => demo::run(demo::Then::Stop),
         ["test"] => check::test(),
+        ["fuzz", words @ ..] => fuzz::run(words),
         ["bench", words @ ..] => bench::run(words),
         ["check", only @ ..] => check::run(only),
+        ["compat", words @ ..] => compat::run(words),
+        // Not for people: what a suite starts as its server.
+        ["compat-server", address] => compat::stand_in(address),
         _ => Err(USAGE.to_owned()),
     };
     match result {

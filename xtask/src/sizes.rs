@@ -10,7 +10,7 @@ const HEADER_LINES: usize = 30;
 
 pub(crate) fn check() -> Result<(), String> {
     let mut problems = Vec::new();
-    for folder in ["crates", "bench", "xtask"] {
+    for folder in ["crates", "bench", "fuzz", "xtask"] {
         visit(&shell::root().join(folder), &mut problems)?;
     }
     if problems.is_empty() {

@@ -144,6 +144,7 @@ fn context(head: &RequestHead) -> RequestCx<'_> {
             port: 1234,
         },
         scheme: Scheme::Http,
+        http2: false,
         host: "gateway.test",
         port: 8000,
         request_id: "0123456789abcdef0123456789abcdef",

@@ -11,7 +11,7 @@ use model::entities::{Config, Route};
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
 use plugin::{Lookup, NoLookup};
-use proxy::session::{self, DataPlane, Settings, Stop};
+use proxy::session::{self, DataPlane, Entrances, Settings, Stop};
 use proxy::snapshot::{Live, Snapshot};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -188,8 +188,13 @@ fn start_gateway(
     tokio::spawn(session::serve(
         plane,
         0,
-        vec![(listen, socket)],
-        tls,
+        Entrances {
+            http: vec![(listen, socket)],
+            stream_tls: tls.clone(),
+            http_tls: tls,
+            streams: Vec::new(),
+            datagrams: Vec::new(),
+        },
         stopped,
     ));
     address

@@ -10,8 +10,14 @@ use anyhow::Result;
 use std::sync::Arc;
 
 const ABOUT: &str = "One route, no plugins, default headers. Closed loop for capacity; latency at a fixed rate, counted from the instant at which a request was due.";
-const ANSWERS: [(&str, &str); 2] = [("512 B", "/"), ("64 KiB", "/big")];
-const CONNECTIONS: [usize; 4] = [8, 64, 256, 1024];
+const ANSWERS: [(&str, &str, &[usize]); 3] = [
+    ("512 B", "/", &[8, 64, 256, 1024]),
+    ("64 KiB", "/big", &[8, 64, 256, 1024]),
+    // What is in flight is waited for: more would make a sample last for seconds.
+    ("10 MiB", "/huge", &[8]),
+];
+/// Few enough that a sample, which waits for what is in flight, is not mostly that.
+const HANDSHAKING: usize = 8;
 const PROTOCOLS: [(&str, bool); 2] = [("HTTP", false), ("TLS", true)];
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
@@ -22,9 +28,9 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
     };
     for (protocol, tls) in PROTOCOLS {
         let mut subjects = subjects(harness, tls)?;
-        for (answer, path) in ANSWERS {
-            ask_for(&mut subjects, path);
-            for connections in CONNECTIONS {
+        for (answer, path, counts) in ANSWERS {
+            ask_for(&mut subjects, Request::get(path));
+            for &connections in counts {
                 let case = Case {
                     name: format!("{answer}, {connections} connections, {protocol}"),
                     connections,
@@ -40,17 +46,28 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
             connections: harness.options.connections,
             size: None,
         };
-        ask_for(&mut subjects, "/");
+        ask_for(&mut subjects, Request::get("/"));
         if harness.wants(&case.name) {
             rounds::latency(harness, &mut scenario, &case, &subjects)?;
+        }
+        if tls {
+            let case = Case {
+                name: format!("512 B, {HANDSHAKING} connections, a handshake for each request"),
+                connections: HANDSHAKING,
+                size: None,
+            };
+            ask_for(&mut subjects, Request::closing("/"));
+            if harness.wants(&case.name) {
+                rounds::capacity(harness, &mut scenario, &case, &subjects)?;
+            }
         }
     }
     http2::measure(harness, &mut scenario)?;
     Ok(scenario)
 }
 
-fn ask_for(subjects: &mut [Subject], path: &str) {
-    let requests: Arc<[Request]> = Arc::from([Request::get(path)]);
+fn ask_for(subjects: &mut [Subject], request: Request) {
+    let requests: Arc<[Request]> = Arc::from([request]);
     for subject in subjects {
         subject.requests = Arc::clone(&requests);
     }

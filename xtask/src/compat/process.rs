@@ -1,0 +1,95 @@
+//! Programs that run beside the suite, and ones that must end in time.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A program that runs until this is dropped.
+#[derive(Debug)]
+pub(super) struct Process(pub(super) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    pub(super) fn start(command: &mut Command) -> Result<Self, String> {
+        let child = command
+            .spawn()
+            .map_err(|error| format!("cannot run {:?}: {error}", command.get_program()))?;
+        Ok(Self(child))
+    }
+
+    /// Starts it and reads what it says on its error output until a line holds `marker`; gives what follows the marker.
+    pub(super) fn start_until(
+        command: &mut Command,
+        marker: &str,
+    ) -> Result<(Self, String), String> {
+        let mut process = Self::start(command.stderr(Stdio::piped()))?;
+        let errors = process.0.stderr.take();
+        let mut errors = BufReader::new(errors.ok_or("no error output")?);
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = errors.read_line(&mut line);
+            if read.map_err(|error| error.to_string())? == 0 {
+                return Err(format!(
+                    "{:?} ended before `{marker}`",
+                    command.get_program()
+                ));
+            }
+            if let Some((_, rest)) = line.split_once(marker) {
+                let rest = rest.trim().to_owned();
+                discard(errors);
+                return Ok((process, rest));
+            }
+        }
+    }
+}
+
+/// What a program came to.
+pub(super) enum End {
+    Status(ExitStatus, String),
+    /// It was still running, and was killed.
+    TooLate(String),
+}
+
+/// Runs to the end, at most for `limit`; gives its error output.
+pub(super) fn run_for(command: &mut Command, limit: Duration) -> Result<End, String> {
+    let mut process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::piped()))?;
+    let errors = process.0.stderr.take().ok_or("no error output")?;
+    let reader = thread::spawn(move || read_text(errors));
+    let deadline = Instant::now() + limit;
+    let ended = loop {
+        let ended = process.0.try_wait().map_err(|error| error.to_string())?;
+        if ended.is_some() || Instant::now() > deadline {
+            break ended;
+        }
+        thread::sleep(POLL_INTERVAL);
+    };
+    drop(process);
+    let text = reader.join().unwrap_or_default();
+    Ok(match ended {
+        Some(status) => End::Status(status, text),
+        None => End::TooLate(text),
+    })
+}
+
+fn read_text(mut from: ChildStderr) -> String {
+    let mut bytes = Vec::new();
+    // What came before a failure is still worth showing.
+    let _ = from.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Reads on, so that the program never waits for a full pipe.
+fn discard(mut from: BufReader<ChildStderr>) {
+    thread::spawn(move || std::io::copy(&mut from, &mut std::io::sink()));
+}

@@ -1,0 +1,123 @@
+//! What the suites said, as a table and lists.
+
+use std::fmt::Write;
+
+/// What a suite said of one way to reach the gateway.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) suite: &'static str,
+    pub(super) version: String,
+    /// Such as `TLS`.
+    pub(super) way: &'static str,
+    pub(super) passed: usize,
+    pub(super) failed: Vec<Case>,
+    /// What was not run.
+    pub(super) left_out: Vec<Case>,
+}
+
+/// A case of a suite, or several, and why they are named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) why: String,
+}
+
+impl Case {
+    pub(super) fn new(name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            why: why.into(),
+        }
+    }
+}
+
+impl Outcome {
+    pub(super) fn cases(&self) -> usize {
+        self.passed + self.failed.len()
+    }
+}
+
+/// For the terminal.
+pub(super) fn text(outcomes: &[Outcome]) -> String {
+    let mut text = format!(
+        "\n{:<14}{:<10}{:<12}{:>7}{:>8}{:>8}\n",
+        "suite", "version", "over", "cases", "passed", "failed"
+    );
+    for outcome in outcomes {
+        // Writing to a text cannot fail.
+        let _ = writeln!(
+            text,
+            "{:<14}{:<10}{:<12}{:>7}{:>8}{:>8}",
+            outcome.suite,
+            outcome.version,
+            outcome.way,
+            outcome.cases(),
+            outcome.passed,
+            outcome.failed.len()
+        );
+    }
+    for (title, of) in [("failed", failed as Of), ("left out", left_out as Of)] {
+        for outcome in outcomes {
+            for case in of(outcome) {
+                let why = case.why.replace('\n', "\n      ");
+                let _ = writeln!(
+                    text,
+                    "{title}: {} over {}: {}\n      {why}",
+                    outcome.suite, outcome.way, case.name
+                );
+            }
+        }
+    }
+    text
+}
+
+/// For the documentation.
+pub(super) fn markdown(outcomes: &[Outcome]) -> String {
+    let mut text =
+        "| suite | version | over | cases | passed | failed |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+    for outcome in outcomes {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} |",
+            outcome.suite,
+            outcome.version,
+            outcome.way,
+            outcome.cases(),
+            outcome.passed,
+            outcome.failed.len()
+        );
+    }
+    for (title, of) in [("Failed", failed as Of), ("Not run", left_out as Of)] {
+        let mut lines: Vec<String> = outcomes
+            .iter()
+            .flat_map(|outcome| {
+                of(outcome).iter().map(|case| {
+                    let first = case.why.lines().next().unwrap_or_default();
+                    format!(
+                        "- {} over {}: `{}`: {first}\n",
+                        outcome.suite, outcome.way, case.name
+                    )
+                })
+            })
+            .collect();
+        lines.dedup();
+        let lines = if lines.is_empty() {
+            "Nothing.\n".to_owned()
+        } else {
+            lines.concat()
+        };
+        let _ = write!(text, "\n### {title}\n\n{lines}");
+    }
+    text
+}
+
+type Of = fn(&Outcome) -> &[Case];
+
+fn failed(outcome: &Outcome) -> &[Case] {
+    &outcome.failed
+}
+
+fn left_out(outcome: &Outcome) -> &[Case] {
+    &outcome.left_out
+}
