@@ -288,8 +288,9 @@ fn tls_echo(name: &'static str) -> TlsEcho {
         let asked = tls.server_name().unwrap_or("nobody").to_owned();
         let mut tls = StreamOwned::new(tls, stream);
         let _ = tls.write_all(format!("{name}({asked}):").as_bytes());
-        let mut heard = [0; 5];
-        let _ = tls.read_exact(&mut heard);
+        // To the end: closing a socket with something unread resets it, and what was said is lost.
+        let mut heard = Vec::new();
+        let _ = tls.read_to_end(&mut heard);
         let _ = tls.write_all(&heard);
         tls.conn.send_close_notify();
         let _ = tls.flush();
@@ -393,6 +394,29 @@ fn tls_ends_here_and_may_begin_anew_towards_the_upstream() {
     assert_eq!(
         ask_tls(address, "host.test").expect("an answer"),
         "secure.test(localhost):hello"
+    );
+}
+
+#[test]
+fn an_upstream_that_resets_is_no_proper_end_of_tls() {
+    let upstream = Scripted::start(|mut stream| {
+        let _ = stream.write_all(b"half of");
+        let mut byte = [0];
+        // Closed with the rest unread: reset.
+        let _ = stream.read_exact(&mut byte);
+    });
+    let gateway = stream_launch("127.0.0.1:0 ssl")
+        .configuration(&configuration(&[service(
+            "half",
+            "tcp",
+            upstream.address,
+            "protocols: [tls], snis: [half.test]",
+        )]))
+        .start();
+    let lost = ask_tls(gateway.listening("stream_tls")[0], "half.test");
+    assert_eq!(
+        lost.expect_err("no end").kind(),
+        io::ErrorKind::UnexpectedEof
     );
 }
 

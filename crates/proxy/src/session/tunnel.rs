@@ -38,6 +38,8 @@ pub(super) enum Flow {
     Open,
     /// The source has ended; the receiver is told when it has taken what is left.
     Ending,
+    /// The source was lost. The receiver gets what is left, and no end that it could take for a proper one (a `close_notify` of TLS).
+    Breaking,
     Ended,
 }
 
@@ -153,6 +155,10 @@ impl Direction<'_> {
             pumped.moved |= self.out.waiting() != before;
             return ready!(flushed).map_or_else(|_| self.receiver_lost(), Poll::Ready);
         }
+        if *self.flow == Flow::Breaking {
+            *self.flow = Flow::Ended;
+            return Poll::Ready(());
+        }
         if *self.flow == Flow::Ending {
             // That it has gone already is no news.
             let _ = ready!(self.to.poll_shutdown(cx));
@@ -169,7 +175,7 @@ impl Direction<'_> {
             }
             Err(_) => {
                 // What it sent before still counts; nothing can be sent to it.
-                *self.flow = Flow::Ending;
+                *self.flow = Flow::Breaking;
                 *self.back = Flow::Ended;
             }
         }
