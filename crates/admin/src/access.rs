@@ -1,9 +1,10 @@
 //! Exchanges for the access log: told when the last byte of the answer was taken, or the client has gone before.
 
 use crate::control::{Access, Api, Control};
+use crate::peer::Peer;
 use crate::state::App;
 use axum::body::{Body, HttpBody};
-use axum::extract::{ConnectInfo, Request};
+use axum::extract::Request;
 use axum::http::Version;
 use axum::response::Response;
 use futures_util::StreamExt;
@@ -24,10 +25,12 @@ impl Exchange {
         if !app.control().logs_access(app.api()) {
             return None;
         }
-        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
-        let nobody = SocketAddr::from(([0, 0, 0, 0], 0));
+        let peer = match request.extensions().get() {
+            Some(Peer::Remote(address)) => *address,
+            _ => SocketAddr::from(([0, 0, 0, 0], 0)),
+        };
         let access = Access {
-            peer: peer.map_or(nobody, |info| info.0),
+            peer,
             method: request.method().as_str().to_owned(),
             target: request.uri().to_string(),
             version: match request.version() {

@@ -1,186 +1,261 @@
 //! Accepting connections for the Admin API and the Status API, on the runtime that calls [`serve`]: the program gives it one of its own, so
-//! that no request of an administrator takes time from a worker.
+//! that no request of an administrator takes time from a worker. HTTP is hyper's; what a client may cost is limited here.
 
+use crate::pace::{Pace, Paced};
+use crate::peer::Peer;
 use axum::Router;
-use axum::serve::ListenerExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use net::listen::{Keepalive, accept_loop};
 use net::tls::ServerTls;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio_rustls::server::TlsStream;
+use tower::ServiceExt;
 
 /// How long a client may take for its handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Handshakes under way at once for one listener; further connections wait in the kernel.
-const MAX_HANDSHAKES: usize = 64;
-
 /// How long connections that are open when the server is told to stop may still bring requests. One that was taken from the
 /// queue a moment before would otherwise be reset with its first request unread.
 const FAREWELL: Duration = Duration::from_millis(300);
+
+/// Between failed accepts on the local socket, and between lines in the log about refused connections.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const TELLING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where one of them listens.
 #[derive(Debug)]
 pub enum Listener {
     Plain(TcpListener),
     Tls(TcpListener, ServerTls),
+    /// For programs of this machine that may open the socket's file: the operator's.
+    Local(UnixListener),
+}
+
+/// What clients may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// For the head of a request, from its first byte, and for the first one from the connection.
+    pub head: Duration,
+    /// Between an answer and the next request.
+    pub idle: Duration,
+    /// Without any progress while an answer is sent.
+    pub send: Duration,
+    /// At once, over TCP. Those over the local socket have as many of their own, so that the operator always gets in.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(60),
+            idle: Duration::from_secs(75),
+            send: Duration::from_secs(60),
+            connections: 1024,
+        }
+    }
 }
 
 /// Serves [`crate::router()`] or [`crate::status_router`] until `stop` is ready, then lets requests under way finish.
-pub async fn serve<F>(listeners: Vec<Listener>, router: Router, stop: F) -> io::Result<()>
+pub async fn serve<F>(
+    listeners: Vec<Listener>,
+    router: Router,
+    limits: Limits,
+    stop: F,
+) -> io::Result<()>
 where
-    F: Future<Output = ()> + Send + 'static,
+    F: Future<Output = ()>,
 {
-    let (announce, stopped) = watch::channel(false);
-    let mut servers = JoinSet::new();
+    let announce = watch::Sender::new(false);
+    let (alive, mut ended) = mpsc::channel(1);
+    let server = Server {
+        router,
+        limits,
+        remote: places(limits),
+        local: places(limits),
+        told: Arc::default(),
+        stopped: announce.subscribe(),
+        _alive: alive,
+    };
+    let mut accepting = JoinSet::new();
     for listener in listeners {
-        servers.spawn(serve_one(listener, router.clone(), stopped.clone()));
+        accepting.spawn(server.clone().accept(listener));
     }
-    drop(stopped);
-    tokio::spawn(async move {
-        // When every server has ended there is nobody left to tell.
+    drop(server);
+    let mut stop = pin!(stop);
+    loop {
         tokio::select! {
-            () = stop => announce.send_replace(true),
-            () = announce.closed() => true,
+            () = &mut stop, if !*announce.borrow() => drop(announce.send_replace(true)),
+            accepted = accepting.join_next() => match accepted {
+                Some(accepted) => accepted.map_err(io::Error::other)?,
+                None => break,
+            },
         }
-    });
-    while let Some(ended) = servers.join_next().await {
-        ended.map_err(io::Error::other)??;
     }
+    // Until the last connection, each of which has a clone of the server.
+    ended.recv().await;
     Ok(())
 }
 
-async fn serve_one(
-    listener: Listener,
+fn places(limits: Limits) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(
+        limits.connections.min(Semaphore::MAX_PERMITS),
+    ))
+}
+
+/// What every connection of the listeners has in common.
+#[derive(Clone)]
+struct Server {
     router: Router,
-    mut stopped: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let accepting = stopped.clone();
-    let until_stopped = |listener| UntilStopped {
-        listener,
-        stopped: accepting,
-    };
-    let stop = async move {
-        told_to_stop(&mut stopped).await;
-        tokio::time::sleep(FAREWELL).await;
-    };
-    match listener {
-        Listener::Plain(listener) => {
-            // Without this the last small packet of a long answer waits for an acknowledgement.
-            let listener = until_stopped(listener).tap_io(|stream| drop(stream.set_nodelay(true)));
-            axum::serve(
-                listener,
-                router.into_make_service_with_connect_info::<SocketAddr>(),
-            )
-            .with_graceful_shutdown(stop)
-            .await
-        }
-        Listener::Tls(listener, tls) => {
-            // Tapped for nothing but its side effect, that the address of the client can be told.
-            let listener = TlsListener::new(until_stopped(listener), tls)?.tap_io(|_| {});
-            axum::serve(
-                listener,
-                router.into_make_service_with_connect_info::<SocketAddr>(),
-            )
-            .with_graceful_shutdown(stop)
-            .await
+    limits: Limits,
+    remote: Arc<Semaphore>,
+    local: Arc<Semaphore>,
+    /// When it was told last that connections are refused.
+    told: Arc<Mutex<Option<Instant>>>,
+    stopped: watch::Receiver<bool>,
+    /// Nothing is ever sent.
+    _alive: mpsc::Sender<()>,
+}
+
+impl Server {
+    /// Takes no more connections once told to stop: those that come then are another process's, if there is one.
+    async fn accept(self, listener: Listener) {
+        match listener {
+            Listener::Plain(listener) => self.accept_tcp(&listener, None).await,
+            Listener::Tls(listener, tls) => self.accept_tcp(&listener, Some(tls)).await,
+            Listener::Local(listener) => self.accept_local(listener).await,
         }
     }
-}
 
-async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is a stop as well.
-    let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-/// Takes no more connections once told to stop: those that come then are another process's, if there is one.
-struct UntilStopped {
-    listener: TcpListener,
-    stopped: watch::Receiver<bool>,
-}
-
-impl axum::serve::Listener for UntilStopped {
-    type Io = TcpStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+    async fn accept_tcp(&self, listener: &TcpListener, tls: Option<ServerTls>) {
+        let admit = |stream, address| self.admit(stream, address, tls.clone());
         tokio::select! {
             biased;
-            () = told_to_stop(&mut self.stopped) => {}
-            accepted = axum::serve::Listener::accept(&mut self.listener) => return accepted,
+            () = self.told_to_stop() => {}
+            () = accept_loop(listener, Keepalive::Unset, admit, |_| {}) => {}
         }
-        std::future::pending().await
     }
 
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
-}
-
-type Accepted = (TlsStream<TcpStream>, SocketAddr);
-
-/// Hands out connections whose handshake is done; a slow one keeps no other waiting.
-struct TlsListener {
-    address: SocketAddr,
-    accepted: mpsc::Receiver<Accepted>,
-    /// Ends with the listener.
-    _handshakes: JoinSet<()>,
-}
-
-impl TlsListener {
-    fn new(listener: UntilStopped, tls: ServerTls) -> io::Result<Self> {
-        let address = axum::serve::Listener::local_addr(&listener)?;
-        let (sender, accepted) = mpsc::channel(MAX_HANDSHAKES);
-        let mut handshakes = JoinSet::new();
-        handshakes.spawn(accept_all(listener, tls, sender));
-        Ok(Self {
-            address,
-            accepted,
-            _handshakes: handshakes,
-        })
-    }
-}
-
-async fn accept_all(mut listener: UntilStopped, tls: ServerTls, sender: mpsc::Sender<Accepted>) {
-    let mut handshakes = JoinSet::new();
-    loop {
-        if handshakes.len() == MAX_HANDSHAKES {
-            handshakes.join_next().await;
-        }
-        while handshakes.try_join_next().is_some() {}
-        let (stream, peer) = axum::serve::Listener::accept(&mut listener).await;
-        // A connection that is gone already is found out when it is read.
-        let _ = stream.set_nodelay(true);
-        let (tls, sender) = (tls.clone(), sender.clone());
-        handshakes.spawn(async move {
-            match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-                Ok(Ok(stream)) => {
-                    // The server has stopped; so has the reason to answer.
-                    let _ = sender.send((stream, peer)).await;
+    fn admit(&self, stream: TcpStream, address: SocketAddr, tls: Option<ServerTls>) {
+        let Some(place) = self.place(&self.remote) else {
+            return;
+        };
+        let (server, peer) = (self.clone(), Peer::Remote(address));
+        match tls {
+            None => drop(tokio::spawn(server.exchange(stream, peer, place))),
+            Some(tls) => drop(tokio::spawn(async move {
+                let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
+                let shaken = tokio::select! {
+                    shaken = handshake => shaken,
+                    () = server.told_to_go() => return,
+                };
+                match shaken {
+                    Ok(Ok(stream)) => server.exchange(stream, peer, place).await,
+                    Ok(Err(error)) => tracing::info!(%error, %address, "a TLS handshake failed"),
+                    Err(_) => tracing::info!(%address, "a TLS handshake took too long"),
                 }
-                Ok(Err(error)) => tracing::info!(%error, %peer, "a TLS handshake failed"),
-                Err(_) => tracing::info!(%peer, "a TLS handshake took too long"),
-            }
-        });
-    }
-}
-
-impl axum::serve::Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.accepted.recv().await {
-            Some(accepted) => accepted,
-            // The accepting task never ends by itself.
-            None => std::future::pending().await,
+            })),
         }
     }
 
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        Ok(self.address)
+    /// No other process accepts on a local socket: what waits in it at the end is taken.
+    async fn accept_local(&self, listener: UnixListener) {
+        let mut stopped = pin!(self.told_to_stop());
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = &mut stopped => break,
+            };
+            match accepted {
+                Ok((stream, _)) => self.admit_local(stream),
+                Err(error) => {
+                    tracing::warn!(%error, "a local connection cannot be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        // The system is asked, not the runtime, which may not have heard yet of the last ones.
+        let Ok(listener) = listener.into_std() else {
+            return;
+        };
+        while let Ok((stream, _)) = listener.accept() {
+            let stream = stream.set_nonblocking(true).map(|()| stream);
+            if let Ok(stream) = stream.and_then(UnixStream::from_std) {
+                self.admit_local(stream);
+            }
+        }
+    }
+
+    fn admit_local(&self, stream: UnixStream) {
+        if let Some(place) = self.place(&self.local) {
+            tokio::spawn(self.clone().exchange(stream, Peer::Local, place));
+        }
+    }
+
+    /// A place for another connection, which is closed at once without one.
+    fn place(&self, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(places).try_acquire_owned().ok();
+        if place.is_none() {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.is_none_or(|told| told.elapsed() > TELLING_INTERVAL) {
+                *told = Some(Instant::now());
+                let limit = self.limits.connections;
+                tracing::warn!(
+                    limit,
+                    "connections to the Admin API or the Status API are refused: there are too many"
+                );
+            }
+        }
+        place
+    }
+
+    /// The life of a connection.
+    async fn exchange<S>(self, stream: S, peer: Peer, _place: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let pace = Arc::new(Pace::default());
+        let stream = Paced::new(stream, Arc::clone(&pace), self.limits);
+        let service = service_fn(|mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(peer.clone());
+            let busy = pace.begin_answer();
+            let answer = self.router.clone().oneshot(request);
+            async move { Ok::<_, Infallible>(busy.until_sent(answer.await?)) }
+        });
+        let connection = http1::Builder::new()
+            // The stream has limits of its own.
+            .header_read_timeout(None)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.told_to_go() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, ?peer, "a connection to the Admin API or the Status API has failed");
+        }
+    }
+
+    async fn told_to_stop(&self) {
+        // An error means that the sender is gone, which is a stop as well.
+        let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
+    }
+
+    async fn told_to_go(&self) {
+        self.told_to_stop().await;
+        tokio::time::sleep(FAREWELL).await;
     }
 }

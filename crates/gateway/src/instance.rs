@@ -1,6 +1,7 @@
 //! The running gateway as other processes see it: the process id file in the prefix, locked for as long as the process
 //! lives. The lock, not the number, tells whether a gateway runs: a file left by a crash or a reused number means nothing.
 
+use crate::local;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -125,6 +126,7 @@ impl Drop for Instance {
     fn drop(&mut self) {
         if !self.is_handed_over {
             let _ = fs::remove_file(self.prefix.join(ADDRESSES_FILE));
+            local::forget(&self.prefix);
         }
         // The lock file itself stays: removing it would let two processes lock two files of one name.
     }

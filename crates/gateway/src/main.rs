@@ -3,11 +3,17 @@
 mod access_log;
 mod check;
 mod cli;
+#[allow(
+    dead_code,
+    reason = "the commands that speak to the gateway come with their endpoints"
+)]
+mod client;
 mod commands;
 mod control;
 mod declarative_file;
 mod instance;
 mod life;
+mod local;
 mod logging;
 mod lookup;
 mod memory;

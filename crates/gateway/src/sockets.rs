@@ -9,6 +9,7 @@ use serde_json::json;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 
 /// One listener of the settings.
 pub(crate) struct Bound<S = TcpListener> {
@@ -26,6 +27,8 @@ pub(crate) struct Sockets {
     pub(crate) datagrams: Vec<Bound<UdpSocket>>,
     pub(crate) admin: Vec<Bound>,
     pub(crate) status: Vec<Bound>,
+    /// Made last, when nothing else can fail, and never handed over: each process has one of its own.
+    pub(crate) local: Option<UnixListener>,
 }
 
 /// Sockets of the process before, until a setting takes them.
@@ -118,6 +121,7 @@ pub(crate) fn bind_all(settings: &Settings, mut inherited: Inherited) -> Result<
             &mut inherited,
             &mut failure,
         ),
+        local: None,
     };
     if failure.is_empty() {
         Ok(sockets)

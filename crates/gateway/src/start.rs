@@ -14,13 +14,14 @@ use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
-use crate::{memory, plane, service_manager};
+use crate::{local, memory, plane, service_manager};
 use admin::control::LoadError;
 use model::declarative::{Loader, Source, format_cli_errors};
 use proxy::session::DataPlane;
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use store::{Recovery, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -347,6 +348,7 @@ fn serve(
     let mut workers = Workers::new(sockets);
     workers.serve_proxy(&plane, settings)?;
     workers.check_health(&plane, &resolver, settings)?;
+    workers.listeners.lock().local = listen_locally(settings);
     workers.serve_apis(&gateway, certificates, &settings.tls)?;
     let written = (instance.publish_addresses(&addresses)).and_then(|()| instance.take_over());
     written.map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;
@@ -361,6 +363,15 @@ fn serve(
     tracing::info!(%addresses, workers = settings.workers, database = mode, revision, "silverback is serving");
     service_manager::tell_ready();
     Ok((gateway, workers))
+}
+
+/// Not every file system has sockets; traffic is worth more than commands on this machine.
+fn listen_locally(settings: &Settings) -> Option<UnixListener> {
+    let listener = local::listen(&settings.prefix);
+    if let Err(error) = &listener {
+        tracing::error!(%error, prefix = %settings.prefix.display(), "the Admin API has no socket in the prefix, which commands need");
+    }
+    listener.ok()
 }
 
 /// Every connection is a file: the soft limit is meant for programs that use `select`.

@@ -5,7 +5,7 @@ use crate::commands::Failure;
 use crate::control::Gateway;
 use crate::settings::Settings;
 use crate::sockets::{Bound, Socket, Sockets};
-use admin::Listener;
+use admin::{Limits, Listener};
 use net::dns::Resolver;
 use net::listen::Listen;
 use net::tls::{Alpn, CertificateSource, Certificates, ServerSettings, ServerTls};
@@ -14,6 +14,7 @@ use proxy::health::prober::{self, Subsystems};
 use proxy::session::{self, DataPlane, Entrances, Stop};
 use std::io;
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
@@ -133,14 +134,14 @@ impl Workers {
         let (admin_tls, status_tls) = (tls(certificates.admin)?, tls(certificates.status)?);
         self.serve_api(
             "admin",
-            |sockets| &sockets.admin,
+            |sockets| (&sockets.admin, sockets.local.as_ref()),
             gateway,
             admin::router,
             admin_tls,
         )?;
         self.serve_api(
             "status",
-            |sockets| &sockets.status,
+            |sockets| (&sockets.status, None),
             gateway,
             admin::status_router,
             status_tls,
@@ -150,7 +151,7 @@ impl Workers {
     fn serve_api(
         &mut self,
         name: &str,
-        bound: fn(&Sockets) -> &[Bound],
+        of: fn(&Sockets) -> (&[Bound], Option<&UnixListener>),
         gateway: &Arc<Gateway>,
         router: fn(Arc<dyn admin::Control>) -> admin::Router,
         tls: ServerTls,
@@ -158,7 +159,10 @@ impl Workers {
         let (gateway, listeners) = (Arc::clone(gateway), self.listeners.clone());
         self.apis.spawn(name.to_owned(), move |stop| {
             let (gateway, tls) = (Arc::clone(&gateway), tls.clone());
-            let sockets = clones(bound(&listeners.lock()))?;
+            let sockets = listeners.lock();
+            let (bound, local) = of(&sockets);
+            let local = local.map(UnixListener::try_clone).transpose()?;
+            let sockets = clones(bound)?;
             Ok(async move {
                 let mut listeners = Vec::new();
                 for (is_tls, socket) in sockets {
@@ -167,6 +171,10 @@ impl Workers {
                         true => Listener::Tls(socket, tls.clone()),
                         false => Listener::Plain(socket),
                     });
+                }
+                if let Some(local) = local {
+                    let local = tokio::net::UnixListener::from_std(local)?;
+                    listeners.push(Listener::Local(local));
                 }
                 serve_until(listeners, router(gateway), stop).await
             })
@@ -180,7 +188,7 @@ async fn serve_until(
     stop: watch::Receiver<Stop>,
 ) -> io::Result<()> {
     let limit = stop.clone();
-    let served = admin::serve(listeners, router, async move {
+    let served = admin::serve(listeners, router, Limits::default(), async move {
         drained(stop).await;
     });
     // An administrator's connection that stays open must not keep the process.

@@ -1,8 +1,8 @@
 //! Over sockets: plain, TLS, and the way to stop.
 
 use crate::fake::Fake;
-use admin::Listener;
 use admin::control::Database;
+use admin::{Limits, Listener};
 use net::tls::{CertificateSource, Certificates, ClientTls, ServerTls, Trust, self_signed};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,9 +35,15 @@ async fn serve() -> Server {
     let listeners = vec![Listener::Plain(plain), Listener::Tls(tls, server_tls)];
     let (stop, stopped) = oneshot::channel::<()>();
     let control = Arc::new(Fake::new(Database::Off));
-    let running = tokio::spawn(admin::serve(listeners, admin::router(control), async {
-        let _ = stopped.await;
-    }));
+    let limits = Limits::default();
+    let running = tokio::spawn(admin::serve(
+        listeners,
+        admin::router(control),
+        limits,
+        async {
+            let _ = stopped.await;
+        },
+    ));
     let [plain, tls] = addresses;
     Server {
         plain,

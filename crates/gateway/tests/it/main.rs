@@ -11,6 +11,7 @@ mod conformance;
 mod descriptors;
 mod exchanges;
 mod health_checks;
+mod local;
 mod metrics;
 mod names;
 mod names_under_failure;

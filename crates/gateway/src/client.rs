@@ -1,0 +1,259 @@
+//! The Admin API of the running gateway for other commands of this program: over the socket in the prefix, as the operator.
+//! Blocking; each request has a connection of its own, so that an upgrade between two of them goes unnoticed.
+
+use crate::local;
+use crate::workers::current_thread_runtime;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{HOST, HeaderMap};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::path::{Path, PathBuf};
+use tokio::net::UnixStream;
+use tokio::runtime::Runtime;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    #[error(
+        "no gateway is running with prefix {0}; the setting `prefix` (flag --prefix) names another"
+    )]
+    NotRunning(PathBuf),
+    #[error(
+        "the gateway with prefix {0} belongs to another user, who alone may administer it over its socket"
+    )]
+    Denied(PathBuf),
+    #[error("cannot ask the gateway: {0}")]
+    Io(#[from] io::Error),
+    #[error("cannot ask the gateway: {0}")]
+    Request(#[from] hyper::http::Error),
+    #[error("the gateway has not answered in full: {0}")]
+    Http(#[from] hyper::Error),
+}
+
+/// A way to the gateway of a prefix.
+#[derive(Debug)]
+pub(crate) struct Client {
+    prefix: PathBuf,
+    runtime: Runtime,
+}
+
+/// A whole answer, of whatever status.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// An answer whose body comes line by line, for as long as the gateway goes on.
+#[derive(Debug)]
+pub(crate) struct Lines<'c> {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    runtime: &'c Runtime,
+    body: Incoming,
+    read: Vec<u8>,
+    /// How much of that was given out or has no end of a line.
+    searched: usize,
+}
+
+impl Client {
+    /// Fails when no gateway answers there.
+    pub(crate) fn connect(prefix: &Path) -> Result<Self, ClientError> {
+        let client = Self {
+            prefix: prefix.to_owned(),
+            runtime: current_thread_runtime()?,
+        };
+        client.open()?;
+        Ok(client)
+    }
+
+    /// Sends a request, and reads its answer to the end.
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Result<Answer, ClientError> {
+        let response = self.send(method, path, headers, body.into())?;
+        let (head, body) = response.into_parts();
+        Ok(Answer {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body: self.runtime.block_on(body.collect())?.to_bytes(),
+        })
+    }
+
+    /// Sends a request, and gives the lines of its answer as they come.
+    pub(crate) fn lines(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Result<Lines<'_>, ClientError> {
+        let response = self.send(method, path, headers, body.into())?;
+        let (head, body) = response.into_parts();
+        Ok(Lines {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            runtime: &self.runtime,
+            body,
+            read: Vec::new(),
+            searched: 0,
+        })
+    }
+
+    fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, "localhost");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body))?;
+        let stream = self.open()?;
+        stream.set_nonblocking(true)?;
+        self.runtime.block_on(async {
+            let stream = TokioIo::new(UnixStream::from_std(stream)?);
+            let (mut sender, connection) = http1::handshake(stream).await?;
+            // Goes on while an answer is read; how it ends is seen there.
+            tokio::spawn(connection);
+            Ok(sender.send_request(request).await?)
+        })
+    }
+
+    fn open(&self) -> Result<std::os::unix::net::UnixStream, ClientError> {
+        local::connect(&self.prefix).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning(self.prefix.clone())
+            }
+            io::ErrorKind::PermissionDenied => ClientError::Denied(self.prefix.clone()),
+            _ => ClientError::Io(error),
+        })
+    }
+}
+
+impl Answer {
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// None where it is no JSON.
+    pub(crate) fn json(&self) -> Option<serde_json::Value> {
+        serde_json::from_slice(&self.body).ok()
+    }
+}
+
+impl Lines<'_> {
+    /// The next line without its end; none after the last.
+    pub(crate) fn next_line(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
+        loop {
+            if let Some(length) = self.read[self.searched..].iter().position(|&b| b == b'\n') {
+                let mut line: Vec<u8> = self.read.drain(..=self.searched + length).collect();
+                line.pop();
+                self.searched = 0;
+                return Ok(Some(line));
+            }
+            self.searched = self.read.len();
+            let Some(frame) = self.runtime.block_on(self.body.frame()) else {
+                self.searched = 0;
+                let rest = std::mem::take(&mut self.read);
+                return Ok((!rest.is_empty()).then_some(rest));
+            };
+            if let Ok(data) = frame?.into_data() {
+                self.read.extend_from_slice(&data);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+    use tempfile::TempDir;
+
+    /// A prefix whose gateway reads the head of each request and gives the next of these answers.
+    fn answering(answers: &'static [&'static str]) -> TempDir {
+        let prefix = tempfile::tempdir().expect("a temporary directory");
+        let listener: UnixListener = local::listen(prefix.path()).expect("a socket");
+        listener.set_nonblocking(false).expect("a socket has it");
+        thread::spawn(move || {
+            // The first connection only looks whether somebody is there.
+            drop(listener.accept().expect("a connection"));
+            for answer in answers {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                let mut seen = Vec::new();
+                while !seen.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).expect("a head");
+                    seen.push(byte[0]);
+                }
+                stream.write_all(answer.as_bytes()).expect("sent");
+            }
+        });
+        prefix
+    }
+
+    #[test]
+    fn an_answer_is_read_whole() {
+        let prefix = answering(&[
+            "HTTP/1.1 404 Not Found\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        ]);
+        let client = Client::connect(prefix.path()).expect("it runs");
+        let answer = client
+            .request("GET", "/x", &[("C", "d")], "")
+            .expect("an answer");
+        assert_eq!((answer.status, answer.is_success()), (404, false));
+        assert_eq!(answer.headers["a"], "b");
+        assert_eq!(answer.json(), Some(serde_json::json!({})));
+    }
+
+    #[test]
+    fn lines_come_whatever_the_pieces() {
+        let prefix = answering(&[
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n6\r\n\ntwo\n\n\r\n4\r\nlast\r\n0\r\n\r\n",
+        ]);
+        let client = Client::connect(prefix.path()).expect("it runs");
+        let mut lines = client.lines("GET", "/x", &[], "").expect("an answer");
+        let mut seen = Vec::new();
+        while let Some(line) = lines.next_line().expect("it goes on") {
+            seen.push(String::from_utf8(line).expect("text"));
+        }
+        assert_eq!(seen, ["one", "two", "", "last"]);
+    }
+
+    #[test]
+    fn an_answer_that_breaks_off_is_an_error() {
+        let prefix = answering(&["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf\n"]);
+        let client = Client::connect(prefix.path()).expect("it runs");
+        let error = client
+            .request("GET", "/x", &[], "")
+            .expect_err("half of it");
+        assert!(error.to_string().contains("in full"), "{error}");
+    }
+
+    #[test]
+    fn a_prefix_without_a_gateway_is_told() {
+        let prefix = tempfile::tempdir().expect("a temporary directory");
+        for _ in 0..2 {
+            let error = Client::connect(prefix.path()).expect_err("nobody is there");
+            assert!(matches!(error, ClientError::NotRunning(_)), "{error}");
+            // The same when the socket of a dead process is there.
+            drop(local::listen(prefix.path()).expect("a socket"));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The socket in the prefix: always there, for its owner alone, and the newest process's.
+
+use crate::{launch, launch_in};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use testkit::{Answer, Client};
+
+fn socket(prefix: &Path) -> PathBuf {
+    prefix.join("admin.sock")
+}
+
+fn ask(prefix: &Path, method: &str, target: &str, body: &[u8]) -> Answer {
+    let stream = UnixStream::connect(socket(prefix)).expect("somebody listens");
+    let headers = [("Content-Type", "application/json")];
+    Client::over(stream).request(method, target, &headers, body)
+}
+
+#[test]
+fn it_serves_the_whole_admin_api_without_any_listener() {
+    let gateway = launch().set("admin_listen", "off").start();
+    let prefix = gateway.launch().prefix().to_owned();
+    let mode = std::fs::metadata(socket(&prefix))
+        .expect("there")
+        .permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let created = ask(&prefix, "POST", "/services", br#"{"url": "http://a.test"}"#);
+    assert_eq!(created.status, 201, "{}", created.text());
+    let list = ask(&prefix, "GET", "/services", b"").json();
+    assert_eq!(list["data"].as_array().map(Vec::len), Some(1));
+    assert!(gateway.stop().success());
+    assert!(!socket(&prefix).exists(), "it goes with the process");
+}
+
+#[test]
+fn what_a_crash_leaves_is_taken_over() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let prefix = directory.path();
+    launch_in(prefix).start().kill();
+    assert!(UnixStream::connect(socket(prefix)).is_err());
+    let _gateway = launch_in(prefix).start();
+    assert_eq!(ask(prefix, "GET", "/status", b"").status, 200);
+}
+
+#[test]
+fn an_upgrade_loses_no_request_and_leaves_the_socket_to_the_new_process() {
+    let mut gateway = launch().start();
+    let prefix = gateway.launch().prefix().to_owned();
+    let pid = |answer: Answer| answer.json()["pids"]["master"].as_u64();
+    let first = Some(u64::from(gateway.pid()));
+    assert_eq!(pid(ask(&prefix, "GET", "/", b"")), first);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                assert_eq!(ask(&prefix, "GET", "/status", b"").status, 200);
+            }
+        });
+        for _ in 0..3 {
+            gateway.upgrade().expect("it takes over");
+        }
+        stop.store(true, Ordering::SeqCst);
+        asking.join().expect("no request fails");
+    });
+    let last = Some(u64::from(gateway.pid()));
+    assert_eq!(pid(ask(&prefix, "GET", "/", b"")), last);
+    gateway.signal("TERM");
+    gateway.wait_for_successor();
+    assert!(!socket(&prefix).exists(), "it goes with the last process");
+}
