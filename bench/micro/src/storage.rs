@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::time::Duration;
-use store::{Change, ChangeSet, Journal, Revision, Store};
+use store::{Change, ChangeSet, Journal, Origin, Revision, Store};
 use tempfile::TempDir;
 
 const ROUTES: usize = 1000;
@@ -122,7 +122,7 @@ fn open() -> (TempDir, Store) {
 }
 
 fn commit(store: &Store, change_set: ChangeSet) -> Revision {
-    let committed = store.commit(None, change_set, &mut |_| Ok(()));
+    let committed = store.commit(None, change_set, &Origin::default());
     committed.expect("the change set can be applied")
 }
 

@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use model::{Object, Value, declarative};
+use store::Origin;
 
 pub(crate) async fn handle(call: &Call<'_>) -> Answer {
     if call.control.database() != Database::Off {
@@ -32,7 +33,8 @@ async fn export(call: &Call<'_>) -> Answer {
 }
 
 async fn load(call: &Call<'_>) -> Answer {
-    let load = decode(call).await?;
+    let mut load = decode(call).await?;
+    load.origin = call.origin.clone();
     let undecoded = matches!(load.body, DeclarativeBody::Json(_));
     match call.control.load_declarative(load).await {
         // Kong decodes JSON bodies before it knows what they are for, with an error of its own.
@@ -82,7 +84,10 @@ fn refused(error: LoadError) -> Answer {
             StatusCode::NOT_IMPLEMENTED,
             "loading a configuration is not available in this mode",
         ),
-        LoadError::Internal(details) => Err(Failure::Internal(details)),
+        LoadError::Refused(failure) => Err(failure),
+        error @ (LoadError::Internal(_) | LoadError::Disk(_) | LoadError::Conflict { .. }) => {
+            Err(Failure::Internal(format!("{error:?}")))
+        }
     }
 }
 
@@ -173,6 +178,7 @@ impl Flags {
             body,
             check_hash: self.check_hash,
             flatten_errors: self.flatten_errors,
+            origin: Origin::default(),
         }
     }
 

@@ -3,6 +3,8 @@
 
 pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
+pub use crate::proposal::{Proposal, Refusal};
+pub use crate::respond::Failure;
 use axum::http::HeaderMap;
 use futures_util::future::BoxFuture;
 use model::{EntityKind, Object};
@@ -17,12 +19,9 @@ pub trait Control: Send + Sync + 'static {
     /// On any error the running configuration stays. Heavy: the implementation moves it off the caller's thread.
     fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>>;
 
-    /// Applies changes of single entities and answers when they are live. The store's uniqueness and reference errors
-    /// come back as [`LoadError::Invalid`]. Only asked when [`Control::database`] is writable.
-    fn commit(
-        &self,
-        _changes: store::ChangeSet,
-    ) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
+    /// Carries out a proposal and answers when it is live, with its revision. Proposals that wait at the same time become durable
+    /// together, each as a revision of its own.
+    fn commit(&self, _proposal: Proposal) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
         Box::pin(async { Err(LoadError::Unavailable) })
     }
 
@@ -113,6 +112,7 @@ pub struct Load {
     pub check_hash: bool,
     /// Give errors also as `flattened_errors`.
     pub flatten_errors: bool,
+    pub origin: store::Origin,
 }
 
 #[derive(Debug)]
@@ -147,6 +147,15 @@ pub enum LoadError {
     TimedOut,
     /// The store has no room for it.
     TooLarge,
+    /// The disk is full or failing: details for the log.
+    Disk(String),
+    /// The newest revision is not the one that was expected.
+    Conflict {
+        expected: store::Revision,
+        head: store::Revision,
+    },
+    /// The proposal itself says why.
+    Refused(Failure),
     /// This mode does not do that.
     Unavailable,
     /// Details for the log; the client gets "An unexpected error occurred".

@@ -18,6 +18,7 @@ mod node;
 mod pace;
 mod paging;
 mod peer;
+mod proposal;
 mod render;
 mod request;
 mod respond;

@@ -3,10 +3,18 @@
 use crate::body::{self, Body, form};
 use crate::control::Control;
 use crate::respond::Failure;
+use crate::state::App;
+use axum::extract::ConnectInfo;
+use axum::http::request::Parts;
 use bytes::Bytes;
+use std::net::SocketAddr;
+use store::Origin;
 
 pub(crate) struct Call<'a> {
+    pub(crate) app: &'a App,
     pub(crate) control: &'a dyn Control,
+    /// Kept with what it changes.
+    pub(crate) origin: Origin,
     pub(crate) method: &'a str,
     /// Path parameters, percent-decoded.
     pub(crate) parameters: Vec<(String, String)>,
@@ -50,4 +58,34 @@ impl Call<'_> {
 
 pub(crate) fn query(text: &str) -> Result<Vec<(String, Option<String>)>, Failure> {
     form::pairs(text).map_err(|_| body::too_many())
+}
+
+/// Says why a change is made; kept with its revision.
+const CHANGE_MESSAGE: &str = "x-change-message";
+const REQUEST_ID: &str = "x-request-id";
+const MAX_MESSAGE: usize = 4096;
+const MAX_REQUEST_ID: usize = 128;
+
+/// Who asks, from where, and why.
+pub(crate) fn origin(parts: &Parts) -> Result<Origin, Failure> {
+    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    Ok(Origin {
+        source: peer.map_or_else(String::new, |peer| peer.0.to_string()),
+        actor: None,
+        request_id: text(parts, REQUEST_ID, MAX_REQUEST_ID)?,
+        message: text(parts, CHANGE_MESSAGE, MAX_MESSAGE)?,
+    })
+}
+
+fn text(parts: &Parts, name: &str, limit: usize) -> Result<Option<String>, Failure> {
+    let Some(value) = parts.headers.get(name) else {
+        return Ok(None);
+    };
+    match std::str::from_utf8(value.as_bytes()) {
+        Ok(text) if text.len() <= limit => Ok(Some(text.to_owned())),
+        Ok(_) => Err(Failure::bad_request(format!(
+            "{name} is longer than {limit} bytes"
+        ))),
+        Err(_) => Err(Failure::bad_request(format!("{name} is not UTF-8"))),
+    }
 }

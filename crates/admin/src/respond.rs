@@ -13,7 +13,7 @@ pub(crate) type Answer = Result<Response, Failure>;
 
 /// Why a request was not answered as asked.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// One of Kong's error objects.
     Error(Box<model::Error>),
     /// An endpoint key that its own field refuses: an error object whose name ends with the field.

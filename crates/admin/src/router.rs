@@ -13,7 +13,8 @@ use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_REQUEST_HEADERS,
     ALLOW, CONTENT_TYPE,
 };
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
@@ -54,43 +55,38 @@ fn assemble(app: App, endpoints: Vec<Endpoint>) -> Router {
 fn handler(app: &App, endpoint: &Endpoint) -> axum::routing::MethodRouter {
     let (app, methods, action) = (app.clone(), endpoint.methods, endpoint.action);
     any(
-        move |method: Method, uri: Uri, params: RawPathParams, headers: HeaderMap, bytes: Bytes| async move {
-            if method == Method::OPTIONS && action != Action::Disabled {
-                return options(methods, &headers);
+        move |params: RawPathParams, parts: Parts, bytes: Bytes| async move {
+            if parts.method == Method::OPTIONS && action != Action::Disabled {
+                return options(methods, &parts.headers);
             }
             let parameters = params
                 .iter()
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .collect();
-            answer(
-                &app, methods, action, &method, &uri, parameters, &headers, bytes,
-            )
-            .await
-            .unwrap_or_else(Failure::into_response)
+            answer(&app, methods, action, &parts, parameters, bytes)
+                .await
+                .unwrap_or_else(Failure::into_response)
         },
     )
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the parts of one request, as axum hands them over"
-)]
 async fn answer(
     app: &App,
     methods: &[&str],
     action: Action,
-    method: &Method,
-    uri: &Uri,
+    parts: &Parts,
     parameters: Vec<(String, String)>,
-    headers: &HeaderMap,
     bytes: Bytes,
 ) -> Answer {
     let call = Call {
+        app,
         control: app.control(),
-        method: method.as_str(),
+        origin: request::origin(parts)?,
+        method: parts.method.as_str(),
         parameters,
-        query: request::query(uri.query().unwrap_or(""))?,
-        content_type: headers
+        query: request::query(parts.uri.query().unwrap_or(""))?,
+        content_type: parts
+            .headers
             .get(CONTENT_TYPE)
             .and_then(|value| value.to_str().ok()),
         bytes,

@@ -9,6 +9,7 @@ use crate::start::describe;
 use admin::control::Loaded;
 use model::declarative::Source;
 use std::sync::Arc;
+use store::Origin;
 
 /// Takes over what can be, and gives the settings that hold from now on. Whatever is wrong, everything goes on as before.
 pub(crate) fn run(inputs: &StartInputs, current: Settings, gateway: &Gateway) -> Settings {
@@ -65,6 +66,7 @@ fn load(text: Text, gateway: &Gateway) {
             source: Source::Text(&text.bytes, text.format),
             hash: model::declarative::hash(&text.bytes),
             flatten_errors: false,
+            origin: Origin::program(&text.name),
         });
         match loaded {
             Ok(loaded) => {

@@ -23,7 +23,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use store::{Recovery, Store};
+use store::{Origin, Recovery, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
 
@@ -294,6 +294,7 @@ fn load(writer: &mut Writer, text: &Text) -> Result<(), Failure> {
         source: Source::Text(&text.bytes, text.format),
         hash: model::declarative::hash(&text.bytes),
         flatten_errors: false,
+        origin: Origin::program(&text.name),
     };
     match writer.replace(input) {
         Ok(_) => Ok(()),

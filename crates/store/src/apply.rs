@@ -299,6 +299,36 @@ fn entries(
     Ok(entries)
 }
 
+/// Adds what would turn out not to be unique when it is written.
+pub(crate) fn check_unique(
+    view: &View<'_>,
+    works: &[Work<'_>],
+    changes: &mut IndexChanges,
+    violations: &mut Vec<Violation>,
+) -> Result<(), CommitError> {
+    const UNIQUE: usize = IndexTable::Unique as usize;
+    let table = view.tables().index[UNIQUE];
+    changes.removed[UNIQUE].sort();
+    changes.added[UNIQUE].sort();
+    let removed: Vec<&[u8]> = changes.removed[UNIQUE].iter().map(|one| one.key).collect();
+    let mut previous: Option<Entry<'_>> = None;
+    for entry in changes.added[UNIQUE].iter() {
+        let stored = table.get(view.txn(), entry.key)?;
+        let stored = stored.filter(|_| removed.binary_search(&entry.key).is_err());
+        let same = previous.filter(|previous| previous.key == entry.key);
+        if let Some(existing) = same.map(|previous| previous.value).or(stored) {
+            let conflict = Conflict {
+                owner: entry.owner,
+                key: entry.key.to_vec(),
+                existing: Uuid::from_slice(existing).unwrap_or_default(),
+            };
+            violations.push(unique_violation(&works[conflict.owner], &conflict));
+        }
+        previous = Some(entry);
+    }
+    Ok(())
+}
+
 /// Writes the work; `violations` gets what turns out not to be unique.
 pub(crate) fn write(
     txn: &mut RwTxn<'_>,

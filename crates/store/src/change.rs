@@ -41,6 +41,36 @@ impl Change {
     }
 }
 
+/// Who made a change, from where and why: kept with its revision.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// The address of the client, or the part of this program that made it (`file`, `import`).
+    pub source: String,
+    /// As whom the client has shown itself: the name of a token, the subject of a certificate.
+    pub actor: Option<String>,
+    pub request_id: Option<String>,
+    pub message: Option<String>,
+}
+
+impl Origin {
+    /// A part of this program.
+    pub fn program(source: &str) -> Self {
+        Self {
+            source: source.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+/// An entity that was changed, whether written, removed or gone with another. Its present state is in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touched {
+    pub kind: EntityKind,
+    pub id: Uuid,
+    /// The encoded entity before; `None` when it did not exist.
+    pub old: Option<Vec<u8>>,
+}
+
 /// Changes that take effect together or not at all. Their order does not matter, but that the last one of an entity counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangeSet {

@@ -167,7 +167,7 @@ fn foreign_error(field: &str, kind: EntityKind, parent: Uuid) -> Error {
     .with_fields(fields)
 }
 
-/// Why `accept` refused the candidate state; it comes back from the commit unchanged.
+/// Why whoever runs a transaction refuses the state that it leads to; it comes back unchanged.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct Rejected(pub Error);
@@ -182,6 +182,12 @@ pub enum CommitError {
     Violations(Vec<Violation>),
     #[error(transparent)]
     Rejected(#[from] Rejected),
+    /// Whoever ran the transaction gave it up.
+    #[error("the transaction was given up")]
+    Abandoned,
+    /// Something failed in the transaction before, so that nothing of it can be committed.
+    #[error("the transaction has failed before")]
+    Spoiled,
     /// The configured largest size is reached; reading goes on, and so does writing once something is removed.
     #[error("the store has reached its largest size of {max_size} bytes")]
     Full { max_size: usize },

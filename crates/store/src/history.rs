@@ -4,7 +4,7 @@
 //! next record that touches the entity. So loading a configuration into an empty store writes every entity once, not
 //! twice, and any kept revision can be rebuilt from the newest one backwards.
 
-use crate::apply::Work;
+use crate::change::Origin;
 use crate::env::Tables;
 use crate::error::{CommitError, Damage, StoreError};
 use crate::header::Header;
@@ -27,10 +27,12 @@ pub(crate) struct Undo {
     pub(crate) meta: BTreeMap<String, Option<Vec<u8>>>,
 }
 
-/// A named value that was changed, and what it was before.
-pub(crate) struct MetaWork {
-    pub(crate) name: String,
-    pub(crate) old: Option<Vec<u8>>,
+/// What the journal keeps of a revision: what was before it, when it was made and by whom.
+pub(crate) struct Record<'r> {
+    pub(crate) entities: &'r [(EntityKey, Option<Vec<u8>>)],
+    pub(crate) meta: &'r [(String, Option<Vec<u8>>)],
+    pub(crate) at_ms: u64,
+    pub(crate) origin: &'r Origin,
 }
 
 /// Writes the record of the header's revision, and removes the oldest ones that exceed the retention.
@@ -38,14 +40,12 @@ pub(crate) fn append(
     txn: &mut RwTxn<'_>,
     tables: &Tables,
     header: &mut Header,
-    works: &[Work<'_>],
-    meta: &[MetaWork],
-    now_ms: u64,
+    record: &Record<'_>,
     retention: Retention,
 ) -> Result<(), CommitError> {
-    let works = || works.iter().filter(|work| work.is_effective());
-    let size: usize = works()
-        .map(|work| 22 + work.old.as_ref().map_or(0, Vec::len))
+    let entities = record.entities.iter();
+    let size: usize = entities
+        .map(|(_, old)| 22 + old.as_ref().map_or(0, Vec::len))
         .sum();
     let size = size as u64;
     // Make room first, so that the pages of what goes are not in the way of the new record's size.
@@ -59,7 +59,7 @@ pub(crate) fn append(
         header.floor = header.revision;
         return Ok(());
     }
-    let record = encode(works(), meta, now_ms);
+    let record = encode(record);
     for (piece, bytes) in record.chunks(PIECE).enumerate() {
         let key = keys::journal(header.revision, piece as u32);
         tables.journal.put(txn, &key, bytes)?;
@@ -123,23 +123,29 @@ fn read(view: &View<'_>, revision: u64) -> Result<Vec<u8>, StoreError> {
     Ok(record)
 }
 
-fn encode<'w>(
-    works: impl Iterator<Item = &'w Work<'w>>,
-    meta: &[MetaWork],
-    now_ms: u64,
-) -> Vec<u8> {
-    let mut record = vec![RECORD_FORMAT];
-    record.extend_from_slice(&now_ms.to_le_bytes());
-    record.extend_from_slice(&(meta.len() as u32).to_le_bytes());
-    for work in meta {
-        put_bytes(&mut record, work.name.as_bytes());
-        put_optional(&mut record, work.old.as_deref());
+fn encode(record: &Record<'_>) -> Vec<u8> {
+    let mut bytes = vec![RECORD_FORMAT];
+    bytes.extend_from_slice(&record.at_ms.to_le_bytes());
+    let Origin {
+        source,
+        actor,
+        request_id,
+        message,
+    } = record.origin;
+    put_bytes(&mut bytes, source.as_bytes());
+    for text in [actor, request_id, message] {
+        put_optional(&mut bytes, text.as_ref().map(String::as_bytes));
     }
-    for work in works {
-        record.extend_from_slice(&work.key);
-        put_optional(&mut record, work.old.as_deref());
+    bytes.extend_from_slice(&(record.meta.len() as u32).to_le_bytes());
+    for (name, old) in record.meta {
+        put_bytes(&mut bytes, name.as_bytes());
+        put_optional(&mut bytes, old.as_deref());
     }
-    record
+    for (key, old) in record.entities {
+        bytes.extend_from_slice(key);
+        put_optional(&mut bytes, old.as_deref());
+    }
+    bytes
 }
 
 fn put_optional(record: &mut Vec<u8>, bytes: Option<&[u8]>) {
@@ -160,6 +166,11 @@ fn decode(record: &[u8], undo: &mut Undo) -> Option<()> {
         return None;
     }
     take(&mut rest, 8)?;
+    let source = take_number(&mut rest)?;
+    take(&mut rest, source)?;
+    for _ in 0..3 {
+        take_optional(&mut rest)?;
+    }
     for _ in 0..take_number(&mut rest)? {
         let length = take_number(&mut rest)?;
         let name = String::from_utf8(take(&mut rest, length)?.to_vec()).ok()?;

@@ -1,8 +1,7 @@
 //! What every journal does, wherever it keeps the revisions.
 
-use crate::change::{ChangeSet, Revision};
-use crate::error::{CommitError, Rejected, StoreError};
-use crate::view::View;
+use crate::change::{ChangeSet, Origin, Revision};
+use crate::error::{CommitError, StoreError};
 use model::EntityKind;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -13,14 +12,11 @@ use uuid::Uuid;
 pub trait Journal: Send + Sync {
     /// Appends a change set, if `expected_head` is none or still the newest revision, and applies it to the mirror. When
     /// it returns, the revision is on disk. A change set that changes nothing makes no revision: the head comes back.
-    ///
-    /// `accept` sees the state that the change set leads to, before anything is durable, and may refuse it. It runs inside
-    /// the write transaction: no other commit begins until it returns. It may be asked twice about the same state.
     fn commit(
         &self,
         expected_head: Option<Revision>,
         change_set: ChangeSet,
-        accept: &mut dyn FnMut(&View<'_>) -> Result<(), Rejected>,
+        origin: &Origin,
     ) -> Result<Revision, CommitError>;
 
     /// What leads from a kept revision to the newest: one change for each entity that differs.

@@ -3,7 +3,7 @@
 //!
 //! - [`Store`] opens the file, hands out views ([`Store::view`], [`Reader`]) and is the local [`Journal`].
 //! - [`View`] reads one revision: by id, by unique field, by reference, by tag, page by page.
-//! - [`Journal::commit`] applies a change set in one write transaction: references, uniqueness, cascades, indexes,
+//! - [`Store::transact`] applies change sets in one write transaction: references, uniqueness, cascades, indexes,
 //!   history; on disk before it returns.
 //!
 //! It knows entities as bytes with a few indexed fields. It does not validate them against their schema, and it never
@@ -12,7 +12,6 @@
 mod apply;
 mod change;
 mod checksum;
-mod commit;
 mod env;
 mod error;
 mod facts;
@@ -26,15 +25,17 @@ mod reader;
 mod rules;
 mod scan;
 mod store;
+mod transaction;
 mod verify;
 mod view;
 
-pub use change::{Change, ChangeSet, Revision};
+pub use change::{Change, ChangeSet, Origin, Revision, Touched};
 pub use env::Recovery;
 pub use error::{CommitError, Damage, OpenError, Rejected, StoreError, Violation};
 pub use journal::{Changes, Journal, JournalError};
 pub use page::{KeyPart, Page, TagFilter, Tagged};
 pub use reader::Reader;
 pub use store::{DEFAULT_MAX_SIZE, Options, Retention, Store};
+pub use transaction::Transaction;
 pub use verify::Inconsistency;
 pub use view::View;

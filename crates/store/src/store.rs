@@ -1,8 +1,8 @@
 //! The store of this node: the mirror and the local journal in one LMDB file.
 
-use crate::change::{Change, ChangeSet, Revision};
+use crate::change::{Change, ChangeSet, Origin, Revision};
 use crate::env::{self, Environment, Recovery};
-use crate::error::{CommitError, Damage, OpenError, Rejected, StoreError};
+use crate::error::{CommitError, Damage, OpenError, StoreError};
 use crate::history::{self, Undo};
 use crate::journal::{Changes, Journal, JournalError};
 use crate::keys;
@@ -78,7 +78,7 @@ pub(crate) struct Inner {
     head: AtomicU64,
     watch: watch::Sender<Revision>,
     /// Held during a commit: LMDB has one writer, and its own lock is not fair to threads of one process.
-    writing: Mutex<()>,
+    pub(crate) writing: Mutex<()>,
     readers: Mutex<Vec<Weak<Slot>>>,
 }
 
@@ -210,24 +210,16 @@ impl Journal for Store {
         &self,
         expected_head: Option<Revision>,
         change_set: ChangeSet,
-        accept: &mut dyn FnMut(&View<'_>) -> Result<(), Rejected>,
+        origin: &Origin,
     ) -> Result<Revision, CommitError> {
-        let _writing = lock(&self.inner.writing);
-        let mut result = self.attempt(expected_head, &change_set, self.inner.retention, accept);
-        if let Err(CommitError::Full { .. }) = result
-            && change_set.size() < self.usable()
-        {
-            self.make_room()?;
-            result = self.attempt(expected_head, &change_set, Retention::NOTHING, accept);
-        }
-        let revision = result.map_err(|error| match error {
-            CommitError::Full { .. } => CommitError::Full {
-                max_size: self.max_size(),
-            },
-            other => other,
-        })?;
-        self.inner.publish(revision);
-        Ok(revision)
+        self.transact(&mut |transaction| {
+            if let Some(expected) = expected_head {
+                transaction.expect_head(expected)?;
+            }
+            transaction.apply(&change_set)?;
+            transaction.seal(origin)?;
+            Ok(transaction.head())
+        })
     }
 
     fn changes_since(&self, revision: Revision) -> Result<Changes, JournalError> {
@@ -311,7 +303,7 @@ impl Inner {
         Revision(self.head.load(Ordering::Acquire))
     }
 
-    fn publish(&self, revision: Revision) {
+    pub(crate) fn publish(&self, revision: Revision) {
         self.head.store(revision.0, Ordering::Release);
         self.watch.send_if_modified(|head| {
             let newer = *head != revision;

@@ -277,6 +277,15 @@ impl Gateway {
         http::get(self.admin, target, &[])
     }
 
+    /// A request to the Admin API with a JSON body, or none when it is empty.
+    pub fn admin_send(&self, method: &str, target: &str, json: &str) -> Answer {
+        let headers: &[(&str, &str)] = match json {
+            "" => &[],
+            _ => &[("Content-Type", "application/json")],
+        };
+        http::request(self.admin, method, target, headers, json.as_bytes())
+    }
+
     /// Posts a declarative configuration as text.
     pub fn post_config(&self, text: &str) -> Answer {
         let headers = [("Content-Type", "text/yaml")];

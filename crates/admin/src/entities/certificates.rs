@@ -4,7 +4,6 @@
 use crate::control::Control;
 use crate::entities::find;
 use crate::entities::reference_to;
-use crate::request::Call;
 use crate::respond::Failure;
 use model::schema::registry;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
@@ -70,7 +69,7 @@ pub(crate) fn snis(view: &View<'_>, certificate: Uuid) -> Result<Vec<(String, Uu
 
 /// What makes the SNIs of a certificate those given.
 pub(crate) fn changes(
-    call: &Call<'_>,
+    control: &dyn Control,
     view: &View<'_>,
     certificate: Uuid,
     given: Option<Vec<String>>,
@@ -89,7 +88,7 @@ pub(crate) fn changes(
         if existing.iter().any(|(known, _)| known == name) {
             continue;
         }
-        changes.push(create(call, view, certificate, name)?);
+        changes.push(create(control, view, certificate, name)?);
     }
     for (name, id) in existing {
         if !seen.contains(name.as_str()) {
@@ -101,7 +100,7 @@ pub(crate) fn changes(
 }
 
 fn create(
-    call: &Call<'_>,
+    control: &dyn Control,
     view: &View<'_>,
     certificate: Uuid,
     name: &str,
@@ -113,7 +112,7 @@ fn create(
     ]);
     let entity = registry()
         .entity(KIND)
-        .complete(input, &call.control.context())?;
+        .complete(input, &control.context())?;
     let taken = view
         .id_by_unique(KIND, "name", name)
         .map_err(Failure::internal)?;

@@ -2,11 +2,11 @@
 //! (page_for_upstream_with_health, post_health).
 
 use super::find::{self, Found};
-use super::{TARGETS, list, no_content, parent_id, view};
+use super::{TARGETS, list, parent_id, view};
 use crate::control::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 use crate::render;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, json};
+use crate::respond::{Answer, Failure, empty, json};
 use axum::http::StatusCode;
 use model::EntityKind;
 use model::address::{Address, DEFAULT_TARGET_PORT};
@@ -161,7 +161,7 @@ pub(crate) fn set_target(call: &Call<'_>, healthy: bool) -> Answer {
     let address = address.as_ref().map(|(ip, port)| (&**ip, *port));
     let set = (call.control).set_target_health(upstream, &target, address, healthy);
     match set {
-        Ok(()) => no_content(),
+        Ok(()) => Ok(empty(StatusCode::NO_CONTENT)),
         Err(message) => Err(Failure::bad_request(message)),
     }
 }

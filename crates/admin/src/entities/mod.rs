@@ -15,16 +15,17 @@ use crate::request::Call;
 use crate::respond::{Answer, Failure, empty, json_bytes};
 use axum::http::StatusCode;
 use find::{Found, Selector};
+use model::schema::registry;
 use model::{EntityKind, Object, Value};
 use store::View;
 use uuid::Uuid;
-use write::Target;
+use write::{Action, Input, Owner, Target, Write};
 
 /// `/services`
 pub(crate) async fn collection(call: &Call<'_>, kind: EntityKind) -> Answer {
     match call.method {
         "GET" => list::collection(call, kind),
-        _ => write::insert(call, kind, None).await,
+        _ => write(call, kind, Action::Insert, None).await,
     }
 }
 
@@ -42,11 +43,7 @@ pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> Answer {
         }
         _ => Target::of(Selector::parse(call.control, kind, segment)?),
     };
-    match call.method {
-        "PUT" => write::upsert(call, kind, target, None).await,
-        "PATCH" => write::update(call, kind, target).await,
-        _ => write::delete(call, kind, target).await,
-    }
+    write(call, kind, action(call, target), None).await
 }
 
 /// `/services/{services}/routes`
@@ -55,7 +52,10 @@ pub(crate) async fn children(call: &Call<'_>, relation: Relation) -> Answer {
     match call.method {
         "GET" if relation.child == EntityKind::Targets => list::targets(call, &view(call)?, parent),
         "GET" => list::children(call, &view(call)?, relation, parent),
-        _ => write::insert(call, relation.child, Some((relation.field, parent))).await,
+        _ => {
+            let link = Some((relation.field, parent));
+            write(call, relation.child, Action::Insert, link).await
+        }
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> Answer {
     let link = (relation.field, parent);
     if call.method == "PUT" && kind != EntityKind::Targets {
         let target = write::put_target(call.control, kind, found.as_ref(), segment)?;
-        return write::upsert(call, kind, target, Some(link)).await;
+        return write(call, kind, Action::Upsert(target), Some(link)).await;
     }
     let found = found.ok_or_else(Failure::not_found)?;
     let target = match kind {
@@ -82,10 +82,11 @@ pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> Answer {
         EntityKind::Targets | EntityKind::Acls => Target::of(Selector::Id(found.id)),
         _ => Target::of(Selector::parse(call.control, kind, segment)?),
     };
-    match call.method {
-        "PUT" | "PATCH" => write::update(call, kind, target).await,
-        _ => write::delete(call, kind, target).await,
-    }
+    let action = match call.method {
+        "PUT" | "PATCH" => Action::Update(target),
+        _ => Action::Delete(target),
+    };
+    write(call, kind, action, None).await
 }
 
 /// `/routes/{routes}/service`
@@ -103,17 +104,60 @@ pub(crate) async fn referenced(call: &Call<'_>, relation: Relation) -> Answer {
         }
         (owner, id)
     };
-    match (call.method, id) {
-        ("PUT", Some(id)) => {
-            write::upsert(call, relation.parent, Target::of(Selector::Id(id)), None).await
-        }
-        ("PUT", None) => write::create_referenced(call, relation, owner).await,
-        (_, None) => Err(Failure::not_found()),
-        ("PATCH", Some(id)) => {
-            write::update(call, relation.parent, Target::of(Selector::Id(id))).await
-        }
-        _ => Err(Failure::method_not_allowed()),
+    let target = |id| Target::of(Selector::Id(id));
+    let action = match (call.method, id) {
+        ("PUT", Some(id)) => Action::Upsert(target(id)),
+        ("PUT", None) => Action::CreateReferenced {
+            relation: relation.field,
+            owner: Owner {
+                kind: relation.child,
+                id: owner.id,
+            },
+        },
+        (_, None) => return Err(Failure::not_found()),
+        ("PATCH", Some(id)) => Action::Update(target(id)),
+        _ => return Err(Failure::method_not_allowed()),
+    };
+    write(call, relation.parent, action, None).await
+}
+
+/// What the method does to the entity that the path names.
+fn action(call: &Call<'_>, target: Target) -> Action {
+    match call.method {
+        "PUT" => Action::Upsert(target),
+        "PATCH" => Action::Update(target),
+        _ => Action::Delete(target),
     }
+}
+
+/// Carries out a write and shows what came of it.
+async fn write(
+    call: &Call<'_>,
+    kind: EntityKind,
+    action: Action,
+    link: Option<(&'static str, Uuid)>,
+) -> Answer {
+    let (status, input) = match action {
+        Action::Insert => (StatusCode::CREATED, Input::of(call)?),
+        Action::Delete(_) => (StatusCode::NO_CONTENT, Input::default()),
+        _ => (StatusCode::OK, Input::of(call)?),
+    };
+    let write = Write {
+        kind,
+        action,
+        input,
+        link,
+    };
+    let Some(found) = write::run(call, write).await? else {
+        return Ok(empty(status));
+    };
+    if kind == EntityKind::Targets && call.method == "PATCH" {
+        // The only answer that shows a target as it was given.
+        let mut out = Vec::new();
+        registry().entity(kind).write_json(&found.entity, &mut out);
+        return Ok(json_bytes(status, out));
+    }
+    shown(call, &view(call)?, kind, &found, status)
 }
 
 /// `/upstreams/{upstreams}/targets/all`: as they are stored.
@@ -155,10 +199,6 @@ fn shown(
     let mut out = Vec::with_capacity(1024);
     render::entity(&mut out, call.control, view, kind, found)?;
     Ok(json_bytes(status, out))
-}
-
-fn no_content() -> Answer {
-    Ok(empty(StatusCode::NO_CONTENT))
 }
 
 /// `{"id": "…"}`

@@ -3,18 +3,18 @@
 //! Source: kong/db/dao/init.lua, kong/db/strategies/off/init.lua.
 
 use crate::body::Body;
-use crate::control::{Control, Database, LoadError};
-use crate::endpoints::Relation;
+use crate::control::{Control, Database, Refusal};
 use crate::entities::find::{self, Found, Selector, select};
-use crate::entities::{certificates, foreign, no_content, reference_to, shown, target, ttl, view};
+use crate::entities::{certificates, foreign, reference_to, target, ttl, view};
 use crate::infer::infer;
+use crate::proposal::propose;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, json_bytes};
+use crate::respond::Failure;
 use axum::http::StatusCode;
 use model::error::brace_notation;
 use model::schema::registry;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
-use store::{Change, ChangeSet};
+use store::{Change, ChangeSet, Transaction, View};
 use uuid::Uuid;
 
 /// What a write is about: the entity the path names, and what the path says of it besides.
@@ -72,138 +72,255 @@ pub(crate) fn put_target(
     Ok(target)
 }
 
-/// An accepted write, ready to be committed.
-struct Prepared {
-    kind: EntityKind,
-    found: Found,
-    /// What has to change with it: the SNIs of a certificate, the entity that is to refer to it.
-    also: Vec<Change>,
+/// A write of one entity. It owns its input, so that it can be decided on any state.
+#[derive(Debug, Clone)]
+pub(crate) struct Write {
+    pub(crate) kind: EntityKind,
+    pub(crate) action: Action,
+    pub(crate) input: Input,
+    /// The parent that the path names.
+    pub(crate) link: Option<(&'static str, Uuid)>,
 }
 
-/// `POST /services`, `POST /services/{service}/routes`
-pub(crate) async fn insert(
-    call: &Call<'_>,
-    kind: EntityKind,
-    link: Option<(&str, Uuid)>,
-) -> Answer {
-    let prepared = {
-        let mut input = input(call, kind, None)?;
-        if let Some((field, parent)) = link {
+#[derive(Debug, Clone)]
+pub(crate) enum Action {
+    /// `POST`
+    Insert,
+    /// `PUT`: the entity is made of the body alone.
+    Upsert(Target),
+    /// `PATCH`
+    Update(Target),
+    /// `DELETE`: what does not exist is deleted already.
+    Delete(Target),
+    /// `PUT /routes/{route}/service` of a route without one: makes a service and links it.
+    CreateReferenced {
+        relation: &'static str,
+        owner: Owner,
+    },
+}
+
+/// What is to refer to a new entity.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner {
+    pub(crate) kind: EntityKind,
+    pub(crate) id: Uuid,
+}
+
+/// The body as fields.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Input {
+    fields: Object,
+    /// All text, to be typed by the schema.
+    is_form: bool,
+}
+
+impl Input {
+    pub(crate) fn json(fields: Object) -> Self {
+        Self {
+            fields,
+            is_form: false,
+        }
+    }
+
+    pub(crate) fn of(call: &Call<'_>) -> Result<Self, Failure> {
+        Ok(match call.body()? {
+            Body::Form(fields) => Self {
+                fields,
+                is_form: true,
+            },
+            Body::Json(fields) => Self::json(fields),
+            Body::None | Body::Yaml(_) => Self::default(),
+        })
+    }
+
+    /// `plugin` is the name of a plugin whose configuration it is, if that is known already.
+    fn typed(&self, kind: EntityKind, plugin: Option<&str>) -> Object {
+        let mut fields = self.fields.clone();
+        if self.is_form {
+            infer(kind, &mut fields, plugin);
+        }
+        fields
+    }
+}
+
+/// What a write comes to.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    /// The entity as it will be; none when it is removed.
+    pub(crate) found: Option<Found>,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// Carries out the write of a request.
+pub(crate) async fn run(call: &Call<'_>, write: Write) -> Result<Option<Found>, Failure> {
+    if call.control.database() == Database::Off {
+        // Mistakes are told first, then that nothing is written; only the removal of nothing comes to an end.
+        return Ok(write.decide(call.control, &view(call)?)?.found);
+    }
+    let control = call.app.shared();
+    let (found, _) = propose(call, None, false, move |transaction| {
+        apply(&write, &*control, transaction)
+    })
+    .await?;
+    Ok(found)
+}
+
+/// Decides a write on the state of a transaction, and adds its changes.
+pub(crate) fn apply(
+    write: &Write,
+    control: &dyn Control,
+    transaction: &mut Transaction<'_>,
+) -> Result<Option<Found>, Refusal> {
+    let decided = write.decide(control, &transaction.view()?)?;
+    transaction.apply(&ChangeSet {
+        changes: decided.changes,
+        meta: Vec::new(),
+    })?;
+    Ok(decided.found)
+}
+
+impl Write {
+    /// What it comes to in this state. Nothing is written.
+    pub(crate) fn decide(
+        &self,
+        control: &dyn Control,
+        view: &View<'_>,
+    ) -> Result<Decided, Failure> {
+        match &self.action {
+            Action::Insert => self.insert(control, view),
+            Action::Upsert(target) => self.upsert(control, view, target),
+            Action::Update(target) => self.update(control, view, target),
+            Action::Delete(target) => delete(control, view, self.kind, target),
+            Action::CreateReferenced { relation, owner } => {
+                self.create_referenced(control, view, relation, *owner)
+            }
+        }
+    }
+
+    fn linked(&self) -> Object {
+        let mut input = self.input.typed(self.kind, None);
+        if let Some((field, parent)) = self.link {
             input.insert(field, reference_to(parent));
         }
-        let prepared = prepare(call, kind, input, None)?;
-        refuse_without_database(call, "create", kind, None)?;
-        let id = prepared.found.id;
-        if find::by_id(&view(call)?, kind, id)?.is_some() {
-            return Err(primary_key_violation(id).into());
-        }
-        prepared
-    };
-    commit(call, prepared, StatusCode::CREATED).await
-}
-
-/// `PUT`: the entity is made of the body alone.
-pub(crate) async fn upsert(
-    call: &Call<'_>,
-    kind: EntityKind,
-    target: Target,
-    link: Option<(&str, Uuid)>,
-) -> Answer {
-    let prepared = {
-        let mut input = input(call, kind, None)?;
-        if let Some((field, parent)) = link {
-            input.insert(field, reference_to(parent));
-        }
-        prepare_upsert(call, kind, input, &target)?
-    };
-    refuse_without_database(call, "create or update", kind, Some(&target.selector))?;
-    commit(call, prepared, StatusCode::OK).await
-}
-
-fn prepare_upsert(
-    call: &Call<'_>,
-    kind: EntityKind,
-    mut input: Object,
-    target: &Target,
-) -> Result<Prepared, Failure> {
-    let existing = select(&view(call)?, kind, &target.selector)?;
-    let id = match (&target.selector, existing) {
-        (Selector::Id(id), _) => *id,
-        (Selector::Key { .. }, Some(found)) => found.id,
-        (Selector::Key { .. }, None) => Uuid::new_v4(),
-    };
-    input.insert("id", Value::from(id.to_string()));
-    for (field, value) in target.fixed.clone() {
-        input.insert(field, value);
+        input
     }
-    if kind == EntityKind::Certificates {
-        certificates::add_sni_of_path(&mut input, target.sni.as_deref());
+
+    fn insert(&self, control: &dyn Control, view: &View<'_>) -> Result<Decided, Failure> {
+        let mode = certificates::Mode::Keep;
+        let decided = prepare(control, view, self.kind, self.linked(), mode)?;
+        refuse_without_database(control, "create", self.kind, None)?;
+        if let Some(found) = &decided.found
+            && find::by_id(view, self.kind, found.id)?.is_some()
+        {
+            return Err(primary_key_violation(found.id).into());
+        }
+        Ok(decided)
     }
-    prepare(call, kind, input, Some(certificates::Mode::Replace))
-}
 
-/// `PUT /routes/{route}/service` of a route without one: makes a service and links it.
-pub(crate) async fn create_referenced(call: &Call<'_>, relation: Relation, owner: Found) -> Answer {
-    let target = Target::of(Selector::Id(Uuid::new_v4()));
-    let mut prepared = {
-        let input = input(call, relation.parent, None)?;
-        prepare_upsert(call, relation.parent, input, &target)?
-    };
-    refuse_without_database(
-        call,
-        "create or update",
-        relation.parent,
-        Some(&target.selector),
-    )?;
-    let link = Object::from_iter([(relation.field, reference_to(prepared.found.id))]);
-    let linked =
-        registry()
-            .entity(relation.child)
-            .merge(&owner.entity, link, &call.control.context())?;
-    prepared.also.push(put(relation.child, owner.id, &linked));
-    commit(call, prepared, StatusCode::OK).await
-}
+    fn upsert(
+        &self,
+        control: &dyn Control,
+        view: &View<'_>,
+        target: &Target,
+    ) -> Result<Decided, Failure> {
+        let mut input = self.linked();
+        let existing = select(view, self.kind, &target.selector)?;
+        let id = match (&target.selector, existing) {
+            (Selector::Id(id), _) => *id,
+            (Selector::Key { .. }, Some(found)) => found.id,
+            (Selector::Key { .. }, None) => Uuid::new_v4(),
+        };
+        input.insert("id", Value::from(id.to_string()));
+        for (field, value) in target.fixed.clone() {
+            input.insert(field, value);
+        }
+        if self.kind == EntityKind::Certificates {
+            certificates::add_sni_of_path(&mut input, target.sni.as_deref());
+        }
+        let mode = certificates::Mode::Replace;
+        let decided = prepare(control, view, self.kind, input, mode)?;
+        let selector = Some(&target.selector);
+        refuse_without_database(control, "create or update", self.kind, selector)?;
+        Ok(decided)
+    }
 
-/// `PATCH`
-pub(crate) async fn update(call: &Call<'_>, kind: EntityKind, target: Target) -> Answer {
-    let prepared = {
-        let view = view(call)?;
-        let existing = select(&view, kind, &target.selector)?
-            .filter(|found| !find::is_expired(call.control, kind, &found.entity));
+    fn create_referenced(
+        &self,
+        control: &dyn Control,
+        view: &View<'_>,
+        relation: &str,
+        owner: Owner,
+    ) -> Result<Decided, Failure> {
+        let target = Target::of(Selector::Id(Uuid::new_v4()));
+        let mut decided = self.upsert(control, view, &target)?;
+        let id = decided.found.as_ref().map(|found| found.id);
+        let owned = find::by_id(view, owner.kind, owner.id)?.ok_or_else(Failure::not_found)?;
+        let link = Object::from_iter([(relation, id.map_or(Value::Null, reference_to))]);
+        let schema = registry().entity(owner.kind);
+        let linked = schema.merge(&owned.entity, link, &control.context())?;
+        decided.changes.push(put(owner.kind, owner.id, &linked));
+        Ok(decided)
+    }
+
+    fn update(
+        &self,
+        control: &dyn Control,
+        view: &View<'_>,
+        target: &Target,
+    ) -> Result<Decided, Failure> {
+        let kind = self.kind;
+        let existing = select(view, kind, &target.selector)?
+            .filter(|found| !find::is_expired(control, kind, &found.entity));
         let plugin = existing.as_ref().and_then(|found| found.entity.str("name"));
-        let mut patch = input(call, kind, plugin)?;
+        let mut patch = self.input.typed(kind, plugin);
         let Some(existing) = existing else {
             return Err(not_found(&target.selector).into());
         };
         patch.remove("id");
-        foreign::resolve(&view, kind, &mut patch)?;
-        let lifetime = ttl::take(call.control, kind, &mut patch)?;
-        let snis = certificates::take(call.control, kind, &patch)?;
-        let entity = merged(call, kind, existing.entity, patch, lifetime)?;
+        foreign::resolve(view, kind, &mut patch)?;
+        let lifetime = ttl::take(control, kind, &mut patch)?;
+        let snis = certificates::take(control, kind, &patch)?;
+        let id = existing.id;
+        let entity = merged(control, kind, existing.entity, patch, lifetime)?;
         let mode = certificates::Mode::Keep;
-        let also = certificates::changes(call, &view, existing.id, snis, mode)?;
-        Prepared {
-            kind,
-            found: Found {
-                id: existing.id,
-                entity,
-            },
-            also,
-        }
-    };
-    refuse_without_database(call, "update", kind, Some(&target.selector))?;
-    commit(call, prepared, StatusCode::OK).await
+        let mut changes = vec![put(kind, id, &entity)];
+        changes.extend(certificates::changes(control, view, id, snis, mode)?);
+        refuse_without_database(control, "update", kind, Some(&target.selector))?;
+        Ok(Decided {
+            found: Some(Found { id, entity }),
+            changes,
+        })
+    }
+}
+
+fn delete(
+    control: &dyn Control,
+    view: &View<'_>,
+    kind: EntityKind,
+    target: &Target,
+) -> Result<Decided, Failure> {
+    let mut changes = Vec::new();
+    if let Some(found) = select(view, kind, &target.selector)? {
+        refuse_without_database(control, "remove", kind, Some(&target.selector))?;
+        certificates::check_delete(view, kind, found.id)?;
+        changes = certificates::deletes(view, kind, found.id)?;
+        changes.push(Change::Delete { kind, id: found.id });
+    }
+    Ok(Decided {
+        found: None,
+        changes,
+    })
 }
 
 /// The entity with the patch applied. The time to live stays unless the patch has one.
 fn merged(
-    call: &Call<'_>,
+    control: &dyn Control,
     kind: EntityKind,
     mut base: Object,
     patch: Object,
     lifetime: Option<Option<Value>>,
 ) -> Result<Object, Failure> {
-    let (schema, context) = (registry().entity(kind), call.control.context());
+    let (schema, context) = (registry().entity(kind), control.context());
     let stored_ttl = base.remove("ttl");
     let mut entity = schema.merge(&base, patch, &context)?;
     if let Some(end) = lifetime.unwrap_or(stored_ttl) {
@@ -212,49 +329,20 @@ fn merged(
     Ok(entity)
 }
 
-/// `DELETE`: what does not exist is deleted already.
-pub(crate) async fn delete(call: &Call<'_>, kind: EntityKind, target: Target) -> Answer {
-    let changes = {
-        let view = view(call)?;
-        let Some(found) = select(&view, kind, &target.selector)? else {
-            return no_content();
-        };
-        refuse_without_database(call, "remove", kind, Some(&target.selector))?;
-        certificates::check_delete(&view, kind, found.id)?;
-        let mut changes = certificates::deletes(&view, kind, found.id)?;
-        changes.push(Change::Delete { kind, id: found.id });
-        changes
-    };
-    apply(call, changes).await?;
-    no_content()
-}
-
-/// The body as fields of `kind`, typed.
-fn input(call: &Call<'_>, kind: EntityKind, plugin: Option<&str>) -> Result<Object, Failure> {
-    Ok(match call.body()? {
-        Body::Form(mut fields) => {
-            infer(kind, &mut fields, plugin);
-            fields
-        }
-        Body::Json(fields) => fields,
-        Body::None | Body::Yaml(_) => Object::new(),
-    })
-}
-
 /// Completes and validates a whole entity.
 fn prepare(
-    call: &Call<'_>,
+    control: &dyn Control,
+    view: &View<'_>,
     kind: EntityKind,
     mut input: Object,
-    mode: Option<certificates::Mode>,
-) -> Result<Prepared, Failure> {
-    let view = view(call)?;
-    foreign::resolve(&view, kind, &mut input)?;
-    let lifetime = ttl::take(call.control, kind, &mut input)?;
-    let snis = certificates::take(call.control, kind, &input)?;
+    mode: certificates::Mode,
+) -> Result<Decided, Failure> {
+    foreign::resolve(view, kind, &mut input)?;
+    let lifetime = ttl::take(control, kind, &mut input)?;
+    let snis = certificates::take(control, kind, &input)?;
     let mut entity = registry()
         .entity(kind)
-        .complete(input, &call.control.context())?;
+        .complete(input, &control.context())?;
     let id = entity
         .str("id")
         .and_then(find::parse_id)
@@ -265,30 +353,12 @@ fn prepare(
     if kind == EntityKind::Targets {
         target::normalise(&mut entity);
     }
-    let mode = mode.unwrap_or(certificates::Mode::Keep);
-    let also = certificates::changes(call, &view, id, snis, mode)?;
-    Ok(Prepared {
-        kind,
-        found: Found { id, entity },
-        also,
+    let mut changes = vec![put(kind, id, &entity)];
+    changes.extend(certificates::changes(control, view, id, snis, mode)?);
+    Ok(Decided {
+        found: Some(Found { id, entity }),
+        changes,
     })
-}
-
-async fn commit(call: &Call<'_>, prepared: Prepared, status: StatusCode) -> Answer {
-    let Prepared {
-        kind,
-        found,
-        mut also,
-    } = prepared;
-    also.insert(0, put(kind, found.id, &found.entity));
-    apply(call, also).await?;
-    if kind == EntityKind::Targets && call.method == "PATCH" {
-        // The only answer that shows a target as it was given.
-        let mut out = Vec::new();
-        registry().entity(kind).write_json(&found.entity, &mut out);
-        return Ok(json_bytes(status, out));
-    }
-    shown(call, &view(call)?, kind, &found, status)
 }
 
 fn put(kind: EntityKind, id: Uuid, entity: &Object) -> Change {
@@ -299,34 +369,14 @@ fn put(kind: EntityKind, id: Uuid, entity: &Object) -> Change {
     }
 }
 
-async fn apply(call: &Call<'_>, changes: Vec<Change>) -> Result<(), Failure> {
-    let changes = ChangeSet {
-        changes,
-        meta: Vec::new(),
-    };
-    match call.control.commit(changes).await {
-        Ok(_) => Ok(()),
-        Err(LoadError::Invalid(error)) => Err(Failure::Error(error)),
-        Err(LoadError::Unavailable) => Err(Failure::Message(
-            StatusCode::NOT_IMPLEMENTED,
-            "writing single entities is not available in this mode".into(),
-        )),
-        Err(LoadError::TooLarge) => Err(Failure::Message(
-            StatusCode::INSUFFICIENT_STORAGE,
-            "the store has no room for this change".into(),
-        )),
-        Err(error) => Err(Failure::Internal(format!("{error:?}"))),
-    }
-}
-
 /// Kong's refusal without a database: how the entity was named is part of the text.
 fn refuse_without_database(
-    call: &Call<'_>,
+    control: &dyn Control,
     operation: &str,
     kind: EntityKind,
     selector: Option<&Selector>,
 ) -> Result<(), Failure> {
-    if call.control.database() != Database::Off {
+    if control.database() != Database::Off {
         return Ok(());
     }
     let by = match selector {

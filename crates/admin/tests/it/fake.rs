@@ -3,7 +3,7 @@
 use admin::Control;
 use admin::control::{
     Connections, Database, DeclarativeBody, Load, LoadError, Loaded, LogLevel, Memory, Metric,
-    Node, Pids, Readiness, Role,
+    Node, Pids, Proposal, Readiness, Role,
 };
 use axum::Router;
 use axum::body::Body;
@@ -15,7 +15,7 @@ use model::schema::{Context, EnabledPlugins, RouterFlavor, registry};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::{Change, ChangeSet, Journal, Store, View};
+use store::{Change, ChangeSet, CommitError, Journal, Origin, Store, View};
 use tempfile::TempDir;
 use tower::ServiceExt;
 use uuid::Uuid;
@@ -123,7 +123,7 @@ impl Fake {
     }
 
     fn apply(&self, changes: ChangeSet) -> Result<store::Revision, LoadError> {
-        match self.store.commit(None, changes, &mut |_| Ok(())) {
+        match self.store.commit(None, changes, &Origin::default()) {
             Ok(revision) => Ok(revision),
             Err(error) => match error.to_error() {
                 Some(error) => Err(LoadError::Invalid(Box::new(error))),
@@ -162,8 +162,23 @@ impl Control for Fake {
         Box::pin(async move { self.load(load) })
     }
 
-    fn commit(&self, changes: ChangeSet) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
-        Box::pin(async move { self.apply(changes) })
+    fn commit(&self, mut proposal: Proposal) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
+        Box::pin(async move {
+            let mut tried = None;
+            let done = self.store.transact(&mut |transaction| {
+                let outcome = proposal.run(transaction)?;
+                tried = Some(outcome);
+                if proposal.dry_run {
+                    return Err(CommitError::Abandoned);
+                }
+                Ok(())
+            });
+            match (done, tried) {
+                (_, Some(outcome)) => outcome,
+                (Err(error), None) => Err(error.into()),
+                (Ok(()), None) => unreachable!("the transaction was not asked"),
+            }
+        })
     }
 
     fn store(&self) -> &Store {

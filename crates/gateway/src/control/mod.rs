@@ -10,12 +10,11 @@ pub(crate) mod writer;
 use crate::access_log::AccessLogs;
 use crate::commands::Failure;
 use crate::logging::{self, Logs};
-use crate::memory;
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use crate::upgrade::Link;
 use admin::control::{
     Access, Api, Connections, Control, Database, DnsStatistics, Load, LoadError, Loaded, LogLevel,
-    Memory, Metric, Node, Pids, Readiness, Reading, UpstreamHealth,
+    Memory, Metric, Node, Pids, Proposal, Readiness, Reading, UpstreamHealth,
 };
 use futures_util::future::BoxFuture;
 use model::schema::{Context, EnabledPlugins};
@@ -23,21 +22,28 @@ use net::dns::Resolver;
 use proxy::session::DataPlane;
 use proxy::snapshot::Rebuilds;
 use stages::Stages;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::{ChangeSet, Journal, Revision, Store};
+use store::{Journal, Revision, Store};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 use writer::Writer;
 
-/// Changes that may wait for the one under way: each may hold a body of many megabytes.
-const WAITING_CHANGES: usize = 4;
+/// What may wait for the change under way.
+const WAITING_COMMANDS: usize = 1024;
+/// Of that, documents: each may hold a body of many megabytes.
+const WAITING_LOADS: usize = 4;
+/// Proposals that become durable together.
+const GROUP: usize = 256;
+/// After so long without a change, what changes have left behind is given back to the system.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// The [`Control`] of this program.
 pub(crate) struct Gateway {
     commands: SyncSender<Command>,
+    loads: Arc<AtomicUsize>,
     store: Store,
     node: Node,
     database: Database,
@@ -78,16 +84,31 @@ impl Links {
     }
 }
 
+/// A document that waits or is being loaded.
+struct LoadPlace(Arc<AtomicUsize>);
+
+impl Drop for LoadPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The log level now. Counted, so that the end of a temporary level does not undo a later one.
 struct Level {
     current: Mutex<LogLevel>,
     changes: AtomicU64,
 }
 
+/// A proposal that waits for its turn, and whoever waits for it.
+pub(crate) struct Proposed {
+    pub(crate) proposal: Proposal,
+    pub(crate) answer: oneshot::Sender<Result<Revision, LoadError>>,
+}
+
 /// What the writing thread is asked. The answer may find nobody waiting any more, which changes nothing.
 enum Command {
     Load(Load, oneshot::Sender<Result<Loaded, LoadError>>),
-    Commit(ChangeSet, oneshot::Sender<Result<Revision, LoadError>>),
+    Propose(Proposed),
     /// Something that the program itself does with the configuration, such as reading its file again.
     Run(Box<dyn FnOnce(&mut Writer) + Send>),
 }
@@ -103,7 +124,7 @@ pub(crate) struct Parts {
 impl Gateway {
     /// Starts the writing thread. It ends with the process: a commit is never left half done, whenever that is.
     pub(crate) fn start(parts: Parts, settings: &Settings) -> std::io::Result<Self> {
-        let (commands, queue) = sync_channel(WAITING_CHANGES);
+        let (commands, queue) = sync_channel(WAITING_COMMANDS);
         let store = parts.writer.store.clone();
         let plane = Arc::clone(&parts.writer.plane);
         let resolver = parts.writer.build.resolver.clone();
@@ -115,6 +136,7 @@ impl Gateway {
             .spawn(move || write(writer, &queue))?;
         Ok(Self {
             commands,
+            loads: Arc::default(),
             store,
             node: parts.node,
             database: node::database(settings),
@@ -198,6 +220,16 @@ impl Gateway {
         self.logs.reopen(settings).map_err(Failure::new)
     }
 
+    /// Takes a place among the documents that wait.
+    fn admit_load(&self) -> Option<LoadPlace> {
+        let waiting = Arc::clone(&self.loads);
+        if waiting.fetch_add(1, Ordering::Relaxed) < WAITING_LOADS {
+            return Some(LoadPlace(waiting));
+        }
+        waiting.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+
     fn ask<T: Send + 'static>(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, LoadError>>) -> Command,
@@ -235,29 +267,83 @@ impl Gateway {
     }
 }
 
-/// The life of the writing thread. A panic ends one change: its transaction is gone with it, and the next one starts from
-/// what is stored.
+/// The life of the writing thread. A panic ends one change, or one group of them: their transaction is gone with it, and the next
+/// one starts from what is stored.
 fn write(mut writer: Writer, queue: &Receiver<Command>) {
-    while let Ok(command) = queue.recv() {
+    let mut queue = Queue {
+        commands: queue,
+        next: None,
+    };
+    let mut is_tidy = true;
+    loop {
+        let command = match queue.wait(if is_tidy { None } else { Some(IDLE) }) {
+            Ok(command) => command,
+            Err(RecvTimeoutError::Timeout) => {
+                writer.give_back();
+                is_tidy = true;
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let is_load = matches!(command, Command::Load(..));
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match command {
             Command::Load(load, answer) => drop(answer.send(writer.load(load))),
-            Command::Commit(changes, answer) => drop(answer.send(writer.commit(None, changes))),
+            Command::Propose(first) => writer.propose(queue.group(first)),
             Command::Run(task) => task(&mut writer),
         }));
         if done.is_err() {
             // What it remembers of the last document may be half of the truth.
             writer.loader = model::declarative::Loader::new();
         }
-        memory::give_back();
-        writer.store.release_resident_pages();
+        is_tidy = is_load;
+        if is_load {
+            writer.give_back();
+        }
+    }
+}
+
+/// Commands in their order, with a look at the next one.
+struct Queue<'q> {
+    commands: &'q Receiver<Command>,
+    next: Option<Command>,
+}
+
+impl Queue<'_> {
+    fn wait(&mut self, limit: Option<Duration>) -> Result<Command, RecvTimeoutError> {
+        match (self.next.take(), limit) {
+            (Some(next), _) => Ok(next),
+            (None, Some(limit)) => self.commands.recv_timeout(limit),
+            (None, None) => Ok(self.commands.recv()?),
+        }
+    }
+
+    /// The proposals that wait right behind the first one.
+    fn group(&mut self, first: Proposed) -> Vec<Proposed> {
+        let mut group = vec![first];
+        while group.len() < GROUP {
+            match self.commands.try_recv() {
+                Ok(Command::Propose(another)) => group.push(another),
+                Ok(other) => {
+                    self.next = Some(other);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        group
     }
 }
 
 impl Control for Gateway {
     fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>> {
+        let Some(place) = self.admit_load() else {
+            return Box::pin(async { Err(LoadError::Busy) });
+        };
         let asked = self.ask(|answer| Command::Load(load, answer));
         Box::pin(async move {
-            let loaded = asked.await?;
+            let loaded = asked.await;
+            drop(place);
+            let loaded = loaded?;
             if let Loaded::Live { revision, .. } = &loaded {
                 self.announce(*revision).await;
             }
@@ -265,11 +351,14 @@ impl Control for Gateway {
         })
     }
 
-    fn commit(&self, changes: ChangeSet) -> BoxFuture<'_, Result<Revision, LoadError>> {
-        let asked = self.ask(|answer| Command::Commit(changes, answer));
+    fn commit(&self, proposal: Proposal) -> BoxFuture<'_, Result<Revision, LoadError>> {
+        let is_dry = proposal.dry_run;
+        let asked = self.ask(|answer| Command::Propose(Proposed { proposal, answer }));
         Box::pin(async move {
             let revision = asked.await?;
-            self.announce(revision).await;
+            if !is_dry {
+                self.announce(revision).await;
+            }
             Ok(revision)
         })
     }

@@ -3,11 +3,13 @@
 //! One thread, because change sets have an order, and because a load of tens of thousands of entities must not take time
 //! from the threads that serve requests.
 
+use super::Proposed;
 use super::config;
 use super::mirror::Mirror;
 use super::stages::{Clock, Stage, Stages};
+use crate::memory;
 use crate::settings::ModelSettings;
-use admin::control::{DeclarativeBody, Load, LoadError, Loaded};
+use admin::control::{DeclarativeBody, Load, LoadError, Loaded, Proposal};
 use model::declarative::{self, Format, Loader, Options, Source};
 use model::entities::Config;
 use model::schema::Context;
@@ -16,7 +18,9 @@ use proxy::session::DataPlane;
 use proxy::snapshot::{BuildErrors, BuildSettings, Changed, Snapshot};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-use store::{Change, ChangeSet, CommitError, Journal, Rejected, Revision, Store, View};
+use store::{
+    Change, ChangeSet, CommitError, Origin, Rejected, Revision, Store, Touched, Transaction, View,
+};
 use uuid::Uuid;
 
 /// Under this name the hash of the configuration is kept with its revision.
@@ -38,6 +42,7 @@ pub(crate) struct Input<'a> {
     pub(crate) source: Source<'a>,
     pub(crate) hash: String,
     pub(crate) flatten_errors: bool,
+    pub(crate) origin: Origin,
 }
 
 impl Writer {
@@ -47,6 +52,7 @@ impl Writer {
             body,
             check_hash,
             flatten_errors,
+            origin,
         } = load;
         let (source, hash) = match &body {
             DeclarativeBody::Text(text) => {
@@ -68,6 +74,7 @@ impl Writer {
             source,
             hash,
             flatten_errors,
+            origin,
         })
     }
 
@@ -101,7 +108,7 @@ impl Writer {
             meta: vec![(HASH.to_owned(), Some(input.hash.into_bytes()))],
         };
         let changes = change_set.changes.len();
-        let revision = self.commit(Some(head), change_set)?;
+        let revision = self.commit(Some(head), &change_set, &input.origin)?;
         self.loader.committed(revision.0);
         let total = started.elapsed();
         tracing::info!(%revision, changes, ?validated, ?total, "the configuration is live");
@@ -127,42 +134,112 @@ impl Writer {
         Ok(revision)
     }
 
-    /// Applies a change set and makes it live. The snapshot is built before anything is durable, so that a configuration
-    /// that cannot be served is never the newest revision.
+    /// Carries out proposals, each as a revision of its own, durable and live together. When something goes wrong that is not of one
+    /// proposal alone they are tried one by one, so that each gets the answer to itself.
+    pub(crate) fn propose(&mut self, mut group: Vec<Proposed>) {
+        // A dry run keeps nothing, so it cannot share a transaction with what is to be kept.
+        if group.len() > 1 && !group.iter().any(|one| one.proposal.dry_run) {
+            let outcomes = self.transact(&mut |transaction| {
+                group
+                    .iter_mut()
+                    .map(|one| one.proposal.run(transaction))
+                    .collect::<Result<Vec<_>, _>>()
+            });
+            match outcomes {
+                Ok(outcomes) => {
+                    for (one, outcome) in group.into_iter().zip(outcomes) {
+                        drop(one.answer.send(outcome));
+                    }
+                    return;
+                }
+                Err(error) => tracing::debug!(%error, "changes are made one by one"),
+            }
+        }
+        for mut one in group {
+            let outcome = self.propose_one(&mut one.proposal);
+            drop(one.answer.send(outcome));
+        }
+    }
+
+    fn propose_one(&mut self, proposal: &mut Proposal) -> Result<Revision, LoadError> {
+        if proposal.dry_run {
+            return self.rehearse(proposal);
+        }
+        self.transact(&mut |transaction| proposal.run(transaction))?
+    }
+
+    /// Everything but the end: what it would come to is compiled, and thrown away.
+    fn rehearse(&mut self, proposal: &mut Proposal) -> Result<Revision, LoadError> {
+        let current = self.plane.snapshot.load();
+        let (stages, build) = (Arc::clone(&self.stages), &self.build);
+        let mut tried = None;
+        let given_up = self.store.transact::<()>(&mut |transaction| {
+            let head = transaction.head();
+            let outcome = proposal.run(transaction)?;
+            if outcome.is_ok() && transaction.head() > head {
+                next(transaction, head, &current, build, &mut stages.start())?;
+            }
+            tried = Some(outcome);
+            Err(CommitError::Abandoned)
+        });
+        match (given_up, tried) {
+            (Err(CommitError::Abandoned), Some(outcome)) => outcome,
+            (Err(error), _) => Err(error.into()),
+            (Ok(()), _) => Err(internal("a dry run was committed")),
+        }
+    }
+
+    /// Applies a change set and makes it live.
     pub(crate) fn commit(
         &mut self,
         expected_head: Option<Revision>,
-        change_set: ChangeSet,
+        change_set: &ChangeSet,
+        origin: &Origin,
     ) -> Result<Revision, LoadError> {
+        let revision = self.transact(&mut |transaction| {
+            if let Some(expected) = expected_head {
+                transaction.expect_head(expected)?;
+            }
+            transaction.apply(change_set)?;
+            transaction.seal(origin)?;
+            Ok(transaction.head())
+        })?;
+        Ok(revision)
+    }
+
+    /// Makes the revisions of a transaction durable and live. The snapshot is built before anything is durable, so that a
+    /// configuration that cannot be served is never the newest revision.
+    fn transact<T>(
+        &mut self,
+        work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
+    ) -> Result<T, CommitError> {
         let current = self.plane.snapshot.load();
-        let head = self.store.refresh().map_err(internal)?;
-        // Not so when the stored configuration could not be served: then nothing of the snapshot can be kept.
-        let is_current = current.revision == head.0;
-        let rebuild = match is_current {
-            true => rebuild(&change_set.changes, current.routes().len()),
-            false => Rebuild::Parts(Changed::EVERYTHING),
-        };
+        let stages = Arc::clone(&self.stages);
+        let mut clock = stages.start();
         let mut built = None;
         let build = &self.build;
-        let mut clock = self.stages.start();
-        let mut accept = |view: &View<'_>| {
+        let done = self.store.transact(&mut |transaction| {
+            let head = transaction.head();
+            let done = work(transaction)?;
             clock.end(Stage::Apply);
-            // Unless another process has committed since: what it has changed is not known here.
-            let is_next = view.revision().0 == head.0 + 1;
-            let rebuild = if is_next { &rebuild } else { &EVERYTHING };
-            built = Some(update(view, &current, rebuild, build, &mut clock).map_err(Rejected)?);
-            Ok(())
-        };
-        let committed = self.store.commit(expected_head, change_set, &mut accept);
-        let revision = committed.map_err(refused)?;
-        let Some(snapshot) = built else {
-            clock.end(Stage::Apply);
-            return Ok(revision);
-        };
-        clock.end(Stage::Sync);
-        self.plane.publish(Arc::new(snapshot));
-        clock.end(Stage::Swap);
-        Ok(revision)
+            built = match transaction.head() > head {
+                true => Some(next(transaction, head, &current, build, &mut clock)?),
+                false => None,
+            };
+            Ok(done)
+        })?;
+        if let Some(snapshot) = built {
+            clock.end(Stage::Sync);
+            self.plane.publish(Arc::new(snapshot));
+            clock.end(Stage::Swap);
+        }
+        Ok(done)
+    }
+
+    /// Gives memory back that changes have left behind.
+    pub(crate) fn give_back(&self) {
+        memory::give_back();
+        self.store.release_resident_pages();
     }
 
     /// The hash of the configuration in the store.
@@ -189,6 +266,25 @@ pub(crate) fn compile(
 ) -> Result<Snapshot, Error> {
     let config = config::read(view, Changed::EVERYTHING).map_err(unreadable)?;
     Snapshot::build(config, view.revision().0, previous, settings).map_err(unservable)
+}
+
+/// The snapshot of the state that a transaction has come to from `head`, of which only what has changed is compiled.
+fn next(
+    transaction: &Transaction<'_>,
+    head: Revision,
+    current: &Snapshot,
+    settings: &BuildSettings,
+    clock: &mut Clock<'_>,
+) -> Result<Snapshot, CommitError> {
+    let view = transaction.view()?;
+    // Not so when the stored configuration could not be served, or when another process has committed since: then nothing of the
+    // snapshot can be kept.
+    let rebuild = match current.revision == head.0 {
+        true => rebuild(&view, &transaction.touched(), current.routes().len())?,
+        false => Rebuild::Parts(Changed::EVERYTHING),
+    };
+    let snapshot = update(&view, current, &rebuild, settings, clock);
+    Ok(snapshot.map_err(Rejected)?)
 }
 
 /// The snapshot of a revision, of which only what has changed is compiled.
@@ -221,32 +317,35 @@ enum Rebuild {
     Parts(Changed),
 }
 
-const EVERYTHING: Rebuild = Rebuild::Parts(Changed::EVERYTHING);
-
 /// When more routes than one in so many are put, the router is built anew.
 const FEW_ROUTES: usize = 4;
 
-fn rebuild(changes: &[Change], routes: usize) -> Rebuild {
-    let changed = changed(changes);
-    let put = changes
-        .iter()
-        .filter(|change| change.kind() == EntityKind::Routes);
-    if changed.is_routes_only() && put.clone().count() <= routes / FEW_ROUTES {
-        Rebuild::Routes(put.map(Change::id).collect())
-    } else {
-        Rebuild::Parts(changed)
-    }
-}
-
-fn changed(changes: &[Change]) -> Changed {
+fn rebuild(
+    view: &View<'_>,
+    touched: &[Touched],
+    routes: usize,
+) -> Result<Rebuild, store::StoreError> {
     let mut changed = Changed::default();
-    for change in changes {
-        match change {
-            Change::Put { kind, .. } => changed.put(*kind),
-            Change::Delete { kind, .. } => changed.delete(*kind),
+    let mut put = Vec::new();
+    let mut are_put = true;
+    for one in touched {
+        let exists = view.get(one.kind, one.id)?.is_some();
+        match exists {
+            true => changed.put(one.kind),
+            false => changed.delete(one.kind),
+        }
+        if one.kind == EntityKind::Routes {
+            are_put &= exists;
+            put.push(one.id);
         }
     }
-    changed
+    Ok(
+        if changed.is_routes_only() && are_put && put.len() <= routes / FEW_ROUTES {
+            Rebuild::Routes(put)
+        } else {
+            Rebuild::Parts(changed)
+        },
+    )
 }
 
 fn unreadable(error: config::ReadError) -> Error {
@@ -270,14 +369,6 @@ pub(crate) fn context(model: &ModelSettings, dbless: bool) -> Context {
         plugins: model.plugins.clone(),
         dbless,
         ..Context::at(now.unwrap_or_default())
-    }
-}
-
-fn refused(error: CommitError) -> LoadError {
-    match (error.to_error(), error) {
-        (Some(error), _) => LoadError::Invalid(Box::new(error)),
-        (None, CommitError::Full { .. }) => LoadError::TooLarge,
-        (None, error) => internal(error),
     }
 }
 

@@ -26,6 +26,7 @@ mod tls_settings;
 mod upgrade;
 mod upstream_tls;
 mod upstreams;
+mod writes;
 
 use testkit::{Echo, Launch};
 

@@ -1,5 +1,5 @@
 use super::{ScanError, examine};
-use crate::{Change, ChangeSet, Journal, Options, Store};
+use crate::{Change, ChangeSet, Journal, Options, Origin, Store};
 use heed::CompactionOption;
 use model::{EntityKind, Object, codec};
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ fn commit(store: &Store, changes: Vec<Change>) {
         meta: Vec::new(),
     };
     store
-        .commit(None, change_set, &mut |_| Ok(()))
+        .commit(None, change_set, &Origin::default())
         .expect("the change set is sound");
 }
 

@@ -4,7 +4,7 @@ use crate::support::{assert_consistent, commit, delete, fixture, id, put, refere
 use model::{EntityKind as K, Error, ErrorCode};
 use serde_json::json;
 use store::{
-    Change, ChangeSet, CommitError, Journal, KeyPart, Recovery, Rejected, Revision, Store,
+    Change, ChangeSet, CommitError, Journal, KeyPart, Origin, Recovery, Rejected, Revision, Store,
 };
 
 fn violations(result: Result<Revision, CommitError>) -> Vec<Error> {
@@ -282,7 +282,7 @@ fn a_change_set_for_another_head_is_refused() {
     };
     let stale = fixture
         .store
-        .commit(Some(Revision(0)), change_set.clone(), &mut |_| Ok(()));
+        .commit(Some(Revision(0)), change_set.clone(), &Origin::default());
     assert!(matches!(
         stale,
         Err(CommitError::Conflict {
@@ -292,7 +292,7 @@ fn a_change_set_for_another_head_is_refused() {
     ));
     let current = fixture
         .store
-        .commit(Some(Revision(1)), change_set, &mut |_| Ok(()));
+        .commit(Some(Revision(1)), change_set, &Origin::default());
     assert_eq!(current.unwrap(), Revision(2));
 }
 
@@ -306,7 +306,7 @@ fn what_is_already_so_makes_no_revision() {
     let commit = |changes: &ChangeSet| {
         fixture
             .store
-            .commit(None, changes.clone(), &mut |_| Ok(()))
+            .commit(None, changes.clone(), &Origin::default())
             .unwrap()
     };
     assert_eq!(commit(&change_set), Revision(1));
@@ -338,20 +338,23 @@ fn the_last_change_of_an_entity_counts() {
 }
 
 #[test]
-fn accept_sees_the_candidate_and_its_refusal_undoes_it() {
+fn a_transaction_sees_its_state_and_an_error_undoes_it() {
     let fixture = fixture();
     let change_set = ChangeSet {
         changes: vec![service(1, "s")],
         meta: vec![("hash".into(), Some(b"h".to_vec()))],
     };
     let refusal = Error::new(ErrorCode::SchemaViolation, "no");
-    let result = fixture.store.commit(None, change_set, &mut |view| {
+    let result = fixture.store.transact(&mut |transaction| {
+        transaction.apply(&change_set)?;
+        transaction.seal(&Origin::default())?;
+        let view = transaction.view()?;
         assert_eq!(view.revision(), Revision(1));
         assert_eq!(view.count(K::Services).unwrap(), 1);
         assert_eq!(view.meta("hash").unwrap(), Some(b"h".as_slice()));
         let found = view.id_by_unique(K::Services, "name", "s").unwrap();
         assert_eq!(found, Some(id(1)));
-        Err(Rejected(refusal.clone()))
+        Err::<(), _>(Rejected(refusal.clone()).into())
     });
     assert_eq!(result.unwrap_err().to_error(), Some(refusal));
     assert_eq!(fixture.store.head(), Revision(0));
@@ -361,7 +364,7 @@ fn accept_sees_the_candidate_and_its_refusal_undoes_it() {
 }
 
 #[test]
-fn a_panic_in_accept_leaves_the_store_usable() {
+fn a_panic_in_a_transaction_leaves_the_store_usable() {
     let fixture = fixture();
     let store = fixture.store.clone();
     let thread = std::thread::spawn(move || {
@@ -369,7 +372,10 @@ fn a_panic_in_accept_leaves_the_store_usable() {
             changes: vec![service(1, "s")],
             meta: Vec::new(),
         };
-        store.commit(None, change_set, &mut |_| panic!("a defect"))
+        store.transact::<()>(&mut |transaction| {
+            transaction.apply(&change_set)?;
+            panic!("a defect")
+        })
     });
     assert!(thread.join().is_err());
     assert_eq!(
@@ -396,4 +402,174 @@ fn bytes_that_are_no_entity_are_refused() {
         let errors = violations(commit(&fixture.store, vec![change]));
         assert_eq!(errors[0].code, ErrorCode::DatabaseError, "{bytes:?}");
     }
+}
+
+fn set(changes: Vec<Change>) -> ChangeSet {
+    ChangeSet {
+        changes,
+        meta: Vec::new(),
+    }
+}
+
+#[test]
+fn several_revisions_of_a_transaction_become_durable_together() {
+    let fixture = fixture();
+    commit(&fixture.store, vec![service(1, "one")]).unwrap();
+    let touched = fixture
+        .store
+        .transact(&mut |transaction| {
+            transaction.apply(&set(vec![service(2, "two")]))?;
+            transaction.apply(&set(vec![route(3, "r", 2)]))?;
+            assert_eq!(transaction.seal(&Origin::default())?, Some(Revision(2)));
+            transaction.apply(&set(vec![delete(K::Services, id(1))]))?;
+            transaction.apply(&set(vec![service(2, "renamed")]))?;
+            assert_eq!(transaction.seal(&Origin::default())?, Some(Revision(3)));
+            Ok(transaction.touched())
+        })
+        .unwrap();
+    assert_eq!(fixture.store.head(), Revision(3));
+    let touched: Vec<_> = touched
+        .iter()
+        .map(|touched| (touched.kind, touched.id, touched.old.is_some()))
+        .collect();
+    assert_eq!(
+        touched,
+        [
+            (K::Services, id(2), false),
+            (K::Services, id(1), true),
+            (K::Routes, id(3), false)
+        ]
+    );
+    assert!(!has(&fixture.store, K::Services, 1));
+    assert_consistent(&fixture.store);
+    let mut at_two = Vec::new();
+    fixture
+        .store
+        .snapshot_at(Revision(2), &mut |kind, id, _| at_two.push((kind, id)))
+        .unwrap();
+    assert_eq!(
+        at_two,
+        [
+            (K::Services, id(2)),
+            (K::Services, id(1)),
+            (K::Routes, id(3))
+        ]
+    );
+}
+
+#[test]
+fn what_a_rule_refuses_leaves_the_rest_of_the_transaction() {
+    let fixture = fixture();
+    commit(&fixture.store, vec![service(1, "one"), route(9, "r", 1)]).unwrap();
+    fixture
+        .store
+        .transact(&mut |transaction| {
+            transaction.apply(&set(vec![service(2, "two")]))?;
+            for refused in [
+                vec![service(3, "two")],
+                vec![service(3, "three"), service(4, "three")],
+                vec![service(3, "three"), route(5, "new", 77)],
+                vec![delete(K::Services, id(1)), service(3, "three")],
+            ] {
+                let result = transaction.apply(&set(refused));
+                assert!(
+                    matches!(result, Err(CommitError::Violations(_))),
+                    "{result:?}"
+                );
+            }
+            transaction.apply(&set(vec![service(3, "three")]))?;
+            transaction.seal(&Origin::default())
+        })
+        .unwrap();
+    let view = fixture.store.view().unwrap();
+    assert_eq!(view.count(K::Services).unwrap(), 3);
+    assert_eq!(view.count(K::Routes).unwrap(), 1);
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn a_discarded_revision_leaves_no_trace() {
+    let fixture = fixture();
+    commit(&fixture.store, vec![service(1, "one"), route(9, "r", 1)]).unwrap();
+    let bytes = |store: &Store| {
+        let view = store.view().unwrap();
+        let all = view.iter(K::Services).unwrap();
+        all.map(|one| one.map(|(id, bytes)| (id, bytes.to_vec())).unwrap())
+            .collect::<Vec<_>>()
+    };
+    let before = bytes(&fixture.store);
+    let head = fixture
+        .store
+        .transact(&mut |transaction| {
+            let mut changes = set(vec![
+                delete(K::Services, id(1)),
+                delete(K::Routes, id(9)),
+                service(2, "one"),
+            ]);
+            changes.meta = vec![("hash".into(), Some(b"1".to_vec()))];
+            transaction.apply(&changes)?;
+            changes = set(vec![service(2, "again"), service(1, "one")]);
+            changes.meta = vec![("hash".into(), Some(b"2".to_vec()))];
+            transaction.apply(&changes)?;
+            transaction.discard()?;
+            assert!(transaction.touched().is_empty());
+            assert_eq!(transaction.seal(&Origin::default())?, None);
+            Ok(transaction.head())
+        })
+        .unwrap();
+    assert_eq!(head, Revision(1));
+    assert_eq!(bytes(&fixture.store), before);
+    assert_eq!(fixture.store.view().unwrap().meta("hash").unwrap(), None);
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn what_comes_back_to_what_it_was_makes_no_revision() {
+    let fixture = fixture();
+    commit(&fixture.store, vec![service(1, "one")]).unwrap();
+    let sealed = fixture.store.transact(&mut |transaction| {
+        transaction.apply(&set(vec![service(1, "other"), service(2, "two")]))?;
+        transaction.apply(&set(vec![service(1, "one"), delete(K::Services, id(2))]))?;
+        transaction.seal(&Origin::default())
+    });
+    assert_eq!(sealed.unwrap(), None);
+    assert_eq!(fixture.store.head(), Revision(1));
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn what_is_not_sealed_is_not_committed() {
+    let fixture = fixture();
+    fixture
+        .store
+        .transact(&mut |transaction| {
+            transaction.apply(&set(vec![service(1, "one")]))?;
+            transaction.seal(&Origin::default())?;
+            transaction.apply(&set(vec![service(2, "two")]))
+        })
+        .unwrap();
+    assert!(has(&fixture.store, K::Services, 1));
+    assert!(!has(&fixture.store, K::Services, 2));
+    assert_consistent(&fixture.store);
+}
+
+#[test]
+fn many_changes_that_are_not_unique_spoil_their_transaction() {
+    let fixture = fixture();
+    let mut changes: Vec<Change> = (0..1500)
+        .map(|number| service(number, &number.to_string()))
+        .collect();
+    changes.push(service(5000, "7"));
+    let result = fixture.store.transact(&mut |transaction| {
+        let refused = transaction.apply(&set(changes.clone()));
+        assert!(matches!(refused, Err(CommitError::Violations(_))));
+        assert!(matches!(
+            transaction.seal(&Origin::default()),
+            Err(CommitError::Spoiled)
+        ));
+        Ok(())
+    });
+    assert!(matches!(result, Err(CommitError::Spoiled)), "{result:?}");
+    assert_eq!(fixture.store.head(), Revision(0));
+    assert_consistent(&fixture.store);
 }

@@ -3,7 +3,9 @@
 use crate::support::{assert_consistent, commit, delete, fixture, fixture_with, id, put};
 use model::EntityKind as K;
 use std::collections::BTreeMap;
-use store::{Change, ChangeSet, Journal, JournalError, Options, Retention, Revision, Store};
+use store::{
+    Change, ChangeSet, Journal, JournalError, Options, Origin, Retention, Revision, Store,
+};
 use uuid::Uuid;
 
 fn consumer(number: u128, name: &str) -> Change {
@@ -74,7 +76,7 @@ fn changes_since_a_revision_are_one_for_each_entity_that_differs() {
         ],
         meta: vec![("hash".into(), Some(b"1".to_vec()))],
     };
-    store.commit(None, meta, &mut |_| Ok(())).unwrap();
+    store.commit(None, meta, &Origin::default()).unwrap();
     // What changed back is no change, and what came and went neither.
     commit(store, vec![consumer(3, "y"), delete(K::Consumers, id(4))]).unwrap();
     commit(store, vec![consumer(3, "x")]).unwrap();

@@ -5,7 +5,7 @@ use model::EntityKind as K;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeMap;
-use store::{Change, ChangeSet, CommitError, Journal, Options, Retention, Revision, Store};
+use store::{Change, ChangeSet, CommitError, Journal, Options, Origin, Retention, Revision, Store};
 use uuid::Uuid;
 
 type State = BTreeMap<(K, Uuid), Vec<u8>>;
@@ -115,7 +115,7 @@ fn the_store_equals_a_map_and_its_history() {
                     meta: Vec::new(),
                 };
                 let current = states.last().unwrap();
-                match store.commit(None, change_set, &mut |_| Ok(())) {
+                match store.commit(None, change_set, &Origin::default()) {
                     Ok(revision) if revision.0 as usize == states.len() => {
                         let next = apply(current, &changes);
                         prop_assert_eq!(&read(store), &next);

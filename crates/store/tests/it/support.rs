@@ -1,7 +1,7 @@
 //! Stores in temporary directories, and small entities to put into them.
 
 use model::{EntityKind, Object, Value, codec};
-use store::{Change, ChangeSet, CommitError, Journal, Options, Recovery, Revision, Store};
+use store::{Change, ChangeSet, CommitError, Journal, Options, Origin, Recovery, Revision, Store};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -79,7 +79,7 @@ pub fn commit(store: &Store, changes: Vec<Change>) -> Result<Revision, CommitErr
         changes,
         meta: Vec::new(),
     };
-    store.commit(None, change_set, &mut |_| Ok(()))
+    store.commit(None, change_set, &Origin::default())
 }
 
 pub fn assert_consistent(store: &Store) {

@@ -1,0 +1,176 @@
+//! Changes as they are proposed to whoever writes: decided on the newest state, inside the transaction that makes them durable. What
+//! was true when a request came may not be any more when its turn comes.
+
+use crate::control::LoadError;
+use crate::request::Call;
+use crate::respond::Failure;
+use axum::http::StatusCode;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use store::{CommitError, Origin, Revision, StoreError, Transaction};
+
+/// One revision to be made, or refused whole.
+pub struct Proposal {
+    pub origin: Origin,
+    /// Only if the newest revision is this one.
+    pub expected_head: Option<Revision>,
+    /// Everything is tried, up to the compiled configuration, and nothing kept.
+    pub dry_run: bool,
+    prepare: Prepare,
+}
+
+type Prepare = Box<dyn FnMut(&mut Transaction<'_>) -> Result<(), Refusal> + Send>;
+
+/// Why a proposal is not carried out.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Something is wrong with it.
+    Failure(Failure),
+    Commit(CommitError),
+}
+
+impl Proposal {
+    /// `prepare` applies the changes. It may be asked more than once, about different states.
+    pub fn new(
+        origin: Origin,
+        prepare: impl FnMut(&mut Transaction<'_>) -> Result<(), Refusal> + Send + 'static,
+    ) -> Self {
+        Self {
+            origin,
+            expected_head: None,
+            dry_run: false,
+            prepare: Box::new(prepare),
+        }
+    }
+
+    /// Makes the revision in a transaction that others may be made in, or leaves it as it was: `Ok(Err(..))`. The newest revision
+    /// comes back when nothing changes. An outer error ends the transaction.
+    pub fn run(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+    ) -> Result<Result<Revision, LoadError>, CommitError> {
+        let expected = match self.expected_head {
+            Some(expected) => transaction.expect_head(expected),
+            None => Ok(()),
+        };
+        let prepared = expected
+            .map_err(Refusal::Commit)
+            .and_then(|()| (self.prepare)(transaction));
+        let refused = match prepared {
+            Ok(()) => {
+                let sealed = transaction.seal(&self.origin)?;
+                return Ok(Ok(sealed.unwrap_or(transaction.head())));
+            }
+            Err(Refusal::Failure(failure)) => LoadError::Refused(failure),
+            Err(Refusal::Commit(
+                error @ (CommitError::Violations(_) | CommitError::Conflict { .. }),
+            )) => error.into(),
+            Err(Refusal::Commit(error)) => return Err(error),
+        };
+        transaction.discard()?;
+        Ok(Err(refused))
+    }
+}
+
+impl fmt::Debug for Proposal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Proposal")
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<CommitError> for LoadError {
+    fn from(error: CommitError) -> Self {
+        match (error.to_error(), error) {
+            (Some(error), _) => Self::Invalid(Box::new(error)),
+            (None, CommitError::Full { .. }) => Self::TooLarge,
+            (None, CommitError::Disk(error)) => Self::Disk(error.to_string()),
+            (None, CommitError::Conflict { expected, head }) => Self::Conflict { expected, head },
+            (None, error) => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl From<CommitError> for Refusal {
+    fn from(error: CommitError) -> Self {
+        Self::Commit(error)
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::Commit(error.into())
+    }
+}
+
+/// Proposes for a request: the origin is its own.
+pub(crate) async fn propose<T: Send + 'static>(
+    call: &Call<'_>,
+    expected_head: Option<Revision>,
+    dry_run: bool,
+    mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
+) -> Result<(T, Revision), Failure> {
+    let outcome = Arc::new(Mutex::new(None));
+    let prepare = {
+        let outcome = Arc::clone(&outcome);
+        move |transaction: &mut Transaction<'_>| {
+            let done = work(transaction)?;
+            *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+            Ok(())
+        }
+    };
+    let mut proposal = Proposal::new(call.origin.clone(), prepare);
+    proposal.expected_head = expected_head;
+    proposal.dry_run = dry_run;
+    let revision = call.control.commit(proposal).await.map_err(refused)?;
+    let done = outcome
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    let done =
+        done.ok_or_else(|| Failure::internal("a proposal was accepted without being asked"))?;
+    Ok((done, revision))
+}
+
+fn refused(error: LoadError) -> Failure {
+    let say = |status, text: &'static str| Failure::Message(status, text.into());
+    match error {
+        LoadError::Refused(failure) => failure,
+        LoadError::Invalid(error) => Failure::Error(error),
+        LoadError::Conflict { expected, head } => Failure::Message(
+            StatusCode::CONFLICT,
+            format!("the newest revision is {head}, not {expected}").into(),
+        ),
+        LoadError::Unavailable => say(
+            StatusCode::NOT_IMPLEMENTED,
+            "writing single entities is not available in this mode",
+        ),
+        LoadError::TooLarge => say(
+            StatusCode::INSUFFICIENT_STORAGE,
+            "the store has no room for this change",
+        ),
+        LoadError::Disk(details) => {
+            tracing::error!(error = %details, "a change cannot be written");
+            say(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "the change cannot be written: the disk is full or failing",
+            )
+        }
+        LoadError::Busy => say(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many changes are waiting",
+        ),
+        LoadError::Exiting => say(StatusCode::SERVICE_UNAVAILABLE, "Kong currently exiting"),
+        error @ (LoadError::TimedOut | LoadError::Internal(_)) => {
+            Failure::Internal(format!("{error:?}"))
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Writes of single entities over the Admin API of the embedded store: by many at once, live when they are answered.
+
+use crate::{launch, launch_in};
+use std::thread;
+use testkit::Echo;
+
+#[test]
+fn a_write_is_live_when_it_is_answered_and_survives_a_kill() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).start();
+    let service = format!(r#"{{"name": "shop", "url": "{}"}}"#, echo.url());
+    assert_eq!(
+        gateway.admin_send("POST", "/services", &service).status,
+        201
+    );
+    for number in 0..20 {
+        let route = format!(r#"{{"name": "r{number}", "paths": ["/at/{number}"]}}"#);
+        let made = gateway.admin_send("POST", "/services/shop/routes", &route);
+        assert_eq!(made.status, 201, "{}", made.text());
+        assert_eq!(gateway.get(&format!("/at/{number}"), &[]).status, 200);
+    }
+    assert_eq!(gateway.admin_send("DELETE", "/routes/r7", "").status, 204);
+    assert_eq!(gateway.get("/at/7", &[]).status, 404);
+    gateway.kill();
+    let gateway = launch_in(prefix.path()).start();
+    assert_eq!(gateway.get("/at/7", &[]).status, 404);
+    assert_eq!(gateway.get("/at/19", &[]).status, 200);
+}
+
+#[test]
+fn writes_at_the_same_time_are_all_kept_or_refused_for_what_they_are() {
+    const WRITERS: usize = 16;
+    const EACH: usize = 20;
+    let gateway = launch().start();
+    let consumer = r#"{"username": "shared", "tags": []}"#;
+    assert_eq!(
+        gateway.admin_send("POST", "/consumers", consumer).status,
+        201
+    );
+    let gateway = &gateway;
+    let contested: usize = thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                scope.spawn(move || {
+                    let mut won = 0;
+                    for number in 0..EACH {
+                        let own = format!(r#"{{"username": "w{writer}-{number}"}}"#);
+                        let made = gateway.admin_send("POST", "/consumers", &own);
+                        assert_eq!(made.status, 201, "{}", made.text());
+                        let contested = format!(r#"{{"username": "contested-{number}"}}"#);
+                        match gateway.admin_send("POST", "/consumers", &contested).status {
+                            201 => won += 1,
+                            status => assert_eq!(status, 409),
+                        }
+                        let invalid =
+                            gateway.admin_send("POST", "/consumers", r#"{"username": 7}"#);
+                        assert_eq!(invalid.status, 400);
+                    }
+                    won
+                })
+            })
+            .collect();
+        let won = writers
+            .into_iter()
+            .map(|writer| writer.join().expect("it does not panic"));
+        won.sum()
+    });
+    assert_eq!(contested, EACH, "each contested name is given once");
+    let listed = gateway.admin_get("/consumers?size=1000").json();
+    let listed = listed["data"].as_array().expect("a list").len();
+    assert_eq!(listed, 1 + WRITERS * EACH + EACH);
+}
+
+/// A PATCH merges with what is stored when its turn comes, not when it was read.
+#[test]
+fn patches_at_the_same_time_lose_nothing() {
+    const FIELDS: [&str; 5] = [
+        "connect_timeout",
+        "read_timeout",
+        "write_timeout",
+        "retries",
+        "port",
+    ];
+    let gateway = launch().start();
+    let service = r#"{"name": "shop", "host": "upstream.test"}"#;
+    assert_eq!(gateway.admin_send("POST", "/services", service).status, 201);
+    let gateway = &gateway;
+    for round in 1..20 {
+        thread::scope(|scope| {
+            for field in FIELDS {
+                scope.spawn(move || {
+                    let patch = format!(r#"{{"{field}": {round}}}"#);
+                    let patched = gateway.admin_send("PATCH", "/services/shop", &patch);
+                    assert_eq!(patched.status, 200, "{}", patched.text());
+                });
+            }
+        });
+        let service = gateway.admin_get("/services/shop").json();
+        for field in FIELDS {
+            assert_eq!(service[field], round, "{field}");
+        }
+    }
+}

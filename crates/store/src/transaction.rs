@@ -1,0 +1,374 @@
+//! One write transaction, from the first change to the disk. Several revisions may be made in it: they become durable together,
+//! with one wait for the disk.
+
+use crate::apply::{self, Work};
+use crate::change::{Change, ChangeSet, Origin, Revision, Touched};
+use crate::env::{Environment, Tables};
+use crate::error::{CommitError, StoreError, Violation};
+use crate::header::{HEADER_KEY, Header};
+use crate::history;
+use crate::keys::{self, EntityKey};
+use crate::store::{Retention, Store, lock};
+use crate::view::View;
+use heed::RwTxn;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Change sets of at most so many entities are checked whole before any of them is written. A larger one that breaks a rule of
+/// uniqueness spoils its transaction.
+const CHECKED_FIRST: usize = 1000;
+
+/// What an entity was, or a named value: `None` where there was nothing.
+type Before<K> = Vec<(K, Option<Vec<u8>>)>;
+
+/// A write transaction. Changes belong to the revision under construction until it is sealed; what is not sealed in the end is
+/// not committed.
+pub struct Transaction<'s> {
+    txn: RwTxn<'s>,
+    tables: &'s Tables,
+    header: Header,
+    retention: Retention,
+    begun_at: Revision,
+    /// Of the revision under construction: entities and named values before it, in the order they were changed.
+    entities: Before<EntityKey>,
+    meta: Before<String>,
+    /// How often something was applied to it: an entity may be there twice if more than once.
+    applied: usize,
+    /// Entities before the transaction, of sealed revisions.
+    sealed: Before<EntityKey>,
+    /// Bytes of entities that were to be written.
+    size: usize,
+    /// Something is half done, so that nothing of it may be committed.
+    is_spoiled: bool,
+}
+
+impl std::fmt::Debug for Transaction<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Transaction")
+            .field("head", &self.head())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Runs `work` in a write transaction, and makes what it has sealed durable. Any error of `work` undoes everything. No other
+    /// write begins meanwhile. When the store is full its history is given up and `work` is asked once more, about the same state.
+    ///
+    /// It blocks on the disk: off the worker threads, please.
+    pub fn transact<T>(
+        &self,
+        work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
+    ) -> Result<T, CommitError> {
+        let _writing = lock(&self.inner.writing);
+        let mut size = 0;
+        let mut result = self.attempt(self.inner.retention, work, &mut size);
+        if let Err(CommitError::Full { .. }) = result
+            && size < self.usable()
+        {
+            self.make_room()?;
+            result = self.attempt(Retention::NOTHING, work, &mut size);
+        }
+        let (done, head) = result.map_err(|error| match error {
+            CommitError::Full { .. } => CommitError::Full {
+                max_size: self.max_size(),
+            },
+            other => other,
+        })?;
+        self.inner.publish(head);
+        Ok(done)
+    }
+
+    fn attempt<T>(
+        &self,
+        retention: Retention,
+        work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
+        size: &mut usize,
+    ) -> Result<(T, Revision), CommitError> {
+        let Environment { env, tables, .. } = &self.inner.environment;
+        let txn = env.write_txn()?;
+        let before = View::new_borrowed(&txn, tables)?;
+        let used = before.used_bytes()?;
+        let header = before.header()?;
+        drop(before);
+        let mut transaction = Transaction {
+            txn,
+            tables,
+            begun_at: Revision(header.revision),
+            header,
+            retention,
+            entities: Vec::new(),
+            meta: Vec::new(),
+            applied: 0,
+            sealed: Vec::new(),
+            size: 0,
+            is_spoiled: false,
+        };
+        let done = work(&mut transaction);
+        *size = transaction.size;
+        let done = done?;
+        transaction.discard()?;
+        let head = transaction.head();
+        if head > transaction.begun_at {
+            self.check_room(used, transaction.view()?.used_bytes()?)?;
+            transaction.write_header()?;
+            transaction.txn.commit()?;
+        }
+        Ok((done, head))
+    }
+
+    /// Gives up the history, which is the first to go: the newest state needs the room more.
+    ///
+    /// LMDB uses a page again in the second transaction after the one that freed it; so there are two.
+    fn make_room(&self) -> Result<(), CommitError> {
+        for _ in 0..2 {
+            let Environment { env, tables, .. } = &self.inner.environment;
+            let mut txn = env.write_txn()?;
+            let mut header = View::new_borrowed(&txn, tables)?.header()?;
+            history::forget(&mut txn, tables, &mut header)?;
+            write_header(&mut txn, tables, &mut header)?;
+            txn.commit()?;
+        }
+        tracing::warn!("the store is full: its history was removed");
+        Ok(())
+    }
+
+    /// Refuses to grow into the last eighth of the map: LMDB writes a page elsewhere before it frees the old one, so
+    /// that without room left nothing could be removed any more.
+    fn check_room(&self, before: usize, after: usize) -> Result<(), CommitError> {
+        if after > before && after > self.usable() {
+            return Err(heed::Error::Mdb(heed::MdbError::MapFull).into());
+        }
+        Ok(())
+    }
+
+    fn usable(&self) -> usize {
+        self.max_size() / 8 * 7
+    }
+}
+
+impl Transaction<'_> {
+    /// The newest sealed revision.
+    pub fn head(&self) -> Revision {
+        Revision(self.header.revision)
+    }
+
+    /// The state with everything that was applied.
+    pub fn view(&self) -> Result<View<'_>, StoreError> {
+        View::new_borrowed(&self.txn, self.tables)
+    }
+
+    /// Fails when the newest revision is another one.
+    pub fn expect_head(&self, expected: Revision) -> Result<(), CommitError> {
+        let head = self.head();
+        if head == expected {
+            Ok(())
+        } else {
+            Err(CommitError::Conflict { expected, head })
+        }
+    }
+
+    /// Adds changes to the revision under construction. When they break rules ([`CommitError::Violations`]) nothing of them is
+    /// applied, and others may follow, unless there were very many: then the transaction can only end with an error.
+    pub fn apply(&mut self, change_set: &ChangeSet) -> Result<(), CommitError> {
+        if self.is_spoiled {
+            return Err(CommitError::Spoiled);
+        }
+        self.size += change_set.size();
+        let before = View::new_borrowed(&self.txn, self.tables)?;
+        let works = apply::plan(&before, &change_set.changes)?;
+        let mut violations = Vec::new();
+        let mut index = apply::check(&before, &works, &mut violations)?;
+        if works.len() <= CHECKED_FIRST {
+            apply::check_unique(&before, &works, &mut index, &mut violations)?;
+        }
+        drop(before);
+        if works.len() <= CHECKED_FIRST && !violations.is_empty() {
+            return Err(CommitError::Violations(violations));
+        }
+        // Until all of it is written.
+        self.is_spoiled = true;
+        self.write(works, index, violations)?;
+        self.write_meta(&change_set.meta)?;
+        self.applied += 1;
+        self.write_header()?;
+        self.is_spoiled = false;
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        works: Vec<Work<'_>>,
+        index: apply::IndexChanges,
+        mut violations: Vec<Violation>,
+    ) -> Result<(), CommitError> {
+        apply::write(
+            &mut self.txn,
+            self.tables,
+            &mut self.header,
+            &works,
+            index,
+            &mut violations,
+        )?;
+        if !violations.is_empty() {
+            return Err(CommitError::Violations(violations));
+        }
+        let effective = works.into_iter().filter(Work::is_effective);
+        self.entities
+            .extend(effective.map(|work| (work.key, work.old)));
+        Ok(())
+    }
+
+    fn write_meta(&mut self, meta: &[(String, Option<Vec<u8>>)]) -> Result<(), CommitError> {
+        for (name, new) in meta {
+            let key = name.as_bytes();
+            let old = self.tables.meta.get(&self.txn, key)?.map(<[u8]>::to_vec);
+            if old == *new {
+                continue;
+            }
+            if let Some(old) = &old {
+                self.header.sums[META_SUM].remove(key, old);
+            }
+            match new {
+                Some(new) => {
+                    self.header.sums[META_SUM].add(key, new);
+                    self.tables.meta.put(&mut self.txn, key, new)?;
+                }
+                None => {
+                    self.tables.meta.delete(&mut self.txn, key)?;
+                }
+            }
+            self.meta.push((name.clone(), old));
+        }
+        Ok(())
+    }
+
+    /// Ends the revision under construction. `None` when it changes nothing: then there is no such revision.
+    pub fn seal(&mut self, origin: &Origin) -> Result<Option<Revision>, CommitError> {
+        if self.is_spoiled {
+            return Err(CommitError::Spoiled);
+        }
+        let applied = std::mem::take(&mut self.applied);
+        let mut entities = std::mem::take(&mut self.entities);
+        let mut meta = std::mem::take(&mut self.meta);
+        if applied > 1 {
+            self.keep_net(&mut entities, &mut meta)?;
+        }
+        if entities.is_empty() && meta.is_empty() {
+            return Ok(None);
+        }
+        self.is_spoiled = true;
+        self.header.revision += 1;
+        history::append(
+            &mut self.txn,
+            self.tables,
+            &mut self.header,
+            &history::Record {
+                entities: &entities,
+                meta: &meta,
+                at_ms: now_ms(),
+                origin,
+            },
+            self.retention,
+        )?;
+        self.write_header()?;
+        self.sealed.append(&mut entities);
+        self.is_spoiled = false;
+        Ok(Some(self.head()))
+    }
+
+    /// Of what was changed more than once only the first state counts, and nothing of what is again as it was.
+    fn keep_net(
+        &self,
+        entities: &mut Before<EntityKey>,
+        meta: &mut Before<String>,
+    ) -> Result<(), StoreError> {
+        keep_first(entities);
+        meta.sort_by(|left, right| left.0.cmp(&right.0));
+        meta.dedup_by(|later, earlier| later.0 == earlier.0);
+        let mut failed = None;
+        let mut differs = |table: &crate::env::Table, key: &[u8], old: Option<&[u8]>| match table
+            .get(&self.txn, key)
+        {
+            Ok(now) => now != old,
+            Err(error) => {
+                failed = Some(error);
+                true
+            }
+        };
+        entities.retain(|(key, old)| differs(&self.tables.entities, key, old.as_deref()));
+        meta.retain(|(name, old)| differs(&self.tables.meta, name.as_bytes(), old.as_deref()));
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Undoes the revision under construction.
+    pub fn discard(&mut self) -> Result<(), CommitError> {
+        if self.is_spoiled {
+            return Err(CommitError::Spoiled);
+        }
+        let mut entities = std::mem::take(&mut self.entities);
+        let mut meta = std::mem::take(&mut self.meta);
+        self.applied = 0;
+        if entities.is_empty() && meta.is_empty() {
+            return Ok(());
+        }
+        keep_first(&mut entities);
+        let changes = entities.into_iter().filter_map(|(key, old)| {
+            let (kind, id) = keys::parse_entity(&key)?;
+            Some(match old {
+                Some(entity) => Change::Put { kind, id, entity },
+                None => Change::Delete { kind, id },
+            })
+        });
+        // The first state of a named value has the last word.
+        meta.reverse();
+        let back = ChangeSet {
+            changes: changes.collect(),
+            meta,
+        };
+        self.apply(&back)?;
+        self.entities.clear();
+        self.meta.clear();
+        self.applied = 0;
+        Ok(())
+    }
+
+    /// Every entity that sealed revisions of this transaction have changed, with its state before the first of them, ordered by
+    /// kind and id.
+    pub fn touched(&self) -> Vec<Touched> {
+        let mut sealed = self.sealed.clone();
+        keep_first(&mut sealed);
+        let touched = sealed.into_iter().filter_map(|(key, old)| {
+            let (kind, id) = keys::parse_entity(&key)?;
+            Some(Touched { kind, id, old })
+        });
+        touched.collect()
+    }
+
+    fn write_header(&mut self) -> Result<(), CommitError> {
+        write_header(&mut self.txn, self.tables, &mut self.header)
+    }
+}
+
+/// Stable, so that the first state of an entity stays.
+fn keep_first(entities: &mut Before<EntityKey>) {
+    entities.sort_by_key(|(key, _)| keys::order(key));
+    entities.dedup_by(|later, earlier| later.0 == earlier.0);
+}
+
+fn write_header(
+    txn: &mut RwTxn<'_>,
+    tables: &Tables,
+    header: &mut Header,
+) -> Result<(), CommitError> {
+    header.transaction = txn.id() as u64;
+    tables.header.put(txn, HEADER_KEY, &header.encode())?;
+    Ok(())
+}
+
+/// Where the named values stand among the sums of the header.
+const META_SUM: usize = 5;
+
+fn now_ms() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+    elapsed.map_or(0, |elapsed| elapsed.as_millis() as u64)
+}
