@@ -38,6 +38,24 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    pub const ALL: [ErrorCode; 15] = [
+        Self::InvalidPrimaryKey,
+        Self::SchemaViolation,
+        Self::PrimaryKeyViolation,
+        Self::ForeignKeyViolation,
+        Self::UniqueViolation,
+        Self::NotFound,
+        Self::InvalidOffset,
+        Self::DatabaseError,
+        Self::InvalidSize,
+        Self::InvalidUnique,
+        Self::InvalidOptions,
+        Self::OperationUnsupported,
+        Self::ForeignKeysUnresolved,
+        Self::DeclarativeConfig,
+        Self::ReferencedByOthers,
+    ];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::InvalidPrimaryKey => "invalid primary key",

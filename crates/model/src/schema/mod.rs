@@ -9,6 +9,7 @@ mod data;
 mod definition;
 mod engine;
 mod json;
+mod json_schema;
 mod loader;
 mod pattern;
 mod random;
@@ -19,6 +20,7 @@ mod stored;
 mod transformations;
 mod validators;
 
+pub use json_schema::Form;
 pub use registry::{PluginSchema, Registry, registry};
 pub use stored::Malformed;
 pub(crate) use stored::field_of as stored_field;
@@ -33,6 +35,9 @@ use std::collections::BTreeSet;
 /// The errors of an entity, in its shape: a text per wrong field, objects for records and references, arrays with null
 /// for good elements, and `@entity`, a list of texts, for what concerns the whole.
 pub type Problems = Object;
+
+/// The longest `ttl` that an entity may be given, in seconds.
+pub const MAX_TTL: i64 = 100_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RouterFlavor {

@@ -15,7 +15,18 @@ pub(crate) enum Pattern {
     NoStar,
     /// `^[^*]*%*?[^*]*$`
     OneStarAtMost,
-    Regex(Regex),
+    Regex {
+        regex: Regex,
+        ecma: Option<String>,
+    },
+}
+
+/// What a Lua pattern is translated to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Rust,
+    /// ECMA-262 with its `u` flag, which JSON Schema's `pattern` is: it takes no escape that is not needed.
+    Ecma,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +53,10 @@ impl Pattern {
             (Some(text), true, false) => Self::Prefix(text),
             (Some(text), false, true) => Self::Suffix(text),
             (Some(text), false, false) => Self::Contains(text),
-            (None, ..) => Self::Regex(Regex::new(&translate(body, anchored, ended)?)?),
+            (None, ..) => Self::Regex {
+                regex: Regex::new(&translate(body, anchored, ended, Dialect::Rust)?)?,
+                ecma: translate(body, anchored, ended, Dialect::Ecma).ok(),
+            },
         })
     }
 
@@ -55,8 +69,22 @@ impl Pattern {
             Self::UpperCase => !text.is_empty() && text.bytes().all(|b| b.is_ascii_uppercase()),
             Self::NoStar => !text.contains('*'),
             Self::OneStarAtMost => text.bytes().filter(|&b| b == b'*').count() <= 1,
-            Self::Regex(regex) => regex.is_match(text.as_bytes()),
+            Self::Regex { regex, .. } => regex.is_match(text.as_bytes()),
         }
+    }
+
+    /// The pattern as JSON Schema writes it, where it can.
+    pub(crate) fn ecma(&self) -> Option<String> {
+        Some(match self {
+            Self::Exact(text) => format!("^{}$", escape_ecma(text)),
+            Self::Prefix(text) => format!("^{}", escape_ecma(text)),
+            Self::Suffix(text) => format!("{}$", escape_ecma(text)),
+            Self::Contains(text) => escape_ecma(text),
+            Self::UpperCase => "^[A-Z]+$".to_owned(),
+            Self::NoStar => "^[^*]*$".to_owned(),
+            Self::OneStarAtMost => r"^[^*]*\*?[^*]*$".to_owned(),
+            Self::Regex { ecma, .. } => return ecma.clone(),
+        })
     }
 }
 
@@ -77,9 +105,17 @@ fn literal(body: &str) -> Option<String> {
     Some(text)
 }
 
-fn translate(body: &str, anchored: bool, ended: bool) -> Result<String, PatternError> {
+fn translate(
+    body: &str,
+    anchored: bool,
+    ended: bool,
+    dialect: Dialect,
+) -> Result<String, PatternError> {
     let unsupported = || PatternError::Unsupported(body.to_owned());
-    let mut regex = String::from("(?s-u)");
+    let mut regex = match dialect {
+        Dialect::Rust => String::from("(?s-u)"),
+        Dialect::Ecma => String::new(),
+    };
     if anchored {
         regex.push('^');
     }
@@ -88,11 +124,12 @@ fn translate(body: &str, anchored: bool, ended: bool) -> Result<String, PatternE
         match c {
             '%' => {
                 let class = chars.next().ok_or_else(unsupported)?;
-                regex.push_str(&class_item(class, false).ok_or_else(unsupported)?);
+                regex.push_str(&class_item(class, false, dialect).ok_or_else(unsupported)?);
             }
-            '[' => set(&mut chars, &mut regex).ok_or_else(unsupported)?,
+            '[' => set(&mut chars, &mut regex, dialect).ok_or_else(unsupported)?,
+            '.' if dialect == Dialect::Ecma => regex.push_str(r"[\s\S]"),
             '.' | '(' | ')' => regex.push(c),
-            c => regex.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
+            c => regex.push_str(&escape(c, dialect)),
         }
         match chars.peek() {
             Some('-') => {
@@ -112,7 +149,11 @@ fn translate(body: &str, anchored: bool, ended: bool) -> Result<String, PatternE
     Ok(regex)
 }
 
-fn set(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, regex: &mut String) -> Option<()> {
+fn set(
+    chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    regex: &mut String,
+    dialect: Dialect,
+) -> Option<()> {
     regex.push('[');
     if chars.peek() == Some(&'^') {
         chars.next();
@@ -122,15 +163,20 @@ fn set(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, regex: &mut String)
     loop {
         match chars.next()? {
             ']' if !first => break,
-            '%' => regex.push_str(&class_item(chars.next()?, true)?),
+            '%' => regex.push_str(&class_item(chars.next()?, true, dialect)?),
             low => {
                 let mut ahead = chars.clone();
                 if ahead.next() == Some('-') && ahead.next().is_some_and(|high| high != ']') {
                     chars.next();
                     let high = chars.next()?;
-                    regex.push_str(&format!("{}-{}", escape(low), escape(high)));
+                    regex.push_str(&escape(low, dialect));
+                    regex.push('-');
+                    regex.push_str(&escape(high, dialect));
+                } else if low == '-' {
+                    // Escaped in both: it stands for itself here.
+                    regex.push_str(r"\-");
                 } else {
-                    regex.push_str(&escape(low));
+                    regex.push_str(&escape(low, dialect));
                 }
             }
         }
@@ -140,33 +186,43 @@ fn set(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, regex: &mut String)
     Some(())
 }
 
-/// A character for use inside a set.
-fn escape(c: char) -> String {
-    if c.is_ascii_punctuation() {
-        format!("\\{c}")
-    } else {
-        c.to_string()
+/// A character that stands for itself, inside a set or outside.
+fn escape(c: char, dialect: Dialect) -> String {
+    let special = match dialect {
+        Dialect::Rust => c.is_ascii_punctuation(),
+        Dialect::Ecma => r"^$\.*+?()[]{}|/".contains(c),
+    };
+    match special {
+        true => format!("\\{c}"),
+        false => c.to_string(),
     }
 }
 
-fn class_item(class: char, in_set: bool) -> Option<String> {
-    let name = match class.to_ascii_lowercase() {
-        'a' => "alpha",
-        'c' => "cntrl",
-        'd' => "digit",
-        'l' => "lower",
-        'p' => "punct",
-        's' => "space",
-        'u' => "upper",
-        'w' => "alnum",
-        'x' => "xdigit",
+pub(crate) fn escape_ecma(text: &str) -> String {
+    text.chars().map(|c| escape(c, Dialect::Ecma)).collect()
+}
+
+fn class_item(class: char, in_set: bool, dialect: Dialect) -> Option<String> {
+    let (name, ranges) = match class.to_ascii_lowercase() {
+        'a' => ("alpha", "A-Za-z"),
+        'c' => ("cntrl", r"\x00-\x1f\x7f"),
+        'd' => ("digit", "0-9"),
+        'l' => ("lower", "a-z"),
+        'p' => ("punct", r"!-\/:-@\[-`\{-~"),
+        's' => ("space", r"\t-\r "),
+        'u' => ("upper", "A-Z"),
+        'w' => ("alnum", "0-9A-Za-z"),
+        'x' => ("xdigit", "0-9A-Fa-f"),
         c if c.is_ascii_alphanumeric() => return None,
-        _ => return Some(escape(class)),
+        '-' if in_set => return Some(r"\-".to_owned()),
+        _ => return Some(escape(class, dialect)),
     };
-    let item = if class.is_ascii_uppercase() {
-        format!("[:^{name}:]")
-    } else {
-        format!("[:{name}:]")
+    let item = match (dialect, class.is_ascii_uppercase()) {
+        (Dialect::Rust, true) => format!("[:^{name}:]"),
+        (Dialect::Rust, false) => format!("[:{name}:]"),
+        (Dialect::Ecma, false) => ranges.to_owned(),
+        (Dialect::Ecma, true) if in_set => return None,
+        (Dialect::Ecma, true) => format!("^{ranges}"),
     };
     Some(if in_set { item } else { format!("[{item}]") })
 }
@@ -198,5 +254,23 @@ mod tests {
         assert!(matches("^%d+[%.%d]*$", "3.9.1"));
         assert!(matches("^[^*&%%\\`]+$", "/tmp/é.log"));
         assert!(!matches("^[^*&%%\\`]+$", "a%b"));
+    }
+
+    #[test]
+    fn patterns_are_written_for_json_schema_too() {
+        for (lua, ecma) in [
+            ("//", r"\/\/"),
+            ("^~/", r"^~\/"),
+            ("%.%*$", r"\.\*$"),
+            ("^[^*]*%*?[^*]*$", r"^[^*]*\*?[^*]*$"),
+            ("^[a-z][a-z%d-]-[a-z%d]+$", r"^[a-z][a-z0-9\-]*?[a-z0-9]+$"),
+            ("^[^*&%%\\`]+$", r"^[^\*&%\\`]+$"),
+            ("^[^:]+:.*$", r"^[^:]+:[\s\S]*$"),
+            ("%-%w%S", "-[0-9A-Za-z][^\\t-\\r ]"),
+        ] {
+            let pattern = Pattern::compile(lua).unwrap();
+            assert_eq!(pattern.ecma().as_deref(), Some(ecma), "{lua}");
+        }
+        assert_eq!(Pattern::compile("[%D.]x").unwrap().ecma(), None);
     }
 }

@@ -95,6 +95,18 @@ fn set_path(object: &mut Object, path: &[CompactString], value: Value) {
     }
 }
 
+impl Shorthand {
+    /// Whether a field of the record may get its value from it.
+    pub(crate) fn fills(&self, field: &str) -> bool {
+        match &self.effect {
+            Effect::Function(function) => function.fills(field),
+            Effect::Into(path) | Effect::ReplacedBy(path) => {
+                path.first().is_some_and(|first| first == field)
+            }
+        }
+    }
+}
+
 /// A shorthand that needs more than moving its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Function {
@@ -117,6 +129,18 @@ impl Function {
             "ignored" => Self::Ignored,
             _ => return None,
         })
+    }
+
+    fn fills(self, field: &str) -> bool {
+        match self {
+            Self::ServiceUrl => ["protocol", "host", "port", "path"].contains(&field),
+            Self::UpstreamAlgorithm | Self::UpstreamHashOn => {
+                ["algorithm", "hash_on"].contains(&field)
+            }
+            Self::SessionIdletime => field == "idling_timeout",
+            Self::SessionSamesite => field == "cookie_same_site",
+            Self::Ignored => false,
+        }
     }
 
     pub(crate) fn apply(self, value: Value, input: &mut Object) {

@@ -33,6 +33,10 @@ impl Validator {
         Some(Self { name, run: *run })
     }
 
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
     #[inline]
     pub(crate) fn check(&self, value: &Value, context: &Context) -> Verdict {
         (self.run)(value, context)
