@@ -16,6 +16,7 @@ pub(crate) enum Action {
     DnsStatus,
     Ready,
     Endpoints,
+    OpenApi,
     Timers,
     Metrics,
     Config,
@@ -289,6 +290,11 @@ pub(crate) fn of_status(database: Database) -> Vec<Endpoint> {
         }
     }
     endpoints
+}
+
+/// What the Admin API has besides Kong's. Not in `GET /endpoints`, which clients compare with Kong's.
+pub(crate) fn own() -> Vec<Endpoint> {
+    vec![endpoint("/openapi.json", READ, Action::OpenApi)]
 }
 
 /// Answered, but the web server's rather than the API's: not in `GET /endpoints`.

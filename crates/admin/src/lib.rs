@@ -15,6 +15,7 @@ mod health;
 mod infer;
 mod metrics;
 mod node;
+mod openapi;
 mod pace;
 mod paging;
 mod peer;

@@ -89,8 +89,8 @@ pub(crate) fn json(status: StatusCode, value: &serde_json::Value) -> Response {
     )
 }
 
-pub(crate) fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
-    json_body(status, Body::from(bytes))
+pub(crate) fn json_bytes(status: StatusCode, bytes: impl Into<Body>) -> Response {
+    json_body(status, bytes.into())
 }
 
 pub(crate) fn json_body(status: StatusCode, body: Body) -> Response {

@@ -5,7 +5,7 @@ use crate::endpoints::{self, Action, Endpoint};
 use crate::request::{self, Call};
 use crate::respond::{Answer, Failure, empty};
 use crate::state::App;
-use crate::{config, entities, metrics, node, schemas, status, tags, transport};
+use crate::{config, entities, metrics, node, openapi, schemas, status, tags, transport};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, RawPathParams};
@@ -23,7 +23,9 @@ use std::sync::Arc;
 /// The whole Admin API over `control`. Must be run on a tokio runtime.
 pub fn router(control: Arc<dyn Control>) -> Router {
     let role = control.node().role;
-    assemble(App::new(control, Api::Admin), endpoints::all(role))
+    let mut endpoints = endpoints::all(role);
+    endpoints.extend(endpoints::own());
+    assemble(App::new(control, Api::Admin), endpoints)
 }
 
 /// The Status API over the same.
@@ -110,6 +112,7 @@ async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
         Action::DnsStatus => node::dns_status(call),
         Action::Ready => status::ready(call).await,
         Action::Endpoints => node::endpoints(call),
+        Action::OpenApi => Ok(openapi::show(call.app)),
         Action::Timers => node::timers(call),
         Action::LogLevel => node::log_level(call),
         Action::SetLogLevel => node::set_log_level(call),

@@ -1,17 +1,23 @@
 //! What handlers share: the gateway they administer.
 
 use crate::control::{Api, Control};
-use std::sync::Arc;
+use bytes::Bytes;
+use std::sync::{Arc, OnceLock};
 
 #[derive(Clone)]
 pub(crate) struct App {
     control: Arc<dyn Control>,
     api: Api,
+    openapi: Arc<OnceLock<Bytes>>,
 }
 
 impl App {
     pub(crate) fn new(control: Arc<dyn Control>, api: Api) -> Self {
-        Self { control, api }
+        Self {
+            control,
+            api,
+            openapi: Arc::default(),
+        }
     }
 
     pub(crate) fn control(&self) -> &dyn Control {
@@ -20,6 +26,11 @@ impl App {
 
     pub(crate) fn shared(&self) -> Arc<dyn Control> {
         Arc::clone(&self.control)
+    }
+
+    /// The OpenAPI document, once it was asked for.
+    pub(crate) fn openapi(&self) -> &OnceLock<Bytes> {
+        &self.openapi
     }
 
     pub(crate) fn api(&self) -> Api {

@@ -3,10 +3,8 @@
 
 use crate::control::Control;
 use crate::respond::Failure;
-use model::schema::registry;
+use model::schema::{MAX_TTL, registry};
 use model::{EntityKind, Error, ErrorCode, Object, Value};
-
-const MAX_TTL: i64 = 100_000_000;
 
 /// Takes `ttl` out of the input. `None` when it is not given; `Some(None)` when it is to be removed.
 pub(crate) fn take(

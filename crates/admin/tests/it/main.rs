@@ -8,6 +8,7 @@ mod config;
 mod entities;
 mod fake;
 mod metrics;
+mod openapi;
 mod server;
 mod status;
 mod transport;

@@ -4,37 +4,56 @@ use crate::compare::{Bound, differ, fill, fill_text};
 use crate::fake::{Answer, Api};
 use serde_json::Value;
 
+/// An exchange as it went.
+pub(crate) struct Exchange {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) answer: Answer,
+}
+
+/// What was exchanged, and how many of the answers were compared with Kong's.
+pub(crate) struct Replayed {
+    pub(crate) exchanges: Vec<Exchange>,
+    compared: usize,
+}
+
 /// Section and number of an exchange that Kong answers wrongly, and the status that this answers instead.
 type Deviation = (&'static str, usize, u16);
 
 #[tokio::test]
 async fn exchanges_without_a_database_are_answered_as_recorded() {
-    // Filtering by tags is an internal error of Kong's when some entity has none.
-    let deviations = [("read only", 23, 200)];
-    let recorded = include_str!("../data/dbless.json");
-    let compared = replay_all(&Api::off(), recorded, &deviations).await;
-    assert_eq!(compared, 78);
+    assert_eq!(replay_without_database(&Api::off()).await.compared, 78);
 }
 
 #[tokio::test]
 async fn exchanges_with_a_database_are_answered_as_recorded() {
-    // A JSON body that is an array is an internal error of Kong's.
-    let deviations = [("body formats", 9, 400)];
-    let recorded = include_str!("../data/database.json");
-    let compared = replay_all(&Api::lmdb(), recorded, &deviations).await;
-    assert_eq!(compared, 160);
+    assert_eq!(replay_with_database(&Api::lmdb()).await.compared, 160);
 }
 
-async fn replay_all(api: &Api, recorded: &str, deviations: &[Deviation]) -> usize {
+pub(crate) async fn replay_without_database(api: &Api) -> Replayed {
+    // Filtering by tags is an internal error of Kong's when some entity has none.
+    let deviations = [("read only", 23, 200)];
+    replay_all(api, include_str!("../data/dbless.json"), &deviations).await
+}
+
+pub(crate) async fn replay_with_database(api: &Api) -> Replayed {
+    // A JSON body that is an array is an internal error of Kong's.
+    let deviations = [("body formats", 9, 400)];
+    replay_all(api, include_str!("../data/database.json"), &deviations).await
+}
+
+async fn replay_all(api: &Api, recorded: &str, deviations: &[Deviation]) -> Replayed {
     let sections: Vec<Value> = serde_json::from_str(recorded).unwrap();
     let (mut bound, mut compared, mut failures) = (Bound::new(), 0, Vec::new());
+    let mut exchanges = Vec::new();
     for section in &sections {
         if section["fresh"] == true {
             bound = Bound::new();
         }
         let name = section["section"].as_str().unwrap();
         for (index, item) in section["exchanges"].as_array().unwrap().iter().enumerate() {
-            let answer = replay(api, &item["request"], &mut bound).await;
+            exchanges.push(replay(api, &item["request"], &mut bound).await);
+            let answer = &exchanges[exchanges.len() - 1].answer;
             if item["response"].is_null() {
                 continue;
             }
@@ -45,7 +64,7 @@ async fn replay_all(api: &Api, recorded: &str, deviations: &[Deviation]) -> usiz
             let outcome = match deviation {
                 Some((_, _, status)) if answer.status == *status => Ok(()),
                 Some(_) => Err("deviates otherwise than it should".to_owned()),
-                None => check(&item["response"], &answer, &mut bound),
+                None => check(&item["response"], answer, &mut bound),
             };
             if let Err(problem) = outcome {
                 failures.push(format!(
@@ -62,10 +81,13 @@ async fn replay_all(api: &Api, recorded: &str, deviations: &[Deviation]) -> usiz
         failures.len(),
         failures.join("\n")
     );
-    compared
+    Replayed {
+        exchanges,
+        compared,
+    }
 }
 
-async fn replay(api: &Api, request: &Value, bound: &mut Bound) -> Answer {
+async fn replay(api: &Api, request: &Value, bound: &mut Bound) -> Exchange {
     let path = fill_text(request["path"].as_str().unwrap(), bound);
     let headers: Vec<(String, String)> = request["headers"]
         .as_object()
@@ -82,8 +104,13 @@ async fn replay(api: &Api, request: &Value, bound: &mut Bound) -> Answer {
         Value::String(text) => fill_text(text, bound),
         body => fill(body, bound).to_string(),
     };
-    let method = request["method"].as_str().unwrap();
-    api.send(method, &path, &headers, body).await
+    let method = request["method"].as_str().unwrap().to_owned();
+    let answer = api.send(&method, &path, &headers, body).await;
+    Exchange {
+        method,
+        path,
+        answer,
+    }
 }
 
 fn check(wanted: &Value, answer: &Answer, bound: &mut Bound) -> Result<(), String> {

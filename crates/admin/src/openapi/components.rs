@@ -1,0 +1,359 @@
+//! What operations share: the schemas of entities in each of their forms, errors, headers, arguments of lists. A schema is
+//! there because an operation refers to it.
+
+use axum::http::StatusCode;
+use model::schema::{EntitySchema, Form, RouterFlavor, registry};
+use model::{EntityKind, ErrorCode};
+use serde_json::{Map, Value, json};
+
+pub(super) struct Components {
+    flavor: RouterFlavor,
+    plugins: Vec<String>,
+    schemas: Map<String, Value>,
+}
+
+impl Components {
+    pub(super) fn new(flavor: RouterFlavor, plugins: Vec<String>) -> Self {
+        let mut schemas = Map::from_iter([("Message".to_owned(), message())]);
+        for code in ErrorCode::ALL {
+            schemas.insert(error_name(code), error(code));
+        }
+        Self {
+            flavor,
+            plugins,
+            schemas,
+        }
+    }
+
+    pub(super) fn flavor(&self) -> RouterFlavor {
+        self.flavor
+    }
+
+    /// The entity as it is answered with.
+    pub(super) fn shown(&mut self, kind: EntityKind) -> Value {
+        self.entity(kind, Form::Shown, type_name(kind), &[])
+    }
+
+    /// The entity as it is created; `known` are fields that the path tells.
+    pub(super) fn input(&mut self, kind: EntityKind, known: &[&str]) -> Value {
+        let mut name = format!("{}Input", type_name(kind));
+        let schema = registry()
+            .entity(kind)
+            .json_schema(Form::Given, self.flavor);
+        let required = schema["required"].as_array();
+        let known: Vec<&str> = known
+            .iter()
+            .copied()
+            .filter(|field| {
+                required.is_some_and(|required| required.iter().any(|one| one == field))
+            })
+            .collect();
+        for field in &known {
+            name.push_str(&format!("Without{}", pascal(field)));
+        }
+        self.entity(kind, Form::Given, name, &known)
+    }
+
+    pub(super) fn patch(&mut self, kind: EntityKind) -> Value {
+        let name = format!("{}Patch", type_name(kind));
+        let flavor = self.flavor;
+        // Its kind need not be said, so there is nothing to tell variants apart by.
+        self.shared(&name, || {
+            registry().entity(kind).json_schema(Form::Patch, flavor)
+        })
+    }
+
+    /// A page of a list of such entities.
+    pub(super) fn page(&mut self, kind: EntityKind) -> Value {
+        let entity = self.shown(kind);
+        self.shared(&format!("{}Page", type_name(kind)), || page_of(&entity))
+    }
+
+    /// The reference to a schema that is made when it is first referred to.
+    pub(super) fn shared(&mut self, name: &str, schema: impl FnOnce() -> Value) -> Value {
+        if !self.schemas.contains_key(name) {
+            let schema = schema();
+            self.schemas.insert(name.to_owned(), schema);
+        }
+        json!({ "$ref": reference(name) })
+    }
+
+    fn entity(&mut self, kind: EntityKind, form: Form, name: String, known: &[&str]) -> Value {
+        if self.schemas.contains_key(&name) {
+            return json!({ "$ref": reference(&name) });
+        }
+        let (schema, flavor) = (registry().entity(kind), self.flavor);
+        let key = match kind {
+            EntityKind::Plugins | EntityKind::Vaults => schema.subschema_key.as_deref(),
+            _ => None,
+        };
+        let Some(key) = key else {
+            return self.shared(&name, || without(schema.json_schema(form, flavor), known));
+        };
+        let mut mapping = Map::new();
+        for variant in self.variants(schema) {
+            let name = format!("{name}{}", pascal(variant));
+            self.shared(&name, || {
+                without(schema.variant_json_schema(variant, form, flavor), known)
+            });
+            mapping.insert(variant.to_owned(), reference(&name).into());
+        }
+        self.shared(&name, || {
+            let one_of: Vec<Value> = mapping.values().map(|one| json!({ "$ref": one })).collect();
+            json!({ "oneOf": one_of, "discriminator": { "propertyName": key, "mapping": mapping } })
+        })
+    }
+
+    fn variants(&self, schema: &'static EntitySchema) -> Vec<&'static str> {
+        let enabled = |name: &&str| {
+            schema.kind != EntityKind::Plugins || self.plugins.iter().any(|plugin| plugin == name)
+        };
+        schema.variants(self.flavor).filter(enabled).collect()
+    }
+
+    pub(super) fn into_json(self) -> Value {
+        json!({
+            "schemas": self.schemas,
+            "responses": responses(),
+            "parameters": parameters(),
+            "headers": headers(),
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http", "scheme": "bearer",
+                    "description": "A token of the node, where it asks for one.",
+                },
+                "mutualTLS": {
+                    "type": "mutualTLS",
+                    "description": "A client certificate that the node trusts, where it asks for one.",
+                },
+            },
+        })
+    }
+}
+
+fn reference(schema: &str) -> String {
+    format!("#/components/schemas/{schema}")
+}
+
+/// Fields that the path tells need not be given.
+fn without(mut schema: Value, known: &[&str]) -> Value {
+    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|field| !known.iter().any(|one| field == one));
+    }
+    schema
+}
+
+pub(super) fn page_of(entity: &Value) -> Value {
+    object([
+        ("data", json!({ "type": "array", "items": entity })),
+        (
+            "next",
+            json!({ "type": ["string", "null"], "description": "The path of the next page." }),
+        ),
+        (
+            "offset?",
+            json!({ "type": ["string", "null"], "description": "The `offset` of the next page." }),
+        ),
+    ])
+}
+
+/// An object with these fields and no others; a name that ends with `?` is of one that may be missing.
+pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    let required: Vec<&str> = (fields.iter().map(|(name, _)| *name))
+        .filter(|name| !name.ends_with('?'))
+        .collect();
+    let properties: Map<String, Value> = fields
+        .iter()
+        .map(|(name, schema)| (name.trim_end_matches('?').to_owned(), schema.clone()))
+        .collect();
+    let mut schema =
+        json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    if !required.is_empty() {
+        schema["required"] = required.into();
+    }
+    schema
+}
+
+pub(super) fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+pub(super) fn integer() -> Value {
+    json!({ "type": "integer" })
+}
+
+fn message() -> Value {
+    object([("message", text())])
+}
+
+/// Kong's error objects, one for each code.
+fn error(code: ErrorCode) -> Value {
+    let name = match code {
+        ErrorCode::InvalidUnique => {
+            json!({ "type": "string", "pattern": format!("^{} ", code.name()) })
+        }
+        _ => json!({ "type": "string", "const": code.name() }),
+    };
+    let number = json!({ "type": "integer", "const": code as u8 });
+    let about = |text: &str| json!({ "type": "object", "description": text });
+    match code {
+        ErrorCode::InvalidOptions => object([
+            ("code", number),
+            ("name", name),
+            ("message", text()),
+            ("options", about("What is wrong, by query argument.")),
+        ]),
+        ErrorCode::DeclarativeConfig => object([
+            ("code", number),
+            ("name", name),
+            ("message", text()),
+            (
+                "fields?",
+                about("What is wrong, in the shape of the configuration."),
+            ),
+            (
+                "flattened_errors?",
+                json!({ "type": ["array", "object"], "description": "What is wrong, by entity, when asked for." }),
+            ),
+        ]),
+        _ => object([
+            ("code", number),
+            ("name", name),
+            ("message", text()),
+            (
+                "fields?",
+                about("What is wrong, in the shape of the entity."),
+            ),
+        ]),
+    }
+}
+
+fn error_name(code: ErrorCode) -> String {
+    format!("Error{}", pascal(code.name()))
+}
+
+/// The name of the response of an error status: `NotFound`.
+pub(super) fn response_name(status: u16) -> String {
+    let status = StatusCode::from_u16(status).expect("operations fail with valid statuses");
+    pascal(
+        &status
+            .canonical_reason()
+            .unwrap_or("Error")
+            .to_ascii_lowercase(),
+    )
+}
+
+fn responses() -> Map<String, Value> {
+    const STATUSES: [u16; 14] = [
+        400, 401, 403, 404, 405, 409, 413, 415, 429, 500, 501, 503, 504, 507,
+    ];
+    let response = |status: u16| {
+        let reason = StatusCode::from_u16(status).ok();
+        let reason = reason
+            .and_then(|status| status.canonical_reason())
+            .unwrap_or_default();
+        let content = match status {
+            415 => json!({ "text/html": { "schema": text() } }),
+            _ => json!({ "application/json": { "schema": failure(status) } }),
+        };
+        json!({ "description": reason, "headers": header_references(), "content": content })
+    };
+    STATUSES
+        .iter()
+        .map(|status| (response_name(*status), response(*status)))
+        .collect()
+}
+
+/// A message, or one of the error objects of this status.
+fn failure(status: u16) -> Value {
+    let errors = ErrorCode::ALL
+        .into_iter()
+        .filter(|code| code.status() == status && status < 500);
+    let any: Vec<Value> = ["Message".to_owned()]
+        .into_iter()
+        .chain(errors.map(error_name))
+        .map(|name| json!({ "$ref": reference(&name) }))
+        .collect();
+    json!({ "anyOf": any })
+}
+
+fn parameters() -> Value {
+    let argument = |name: &str, about: &str, schema: Value| json!({ "name": name, "in": "query", "description": about, "schema": schema });
+    json!({
+        "size": argument(
+            "size",
+            "How many entities a page has at most.",
+            json!({ "type": "integer", "minimum": 1, "maximum": 1000, "default": 100 }),
+        ),
+        "offset": argument(
+            "offset",
+            "Where the page starts: the `offset` of the page before.",
+            text(),
+        ),
+        "tags": argument(
+            "tags",
+            "Only entities with all of these tags, `a,b`, or any of them, `a/b`; five at most.",
+            json!({ "type": "string", "minLength": 1 }),
+        ),
+    })
+}
+
+const HEADERS: [(&str, &str, &str); 4] = [
+    (
+        "Server",
+        "string",
+        "`kong/` and the version of Kong that this is compatible with.",
+    ),
+    (
+        "X-Kong-Admin-Latency",
+        "integer",
+        "Milliseconds that the answer took.",
+    ),
+    (
+        "Access-Control-Allow-Origin",
+        "string",
+        "Whose scripts may read the answer.",
+    ),
+    (
+        "Access-Control-Allow-Credentials",
+        "string",
+        "Always `true`.",
+    ),
+];
+
+fn headers() -> Map<String, Value> {
+    let header = |(name, kind, about): (&str, &str, &str)| {
+        (
+            name.to_owned(),
+            json!({ "description": about, "schema": { "type": kind } }),
+        )
+    };
+    HEADERS.into_iter().map(header).collect()
+}
+
+pub(super) fn header_references() -> Map<String, Value> {
+    let reference = |(name, ..): (&str, &str, &str)| {
+        (
+            name.to_owned(),
+            json!({ "$ref": format!("#/components/headers/{name}") }),
+        )
+    };
+    HEADERS.into_iter().map(reference).collect()
+}
+
+/// The type of an entity, by its collection: `KeyauthCredential` of `keyauth_credentials`.
+pub(super) fn type_name(kind: EntityKind) -> String {
+    let plural = pascal(kind.name());
+    plural.strip_suffix('s').unwrap_or(&plural).to_owned()
+}
+
+/// `RateLimiting` of `rate-limiting`, `rate_limiting` or `rate limiting`.
+pub(super) fn pascal(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let capital = |word: &str| {
+        let mut chars = word.chars();
+        let first = chars.next().map(|c| c.to_ascii_uppercase());
+        first.into_iter().chain(chars).collect::<String>()
+    };
+    words.map(capital).collect()
+}

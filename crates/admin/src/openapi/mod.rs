@@ -1,0 +1,83 @@
+//! `GET /openapi.json`: the Admin API described by an OpenAPI 3.1 document.
+//!
+//! It is made of what the API is made of: the paths and methods are those of the table of [`endpoints`], the entities those
+//! of `model::schema`. So it says what is served, and nothing about it has to be kept up by hand but the words.
+//!
+//! A new endpoint is described in one place: its arm in [`node::describe`], which does not compile without one, gives
+//! summary, arguments, body and answers. Path parameters that are no entity's go by [`Operation::path`]. What an answer looks
+//! like is a JSON Schema, written in place; one that several operations share goes by [`Components::shared`].
+
+mod components;
+mod entities;
+mod node;
+mod operation;
+
+use crate::control::Control;
+use crate::endpoints::{self, Endpoint};
+use crate::respond::json_bytes;
+use crate::state::App;
+use axum::http::StatusCode;
+use axum::response::Response;
+use bytes::Bytes;
+use components::Components;
+use operation::Operation;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// The document, made when it is first asked for: nothing that it depends on changes while the node runs.
+pub(crate) fn show(app: &App) -> Response {
+    let document = app.openapi().get_or_init(|| {
+        let document = document(app.control());
+        Bytes::from(serde_json::to_vec(&document).expect("a JSON value encodes"))
+    });
+    json_bytes(StatusCode::OK, document.clone())
+}
+
+fn document(control: &dyn Control) -> Value {
+    let role = control.node().role;
+    let mut components = Components::new(control.context().flavor, control.enabled_plugins());
+    let (mut paths, mut tags) = (Map::new(), BTreeSet::new());
+    for endpoint in endpoints::all(role).into_iter().chain(endpoints::own()) {
+        let mut item = Map::new();
+        for method in endpoint.methods {
+            let Some(operation) = describe(&mut components, &endpoint, method) else {
+                continue;
+            };
+            tags.insert(operation.tag);
+            item.insert(
+                method.to_ascii_lowercase(),
+                operation.into_json(&endpoint.path),
+            );
+        }
+        if !item.is_empty() {
+            paths.insert(endpoint.path, item.into());
+        }
+    }
+    let tags: Vec<Value> = tags
+        .into_iter()
+        .map(|name| json!({ "name": name }))
+        .collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Silverback Admin API",
+            "version": control.node().version,
+            "description": ABOUT,
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "/", "description": "The listener that this document came from." }],
+        "security": [{}, { "bearer": [] }, { "mutualTLS": [] }],
+        "tags": tags,
+        "paths": paths,
+        "components": components.into_json(),
+    })
+}
+
+const ABOUT: &str = "The Admin API of Kong Gateway 3.9, and what Silverback has besides. Every path with GET answers HEAD, and every \
+path OPTIONS. A trailing slash changes nothing. Where a path takes a key in place of an id, a UUID is always taken for an id.";
+
+/// `None` for what the API answers as if it did not exist.
+fn describe(components: &mut Components, endpoint: &Endpoint, method: &str) -> Option<Operation> {
+    entities::describe(components, endpoint.action, method)
+        .or_else(|| node::describe(components, endpoint, method))
+}

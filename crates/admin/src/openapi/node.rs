@@ -1,0 +1,302 @@
+//! The operations that are no entity's: of the node, of schemas, of whole configurations.
+
+use super::components::{Components, integer, object, page_of, text};
+use super::operation::Operation;
+use crate::endpoints::{Action, Endpoint};
+use model::EntityKind;
+use serde_json::{Value, json};
+
+/// `None` for what the API answers as if it did not exist, and for the endpoints of entities.
+pub(super) fn describe(
+    components: &mut Components,
+    endpoint: &Endpoint,
+    method: &str,
+) -> Option<Operation> {
+    let of = |tag, summary: &str| Operation::of_path(tag, method, &endpoint.path, summary);
+    let message = json!({ "$ref": "#/components/schemas/Message" });
+    Some(match endpoint.action {
+        Action::Root => of("node", "Get what the node is and how it is configured").answers(
+            200,
+            "The node.",
+            &root(),
+        ),
+        Action::Status => of("node", "Get what the node counts")
+            .query("unit", "The unit of sizes: bytes, KiB, MiB or GiB.", unit())
+            .query(
+                "scale",
+                "Decimals of sizes.",
+                json!({ "type": "integer", "minimum": 0, "default": 2 }),
+            )
+            .answers(
+                200,
+                "Connections, memory, and the state of the configuration.",
+                &status(),
+            ),
+        Action::DnsStatus => of("node", "Get what the resolver did")
+            .answers(200, "Its counters.", &json!({ "type": "object" }))
+            .fails(&[501]),
+        Action::Ready => readiness(of("node", "Get or give up readiness"), method, &message),
+        Action::Metrics => of("node", "Get the metrics of the node").answers_with(
+            200,
+            "In the text format of Prometheus.",
+            "text/plain",
+            &text(),
+        ),
+        Action::Endpoints => of("node", "List the paths of Kong's Admin API").answers(
+            200,
+            "The paths.",
+            &object([("data", json!({ "type": "array", "items": text() }))]),
+        ),
+        Action::OpenApi => of("node", "Get this document").answers(
+            200,
+            "The document.",
+            &json!({ "type": "object", "required": ["openapi", "paths"] }),
+        ),
+        Action::Timers => of("node", "Get the timers of the node").answers(
+            200,
+            "Always none.",
+            &json!({ "type": "object", "required": ["worker", "stats"] }),
+        ),
+        Action::LogLevel => of("node", "Get the log level").answers(200, "The level.", &message),
+        Action::SetLogLevel => of("node", "Set the log level for a while")
+            .query(
+                "timeout",
+                "Seconds after which the level is what it was; 0 for never.",
+                json!({ "type": "number", "minimum": 0, "default": 60 }),
+            )
+            .answers(200, "What was done.", &message)
+            .fails(&[405]),
+        Action::Cache => of("node", "Forget everything cached").answers_empty(204, "Done."),
+        Action::CacheKey if method == "GET" => of("node", "Get a cached value")
+            .answers(200, "The value.", &json!({ "type": "object" }))
+            .fails(&[404]),
+        Action::CacheKey => of("node", "Forget a cached value").answers_empty(204, "Done."),
+        Action::EnabledPlugins => {
+            let names = json!({ "type": "array", "items": text() });
+            of("plugins", "List the enabled plugins").answers(
+                200,
+                "Their names.",
+                &object([("enabled_plugins", names)]),
+            )
+        }
+        Action::Config => config(
+            of("configuration", "Get or replace the whole configuration"),
+            method,
+        ),
+        Action::Schema => schema(of("schemas", "Get the schema of an entity")),
+        Action::PluginSchema => schema(of("schemas", "Get the schema of a plugin")),
+        Action::PluginConfigSchema => {
+            schema(of("schemas", "Get the fields of a plugin's configuration"))
+        }
+        Action::VaultSchema => schema(of("schemas", "Get the schema of a vault")),
+        Action::FilterSchema => of("schemas", "Get the schema of a filter").fails(&[404]),
+        Action::ValidateEntity => of("schemas", "Validate an entity without creating it")
+            .takes_fields(&json!({ "type": "object" }), true)
+            .answers(200, "It is valid.", &message)
+            .fails(&[404]),
+        Action::ValidatePlugin => {
+            let input = components.input(EntityKind::Plugins, &[]);
+            validate(
+                of("schemas", "Validate a plugin without creating it"),
+                &input,
+                &message,
+            )
+        }
+        Action::ValidateVault => {
+            let input = components.input(EntityKind::Vaults, &[]);
+            validate(
+                of("schemas", "Validate a vault without creating it"),
+                &input,
+                &message,
+            )
+        }
+        Action::Tags => tagged(components, of("tags", "List tags and what carries them")),
+        Action::Tag => tagged(components, of("tags", "List what carries a tag")).path(
+            "tags",
+            "The tag.",
+            json!({ "type": "string", "minLength": 1 }),
+        ),
+        Action::SetTargetHealth { .. } => of(
+            "targets",
+            "Make a target, or one of its addresses, healthy or unhealthy on this node",
+        )
+        .path("address", "IP and port, `10.0.0.1:80`.", text())
+        .answers_empty(204, "Done.")
+        .fails(&[404]),
+        Action::ControlPlaneOnly => of("node", "Refused: the node is no control plane"),
+        Action::WasmOnly => of("filter_chains", "Refused: WebAssembly is not enabled"),
+        Action::Robots | Action::Disabled => return None,
+        Action::Collection(_)
+        | Action::Entity(_)
+        | Action::Children(_)
+        | Action::Child(_)
+        | Action::Referenced(_)
+        | Action::AllTargets
+        | Action::UpstreamHealth => return None,
+    })
+}
+
+fn root() -> Value {
+    let about = json!({
+        "type": "object",
+        "additionalProperties": object([("version", text()), ("priority", integer())]),
+    });
+    object([
+        ("tagline", text()),
+        ("version", text()),
+        ("edition", text()),
+        ("hostname", text()),
+        ("node_id", json!({ "type": "string", "format": "uuid" })),
+        ("lua_version", text()),
+        (
+            "pids",
+            object([
+                ("master", integer()),
+                ("workers", json!({ "type": "array", "items": integer() })),
+            ]),
+        ),
+        (
+            "timers",
+            object([("running", integer()), ("pending", integer())]),
+        ),
+        (
+            "plugins",
+            object([
+                ("available_on_server", about),
+                (
+                    "enabled_in_cluster",
+                    json!({ "type": "array", "items": text() }),
+                ),
+            ]),
+        ),
+        (
+            "configuration",
+            json!({ "type": "object", "description": "Every setting by its name; secrets are masked." }),
+        ),
+    ])
+}
+
+fn unit() -> Value {
+    json!({ "type": "string", "enum": ["b", "B", "k", "K", "m", "M", "g", "G"], "default": "m" })
+}
+
+fn status() -> Value {
+    let size = json!({ "type": ["string", "integer"] });
+    let counters = [
+        "connections_active",
+        "connections_reading",
+        "connections_writing",
+        "connections_waiting",
+        "connections_accepted",
+        "connections_handled",
+        "total_requests",
+    ];
+    let heap = object([("pid", integer()), ("http_allocated_gc", size.clone())]);
+    let dictionary = object([("allocated_slabs", size.clone()), ("capacity", size)]);
+    object([
+        ("server", object(counters.map(|name| (name, integer())))),
+        (
+            "memory",
+            object([
+                ("workers_lua_vms", json!({ "type": "array", "items": heap })),
+                (
+                    "lua_shared_dicts",
+                    json!({ "type": "object", "additionalProperties": dictionary }),
+                ),
+            ]),
+        ),
+        (
+            "database?",
+            object([("reachable", json!({ "type": "boolean" }))]),
+        ),
+        (
+            "configuration_hash?",
+            json!({ "type": "string", "pattern": "^[0-9a-f]{32}$" }),
+        ),
+    ])
+}
+
+fn readiness(operation: Operation, method: &str, message: &Value) -> Operation {
+    if method == "GET" {
+        return operation
+            .answers(200, "The node is ready.", message)
+            .fails(&[503]);
+    }
+    let draining = object([("status", json!({ "type": "string", "const": "draining" }))]);
+    operation
+        .takes_fields(&draining, true)
+        .answers_empty(204, "From now on it is not ready.")
+}
+
+fn config(operation: Operation, method: &str) -> Operation {
+    let entities = json!({
+        "type": "object",
+        "description": "By collection and id.",
+        "additionalProperties": { "type": "object", "additionalProperties": { "type": "object" } },
+    });
+    if method == "GET" {
+        let exported = object([(
+            "config",
+            json!({ "type": "string", "description": "As YAML." }),
+        )]);
+        return operation.answers(200, "The configuration.", &exported);
+    }
+    let flag = json!({ "type": "string", "enum": ["0", "1"] });
+    let configuration = json!({
+        "type": "object",
+        "description": "The configuration itself, or its text as `config`.",
+        "properties": { "_format_version": text(), "config": text() },
+    });
+    operation
+        .query(
+            "check_hash",
+            "With `1`, a text that runs already changes nothing.",
+            flag.clone(),
+        )
+        .query(
+            "flatten_errors",
+            "With `1`, errors are told by entity too.",
+            flag,
+        )
+        .takes(
+            &[
+                ("application/json", configuration.clone()),
+                ("application/yaml", text()),
+                ("text/yaml", text()),
+                ("application/x-www-form-urlencoded", configuration.clone()),
+                ("multipart/form-data", configuration),
+            ],
+            true,
+        )
+        .answers(201, "Every entity, live on this node.", &entities)
+        .answers_empty(304, "The configuration runs already.")
+        .fails(&[429, 501, 503, 504])
+}
+
+fn schema(operation: Operation) -> Operation {
+    let fields = json!({ "type": "array", "items": { "type": "object" } });
+    operation
+        .answers(
+            200,
+            "The schema.",
+            &object([("fields", fields.clone()), ("entity_checks?", fields)]),
+        )
+        .fails(&[404])
+}
+
+fn validate(operation: Operation, input: &Value, message: &Value) -> Operation {
+    operation
+        .takes_fields(input, true)
+        .answers(200, "It is valid.", message)
+}
+
+fn tagged(components: &mut Components, operation: Operation) -> Operation {
+    let page = components.shared("TagPage", || {
+        page_of(&object([
+            ("tag", text()),
+            ("entity_name", text()),
+            ("entity_id", json!({ "type": "string", "format": "uuid" })),
+        ]))
+    });
+    operation.paged().answers(200, "A page of the list.", &page)
+}

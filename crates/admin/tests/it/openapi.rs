@@ -1,0 +1,243 @@
+//! The OpenAPI document: that it describes what is served, and that what is served is as it says.
+
+use crate::fake::Api;
+use crate::vectors::{Exchange, replay_with_database, replay_without_database};
+use boon::{Compiler, SchemaIndex, Schemas};
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+
+const LOCATION: &str = "http://gateway.test/openapi.json";
+
+async fn document() -> Value {
+    let answer = Api::lmdb().get("/openapi.json").await;
+    assert_eq!(answer.status, 200);
+    answer.json()
+}
+
+/// The document, and its schemas as they are needed.
+struct Described {
+    document: Value,
+    compiler: Compiler,
+    schemas: Schemas,
+}
+
+impl Described {
+    async fn new() -> Self {
+        let document = document().await;
+        let mut compiler = Compiler::new();
+        compiler.add_resource(LOCATION, document.clone()).unwrap();
+        Self {
+            document,
+            compiler,
+            schemas: Schemas::new(),
+        }
+    }
+
+    fn schema(&mut self, pointer: &str) -> SchemaIndex {
+        let escaped = pointer.replace('{', "%7B").replace('}', "%7D");
+        self.compiler
+            .compile(&format!("{LOCATION}#{escaped}"), &mut self.schemas)
+            .unwrap()
+    }
+
+    fn check(&mut self, pointer: &str, value: &Value) -> Result<(), String> {
+        let schema = self.schema(pointer);
+        self.schemas
+            .validate(value, schema)
+            .map_err(|error| format!("{pointer}: {value}\n{error:#}"))
+    }
+
+    /// The pointer to what is said of the answers of this status; `None` for a path or method that the API does not have.
+    fn response(&self, method: &str, path: &str, status: u16) -> Option<Result<String, String>> {
+        let path = path.split('?').next().unwrap_or_default();
+        let path = path.trim_end_matches('/');
+        let paths = self.document["paths"].as_object().unwrap();
+        let matching = paths.keys().filter(|template| matches(template, path));
+        // Where several match, a literal segment counts more than a parameter, as in the router.
+        let template = matching.min_by_key(|template| template.matches('{').count())?;
+        let operation = &paths[template].get(method.to_ascii_lowercase())?;
+        let response = &operation["responses"][status.to_string()];
+        if let Some(reference) = response["$ref"].as_str() {
+            return Some(Ok(reference.trim_start_matches('#').to_owned()));
+        }
+        if response.is_null() {
+            return Some(Err(format!("{method} {path}: {status} is not described")));
+        }
+        let (template, method) = (template.replace('/', "~1"), method.to_ascii_lowercase());
+        Some(Ok(format!("/paths/{template}/{method}/responses/{status}")))
+    }
+
+    fn check_answer(&mut self, exchange: &Exchange) -> Option<Result<(), String>> {
+        let Exchange {
+            method,
+            path,
+            answer,
+        } = exchange;
+        let response = match self.response(method, path, answer.status)? {
+            Ok(response) => response,
+            Err(problem) => return Some(Err(problem)),
+        };
+        let content = &self.document.pointer(&response).unwrap()["content"];
+        let kind = answer
+            .header("content-type")
+            .split(';')
+            .next()
+            .unwrap_or_default();
+        if content.is_null() {
+            let fine = answer.text.is_empty();
+            return Some(fine.then_some(()).ok_or(format!("{response}: a body")));
+        }
+        if content[kind].is_null() {
+            return Some(Err(format!("{response}: {kind:?} is not described")));
+        }
+        let kind = kind.replace('/', "~1");
+        let body = answer.json();
+        Some(self.check(&format!("{response}/content/{kind}/schema"), &body))
+    }
+}
+
+fn matches(template: &str, path: &str) -> bool {
+    let (template, path) = (template.trim_end_matches('/'), path);
+    let segments = |text: &'_ str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
+    let (wanted, given) = (segments(template), segments(path));
+    wanted.len() == given.len()
+        && wanted
+            .iter()
+            .zip(&given)
+            .all(|(wanted, given)| wanted == given || wanted.starts_with('{') && !given.is_empty())
+}
+
+/// Every `$ref` below a value.
+fn references<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+    match value {
+        Value::Object(object) => {
+            for (key, value) in object {
+                match value {
+                    Value::String(target) if key == "$ref" => found.push(target),
+                    value => references(value, found),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn every_reference_leads_somewhere() {
+    let document = document().await;
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(found.len() > 1000);
+    for target in found {
+        let pointer = target.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{target}");
+    }
+}
+
+#[tokio::test]
+async fn every_component_schema_compiles() {
+    let mut described = Described::new().await;
+    let schemas = described.document["components"]["schemas"]
+        .as_object()
+        .unwrap();
+    let names: Vec<String> = schemas.keys().cloned().collect();
+    for name in names {
+        described.schema(&format!("/components/schemas/{name}"));
+    }
+}
+
+/// Recorded inputs with what becomes of them.
+fn recorded() -> Vec<Value> {
+    let text = include_str!("../../../model/tests/data/schema-vectors.json");
+    let mut recorded: Value = serde_json::from_str(text).unwrap();
+    serde_json::from_value(recorded["cases"].take()).unwrap()
+}
+
+/// `KeyauthCredential` of `keyauth_credentials`, from the operation that makes one.
+fn type_names(document: &Value) -> HashMap<String, String> {
+    let operations = document["paths"].as_object().unwrap().values();
+    let created = operations.filter_map(|item| item["post"].as_object());
+    created
+        .filter_map(|post| {
+            let kind = post["tags"][0].as_str()?;
+            let name = post["operationId"].as_str()?.strip_prefix("create")?;
+            (!name.contains("Of")).then(|| (kind.to_owned(), name.to_owned()))
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn what_is_accepted_is_as_described() {
+    let mut described = Described::new().await;
+    let names = type_names(&described.document);
+    let (mut accepted, mut refused, mut failures) = (0, 0, Vec::new());
+    for case in recorded() {
+        let Some(name) = names.get(case["entity"].as_str().unwrap()) else {
+            continue;
+        };
+        let pointer = format!("/components/schemas/{name}Input");
+        let outcome = described.check(&pointer, &case["input"]);
+        if case["result"]["status"] == "accepted" {
+            accepted += 1;
+            failures.extend(outcome.err());
+        } else {
+            refused += usize::from(outcome.is_err());
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    // Most of what Kong refuses the schemas refuse too.
+    assert!(accepted > 60 && refused > 60, "{accepted}, {refused}");
+}
+
+#[tokio::test]
+async fn answers_are_as_described() {
+    let mut described = Described::new().await;
+    let mut exchanges = replay_without_database(&Api::off()).await.exchanges;
+    exchanges.extend(replay_with_database(&Api::lmdb()).await.exchanges);
+    let (mut checked, mut failures) = (0, Vec::new());
+    for exchange in &exchanges {
+        if let Some(outcome) = described.check_answer(exchange) {
+            checked += 1;
+            failures.extend(outcome.err());
+        }
+    }
+    assert!(checked > 200, "{checked} of {}", exchanges.len());
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[tokio::test]
+async fn every_method_of_every_path_is_described_once() {
+    let document = document().await;
+    let mut ids = HashSet::new();
+    let mut described = 0;
+    for item in document["paths"].as_object().unwrap().values() {
+        for operation in item.as_object().unwrap().values() {
+            described += 1;
+            assert!(
+                ids.insert(operation["operationId"].as_str().unwrap()),
+                "{operation}"
+            );
+        }
+    }
+    let api = Api::lmdb();
+    let listed = api.get("/endpoints").await.json();
+    let mut served = 1; // The document itself.
+    for path in listed["data"].as_array().unwrap() {
+        let path = path.as_str().unwrap();
+        let answer = api.send("OPTIONS", path, &[], "").await;
+        if answer.status == 404 {
+            assert!(document["paths"][path].is_null(), "{path}");
+            continue;
+        }
+        for method in answer.header("allow").split(", ") {
+            if method == "OPTIONS" || method == "HEAD" {
+                continue;
+            }
+            served += 1;
+            let operation = &document["paths"][path][method.to_ascii_lowercase()];
+            assert!(!operation.is_null(), "{method} {path}");
+        }
+    }
+    assert_eq!(described, served);
+}
