@@ -52,6 +52,7 @@ pub(crate) enum Action {
         healthy: bool,
     },
     Robots,
+    Changes,
     WasmOnly,
     /// Known to Kong, and answered with 404 by it.
     Disabled,
@@ -294,7 +295,10 @@ pub(crate) fn of_status(database: Database) -> Vec<Endpoint> {
 
 /// What the Admin API has besides Kong's. Not in `GET /endpoints`, which clients compare with Kong's.
 pub(crate) fn own() -> Vec<Endpoint> {
-    vec![endpoint("/openapi.json", READ, Action::OpenApi)]
+    vec![
+        endpoint("/changes", &["POST"], Action::Changes),
+        endpoint("/openapi.json", READ, Action::OpenApi),
+    ]
 }
 
 /// Answered, but the web server's rather than the API's: not in `GET /endpoints`.

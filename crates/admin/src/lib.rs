@@ -7,6 +7,7 @@
 
 mod access;
 mod body;
+mod changes;
 mod config;
 pub mod control;
 mod endpoints;

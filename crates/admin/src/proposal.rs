@@ -111,9 +111,10 @@ impl From<StoreError> for Refusal {
     }
 }
 
-/// Proposes for a request: the origin is its own.
+/// Proposes for a request, and gives what `work` gave when it was accepted.
 pub(crate) async fn propose<T: Send + 'static>(
     call: &Call<'_>,
+    origin: Origin,
     expected_head: Option<Revision>,
     dry_run: bool,
     mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
@@ -127,7 +128,7 @@ pub(crate) async fn propose<T: Send + 'static>(
             Ok(())
         }
     };
-    let mut proposal = Proposal::new(call.origin.clone(), prepare);
+    let mut proposal = Proposal::new(origin, prepare);
     proposal.expected_head = expected_head;
     proposal.dry_run = dry_run;
     let revision = call.control.commit(proposal).await.map_err(refused)?;

@@ -2,12 +2,12 @@
 
 use crate::body::{self, Body, form};
 use crate::control::Control;
+use crate::peer::Peer;
 use crate::respond::Failure;
 use crate::state::App;
-use axum::extract::ConnectInfo;
 use axum::http::request::Parts;
 use bytes::Bytes;
-use std::net::SocketAddr;
+use model::Object;
 use store::Origin;
 
 pub(crate) struct Call<'a> {
@@ -47,6 +47,15 @@ impl Call<'_> {
         }
     }
 
+    /// The body of an endpoint that takes JSON alone.
+    pub(crate) fn json_body(&self) -> Result<Object, Failure> {
+        match self.body()? {
+            Body::Json(fields) => Ok(fields),
+            Body::None => Ok(Object::new()),
+            _ => Err(Failure::UnsupportedMediaType),
+        }
+    }
+
     /// The decoded body. YAML is for `POST /config` alone, which does not come here.
     pub(crate) fn body(&self) -> Result<Body, Failure> {
         match body::decode(self.content_type, &self.bytes)? {
@@ -68,9 +77,9 @@ const MAX_REQUEST_ID: usize = 128;
 
 /// Who asks, from where, and why.
 pub(crate) fn origin(parts: &Parts) -> Result<Origin, Failure> {
-    let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    let peer = parts.extensions.get::<Peer>();
     Ok(Origin {
-        source: peer.map_or_else(String::new, |peer| peer.0.to_string()),
+        source: peer.map_or_else(String::new, Peer::to_string),
         actor: None,
         request_id: text(parts, REQUEST_ID, MAX_REQUEST_ID)?,
         message: text(parts, CHANGE_MESSAGE, MAX_MESSAGE)?,

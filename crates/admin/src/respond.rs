@@ -23,6 +23,8 @@ pub enum Failure {
     },
     /// `{"message": …}`.
     Message(StatusCode, Cow<'static, str>),
+    /// More than a message.
+    Json(StatusCode, serde_json::Value),
     UnsupportedMediaType,
     /// Logged; the client learns only that it happened.
     Internal(String),
@@ -70,6 +72,7 @@ impl IntoResponse for Failure {
                 }),
             ),
             Self::Message(status, text) => message(status, &text),
+            Self::Json(status, value) => json(status, &value),
             Self::UnsupportedMediaType => unsupported_media_type(),
             Self::Internal(details) => {
                 tracing::error!(error = %details, "an Admin API request failed");

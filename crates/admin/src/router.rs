@@ -5,7 +5,7 @@ use crate::endpoints::{self, Action, Endpoint};
 use crate::request::{self, Call};
 use crate::respond::{Answer, Failure, empty};
 use crate::state::App;
-use crate::{config, entities, metrics, node, openapi, schemas, status, tags, transport};
+use crate::{changes, config, entities, metrics, node, openapi, schemas, status, tags, transport};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, RawPathParams};
@@ -146,6 +146,7 @@ async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
             "this endpoint is only available when wasm is enabled",
         )),
         Action::Disabled => Err(Failure::not_found()),
+        Action::Changes => changes::apply(call).await,
         Action::Robots => Ok("User-agent: *\nDisallow: /".into_response()),
     }
 }

@@ -7,7 +7,7 @@ pub(crate) mod health;
 mod list;
 pub(crate) mod target;
 mod ttl;
-mod write;
+pub(crate) mod write;
 
 use crate::endpoints::Relation;
 use crate::render;

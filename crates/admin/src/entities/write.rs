@@ -158,7 +158,7 @@ pub(crate) async fn run(call: &Call<'_>, write: Write) -> Result<Option<Found>, 
         return Ok(write.decide(call.control, &view(call)?)?.found);
     }
     let control = call.app.shared();
-    let (found, _) = propose(call, None, false, move |transaction| {
+    let (found, _) = propose(call, call.origin.clone(), None, false, move |transaction| {
         apply(&write, &*control, transaction)
     })
     .await?;

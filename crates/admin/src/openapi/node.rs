@@ -52,6 +52,7 @@ pub(super) fn describe(
             "The document.",
             &json!({ "type": "object", "required": ["openapi", "paths"] }),
         ),
+        Action::Changes => changes(of("configuration", "Apply several changes as one revision")),
         Action::Timers => of("node", "Get the timers of the node").answers(
             200,
             "Always none.",
@@ -174,6 +175,50 @@ fn root() -> Value {
             json!({ "type": "object", "description": "Every setting by its name; secrets are masked." }),
         ),
     ])
+}
+
+fn changes(operation: Operation) -> Operation {
+    let one_of = |names: &[&str]| json!({ "type": "string", "enum": names });
+    let change = json!({
+        "type": "object",
+        "required": ["action", "type"],
+        "additionalProperties": false,
+        "properties": {
+            "action": one_of(&["create", "upsert", "update", "delete"]),
+            "type": { "type": "string", "description": "The entity's type, `services`." },
+            "key": { "type": "string", "description": "Its id or endpoint key; none to create." },
+            "data": { "type": "object", "description": "Its fields, as the entity's own endpoint takes them." },
+        },
+    });
+    let body = json!({
+        "type": "object",
+        "required": ["changes"],
+        "additionalProperties": false,
+        "properties": {
+            "changes": { "type": "array", "items": change, "description": "In this order; each sees those before it." },
+            "message": { "type": "string", "description": "Kept with the revision." },
+            "expected_revision": { "type": "integer", "minimum": 0, "description": "Refuse when the newest revision is another." },
+            "dry_run": { "type": "boolean", "default": false, "description": "Try everything and keep nothing." },
+        },
+    });
+    let shown = object([
+        ("action", text()),
+        ("type", text()),
+        ("entity", json!({ "type": ["object", "null"] })),
+    ]);
+    let answer = object([
+        ("revision", integer()),
+        ("dry_run", json!({ "type": "boolean" })),
+        ("changes", json!({ "type": "array", "items": shown })),
+    ]);
+    operation
+        .takes(&[("application/json", body)], true)
+        .answers(
+            200,
+            "The revision, live on this node, and the entities as they are in it.",
+            &answer,
+        )
+        .fails(&[405, 409, 507])
 }
 
 fn unit() -> Value {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 
 mod certificates;
+mod changes;
 mod compare;
 mod config;
 mod entities;

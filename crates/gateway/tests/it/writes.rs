@@ -102,3 +102,37 @@ fn patches_at_the_same_time_lose_nothing() {
         }
     }
 }
+
+#[test]
+fn a_change_set_is_live_whole_when_it_is_answered() {
+    let echo = Echo::start();
+    let gateway = launch().start();
+    let body = format!(
+        r#"{{"message": "open the shop", "changes": [
+            {{"action": "create", "type": "services", "data": {{"name": "shop", "url": "{}"}}}},
+            {{"action": "create", "type": "routes", "data": {{"paths": ["/shop"], "service": {{"name": "shop"}}}}}},
+            {{"action": "create", "type": "plugins", "data": {{"name": "key-auth", "service": {{"name": "shop"}}}}}},
+            {{"action": "create", "type": "consumers", "data": {{"username": "alice"}}}},
+            {{"action": "create", "type": "keyauth_credentials", "data": {{"key": "k", "consumer": {{"username": "alice"}}}}}}
+        ]}}"#,
+        echo.url()
+    );
+    let dry = body.replacen('{', r#"{"dry_run": true, "#, 1);
+    assert_eq!(gateway.admin_send("POST", "/changes", &dry).status, 200);
+    assert_eq!(gateway.get("/shop", &[]).status, 404);
+    let made = gateway.admin_send("POST", "/changes", &body);
+    assert_eq!(made.status, 200, "{}", made.text());
+    assert_eq!(made.json()["revision"], 1);
+    assert_eq!(gateway.get("/shop", &[]).status, 401);
+    assert_eq!(gateway.get("/shop", &[("apikey", "k")]).status, 200);
+    // What is valid and still cannot be served is refused as well, in a dry run too.
+    let broken = r#"{"changes": [{"action": "create", "type": "plugins", "data":
+        {"name": "key-auth", "config": {"key_names": ["bad name"]}}}]}"#;
+    for broken in [
+        broken.to_owned(),
+        broken.replacen('{', r#"{"dry_run": true, "#, 1),
+    ] {
+        let refused = gateway.admin_send("POST", "/changes", &broken);
+        assert_eq!(refused.status, 400, "{}", refused.text());
+    }
+}

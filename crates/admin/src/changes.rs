@@ -1,0 +1,305 @@
+//! `POST /changes`: any number of creates, updates and deletes as one revision. No such endpoint is in Kong, where a change of several
+//! entities is seen half done.
+
+use crate::control::{Control, Database, Refusal};
+use crate::endpoints;
+use crate::entities::find::Selector;
+use crate::entities::write::{self, Action, Input, Target, Write};
+use crate::proposal::propose;
+use crate::render;
+use crate::request::Call;
+use crate::respond::{Answer, Failure, json_bytes};
+use axum::http::StatusCode;
+use model::{EntityKind, Error, ErrorCode, Object, Value};
+use serde_json::json;
+use store::{CommitError, Revision, Transaction};
+
+/// The body, its own shape checked.
+struct Request {
+    changes: Vec<Result<Change, String>>,
+    message: Option<String>,
+    expected_revision: Option<Revision>,
+    dry_run: bool,
+}
+
+#[derive(Clone)]
+struct Change {
+    verb: Verb,
+    kind: EntityKind,
+    /// Id or endpoint key; of a new entity, none.
+    key: Option<String>,
+    data: Object,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Create,
+    Upsert,
+    Update,
+    Delete,
+}
+
+impl Verb {
+    const ALL: [Self; 4] = [Self::Create, Self::Upsert, Self::Update, Self::Delete];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Upsert => "upsert",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+pub(crate) async fn apply(call: &Call<'_>) -> Answer {
+    let body = call.json_body()?;
+    if call.control.database() == Database::Off {
+        let message = "cannot apply changes when not using a database";
+        return Err(Error::new(ErrorCode::OperationUnsupported, message).into());
+    }
+    let request = Request::read(body).map_err(Failure::bad_request)?;
+    let Request {
+        changes,
+        message,
+        expected_revision,
+        dry_run,
+    } = request;
+    let control = call.app.shared();
+    let mut origin = call.origin.clone();
+    origin.message = message.or(origin.message);
+    let (shown, revision) = propose(
+        call,
+        origin,
+        expected_revision,
+        dry_run,
+        move |transaction| apply_all(&changes, &*control, transaction),
+    )
+    .await?;
+    let mut out =
+        format!("{{\"revision\":{revision},\"dry_run\":{dry_run},\"changes\":[").into_bytes();
+    out.extend_from_slice(&shown);
+    out.extend_from_slice(b"]}");
+    Ok(json_bytes(StatusCode::OK, out))
+}
+
+/// Each on what those before it have left. One that is refused keeps none of the others from being tried: all that is wrong is told.
+fn apply_all(
+    changes: &[Result<Change, String>],
+    control: &dyn Control,
+    transaction: &mut Transaction<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    let mut errors = Vec::new();
+    let mut out = Vec::new();
+    for (index, change) in changes.iter().enumerate() {
+        let result = match change {
+            Ok(change) => change.apply(control, transaction, &mut out),
+            Err(text) => Err(Failure::bad_request(text.clone()).into()),
+        };
+        match result {
+            Ok(()) => {}
+            Err(Refusal::Failure(failure)) => errors.push(problem(index, &failure)),
+            Err(Refusal::Commit(CommitError::Violations(violations))) => {
+                let failures = violations.iter().map(|one| one.to_error().into());
+                errors.extend(failures.map(|failure| problem(index, &failure)));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if errors.is_empty() {
+        return Ok(out);
+    }
+    let refused = json!({
+        "message": format!("nothing was changed: {} errors in {} changes", errors.len(), changes.len()),
+        "errors": errors,
+    });
+    Err(Failure::Json(StatusCode::BAD_REQUEST, refused).into())
+}
+
+impl Change {
+    fn apply(
+        &self,
+        control: &dyn Control,
+        transaction: &mut Transaction<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let target = |change: &Self| {
+            let key = change.key.as_deref().unwrap_or_default();
+            Selector::parse(control, change.kind, key).map(Target::of)
+        };
+        let write = Write {
+            kind: self.kind,
+            action: match self.verb {
+                Verb::Create => Action::Insert,
+                Verb::Upsert => Action::Upsert(target(self)?),
+                Verb::Update => Action::Update(target(self)?),
+                Verb::Delete => Action::Delete(target(self)?),
+            },
+            input: Input::json(self.data.clone()),
+            link: None,
+        };
+        let found = write::apply(&write, control, transaction)?;
+        let separator = if out.is_empty() { "" } else { "," };
+        out.extend_from_slice(separator.as_bytes());
+        let (verb, kind) = (self.verb.name(), self.kind.name());
+        out.extend_from_slice(
+            format!("{{\"action\":\"{verb}\",\"type\":\"{kind}\",\"entity\":").as_bytes(),
+        );
+        match found {
+            Some(found) => render::entity(out, control, &transaction.view()?, self.kind, &found)?,
+            None => out.extend_from_slice(b"null"),
+        }
+        out.push(b'}');
+        Ok(())
+    }
+}
+
+/// One error: of which change, where in it, and what Kong would have said.
+fn problem(index: usize, failure: &Failure) -> serde_json::Value {
+    let at = format!("changes[{index}]");
+    let (error, paths) = match failure {
+        Failure::Error(error) => {
+            let mut paths = Vec::new();
+            // Those of other codes are keys, not texts.
+            if let ErrorCode::SchemaViolation | ErrorCode::ForeignKeysUnresolved = error.code
+                && let Some(fields) = &error.fields
+            {
+                collect(
+                    &format!("{at}.data"),
+                    &Value::Object(fields.clone()),
+                    &mut paths,
+                );
+            }
+            (error.to_json(), paths)
+        }
+        Failure::InvalidUnique { field, text } => {
+            let path = json!({"path": format!("{at}.key"), "message": text});
+            (
+                json!({"name": format!("invalid unique {field}"), "message": text}),
+                vec![path],
+            )
+        }
+        Failure::Message(_, text) => (json!({"message": text}), Vec::new()),
+        Failure::Json(_, value) => (value.clone(), Vec::new()),
+        Failure::UnsupportedMediaType | Failure::Internal(_) => (
+            json!({"message": "An unexpected error occurred"}),
+            Vec::new(),
+        ),
+    };
+    let paths = match paths.is_empty() {
+        true => vec![json!({"path": at, "message": error["message"]})],
+        false => paths,
+    };
+    json!({"change": index, "problems": paths, "error": error})
+}
+
+/// The texts in a tree of problems, each with its path. Numbers count from 0, as in JSON.
+fn collect(path: &str, problems: &Value, found: &mut Vec<serde_json::Value>) {
+    match problems {
+        Value::Object(fields) => {
+            for (name, problem) in fields.iter() {
+                match (name, problem) {
+                    // Of the entity as a whole.
+                    ("@entity", Value::Array(texts)) => {
+                        texts.iter().for_each(|text| collect(path, text, found));
+                    }
+                    _ => collect(&format!("{path}.{name}"), problem, found),
+                }
+            }
+        }
+        Value::Array(items) => {
+            for (index, problem) in items.iter().enumerate() {
+                collect(&format!("{path}[{index}]"), problem, found);
+            }
+        }
+        Value::Null => {}
+        text => found.push(json!({"path": path, "message": text})),
+    }
+}
+
+impl Request {
+    fn read(body: Object) -> Result<Self, String> {
+        let mut request = Self {
+            changes: Vec::new(),
+            message: None,
+            expected_revision: None,
+            dry_run: false,
+        };
+        let mut given = None;
+        for (name, value) in body {
+            match (name.as_str(), value) {
+                (_, Value::Null) => {}
+                ("changes", Value::Array(changes)) => given = Some(changes),
+                ("changes", _) => return Err("changes: expected an array".to_owned()),
+                ("message", Value::String(text)) => request.message = Some(text.to_string()),
+                ("message", _) => return Err("message: expected a string".to_owned()),
+                ("dry_run", Value::Bool(dry_run)) => request.dry_run = dry_run,
+                ("dry_run", _) => return Err("dry_run: expected a boolean".to_owned()),
+                ("expected_revision", value) => {
+                    let number = value.as_int().and_then(|number| u64::try_from(number).ok());
+                    let number = number.ok_or("expected_revision: expected a revision's number")?;
+                    request.expected_revision = Some(Revision(number));
+                }
+                (name, _) => return Err(format!("{name}: unknown field")),
+            }
+        }
+        let given = given.ok_or("changes: required field missing")?;
+        let read = |(index, change)| {
+            Change::read(change).map_err(|text| format!("changes[{index}]{text}"))
+        };
+        request.changes = given.into_iter().enumerate().map(read).collect();
+        Ok(request)
+    }
+}
+
+impl Change {
+    fn read(change: Value) -> Result<Self, String> {
+        let Value::Object(change) = change else {
+            return Err(": expected an object".to_owned());
+        };
+        let (mut verb, mut kind, mut key, mut data) = (None, None, None, Object::new());
+        for (name, value) in change {
+            match (name.as_str(), value) {
+                (_, Value::Null) => {}
+                ("action", Value::String(text)) => {
+                    let known = Verb::ALL.into_iter().find(|verb| verb.name() == &*text);
+                    let known =
+                        known.ok_or(".action: expected one of: create, upsert, update, delete")?;
+                    verb = Some(known);
+                }
+                ("type", Value::String(text)) => kind = Some(writable(&text)?),
+                ("key", Value::String(text)) => key = Some(text.to_string()),
+                ("data", Value::Object(fields)) => data = fields,
+                ("data", _) => return Err(".data: expected an object".to_owned()),
+                ("action" | "type" | "key", _) => {
+                    return Err(format!(".{name}: expected a string"));
+                }
+                (name, _) => return Err(format!(".{name}: unknown field")),
+            }
+        }
+        let verb = verb.ok_or(".action: required field missing")?;
+        let kind = kind.ok_or(".type: required field missing")?;
+        if verb == Verb::Upsert && key.is_none() {
+            key = data.str("id").map(str::to_owned);
+        }
+        match (verb, &key) {
+            (Verb::Create, Some(_)) => {
+                Err(".key: a new entity has none, its fields are its data".to_owned())
+            }
+            (Verb::Create, None) | (_, Some(_)) => Ok(Self {
+                verb,
+                kind,
+                key,
+                data,
+            }),
+            (_, None) => Err(".key: required field missing".to_owned()),
+        }
+    }
+}
+
+/// The entities that the Admin API writes.
+fn writable(name: &str) -> Result<EntityKind, String> {
+    EntityKind::from_name(name)
+        .filter(|kind| endpoints::base(*kind).is_some() && *kind != EntityKind::FilterChains)
+        .ok_or_else(|| format!(".type: there are no entities of the type {name}"))
+}
