@@ -1,7 +1,7 @@
 //! Exchanges for the access log: told when the last byte of the answer was taken, or the client has gone before.
 
 use crate::control::{Access, Api, Control};
-use crate::peer::Peer;
+use crate::peer::{Connection, Peer};
 use crate::state::App;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
@@ -25,7 +25,7 @@ impl Exchange {
         if !app.control().logs_access(app.api()) {
             return None;
         }
-        let peer = match request.extensions().get() {
+        let peer = match Connection::of(request.extensions()).map(|connection| &connection.peer) {
             Some(Peer::Remote(address)) => *address,
             _ => SocketAddr::from(([0, 0, 0, 0], 0)),
         };

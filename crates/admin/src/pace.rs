@@ -5,6 +5,7 @@ use crate::server::Limits;
 use axum::body::{Body, HttpBody};
 use axum::response::Response;
 use futures_util::StreamExt;
+use futures_util::task::AtomicWaker;
 use net::deadline::Deadline;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -16,7 +17,11 @@ use tokio::time::Instant;
 
 /// What the client is waited for, shared between the stream and the requests that are read from it.
 #[derive(Debug)]
-pub(crate) struct Pace(AtomicU8);
+pub(crate) struct Pace {
+    awaited: AtomicU8,
+    /// The connection, while it waits for nothing: its time begins to run when that changes.
+    connection: AtomicWaker,
+}
 
 const HEAD: u8 = 0;
 const NOTHING: u8 = 1;
@@ -25,7 +30,10 @@ const NEXT_REQUEST: u8 = 2;
 impl Default for Pace {
     /// The first request is expected at once.
     fn default() -> Self {
-        Self(AtomicU8::new(HEAD))
+        Self {
+            awaited: AtomicU8::new(HEAD),
+            connection: AtomicWaker::new(),
+        }
     }
 }
 
@@ -37,11 +45,11 @@ impl Pace {
     }
 
     fn set(&self, awaited: u8) {
-        self.0.store(awaited, Ordering::Relaxed);
+        self.awaited.store(awaited, Ordering::Release);
     }
 
     fn awaited(&self) -> u8 {
-        self.0.load(Ordering::Relaxed)
+        self.awaited.load(Ordering::Acquire)
     }
 }
 
@@ -66,6 +74,7 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.set(NEXT_REQUEST);
+        self.0.connection.wake();
     }
 }
 
@@ -100,6 +109,7 @@ impl<S> Paced<S> {
     }
 
     fn wait_to_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.pace.connection.register(cx.waker());
         let awaited = self.pace.awaited();
         let changed = self.awaited != awaited;
         self.awaited = awaited;

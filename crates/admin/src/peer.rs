@@ -1,9 +1,20 @@
-//! Who is at the other end of a connection, as an extension of each of its requests.
+//! Who is at the other end of a connection and what it may cost, as an extension of each of its requests.
 
+use crate::server::Limits;
+use axum::http::Extensions;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) peer: Peer,
+    pub(crate) limits: Limits,
+    pub(crate) places: Places,
+}
+
+#[derive(Debug)]
 pub(crate) enum Peer {
     /// A program of this machine that may open the local socket.
     Local,
@@ -16,5 +27,40 @@ impl fmt::Display for Peer {
             Self::Local => formatter.write_str("local"),
             Self::Remote(address) => address.fmt(formatter),
         }
+    }
+}
+
+/// How many connections, and requests of all of them, there may be at once.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    connections: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+}
+
+/// One of them is taken until this is dropped.
+pub(crate) type Place = OwnedSemaphorePermit;
+
+impl Connection {
+    /// None where a request has come without one, which only tests do.
+    pub(crate) fn of(request: &Extensions) -> Option<&Arc<Self>> {
+        request.get()
+    }
+}
+
+impl Places {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let places = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
+        Self {
+            connections: places(limits.connections),
+            requests: places(limits.requests),
+        }
+    }
+
+    pub(crate) fn connection(&self) -> Option<Place> {
+        Arc::clone(&self.connections).try_acquire_owned().ok()
+    }
+
+    pub(crate) fn request(&self) -> Option<Place> {
+        Arc::clone(&self.requests).try_acquire_owned().ok()
     }
 }

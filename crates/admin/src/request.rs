@@ -2,7 +2,7 @@
 
 use crate::body::{self, Body, form};
 use crate::control::Control;
-use crate::peer::Peer;
+use crate::peer::Connection;
 use crate::respond::Failure;
 use crate::state::App;
 use axum::http::request::Parts;
@@ -77,9 +77,9 @@ const MAX_REQUEST_ID: usize = 128;
 
 /// Who asks, from where, and why.
 pub(crate) fn origin(parts: &Parts) -> Result<Origin, Failure> {
-    let peer = parts.extensions.get::<Peer>();
+    let connection = Connection::of(&parts.extensions);
     Ok(Origin {
-        source: peer.map_or_else(String::new, Peer::to_string),
+        source: connection.map_or_else(String::new, |connection| connection.peer.to_string()),
         actor: None,
         request_id: text(parts, REQUEST_ID, MAX_REQUEST_ID)?,
         message: text(parts, CHANGE_MESSAGE, MAX_MESSAGE)?,

@@ -2,7 +2,7 @@
 //! that no request of an administrator takes time from a worker. HTTP is hyper's; what a client may cost is limited here.
 
 use crate::pace::{Pace, Paced};
-use crate::peer::Peer;
+use crate::peer::{Connection, Peer, Place, Places};
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
@@ -47,21 +47,27 @@ pub enum Listener {
 pub struct Limits {
     /// For the head of a request, from its first byte, and for the first one from the connection.
     pub head: Duration,
+    /// Between two pieces of the body of a request.
+    pub body: Duration,
     /// Between an answer and the next request.
     pub idle: Duration,
     /// Without any progress while an answer is sent.
     pub send: Duration,
     /// At once, over TCP. Those over the local socket have as many of their own, so that the operator always gets in.
     pub connections: usize,
+    /// Worked on at once: from the end of a request to the beginning of its answer. Counted as connections are.
+    pub requests: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(60),
+            body: Duration::from_secs(60),
             idle: Duration::from_secs(75),
             send: Duration::from_secs(60),
             connections: 1024,
+            requests: 512,
         }
     }
 }
@@ -81,8 +87,8 @@ where
     let server = Server {
         router,
         limits,
-        remote: places(limits),
-        local: places(limits),
+        remote: Places::new(&limits),
+        local: Places::new(&limits),
         told: Arc::default(),
         stopped: announce.subscribe(),
         _alive: alive,
@@ -107,19 +113,13 @@ where
     Ok(())
 }
 
-fn places(limits: Limits) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(
-        limits.connections.min(Semaphore::MAX_PERMITS),
-    ))
-}
-
 /// What every connection of the listeners has in common.
 #[derive(Clone)]
 struct Server {
     router: Router,
     limits: Limits,
-    remote: Arc<Semaphore>,
-    local: Arc<Semaphore>,
+    remote: Places,
+    local: Places,
     /// When it was told last that connections are refused.
     told: Arc<Mutex<Option<Instant>>>,
     stopped: watch::Receiver<bool>,
@@ -150,9 +150,9 @@ impl Server {
         let Some(place) = self.place(&self.remote) else {
             return;
         };
-        let (server, peer) = (self.clone(), Peer::Remote(address));
+        let (server, connection) = (self.clone(), self.connection(Peer::Remote(address)));
         match tls {
-            None => drop(tokio::spawn(server.exchange(stream, peer, place))),
+            None => drop(tokio::spawn(server.exchange(stream, connection, place))),
             Some(tls) => drop(tokio::spawn(async move {
                 let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
                 let shaken = tokio::select! {
@@ -160,7 +160,7 @@ impl Server {
                     () = server.told_to_go() => return,
                 };
                 match shaken {
-                    Ok(Ok(stream)) => server.exchange(stream, peer, place).await,
+                    Ok(Ok(stream)) => server.exchange(stream, connection, place).await,
                     Ok(Err(error)) => tracing::info!(%error, %address, "a TLS handshake failed"),
                     Err(_) => tracing::info!(%address, "a TLS handshake took too long"),
                 }
@@ -198,13 +198,14 @@ impl Server {
 
     fn admit_local(&self, stream: UnixStream) {
         if let Some(place) = self.place(&self.local) {
-            tokio::spawn(self.clone().exchange(stream, Peer::Local, place));
+            let connection = self.connection(Peer::Local);
+            tokio::spawn(self.clone().exchange(stream, connection, place));
         }
     }
 
     /// A place for another connection, which is closed at once without one.
-    fn place(&self, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-        let place = Arc::clone(places).try_acquire_owned().ok();
+    fn place(&self, places: &Places) -> Option<Place> {
+        let place = places.connection();
         if place.is_none() {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
             if told.is_none_or(|told| told.elapsed() > TELLING_INTERVAL) {
@@ -219,33 +220,45 @@ impl Server {
         place
     }
 
+    fn connection(&self, peer: Peer) -> Arc<Connection> {
+        let places = match peer {
+            Peer::Local => &self.local,
+            Peer::Remote(_) => &self.remote,
+        };
+        Arc::new(Connection {
+            peer,
+            limits: self.limits,
+            places: places.clone(),
+        })
+    }
+
     /// The life of a connection.
-    async fn exchange<S>(self, stream: S, peer: Peer, _place: OwnedSemaphorePermit)
+    async fn exchange<S>(self, stream: S, connection: Arc<Connection>, _place: Place)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let pace = Arc::new(Pace::default());
         let stream = Paced::new(stream, Arc::clone(&pace), self.limits);
         let service = service_fn(|mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(peer.clone());
+            request.extensions_mut().insert(Arc::clone(&connection));
             let busy = pace.begin_answer();
             let answer = self.router.clone().oneshot(request);
             async move { Ok::<_, Infallible>(busy.until_sent(answer.await?)) }
         });
-        let connection = http1::Builder::new()
+        let served = http1::Builder::new()
             // The stream has limits of its own.
             .header_read_timeout(None)
             .serve_connection(TokioIo::new(stream), service);
-        let mut connection = pin!(connection);
+        let mut served = pin!(served);
         let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
+            ended = served.as_mut() => ended,
             () = self.told_to_go() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+                served.as_mut().graceful_shutdown();
+                served.await
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, ?peer, "a connection to the Admin API or the Status API has failed");
+            tracing::debug!(%error, peer = ?connection.peer, "a connection to the Admin API or the Status API has failed");
         }
     }
 

@@ -3,12 +3,14 @@
 
 use crate::access::Exchange;
 use crate::control::{Api, Node};
+use crate::peer::{Connection, Place};
 use crate::respond::{Failure, message};
 use crate::state::App;
 use axum::body::{Body, BodyDataStream};
 use axum::extract::{Request, State};
 use axum::http::header::{
-    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ORIGIN, SERVER, VARY,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, ORIGIN, RETRY_AFTER,
+    SERVER, VARY,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -33,7 +35,7 @@ pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Nex
     let origin = request.headers().get(ORIGIN).cloned();
     let head = request.method() == Method::HEAD;
     let (started, mut response) = match receive(&app, request).await {
-        Ok(request) => (Instant::now(), next.run(request).await),
+        Ok(request) => (Instant::now(), work_on(request, next).await),
         Err(refused) => (Instant::now(), refused),
     };
     let node = app.control().node();
@@ -51,8 +53,22 @@ pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Nex
     }
 }
 
+/// Passes a request on, unless there are too many.
+async fn work_on(request: Request, next: Next) -> Response {
+    let _place: Option<Place> = match Connection::of(request.extensions()) {
+        None => None,
+        Some(connection) => match connection.places.request() {
+            Some(place) => Some(place),
+            None => return too_many(connection.limits.requests),
+        },
+    };
+    next.run(request).await
+}
+
 /// The request with its whole body at hand, so that latency counts from here and handlers do no I/O.
 async fn receive(app: &App, request: Request) -> Result<Request, Response> {
+    let limits = Connection::of(request.extensions()).map(|connection| connection.limits);
+    let pause = limits.unwrap_or_default().body;
     let (mut parts, body) = request.into_parts();
     if parts.method == Method::HEAD {
         parts.method = Method::GET;
@@ -67,7 +83,8 @@ async fn receive(app: &App, request: Request) -> Result<Request, Response> {
         .get("content-length")
         .and_then(|length| length.to_str().ok()?.parse().ok())
         .unwrap_or(0);
-    let bytes = gather(body.into_data_stream(), announced, limit).await?;
+    let body = body.into_data_stream();
+    let bytes = gather(body, announced, limit, pause).await?;
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
@@ -75,6 +92,7 @@ async fn gather(
     mut stream: BodyDataStream,
     announced: usize,
     limit: Option<usize>,
+    pause: Duration,
 ) -> Result<Bytes, Response> {
     let limit = limit.unwrap_or(usize::MAX);
     if announced > limit {
@@ -82,7 +100,11 @@ async fn gather(
         return Err(too_large(limit));
     }
     let mut buffer = BytesMut::with_capacity(announced.min(FIRST_BUFFER));
-    while let Some(chunk) = stream.next().await {
+    loop {
+        let next = tokio::time::timeout(pause, stream.next()).await;
+        let Some(chunk) = next.map_err(|_| too_slow(pause))? else {
+            break;
+        };
         let chunk = chunk
             .map_err(|_| Failure::bad_request("the request body cannot be read").into_response())?;
         if buffer.len() + chunk.len() > limit {
@@ -116,6 +138,26 @@ fn too_large(limit: usize) -> Response {
         StatusCode::PAYLOAD_TOO_LARGE,
         &format!("request body is larger than the limit of {limit} bytes"),
     )
+}
+
+fn too_slow(pause: Duration) -> Response {
+    let text = format!("nothing of the request body has come for {pause:?}");
+    closing(message(StatusCode::REQUEST_TIMEOUT, &text))
+}
+
+fn too_many(limit: usize) -> Response {
+    let text = format!("{limit} requests are being worked on, which is the limit");
+    let mut response = message(StatusCode::SERVICE_UNAVAILABLE, &text);
+    let seconds = HeaderValue::from_static("1");
+    response.headers_mut().insert(RETRY_AFTER, seconds);
+    response
+}
+
+/// No other request can follow on the connection.
+fn closing(mut response: Response) -> Response {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    response
 }
 
 fn decorate(headers: &mut HeaderMap, node: &Node, started: Instant) {

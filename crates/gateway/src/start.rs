@@ -350,7 +350,7 @@ fn serve(
     workers.serve_proxy(&plane, settings)?;
     workers.check_health(&plane, &resolver, settings)?;
     workers.listeners.lock().local = listen_locally(settings);
-    workers.serve_apis(&gateway, certificates, &settings.tls)?;
+    workers.serve_apis(&gateway, certificates, settings)?;
     let written = (instance.publish_addresses(&addresses)).and_then(|()| instance.take_over());
     written.map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;
     if let Some(link) = before {

@@ -8,7 +8,7 @@ use crate::sockets::{Bound, Socket, Sockets};
 use admin::{Limits, Listener};
 use net::dns::Resolver;
 use net::listen::Listen;
-use net::tls::{Alpn, CertificateSource, Certificates, ServerSettings, ServerTls};
+use net::tls::{Alpn, CertificateSource, Certificates, ServerTls};
 use proxy::balance::names;
 use proxy::health::prober::{self, Subsystems};
 use proxy::session::{self, DataPlane, Entrances, Stop};
@@ -125,11 +125,12 @@ impl Workers {
         &mut self,
         gateway: &Arc<Gateway>,
         certificates: ApiCertificates,
-        settings: &ServerSettings,
+        settings: &Settings,
     ) -> Result<(), Failure> {
+        let limits = settings.admin_limits;
         let tls = |certificate| {
             let source = Arc::new(OneCertificate(certificate));
-            ServerTls::with_settings(source, Alpn::Http, settings).map_err(Failure::new)
+            ServerTls::with_settings(source, Alpn::Http, &settings.tls).map_err(Failure::new)
         };
         let (admin_tls, status_tls) = (tls(certificates.admin)?, tls(certificates.status)?);
         self.serve_api(
@@ -138,6 +139,7 @@ impl Workers {
             gateway,
             admin::router,
             admin_tls,
+            limits,
         )?;
         self.serve_api(
             "status",
@@ -145,6 +147,7 @@ impl Workers {
             gateway,
             admin::status_router,
             status_tls,
+            limits,
         )
     }
 
@@ -155,6 +158,7 @@ impl Workers {
         gateway: &Arc<Gateway>,
         router: fn(Arc<dyn admin::Control>) -> admin::Router,
         tls: ServerTls,
+        limits: Limits,
     ) -> Result<(), Failure> {
         let (gateway, listeners) = (Arc::clone(gateway), self.listeners.clone());
         self.apis.spawn(name.to_owned(), move |stop| {
@@ -176,7 +180,7 @@ impl Workers {
                     let local = tokio::net::UnixListener::from_std(local)?;
                     listeners.push(Listener::Local(local));
                 }
-                serve_until(listeners, router(gateway), stop).await
+                serve_until(listeners, router(gateway), limits, stop).await
             })
         })
     }
@@ -185,10 +189,11 @@ impl Workers {
 async fn serve_until(
     listeners: Vec<Listener>,
     router: admin::Router,
+    limits: Limits,
     stop: watch::Receiver<Stop>,
 ) -> io::Result<()> {
     let limit = stop.clone();
-    let served = admin::serve(listeners, router, Limits::default(), async move {
+    let served = admin::serve(listeners, router, limits, async move {
         drained(stop).await;
     });
     // An administrator's connection that stays open must not keep the process.

@@ -6,6 +6,7 @@ use admin::{Limits, Listener};
 use net::tls::{CertificateSource, Certificates, ClientTls, ServerTls, Trust, self_signed};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -28,6 +29,10 @@ struct Server {
 }
 
 async fn serve() -> Server {
+    serve_with(Limits::default()).await
+}
+
+async fn serve_with(limits: Limits) -> Server {
     let (plain, tls) = (bind().await, bind().await);
     let addresses = [&plain, &tls].map(|listener| listener.local_addr().unwrap());
     let source = SelfSigned(Arc::new(self_signed().unwrap()));
@@ -35,7 +40,6 @@ async fn serve() -> Server {
     let listeners = vec![Listener::Plain(plain), Listener::Tls(tls, server_tls)];
     let (stop, stopped) = oneshot::channel::<()>();
     let control = Arc::new(Fake::new(Database::Off));
-    let limits = Limits::default();
     let running = tokio::spawn(admin::serve(
         listeners,
         admin::router(control),
@@ -111,4 +115,138 @@ async fn serving_ends_when_told_to() {
     server.stop.send(()).unwrap();
     server.running.await.unwrap().unwrap();
     assert!(TcpStream::connect(server.plain).await.is_err());
+}
+
+async fn connect(server: &Server) -> TcpStream {
+    TcpStream::connect(server.plain).await.unwrap()
+}
+
+/// Everything that still comes, until the server closes or resets the connection.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8(answer).unwrap()
+}
+
+/// One exchange on a connection that stays.
+async fn ask(stream: &mut TcpStream) -> String {
+    let request = "GET /services HTTP/1.1\r\nHost: a\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"null}") {
+        answer.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+const SHORT: Duration = Duration::from_millis(50);
+/// Never passes in a test.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// All times are long, for one of them to be made short.
+fn patient() -> Limits {
+    Limits {
+        head: LONG,
+        body: LONG,
+        idle: LONG,
+        send: LONG,
+        ..Limits::default()
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_ends_its_connection() {
+    let server = serve_with(Limits {
+        head: SHORT,
+        ..patient()
+    })
+    .await;
+    let mut silent = connect(&server).await;
+    assert_eq!(rest(&mut silent).await, "");
+    let mut slow = connect(&server).await;
+    slow.write_all(b"GET / HTT").await.unwrap();
+    assert_eq!(rest(&mut slow).await, "");
+    let mut second = connect(&server).await;
+    assert!(ask(&mut second).await.starts_with("HTTP/1.1 200"));
+    second.write_all(b"GET / HTT").await.unwrap();
+    assert_eq!(rest(&mut second).await, "");
+}
+
+#[tokio::test]
+async fn a_connection_without_requests_is_closed() {
+    let server = serve_with(Limits {
+        idle: SHORT,
+        ..patient()
+    })
+    .await;
+    let mut idle = connect(&server).await;
+    for _ in 0..3 {
+        assert!(ask(&mut idle).await.starts_with("HTTP/1.1 200"));
+    }
+    assert_eq!(rest(&mut idle).await, "");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_told() {
+    let server = serve_with(Limits {
+        body: SHORT,
+        ..patient()
+    })
+    .await;
+    let mut slow = connect(&server).await;
+    let head = "POST /config HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{";
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let answer = rest(&mut slow).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("nothing of the request body"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_that_takes_no_answers_loses_its_connection() {
+    let server = serve_with(Limits {
+        send: SHORT,
+        ..patient()
+    })
+    .await;
+    let mut greedy = connect(&server).await;
+    let requests = "GET /schemas/services HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
+    // Until no more fits into what the system keeps for both sides, and the server gives up.
+    while greedy.write_all(requests.as_bytes()).await.is_ok() {}
+}
+
+#[tokio::test]
+async fn connections_beyond_their_number_are_closed_at_once() {
+    let server = serve_with(Limits {
+        connections: 1,
+        ..patient()
+    })
+    .await;
+    let mut first = connect(&server).await;
+    ask(&mut first).await;
+    assert_eq!(rest(&mut connect(&server).await).await, "");
+    drop(first);
+    // The server may hear of it a moment later.
+    while exchange(connect(&server).await, GET).await.is_empty() {}
+}
+
+#[tokio::test]
+async fn requests_beyond_their_number_are_told_to_come_again() {
+    let server = serve_with(Limits {
+        requests: 0,
+        ..patient()
+    })
+    .await;
+    let answer = exchange(connect(&server).await, GET).await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+    assert!(answer.contains("which is the limit"), "{answer}");
+    let server = serve_with(Limits {
+        requests: 1,
+        ..patient()
+    })
+    .await;
+    for _ in 0..3 {
+        let answer = exchange(connect(&server).await, GET).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
 }

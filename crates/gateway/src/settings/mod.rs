@@ -4,6 +4,7 @@
 //! collected and shown with the others. Nothing outside this module reads the environment or the settings file.
 
 mod access_log;
+mod admin;
 mod dns;
 mod docs;
 mod file;
@@ -20,7 +21,8 @@ pub(crate) use docs::{page, sample};
 pub(crate) use net::listen::Listen;
 pub(crate) use raw::{Inputs, Problem};
 
-use admin::control::LogLevel;
+use ::admin::Limits;
+use ::admin::control::LogLevel;
 use listen::Purpose;
 use model::schema::{EnabledPlugins, RouterFlavor};
 use net::tls::ServerSettings;
@@ -61,6 +63,8 @@ pub(crate) struct Settings {
     pub(crate) proxy: ProxySettings,
     pub(crate) dns: net::dns::Settings,
     pub(crate) admin_max_body: u64,
+    /// Of the Admin API and of the Status API, each.
+    pub(crate) admin_limits: Limits,
     /// Every setting under its Kong name, for the Admin API; sensitive ones masked.
     pub(crate) shown: serde_json::Value,
 }
@@ -267,6 +271,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         proxy: proxy_settings(raw),
         dns: dns::settings(raw),
         admin_max_body: size(raw, "nginx_admin_client_max_body_size"),
+        admin_limits: admin::limits(raw),
         shown: shown(raw, &store.database),
         store,
         prefix,
