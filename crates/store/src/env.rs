@@ -61,17 +61,28 @@ pub(crate) struct Tables {
     pub(crate) index: [Table; 4],
     pub(crate) meta: Table,
     pub(crate) journal: Table,
+    pub(crate) touched: Table,
 }
 
 impl Tables {
     fn new(header: Table, summed: [Table; SUMMED_TABLES.len()]) -> Self {
-        let [entities, unique, children, tags, kind_tags, meta, journal] = summed;
+        let [
+            entities,
+            unique,
+            children,
+            tags,
+            kind_tags,
+            meta,
+            journal,
+            touched,
+        ] = summed;
         Self {
             header,
             entities,
             index: [unique, children, tags, kind_tags],
             meta,
             journal,
+            touched,
         }
     }
 
@@ -86,6 +97,7 @@ impl Tables {
             kind_tags,
             self.meta,
             self.journal,
+            self.touched,
         ]
     }
 }

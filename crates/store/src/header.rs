@@ -5,7 +5,7 @@ use crate::error::Damage;
 use crate::rules::KINDS;
 use model::EntityKind;
 
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 pub(crate) const HEADER_KEY: &[u8] = b"silverback";
 
 const MAGIC: [u8; 8] = *b"SLVRBACK";
@@ -13,7 +13,7 @@ const MAGIC: [u8; 8] = *b"SLVRBACK";
 const REVISION_AT: usize = 16;
 
 /// The tables with a sum, in the order of [`Header::sums`].
-pub(crate) const SUMMED_TABLES: [&str; 7] = [
+pub(crate) const SUMMED_TABLES: [&str; 8] = [
     "entities",
     "unique",
     "children",
@@ -21,16 +21,25 @@ pub(crate) const SUMMED_TABLES: [&str; 7] = [
     "kind_tags",
     "meta",
     "journal",
+    "touched",
 ];
+
+/// Where these tables stand in that order.
+pub(crate) const META: usize = 5;
+pub(crate) const JOURNAL: usize = 6;
+pub(crate) const TOUCHED: usize = 7;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) revision: u64,
     /// The transaction that wrote this record: another one than the file's newest means a damaged meta page.
     pub(crate) transaction: u64,
-    /// The oldest revision whose state can be rebuilt: the undo records after it are all kept.
+    /// The oldest revision whose state is known: the records after it are all kept.
     pub(crate) floor: u64,
-    pub(crate) journal_bytes: u64,
+    /// Up to here nothing of a record is left; what is left between here and the floor is on its way out.
+    pub(crate) swept: u64,
+    /// Of all records, keys included.
+    pub(crate) history_bytes: u64,
     pub(crate) sums: [Sum; SUMMED_TABLES.len()],
     /// Entities of each kind, by its number.
     pub(crate) counts: [u64; KINDS],
@@ -42,7 +51,8 @@ impl Default for Header {
             revision: 0,
             transaction: 0,
             floor: 0,
-            journal_bytes: 0,
+            swept: 0,
+            history_bytes: 0,
             sums: [Sum::default(); SUMMED_TABLES.len()],
             counts: [0; KINDS],
         }
@@ -110,7 +120,8 @@ impl Header {
             &mut self.revision,
             &mut self.transaction,
             &mut self.floor,
-            &mut self.journal_bytes,
+            &mut self.swept,
+            &mut self.history_bytes,
         ]
         .into_iter()
         .chain(

@@ -1,33 +1,26 @@
-//! The history in the journal: for each revision what its change set replaced.
+//! Writing and removing history. What is read of it is in [`crate::past`].
 //!
-//! A record holds the state *before* the change set of every entity it touched; the state after is in the mirror, or in the
-//! next record that touches the entity. So loading a configuration into an empty store writes every entity once, not
-//! twice, and any kept revision can be rebuilt from the newest one backwards.
+//! The record of a revision is its head, the keys of the entities it changed, and for each of them, in the table
+//! `touched`, the state *before*. The state after is what the next revision that touches the entity has as its state
+//! before, or else in the mirror. So loading a configuration into an empty store writes every entity once, not twice; and
+//! as `touched` is ordered by entity and then by revision, the state of an entity at any revision is one lookup, however
+//! many revisions there are.
 
 use crate::change::Origin;
-use crate::env::Tables;
+use crate::env::{Environment, Table, Tables};
 use crate::error::{CommitError, Damage, StoreError};
-use crate::header::Header;
-use crate::keys::{self, EntityKey};
-use crate::store::Retention;
+use crate::header::{Header, JOURNAL, TOUCHED};
+use crate::keys::{self, ENTITY_KEY_LENGTH, EntityKey, HEAD_PIECE};
+use crate::record::{self, Counts};
+use crate::store::{Retention, Store, lock};
+use crate::transaction::write_header;
 use crate::view::View;
-use heed::RwTxn;
-use std::collections::BTreeMap;
+use heed::{PutFlags, RoTxn, RwTxn, WithoutTls};
 
-/// Sixteen whole pages with their header: a longer value would need as many free pages in a row.
-const PIECE: usize = 16 * 4096 - 16;
-const RECORD_FORMAT: u8 = 1;
-/// Where the journal stands among the sums of the header.
-const JOURNAL_SUM: usize = 6;
+/// So many keys fill a page of LMDB. It is also what is removed of a record at once, at least.
+pub(crate) const PIECE_KEYS: usize = (4096 - 16) / ENTITY_KEY_LENGTH;
 
-/// What a change set replaced: `None` where there was nothing.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Undo {
-    pub(crate) entities: BTreeMap<EntityKey, Option<Vec<u8>>>,
-    pub(crate) meta: BTreeMap<String, Option<Vec<u8>>>,
-}
-
-/// What the journal keeps of a revision: what was before it, when it was made and by whom.
+/// What is kept of a revision: what was before it, when it was made and by whom. Entities are ordered by key.
 pub(crate) struct Record<'r> {
     pub(crate) entities: &'r [(EntityKey, Option<Vec<u8>>)],
     pub(crate) meta: &'r [(String, Option<Vec<u8>>)],
@@ -35,172 +28,244 @@ pub(crate) struct Record<'r> {
     pub(crate) origin: &'r Origin,
 }
 
-/// Writes the record of the header's revision, and removes the oldest ones that exceed the retention.
-pub(crate) fn append(
-    txn: &mut RwTxn<'_>,
-    tables: &Tables,
-    header: &mut Header,
-    record: &Record<'_>,
-    retention: Retention,
-) -> Result<(), CommitError> {
-    let entities = record.entities.iter();
-    let size: usize = entities
-        .map(|(_, old)| 22 + old.as_ref().map_or(0, Vec::len))
-        .sum();
-    let size = size as u64;
-    // Make room first, so that the pages of what goes are not in the way of the new record's size.
-    while header.floor + 1 < header.revision
-        && (header.revision - header.floor > retention.revisions
-            || header.journal_bytes + size > retention.bytes)
-    {
-        remove(txn, tables, header, header.floor + 1)?;
-    }
-    if retention.revisions == 0 || size > retention.bytes {
-        header.floor = header.revision;
-        return Ok(());
-    }
-    let record = encode(record);
-    for (piece, bytes) in record.chunks(PIECE).enumerate() {
-        let key = keys::journal(header.revision, piece as u32);
-        tables.journal.put(txn, &key, bytes)?;
-        header.sums[JOURNAL_SUM].add(&key, bytes);
-        header.journal_bytes += bytes.len() as u64;
-    }
-    Ok(())
+/// The tables of the history with the sums that the header has of them.
+pub(crate) struct Writer<'w, 't> {
+    pub(crate) txn: &'w mut RwTxn<'t>,
+    pub(crate) tables: &'w Tables,
+    pub(crate) header: &'w mut Header,
 }
 
-/// Removes all records: only the newest revision is known then.
-pub(crate) fn forget(
-    txn: &mut RwTxn<'_>,
-    tables: &Tables,
-    header: &mut Header,
-) -> Result<(), CommitError> {
-    while header.floor < header.revision {
-        remove(txn, tables, header, header.floor + 1)?;
-    }
-    Ok(())
-}
-
-fn remove(
-    txn: &mut RwTxn<'_>,
-    tables: &Tables,
-    header: &mut Header,
-    revision: u64,
-) -> Result<(), CommitError> {
-    for piece in 0.. {
-        let key = keys::journal(revision, piece);
-        let Some(bytes) = tables.journal.get(txn, &key)? else {
-            break;
+impl Writer<'_, '_> {
+    /// Writes the record of the header's revision. One that would exceed the retention alone is left out, and what is older
+    /// is history no more.
+    pub(crate) fn append(
+        &mut self,
+        record: &Record<'_>,
+        retention: Retention,
+    ) -> Result<(), CommitError> {
+        let revision = self.header.revision;
+        if retention.revisions == 0 || size(record) > retention.bytes {
+            self.header.floor = revision;
+            return Ok(());
+        }
+        let at_ms = record.at_ms.max(time(self.txn, self.tables, revision - 1)?);
+        let counts = self.count(record)?;
+        let head = record::encode(at_ms, counts, record.origin, record.meta);
+        let [journal, touched] = [self.tables.journal, self.tables.touched];
+        let key = keys::journal(revision, HEAD_PIECE);
+        self.put((journal, JOURNAL), PutFlags::APPEND, &key, &head)?;
+        for (piece, entities) in record.entities.chunks(PIECE_KEYS).enumerate() {
+            let key = keys::journal(revision, HEAD_PIECE + 1 + piece as u32);
+            let piece: Vec<u8> = entities.iter().flat_map(|(key, _)| *key).collect();
+            self.put((journal, JOURNAL), PutFlags::APPEND, &key, &piece)?;
+        }
+        // The first load fills it from the left, which leaves its pages full.
+        let flags = match touched.is_empty(self.txn)? {
+            true => PutFlags::APPEND,
+            false => PutFlags::empty(),
         };
-        header.sums[JOURNAL_SUM].remove(&key, bytes);
-        header.journal_bytes -= bytes.len() as u64;
-        tables.journal.delete(txn, &key)?;
+        for (entity, before) in record.entities {
+            let key = keys::touched(entity, revision);
+            let before = before.as_deref().unwrap_or_default();
+            self.put((touched, TOUCHED), flags, &key, before)?;
+        }
+        Ok(())
     }
-    header.floor = revision;
-    Ok(())
-}
 
-/// What has to be put back on the view's state to be at an older, kept revision.
-pub(crate) fn undo_to(view: &View<'_>, revision: u64) -> Result<Undo, StoreError> {
-    let mut undo = Undo::default();
-    // From the newest backwards: the oldest record that touches an entity has the last word.
-    for revision in (revision + 1..=view.revision().0).rev() {
-        let record = read(view, revision)?;
-        decode(&record, &mut undo).ok_or(Damage::Entry { table: "journal" })?;
+    /// What did not exist does now, or it would not have changed.
+    fn count(&self, record: &Record<'_>) -> Result<Counts, CommitError> {
+        let mut counts = Counts::default();
+        for (key, before) in record.entities {
+            let counter = if before.is_none() {
+                &mut counts.created
+            } else if self.tables.entities.get(self.txn, key)?.is_some() {
+                &mut counts.updated
+            } else {
+                &mut counts.deleted
+            };
+            *counter += 1;
+        }
+        Ok(counts)
     }
-    Ok(undo)
-}
 
-fn read(view: &View<'_>, revision: u64) -> Result<Vec<u8>, StoreError> {
-    let mut record = Vec::new();
-    for piece in 0.. {
-        let key = keys::journal(revision, piece);
-        match view.tables().journal.get(view.txn(), &key)? {
-            Some(bytes) => record.extend_from_slice(bytes),
-            None => break,
+    fn put(
+        &mut self,
+        (table, sum): (Table, usize),
+        flags: PutFlags,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), CommitError> {
+        table.put_with_flags(self.txn, flags, key, value)?;
+        self.header.sums[sum].add(key, value);
+        self.header.history_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    fn delete(&mut self, (table, sum): (Table, usize), key: &[u8]) -> Result<(), CommitError> {
+        let damage = Damage::Entry { table: "touched" };
+        let value = table.get(self.txn, key)?.ok_or(damage)?;
+        self.header.sums[sum].remove(key, value);
+        self.header.history_bytes -= (key.len() + value.len()) as u64;
+        table.delete(self.txn, key)?;
+        Ok(())
+    }
+
+    /// Removes all records at once: only the newest state is known then.
+    pub(crate) fn clear(&mut self) -> Result<(), CommitError> {
+        self.tables.journal.clear(self.txn)?;
+        self.tables.touched.clear(self.txn)?;
+        let Header {
+            revision,
+            floor,
+            swept,
+            history_bytes,
+            sums,
+            ..
+        } = &mut *self.header;
+        (*floor, *swept, *history_bytes) = (*revision, *revision, 0);
+        sums[JOURNAL] = Default::default();
+        sums[TOUCHED] = Default::default();
+        Ok(())
+    }
+
+    /// Removes about `limit` entries of records that exceed the retention, the oldest first, and says whether there are more. A
+    /// large record goes piece by piece.
+    pub(crate) fn compact(
+        &mut self,
+        retention: Retention,
+        now_ms: u64,
+        limit: usize,
+    ) -> Result<bool, CommitError> {
+        let mut removed = 0;
+        loop {
+            if self.header.swept == self.header.floor {
+                if !exceeds(self.txn, self.tables, self.header, retention, now_ms)? {
+                    return Ok(false);
+                }
+                self.header.floor += 1;
+            }
+            if removed >= limit {
+                return Ok(true);
+            }
+            removed += self.sweep()?;
         }
     }
-    Ok(record)
-}
 
-fn encode(record: &Record<'_>) -> Vec<u8> {
-    let mut bytes = vec![RECORD_FORMAT];
-    bytes.extend_from_slice(&record.at_ms.to_le_bytes());
-    let Origin {
-        source,
-        actor,
-        request_id,
-        message,
-    } = record.origin;
-    put_bytes(&mut bytes, source.as_bytes());
-    for text in [actor, request_id, message] {
-        put_optional(&mut bytes, text.as_ref().map(String::as_bytes));
-    }
-    bytes.extend_from_slice(&(record.meta.len() as u32).to_le_bytes());
-    for (name, old) in record.meta {
-        put_bytes(&mut bytes, name.as_bytes());
-        put_optional(&mut bytes, old.as_deref());
-    }
-    for (key, old) in record.entities {
-        bytes.extend_from_slice(key);
-        put_optional(&mut bytes, old.as_deref());
-    }
-    bytes
-}
-
-fn put_optional(record: &mut Vec<u8>, bytes: Option<&[u8]>) {
-    record.push(u8::from(bytes.is_some()));
-    if let Some(bytes) = bytes {
-        put_bytes(record, bytes);
-    }
-}
-
-fn put_bytes(record: &mut Vec<u8>, bytes: &[u8]) {
-    record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    record.extend_from_slice(bytes);
-}
-
-fn decode(record: &[u8], undo: &mut Undo) -> Option<()> {
-    let (&format, mut rest) = record.split_first()?;
-    if format != RECORD_FORMAT {
-        return None;
-    }
-    take(&mut rest, 8)?;
-    let source = take_number(&mut rest)?;
-    take(&mut rest, source)?;
-    for _ in 0..3 {
-        take_optional(&mut rest)?;
-    }
-    for _ in 0..take_number(&mut rest)? {
-        let length = take_number(&mut rest)?;
-        let name = String::from_utf8(take(&mut rest, length)?.to_vec()).ok()?;
-        undo.meta.insert(name, take_optional(&mut rest)?);
-    }
-    while !rest.is_empty() {
-        let key: EntityKey = take(&mut rest, keys::ENTITY_KEY_LENGTH)?.try_into().ok()?;
-        undo.entities.insert(key, take_optional(&mut rest)?);
-    }
-    Some(())
-}
-
-fn take<'b>(rest: &mut &'b [u8], length: usize) -> Option<&'b [u8]> {
-    let (taken, after) = rest.split_at_checked(length)?;
-    *rest = after;
-    Some(taken)
-}
-
-fn take_number(rest: &mut &[u8]) -> Option<usize> {
-    let bytes = take(rest, 4)?;
-    Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
-}
-
-fn take_optional(rest: &mut &[u8]) -> Option<Option<Vec<u8>>> {
-    match take(rest, 1)? {
-        [0] => Some(None),
-        [1] => {
-            let length = take_number(rest)?;
-            Some(Some(take(rest, length)?.to_vec()))
+    /// Removes the last piece of the oldest record that is on its way out, the head in the end, and gives the number of
+    /// entries.
+    fn sweep(&mut self) -> Result<usize, CommitError> {
+        let journal = (self.tables.journal, JOURNAL);
+        let revision = self.header.swept + 1;
+        let end = keys::journal(revision + 1, HEAD_PIECE);
+        let last = journal.0.get_lower_than(self.txn, &end)?;
+        let damage = Damage::Entry { table: "journal" };
+        let Some((key, piece)) = last else {
+            self.header.swept = revision;
+            return Ok(1);
+        };
+        let (found, number) = keys::parse_journal(key).ok_or(damage)?;
+        if found != revision {
+            self.header.swept = revision;
+            return Ok(1);
         }
-        _ => None,
+        let key = keys::journal(found, number);
+        let entities = match number {
+            HEAD_PIECE => Vec::new(),
+            _ => piece.to_vec(),
+        };
+        for entity in parse_piece(&entities) {
+            let touched = keys::touched(entity, revision);
+            self.delete((self.tables.touched, TOUCHED), &touched)?;
+        }
+        self.delete(journal, &key)?;
+        if number == HEAD_PIECE {
+            self.header.swept = revision;
+        }
+        Ok(1 + entities.len() / ENTITY_KEY_LENGTH)
     }
+}
+
+impl Store {
+    /// Removes about `limit` entries of the history that exceed the retention, the oldest first, and says whether there are
+    /// more. Writes only when there are any.
+    pub fn compact(&self, limit: usize) -> Result<bool, CommitError> {
+        let Environment { env, tables, .. } = &self.inner.environment;
+        let retention = self.inner.retention;
+        let now_ms = record::now_ms();
+        let view = self.view()?;
+        let header = view.header()?;
+        if header.swept == header.floor && !exceeds(view.txn(), tables, &header, retention, now_ms)?
+        {
+            return Ok(false);
+        }
+        drop(view);
+        let _writing = lock(&self.inner.writing);
+        let mut txn = env.write_txn()?;
+        let mut header = View::new_borrowed(&txn, tables)?.header()?;
+        let mut history = Writer {
+            txn: &mut txn,
+            tables,
+            header: &mut header,
+        };
+        let more = history.compact(retention, now_ms, limit)?;
+        write_header(&mut txn, tables, &mut header)?;
+        txn.commit()?;
+        Ok(more)
+    }
+
+    /// Whether the history exceeds its retention by so much that removing some of it should not wait until there is nothing
+    /// else to do.
+    pub fn is_compaction_overdue(&self) -> Result<bool, StoreError> {
+        let Retention {
+            revisions, bytes, ..
+        } = self.inner.retention;
+        let header = self.view()?.header()?;
+        let beyond = |limit: u64| limit.saturating_add(limit / 8);
+        Ok(header.revision - header.floor > beyond(revisions)
+            || header.history_bytes > beyond(bytes))
+    }
+}
+
+/// Whether the oldest record is too much. The newest one never is.
+fn exceeds(
+    txn: &RoTxn<'_, WithoutTls>,
+    tables: &Tables,
+    header: &Header,
+    retention: Retention,
+    now_ms: u64,
+) -> Result<bool, StoreError> {
+    let Header {
+        floor, revision, ..
+    } = *header;
+    if floor + 1 >= revision {
+        return Ok(false);
+    }
+    if revision - floor > retention.revisions || header.history_bytes > retention.bytes {
+        return Ok(true);
+    }
+    let age = now_ms.saturating_sub(time(txn, tables, floor + 1)?);
+    Ok(age > record::whole_ms(retention.age))
+}
+
+/// When a revision was made; 0 if there is no record of it.
+fn time(txn: &RoTxn<'_, WithoutTls>, tables: &Tables, revision: u64) -> Result<u64, StoreError> {
+    let key = keys::journal(revision, HEAD_PIECE);
+    match tables.journal.get(txn, &key)? {
+        Some(head) => Ok(record::time(head).ok_or(Damage::Entry { table: "journal" })?),
+        None => Ok(0),
+    }
+}
+
+/// The keys in a piece of a record.
+pub(crate) fn parse_piece(piece: &[u8]) -> &[EntityKey] {
+    piece.as_chunks().0
+}
+
+/// What the record will take in the tables, but for its head.
+fn size(record: &Record<'_>) -> u64 {
+    let sizes = record.entities.iter().map(|(_, before)| {
+        let before = before.as_ref().map_or(0, Vec::len);
+        2 * ENTITY_KEY_LENGTH + 8 + before
+    });
+    sizes.sum::<usize>() as u64
 }

@@ -8,7 +8,9 @@
 //! | tags | text of the tag, kind, id | the tag when its text is hashed |
 //! | kind_tags | kind, text of the tag, id | |
 //! | meta | name | value |
-//! | journal | revision, number of the piece | piece of the undo record |
+//! | journal | revision, 0 | what is known of the revision |
+//! | journal | revision, number from 1 | keys of entities that the revision changed |
+//! | touched | kind, id, revision | the entity before the revision; nothing where there was none |
 //!
 //! LMDB allows keys of 511 bytes. A text that is longer than [`MAX_TEXT`], or contains the byte that ends it, is replaced
 //! by its SHA-256; who looks one up compares the entity's own field as well.
@@ -124,11 +126,36 @@ pub(crate) fn parse_tag(key: &[u8]) -> Option<(Option<&str>, &[u8])> {
     }
 }
 
+/// The place of the head of a revision's record among its pieces.
+pub(crate) const HEAD_PIECE: u32 = 0;
+
 pub(crate) fn journal(revision: u64, piece: u32) -> [u8; 12] {
     let mut key = [0; 12];
     key[..8].copy_from_slice(&revision.to_be_bytes());
     key[8..].copy_from_slice(&piece.to_be_bytes());
     key
+}
+
+/// The revision and the piece of a key of the journal.
+pub(crate) fn parse_journal(key: &[u8]) -> Option<(u64, u32)> {
+    let (revision, piece) = key.split_at_checked(8)?;
+    let revision = u64::from_be_bytes(revision.try_into().ok()?);
+    Some((revision, u32::from_be_bytes(piece.try_into().ok()?)))
+}
+
+pub(crate) type TouchedKey = [u8; ENTITY_KEY_LENGTH + 8];
+
+pub(crate) fn touched(entity: &EntityKey, revision: u64) -> TouchedKey {
+    let mut key = [0; ENTITY_KEY_LENGTH + 8];
+    key[..ENTITY_KEY_LENGTH].copy_from_slice(entity);
+    key[ENTITY_KEY_LENGTH..].copy_from_slice(&revision.to_be_bytes());
+    key
+}
+
+/// The revision in a key of the table `touched` that is about this entity.
+pub(crate) fn touched_by(key: &[u8], entity: &EntityKey) -> Option<u64> {
+    let revision = key.strip_prefix(entity.as_slice())?;
+    Some(u64::from_be_bytes(revision.try_into().ok()?))
 }
 
 /// One part of a composite cache key, in a form where no two lists of parts are alike.

@@ -3,6 +3,7 @@
 //!
 //! - [`Store`] opens the file, hands out views ([`Store::view`], [`Reader`]) and is the local [`Journal`].
 //! - [`View`] reads one revision: by id, by unique field, by reference, by tag, page by page.
+//! - [`View::history`] reads older revisions: what each changed, and the state at each.
 //! - [`Store::transact`] applies change sets in one write transaction: references, uniqueness, cascades, indexes,
 //!   history; on disk before it returns.
 //!
@@ -21,7 +22,9 @@ mod journal;
 mod keys;
 mod map;
 mod page;
+mod past;
 mod reader;
+mod record;
 mod rules;
 mod scan;
 mod store;
@@ -34,7 +37,9 @@ pub use env::Recovery;
 pub use error::{CommitError, Damage, OpenError, Rejected, StoreError, Violation};
 pub use journal::{Changes, Journal, JournalError};
 pub use page::{KeyPart, Page, TagFilter, Tagged};
+pub use past::{Difference, History, PastPage, Period};
 pub use reader::Reader;
+pub use record::{Counts, RevisionInfo};
 pub use store::{DEFAULT_MAX_SIZE, Options, Retention, Store};
 pub use transaction::Transaction;
 pub use verify::Inconsistency;

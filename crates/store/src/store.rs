@@ -1,20 +1,22 @@
 //! The store of this node: the mirror and the local journal in one LMDB file.
 
-use crate::change::{Change, ChangeSet, Origin, Revision};
+use crate::change::{ChangeSet, Origin, Revision};
 use crate::env::{self, Environment, Recovery};
 use crate::error::{CommitError, Damage, OpenError, StoreError};
-use crate::history::{self, Undo};
 use crate::journal::{Changes, Journal, JournalError};
 use crate::keys;
 use crate::map;
+use crate::past::Difference;
 use crate::reader::{Reader, Slot};
 use crate::view::View;
 use model::EntityKind;
 use rustix::mm::{Advice, madvise};
+use std::cmp::Ordering::{Equal, Less};
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -24,17 +26,20 @@ pub const DEFAULT_MAX_SIZE: usize = 64 << 30;
 #[cfg(not(target_pointer_width = "64"))]
 pub const DEFAULT_MAX_SIZE: usize = 1 << 30;
 
-/// How much history is kept. The newest state is kept in any case.
+/// How much history is kept. The newest state and what is known of its revision are kept in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     pub revisions: u64,
-    /// Bytes of replaced entities, roughly.
+    /// How long ago a revision may have been made.
+    pub age: Duration,
+    /// Bytes of replaced entities, and what leads to them. A revision that needs more alone is not kept.
     pub bytes: u64,
 }
 
 impl Retention {
     pub(crate) const NOTHING: Self = Self {
         revisions: 0,
+        age: Duration::ZERO,
         bytes: 0,
     };
 }
@@ -42,8 +47,9 @@ impl Retention {
 impl Default for Retention {
     fn default() -> Self {
         Self {
-            revisions: 1000,
-            bytes: 32 << 20,
+            revisions: 10_000,
+            age: Duration::MAX,
+            bytes: 256 << 20,
         }
     }
 }
@@ -149,11 +155,6 @@ impl Store {
         reader
     }
 
-    /// The oldest revision that [`Journal::snapshot_at`] and [`Journal::changes_since`] know.
-    pub fn oldest_revision(&self) -> Result<Revision, StoreError> {
-        Ok(Revision(self.view()?.header()?.floor))
-    }
-
     /// Bytes of the file.
     pub fn size(&self) -> Result<u64, StoreError> {
         Ok(self.inner.environment.env.real_disk_size()?)
@@ -188,18 +189,6 @@ impl Store {
     pub(crate) fn environment(&self) -> &Environment {
         &self.inner.environment
     }
-
-    fn undo_to(&self, view: &View<'_>, revision: Revision) -> Result<Undo, JournalError> {
-        let head = view.revision();
-        let oldest = Revision(view.header()?.floor);
-        if revision > head {
-            return Err(JournalError::Unknown { revision, head });
-        }
-        if revision < oldest {
-            return Err(JournalError::NotKept { revision, oldest });
-        }
-        Ok(history::undo_to(view, revision.0)?)
-    }
 }
 
 /// Multiples of this are multiples of the page size of every system.
@@ -224,30 +213,7 @@ impl Journal for Store {
 
     fn changes_since(&self, revision: Revision) -> Result<Changes, JournalError> {
         let view = self.view()?;
-        let undo = self.undo_to(&view, revision)?;
-        let mut change_set = ChangeSet::default();
-        for (key, before) in undo.entities {
-            let damage = StoreError::Damaged(Damage::Entry { table: "journal" });
-            let (kind, id) = keys::parse_entity(&key).ok_or(damage)?;
-            let now = view.get(kind, id)?;
-            if now != before.as_deref() {
-                change_set.changes.push(match now {
-                    Some(entity) => Change::Put {
-                        kind,
-                        id,
-                        entity: entity.to_vec(),
-                    },
-                    None => Change::Delete { kind, id },
-                });
-            }
-        }
-        for (name, before) in undo.meta {
-            let now = view.meta(&name)?;
-            if now != before.as_deref() {
-                let now = now.map(<[u8]>::to_vec);
-                change_set.meta.push((name, now));
-            }
-        }
+        let change_set = view.history()?.changes_since(revision)?;
         Ok(Changes {
             from: revision,
             to: view.revision(),
@@ -261,30 +227,32 @@ impl Journal for Store {
         visit: &mut dyn FnMut(EntityKind, Uuid, &[u8]),
     ) -> Result<(), JournalError> {
         let view = self.view()?;
-        let mut undo = self
-            .undo_to(&view, revision)?
-            .entities
-            .into_iter()
-            .peekable();
-        let damage = || StoreError::Damaged(Damage::Entry { table: "entities" });
-        let mut show = |key: &[u8], entity: &[u8]| {
-            let (kind, id) = keys::parse_entity(key).ok_or_else(damage)?;
-            visit(kind, id, entity);
-            Ok::<_, StoreError>(())
+        let history = view.history()?;
+        let mut then = history.diff(history.newest(), revision, None)?.peekable();
+        let mut show = |kind, id, entity: Option<&[u8]>| {
+            if let Some(entity) = entity {
+                visit(kind, id, entity);
+            }
         };
         let entries = view.tables().entities.iter(view.txn());
         for entry in entries.map_err(StoreError::from)? {
-            let (key, current) = entry.map_err(StoreError::from)?;
-            while let Some((gone, before)) = undo.next_if(|(gone, _)| gone.as_slice() < key) {
-                before.map_or(Ok(()), |before| show(&gone, &before))?;
+            let (key, now) = entry.map_err(StoreError::from)?;
+            let damage = StoreError::Damaged(Damage::Entry { table: "entities" });
+            let (kind, id) = keys::parse_entity(key).ok_or(damage)?;
+            let place = |one: &Result<Difference<'_>, _>| match one {
+                Ok(one) => (one.kind as u8, one.id).cmp(&(kind as u8, id)),
+                Err(_) => Less,
+            };
+            while let Some(gone) = then.next_if(|one| place(one) == Less) {
+                let gone = gone?;
+                show(gone.kind, gone.id, gone.after);
             }
-            match undo.next_if(|(touched, _)| touched.as_slice() == key) {
-                Some((_, before)) => before.map_or(Ok(()), |before| show(key, &before))?,
-                None => show(key, current)?,
-            }
+            let changed = then.next_if(|one| place(one) == Equal).transpose()?;
+            show(kind, id, changed.map_or(Some(now), |changed| changed.after));
         }
-        for (gone, before) in undo {
-            before.map_or(Ok(()), |before| show(&gone, &before))?;
+        for gone in then {
+            let gone = gone?;
+            show(gone.kind, gone.id, gone.after);
         }
         Ok(())
     }

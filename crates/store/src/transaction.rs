@@ -5,13 +5,14 @@ use crate::apply::{self, Work};
 use crate::change::{Change, ChangeSet, Origin, Revision, Touched};
 use crate::env::{Environment, Tables};
 use crate::error::{CommitError, StoreError, Violation};
-use crate::header::{HEADER_KEY, Header};
-use crate::history;
+use crate::header::{HEADER_KEY, Header, META};
+use crate::history::{self, Record};
+use crate::journal::JournalError;
 use crate::keys::{self, EntityKey};
+use crate::record;
 use crate::store::{Retention, Store, lock};
 use crate::view::View;
 use heed::RwTxn;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Change sets of at most so many entities are checked whole before any of them is written. A larger one that breaks a rule of
 /// uniqueness spoils its transaction.
@@ -124,7 +125,12 @@ impl Store {
             let Environment { env, tables, .. } = &self.inner.environment;
             let mut txn = env.write_txn()?;
             let mut header = View::new_borrowed(&txn, tables)?.header()?;
-            history::forget(&mut txn, tables, &mut header)?;
+            let mut history = history::Writer {
+                txn: &mut txn,
+                tables,
+                header: &mut header,
+            };
+            history.clear()?;
             write_header(&mut txn, tables, &mut header)?;
             txn.commit()?;
         }
@@ -165,6 +171,11 @@ impl Transaction<'_> {
         } else {
             Err(CommitError::Conflict { expected, head })
         }
+    }
+
+    /// The changes that lead from the newest sealed revision back to the state of a kept one.
+    pub fn changes_to(&self, revision: Revision) -> Result<ChangeSet, JournalError> {
+        self.view()?.history()?.changes_to(revision)
     }
 
     /// Adds changes to the revision under construction. When they break rules ([`CommitError::Violations`]) nothing of them is
@@ -226,11 +237,11 @@ impl Transaction<'_> {
                 continue;
             }
             if let Some(old) = &old {
-                self.header.sums[META_SUM].remove(key, old);
+                self.header.sums[META].remove(key, old);
             }
             match new {
                 Some(new) => {
-                    self.header.sums[META_SUM].add(key, new);
+                    self.header.sums[META].add(key, new);
                     self.tables.meta.put(&mut self.txn, key, new)?;
                 }
                 None => {
@@ -258,18 +269,18 @@ impl Transaction<'_> {
         }
         self.is_spoiled = true;
         self.header.revision += 1;
-        history::append(
-            &mut self.txn,
-            self.tables,
-            &mut self.header,
-            &history::Record {
-                entities: &entities,
-                meta: &meta,
-                at_ms: now_ms(),
-                origin,
-            },
-            self.retention,
-        )?;
+        let record = Record {
+            entities: &entities,
+            meta: &meta,
+            at_ms: record::now_ms(),
+            origin,
+        };
+        let mut history = history::Writer {
+            txn: &mut self.txn,
+            tables: self.tables,
+            header: &mut self.header,
+        };
+        history.append(&record, self.retention)?;
         self.write_header()?;
         self.sealed.append(&mut entities);
         self.is_spoiled = false;
@@ -355,7 +366,7 @@ fn keep_first(entities: &mut Before<EntityKey>) {
     entities.dedup_by(|later, earlier| later.0 == earlier.0);
 }
 
-fn write_header(
+pub(crate) fn write_header(
     txn: &mut RwTxn<'_>,
     tables: &Tables,
     header: &mut Header,
@@ -363,12 +374,4 @@ fn write_header(
     header.transaction = txn.id() as u64;
     tables.header.put(txn, HEADER_KEY, &header.encode())?;
     Ok(())
-}
-
-/// Where the named values stand among the sums of the header.
-const META_SUM: usize = 5;
-
-fn now_ms() -> u64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
-    elapsed.map_or(0, |elapsed| elapsed.as_millis() as u64)
 }

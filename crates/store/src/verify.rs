@@ -4,11 +4,14 @@ use crate::checksum::Sum;
 use crate::env::Table;
 use crate::error::{Damage, StoreError};
 use crate::facts::{Facts, Field, INDEX_TABLES};
-use crate::header::SUMMED_TABLES;
-use crate::keys;
+use crate::header::{Header, SUMMED_TABLES};
+use crate::history::parse_piece;
+use crate::keys::{self, HEAD_PIECE};
+use crate::record;
 use crate::store::Store;
 use crate::view::View;
 use model::EntityKind;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// One way in which the tables disagree. There is no way to get here but a defect of this program.
@@ -32,6 +35,10 @@ pub enum Inconsistency {
     },
     #[error("the table {table} has entries of no entity")]
     ExtraEntries { table: &'static str },
+    #[error("the header counts {counted} bytes of history, there are {found}")]
+    HistorySize { counted: u64, found: u64 },
+    #[error("the record of revision {revision} does not agree with what it changed")]
+    Record { revision: u64 },
     #[error("{field} of {} {id} refers to nothing", kind.name())]
     Dangling {
         kind: EntityKind,
@@ -63,6 +70,7 @@ impl Store {
                 });
             }
         }
+        found.extend(verify_history(&view, &header)?);
         for kind in EntityKind::ALL {
             let mut entities = 0;
             for entity in view.iter(kind)? {
@@ -89,6 +97,61 @@ fn table_sum(view: &View<'_>, table: Table) -> Result<Sum, StoreError> {
         sum.add(key, value);
     }
     Ok(sum)
+}
+
+/// Checks that every record is whole, but for the one that is being removed, and that nothing else is there.
+fn verify_history(view: &View<'_>, header: &Header) -> Result<Vec<Inconsistency>, StoreError> {
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    // Of each revision the entities that its head, its pieces and the table of what was touched say.
+    let mut counts: BTreeMap<u64, [u64; 3]> = BTreeMap::new();
+    let damage = Damage::Entry { table: "journal" };
+    for entry in view.tables().journal.iter(view.txn())? {
+        let (key, value) = entry?;
+        let (revision, piece) = keys::parse_journal(key).ok_or(damage.clone())?;
+        let [head, listed, touched] = counts.entry(revision).or_default();
+        bytes += (key.len() + value.len()) as u64;
+        if piece == HEAD_PIECE {
+            let info = record::info(revision, value).ok_or(damage.clone())?;
+            *head = info.counts.total();
+            continue;
+        }
+        for entity in parse_piece(value) {
+            let key = keys::touched(entity, revision);
+            *listed += 1;
+            *touched += u64::from(view.tables().touched.get(view.txn(), &key)?.is_some());
+        }
+    }
+    let mut all = 0;
+    for (revision, [head, listed, touched]) in &counts {
+        let is_whole = head == listed && *revision > header.floor;
+        let is_leaving = listed <= head && (header.swept + 1..=header.floor).contains(revision);
+        if listed != touched || !(is_whole || is_leaving) {
+            found.push(Inconsistency::Record {
+                revision: *revision,
+            });
+        }
+        all += listed;
+    }
+    for entry in view.tables().touched.iter(view.txn())? {
+        let (key, value) = entry?;
+        bytes += (key.len() + value.len()) as u64;
+    }
+    if all != view.tables().touched.len(view.txn())? {
+        found.push(Inconsistency::ExtraEntries { table: "touched" });
+    }
+    for revision in header.floor + 1..=header.revision {
+        if !counts.contains_key(&revision) {
+            found.push(Inconsistency::Record { revision });
+        }
+    }
+    if bytes != header.history_bytes {
+        found.push(Inconsistency::HistorySize {
+            counted: header.history_bytes,
+            found: bytes,
+        });
+    }
+    Ok(found)
 }
 
 /// Checks every entity, and returns the sums that the index tables must have.

@@ -7,6 +7,7 @@ use crate::facts::{Facts, Field, IndexTable};
 use crate::header::{HEADER_KEY, Header};
 use crate::keys;
 use crate::page::{KeyPart, Page, TagFilter, Tagged};
+use crate::past::History;
 use heed::{RoTxn, WithoutTls};
 use model::EntityKind;
 use std::ops::Bound;
@@ -205,6 +206,11 @@ impl<'s> View<'s> {
     /// A value that was committed under a name.
     pub fn meta(&self, name: &str) -> Result<Option<&[u8]>, StoreError> {
         Ok(self.tables.meta.get(self.txn(), name.as_bytes())?)
+    }
+
+    /// The revisions up to this one.
+    pub fn history(&self) -> Result<History<'_>, StoreError> {
+        History::new(self)
     }
 
     /// All tags of all entities after an entry, at most `size`; ordered by tag, kind, id (long tags last).

@@ -1,10 +1,12 @@
 //! Older revisions.
 
-use crate::support::{assert_consistent, commit, delete, fixture, fixture_with, id, put};
+use crate::support::{Fixture, assert_consistent, commit, delete, fixture, fixture_with, id, put};
 use model::EntityKind as K;
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{
-    Change, ChangeSet, Journal, JournalError, Options, Origin, Retention, Revision, Store,
+    Change, ChangeSet, Counts, Difference, Journal, JournalError, Options, Origin, PastPage,
+    Period, Retention, Revision, RevisionInfo, Store,
 };
 use uuid::Uuid;
 
@@ -97,64 +99,416 @@ fn changes_since_a_revision_are_one_for_each_entity_that_differs() {
     );
 }
 
-#[test]
-fn history_is_bounded_by_revisions() {
-    let fixture = fixture_with(Options {
-        retention: Retention {
-            revisions: 3,
-            bytes: 1 << 20,
-        },
+fn bounded(retention: Retention) -> Fixture {
+    fixture_with(Options {
+        retention,
         ..Options::default()
-    });
-    for round in 0..10 {
-        commit(&fixture.store, vec![consumer(1, &format!("a{round}"))]).unwrap();
+    })
+}
+
+fn oldest(store: &Store) -> Revision {
+    store.view().unwrap().history().unwrap().oldest()
+}
+
+/// Compacts to the end, and gives how many steps it took.
+fn compact(store: &Store, limit: usize) -> usize {
+    let mut steps = 1;
+    while store.compact(limit).unwrap() {
+        assert_consistent(store);
+        steps += 1;
     }
-    assert_eq!(fixture.store.oldest_revision().unwrap(), Revision(7));
-    assert_eq!(
-        snapshot(&fixture.store, 7).unwrap(),
-        state(&[consumer(1, "a6")])
-    );
-    match snapshot(&fixture.store, 6) {
+    assert_consistent(store);
+    steps
+}
+
+#[test]
+fn compaction_bounds_the_number_of_revisions() {
+    let fixture = bounded(Retention {
+        revisions: 3,
+        ..Retention::default()
+    });
+    let store = &fixture.store;
+    assert!(!store.compact(1).unwrap());
+    for round in 0..10 {
+        commit(store, vec![consumer(1, &format!("a{round}"))]).unwrap();
+    }
+    assert!(store.is_compaction_overdue().unwrap());
+    assert_eq!(snapshot(store, 1).unwrap(), state(&[consumer(1, "a0")]));
+    assert_eq!(compact(store, 5), 4);
+    assert!(!store.is_compaction_overdue().unwrap());
+    assert_eq!(oldest(store), Revision(7));
+    assert_eq!(snapshot(store, 7).unwrap(), state(&[consumer(1, "a6")]));
+    match snapshot(store, 6) {
         Err(JournalError::NotKept { revision, oldest }) => {
             assert_eq!((revision, oldest), (Revision(6), Revision(7)));
         }
         other => panic!("{other:?}"),
     }
-    assert_consistent(&fixture.store);
+    // The revision that made that state is gone all the same.
+    let view = store.view().unwrap();
+    let history = view.history().unwrap();
+    assert!(matches!(
+        history.info(Revision(7)),
+        Err(JournalError::NotKept {
+            oldest: Revision(8),
+            ..
+        })
+    ));
+    history.info(Revision(8)).unwrap();
 }
 
 #[test]
-fn history_is_bounded_by_bytes_and_a_huge_revision_ends_it() {
-    let fixture = fixture_with(Options {
-        retention: Retention {
-            revisions: 1000,
-            bytes: 500_000,
-        },
-        ..Options::default()
+fn compaction_bounds_the_bytes() {
+    let fixture = bounded(Retention {
+        bytes: 500_000,
+        ..Retention::default()
     });
     let store = &fixture.store;
     for round in 0..20 {
-        // Longer than one piece of the journal.
-        commit(
-            store,
-            vec![consumer(1, &format!("{round}").repeat(100_000))],
-        )
-        .unwrap();
+        let name = format!("{round}").repeat(100_000);
+        commit(store, vec![consumer(1, &name)]).unwrap();
     }
-    let oldest = store.oldest_revision().unwrap();
+    compact(store, 10);
+    let oldest = oldest(store);
     assert!(oldest > Revision(10) && oldest < Revision(19), "{oldest}");
     for revision in oldest.0..=20 {
         let name = format!("{}", revision - 1).repeat(100_000);
-        assert_eq!(
-            snapshot(store, revision).unwrap(),
-            state(&[consumer(1, &name)])
-        );
+        let expected = state(&[consumer(1, &name)]);
+        assert_eq!(snapshot(store, revision).unwrap(), expected);
     }
+}
+
+#[test]
+fn a_revision_that_exceeds_the_bytes_alone_ends_the_history_before_it() {
+    let fixture = bounded(Retention {
+        bytes: 500_000,
+        ..Retention::default()
+    });
+    let store = &fixture.store;
     commit(store, vec![consumer(1, &"z".repeat(600_000))]).unwrap();
+    assert_eq!(oldest(store), Revision(0));
     commit(store, vec![consumer(1, "small")]).unwrap();
-    assert_eq!(store.oldest_revision().unwrap(), Revision(22));
-    assert_eq!(snapshot(store, 22).unwrap(), state(&[consumer(1, "small")]));
+    assert_eq!(oldest(store), Revision(2));
     assert_consistent(store);
+    commit(store, vec![consumer(1, "again")]).unwrap();
+    compact(store, 1);
+    assert_eq!(oldest(store), Revision(2));
+    assert_eq!(snapshot(store, 2).unwrap(), state(&[consumer(1, "small")]));
+}
+
+#[test]
+fn compaction_removes_what_is_too_old_but_not_the_newest() {
+    let fixture = bounded(Retention {
+        age: Duration::from_millis(1),
+        ..Retention::default()
+    });
+    let store = &fixture.store;
+    for round in 0..3 {
+        commit(store, vec![consumer(1, &format!("a{round}"))]).unwrap();
+    }
+    let newest = newest_info(store).at_ms;
+    while now_ms() <= newest + 1 {
+        std::thread::yield_now();
+    }
+    compact(store, 100);
+    assert_eq!(oldest(store), Revision(2));
+    assert_eq!(newest_info(store).revision, Revision(3));
+}
+
+/// What is being removed does not show, and is not in the way of what comes.
+#[test]
+fn a_large_revision_goes_piece_by_piece() {
+    const MANY: u128 = 2000;
+    let fixture = bounded(Retention {
+        revisions: 2,
+        ..Retention::default()
+    });
+    let store = &fixture.store;
+    let all =
+        |round: u32| (0..MANY).map(move |number| consumer(number, &format!("{number}-{round}")));
+    for round in 0..4 {
+        commit(store, all(round).collect()).unwrap();
+    }
+    let mut steps = 0;
+    while store.compact(1).unwrap() {
+        assert_consistent(store);
+        assert_eq!(oldest(store), Revision(if steps < 9 { 1 } else { 2 }));
+        assert_eq!(
+            snapshot(store, 3).unwrap(),
+            state(&all(2).collect::<Vec<_>>())
+        );
+        steps += 1;
+    }
+    // Nine pieces and a head each.
+    assert_eq!(steps, 19);
+    assert_eq!(oldest(store), Revision(2));
+    commit(store, vec![consumer(1, "x")]).unwrap();
+    assert_consistent(store);
+}
+
+fn now_ms() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    elapsed.as_millis() as u64
+}
+
+fn newest_info(store: &Store) -> RevisionInfo {
+    let view = store.view().unwrap();
+    let history = view.history().unwrap();
+    history.info(history.newest()).unwrap()
+}
+
+/// Revisions 1 to 5 of two consumers, the second of which came with 2 and went with 4.
+fn five_revisions() -> Fixture {
+    let fixture = fixture();
+    for (number, changes) in [
+        vec![consumer(1, "a")],
+        vec![consumer(1, "b"), consumer(2, "x")],
+        vec![consumer(2, "y")],
+        vec![delete(K::Consumers, id(2)), consumer(3, "z")],
+        vec![consumer(1, "c")],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let change_set = ChangeSet {
+            changes,
+            meta: Vec::new(),
+        };
+        let origin = Origin {
+            source: "127.0.0.1:7".to_owned(),
+            actor: (number == 2).then(|| "ci".to_owned()),
+            request_id: None,
+            message: Some(format!("change {}", number + 1)),
+        };
+        fixture.store.commit(None, change_set, &origin).unwrap();
+    }
+    fixture
+}
+
+fn numbers(page: &PastPage<RevisionInfo>) -> (Vec<u64>, Option<u64>) {
+    let revisions = page.items.iter().map(|info| info.revision.0);
+    (revisions.collect(), page.next.map(|next| next.0))
+}
+
+#[test]
+fn revisions_are_listed_newest_first_with_who_made_them() {
+    let fixture = five_revisions();
+    let view = fixture.store.view().unwrap();
+    let history = view.history().unwrap();
+    let page = |before, size| {
+        let page = history.revisions(before, Period::ALWAYS, size).unwrap();
+        numbers(&page)
+    };
+    assert_eq!(page(None, 2), (vec![5, 4], Some(4)));
+    assert_eq!(page(Some(Revision(4)), 2), (vec![3, 2], Some(2)));
+    assert_eq!(page(Some(Revision(2)), 2), (vec![1], None));
+    assert_eq!(page(Some(Revision(1)), 2), (vec![], None));
+    assert_eq!(page(Some(Revision(99)), 5), (vec![5, 4, 3, 2, 1], None));
+    let info = history.info(Revision(3)).unwrap();
+    assert_eq!(info.origin.source, "127.0.0.1:7");
+    assert_eq!(info.origin.actor.as_deref(), Some("ci"));
+    assert_eq!(info.origin.message.as_deref(), Some("change 3"));
+    let counts = |revision| history.info(Revision(revision)).unwrap().counts;
+    let expected = |created, updated, deleted| Counts {
+        created,
+        updated,
+        deleted,
+    };
+    assert_eq!(counts(1), expected(1, 0, 0));
+    assert_eq!(counts(2), expected(1, 1, 0));
+    assert_eq!(counts(4), expected(1, 0, 1));
+    for unknown in [0, 6] {
+        let missing = history.info(Revision(unknown));
+        assert!(matches!(missing, Err(JournalError::Unknown { .. })));
+    }
+}
+
+#[test]
+fn a_period_bounds_the_list() {
+    let fixture = fixture();
+    let store = &fixture.store;
+    let mut times = vec![0];
+    for round in 0..6 {
+        // Every other one in a millisecond of its own.
+        while round % 2 == 0 && now_ms() <= times[times.len() - 1] {
+            std::thread::yield_now();
+        }
+        commit(store, vec![consumer(1, &format!("a{round}"))]).unwrap();
+        times.push(newest_info(store).at_ms);
+    }
+    let view = store.view().unwrap();
+    let history = view.history().unwrap();
+    for since_ms in times.iter().flat_map(|time| [*time, time + 1]) {
+        for until_ms in times
+            .iter()
+            .flat_map(|time| [time.saturating_sub(1), *time])
+        {
+            let period = Period { since_ms, until_ms };
+            let page = history.revisions(None, period, 100).unwrap();
+            let within = (1..=6).rev().filter(|revision: &u64| {
+                (since_ms..=until_ms).contains(&times[*revision as usize])
+            });
+            assert_eq!(numbers(&page), (within.collect(), None), "{period:?}");
+            let of_it = history
+                .revisions_of(K::Consumers, id(1), None, period, 100)
+                .unwrap();
+            assert_eq!(of_it.items.len(), page.items.len());
+        }
+    }
+}
+
+#[test]
+fn an_entity_has_a_history_of_its_own() {
+    let fixture = five_revisions();
+    let view = fixture.store.view().unwrap();
+    let history = view.history().unwrap();
+    let of = |number, before, size| {
+        let page = history
+            .revisions_of(K::Consumers, id(number), before, Period::ALWAYS, size)
+            .unwrap();
+        let shown = page.items.into_iter().map(|(info, difference)| {
+            assert_eq!((difference.kind, difference.id), (K::Consumers, id(number)));
+            let name = |state: Option<&[u8]>| state.map(username);
+            (
+                info.revision.0,
+                name(difference.before),
+                name(difference.after),
+            )
+        });
+        (shown.collect::<Vec<_>>(), page.next)
+    };
+    let name = |name: &str| Some(name.to_owned());
+    let second = vec![
+        (4, name("y"), None),
+        (3, name("x"), name("y")),
+        (2, None, name("x")),
+    ];
+    assert_eq!(of(2, None, 10), (second.clone(), None));
+    assert_eq!(of(2, None, 1), (second[..1].to_vec(), Some(Revision(4))));
+    assert_eq!(
+        of(2, Some(Revision(4)), 1),
+        (second[1..2].to_vec(), Some(Revision(3)))
+    );
+    assert_eq!(of(2, Some(Revision(2)), 1), (vec![], None));
+    assert_eq!(of(1, None, 1).0, [(5, name("b"), name("c"))]);
+    assert_eq!(of(9, None, 10), (vec![], None));
+}
+
+fn username(entity: &[u8]) -> String {
+    let entity: model::Object = model::codec::decode(entity).unwrap();
+    entity.str("username").unwrap().to_owned()
+}
+
+#[test]
+fn a_revision_shows_its_changes_part_by_part() {
+    const MANY: usize = 1000;
+    let fixture = fixture();
+    let store = &fixture.store;
+    commit(store, vec![consumer(5, "before")]).unwrap();
+    let changes: Vec<_> = (0..MANY as u128)
+        .map(|number| consumer(number, &format!("n{number}")))
+        .collect();
+    commit(store, changes.clone()).unwrap();
+    commit(
+        store,
+        vec![consumer(5, "after"), delete(K::Consumers, id(6))],
+    )
+    .unwrap();
+    let view = store.view().unwrap();
+    let history = view.history().unwrap();
+    let mut ids: Vec<Uuid> = changes.iter().map(Change::id).collect();
+    ids.sort();
+    for size in [1, 7, 239, 240, 241, MANY, MANY + 1] {
+        let mut seen = Vec::new();
+        loop {
+            let part = history.changes(Revision(2), seen.len(), size).unwrap();
+            if part.is_empty() {
+                break;
+            }
+            assert!(part.len() <= size);
+            seen.extend(part);
+        }
+        let found: Vec<Uuid> = seen.iter().map(|change| change.id).collect();
+        assert_eq!(found, ids, "{size}");
+        for change in seen {
+            let before = (change.id == id(5)).then(|| "before".to_owned());
+            assert_eq!(change.before.map(username), before);
+            let number = (0..).find(|number| id(*number) == change.id).unwrap();
+            assert_eq!(change.after.map(username), Some(format!("n{number}")));
+        }
+    }
+    assert_eq!(history.changes(Revision(2), usize::MAX, 1).unwrap(), []);
+}
+
+#[test]
+fn a_diff_is_what_is_left_of_all_changes_between_in_either_direction() {
+    let fixture = five_revisions();
+    let view = fixture.store.view().unwrap();
+    let history = view.history().unwrap();
+    let diff = |from, to| {
+        let diff = history.diff(Revision(from), Revision(to), None).unwrap();
+        let mut named: Vec<_> = diff
+            .map(|difference| {
+                let Difference {
+                    id, before, after, ..
+                } = difference.unwrap();
+                let number = (0..).find(|number| self::id(*number) == id).unwrap();
+                (number, before.map(username), after.map(username))
+            })
+            .collect();
+        named.sort();
+        named
+    };
+    let name = |name: &str| Some(name.to_owned());
+    assert_eq!(
+        diff(1, 5),
+        [(1, name("a"), name("c")), (3, None, name("z"))]
+    );
+    assert_eq!(
+        diff(5, 1),
+        [(1, name("c"), name("a")), (3, name("z"), None)]
+    );
+    assert_eq!(diff(3, 3), []);
+    assert_eq!(diff(2, 3), [(2, name("x"), name("y"))]);
+    let all: Vec<_> = history
+        .diff(Revision(0), Revision(5), None)
+        .unwrap()
+        .collect();
+    for (index, one) in all.iter().enumerate() {
+        let one = one.as_ref().unwrap();
+        let rest = history
+            .diff(Revision(0), Revision(5), Some((one.kind, one.id)))
+            .unwrap();
+        assert_eq!(rest.count(), all.len() - index - 1);
+    }
+    assert!(history.diff(Revision(0), Revision(6), None).is_err());
+}
+
+#[test]
+fn going_back_is_a_revision_of_its_own() {
+    let fixture = five_revisions();
+    let store = &fixture.store;
+    let before = snapshot(store, 3).unwrap();
+    let back = store
+        .transact(&mut |transaction| {
+            let changes = transaction.changes_to(Revision(3)).unwrap();
+            transaction.apply(&changes)?;
+            transaction.seal(&Origin::program("rollback"))
+        })
+        .unwrap();
+    assert_eq!(back, Some(Revision(6)));
+    assert_eq!(snapshot(store, 6).unwrap(), before);
+    assert_consistent(store);
+    store
+        .transact(&mut |transaction| {
+            assert!(transaction.changes_to(Revision(6)).unwrap().is_empty());
+            assert!(matches!(
+                transaction.changes_to(Revision(7)),
+                Err(JournalError::Unknown { .. })
+            ));
+            Ok(())
+        })
+        .unwrap();
 }
 
 #[test]

@@ -3,9 +3,13 @@
 use crate::support::{assert_consistent, delete, fixture_with, id, put, reference, tags};
 use model::EntityKind as K;
 use proptest::prelude::*;
+use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeMap;
-use store::{Change, ChangeSet, CommitError, Journal, Options, Origin, Retention, Revision, Store};
+use store::{
+    Change, ChangeSet, CommitError, Difference, Journal, Options, Origin, Retention, Revision,
+    Store,
+};
 use uuid::Uuid;
 
 type State = BTreeMap<(K, Uuid), Vec<u8>>;
@@ -38,14 +42,18 @@ fn change() -> impl Strategy<Value = Change> {
             }
             put(K::Plugins, id(200 + number), &fields)
         });
-    let kind = prop_oneof![
-        Just((K::Services, 0)),
-        Just((K::Routes, 100)),
-        Just((K::Plugins, 200))
-    ];
-    let removal =
-        (kind, number()).prop_map(|((kind, base), number)| delete(kind, id(base + number)));
+    let kind = prop_oneof![Just(K::Services), Just(K::Routes), Just(K::Plugins)];
+    let removal = (kind, number()).prop_map(|(kind, number)| delete(kind, id(base(kind) + number)));
     prop_oneof![3 => service, 3 => route, 3 => plugin, 2 => removal]
+}
+
+/// The least number of an entity of a kind.
+fn base(kind: K) -> u128 {
+    match kind {
+        K::Routes => 100,
+        K::Plugins => 200,
+        _ => 0,
+    }
 }
 
 /// What is in the store is found by walking it: the model is only told what was acknowledged.
@@ -97,45 +105,114 @@ fn the_store_equals_a_map_and_its_history() {
         failure_persistence: None,
         ..Config::default()
     });
-    let change_sets = proptest::collection::vec(proptest::collection::vec(change(), 1..6), 1..40);
+    // Each is followed by the removal of so much history.
+    let change_set = (proptest::collection::vec(change(), 1..6), 0..12usize);
+    let change_sets = (proptest::collection::vec(change_set, 1..40), any::<Index>());
     runner
-        .run(&change_sets, |change_sets| {
+        .run(&change_sets, |(change_sets, pick)| {
             let fixture = fixture_with(Options {
                 retention: Retention {
                     revisions: 8,
-                    bytes: 1 << 20,
+                    ..Retention::default()
                 },
                 ..Options::default()
             });
             let store = &fixture.store;
             let mut states = vec![State::new()];
-            for changes in change_sets {
+            for (round, (changes, entries)) in change_sets.into_iter().enumerate() {
                 let change_set = ChangeSet {
                     changes: changes.clone(),
-                    meta: Vec::new(),
+                    meta: vec![("round".to_owned(), Some(vec![round as u8]))],
                 };
                 let current = states.last().unwrap();
                 match store.commit(None, change_set, &Origin::default()) {
-                    Ok(revision) if revision.0 as usize == states.len() => {
+                    Ok(_) => {
                         let next = apply(current, &changes);
                         prop_assert_eq!(&read(store), &next);
                         states.push(next);
                     }
-                    Ok(_) => prop_assert_eq!(&apply(current, &changes), current),
                     Err(CommitError::Violations(_)) => prop_assert_eq!(&read(store), current),
                     Err(error) => panic!("{error}"),
                 }
+                store.compact(entries).unwrap();
+                check_entities(store, &states);
             }
             assert_consistent(store);
             check_history(store, &states);
+            check_rollback(store, &states, pick);
             Ok(())
         })
         .unwrap();
 }
 
+/// Every entity at every kept revision is what the model had then.
+fn check_entities(store: &Store, states: &[State]) {
+    let view = store.view().unwrap();
+    let history = view.history().unwrap();
+    for revision in history.oldest().0..=history.newest().0 {
+        for kind in [K::Services, K::Routes, K::Plugins] {
+            for number in 0..12 {
+                let id = id(number + base(kind));
+                let found = history.entity(kind, id, Revision(revision)).unwrap();
+                let expected = states[revision as usize].get(&(kind, id));
+                assert_eq!(found, expected.map(Vec::as_slice));
+            }
+        }
+    }
+}
+
+/// Going back to any kept revision makes its state, and the journal tells what that changed.
+fn check_rollback(store: &Store, states: &[State], pick: Index) {
+    let oldest = oldest(store);
+    let target = oldest + pick.index(states.len() - oldest as usize) as u64;
+    let meta = store
+        .transact(&mut |transaction| {
+            let changes = transaction.changes_to(Revision(target)).unwrap();
+            transaction.apply(&changes)?;
+            transaction.seal(&Origin::default())?;
+            Ok(transaction.view()?.meta("round")?.map(<[u8]>::to_vec))
+        })
+        .unwrap();
+    assert_eq!(read(store), states[target as usize]);
+    assert_eq!(meta.is_some(), target > 0);
+    assert_consistent(store);
+    let undone = store.view().unwrap().history().unwrap().newest();
+    if undone.0 as usize == states.len() {
+        assert_eq!(
+            differences(store, undone.0 - 1, undone.0),
+            differences(store, states.len() as u64 - 1, target)
+        );
+    }
+}
+
+/// What leads from one revision to another, in the words of the model.
+fn differences(store: &Store, from: u64, to: u64) -> Vec<Change> {
+    let view = store.view().unwrap();
+    let history = view.history().unwrap();
+    let differences = history.diff(Revision(from), Revision(to), None).unwrap();
+    differences
+        .map(|difference| {
+            let Difference {
+                kind, id, after, ..
+            } = difference.unwrap();
+            match after {
+                Some(entity) => Change::Put {
+                    kind,
+                    id,
+                    entity: entity.to_vec(),
+                },
+                None => Change::Delete { kind, id },
+            }
+        })
+        .collect()
+}
+
+fn oldest(store: &Store) -> u64 {
+    store.view().unwrap().history().unwrap().oldest().0
+}
+
 fn check_history(store: &Store, states: &[State]) {
-    let oldest = store.oldest_revision().unwrap().0;
-    for revision in oldest..states.len() as u64 {
+    for revision in oldest(store)..states.len() as u64 {
         let mut found = State::new();
         store
             .snapshot_at(Revision(revision), &mut |kind, id, entity| {

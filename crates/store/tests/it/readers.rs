@@ -114,7 +114,7 @@ fn idle_readers_do_not_make_the_file_grow() {
     }
     // The kept history is all there is beside the few pages of the state.
     let size = fixture.store.size().unwrap();
-    let kept = 120 * 51 * 150;
+    let kept = 120 * 51 * 250;
     assert!(size < bound + kept, "{size}");
     readers[0].read(check_whole).unwrap();
 }

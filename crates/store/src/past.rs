@@ -1,0 +1,430 @@
+//! Reading history: revisions, what each changed, and the state of entities at each. Every step is a lookup in an ordered
+//! table: what it costs depends on how much is asked for, not on how long the history is.
+
+use crate::change::{Change, ChangeSet, Revision};
+use crate::error::{Damage, StoreError};
+use crate::history::{PIECE_KEYS, parse_piece};
+use crate::journal::JournalError;
+use crate::keys::{self, EntityKey, HEAD_PIECE};
+use crate::record::{self, RevisionInfo};
+use crate::view::View;
+use model::EntityKind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use uuid::Uuid;
+
+/// The kept revisions of a view.
+#[derive(Debug, Clone, Copy)]
+pub struct History<'v> {
+    view: &'v View<'v>,
+    oldest: u64,
+    newest: u64,
+}
+
+/// An entity that differs between two revisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Difference<'v> {
+    pub kind: EntityKind,
+    pub id: Uuid,
+    /// Encoded; `None` where it did not exist. Never equal to `after`.
+    pub before: Option<&'v [u8]>,
+    pub after: Option<&'v [u8]>,
+}
+
+/// A stretch of time, both ends included, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period {
+    pub since_ms: u64,
+    pub until_ms: u64,
+}
+
+impl Period {
+    pub const ALWAYS: Self = Self {
+        since_ms: 0,
+        until_ms: u64::MAX,
+    };
+}
+
+/// A part of a list, newest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastPage<T> {
+    pub items: Vec<T>,
+    /// Give it as `before` for the next page; `None` on the last one.
+    pub next: Option<Revision>,
+}
+
+impl<'v> History<'v> {
+    pub(crate) fn new(view: &'v View<'v>) -> Result<Self, StoreError> {
+        Ok(Self {
+            view,
+            oldest: view.header()?.floor,
+            newest: view.revision().0,
+        })
+    }
+
+    /// The oldest revision whose state is known. Of this one nothing else is.
+    pub fn oldest(&self) -> Revision {
+        Revision(self.oldest)
+    }
+
+    pub fn newest(&self) -> Revision {
+        Revision(self.newest)
+    }
+
+    /// Of a revision after the oldest.
+    pub fn info(&self, revision: Revision) -> Result<RevisionInfo, JournalError> {
+        self.check_record(revision)?;
+        Ok(self.kept_info(revision.0)?)
+    }
+
+    /// The revisions of a time that are older than `before`, at most `size`.
+    pub fn revisions(
+        &self,
+        before: Option<Revision>,
+        period: Period,
+        size: usize,
+    ) -> Result<PastPage<RevisionInfo>, StoreError> {
+        let start = self.start(before, period)?;
+        let mut page = PastPage::new(size);
+        for revision in (self.oldest + 1..=start).rev() {
+            let info = self.kept_info(revision)?;
+            if info.at_ms < period.since_ms || !page.push(info, |info| info.revision, size) {
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    /// The same of those that changed an entity, each with what it changed of it.
+    pub fn revisions_of(
+        &self,
+        kind: EntityKind,
+        id: Uuid,
+        before: Option<Revision>,
+        period: Period,
+        size: usize,
+    ) -> Result<PastPage<(RevisionInfo, Difference<'v>)>, StoreError> {
+        let start = self.start(before, period)?;
+        let entity = keys::entity(kind, id);
+        let range = (
+            Bound::Excluded(keys::touched(&entity, self.oldest)),
+            Bound::Included(keys::touched(&entity, start)),
+        );
+        let bounds = (as_slice(&range.0), as_slice(&range.1));
+        let mut page = PastPage::new(size);
+        let mut after = None;
+        if start <= self.oldest {
+            return Ok(page);
+        }
+        let table = &self.view.tables().touched;
+        for entry in table.rev_range(self.view.txn(), &bounds)? {
+            let (key, state) = entry?;
+            let revision = keys::touched_by(key, &entity).ok_or(DAMAGED_TOUCHED)?;
+            let info = self.kept_info(revision)?;
+            if info.at_ms < period.since_ms {
+                break;
+            }
+            let difference = Difference {
+                kind,
+                id,
+                before: existing(state),
+                after: match after {
+                    Some(after) => after,
+                    None => self.state(&entity, revision)?,
+                },
+            };
+            after = Some(difference.before);
+            if !page.push((info, difference), |(info, _)| info.revision, size) {
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    /// What a revision changed, ordered by kind and id: at most `size` entities from the one at position `from` on. How many
+    /// there are is in its counts.
+    pub fn changes(
+        &self,
+        revision: Revision,
+        from: usize,
+        size: usize,
+    ) -> Result<Vec<Difference<'v>>, JournalError> {
+        self.check_record(revision)?;
+        let first = u32::try_from(from / PIECE_KEYS).unwrap_or(u32::MAX - 1) + HEAD_PIECE + 1;
+        let pieces = self.pieces(revision.0, first, revision.0)?;
+        let mut skip = from % PIECE_KEYS;
+        let mut changes = Vec::with_capacity(size.min(1000));
+        for piece in pieces {
+            for entity in piece?.iter().skip(std::mem::take(&mut skip)) {
+                if changes.len() == size {
+                    return Ok(changes);
+                }
+                let (before, after) = (revision.0 - 1, revision.0);
+                changes.extend(self.difference(entity, before, after)?);
+            }
+        }
+        Ok(changes)
+    }
+
+    /// What an entity was after a revision.
+    pub fn entity(
+        &self,
+        kind: EntityKind,
+        id: Uuid,
+        revision: Revision,
+    ) -> Result<Option<&'v [u8]>, JournalError> {
+        self.check_state(revision)?;
+        Ok(self.state(&keys::entity(kind, id), revision.0)?)
+    }
+
+    /// What leads from one revision to another, older or newer: the entities that differ, ordered by kind and id, of which
+    /// those up to `after` are left out. What came and went between them is no difference.
+    pub fn diff(
+        &self,
+        from: Revision,
+        to: Revision,
+        after: Option<(EntityKind, Uuid)>,
+    ) -> Result<impl Iterator<Item = Result<Difference<'v>, StoreError>> + use<'v>, JournalError>
+    {
+        self.check_state(from)?;
+        self.check_state(to)?;
+        let mut touched = self.touched_between(from.min(to).0, from.max(to).0)?;
+        if let Some((kind, id)) = after {
+            touched = touched.split_off(&keys::entity(kind, id));
+            touched.remove(&keys::entity(kind, id));
+        }
+        let history = *self;
+        Ok(touched
+            .into_iter()
+            .filter_map(move |entity| history.difference(&entity, from.0, to.0).transpose()))
+    }
+
+    /// The changes that lead from the newest state back to that of a revision.
+    pub fn changes_to(&self, revision: Revision) -> Result<ChangeSet, JournalError> {
+        let changes = self.diff(self.newest(), revision, None)?;
+        let meta = self.meta_since(revision)?.into_iter();
+        Ok(ChangeSet {
+            changes: into_changes(changes)?,
+            meta: meta.map(|(name, [then, _])| (name, then)).collect(),
+        })
+    }
+
+    /// The changes that lead from the state of a revision to the newest.
+    pub fn changes_since(&self, revision: Revision) -> Result<ChangeSet, JournalError> {
+        let changes = self.diff(revision, self.newest(), None)?;
+        let meta = self.meta_since(revision)?.into_iter();
+        Ok(ChangeSet {
+            changes: into_changes(changes)?,
+            meta: meta.map(|(name, [_, now])| (name, now)).collect(),
+        })
+    }
+
+    /// The named values that are different now, as they were then and as they are.
+    fn meta_since(&self, revision: Revision) -> Result<Vec<ThenAndNow>, StoreError> {
+        let mut names = BTreeMap::new();
+        for revision in revision.0 + 1..=self.newest {
+            let meta = record::meta(self.head(revision)?).ok_or(DAMAGED_JOURNAL)?;
+            for (name, before) in meta {
+                names.entry(name).or_insert(before);
+            }
+        }
+        let mut changed = Vec::new();
+        for (name, then) in names {
+            let now = self.view.meta(&name)?.map(<[u8]>::to_vec);
+            if then != now {
+                changed.push((name, [then, now]));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The entities that the revisions after one and up to another have changed.
+    fn touched_between(&self, after: u64, up_to: u64) -> Result<BTreeSet<EntityKey>, StoreError> {
+        let mut touched = BTreeSet::new();
+        if after < up_to {
+            for piece in self.pieces(after + 1, HEAD_PIECE + 1, up_to)? {
+                touched.extend(piece?);
+            }
+        }
+        Ok(touched)
+    }
+
+    /// The pieces with keys from a place in one record to the end of another.
+    fn pieces(
+        &self,
+        revision: u64,
+        piece: u32,
+        last: u64,
+    ) -> Result<impl Iterator<Item = Result<&'v [EntityKey], StoreError>> + use<'v>, StoreError>
+    {
+        let start = keys::journal(revision, piece);
+        let end = keys::journal(last, u32::MAX);
+        let bounds = (
+            Bound::Included(start.as_slice()),
+            Bound::Included(end.as_slice()),
+        );
+        let journal = &self.view.tables().journal;
+        let entries = journal.range(self.view.txn(), &bounds)?;
+        Ok(entries.filter_map(|entry| match entry {
+            Ok((key, value)) => match keys::parse_journal(key) {
+                Some((_, HEAD_PIECE)) => None,
+                Some(_) => Some(Ok(parse_piece(value))),
+                None => Some(Err(DAMAGED_JOURNAL.into())),
+            },
+            Err(error) => Some(Err(error.into())),
+        }))
+    }
+
+    fn difference(
+        &self,
+        entity: &EntityKey,
+        from: u64,
+        to: u64,
+    ) -> Result<Option<Difference<'v>>, StoreError> {
+        let (kind, id) = keys::parse_entity(entity).ok_or(DAMAGED_JOURNAL)?;
+        let before = self.state(entity, from)?;
+        let after = self.state(entity, to)?;
+        Ok((before != after).then_some(Difference {
+            kind,
+            id,
+            before,
+            after,
+        }))
+    }
+
+    /// The first revision after this one that touched the entity has what it was; without one it is what it was.
+    fn state(&self, entity: &EntityKey, revision: u64) -> Result<Option<&'v [u8]>, StoreError> {
+        let (tables, txn) = (self.view.tables(), self.view.txn());
+        if revision < self.newest {
+            let next = tables
+                .touched
+                .get_greater_than(txn, &keys::touched(entity, revision))?;
+            if let Some((key, state)) = next
+                && keys::touched_by(key, entity).is_some()
+            {
+                return Ok(existing(state));
+            }
+        }
+        Ok(tables.entities.get(txn, entity)?)
+    }
+
+    /// The newest revision before one that was made in time.
+    fn start(&self, before: Option<Revision>, period: Period) -> Result<u64, StoreError> {
+        let before = before.map_or(u64::MAX, |before| before.0);
+        let start = self.newest.min(before.saturating_sub(1));
+        if period.until_ms == u64::MAX {
+            return Ok(start);
+        }
+        // Times never go back from one revision to the next.
+        let (mut within, mut beyond) = (self.oldest, start.max(self.oldest) + 1);
+        while within + 1 < beyond {
+            let middle = within + (beyond - within) / 2;
+            let made = record::time(self.head(middle)?).ok_or(DAMAGED_JOURNAL)?;
+            if made <= period.until_ms {
+                within = middle;
+            } else {
+                beyond = middle;
+            }
+        }
+        Ok(within)
+    }
+
+    fn head(&self, revision: u64) -> Result<&'v [u8], StoreError> {
+        let key = keys::journal(revision, HEAD_PIECE);
+        let head = self.view.tables().journal.get(self.view.txn(), &key)?;
+        Ok(head.ok_or(DAMAGED_JOURNAL)?)
+    }
+
+    fn kept_info(&self, revision: u64) -> Result<RevisionInfo, StoreError> {
+        Ok(record::info(revision, self.head(revision)?).ok_or(DAMAGED_JOURNAL)?)
+    }
+
+    fn check_state(&self, revision: Revision) -> Result<(), JournalError> {
+        let (head, oldest) = (self.newest(), self.oldest());
+        if revision > head {
+            Err(JournalError::Unknown { revision, head })
+        } else if revision < oldest {
+            Err(JournalError::NotKept { revision, oldest })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_record(&self, revision: Revision) -> Result<(), JournalError> {
+        self.check_state(revision)?;
+        if revision > self.oldest() {
+            return Ok(());
+        }
+        Err(match revision.0 {
+            // The empty store: nobody made it.
+            0 => JournalError::Unknown {
+                revision,
+                head: self.newest(),
+            },
+            _ => JournalError::NotKept {
+                revision,
+                oldest: Revision(self.oldest + 1),
+            },
+        })
+    }
+}
+
+fn into_changes<'v>(
+    differences: impl Iterator<Item = Result<Difference<'v>, StoreError>>,
+) -> Result<Vec<Change>, StoreError> {
+    differences
+        .map(|difference| Ok(difference?.into_change()))
+        .collect()
+}
+
+impl Difference<'_> {
+    fn into_change(self) -> Change {
+        let Difference { kind, id, .. } = self;
+        match self.after {
+            Some(entity) => Change::Put {
+                kind,
+                id,
+                entity: entity.to_vec(),
+            },
+            None => Change::Delete { kind, id },
+        }
+    }
+}
+
+impl<T> PastPage<T> {
+    fn new(size: usize) -> Self {
+        Self {
+            items: Vec::with_capacity(size.min(1000)),
+            next: None,
+        }
+    }
+
+    /// False when there is no place for it: then there is a next page.
+    fn push(&mut self, item: T, revision: impl Fn(&T) -> Revision, size: usize) -> bool {
+        if self.items.len() < size {
+            self.items.push(item);
+            return true;
+        }
+        self.next = self.items.last().map(revision);
+        false
+    }
+}
+
+/// A name, and the values under it.
+type ThenAndNow = (String, [Option<Vec<u8>>; 2]);
+
+const DAMAGED_JOURNAL: Damage = Damage::Entry { table: "journal" };
+const DAMAGED_TOUCHED: Damage = Damage::Entry { table: "touched" };
+
+/// An encoded entity is never empty.
+fn existing(state: &[u8]) -> Option<&[u8]> {
+    (!state.is_empty()).then_some(state)
+}
+
+fn as_slice<const N: usize>(bound: &Bound<[u8; N]>) -> Bound<&[u8]> {
+    match bound {
+        Bound::Included(key) => Bound::Included(key),
+        Bound::Excluded(key) => Bound::Excluded(key),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
