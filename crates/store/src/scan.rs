@@ -319,17 +319,19 @@ impl<'f> Scan<'f> {
         Ok(())
     }
 
-    /// A value that fills pages of its own.
+    /// A value on pages of its own. There may be more of them than it fills: LMDB keeps them all when a value is written again,
+    /// and shorter, in the same transaction.
     fn overflow(&mut self, number: u64, length: u32) -> Result<(Vec<u8>, u64), ScanError> {
-        let pages = (PAGE_HEADER as u64 - 1 + u64::from(length)) / self.page_size as u64 + 1;
-        self.mark(number, pages)?;
-        let mut bytes = self.read(number, pages)?;
-        let sound = u64_at(&bytes, 0) == number
-            && u16_at(&bytes, 10) == OVERFLOW
-            && u64::from(u32_at(&bytes, 12)) == pages;
+        let filled = (PAGE_HEADER as u64 - 1 + u64::from(length)) / self.page_size as u64 + 1;
+        self.mark(number, filled)?;
+        let mut bytes = self.read(number, filled)?;
+        let pages = u64::from(u32_at(&bytes, 12));
+        let sound =
+            u64_at(&bytes, 0) == number && u16_at(&bytes, 10) == OVERFLOW && pages >= filled;
         if !sound {
             return Err(page_damage(number, "kind of page").into());
         }
+        self.mark(number + filled, pages - filled)?;
         bytes.drain(..PAGE_HEADER);
         bytes.truncate(length as usize);
         Ok((bytes, pages))

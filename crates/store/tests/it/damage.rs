@@ -4,7 +4,9 @@ use crate::support::{Fixture, assert_consistent, commit, fixture, id, put, refer
 use model::EntityKind as K;
 use std::fs;
 use std::path::Path;
-use store::{Damage, Journal, OpenError, Options, Recovery, Revision, Store, View};
+use store::{
+    ChangeSet, Damage, Journal, OpenError, Options, Origin, Recovery, Revision, Store, View,
+};
 use tempfile::TempDir;
 
 /// The bytes of a file with all kinds of pages: several levels, long values, free pages.
@@ -57,6 +59,33 @@ fn contents(view: &View<'_>) -> Vec<(K, Vec<u8>)> {
         }
     }
     contents
+}
+
+/// LMDB keeps the pages of a long value that is written again in the same transaction, however short it is then.
+#[test]
+fn a_value_that_became_shorter_in_its_transaction_is_whole() {
+    for shorter in [30_000, 9_000, 5_000, 1] {
+        let fixture = fixture();
+        let certificate = |length: usize| {
+            let cert = "c".repeat(length);
+            ChangeSet {
+                changes: vec![put(K::Certificates, id(1), &[("cert", cert.into())])],
+                meta: Vec::new(),
+            }
+        };
+        let written = fixture.store.transact(&mut |transaction| {
+            for length in [40_000, shorter] {
+                transaction.apply(&certificate(length))?;
+                transaction.seal(&Origin::default())?;
+            }
+            Ok(())
+        });
+        written.unwrap();
+        let fixture = fixture.reopen();
+        assert_eq!(fixture.recovery, Recovery::Opened, "{shorter}");
+        assert_eq!(fixture.store.head(), Revision(2));
+        assert_consistent(&fixture.store);
+    }
 }
 
 /// Asserts that the file was set aside unchanged, and that an empty store works in its place.
