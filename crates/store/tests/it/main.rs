@@ -8,6 +8,7 @@ mod support;
 
 mod commits;
 mod damage;
+mod endure;
 mod growth;
 mod history;
 mod kill;
