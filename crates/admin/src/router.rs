@@ -8,6 +8,7 @@ use crate::state::App;
 use crate::{changes, config, entities, metrics, node, openapi, schemas, status, tags, transport};
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{DefaultBodyLimit, RawPathParams};
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_REQUEST_HEADERS,
@@ -57,7 +58,10 @@ fn assemble(app: App, endpoints: Vec<Endpoint>) -> Router {
 fn handler(app: &App, endpoint: &Endpoint) -> axum::routing::MethodRouter {
     let (app, methods, action) = (app.clone(), endpoint.methods, endpoint.action);
     any(
-        move |params: RawPathParams, parts: Parts, bytes: Bytes| async move {
+        move |params: Result<RawPathParams, RawPathParamsRejection>, parts: Parts, bytes: Bytes| async move {
+            let Ok(params) = params else {
+                return Failure::bad_request("the path is not valid UTF-8").into_response();
+            };
             if parts.method == Method::OPTIONS && action != Action::Disabled {
                 return options(methods, &parts.headers);
             }

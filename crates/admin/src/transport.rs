@@ -6,11 +6,11 @@ use crate::control::{Api, Node};
 use crate::peer::{Connection, Place};
 use crate::respond::{Failure, message};
 use crate::state::App;
-use axum::body::{Body, BodyDataStream};
+use axum::body::{Body, BodyDataStream, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::header::{
-    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, ORIGIN, RETRY_AFTER,
-    SERVER, VARY,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_LENGTH,
+    ORIGIN, RETRY_AFTER, SERVER, VARY,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -45,7 +45,7 @@ pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Nex
         allow_origin(response.headers_mut(), node, origin);
     }
     if head {
-        *response.body_mut() = Body::empty();
+        keep_head_only(&mut response);
     }
     match logged {
         Some(exchange) => exchange.end_with(response),
@@ -63,6 +63,14 @@ async fn work_on(request: Request, next: Next) -> Response {
         },
     };
     next.run(request).await
+}
+
+/// HEAD is answered with GET's headers, the length of the body that is left out included (RFC 9110, 8.6).
+fn keep_head_only(response: &mut Response) {
+    let body = std::mem::take(response.body_mut());
+    if let Some(length @ 1..) = body.size_hint().exact() {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
 }
 
 /// The request with its whole body at hand, so that latency counts from here and handlers do no I/O.

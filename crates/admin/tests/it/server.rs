@@ -108,6 +108,15 @@ async fn a_body_that_is_too_large_gets_its_answer() {
 }
 
 #[tokio::test]
+async fn head_announces_the_length_of_what_it_leaves_out() {
+    let server = serve().await;
+    let stream = TcpStream::connect(server.plain).await.unwrap();
+    let answer = exchange(stream, &GET.replace("GET", "HEAD")).await;
+    assert!(answer.contains("\r\ncontent-length: 23\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+}
+
+#[tokio::test]
 async fn serving_ends_when_told_to() {
     let server = serve().await;
     let idle = TcpStream::connect(server.plain).await.unwrap();

@@ -76,10 +76,18 @@ async fn options_lists_the_methods() {
 async fn head_is_get_without_a_body() {
     let answer = Api::off().send("HEAD", "/services", &[], "").await;
     assert_eq!((answer.status, answer.text.as_str()), (200, ""));
+    assert_eq!(answer.header("content-length"), "23");
     assert_eq!(
         answer.header("content-type"),
         "application/json; charset=utf-8"
     );
+}
+
+#[tokio::test]
+async fn a_path_that_is_no_text_is_refused_as_json() {
+    let answer = Api::off().get("/services/%ff").await;
+    assert_eq!(answer.status, 400);
+    assert_eq!(answer.json()["message"], "the path is not valid UTF-8");
 }
 
 #[tokio::test]
