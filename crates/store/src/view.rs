@@ -153,12 +153,21 @@ impl<'s> View<'s> {
                 let Some((first, others)) = tags.split_first() else {
                     return self.page(kind, after, size, TagFilter::None);
                 };
-                let range = self.tag_range(kind, first, after)?;
-                let filtered = range.filter_map(|id| {
-                    let kept = id.and_then(|id| Ok((id, self.has_tags(kind, id, others)?)));
-                    kept.map(|(id, has)| has.then_some(id)).transpose()
-                });
-                self.collect_page(kind, filtered, size)
+                if others.is_empty() {
+                    let range = self.tag_range(kind, first, after)?;
+                    return self.collect_page(kind, range, size);
+                }
+                let prefix = |tag: &&str| {
+                    let mut prefix = Vec::with_capacity(64);
+                    keys::kind_tag(&mut prefix, kind, tag);
+                    prefix
+                };
+                let intersection = Intersection {
+                    view: self,
+                    prefixes: tags.iter().map(prefix).collect(),
+                    from: after.map_or(Some(Uuid::nil()), successor),
+                };
+                self.collect_page(kind, intersection, size)
             }
             TagFilter::Any(tags) => {
                 let ranges = tags
@@ -311,17 +320,18 @@ impl<'s> View<'s> {
         Range::new(self, table, &prefix, after)
     }
 
-    fn has_tags(&self, kind: EntityKind, id: Uuid, tags: &[&str]) -> Result<bool, StoreError> {
+    /// The first id that is `from` or greater among the tag entries with this prefix.
+    fn tag_at_least(&self, prefix: &[u8], from: Uuid) -> Result<Option<Uuid>, StoreError> {
+        let mut key = Vec::with_capacity(prefix.len() + 16);
+        key.extend_from_slice(prefix);
+        key.extend_from_slice(from.as_bytes());
         let table = &self.tables.index[IndexTable::KindTags as usize];
-        let mut key = Vec::with_capacity(64);
-        for tag in tags {
-            keys::kind_tag(&mut key, kind, tag);
-            key.extend_from_slice(id.as_bytes());
-            if table.get(self.txn(), &key)?.is_none() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let found = table.get_greater_than_or_equal_to(self.txn(), &key)?;
+        let Some(id) = found.and_then(|(key, _)| key.strip_prefix(prefix)) else {
+            return Ok(None);
+        };
+        let id = Uuid::from_slice(id).map_err(|_| Damage::Entry { table: "an index" })?;
+        Ok(Some(id))
     }
 
     fn collect_page(
@@ -433,6 +443,42 @@ impl Iterator for Range<'_> {
         let damage = StoreError::Damaged(Damage::Entry { table: "an index" });
         Some(Uuid::from_slice(id).map_err(|_| damage))
     }
+}
+
+/// The ids that are in every one of several ranges of tags. From an id that only some have it leaps to the next that another
+/// has, so that it takes no more steps than the rarest tag has entities, times the number of tags.
+struct Intersection<'v> {
+    view: &'v View<'v>,
+    prefixes: Vec<Vec<u8>>,
+    /// Where to go on; none at the end.
+    from: Option<Uuid>,
+}
+
+impl Iterator for Intersection<'_> {
+    type Item = Result<Uuid, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut candidate = self.from.take()?;
+        let mut agreed = 0;
+        for prefix in self.prefixes.iter().cycle() {
+            match self.view.tag_at_least(prefix, candidate) {
+                Ok(Some(id)) if id == candidate => agreed += 1,
+                Ok(Some(id)) => (candidate, agreed) = (id, 1),
+                Ok(None) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+            if agreed == self.prefixes.len() {
+                break;
+            }
+        }
+        self.from = successor(candidate);
+        Some(Ok(candidate))
+    }
+}
+
+/// The id that comes next, if there is one.
+fn successor(id: Uuid) -> Option<Uuid> {
+    id.as_u128().checked_add(1).map(Uuid::from_u128)
 }
 
 /// The ids of several ordered ranges, ordered, each once.
