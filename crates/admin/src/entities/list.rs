@@ -7,7 +7,8 @@ use crate::render;
 use crate::request::Call;
 use crate::respond::{Answer, Failure, json_bytes};
 use axum::http::StatusCode;
-use model::{EntityKind, Value};
+use model::EntityKind;
+use std::fmt;
 use store::{TagFilter, View};
 use uuid::Uuid;
 
@@ -65,6 +66,26 @@ pub(crate) fn children(
     relation: crate::endpoints::Relation,
     parent: Uuid,
 ) -> Answer {
+    let base = crate::endpoints::base(relation.parent).unwrap_or("/");
+    let nested = crate::endpoints::nested(relation.child);
+    let path = format!("{base}/{parent}/{nested}");
+    by_id(call, view, relation, parent, &path)
+}
+
+/// `GET /upstreams/{upstream}/targets/all`. In Kong the link to its next page leads to the other list of targets.
+pub(crate) fn all_targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> Answer {
+    let path = format!("/upstreams/{upstream}/targets/all");
+    by_id(call, view, super::TARGETS, upstream, &path)
+}
+
+/// The children of an entity, ordered by id.
+fn by_id(
+    call: &Call<'_>,
+    view: &View<'_>,
+    relation: crate::endpoints::Relation,
+    parent: Uuid,
+    path: &str,
+) -> Answer {
     let page = paging::page(&call.query, false)?;
     let kind = relation.child;
     let listed = match start(call.control, &page.offset)? {
@@ -76,9 +97,7 @@ pub(crate) fn children(
         }
         None => Listed::nothing(),
     };
-    let base = crate::endpoints::base(relation.parent).unwrap_or("/");
-    let path = format!("{base}/{parent}/{}", crate::endpoints::nested(kind));
-    answer(call.control, view, kind, listed, &path, &[])
+    answer(call.control, view, kind, listed, path, &[])
 }
 
 /// Where a page starts; `None` for a page that is empty because its offset is not one of ours.
@@ -193,45 +212,118 @@ pub(crate) fn targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> Answe
     answer(call.control, view, EntityKind::Targets, listed, &path, &[])
 }
 
-/// Targets newest first; the offset is a position.
+/// Targets newest first. No index has that order, so each page looks at the ages of all targets of the upstream.
 pub(crate) fn page_of_targets(
     call: &Call<'_>,
     view: &View<'_>,
     upstream: Uuid,
 ) -> Result<Listed, Failure> {
     let page = paging::page(&call.query, false)?;
-    let position = match call.query("offset") {
-        None => 0,
-        Some(text) => match text.parse::<usize>() {
-            Ok(position) => position,
-            Err(_) if call.control.database() == Database::Off => usize::MAX,
-            Err(_) => return Err(paging::invalid_offset(text).into()),
-        },
-    };
-    let targets = all_targets(view, upstream)?;
-    let end = position.saturating_add(page.size);
-    let offset = (end < targets.len()).then(|| end.to_string());
-    Ok(Listed {
-        entities: targets.into_iter().skip(position).take(page.size).collect(),
-        offset,
-    })
-}
-
-/// Every target of an upstream, newest first.
-fn all_targets(view: &View<'_>, upstream: Uuid) -> Result<Vec<Found>, Failure> {
     let read = view
         .children(EntityKind::Targets, "upstream", upstream, None, usize::MAX)
         .map_err(Failure::internal)?;
     let mut targets = Vec::with_capacity(read.entities.len());
     for (id, bytes) in read.entities {
-        let entity = find::decode(bytes)?;
-        targets.push(Found { id, entity });
+        targets.push((Place::of(id, bytes)?, bytes));
     }
-    let created = |target: &Found| match target.entity.get("created_at") {
-        Some(Value::Int(seconds)) => *seconds as f64,
-        Some(Value::Float(seconds)) => *seconds,
-        _ => 0.0,
+    targets.sort_unstable_by_key(|(place, _)| std::cmp::Reverse(*place));
+    let start = match call.query("offset").map(|text| (text, Start::parse(text))) {
+        None => 0,
+        Some((_, Some(Start::At(position)))) => position,
+        Some((_, Some(Start::After(last)))) => targets.partition_point(|(place, _)| *place >= last),
+        Some(_) if call.control.database() == Database::Off => usize::MAX,
+        Some((text, None)) => return Err(paging::invalid_offset(text).into()),
     };
-    targets.sort_by(|a, b| created(b).total_cmp(&created(a)).then(b.id.cmp(&a.id)));
-    Ok(targets)
+    let rest = targets.get(start..).unwrap_or_default();
+    let shown = &rest[..page.size.min(rest.len())];
+    let last = shown.last().filter(|_| shown.len() < rest.len());
+    let found = |(place, bytes): &(Place, &[u8])| {
+        let (id, entity) = (place.id, find::decode(bytes)?);
+        Ok(Found { id, entity })
+    };
+    Ok(Listed {
+        entities: shown.iter().map(found).collect::<Result<_, Failure>>()?,
+        offset: last.map(|(place, _)| place.to_string()),
+    })
+}
+
+/// Where a target stands in the list, which does not change while others come and go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Milliseconds since 1970.
+    created: u64,
+    id: Uuid,
+}
+
+/// What the `offset` of a list of targets says. Kong's is a position, which is taken too.
+#[derive(Debug, PartialEq)]
+enum Start {
+    At(usize),
+    After(Place),
+}
+
+/// Digits of an id as a number.
+const ID_DIGITS: usize = 39;
+
+impl Place {
+    fn of(id: Uuid, target: &[u8]) -> Result<Self, Failure> {
+        #[derive(serde::Deserialize)]
+        struct Age {
+            #[serde(default)]
+            created_at: f64,
+        }
+        let age: Age = model::codec::decode(target).map_err(Failure::internal)?;
+        let created = (age.created_at * 1000.0).round() as u64;
+        Ok(Self { created, id })
+    }
+}
+
+/// A number, as Kong's offsets of targets are.
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{}{:0ID_DIGITS$}",
+            self.created,
+            self.id.as_u128()
+        )
+    }
+}
+
+impl Start {
+    fn parse(text: &str) -> Option<Self> {
+        if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        match text.len().checked_sub(ID_DIGITS) {
+            None | Some(0) => text.parse().ok().map(Self::At),
+            Some(end) => {
+                let (created, id) = text.split_at(end);
+                Some(Self::After(Place {
+                    created: created.parse().ok()?,
+                    id: Uuid::from_u128(id.parse().ok()?),
+                }))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_of_a_target_is_its_place_as_a_number() {
+        for id in [Uuid::nil(), Uuid::from_u128(7), Uuid::max()] {
+            let place = Place {
+                created: 1_790_000_000_250,
+                id,
+            };
+            assert_eq!(Start::parse(&place.to_string()), Some(Start::After(place)));
+        }
+        assert_eq!(Start::parse("2"), Some(Start::At(2)));
+        for text in ["", "x", "-1", "1.5", "WyJhIl0", &"9".repeat(80)] {
+            assert_eq!(Start::parse(text), None, "{text}");
+        }
+    }
 }

@@ -163,7 +163,7 @@ async fn write(
 /// `/upstreams/{upstreams}/targets/all`: as they are stored.
 pub(crate) fn all_targets(call: &Call<'_>) -> Answer {
     let parent = parent_id(call, TARGETS)?;
-    list::children(call, &view(call)?, TARGETS, parent)
+    list::all_targets(call, &view(call)?, parent)
 }
 
 const TARGETS: Relation = Relation {

@@ -10,6 +10,7 @@ mod entities;
 mod fake;
 mod metrics;
 mod openapi;
+mod paging;
 mod server;
 mod status;
 mod transport;

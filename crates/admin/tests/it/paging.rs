@@ -1,0 +1,129 @@
+//! Lists that are read page by page while the collection is written: what is there throughout is shown once.
+
+use crate::fake::{Answer, Api};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// Entities that stay, and as many that come and go.
+const STAYING: usize = 12;
+
+async fn create(api: &Api, path: &str, body: &Value) -> String {
+    let answer = api.json("POST", path, body).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    answer.json()["id"].as_str().unwrap().to_owned()
+}
+
+/// A list, and what it takes to write to it.
+struct List {
+    path: &'static str,
+    /// The collection that is written to, and the n-th entity of it.
+    collection: &'static str,
+    entity: fn(usize) -> Value,
+    /// What entries of the list have the id in.
+    id: &'static str,
+}
+
+/// Reads the list to its end in small pages. Between two pages one entity comes, and the last that was shown goes if it is not
+/// one of those that stay: the next page starts after what is gone.
+async fn read_while_written(api: &Api, list: &List) {
+    let mut ids = Vec::new();
+    for n in 0..2 * STAYING {
+        ids.push(create(api, list.collection, &(list.entity)(n)).await);
+    }
+    let staying: Vec<String> = ids.into_iter().step_by(2).collect();
+    let mut shown: HashMap<String, usize> = HashMap::new();
+    let (mut next, mut created) = (Some(list.path.to_owned()), 2 * STAYING);
+    while let Some(path) = next {
+        let page: Answer = api.get(&with_size(&path)).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.text);
+        let page = page.json();
+        let entries = page["data"].as_array().unwrap();
+        for entry in entries {
+            *shown
+                .entry(entry[list.id].as_str().unwrap().to_owned())
+                .or_default() += 1;
+        }
+        let last = entries.last().map(|entry| entry[list.id].as_str().unwrap());
+        if let Some(last) = last.filter(|last| !staying.iter().any(|one| one == last)) {
+            let path = format!("{}/{last}", list.collection);
+            assert_eq!(api.send("DELETE", &path, &[], "").await.status, 204);
+        }
+        create(api, list.collection, &(list.entity)(created)).await;
+        created += 1;
+        assert!(created < 10 * STAYING, "{} has no end", list.path);
+        next = page["next"].as_str().map(str::to_owned);
+    }
+    for id in &staying {
+        assert_eq!(shown.get(id), Some(&1), "{} of {}", id, list.path);
+    }
+    assert!(shown.values().all(|times| *times == 1), "{}", list.path);
+}
+
+/// `next` of nested lists does not repeat the size, as in Kong.
+fn with_size(path: &str) -> String {
+    match path {
+        path if path.contains("size=") => path.to_owned(),
+        path if path.contains('?') => format!("{path}&size=3"),
+        path => format!("{path}?size=3"),
+    }
+}
+
+#[tokio::test]
+async fn what_is_there_throughout_is_shown_once() {
+    let api = Api::lmdb();
+    create(&api, "/services", &json!({ "name": "s", "host": "a.test" })).await;
+    create(&api, "/upstreams", &json!({ "name": "u" })).await;
+    let lists = [
+        List {
+            path: "/consumers",
+            collection: "/consumers",
+            entity: |n| json!({ "username": format!("all-{n}") }),
+            id: "id",
+        },
+        List {
+            path: "/consumers?tags=some",
+            collection: "/consumers",
+            entity: |n| json!({ "username": format!("some-{n}"), "tags": ["some"] }),
+            id: "id",
+        },
+        List {
+            path: "/consumers?tags=one,two",
+            collection: "/consumers",
+            entity: |n| json!({ "username": format!("both-{n}"), "tags": ["one", "two"] }),
+            id: "id",
+        },
+        List {
+            path: "/consumers?tags=three/four",
+            collection: "/consumers",
+            entity: |n| json!({ "username": format!("any-{n}"), "tags": [if n % 2 == 0 { "three" } else { "four" }] }),
+            id: "id",
+        },
+        List {
+            path: "/services/s/routes",
+            collection: "/services/s/routes",
+            entity: |n| json!({ "paths": [format!("/{n}")] }),
+            id: "id",
+        },
+        List {
+            path: "/upstreams/u/targets",
+            collection: "/upstreams/u/targets",
+            entity: |n| json!({ "target": format!("a{n}.test:80") }),
+            id: "id",
+        },
+        List {
+            path: "/upstreams/u/targets/all",
+            collection: "/upstreams/u/targets",
+            entity: |n| json!({ "target": format!("b{n}.test:80") }),
+            id: "id",
+        },
+        List {
+            path: "/tags/tagged",
+            collection: "/consumers",
+            entity: |n| json!({ "username": format!("tagged-{n}"), "tags": ["tagged"] }),
+            id: "entity_id",
+        },
+    ];
+    for list in lists {
+        read_while_written(&api, &list).await;
+    }
+}
