@@ -26,7 +26,7 @@ impl Exchange {
             return None;
         }
         let peer = match Connection::of(request.extensions()).map(|connection| &connection.peer) {
-            Some(Peer::Remote(address)) => *address,
+            Some(Peer::Remote(remote)) => remote.address,
             _ => SocketAddr::from(([0, 0, 0, 0], 0)),
         };
         let access = Access {

@@ -5,11 +5,13 @@ pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
 pub use crate::proposal::{Proposal, Refusal};
 pub use crate::respond::Failure;
+use crate::tokens::{self, Tokens};
 use axum::http::HeaderMap;
 use futures_util::future::BoxFuture;
 use model::{EntityKind, Object};
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -90,10 +92,32 @@ pub trait Control: Send + Sync + 'static {
     /// An exchange has ended. Does not wait.
     fn log_access(&self, _api: Api, _access: &Access) {}
 
+    /// How clients show who they are, as it is now. May look whether the file of the tokens is still the same.
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
+
     fn log_level(&self) -> LogLevel;
 
     /// Sets the level now, and the former one again after `timeout` (never when it is zero).
     fn set_log_level(&self, level: LogLevel, timeout: Duration);
+}
+
+/// Who may ask over the network.
+#[derive(Debug, Clone, Default)]
+pub struct Credentials {
+    pub tokens: Arc<Tokens>,
+    /// The role of clients whose certificate a listener has verified; none where certificates show nothing.
+    pub certificates: Option<tokens::Role>,
+    /// Where there are no credentials at all, everybody may ask over every listener, not only over those on a loopback address.
+    pub unauthenticated: bool,
+}
+
+impl Credentials {
+    /// There is nothing by which a client could show who it is.
+    pub fn are_none(&self) -> bool {
+        self.tokens.is_empty() && self.certificates.is_none()
+    }
 }
 
 /// One resolver for all workers.

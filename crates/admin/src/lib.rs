@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod auth;
 mod body;
 mod changes;
 mod config;
@@ -30,6 +31,7 @@ mod server;
 mod state;
 mod status;
 mod tags;
+pub mod tokens;
 mod transport;
 
 pub use axum::Router;

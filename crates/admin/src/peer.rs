@@ -18,14 +18,23 @@ pub(crate) struct Connection {
 pub(crate) enum Peer {
     /// A program of this machine that may open the local socket.
     Local,
-    Remote(SocketAddr),
+    Remote(Remote),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Remote {
+    pub(crate) address: SocketAddr,
+    /// The listener has an address that other machines cannot reach.
+    pub(crate) on_loopback: bool,
+    /// The subject of the certificate that it has shown.
+    pub(crate) certificate: Option<String>,
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local => formatter.write_str("local"),
-            Self::Remote(address) => address.fmt(formatter),
+            Self::Remote(remote) => remote.address.fmt(formatter),
         }
     }
 }

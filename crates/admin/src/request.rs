@@ -1,5 +1,6 @@
 //! One request as handlers see it: method, path parameters, query, body; all in memory.
 
+use crate::auth::Caller;
 use crate::body::{self, Body, form};
 use crate::control::Control;
 use crate::peer::Connection;
@@ -78,10 +79,12 @@ const MAX_REQUEST_ID: usize = 128;
 /// Who asks, from where, and why.
 pub(crate) fn origin(parts: &Parts) -> Result<Origin, Failure> {
     let connection = Connection::of(&parts.extensions);
+    let caller = parts.extensions.get::<Caller>();
+    let request_id = text(parts, REQUEST_ID, MAX_REQUEST_ID)?;
     Ok(Origin {
         source: connection.map_or_else(String::new, |connection| connection.peer.to_string()),
-        actor: None,
-        request_id: text(parts, REQUEST_ID, MAX_REQUEST_ID)?,
+        actor: caller.and_then(|caller| caller.actor.clone()),
+        request_id: request_id.or_else(|| Some(caller?.request_id.clone())),
         message: text(parts, CHANGE_MESSAGE, MAX_MESSAGE)?,
     })
 }

@@ -2,7 +2,7 @@
 //! that no request of an administrator takes time from a worker. HTTP is hyper's; what a client may cost is limited here.
 
 use crate::pace::{Pace, Paced};
-use crate::peer::{Connection, Peer, Place, Places};
+use crate::peer::{Connection, Peer, Place, Places, Remote};
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -12,7 +12,6 @@ use net::listen::{Keepalive, accept_loop};
 use net::tls::ServerTls;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -138,7 +137,16 @@ impl Server {
     }
 
     async fn accept_tcp(&self, listener: &TcpListener, tls: Option<ServerTls>) {
-        let admit = |stream, address| self.admit(stream, address, tls.clone());
+        let address = listener.local_addr();
+        let on_loopback = address.is_ok_and(|address| address.ip().to_canonical().is_loopback());
+        let admit = |stream, address| {
+            let remote = Remote {
+                address,
+                on_loopback,
+                certificate: None,
+            };
+            self.admit(stream, remote, tls.clone());
+        };
         tokio::select! {
             biased;
             () = self.told_to_stop() => {}
@@ -146,13 +154,17 @@ impl Server {
         }
     }
 
-    fn admit(&self, stream: TcpStream, address: SocketAddr, tls: Option<ServerTls>) {
+    fn admit(&self, stream: TcpStream, remote: Remote, tls: Option<ServerTls>) {
         let Some(place) = self.place(&self.remote) else {
             return;
         };
-        let (server, connection) = (self.clone(), self.connection(Peer::Remote(address)));
+        let server = self.clone();
         match tls {
-            None => drop(tokio::spawn(server.exchange(stream, connection, place))),
+            None => drop(tokio::spawn(server.exchange(
+                stream,
+                Peer::Remote(remote),
+                place,
+            ))),
             Some(tls) => drop(tokio::spawn(async move {
                 let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
                 let shaken = tokio::select! {
@@ -160,9 +172,13 @@ impl Server {
                     () = server.told_to_go() => return,
                 };
                 match shaken {
-                    Ok(Ok(stream)) => server.exchange(stream, connection, place).await,
-                    Ok(Err(error)) => tracing::info!(%error, %address, "a TLS handshake failed"),
-                    Err(_) => tracing::info!(%address, "a TLS handshake took too long"),
+                    Ok(Ok(stream)) => server.exchange(stream, Peer::Remote(remote), place).await,
+                    Ok(Err(error)) => {
+                        tracing::info!(%error, address = %remote.address, "a TLS handshake failed")
+                    }
+                    Err(_) => {
+                        tracing::info!(address = %remote.address, "a TLS handshake took too long")
+                    }
                 }
             })),
         }
@@ -198,8 +214,7 @@ impl Server {
 
     fn admit_local(&self, stream: UnixStream) {
         if let Some(place) = self.place(&self.local) {
-            let connection = self.connection(Peer::Local);
-            tokio::spawn(self.clone().exchange(stream, connection, place));
+            tokio::spawn(self.clone().exchange(stream, Peer::Local, place));
         }
     }
 
@@ -233,10 +248,11 @@ impl Server {
     }
 
     /// The life of a connection.
-    async fn exchange<S>(self, stream: S, connection: Arc<Connection>, _place: Place)
+    async fn exchange<S>(self, stream: S, peer: Peer, _place: Place)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let connection = self.connection(peer);
         let pace = Arc::new(Pace::default());
         let stream = Paced::new(stream, Arc::clone(&pace), self.limits);
         let service = service_fn(|mut request: hyper::Request<Incoming>| {

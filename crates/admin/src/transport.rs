@@ -2,6 +2,7 @@
 //! body, and each answer carries Kong's headers (`Server`, `X-Kong-Admin-Latency`, CORS).
 
 use crate::access::Exchange;
+use crate::auth::Caller;
 use crate::control::{Api, Node};
 use crate::peer::{Connection, Place};
 use crate::respond::{Failure, message};
@@ -34,7 +35,7 @@ pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Nex
     let logged = Exchange::begin(&app, &request);
     let origin = request.headers().get(ORIGIN).cloned();
     let head = request.method() == Method::HEAD;
-    let (started, mut response) = match receive(&app, request).await {
+    let (started, mut response) = match admit(&app, request).await {
         Ok(request) => (Instant::now(), work_on(request, next).await),
         Err(refused) => (Instant::now(), refused),
     };
@@ -51,6 +52,18 @@ pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Nex
         Some(exchange) => exchange.end_with(response),
         None => response,
     }
+}
+
+/// The whole request, of somebody who may make it.
+async fn admit(app: &App, request: Request) -> Result<Request, Response> {
+    let (mut parts, body) = request.into_parts();
+    let (caller, admitted) = Caller::admit(app, &parts);
+    if let Err(refused) = admitted {
+        drain(body.into_data_stream()).await;
+        return Err(refused.response());
+    }
+    parts.extensions.insert(caller);
+    receive(app, Request::from_parts(parts, body)).await
 }
 
 /// Passes a request on, unless there are too many.

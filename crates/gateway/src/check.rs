@@ -1,6 +1,7 @@
 //! `silverback check`: everything that starting would say about settings and configuration, without a store and without
 //! listening. The same code as starting uses, on an empty configuration.
 
+use crate::access::Access;
 use crate::commands::Failure;
 use crate::control::config;
 use crate::control::writer;
@@ -31,6 +32,7 @@ pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> R
             }
             failure.extend(plane::settings(&settings).err());
             failure.extend(plane::api_certificates(&settings).err());
+            failure.extend(Access::prepare(&settings).err());
             model = settings.model;
             if let Database::Off(source) = settings.store.database {
                 declarative = declarative.or(Some(source));

@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, as clap types. What is done about it is in the other modules.
 
+use admin::tokens::Role;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -48,6 +49,9 @@ pub(crate) enum Command {
     },
     /// Say everything that starting would, without starting
     Check(CheckArgs),
+    /// Make, list and revoke tokens of the Admin API
+    #[command(subcommand)]
+    Tokens(TokensCommand),
     /// Kong's spelling of some commands
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -65,6 +69,31 @@ pub(crate) enum Command {
 pub(crate) enum ConfigCommand {
     /// The same as `check`
     Parse(CheckArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokensCommand {
+    /// Make a token and print it, this once
+    Create {
+        /// Who is to have it; shown in logs and histories
+        name: String,
+        /// What it allows: admin or read-only
+        #[arg(long, default_value_t = Role::Admin)]
+        role: Role,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// Print names, roles and times of all tokens
+    List {
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// Make a token worthless from now on
+    Revoke {
+        name: String,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -1,8 +1,8 @@
 //! What each command does. A command that fails says everything that it found, not only the first.
 
-use crate::cli::{CheckArgs, Command, ConfigCommand, SettingsArgs};
+use crate::cli::{CheckArgs, Command, ConfigCommand, SettingsArgs, TokensCommand};
 use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
-use crate::{check, instance, start};
+use crate::{check, instance, start, tokens};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -60,6 +60,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Stop { timeout, settings } => stop(&settings, Duration::from_secs(timeout)),
         Command::Reload { settings } => reload(&settings),
         Command::Upgrade { timeout, settings } => upgrade(&settings, Duration::from_secs(timeout)),
+        Command::Tokens(command) => manage_tokens(command),
         Command::Check(args) | Command::Config(ConfigCommand::Parse(args)) => run_check(args),
         Command::Settings { markdown: true } => say(&settings::page()),
         Command::Settings { markdown: false } => say(&settings::sample()),
@@ -157,6 +158,32 @@ fn upgrade(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
     say(&format!(
         "process {new} has taken over from process {old}, which ends with its last connection\n"
     ))
+}
+
+fn manage_tokens(command: TokensCommand) -> Result<(), Failure> {
+    let file = |args: &SettingsArgs| Ok(resolved_settings(args)?.admin.tokens_file);
+    match command {
+        TokensCommand::Create {
+            name,
+            role,
+            settings,
+        } => {
+            let text = tokens::create(&file(&settings)?, &name, role).map_err(Failure::new)?;
+            say(&format!("{text}\n"))
+        }
+        TokensCommand::List { settings } => {
+            let tokens = tokens::list(&file(&settings)?).map_err(Failure::new)?;
+            let lines = tokens.iter().map(|token| {
+                let role = token.role.to_string();
+                format!("{}  {role:<9}  {}\n", token.created, token.name)
+            });
+            say(&lines.collect::<String>())
+        }
+        TokensCommand::Revoke { name, settings } => {
+            tokens::revoke(&file(&settings)?, &name).map_err(Failure::new)?;
+            say(&format!("the token {name} is revoked\n"))
+        }
+    }
 }
 
 fn run_check(args: CheckArgs) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! The `silverback` program: command line, settings, start-up, signals, and the wiring of the other crates.
 
+mod access;
 mod access_log;
 mod check;
 mod cli;
@@ -25,6 +26,7 @@ mod settings;
 mod signals;
 mod sockets;
 mod start;
+mod tokens;
 mod upgrade;
 mod workers;
 

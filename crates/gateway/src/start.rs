@@ -1,6 +1,7 @@
 //! `silverback start`: from settings to a serving process, be it a new one or one that takes over from another. Everything
 //! that can fail does so before the first request is served. What comes then is in `life`.
 
+use crate::access::Access;
 use crate::access_log::AccessLogs;
 use crate::commands::{Failure, StartInputs, accepted};
 use crate::control::{Gateway, Parts, node, writer};
@@ -167,17 +168,19 @@ fn prepare_configuration(
     let plane_settings = plane::settings(settings);
     let access_logs = AccessLogs::start(settings);
     let certificates = plane::api_certificates(settings);
-    let (mut build, mut plane_settings, certificates, access_logs) =
-        match (build, plane_settings, certificates, access_logs) {
-            (Ok(build), Ok(plane), Ok(certificates), Ok(logs)) => {
-                (build, plane, certificates, logs)
+    let access = Access::prepare(settings);
+    let (mut build, mut plane_settings, certificates, access_logs, access) =
+        match (build, plane_settings, certificates, access_logs, access) {
+            (Ok(build), Ok(plane), Ok(certificates), Ok(logs), Ok(access)) => {
+                (build, plane, certificates, logs, access)
             }
-            (build, plane, certificates, logs) => {
+            (build, plane, certificates, logs, access) => {
                 let mut failure = Failure::default();
                 failure.extend(build.err());
                 failure.extend(plane.err());
                 failure.extend(certificates.err());
                 failure.extend(logs.err());
+                failure.extend(access.err());
                 return Err(failure);
             }
         };
@@ -218,6 +221,7 @@ fn prepare_configuration(
             node,
             logs,
             access_logs,
+            access,
         },
         certificates,
     })

@@ -127,7 +127,7 @@ impl Workers {
         certificates: ApiCertificates,
         settings: &Settings,
     ) -> Result<(), Failure> {
-        let limits = settings.admin_limits;
+        let limits = settings.admin.limits;
         let tls = |certificate| {
             let source = Arc::new(OneCertificate(certificate));
             ServerTls::with_settings(source, Alpn::Http, &settings.tls).map_err(Failure::new)

@@ -7,14 +7,15 @@ pub(crate) mod node;
 pub(crate) mod stages;
 pub(crate) mod writer;
 
+use crate::access::Access as NetworkAccess;
 use crate::access_log::AccessLogs;
 use crate::commands::Failure;
 use crate::logging::{self, Logs};
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use crate::upgrade::Link;
 use admin::control::{
-    Access, Api, Connections, Control, Database, DnsStatistics, Load, LoadError, Loaded, LogLevel,
-    Memory, Metric, Node, Pids, Proposal, Readiness, Reading, UpstreamHealth,
+    Access, Api, Connections, Control, Credentials, Database, DnsStatistics, Load, LoadError,
+    Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal, Readiness, Reading, UpstreamHealth,
 };
 use futures_util::future::BoxFuture;
 use model::schema::{Context, EnabledPlugins};
@@ -55,6 +56,7 @@ pub(crate) struct Gateway {
     rebuilds: Arc<Rebuilds>,
     logs: Logs,
     access_logs: AccessLogs,
+    access: NetworkAccess,
     level: Arc<Level>,
     links: Arc<Links>,
     draining: AtomicBool,
@@ -119,6 +121,7 @@ pub(crate) struct Parts {
     pub(crate) node: Node,
     pub(crate) logs: Logs,
     pub(crate) access_logs: AccessLogs,
+    pub(crate) access: NetworkAccess,
 }
 
 impl Gateway {
@@ -148,6 +151,7 @@ impl Gateway {
             rebuilds,
             logs: parts.logs,
             access_logs: parts.access_logs,
+            access: parts.access,
             level: Arc::new(Level {
                 current: Mutex::new(settings.log.level),
                 changes: AtomicU64::new(0),
@@ -512,6 +516,10 @@ impl Control for Gateway {
 
     fn log_access(&self, api: Api, access: &Access) {
         self.access_logs.write(api, access);
+    }
+
+    fn credentials(&self) -> Credentials {
+        self.access.credentials()
     }
 
     fn log_level(&self) -> LogLevel {

@@ -30,7 +30,7 @@ pub(crate) fn identify(settings: &Settings) -> io::Result<Node> {
         server_header: has(&["server_tokens", "server"]),
         latency_header: has(&["latency_tokens", "x-kong-admin-latency"]),
         gui_origins: Vec::new(),
-        max_body_size: usize::try_from(settings.admin_max_body)
+        max_body_size: usize::try_from(settings.admin.max_body)
             .ok()
             .filter(|&size| size > 0),
         max_config_size: Some(MAX_CONFIG_SIZE),

@@ -17,11 +17,11 @@ mod tls;
 mod values;
 
 pub(crate) use access_log::{AccessLogSettings, AccessLogsSettings};
+pub(crate) use admin::AdminSettings;
 pub(crate) use docs::{page, sample};
 pub(crate) use net::listen::Listen;
 pub(crate) use raw::{Inputs, Problem};
 
-use ::admin::Limits;
 use ::admin::control::LogLevel;
 use listen::Purpose;
 use model::schema::{EnabledPlugins, RouterFlavor};
@@ -62,9 +62,7 @@ pub(crate) struct Settings {
     pub(crate) model: ModelSettings,
     pub(crate) proxy: ProxySettings,
     pub(crate) dns: net::dns::Settings,
-    pub(crate) admin_max_body: u64,
-    /// Of the Admin API and of the Status API, each.
-    pub(crate) admin_limits: Limits,
+    pub(crate) admin: AdminSettings,
     /// Every setting under its Kong name, for the Admin API; sensitive ones masked.
     pub(crate) shown: serde_json::Value,
 }
@@ -270,8 +268,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         model: model_settings(raw),
         proxy: proxy_settings(raw),
         dns: dns::settings(raw),
-        admin_max_body: size(raw, "nginx_admin_client_max_body_size"),
-        admin_limits: admin::limits(raw),
+        admin: admin::settings(raw, &prefix),
         shown: shown(raw, &store.database),
         store,
         prefix,

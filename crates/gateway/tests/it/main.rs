@@ -1,6 +1,7 @@
 //! The whole program: the real binary on free ports, in front of upstreams of this process.
 
 mod access_log;
+mod admin_access;
 mod attacks;
 mod balancing;
 mod balancing_names;

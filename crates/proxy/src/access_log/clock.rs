@@ -29,3 +29,10 @@ impl Clock {
         self.iso = format!("{year:04}-{:02}-{day:02}T{time}+00:00", month + 1);
     }
 }
+
+/// `2026-11-20T11:00:00+00:00`, as log lines have it.
+pub fn iso_time(time: SystemTime) -> String {
+    let mut clock = Clock::default();
+    clock.set(time);
+    clock.iso
+}

@@ -1,0 +1,279 @@
+//! Bearer tokens, as they are kept: names, roles and hashes, in lines of text. No I/O.
+//!
+//! A token is 256 random bits, so its SHA-256 is enough: nobody finds a token by trying, however fast that is, and nothing can be
+//! learned from two hashes. Slow and salted hashes are for what people think of.
+
+use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom, SystemRandom};
+use std::fmt;
+use std::str::FromStr;
+use subtle::ConstantTimeEq;
+
+/// For people and for programs that look for secrets in files.
+const PREFIX: &str = "silverback_";
+const HASH: &str = "sha256:";
+const MAX_NAME: usize = 64;
+
+/// What somebody may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Admin,
+    ReadOnly,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Admin => "admin",
+            Self::ReadOnly => "read-only",
+        })
+    }
+}
+
+impl FromStr for Role {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        match text {
+            "admin" => Ok(Self::Admin),
+            "read-only" => Ok(Self::ReadOnly),
+            _ => Err(TokenError::Role),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    #[error("a name has 1 to {MAX_NAME} letters, digits, `.`, `_`, `-` or `@`")]
+    Name,
+    #[error("expected the role admin or read-only")]
+    Role,
+    #[error("expected {HASH} and 64 hexadecimal digits")]
+    Hash,
+    #[error("expected name, role, hash and time")]
+    Fields,
+    #[error("there is a token `{0}` already")]
+    Twice(String),
+    #[error("the system has no random numbers")]
+    Random,
+}
+
+/// What is known of a token without the token itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    pub name: String,
+    pub role: Role,
+    pub created: String,
+    hash: [u8; 32],
+}
+
+impl Token {
+    /// A new one, and its text, which is kept nowhere.
+    pub fn generate(name: &str, role: Role, created: String) -> Result<(Self, String), TokenError> {
+        let mut random = [0; 32];
+        SystemRandom::new()
+            .fill(&mut random)
+            .map_err(|_| TokenError::Random)?;
+        let text = format!("{PREFIX}{}", hex(&random));
+        let token = Self {
+            name: checked_name(name)?,
+            role,
+            created,
+            hash: hash(&text),
+        };
+        Ok((token, text))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hash = hex(&self.hash);
+        write!(
+            formatter,
+            "{} {} {HASH}{hash} {}",
+            self.name, self.role, self.created
+        )
+    }
+}
+
+impl FromStr for Token {
+    type Err = TokenError;
+
+    fn from_str(line: &str) -> Result<Self, TokenError> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, role, hash, created] = words[..] else {
+            return Err(TokenError::Fields);
+        };
+        let digits = hash.strip_prefix(HASH).ok_or(TokenError::Hash)?;
+        Ok(Self {
+            name: checked_name(name)?,
+            role: role.parse()?,
+            created: created.to_owned(),
+            hash: from_hex(digits).ok_or(TokenError::Hash)?,
+        })
+    }
+}
+
+/// All tokens there are, in the order of their making.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tokens(Vec<Token>);
+
+impl Tokens {
+    /// Whose text this is. Takes the same time for every text: comparing goes on to the end of each hash and of the list.
+    pub fn find(&self, text: &[u8]) -> Option<&Token> {
+        let hash = digest(&SHA256, text);
+        let mut found = None;
+        for token in &self.0 {
+            if bool::from(token.hash.ct_eq(hash.as_ref())) {
+                found = Some(token);
+            }
+        }
+        found
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Token> {
+        self.0.iter()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn add(&mut self, token: Token) -> Result<(), TokenError> {
+        if self.0.iter().any(|present| present.name == token.name) {
+            return Err(TokenError::Twice(token.name));
+        }
+        self.0.push(token);
+        Ok(())
+    }
+
+    /// None when there is none of this name.
+    pub fn remove(&mut self, name: &str) -> Option<Token> {
+        let index = self.0.iter().position(|token| token.name == name)?;
+        Some(self.0.remove(index))
+    }
+}
+
+/// A line for each.
+impl fmt::Display for Tokens {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.0.iter()).try_for_each(|token| writeln!(formatter, "{token}"))
+    }
+}
+
+/// A line of tokens that cannot be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {error}")]
+pub struct LineError {
+    line: usize,
+    error: TokenError,
+}
+
+impl FromStr for Tokens {
+    type Err = LineError;
+
+    /// Empty lines and those that begin with `#` are skipped.
+    fn from_str(text: &str) -> Result<Self, LineError> {
+        let mut tokens = Self::default();
+        for (index, line) in text.lines().enumerate() {
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let added = line.parse().and_then(|token| tokens.add(token));
+            added.map_err(|error| LineError {
+                line: index + 1,
+                error,
+            })?;
+        }
+        Ok(tokens)
+    }
+}
+
+fn checked_name(name: &str) -> Result<String, TokenError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
+    let is_name = (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed);
+    is_name.then(|| name.to_owned()).ok_or(TokenError::Name)
+}
+
+fn hash(text: &str) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+    hash
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(digits: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() || pairs.len() != bytes.len() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(pairs) {
+        let digit = |index: usize| char::from(pair[index]).to_digit(16);
+        *byte = (digit(0)? << 4 | digit(1)?) as u8;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generate(name: &str, role: Role) -> (Token, String) {
+        Token::generate(name, role, "2026-11-22T06:00:00+00:00".to_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_token_is_found_by_its_text_alone_and_its_text_is_not_kept() {
+        let (first, text) = generate("ci", Role::Admin);
+        let (second, other) = generate("dashboard", Role::ReadOnly);
+        let mut tokens = Tokens::default();
+        tokens.add(first.clone()).unwrap();
+        tokens.add(second.clone()).unwrap();
+        assert_eq!(tokens.find(text.as_bytes()), Some(&first));
+        assert_eq!(tokens.find(other.as_bytes()), Some(&second));
+        assert_eq!(tokens.find(hex(&first.hash).as_bytes()), None);
+        assert_eq!(tokens.find(&text.as_bytes()[..20]), None);
+        assert_eq!(tokens.find(b""), None);
+        let kept = tokens.to_string();
+        assert!(!kept.contains(text.strip_prefix(PREFIX).unwrap()), "{kept}");
+        assert_eq!(kept.parse(), Ok(tokens));
+    }
+
+    #[test]
+    fn a_known_hash_is_read() {
+        let line = "a read-only sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad now";
+        let tokens: Tokens = format!("# tokens\n\n{line}\n").parse().unwrap();
+        assert_eq!(tokens.find(b"abc").unwrap().role, Role::ReadOnly);
+        assert_eq!(tokens.to_string(), format!("{line}\n"));
+    }
+
+    #[test]
+    fn wrong_lines_are_told() {
+        let hash = "0".repeat(64);
+        for (line, error) in [
+            ("a admin".to_owned(), TokenError::Fields),
+            (
+                format!("a admin sha256:{hash} now more"),
+                TokenError::Fields,
+            ),
+            (format!("a/b admin sha256:{hash} now"), TokenError::Name),
+            (format!("a root sha256:{hash} now"), TokenError::Role),
+            (format!("a admin {hash} now"), TokenError::Hash),
+            (format!("a admin sha256:{hash}0 now"), TokenError::Hash),
+            (
+                format!("a admin sha256:{}g now", &hash[1..]),
+                TokenError::Hash,
+            ),
+        ] {
+            let wanted = LineError { line: 2, error };
+            assert_eq!(format!("\n{line}").parse::<Tokens>(), Err(wanted), "{line}");
+        }
+        let twice = format!("a admin sha256:{hash} now\n").repeat(2);
+        let error = twice.parse::<Tokens>().unwrap_err();
+        assert_eq!(error.to_string(), "line 2: there is a token `a` already");
+    }
+}

@@ -1,0 +1,51 @@
+//! Who may use the Admin API over the network, from the settings: read and judged before anything listens.
+
+use crate::commands::Failure;
+use crate::settings::Settings;
+use crate::tokens::TokenFile;
+use admin::control::Credentials;
+
+/// What clients may show who they are with, and whether they have to.
+#[derive(Debug)]
+pub(crate) struct Access {
+    tokens: TokenFile,
+    unauthenticated: bool,
+}
+
+impl Access {
+    /// Fails when other machines could administer the gateway without showing who they are, unless that is wanted.
+    pub(crate) fn prepare(settings: &Settings) -> Result<Self, Failure> {
+        let tokens = TokenFile::open(&settings.admin.tokens_file)
+            .map_err(|error| Failure::new(format!("setting admin_tokens_file: {error}")))?;
+        let access = Self {
+            tokens,
+            unauthenticated: settings.admin.allow_unauthenticated,
+        };
+        let credentials = access.credentials();
+        for listen in &settings.admin_listen {
+            let address = listen.address;
+            if address.ip().to_canonical().is_loopback() {
+                continue;
+            }
+            if credentials.are_none() && !credentials.unauthenticated {
+                return Err(Failure::new(format!(
+                    "setting admin_listen: other machines reach {address}, and nobody there would have to show who they are. \
+                     Make a token with `silverback tokens create NAME`, \
+                     listen on a loopback address, or say that this is wanted with `admin_allow_unauthenticated = on`"
+                )));
+            }
+            if !listen.ssl && !credentials.tokens.is_empty() {
+                tracing::warn!(%address, "tokens of the Admin API can be read on their way: there is no `ssl` for this address in admin_listen");
+            }
+        }
+        Ok(access)
+    }
+
+    pub(crate) fn credentials(&self) -> Credentials {
+        Credentials {
+            tokens: self.tokens.tokens(),
+            certificates: None,
+            unauthenticated: self.unauthenticated,
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The file of the Admin API's tokens: kept by `silverback tokens`, and followed by the running gateway as it changes.
+
+use admin::tokens::{LineError, Role, Token, TokenError, Tokens};
+use proxy::access_log::iso_time;
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+const HEADER: &str =
+    "# Tokens of the Admin API: name, role, hash, time. Kept by `silverback tokens`.\n";
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {path}: {source}")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{path}: {source}")]
+    Line { path: PathBuf, source: LineError },
+    #[error(
+        "{0} can be written by others than its owner, who could make tokens of their own: `chmod 600` it"
+    )]
+    Exposed(PathBuf),
+    #[error("{0}")]
+    Token(#[from] TokenError),
+    #[error("there is no token `{0}`")]
+    Missing(String),
+}
+
+/// The tokens of the file as it is now. A change holds from the next request on, without a reload: a revoked token must not
+/// live until somebody remembers one. For that each request looks whether the file is still the same.
+#[derive(Debug)]
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    identity: Option<Identity>,
+    tokens: Arc<Tokens>,
+}
+
+/// What changes when the file is written or replaced; none while there is no file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    file: (u64, u64),
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            file: (metadata.dev(), metadata.ino()),
+            size: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+impl TokenFile {
+    pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
+        let (identity, tokens) = read(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            known: Mutex::new(Known {
+                identity,
+                tokens: Arc::new(tokens),
+            }),
+        })
+    }
+
+    /// While the file cannot be read the tokens that were known last hold.
+    pub(crate) fn tokens(&self) -> Arc<Tokens> {
+        let identity = fs::metadata(&self.path).map(|metadata| Identity::of(&metadata));
+        // A panic while tokens are replaced leaves the former ones.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if identity.ok() != known.identity {
+            match read(&self.path) {
+                Ok((identity, tokens)) => {
+                    tracing::info!(
+                        tokens = tokens.iter().count(),
+                        "tokens of the Admin API are read again"
+                    );
+                    *known = Known {
+                        identity,
+                        tokens: Arc::new(tokens),
+                    };
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the tokens of the Admin API stay as they were");
+                    // Told once for each state of the file.
+                    known.identity = identity_of(&self.path);
+                }
+            }
+        }
+        Arc::clone(&known.tokens)
+    }
+}
+
+fn identity_of(path: &Path) -> Option<Identity> {
+    fs::metadata(path)
+        .ok()
+        .map(|metadata| Identity::of(&metadata))
+}
+
+/// No file holds no tokens.
+fn read(path: &Path) -> Result<(Option<Identity>, Tokens), FileError> {
+    let failed = |source| FileError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok((None, Tokens::default()));
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.permissions().mode() & 0o022 != 0 {
+        return Err(FileError::Exposed(path.to_owned()));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    let tokens = text.parse().map_err(|source| FileError::Line {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok((Some(Identity::of(&metadata)), tokens))
+}
+
+/// Makes a token and gives its text, which nobody can find out later.
+pub(crate) fn create(path: &Path, name: &str, role: Role) -> Result<String, FileError> {
+    change(path, |tokens| {
+        let created = iso_time(SystemTime::now());
+        let (token, text) = Token::generate(name, role, created)?;
+        tokens.add(token)?;
+        Ok(text)
+    })
+}
+
+pub(crate) fn list(path: &Path) -> Result<Tokens, FileError> {
+    read(path).map(|(_, tokens)| tokens)
+}
+
+pub(crate) fn revoke(path: &Path, name: &str) -> Result<(), FileError> {
+    change(path, |tokens| match tokens.remove(name) {
+        Some(_) => Ok(()),
+        None => Err(FileError::Missing(name.to_owned())),
+    })
+}
+
+/// One command at a time changes the file, which others see before or after, never half of it.
+fn change<T>(
+    path: &Path,
+    act: impl FnOnce(&mut Tokens) -> Result<T, FileError>,
+) -> Result<T, FileError> {
+    let failed = |source| FileError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(failed)?;
+    let lock = File::open(folder).and_then(|folder| folder.lock().map(|()| folder));
+    let lock = lock.map_err(failed)?;
+    let (_, mut tokens) = read(path)?;
+    let outcome = act(&mut tokens)?;
+    replace(path, &format!("{HEADER}{tokens}"), &lock).map_err(failed)?;
+    Ok(outcome)
+}
+
+fn replace(path: &Path, text: &str, folder: &File) -> io::Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    // What a crash may have left is not ours to write to: it may have another mode.
+    match fs::remove_file(&partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&partial)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    // The gateway may run as another user than who keeps its tokens: its own is that of the folder.
+    let (owner, own) = (folder.metadata()?, file.metadata()?);
+    if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
+        let given = fchown(&file, Some(owner.uid()), Some(owner.gid()));
+        if let Err(error) = given
+            && error.kind() != io::ErrorKind::PermissionDenied
+        {
+            return Err(error);
+        }
+    }
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&partial, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_made_found_and_revoked() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("tokens");
+        let file = TokenFile::open(&path).expect("none is fine");
+        assert!(file.tokens().is_empty());
+        let text = create(&path, "ci", Role::Admin).expect("made");
+        let other = create(&path, "eyes", Role::ReadOnly).expect("made");
+        assert_eq!(
+            file.tokens().find(text.as_bytes()).expect("known").name,
+            "ci"
+        );
+        assert_eq!(
+            file.tokens().find(other.as_bytes()).expect("known").role,
+            Role::ReadOnly
+        );
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let twice = create(&path, "ci", Role::Admin).expect_err("there is one");
+        assert!(twice.to_string().contains("`ci`"), "{twice}");
+        revoke(&path, "ci").expect("there is one");
+        assert!(file.tokens().find(text.as_bytes()).is_none());
+        assert!(file.tokens().find(other.as_bytes()).is_some());
+        let missing = revoke(&path, "ci").expect_err("there is none");
+        assert!(missing.to_string().contains("no token `ci`"), "{missing}");
+        fs::remove_file(&path).expect("there");
+        assert!(file.tokens().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_changes_nothing() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("tokens");
+        let text = create(&path, "ci", Role::Admin).expect("made");
+        let file = TokenFile::open(&path).expect("readable");
+        fs::write(&path, "ci admin\n").expect("writable");
+        assert!(file.tokens().find(text.as_bytes()).is_some());
+        let error = TokenFile::open(&path).expect_err("no such line");
+        assert!(error.to_string().contains("line 1"), "{error}");
+        fs::write(&path, "").expect("writable");
+        fs::set_permissions(&path, Permissions::from_mode(0o620)).expect("ours");
+        assert!(file.tokens().find(text.as_bytes()).is_some());
+        let error = TokenFile::open(&path).expect_err("exposed");
+        assert!(error.to_string().contains("chmod 600"), "{error}");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("ours");
+        assert!(file.tokens().is_empty());
+    }
+
+    #[test]
+    fn commands_at_the_same_time_lose_nothing() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("tokens");
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let path = &path;
+                scope
+                    .spawn(move || create(path, &format!("t{number}"), Role::Admin).expect("made"));
+            }
+        });
+        assert_eq!(list(&path).expect("readable").iter().count(), 8);
+    }
+}
