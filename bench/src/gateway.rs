@@ -40,6 +40,7 @@ impl Build {
 /// A running gateway and where its listeners are.
 pub struct Gateway {
     pub process: Process,
+    prefix: PathBuf,
     pub proxy: SocketAddr,
     pub tls: SocketAddr,
     pub admin: SocketAddr,
@@ -53,15 +54,37 @@ impl Gateway {
         core: usize,
         directory: &Path,
     ) -> Result<Self> {
+        // Not named by the port: a hundred gateways in a row get the same one again.
+        let prefix = tempfile::tempdir_in(directory)?.keep();
+        Self::start_in(prefix, "off", build, certificate, core)
+    }
+
+    /// The same store, served by a new process that takes writes of single entities.
+    pub fn again_writable(
+        self,
+        build: &Build,
+        certificate: &Certificate,
+        core: usize,
+    ) -> Result<Self> {
+        let prefix = self.prefix.clone();
+        drop(self);
+        Self::start_in(prefix, "lmdb", build, certificate, core)
+    }
+
+    fn start_in(
+        prefix: PathBuf,
+        database: &str,
+        build: &Build,
+        certificate: &Certificate,
+        core: usize,
+    ) -> Result<Self> {
         let (proxy, tls, admin) = (
             process::free_address()?,
             process::free_address()?,
             process::free_address()?,
         );
-        // Not named by the port: a hundred gateways in a row get the same one again.
-        let prefix = tempfile::tempdir_in(directory)?.keep();
         let environment = [
-            ("KONG_DATABASE", "off".to_owned()),
+            ("KONG_DATABASE", database.to_owned()),
             ("KONG_PREFIX", prefix.display().to_string()),
             ("KONG_PROXY_LISTEN", format!("{proxy}, {tls} http2 ssl")),
             ("KONG_ADMIN_LISTEN", admin.to_string()),
@@ -93,6 +116,7 @@ impl Gateway {
         )?;
         Ok(Self {
             process,
+            prefix,
             proxy,
             tls,
             admin,

@@ -219,6 +219,13 @@ impl Harness {
         .with_context(|| format!("cannot start {}", build.name))
     }
 
+    /// A gateway on the embedded store, writable, with this configuration in it.
+    pub fn writable(&mut self, build: &Build, configuration: &str) -> Result<Gateway> {
+        let gateway = self.gateway(build)?;
+        gateway.post_config(configuration)?;
+        gateway.again_writable(build, &self.certificate, self.cores.subject)
+    }
+
     /// Every build of Silverback with this configuration.
     pub fn silverbacks(
         &mut self,

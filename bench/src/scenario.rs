@@ -1,5 +1,6 @@
 //! What the benchmark can measure, by name.
 
+mod admin;
 mod burst;
 mod config;
 mod gateway;
@@ -25,6 +26,8 @@ pub enum Name {
     Gateway,
     /// Changes of the configuration: how long they take, and what traffic feels of them
     Config,
+    /// Writes and lists of the Admin API on the embedded store
+    Admin,
     /// What traffic feels of /metrics being scraped
     Scrape,
     /// Thousands of streams on one HTTP/2 connection
@@ -52,6 +55,7 @@ impl Name {
             Name::Proxy => proxy::run,
             Name::Gateway => gateway::run,
             Name::Config => config::run,
+            Name::Admin => admin::run,
             Name::Scrape => scrape::run,
             Name::Burst => burst::run,
             Name::Idle => idle::run,
