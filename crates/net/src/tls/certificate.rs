@@ -1,9 +1,10 @@
 //! Certificates with their keys, read from PEM.
 
+use super::public_key;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::sign::CertifiedKey;
-use rustls::{Error as TlsError, SignatureScheme};
+use rustls::sign::{CertifiedKey, SigningKey};
+use rustls::{Error as TlsError, InconsistentKeys, SignatureScheme};
 use std::sync::Arc;
 
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +73,20 @@ pub(super) fn read_certificates(
 fn read_pair(cert: &str, key: &str) -> Result<CertifiedKey, CertificateError> {
     let chain = read_certificates(cert)?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| CertificateError::Key)?;
-    Ok(CertifiedKey::from_der(chain, key, &super::provider())?)
+    let key = super::PROVIDER.key_provider.load_private_key(key)?;
+    check_match(&chain[0], &*key)?;
+    Ok(CertifiedKey::new(chain, key))
+}
+
+/// As rustls checks it, but in certificates of version 1 as well.
+fn check_match(certificate: &CertificateDer<'_>, key: &dyn SigningKey) -> Result<(), TlsError> {
+    let certified = public_key::of(certificate).ok_or(TlsError::InvalidCertificate(
+        rustls::CertificateError::BadEncoding,
+    ))?;
+    match key.public_key() {
+        Some(own) if own != certified => Err(InconsistentKeys::KeyMismatch.into()),
+        _ => Ok(()),
+    }
 }
 
 /// A certificate for a node that was given none: clients that verify will refuse it, as they should.

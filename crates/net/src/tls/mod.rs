@@ -2,6 +2,7 @@
 
 mod certificate;
 mod client;
+mod public_key;
 mod server;
 mod sessions;
 mod suites;

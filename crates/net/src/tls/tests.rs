@@ -66,7 +66,21 @@ impl CertificateSource for One {
 
 /// Whether a client with this trust completes a handshake with a server of this certificate.
 async fn shakes_hands(certificates: Certificates, trust: Trust, name: &str) -> bool {
-    let server = ServerTls::new(Arc::new(One(Arc::new(certificates)))).unwrap();
+    shakes_hands_by(Versions::BOTH, certificates, trust, name).await
+}
+
+async fn shakes_hands_by(
+    versions: Versions,
+    certificates: Certificates,
+    trust: Trust,
+    name: &str,
+) -> bool {
+    let settings = ServerSettings {
+        versions,
+        ..ServerSettings::default()
+    };
+    let source = Arc::new(One(Arc::new(certificates)));
+    let server = ServerTls::with_settings(source, Alpn::Http, &settings).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let client = async {
@@ -90,6 +104,40 @@ async fn verification_is_what_the_service_says() {
     assert!(!shakes_hands(pair(), trusted(&[]), "up.example.com").await);
     assert!(shakes_hands(pair(), trusted(&[&pem]), "up.example.com").await);
     assert!(!shakes_hands(pair(), trusted(&[&pem]), "other.example.com").await);
+}
+
+/// Of version 1, as `openssl x509 -req` makes them.
+const OLD_CERTIFICATE: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBFjCBvQIUPRUMFh3Yvji8cB+Gu4pUmegbHj4wCgYIKoZIzj0EAwIwDjEMMAoG
+A1UEAwwDb2xkMB4XDTI2MTEyMjA3MDYwMloXDTQ2MTExNzA3MDYwMlowDjEMMAoG
+A1UEAwwDb2xkMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEzFZ1BDvGhPRvxu+W
+zrOtoL+iqgFzqk2KtvDA7PCvbqe1wSVfxju7ximsdPBlnSnoPOLiV3Ne5A/PIgRP
+QSb26jAKBggqhkjOPQQDAgNIADBFAiEAxulv7oyw9hXrv/M6rMGU6PbFQQzNlxZp
+h0ZMcRYSx44CIGj/1G5npkz/WOYs9pfOMOMHDF2iBDuPrQ+BxXelu46h
+-----END CERTIFICATE-----";
+const OLD_KEY: &str = "\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg+bb88b33A4WrWRfE
+tlWR20rFm9Oc8QLcHkKmDmrxpZShRANCAATMVnUEO8aE9G/G75bOs62gv6KqAXOq
+TYq28MDs8K9up7XBJV/GO7vGKax08GWdKeg84uJXc17kD88iBE9BJvbq
+-----END PRIVATE KEY-----";
+
+#[tokio::test]
+async fn a_certificate_of_version_1_serves_those_who_do_not_verify() {
+    let pair = || Certificates::from_pem(OLD_CERTIFICATE, OLD_KEY).unwrap();
+    for tls13 in [false, true] {
+        let versions = Versions {
+            tls12: !tls13,
+            tls13,
+        };
+        let done = shakes_hands_by(versions, pair(), Trust::Anyone, "old:8443").await;
+        assert!(done, "{versions:?}");
+    }
+    assert!(!shakes_hands(pair(), trusted(&[OLD_CERTIFICATE]), "old:8443").await);
+    let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    let mismatch = Certificates::from_pem(OLD_CERTIFICATE, &other);
+    assert!(matches!(mismatch, Err(CertificateError::Unusable(_))));
 }
 
 /// An authority, or what one has issued.

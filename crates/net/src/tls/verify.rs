@@ -1,12 +1,14 @@
 //! Verifying the certificate of an upstream: chain, its length, and name.
 
+use super::public_key;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme};
 use std::sync::Arc;
-use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
+use webpki::{EndEntityCert, KeyUsage, RawPublicKeyEntity, VerifiedPath};
 
-/// `tls_verify` off: the certificate may say anything, but the handshake must still be signed with its key.
+/// `tls_verify` off: the certificate may say anything, in any version, but the handshake must still be signed with its key.
 #[derive(Debug)]
 pub(super) struct NotVerified;
 
@@ -34,7 +36,7 @@ impl Verified {
             Ok(())
         };
         certificate.verify_for_usage(
-            super::PROVIDER.signature_verification_algorithms.all,
+            algorithms().all,
             &self.authorities.roots,
             between,
             now,
@@ -44,36 +46,6 @@ impl Verified {
         )?;
         certificate.verify_is_valid_for_subject_name(name)
     }
-}
-
-macro_rules! signatures_by_provider {
-    () => {
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            cert: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            let algorithms = &super::PROVIDER.signature_verification_algorithms;
-            rustls::crypto::verify_tls12_signature(message, cert, signature, algorithms)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            cert: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            let algorithms = &super::PROVIDER.signature_verification_algorithms;
-            rustls::crypto::verify_tls13_signature(message, cert, signature, algorithms)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            super::PROVIDER
-                .signature_verification_algorithms
-                .supported_schemes()
-        }
-    };
 }
 
 impl ServerCertVerifier for NotVerified {
@@ -88,7 +60,41 @@ impl ServerCertVerifier for NotVerified {
         Ok(ServerCertVerified::assertion())
     }
 
-    signatures_by_provider!();
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let key = public_key::of(cert).ok_or(CertificateError::BadEncoding)?;
+        let key = RawPublicKeyEntity::try_from(&key).map_err(|_| CertificateError::BadEncoding)?;
+        let fits = |(scheme, _): &&(SignatureScheme, _)| *scheme == signature.scheme;
+        let of_scheme = algorithms().mapping.iter().find(fits);
+        let signed = of_scheme.is_some_and(|(_, algorithms)| {
+            algorithms.iter().any(|algorithm| {
+                key.verify_signature(*algorithm, message, signature.signature())
+                    .is_ok()
+            })
+        });
+        match signed {
+            true => Ok(HandshakeSignatureValid::assertion()),
+            false => Err(CertificateError::BadSignature.into()),
+        }
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let key = public_key::of(cert).ok_or(CertificateError::BadEncoding)?;
+        rustls::crypto::verify_tls13_signature_with_raw_key(message, &key, signature, algorithms())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        algorithms().supported_schemes()
+    }
 }
 
 impl ServerCertVerifier for Verified {
@@ -106,5 +112,29 @@ impl ServerCertVerifier for Verified {
         Ok(ServerCertVerified::assertion())
     }
 
-    signatures_by_provider!();
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, signature, algorithms())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, signature, algorithms())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        algorithms().supported_schemes()
+    }
+}
+
+fn algorithms() -> &'static WebPkiSupportedAlgorithms {
+    &super::PROVIDER.signature_verification_algorithms
 }
