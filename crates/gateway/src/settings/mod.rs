@@ -10,6 +10,7 @@ mod docs;
 mod file;
 mod listen;
 mod raw;
+mod shown;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -269,48 +270,9 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         proxy: proxy_settings(raw),
         dns: dns::settings(raw),
         admin: admin::settings(raw, &prefix),
-        shown: shown(raw, &store.database),
+        shown: shown::all(raw, &store.database),
         store,
         prefix,
-    }
-}
-
-const MASK: &str = "******";
-
-/// The effective values as JSON of their types; what is not set is left out, as Kong's encoder does.
-fn shown(raw: &RawSettings, database: &Database) -> serde_json::Value {
-    let settings = table::table().iter().filter_map(|setting| {
-        let text = raw.text(setting.alias_of.as_deref().unwrap_or(&setting.name))?;
-        let value = if setting.sensitive {
-            MASK.into()
-        } else {
-            typed_value(setting.kind, text)
-        };
-        Some((setting.name.clone(), value))
-    });
-    let mut shown: serde_json::Map<_, _> = settings.collect();
-    // Clients such as decK look here to learn the mode: it must be there when it is not set, too.
-    let mode = match database {
-        Database::Lmdb => "lmdb",
-        Database::Off(_) => "off",
-    };
-    shown.insert("database".to_owned(), mode.into());
-    if let Database::Off(Declarative::File(path)) = database {
-        let path = path.display().to_string();
-        shown.insert("declarative_config".to_owned(), path.into());
-    }
-    serde_json::Value::Object(shown)
-}
-
-fn typed_value(kind: table::Kind, text: &str) -> serde_json::Value {
-    match kind {
-        table::Kind::Boolean => values::boolean(text).unwrap_or(false).into(),
-        table::Kind::Number => match text.parse::<i64>() {
-            Ok(number) => number.into(),
-            Err(_) => text.parse::<f64>().unwrap_or(0.0).into(),
-        },
-        table::Kind::Array => values::list(text).collect::<Vec<_>>().into(),
-        _ => text.into(),
     }
 }
 

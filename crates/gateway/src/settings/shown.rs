@@ -1,0 +1,174 @@
+//! The settings as the Admin API shows them at `/`: every one under its Kong name, and what Kong adds to them, its listeners
+//! taken apart. Clients read there what they may do. Source: kong/conf_loader/listeners.lua.
+
+use super::raw::RawSettings;
+use super::{Database, Declarative, table, values};
+
+use serde_json::{Map, Value};
+
+const MASK: &str = "******";
+
+/// The options of a listener that Kong tells one by one, as its patterns.
+const HTTP_FLAGS: [&str; 12] = [
+    "ssl",
+    "http2",
+    "proxy_protocol",
+    "deferred",
+    "bind",
+    "reuseport",
+    "backlog=%d+",
+    "ipv6only=on",
+    "ipv6only=off",
+    "so_keepalive=on",
+    "so_keepalive=off",
+    "so_keepalive=%w*:%w*:%d*",
+];
+const STREAM_FLAGS: [&str; 11] = [
+    "udp",
+    "ssl",
+    "proxy_protocol",
+    "bind",
+    "reuseport",
+    "backlog=%d+",
+    "ipv6only=on",
+    "ipv6only=off",
+    "so_keepalive=on",
+    "so_keepalive=off",
+    "so_keepalive=%w*:%w*:%d*",
+];
+const STATUS_FLAGS: [&str; 3] = ["ssl", "http2", "proxy_protocol"];
+
+/// A setting of listeners, and the field that says whether one of them has TLS.
+const LISTENERS: [(&str, &[&str], Option<&str>); 6] = [
+    ("proxy_listen", &HTTP_FLAGS, Some("proxy_ssl_enabled")),
+    (
+        "stream_listen",
+        &STREAM_FLAGS,
+        Some("stream_proxy_ssl_enabled"),
+    ),
+    ("admin_listen", &HTTP_FLAGS, Some("admin_ssl_enabled")),
+    (
+        "admin_gui_listen",
+        &HTTP_FLAGS,
+        Some("admin_gui_ssl_enabled"),
+    ),
+    ("status_listen", &STATUS_FLAGS, Some("status_ssl_enabled")),
+    ("cluster_listen", &HTTP_FLAGS, None),
+];
+
+/// The effective values as JSON of their types, sensitive ones masked; what is not set is left out, as Kong's encoder does.
+pub(super) fn all(raw: &RawSettings, database: &Database) -> Value {
+    let settings = table::table().iter().filter_map(|setting| {
+        let text = raw.text(setting.alias_of.as_deref().unwrap_or(&setting.name))?;
+        let value = if setting.sensitive {
+            MASK.into()
+        } else {
+            typed_value(setting.kind, text)
+        };
+        Some((setting.name.clone(), value))
+    });
+    let mut shown: Map<_, _> = settings.collect();
+    // Clients such as decK look here to learn the mode: it must be there when it is not set, too.
+    let mode = match database {
+        Database::Lmdb => "lmdb",
+        Database::Off(_) => "off",
+    };
+    shown.insert("database".to_owned(), mode.into());
+    if let Database::Off(Declarative::File(path)) = database {
+        let path = path.display().to_string();
+        shown.insert("declarative_config".to_owned(), path.into());
+    }
+    for (name, flags, ssl_flag) in LISTENERS {
+        let listeners = listeners(raw.text(name).unwrap_or("off"), flags);
+        if let Some(ssl_flag) = ssl_flag {
+            let has_tls = listeners.iter().any(|listener| listener["ssl"] == true);
+            shown.insert(ssl_flag.to_owned(), has_tls.into());
+        }
+        shown.insert(format!("{name}ers"), listeners.into());
+    }
+    Value::Object(shown)
+}
+
+fn typed_value(kind: table::Kind, text: &str) -> Value {
+    match kind {
+        table::Kind::Boolean => values::boolean(text).unwrap_or(false).into(),
+        table::Kind::Number => match text.parse::<i64>() {
+            Ok(number) => number.into(),
+            Err(_) => text.parse::<f64>().unwrap_or(0.0).into(),
+        },
+        table::Kind::Array => values::list(text).collect::<Vec<_>>().into(),
+        _ => text.into(),
+    }
+}
+
+fn listeners(text: &str, flags: &[&str]) -> Vec<Value> {
+    let entries = values::list(text).filter(|entry| *entry != "off");
+    entries.filter_map(|entry| listener(entry, flags)).collect()
+}
+
+/// `127.0.0.1:8443 ssl` as `{"ip": "127.0.0.1", "port": 8443, "listener": "127.0.0.1:8443 ssl", "ssl": true, "http2": false, …}`.
+/// `None` for what is no listener, which is an error of its setting.
+fn listener(entry: &str, flags: &[&str]) -> Option<Value> {
+    let mut words = entry.split_whitespace();
+    let address = words.next()?;
+    let (ip, port) = address.rsplit_once(':')?;
+    let port: u16 = port.parse().ok()?;
+    let mut options: Vec<&str> = words.collect();
+    let mut listener = Map::new();
+    let mut shown = address.to_owned();
+    for flag in flags {
+        // The first that fits is taken, and no other flag gets it.
+        let given = options.iter().position(|option| fits(option, flag));
+        let given = given.map(|at| options.swap_remove(at));
+        if let Some(given) = given {
+            shown.push(' ');
+            shown.push_str(given);
+        }
+        listener.insert(given.unwrap_or(flag).to_owned(), given.is_some().into());
+    }
+    listener.insert("ip".to_owned(), ip.into());
+    listener.insert("port".to_owned(), port.into());
+    listener.insert("listener".to_owned(), shown.into());
+    Some(Value::Object(listener))
+}
+
+/// Whether an option is of a flag, which may have a pattern for its value.
+fn fits(option: &str, flag: &str) -> bool {
+    match flag.split_once('%') {
+        Some((name, _)) => option.starts_with(name),
+        None => option == flag,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_listener_is_told_with_all_that_it_could_have() {
+        let text = "0.0.0.0:8000 reuseport backlog=16384, [::1]:8443 so_keepalive=on http2 ssl";
+        let shown = listeners(text, &HTTP_FLAGS[..7]);
+        let expected = json!([
+            {
+                "ip": "0.0.0.0", "port": 8000, "listener": "0.0.0.0:8000 reuseport backlog=16384",
+                "ssl": false, "http2": false, "proxy_protocol": false, "deferred": false, "bind": false,
+                "reuseport": true, "backlog=16384": true
+            },
+            {
+                "ip": "[::1]", "port": 8443, "listener": "[::1]:8443 ssl http2",
+                "ssl": true, "http2": true, "proxy_protocol": false, "deferred": false, "bind": false,
+                "reuseport": false, "backlog=%d+": false
+            },
+        ]);
+        assert_eq!(Value::from(shown), expected);
+        assert_eq!(listeners("off", &HTTP_FLAGS), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn an_option_is_told_once() {
+        let shown = listeners("1.2.3.4:1 so_keepalive=on", &HTTP_FLAGS);
+        assert_eq!(shown[0]["so_keepalive=on"], true);
+        assert_eq!(shown[0]["so_keepalive=%w*:%w*:%d*"], false);
+    }
+}
