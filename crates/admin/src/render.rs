@@ -39,7 +39,8 @@ pub(crate) fn entity(
     }
     schema.write_json_for(&entity, context.flavor, out);
     if schema.ttl {
-        let left = end.map(|end| (end - context.now).max(0));
+        // Whole seconds: the one that runs is not counted.
+        let left = end.map(|end| (end - context.now - 1).max(0));
         add_field(out, "ttl", &left);
     }
     if kind == EntityKind::Certificates {
