@@ -1,7 +1,7 @@
 //! `cargo xtask check`: all that a change must pass, cheapest first. Every step runs, so that one look shows every problem.
 
 use crate::shell::{self, cargo};
-use crate::{edges, fuzz, sizes};
+use crate::{compat, edges, fuzz, sizes};
 use std::process::Command;
 
 /// The committed counts.
@@ -12,7 +12,7 @@ struct Step {
     run: fn() -> Result<(), String>,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step {
         name: "formatting",
         run: || shell::run(&mut cargo(&["fmt", "--all", "--check"])),
@@ -40,6 +40,10 @@ const STEPS: [Step; 9] = [
     Step {
         name: "tests",
         run: test,
+    },
+    Step {
+        name: "clients",
+        run: compat::check,
     },
     Step {
         name: "fuzzing",

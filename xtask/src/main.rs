@@ -20,12 +20,13 @@ usage: cargo xtask <command>
   demo    build the gateway, start it on demo/kong.yml with an upstream, show some requests, leave it running
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
-          by tests), fuzz targets, instruction counts (bench/instructions.json; needs valgrind); only some steps when they are
-          named, such as: cargo xtask check formatting tests
+          by tests), clients of Kong (where there is Go), fuzz targets, instruction counts (bench/instructions.json; needs
+          valgrind); only some steps when they are named, such as: cargo xtask check formatting tests
   fuzz    run the fuzz targets, or one: cargo xtask fuzz [TARGET] [--seconds N]; with a nightly toolchain and cargo-fuzz where they
           are installed, otherwise on the committed corpora and changes of them
   bench   measure the gateway beside other proxies and write a report (cargo xtask bench --help, bench/README.md)
-  compat  protocol suites of others against the gateway (cargo xtask compat --help, docs/compatibility.md; needs Go)
+  compat  protocol suites of others and clients of Kong against the gateway (cargo xtask compat --help;
+          docs/compatibility.md; needs Go)
 ";
 
 fn main() -> ExitCode {

@@ -125,6 +125,7 @@ fn judge(said: &str) -> Result<Outcome, String> {
         passed,
         failed,
         left_out: LEFT_OUT.map(|(name, why)| Case::new(name, why)).into(),
+        ..Outcome::default()
     })
 }
 

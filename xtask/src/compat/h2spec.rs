@@ -73,7 +73,7 @@ fn read_report(way: &'static str, report: &Path) -> Result<Outcome, String> {
         way,
         passed,
         failed,
-        left_out: Vec::new(),
+        ..Outcome::default()
     })
 }
 

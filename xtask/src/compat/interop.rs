@@ -110,10 +110,7 @@ impl Suite {
         };
         let chosen = |case: &&str| bench.only.is_none_or(|only| only == *case);
         for case in CASES.into_iter().filter(chosen) {
-            match self.call(case, address, tls)? {
-                None => outcome.passed += 1,
-                Some(why) => outcome.failed.push(Case::new(case, why)),
-            }
+            outcome.count(case, self.call(case, address, tls)?);
         }
         Ok(outcome)
     }

@@ -1,9 +1,13 @@
-//! `cargo xtask compat`: protocol suites of others against the real gateway. They come from the module proxy of Go into the
-//! target directory, in the versions named here; nothing of them is kept in the repository. Not part of `check`, which
-//! needs no network. What they said last is in docs/compatibility.md (`--record`).
+//! `cargo xtask compat`: protocol suites of others and clients of Kong against the real gateway. They come from the module
+//! proxy of Go into the target directory, in the versions named here; nothing of them is kept in the repository. What they
+//! said last is in docs/compatibility.md (`--record`).
+//!
+//! The clients are part of `check` where Go has them or can get them; the protocol suites, which take long, are not.
 
 mod conformance;
+mod deck;
 mod go;
+mod go_kong;
 mod h2spec;
 mod interop;
 mod process;
@@ -15,20 +19,25 @@ mod wire;
 pub(crate) use conformance::stand_in;
 
 use crate::demo;
-use go::Go;
+use crate::shell::{self, cargo};
+use go::{Go, Trouble};
 use report::Outcome;
 use std::path::{Path, PathBuf};
 
 pub(crate) const USAGE: &str = "\
-usage: cargo xtask compat [SUITE...] [--gateway PROGRAM] [--direct] [--record] [--only CASES]
+usage: cargo xtask compat [SUITE...] [--gateway PROGRAM] [--direct] [--short] [--record] [--only CASES]
 
   h2spec        HTTP/2, strict mode
   interop       gRPC's own client and server
   conformance   connectrpc's suite: gRPC, gRPC-Web and Connect
+  deck          Kong's decK, through all its commands
+  go-kong       the tests of Kong's client library for Go
 
   --gateway PROGRAM   a gateway that is built already; without it one is built as for the demo
   --direct            the suites' clients and servers without a gateway between them: what fails then is no fault of it
-  --only CASES        for finding a fault: a section of h2spec, a case of interop, a pattern of conformance ('Timeouts/**')
+  --short             without what takes long: of deck the 10,000 routes
+  --only CASES        for finding a fault: a section of h2spec, a case of interop, a pattern of conformance ('Timeouts/**'),
+                      a step of deck, a pattern of go-kong ('TestRoute')
   --record            writes the results into docs/compatibility.md; only with every suite and a gateway
 
 Needs Go (on the PATH or in /usr/local/go) and, the first time, the network.
@@ -40,7 +49,7 @@ struct Suite {
     run: fn(&Bench<'_>) -> Result<Vec<Outcome>, String>,
 }
 
-const SUITES: [Suite; 3] = [
+const SUITES: [Suite; 5] = [
     Suite {
         name: "h2spec",
         run: h2spec::run,
@@ -53,6 +62,14 @@ const SUITES: [Suite; 3] = [
         name: "conformance",
         run: conformance::run,
     },
+    Suite {
+        name: "deck",
+        run: deck::run,
+    },
+    Suite {
+        name: "go-kong",
+        run: go_kong::run,
+    },
 ];
 
 /// What the suites run with.
@@ -62,6 +79,8 @@ struct Bench<'a> {
     gateway: Option<&'a Path>,
     /// Some cases, in the suite's own way to name them; absent: all.
     only: Option<&'a str>,
+    /// Leave out what takes long.
+    short: bool,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +89,7 @@ struct Options<'a> {
     gateway: Option<PathBuf>,
     direct: bool,
     record: bool,
+    short: bool,
     only: Option<&'a str>,
 }
 
@@ -85,6 +105,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         go: &go,
         gateway: gateway.as_deref(),
         only: options.only,
+        short: options.short,
     };
     let chosen = |suite: &&Suite| options.suites.is_empty() || options.suites.contains(&suite.name);
     let mut outcomes = Vec::new();
@@ -95,6 +116,39 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     if options.record {
         record::write(&outcomes)?;
     }
+    verdict(&outcomes)
+}
+
+/// The clients of Kong against the gateway that the tests were run with; says so and is content where Go cannot have them.
+pub(crate) fn check() -> Result<(), String> {
+    let had = Go::find().and_then(|go| {
+        deck::fetch(&go)?;
+        go_kong::fetch(&go)?;
+        Ok(go)
+    });
+    let go = match had {
+        Ok(go) => go,
+        Err(Trouble::Absent(why)) => {
+            eprintln!("note: skipped: {why}");
+            return Ok(());
+        }
+        Err(Trouble::Failed(why)) => return Err(why),
+    };
+    shell::run(&mut cargo(&["build", "--package", "gateway"]))?;
+    let gateway = shell::target_directory()?.join("debug").join("silverback");
+    let bench = Bench {
+        go: &go,
+        gateway: Some(&gateway),
+        only: None,
+        short: true,
+    };
+    let mut outcomes = deck::run(&bench)?;
+    outcomes.extend(go_kong::run(&bench)?);
+    print!("{}", report::text(&outcomes));
+    verdict(&outcomes)
+}
+
+fn verdict(outcomes: &[Outcome]) -> Result<(), String> {
     let failed: usize = outcomes.iter().map(|outcome| outcome.failed.len()).sum();
     match (failed, outcomes.is_empty()) {
         (0, false) => Ok(()),
@@ -110,6 +164,7 @@ fn parse<'a>(words: &[&'a str]) -> Result<Options<'a>, String> {
         match *word {
             "--direct" => options.direct = true,
             "--record" => options.record = true,
+            "--short" => options.short = true,
             "--only" => options.only = Some(words.next().ok_or(USAGE)?),
             "--gateway" => {
                 let program = words.next().ok_or(USAGE)?;
@@ -120,7 +175,8 @@ fn parse<'a>(words: &[&'a str]) -> Result<Options<'a>, String> {
             _ => return Err(USAGE.to_owned()),
         }
     }
-    let partly = options.direct || options.only.is_some() || !options.suites.is_empty();
+    let partly =
+        options.direct || options.short || options.only.is_some() || !options.suites.is_empty();
     if options.record && partly {
         return Err("--record is for a run of every suite against a gateway".to_owned());
     }

@@ -61,11 +61,13 @@ pub(super) enum End {
     TooLate(String),
 }
 
-/// Runs to the end, at most for `limit`; gives its error output.
+/// Runs to the end, at most for `limit`; gives its output, then its error output.
 pub(super) fn run_for(command: &mut Command, limit: Duration) -> Result<End, String> {
-    let mut process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::piped()))?;
+    let mut process = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let output = process.0.stdout.take().ok_or("no output")?;
     let errors = process.0.stderr.take().ok_or("no error output")?;
-    let reader = thread::spawn(move || read_text(errors));
+    let output = thread::spawn(move || read_text(output));
+    let errors = thread::spawn(move || read_text(errors));
     let deadline = Instant::now() + limit;
     let ended = loop {
         let ended = process.0.try_wait().map_err(|error| error.to_string())?;
@@ -75,14 +77,14 @@ pub(super) fn run_for(command: &mut Command, limit: Duration) -> Result<End, Str
         thread::sleep(POLL_INTERVAL);
     };
     drop(process);
-    let text = reader.join().unwrap_or_default();
+    let text = output.join().unwrap_or_default() + &errors.join().unwrap_or_default();
     Ok(match ended {
         Some(status) => End::Status(status, text),
         None => End::TooLate(text),
     })
 }
 
-fn read_text(mut from: ChildStderr) -> String {
+fn read_text(mut from: impl Read) -> String {
     let mut bytes = Vec::new();
     // What came before a failure is still worth showing.
     let _ = from.read_to_end(&mut bytes);

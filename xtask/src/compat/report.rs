@@ -13,6 +13,8 @@ pub(super) struct Outcome {
     pub(super) failed: Vec<Case>,
     /// What was not run.
     pub(super) left_out: Vec<Case>,
+    /// What else is worth knowing, such as how long something took.
+    pub(super) notes: Vec<String>,
 }
 
 /// A case of a suite, or several, and why they are named.
@@ -32,6 +34,14 @@ impl Case {
 }
 
 impl Outcome {
+    /// Counts a case, which has failed when there is a reason.
+    pub(super) fn count(&mut self, name: &str, failure: Option<String>) {
+        match failure {
+            None => self.passed += 1,
+            Some(why) => self.failed.push(Case::new(name, why)),
+        }
+    }
+
     pub(super) fn cases(&self) -> usize {
         self.passed + self.failed.len()
     }
@@ -67,6 +77,9 @@ pub(super) fn text(outcomes: &[Outcome]) -> String {
                 );
             }
         }
+    }
+    for (outcome, note) in noted(outcomes) {
+        let _ = writeln!(text, "note: {} over {}: {note}", outcome.suite, outcome.way);
     }
     text
 }
@@ -109,7 +122,19 @@ pub(super) fn markdown(outcomes: &[Outcome]) -> String {
         };
         let _ = write!(text, "\n### {title}\n\n{lines}");
     }
+    let notes: String = noted(outcomes)
+        .map(|(outcome, note)| format!("- {} over {}: {note}\n", outcome.suite, outcome.way))
+        .collect();
+    if !notes.is_empty() {
+        let _ = write!(text, "\n### Noted\n\n{notes}");
+    }
     text
+}
+
+fn noted(outcomes: &[Outcome]) -> impl Iterator<Item = (&Outcome, &String)> {
+    outcomes
+        .iter()
+        .flat_map(|outcome| outcome.notes.iter().map(move |note| (outcome, note)))
 }
 
 type Of = fn(&Outcome) -> &[Case];

@@ -1,0 +1,412 @@
+//! decK, which keeps a gateway like files that describe it, against the gateway with the embedded store. decK lists all,
+//! compares, and writes what differs: with PUT, under ids of its own, ten requests at a time.
+//!
+//! It is built by the module in xtask/compat/deck, whose folder also has the files that the scenario is made of. Each step
+//! of the scenario is a case; they build on each other.
+
+use super::Bench;
+use super::go::{Go, Trouble};
+use super::process::{End, run_for};
+use super::report::{Case, Outcome};
+use crate::shell;
+use std::fmt::Write;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use testkit::{Launch, http};
+
+const VERSION: &str = "1.62.1";
+const MODULE: &str = "xtask/compat/deck";
+const FILES: [&str; 5] = [
+    "kong.yml",
+    "more.yml",
+    "team-a.yml",
+    "team-b.yml",
+    "wrong.yml",
+];
+/// Certificates and keys that the files take from the environment.
+const TEST_DATA: &str = "crates/admin/tests/data";
+const VARIABLES: [(&str, &str); 5] = [
+    ("DECK_CA_CERT", "ca.crt"),
+    ("DECK_EC_CERT", "ec.crt"),
+    ("DECK_EC_KEY", "ec.key"),
+    ("DECK_RSA_CERT", "rsa.crt"),
+    ("DECK_RSA_KEY", "rsa.key"),
+];
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What becomes of kong.yml for the second sync: something of each kind, and things that come and go.
+const CHANGES: [(&str, &str); 12] = [
+    ("read_timeout: 3000", "read_timeout: 4000"),
+    ("paths: [/nowhere]", "paths: [/elsewhere, /there]"),
+    ("custom_id: a-1", "custom_id: a-2"),
+    ("key: another-key-of-alice", "key: a-new-key-of-alice"),
+    ("group: users", "group: guests"),
+    ("minute: 5", "hour: 6"),
+    ("slots: 100", "slots: 200"),
+    ("weight: 50", "weight: 60"),
+    (
+        "target: backend.internal:9002",
+        "target: backend.internal:9004",
+    ),
+    (
+        "description: variables of this machine",
+        "description: ours",
+    ),
+    ("kid: key-2", "kid: key-3"),
+    ("- name: \"*.example.org\"", "- name: \"*.example.net\""),
+];
+
+/// Creates, updates and deletes, as decK counts them.
+type Counts = (usize, usize, usize);
+
+const CLEAN: Counts = (0, 0, 0);
+/// What there is in kong.yml.
+const ALL: usize = 52;
+const OF_A_TEAM: usize = 7;
+const MANY_SERVICES: usize = 100;
+const MANY_ROUTES: usize = 10_000;
+
+/// A command of decK's and what is expected of it.
+struct Step {
+    name: &'static str,
+    words: &'static [&'static str],
+    status: i32,
+    counts: Option<Counts>,
+    says: &'static [&'static str],
+}
+
+const fn step(
+    name: &'static str,
+    words: &'static [&'static str],
+    status: i32,
+    counts: Option<Counts>,
+    says: &'static [&'static str],
+) -> Step {
+    Step {
+        name,
+        words,
+        status,
+        counts,
+        says,
+    }
+}
+
+const fn changes(name: &'static str, words: &'static [&'static str], counts: Counts) -> Step {
+    step(name, words, 0, Some(counts), &[])
+}
+
+/// A comparison ends with 2 when something differs.
+const fn diff(name: &'static str, words: &'static [&'static str], counts: Counts) -> Step {
+    let status = match counts {
+        CLEAN => 0,
+        _ => 2,
+    };
+    step(name, words, status, Some(counts), &[])
+}
+
+const SCENARIO: [Step; 27] = [
+    step(
+        "ping",
+        &["ping"],
+        0,
+        None,
+        &["Successfully connected to Kong!", "3.9.1"],
+    ),
+    step("validate", &["validate", "kong.yml"], 0, None, &[]),
+    step(
+        "validate, with what only the gateway can see",
+        &["validate", "wrong.yml"],
+        1,
+        None,
+        &[
+            "config.no_such_field: unknown field",
+            "paths.1: invalid regex",
+        ],
+    ),
+    changes("sync", &["sync", "kong.yml"], (ALL, 0, 0)),
+    diff("diff after sync", &["diff", "kong.yml"], CLEAN),
+    step("dump", &["dump", "-o", "dump.yml"], 0, None, &[]),
+    diff("diff of the dump", &["diff", "dump.yml"], CLEAN),
+    changes("sync again", &["sync", "kong.yml"], CLEAN),
+    diff("diff of a change", &["diff", "changed.yml"], (4, 8, 4)),
+    changes("sync of a change", &["sync", "changed.yml"], (4, 8, 4)),
+    diff("diff after the change", &["diff", "changed.yml"], CLEAN),
+    changes("apply", &["apply", "more.yml"], (2, 0, 0)),
+    diff("diff after apply", &["diff", "changed.yml"], (0, 0, 2)),
+    changes("sync after apply", &["sync", "changed.yml"], (0, 0, 2)),
+    changes("sync of a tag", &["sync", "team-a.yml"], (OF_A_TEAM, 0, 0)),
+    changes(
+        "sync of another tag",
+        &["sync", "team-b.yml"],
+        (OF_A_TEAM, 0, 0),
+    ),
+    diff("diff of the first tag", &["diff", "team-a.yml"], CLEAN),
+    step(
+        "dump of a tag",
+        &["dump", "--select-tag", "team-a", "-o", "tagged.yml"],
+        0,
+        None,
+        &[],
+    ),
+    diff("diff of the dump of a tag", &["diff", "tagged.yml"], CLEAN),
+    step(
+        "dump of two tags that nothing has together",
+        &[
+            "dump",
+            "--select-tag",
+            "team-a",
+            "--select-tag",
+            "team-b",
+            "-o",
+            "none.yml",
+        ],
+        0,
+        None,
+        &[],
+    ),
+    changes("sync of nothing for two tags", &["sync", "none.yml"], CLEAN),
+    changes(
+        "reset of a tag",
+        &["reset", "--force", "--select-tag", "team-a"],
+        (0, 0, OF_A_TEAM),
+    ),
+    diff("diff of the other tag", &["diff", "team-b.yml"], CLEAN),
+    diff(
+        "diff of all after the tags",
+        &["diff", "changed.yml"],
+        (0, 0, OF_A_TEAM),
+    ),
+    changes("reset", &["reset", "--force"], (0, 0, ALL + OF_A_TEAM)),
+    diff("diff with nothing", &["diff", "nothing.yml"], CLEAN),
+    changes("sync of the dump", &["sync", "dump.yml"], (ALL, 0, 0)),
+];
+
+/// What decK looks for in other editions, and takes for absent at a 404.
+const ABSENT: [&str; 9] = [
+    "/workspaces",
+    "/default/services",
+    "/consumer_groups?size=1000",
+    "/partials?size=1000",
+    "/licenses?size=1000",
+    "/rbac/roles?size=1000",
+    "/mtls-auths?size=1000",
+    "/graphql-rate-limiting-advanced/costs",
+    "/degraphql_routes",
+];
+
+pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
+    let Some(gateway) = bench.gateway else {
+        eprintln!("note: decK has no server of its own");
+        return Ok(Vec::new());
+    };
+    eprintln!("== deck over lmdb");
+    let flag = format!("-X github.com/kong/deck/cmd.VERSION=v{VERSION}");
+    let words = ["build", "-ldflags", flag.as_str(), "."];
+    let program = bench.go.make(&fetch(bench.go)?, &words, "deck")?;
+    let gateway = Launch::new(gateway)
+        .set("database", "lmdb")
+        .try_start()
+        .map_err(|log| format!("the gateway did not start:\n{log}"))?;
+    let deck = Deck {
+        program,
+        gateway: gateway.admin,
+        folder: prepare()?,
+    };
+    let mut outcome = Outcome {
+        suite: "deck",
+        version: VERSION.to_owned(),
+        way: "lmdb",
+        ..Outcome::default()
+    };
+    let chosen = |name: &str| bench.only.is_none_or(|only| only == name);
+    for step in SCENARIO.iter().filter(|step| chosen(step.name)) {
+        outcome.count(step.name, deck.take(step)?.err());
+    }
+    for path in ABSENT {
+        let status = http::get(deck.gateway, path, &[]).status;
+        let why = (status != 404).then(|| format!("{status} instead of 404"));
+        outcome.count(path, why);
+    }
+    if bench.short {
+        let why = "takes longer than the rest together: not in a short run";
+        let name = format!("{MANY_ROUTES} routes");
+        outcome.left_out.push(Case::new(name, why));
+    } else {
+        deck.take_many(&mut outcome)?;
+    }
+    Ok(vec![outcome])
+}
+
+/// Gets what decK is built of; gives the folder of the module.
+pub(super) fn fetch(go: &Go) -> Result<PathBuf, Trouble> {
+    let module = shell::root().join(MODULE);
+    go.fetch(&module, ".")?;
+    Ok(module)
+}
+
+/// A folder with the files of the scenario.
+fn prepare() -> Result<TempDir, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let write = |name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).map_err(|error| format!("{name}: {error}"))
+    };
+    for name in FILES {
+        write(name, &read(&Path::new(MODULE).join(name))?)?;
+    }
+    let mut changed = read(&Path::new(MODULE).join(FILES[0]))?;
+    for (old, new) in CHANGES {
+        if changed.matches(old).count() != 1 {
+            return Err(format!("{} has not one `{old}`", FILES[0]));
+        }
+        changed = changed.replace(old, new);
+    }
+    write("changed.yml", &changed)?;
+    write("nothing.yml", "_format_version: \"3.0\"\n")?;
+    write("many.yml", &many())?;
+    Ok(folder)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(shell::root().join(path))
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn many() -> String {
+    let mut text = "_format_version: \"3.0\"\nservices:\n".to_owned();
+    for service in 0..MANY_SERVICES {
+        // Writing to a text cannot fail.
+        let _ = write!(
+            text,
+            "- name: service-{service}\n  url: http://service-{service}.internal\n  routes:\n"
+        );
+        for route in 0..MANY_ROUTES / MANY_SERVICES {
+            let _ = write!(
+                text,
+                "  - name: route-{service}-{route}\n    paths: [/{service}/{route}]\n    hosts: [host-{route}.example.com]\n"
+            );
+        }
+    }
+    text
+}
+
+struct Deck {
+    program: PathBuf,
+    gateway: SocketAddr,
+    folder: TempDir,
+}
+
+impl Deck {
+    /// The inner error is what was wrong.
+    fn take(&self, step: &Step) -> Result<Result<(), String>, String> {
+        let mut command = Command::new(&self.program);
+        command
+            .current_dir(self.folder.path())
+            .arg("gateway")
+            .args(step.words)
+            .arg("--analytics=false")
+            .args((step.words[0] == "diff").then_some("--non-zero-exit-code"))
+            .args((step.words[0] == "dump").then_some("--yes"))
+            .env("DECK_KONG_ADDR", format!("http://{}", self.gateway));
+        for (name, file) in VARIABLES {
+            command.env(name, read(&Path::new(TEST_DATA).join(file))?.trim());
+        }
+        let (status, said) = match run_for(&mut command, LIMIT)? {
+            End::Status(status, said) => (status.code(), said),
+            End::TooLate(said) => return Ok(Err(format!("does not end:\n{said}"))),
+        };
+        Ok(step.check(status, &said))
+    }
+
+    /// Makes the gateway serve many routes and nothing else, and says how long that takes.
+    fn take_many(&self, outcome: &mut Outcome) -> Result<(), String> {
+        const COUNT: usize = MANY_SERVICES + MANY_ROUTES;
+        let steps = [
+            changes(
+                "sync to 10000 routes",
+                &["sync", "many.yml"],
+                (COUNT, 0, ALL),
+            ),
+            diff("diff of 10000 routes", &["diff", "many.yml"], CLEAN),
+            changes(
+                "reset of 10000 routes",
+                &["reset", "--force"],
+                (0, 0, COUNT),
+            ),
+        ];
+        for step in steps {
+            let start = Instant::now();
+            outcome.count(step.name, self.take(&step)?.err());
+            let took = start.elapsed().as_secs_f64();
+            outcome.notes.push(format!("{}: {took:.1} s", step.name));
+        }
+        Ok(())
+    }
+}
+
+impl Step {
+    fn check(&self, status: Option<i32>, said: &str) -> Result<(), String> {
+        let counts = self.counts.map(|(created, updated, deleted)| {
+            format!("Summary:\n  Created: {created}\n  Updated: {updated}\n  Deleted: {deleted}\n")
+        });
+        let missing = self
+            .says
+            .iter()
+            .copied()
+            .chain(counts.as_deref())
+            .find(|text| !said.contains(text));
+        match missing {
+            _ if status != Some(self.status) => Err(format!(
+                "ended with {status:?}, not {}:\n{said}",
+                self.status
+            )),
+            Some(text) => Err(format!("did not say `{text}`:\n{said}")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_fails_by_status_by_counts_and_by_what_is_not_said() {
+        let counts = "Summary:\n  Created: 2\n  Updated: 0\n  Deleted: 1\n";
+        let step = |status, counts, says| step("s", &["sync"], status, counts, says);
+        assert!(step(0, Some((2, 0, 1)), &[]).check(Some(0), counts).is_ok());
+        assert!(
+            step(0, Some((2, 0, 0)), &[])
+                .check(Some(0), counts)
+                .is_err()
+        );
+        assert!(step(0, None, &[]).check(Some(1), counts).is_err());
+        assert!(step(0, None, &[]).check(None, counts).is_err());
+        assert!(
+            step(1, None, &["unknown field"])
+                .check(Some(1), "x: unknown field")
+                .is_ok()
+        );
+        assert!(
+            step(1, None, &["unknown field"])
+                .check(Some(1), counts)
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn every_change_finds_its_place() {
+        let folder = prepare().expect("the files are there");
+        let changed = fs::read_to_string(folder.path().join("changed.yml"));
+        let changed = changed.expect("it was written");
+        assert!(CHANGES.iter().all(|(_, new)| changed.contains(new)));
+    }
+
+    #[test]
+    fn many_are_as_many_as_it_says() {
+        assert_eq!(many().matches("- name: route-").count(), MANY_ROUTES);
+    }
+}

@@ -1,0 +1,331 @@
+//! The tests of go-kong, the client library that decK, Kong's ingress controller and its Terraform provider are made with,
+//! against the gateway: with the embedded store, and with a declarative configuration only.
+//!
+//! The tests ask `GET /` which database there is, and skip what needs one unless it is called `postgres`. That word is
+//! the only thing which is changed in them. Every test must pass but those that are listed with a reason in
+//! xtask/compat/go-kong.txt.
+
+use super::Bench;
+use super::go::{Go, Trouble};
+use super::process::{End, run_for};
+use super::report::{Case, Outcome};
+use crate::shell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use testkit::Launch;
+
+const MODULE: &str = "github.com/kong/go-kong";
+const VERSION: &str = "v0.76.1";
+/// The package of the module that has the tests of its client.
+const PACKAGE: &str = "kong";
+/// What decides whether a test runs with the database that there is, and what it is replaced by.
+const GUARD: (&str, &str) = (
+    "if dbMode != dbmode {",
+    "if (dbMode == \"off\") != (dbmode == \"off\") {",
+);
+const GUARDED: &str = "test_utils.go";
+/// Wants to see the address that the client takes when it is told none, so it is told none.
+const WITHOUT_ADDRESS: &str = "TestBaseRootURL";
+
+const LIST: &str = "xtask/compat/go-kong.txt";
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The databases, as the setting calls them.
+const WAYS: [&str; 2] = ["lmdb", "off"];
+
+pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
+    let Some(gateway) = bench.gateway else {
+        eprintln!("note: go-kong has no server of its own");
+        return Ok(Vec::new());
+    };
+    let source = fetch(bench.go)?;
+    let package = format!("./{PACKAGE}");
+    let words = ["test", "-c", package.as_str()];
+    let program = bench.go.make(&source, &words, "go-kong.test")?;
+    let suite = Suite {
+        program,
+        folder: source.join(PACKAGE),
+        exempt: Exemptions::read()?,
+    };
+    let mut outcomes = Vec::new();
+    for way in WAYS {
+        eprintln!("== go-kong over {way}");
+        outcomes.push(suite.run(way, gateway, bench.only)?);
+    }
+    Ok(outcomes)
+}
+
+/// Copies the package out of the module cache, where nothing may be changed, and gets what it needs.
+pub(super) fn fetch(go: &Go) -> Result<PathBuf, Trouble> {
+    let module = go.module(MODULE, VERSION)?;
+    let copy = go.folder().join(format!("go-kong@{VERSION}"));
+    fs::create_dir_all(&copy).map_err(|error| format!("{}: {error}", copy.display()))?;
+    for name in ["go.mod", "go.sum", PACKAGE] {
+        copy_all(&module.join(name), &copy.join(name))
+            .map_err(|error| format!("cannot copy {name} of go-kong: {error}"))?;
+    }
+    let guarded = copy.join(PACKAGE).join(GUARDED);
+    let text = fs::read_to_string(&guarded).map_err(|error| format!("{GUARDED}: {error}"))?;
+    if text.matches(GUARD.0).count() != 1 {
+        return Err(format!("go-kong's {GUARDED} has no `{}`", GUARD.0).into());
+    }
+    fs::write(&guarded, text.replace(GUARD.0, GUARD.1))
+        .map_err(|error| format!("{GUARDED}: {error}"))?;
+    go.fetch(&copy, &format!("./{PACKAGE}"))?;
+    Ok(copy)
+}
+
+/// Copies contents only: what is in the module cache may not be written, and its copy has to be.
+fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
+    if !from.is_dir() {
+        return fs::write(to, fs::read(from)?);
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        copy_all(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+struct Suite {
+    program: PathBuf,
+    /// Where the tests look for their data.
+    folder: PathBuf,
+    exempt: Exemptions,
+}
+
+impl Suite {
+    fn run(
+        &self,
+        way: &'static str,
+        gateway: &Path,
+        only: Option<&str>,
+    ) -> Result<Outcome, String> {
+        let gateway = Launch::new(gateway)
+            .set("database", way)
+            .try_start()
+            .map_err(|log| format!("the gateway did not start:\n{log}"))?;
+        let address = format!("http://{}", gateway.admin);
+        let pattern = only.unwrap_or(".");
+        let list = self.output(Command::new(&self.program).args(["-test.list", pattern]))?;
+        let tests = list.lines().filter(|name| name.starts_with("Test"));
+        let names: Vec<&str> = tests.collect();
+        let mut command = self.command(pattern);
+        command.args(["-test.skip", &exactly(WITHOUT_ADDRESS)]);
+        let mut said = self.output(command.env("KONG_ADMIN_URL", address))?;
+        if names.contains(&WITHOUT_ADDRESS) {
+            said += &self.output(&mut self.command(&exactly(WITHOUT_ADDRESS)))?;
+        }
+        Ok(self.judge(way, &names, &read(&said)))
+    }
+
+    fn command(&self, pattern: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["-test.v", "-test.run", pattern]);
+        // What they read of the environment.
+        for name in ["KONG_ADMIN_URL", "KONG_ADMIN_TOKEN", "KONG_LICENSE_DATA"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn output(&self, command: &mut Command) -> Result<String, String> {
+        match run_for(command.current_dir(&self.folder), LIMIT)? {
+            // Its status only says whether something failed.
+            End::Status(_, said) => Ok(said),
+            End::TooLate(said) => Err(format!("go-kong's tests do not end:\n{said}")),
+        }
+    }
+
+    fn judge(
+        &self,
+        way: &'static str,
+        names: &[&str],
+        results: &BTreeMap<String, Ended>,
+    ) -> Outcome {
+        let mut outcome = Outcome {
+            suite: "go-kong",
+            version: VERSION.trim_start_matches('v').to_owned(),
+            way,
+            ..Outcome::default()
+        };
+        let mut left_out: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in names {
+            let reason = self.exempt.reason(way, name);
+            match (results.get(*name), reason) {
+                (Some(Ended::Passed), reason) => {
+                    outcome.passed += 1;
+                    if reason.is_some() {
+                        eprintln!("note: {name} passes over {way}, though {LIST} has it");
+                    }
+                }
+                (Some(_), Some(reason)) => *left_out.entry(reason).or_default() += 1,
+                (Some(Ended::Skipped(why)), None) => {
+                    let why = format!("skipped, and {LIST} does not say why: {why}");
+                    outcome.failed.push(Case::new(*name, why));
+                }
+                (Some(Ended::Failed(why)), None) => {
+                    outcome.failed.push(Case::new(*name, why.as_str()));
+                }
+                (None, _) => outcome.failed.push(Case::new(*name, "did not run")),
+            }
+        }
+        let cases = left_out
+            .into_iter()
+            .map(|(reason, tests)| Case::new(format!("{tests} tests"), reason));
+        outcome.left_out = cases.collect();
+        outcome
+    }
+}
+
+fn exactly(name: &str) -> String {
+    format!("^{name}$")
+}
+
+/// What became of a test.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    Passed,
+    /// What it said before.
+    Skipped(String),
+    Failed(String),
+}
+
+/// Reads what `-test.v` prints: tests by name. Of tests inside of tests only what they say counts.
+fn read(said: &str) -> BTreeMap<String, Ended> {
+    let mut results = BTreeMap::new();
+    let mut text = String::new();
+    for line in said.lines() {
+        if let Some(ended) = line.strip_prefix("--- ") {
+            let mut words = ended.split([':', ' ']).filter(|word| !word.is_empty());
+            let (verdict, name) = (words.next(), words.next().unwrap_or_default());
+            let text = text.trim().to_owned();
+            let ended = match verdict {
+                Some("PASS") => Ended::Passed,
+                Some("SKIP") => Ended::Skipped(text),
+                _ => Ended::Failed(text),
+            };
+            results.insert(name.to_owned(), ended);
+        }
+        match line.strip_prefix("=== RUN   ") {
+            Some(name) if !name.contains('/') => text.clear(),
+            Some(_) => {}
+            None => {
+                text += line;
+                text.push('\n');
+            }
+        }
+    }
+    results
+}
+
+/// Which tests do not apply, and why.
+#[derive(Debug, Default)]
+struct Exemptions(Vec<Exemption>);
+
+/// A paragraph of the list.
+#[derive(Debug, Default)]
+struct Exemption {
+    ways: Vec<String>,
+    reason: String,
+    tests: Vec<String>,
+}
+
+impl Exemptions {
+    fn read() -> Result<Self, String> {
+        let text = fs::read_to_string(shell::root().join(LIST))
+            .map_err(|error| format!("{LIST}: {error}"))?;
+        Self::parse(&text)
+    }
+
+    /// A line `[ways] reason` stands above the names of its tests; `#` begins a comment.
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut found: Vec<Exemption> = Vec::new();
+        for line in text.lines().map(str::trim) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some((ways, reason)) =
+                line.strip_prefix('[').and_then(|line| line.split_once(']'))
+            {
+                found.push(Exemption {
+                    ways: ways.split(',').map(|way| way.trim().to_owned()).collect(),
+                    reason: reason.trim().to_owned(),
+                    tests: Vec::new(),
+                });
+            } else {
+                let last = found.last_mut();
+                let last = last.ok_or_else(|| format!("{LIST}: `{line}` is under no reason"))?;
+                last.tests.push(line.to_owned());
+            }
+        }
+        Ok(Self(found))
+    }
+
+    fn reason(&self, way: &str, test: &str) -> Option<&str> {
+        let applies = |one: &&Exemption| {
+            one.ways.iter().any(|name| name == way) && one.tests.iter().any(|name| name == test)
+        };
+        self.0.iter().find(applies).map(|one| one.reason.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_read_with_what_they_said() {
+        let said = "=== RUN   TestA\n--- PASS: TestA (0.00s)\n\
+            === RUN   TestB\n=== RUN   TestB/inner\n    b_test.go:1: \n        Error: no\n\
+            --- FAIL: TestB (0.10s)\n    --- FAIL: TestB/inner (0.10s)\n\
+            === RUN   TestC\n    c_test.go:2: not here\n--- SKIP: TestC (0.00s)\nPASS\n";
+        let failed = "b_test.go:1: \n        Error: no".to_owned();
+        let skipped = "c_test.go:2: not here".to_owned();
+        let expected = [
+            ("TestA".to_owned(), Ended::Passed),
+            ("TestB".to_owned(), Ended::Failed(failed)),
+            ("TestC".to_owned(), Ended::Skipped(skipped)),
+        ];
+        assert_eq!(read(said), BTreeMap::from(expected));
+    }
+
+    fn suite(list: &str) -> Suite {
+        Suite {
+            program: PathBuf::new(),
+            folder: PathBuf::new(),
+            exempt: Exemptions::parse(list).expect("it is a list"),
+        }
+    }
+
+    #[test]
+    fn only_listed_tests_may_be_skipped_or_fail() {
+        let suite = suite("# why\n[lmdb, off] enterprise\nTestC\n[off] no database\nTestD\n");
+        let results = [
+            ("TestA", Ended::Passed),
+            ("TestB", Ended::Skipped("hm".into())),
+            ("TestC", Ended::Skipped("listed".into())),
+            ("TestD", Ended::Failed("bad".into())),
+        ];
+        let results = results.map(|(name, ended)| (name.to_owned(), ended)).into();
+        let names = ["TestA", "TestB", "TestC", "TestD", "TestE"];
+        let outcome = suite.judge(WAYS[0], &names, &results);
+        let failed: Vec<&str> = outcome.failed.iter().map(|case| &*case.name).collect();
+        assert_eq!(
+            (outcome.passed, failed),
+            (1, vec!["TestB", "TestD", "TestE"])
+        );
+        assert_eq!(outcome.left_out, [Case::new("1 tests", "enterprise")]);
+        let outcome = suite.judge(WAYS[1], &names, &results);
+        assert_eq!(outcome.failed.len(), 2);
+    }
+
+    #[test]
+    fn a_test_without_a_reason_is_refused() {
+        assert!(Exemptions::parse("TestA\n[off] late\n").is_err());
+    }
+}
