@@ -104,7 +104,9 @@ async fn answer(
         call.check_content_type(action == Action::Config)?;
     }
     if !methods.contains(&call.method) {
-        return Err(Failure::method_not_allowed());
+        let mut response = Failure::method_not_allowed().into_response();
+        response.headers_mut().insert(ALLOW, allowed(methods));
+        return Ok(response);
     }
     dispatch(&call, action).await
 }
@@ -156,7 +158,7 @@ async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
 }
 
 fn options(methods: &[&str], request: &HeaderMap) -> Response {
-    let allow = HeaderValue::from_str(&endpoints::allow(methods)).expect("methods are ASCII");
+    let allow = allowed(methods);
     let headers = request
         .get(ACCESS_CONTROL_REQUEST_HEADERS)
         .cloned()
@@ -168,4 +170,8 @@ fn options(methods: &[&str], request: &HeaderMap) -> Response {
         (ACCESS_CONTROL_ALLOW_HEADERS, headers),
     ]);
     response
+}
+
+fn allowed(methods: &[&str]) -> HeaderValue {
+    HeaderValue::from_str(&endpoints::allow(methods)).expect("methods are ASCII")
 }

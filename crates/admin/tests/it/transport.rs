@@ -123,6 +123,12 @@ async fn unknown_paths_and_methods_have_kongs_texts() {
         let answer = api.json(method, path, &json!({})).await;
         let wanted = (405, json!({"message": "Method not allowed"}));
         assert_eq!((answer.status, answer.json()), wanted, "{method} {path}");
+        let allowed = api.send("OPTIONS", path, &[], "").await;
+        assert_eq!(
+            answer.header("allow"),
+            allowed.header("allow"),
+            "{method} {path}"
+        );
     }
 }
 
