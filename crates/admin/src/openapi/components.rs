@@ -265,7 +265,7 @@ fn responses() -> Map<String, Value> {
 }
 
 /// A message, or one of the error objects of this status.
-fn failure(status: u16) -> Value {
+pub(super) fn failure(status: u16) -> Value {
     let errors = ErrorCode::ALL
         .into_iter()
         .filter(|code| code.status() == status && status < 500);

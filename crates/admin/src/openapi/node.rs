@@ -1,6 +1,6 @@
 //! The operations that are no entity's: of the node, of schemas, of whole configurations.
 
-use super::components::{Components, integer, object, page_of, text};
+use super::components::{Components, failure, integer, object, page_of, text};
 use super::operation::Operation;
 use crate::endpoints::{Action, Endpoint};
 use model::EntityKind;
@@ -211,12 +211,30 @@ fn changes(operation: Operation) -> Operation {
         ("dry_run", json!({ "type": "boolean" })),
         ("changes", json!({ "type": "array", "items": shown })),
     ]);
+    let problem = object([("path", text()), ("message", text())]);
+    let error = object([
+        ("change", integer()),
+        ("problems", json!({ "type": "array", "items": problem })),
+        (
+            "error",
+            json!({ "type": "object", "description": "What the entity's own endpoint would have answered." }),
+        ),
+    ]);
+    let refused = object([
+        ("message", text()),
+        ("errors", json!({ "type": "array", "items": error })),
+    ]);
     operation
         .takes(&[("application/json", body)], true)
         .answers(
             200,
             "The revision, live on this node, and the entities as they are in it.",
             &answer,
+        )
+        .answers(
+            400,
+            "Nothing was changed.",
+            &json!({ "anyOf": [refused, failure(400)] }),
         )
         .fails(&[405, 409, 507])
 }

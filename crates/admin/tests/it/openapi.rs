@@ -3,7 +3,7 @@
 use crate::fake::Api;
 use crate::vectors::{Exchange, replay_with_database, replay_without_database};
 use boon::{Compiler, SchemaIndex, Schemas};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 
 const LOCATION: &str = "http://gateway.test/openapi.json";
@@ -204,6 +204,52 @@ async fn answers_are_as_described() {
     }
     assert!(checked > 200, "{checked} of {}", exchanges.len());
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[tokio::test]
+async fn every_path_without_parameters_answers_as_described() {
+    let mut described = Described::new().await;
+    let items = described.document["paths"].as_object().unwrap().iter();
+    let plain = items.filter(|(path, item)| !path.contains('{') && !item["get"].is_null());
+    let paths: Vec<String> = plain.map(|(path, _)| path.clone()).collect();
+    assert!(paths.len() > 30);
+    for api in [Api::off(), Api::lmdb()] {
+        for path in &paths {
+            let exchange = exchange(&api, "GET", path, &Value::Null).await;
+            assert_eq!(described.check_answer(&exchange), Some(Ok(())), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn change_sets_are_answered_as_described() {
+    let mut described = Described::new().await;
+    let api = Api::lmdb();
+    let create = json!({ "action": "create", "type": "consumers", "data": { "username": "a" } });
+    let delete = json!({ "action": "delete", "type": "consumers", "key": "a" });
+    let refused = json!({ "action": "create", "type": "services", "data": { "port": -1 } });
+    for (body, status) in [
+        (json!({ "changes": [create, delete] }), 200),
+        (json!({ "changes": [refused, { "action": "none" }] }), 400),
+        (json!({ "changes": 1 }), 400),
+        (json!({ "changes": [create], "expected_revision": 5 }), 409),
+    ] {
+        let exchange = exchange(&api, "POST", "/changes", &body).await;
+        assert_eq!(exchange.answer.status, status, "{}", exchange.answer.text);
+        assert_eq!(described.check_answer(&exchange), Some(Ok(())));
+    }
+}
+
+async fn exchange(api: &Api, method: &str, path: &str, body: &Value) -> Exchange {
+    let answer = match body {
+        Value::Null => api.send(method, path, &[], "").await,
+        body => api.json(method, path, body).await,
+    };
+    Exchange {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        answer,
+    }
 }
 
 #[tokio::test]
