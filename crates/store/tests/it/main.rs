@@ -9,6 +9,7 @@ mod support;
 mod commits;
 mod damage;
 mod endure;
+mod follow;
 mod growth;
 mod history;
 mod kill;
