@@ -13,6 +13,7 @@ mod config;
 pub mod control;
 mod endpoints;
 mod entities;
+pub mod events;
 mod health;
 mod infer;
 mod metrics;

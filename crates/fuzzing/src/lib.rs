@@ -7,6 +7,7 @@
 
 mod chunked;
 mod connection;
+mod events;
 mod head;
 mod opening;
 mod uri;
@@ -15,7 +16,7 @@ mod uri;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target; the name is that of its file in `fuzz/fuzz_targets` and of its folder in `fuzz/corpus`.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -24,10 +25,12 @@ pub const TARGETS: [Target; 8] = [
     ("client_hello", client_hello),
     ("connection", connection),
     ("http2", http2),
+    ("events", events),
 ];
 
 pub use chunked::chunked_body;
 pub use connection::{connection, http2};
+pub use events::events;
 pub use head::{request_head, response_head};
 pub use opening::{client_hello, proxy_header};
 pub use uri::uri;

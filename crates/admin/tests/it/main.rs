@@ -7,6 +7,7 @@ mod changes;
 mod compare;
 mod config;
 mod entities;
+mod events;
 mod fake;
 mod metrics;
 mod openapi;

@@ -1,0 +1,368 @@
+//! The socket of those who follow revisions, over a store alone.
+
+use admin::events::wire::{self, Frame, HEARTBEAT, Head, MAX_FRAME, Reason, SILENCE, Start};
+use admin::events::{Feed, MAX_SUBSCRIBERS, serve};
+use model::{EntityKind, Object, codec};
+use std::path::PathBuf;
+use store::{Change, ChangeSet, Journal, Options, Origin, Retention, Revision, Store};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+struct Server {
+    store: Store,
+    live: watch::Sender<u64>,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<()>,
+    path: PathBuf,
+    _directory: TempDir,
+}
+
+impl Server {
+    fn start(retention: Retention) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options {
+            retention,
+            ..Options::default()
+        };
+        let (store, _) = Store::open(&directory.path().join("store"), options).unwrap();
+        let path = directory.path().join("events.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let live = watch::Sender::new(0);
+        let feed = Feed {
+            store: store.clone(),
+            live: live.subscribe(),
+        };
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(serve(listener, feed, async { drop(stopped.await) }));
+        Self {
+            store,
+            live,
+            stop: Some(stop),
+            serving,
+            path,
+            _directory: directory,
+        }
+    }
+
+    /// A revision of so many consumers, which is durable and not live.
+    fn commit(&self, count: u128) -> Revision {
+        let head = self.store.head().0;
+        let changes = (0..count).map(|number| {
+            let id = Uuid::from_u128((number << 64) + 1);
+            let mut entity = Object::new();
+            entity.push("id", id.to_string().into());
+            entity.push("username", format!("{head}-{number}").into());
+            Change::Put {
+                kind: EntityKind::Consumers,
+                id,
+                entity: codec::encode(&entity),
+            }
+        });
+        let change_set = ChangeSet {
+            changes: changes.collect(),
+            meta: Vec::new(),
+        };
+        let origin = Origin {
+            message: Some(format!("after {head}")),
+            ..Origin::program("test")
+        };
+        self.store.commit(None, change_set, &origin).unwrap()
+    }
+
+    fn publish(&self, count: u128) {
+        self.live.send_replace(self.commit(count).0);
+    }
+
+    async fn connect(&self) -> Client {
+        Client {
+            stream: UnixStream::connect(&self.path).await.unwrap(),
+            read: Vec::new(),
+        }
+    }
+
+    async fn subscribe(&self, start: Start) -> Client {
+        let mut client = self.connect().await;
+        client.send(&wire::encode_opening(start)).await;
+        client
+    }
+
+    async fn stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+        (&mut self.serving).await.unwrap();
+    }
+}
+
+struct Client {
+    stream: UnixStream,
+    read: Vec<u8>,
+}
+
+impl Client {
+    /// A connection that is closed already is seen by reading.
+    async fn send(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes).await;
+    }
+
+    async fn heartbeat(&mut self) {
+        let mut bytes = Vec::new();
+        wire::encode(&Frame::Heartbeat, &mut bytes);
+        self.send(&bytes).await;
+    }
+
+    /// The next frame; none at the end of the connection.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some((_, length)) = wire::decode(&self.read).unwrap() {
+                return Some(self.read.drain(..length).collect());
+            }
+            // A connection that is closed with something unread in it is reset.
+            if self.stream.read_buf(&mut self.read).await.unwrap_or(0) == 0 {
+                assert!(self.read.is_empty(), "half a frame");
+                return None;
+            }
+        }
+    }
+
+    async fn expect(&mut self, frame: &Frame<'_>) {
+        let next = self.next().await.expect("a frame");
+        assert_eq!(&decoded(&next), frame);
+    }
+
+    async fn expect_welcome(&mut self, after: u64) {
+        let version = wire::VERSION;
+        self.expect(&Frame::Welcome { version, after }).await;
+    }
+
+    /// A revision with so many changes, in as many frames as it takes.
+    async fn expect_revision(&mut self, revision: u64, count: usize) {
+        let bytes = self.next().await.expect("a frame");
+        let Frame::Revision(head) = decoded(&bytes) else {
+            panic!("{:?}", decoded(&bytes));
+        };
+        let message = format!("after {}", revision - 1);
+        let expected = Head {
+            revision,
+            at_ms: head.at_ms,
+            source: "test".into(),
+            actor: None,
+            request_id: None,
+            message: Some(message.into()),
+            changes: count as u32,
+        };
+        assert_eq!(head, expected);
+        let mut seen = 0;
+        while seen < count {
+            let bytes = self.next().await.expect("a frame");
+            let Frame::Changes(changes) = decoded(&bytes) else {
+                panic!("{:?}", decoded(&bytes));
+            };
+            for change in changes {
+                let id = Uuid::from_u128(((seen as u128) << 64) + 1);
+                assert_eq!((&*change.kind, change.id), ("consumers", id));
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, count);
+    }
+
+    async fn expect_end(&mut self, expected: Reason) -> String {
+        let bytes = self.next().await.expect("a frame");
+        let Frame::End { reason, text } = decoded(&bytes) else {
+            panic!("{:?}", decoded(&bytes));
+        };
+        assert_eq!(reason, expected, "{text}");
+        assert!(self.next().await.is_none(), "nothing comes after the end");
+        text.into_owned()
+    }
+}
+
+fn decoded(bytes: &[u8]) -> Frame<'_> {
+    wire::decode(bytes).unwrap().expect("a whole frame").0
+}
+
+#[tokio::test]
+async fn revisions_are_told_when_they_are_live_and_from_where_each_likes() {
+    let server = Server::start(Retention::default());
+    server.publish(1);
+    let mut now = server.subscribe(Start::Now).await;
+    now.expect_welcome(1).await;
+    let mut all = server.subscribe(Start::After(0)).await;
+    all.expect_welcome(0).await;
+    all.expect_revision(1, 1).await;
+    // Live elsewhere, where the client has seen it.
+    let second = server.commit(2).0;
+    let mut ahead = server.subscribe(Start::After(second)).await;
+    ahead.expect_welcome(2).await;
+    server.commit(1);
+    server.live.send_replace(2);
+    for client in [&mut now, &mut all] {
+        client.expect_revision(2, 2).await;
+    }
+    server.live.send_replace(3);
+    for client in [&mut now, &mut all, &mut ahead] {
+        client.expect_revision(3, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_revision_of_any_size_comes_in_frames_that_are_bounded() {
+    const COUNT: usize = 20_000;
+    let server = Server::start(Retention::default());
+    let mut late = server.subscribe(Start::Now).await;
+    late.expect_welcome(0).await;
+    server.publish(COUNT as u128);
+    server.publish(1);
+    late.expect_revision(1, COUNT).await;
+    late.expect_revision(2, 1).await;
+}
+
+#[tokio::test]
+async fn who_is_too_late_is_told_of_the_gap_even_in_the_middle_of_a_revision() {
+    const COUNT: usize = 20_000;
+    let server = Server::start(Retention {
+        revisions: 2,
+        ..Retention::default()
+    });
+    let mut slow = server.subscribe(Start::Now).await;
+    slow.expect_welcome(0).await;
+    server.publish(COUNT as u128);
+    // More than fits between the two is told, and the rest waits in the journal.
+    let first = slow.next().await.expect("a frame");
+    assert!(matches!(decoded(&first), Frame::Revision(_)));
+    for _ in 0..5 {
+        server.publish(1);
+    }
+    while server.store.compact(1000).unwrap() {}
+    let lost = loop {
+        let bytes = slow.next().await.expect("a frame");
+        if let Frame::End { reason, text } = decoded(&bytes) {
+            break (reason, text.into_owned());
+        }
+    };
+    assert_eq!(lost.0, Reason::Lost);
+    assert!(lost.1.contains("not kept any more"), "{}", lost.1);
+    let mut again = server.subscribe(Start::After(0)).await;
+    again.expect_welcome(0).await;
+    again.expect(&Frame::Gap { from: 1, to: 4 }).await;
+    again.expect_revision(5, 1).await;
+    again.expect_revision(6, 1).await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_keep_to_the_protocol_ends_alone() {
+    let server = Server::start(Retention::default());
+    let mut good = server.subscribe(Start::Now).await;
+    good.expect_welcome(0).await;
+    let mut opening = wire::encode_opening(Start::After(0));
+    opening[0] ^= 1;
+    let mut other = server.connect().await;
+    other.send(&opening).await;
+    other.expect_end(Reason::Malformed).await;
+    let mut newer = wire::encode_opening(Start::Now);
+    newer[9] += 1;
+    let mut other = server.connect().await;
+    other.send(&newer).await;
+    other.expect_end(Reason::Version).await;
+    let mut other = server.subscribe(Start::After(9)).await;
+    let text = other.expect_end(Reason::Unknown).await;
+    assert!(text.contains("revision 9"), "{text}");
+    let too_long = (MAX_FRAME as u32 + 1).to_be_bytes();
+    for hostile in [
+        &too_long[..],
+        b"\0\0\0\0",
+        b"\0\0\0\x01\x01",
+        b"\0\0\0\x01\x09",
+    ] {
+        let mut other = server.subscribe(Start::Now).await;
+        other.expect_welcome(0).await;
+        other.send(hostile).await;
+        other.expect_end(Reason::Malformed).await;
+    }
+    // A frame of the server's is none of a client's, and neither is half of an opening.
+    let mut other = server.subscribe(Start::Now).await;
+    other.expect_welcome(0).await;
+    let mut bytes = Vec::new();
+    wire::encode(&Frame::Gap { from: 1, to: 2 }, &mut bytes);
+    other.send(&bytes).await;
+    other.expect_end(Reason::Malformed).await;
+    let mut other = server.connect().await;
+    other.send(&opening[..5]).await;
+    drop(other);
+    server.publish(1);
+    good.expect_revision(1, 1).await;
+}
+
+#[tokio::test]
+async fn there_are_places_for_so_many_and_they_are_free_again() {
+    let server = Server::start(Retention::default());
+    let mut all = Vec::new();
+    for _ in 0..MAX_SUBSCRIBERS {
+        let mut client = server.subscribe(Start::Now).await;
+        client.expect_welcome(0).await;
+        all.push(client);
+    }
+    let mut more = server.connect().await;
+    more.expect_end(Reason::Crowded).await;
+    server.publish(1);
+    for client in &mut all {
+        client.expect_revision(1, 1).await;
+    }
+    drop(all.pop());
+    // Until the server has noticed.
+    loop {
+        let mut client = server.subscribe(Start::Now).await;
+        let bytes = client.next().await.expect("a frame");
+        match decoded(&bytes) {
+            Frame::Welcome { .. } => return,
+            other => assert!(matches!(other, Frame::End { .. }), "{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn at_the_end_of_the_process_everybody_is_told() {
+    let mut server = Server::start(Retention::default());
+    server.publish(1);
+    let mut waiting = server.subscribe(Start::Now).await;
+    waiting.expect_welcome(1).await;
+    // Who does not read keeps nobody.
+    let mut deaf = server.subscribe(Start::Now).await;
+    deaf.expect_welcome(1).await;
+    server.publish(40_000);
+    waiting.expect_revision(2, 40_000).await;
+    server.stop().await;
+    waiting.expect_end(Reason::Leaving).await;
+    assert!(UnixStream::connect(&server.path).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_says_nothing_for_too_long_is_dead() {
+    let server = Server::start(Retention::default());
+    let started = Instant::now();
+    let mut silent = server.subscribe(Start::Now).await;
+    let mut lively = server.subscribe(Start::Now).await;
+    silent.expect_welcome(0).await;
+    lively.expect_welcome(0).await;
+    while let Some(bytes) = silent.next().await {
+        assert_eq!(decoded(&bytes), Frame::Heartbeat);
+        lively.expect(&Frame::Heartbeat).await;
+        lively.heartbeat().await;
+    }
+    assert!(started.elapsed() >= SILENCE && started.elapsed() < SILENCE + HEARTBEAT);
+    server.publish(1);
+    loop {
+        let bytes = lively.next().await.expect("it goes on");
+        match decoded(&bytes) {
+            Frame::Heartbeat => lively.heartbeat().await,
+            other => {
+                assert!(matches!(other, Frame::Revision(_)), "{other:?}");
+                return;
+            }
+        }
+    }
+}
