@@ -47,6 +47,17 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: SettingsArgs,
     },
+    /// Print what happens to the configuration of the running gateway, as it happens
+    Events {
+        /// The first revision to print; without it, the next one
+        #[arg(long, value_name = "REVISION")]
+        from: Option<u64>,
+        /// Print JSON, an object per line
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
     /// Say everything that starting would, without starting
     Check(CheckArgs),
     /// Make, list and revoke tokens of the Admin API

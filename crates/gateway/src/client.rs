@@ -134,7 +134,7 @@ impl Client {
     }
 
     fn open(&self) -> Result<std::os::unix::net::UnixStream, ClientError> {
-        local::connect(&self.prefix).map_err(|error| match error.kind() {
+        local::connect(&self.prefix, local::ADMIN).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 ClientError::NotRunning(self.prefix.clone())
             }
@@ -189,7 +189,7 @@ mod tests {
     /// A prefix whose gateway reads the head of each request and gives the next of these answers.
     fn answering(answers: &'static [&'static str]) -> TempDir {
         let prefix = tempfile::tempdir().expect("a temporary directory");
-        let listener: UnixListener = local::listen(prefix.path()).expect("a socket");
+        let listener: UnixListener = local::listen(prefix.path(), local::ADMIN).expect("a socket");
         listener.set_nonblocking(false).expect("a socket has it");
         thread::spawn(move || {
             // The first connection only looks whether somebody is there.
@@ -253,7 +253,7 @@ mod tests {
             let error = Client::connect(prefix.path()).expect_err("nobody is there");
             assert!(matches!(error, ClientError::NotRunning(_)), "{error}");
             // The same when the socket of a dead process is there.
-            drop(local::listen(prefix.path()).expect("a socket"));
+            drop(local::listen(prefix.path(), local::ADMIN).expect("a socket"));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::{CheckArgs, Command, ConfigCommand, SettingsArgs, TokensCommand};
 use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
-use crate::{check, instance, start, tokens};
+use crate::{check, events, instance, start, tokens};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -61,6 +61,11 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Reload { settings } => reload(&settings),
         Command::Upgrade { timeout, settings } => upgrade(&settings, Duration::from_secs(timeout)),
         Command::Tokens(command) => manage_tokens(command),
+        Command::Events {
+            from,
+            json,
+            settings,
+        } => follow(&settings, from, json),
         Command::Check(args) | Command::Config(ConfigCommand::Parse(args)) => run_check(args),
         Command::Settings { markdown: true } => say(&settings::page()),
         Command::Settings { markdown: false } => say(&settings::sample()),
@@ -184,6 +189,15 @@ fn manage_tokens(command: TokensCommand) -> Result<(), Failure> {
             say(&format!("the token {name} is revoked\n"))
         }
     }
+}
+
+fn follow(args: &SettingsArgs, from: Option<u64>, json: bool) -> Result<(), Failure> {
+    let settings = resolved_settings(args)?;
+    let format = match json {
+        true => events::Format::Json,
+        false => events::Format::Text,
+    };
+    events::follow(&settings.prefix, from, format, warn)
 }
 
 fn run_check(args: CheckArgs) -> Result<(), Failure> {

@@ -1,5 +1,5 @@
-//! The socket in the prefix over which programs of this machine always reach the Admin API. Whoever may open its file is the
-//! operator: it is made with mode 0600, and belongs to the user that the gateway runs as.
+//! The sockets in the prefix over which programs of this machine always reach the Admin API, and follow its revisions. Whoever may
+//! open their files is the operator: they are made with mode 0600, and belong to the user that the gateway runs as.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -8,20 +8,22 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-const SOCKET: &str = "admin.sock";
-/// Where it is made, for nobody else to be able to connect before its mode is set.
-const NURSERY: &str = "admin.sock.new";
+/// The socket of the Admin API.
+pub(crate) const ADMIN: &str = "admin.sock";
+/// The socket of those who follow revisions.
+pub(crate) const EVENTS: &str = "events.sock";
 
 /// Listens in a prefix that this process has claimed. The name is taken from a dead process, or from the one that this one
 /// takes over from, in one step: whoever connects reaches one or the other.
-pub(crate) fn listen(prefix: &Path) -> io::Result<UnixListener> {
-    let nursery = prefix.join(NURSERY);
+pub(crate) fn listen(prefix: &Path, name: &str) -> io::Result<UnixListener> {
+    // Where it is made, for nobody else to be able to connect before its mode is set.
+    let nursery = prefix.join(format!("{name}.new"));
     remove(&nursery)?;
     DirBuilder::new().mode(0o700).create(&nursery)?;
-    let made = nursery.join(SOCKET);
-    let listener = with_short_name(&nursery, |nursery| UnixListener::bind(nursery.join(SOCKET)))?;
+    let made = nursery.join(name);
+    let listener = with_short_name(&nursery, |nursery| UnixListener::bind(nursery.join(name)))?;
     fs::set_permissions(&made, Permissions::from_mode(0o600))?;
-    fs::rename(&made, prefix.join(SOCKET))?;
+    fs::rename(&made, prefix.join(name))?;
     fs::remove_dir(&nursery)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -35,14 +37,16 @@ fn remove(nursery: &Path) -> io::Result<()> {
     }
 }
 
-pub(crate) fn connect(prefix: &Path) -> io::Result<UnixStream> {
-    with_short_name(prefix, |prefix| UnixStream::connect(prefix.join(SOCKET)))
+pub(crate) fn connect(prefix: &Path, name: &str) -> io::Result<UnixStream> {
+    with_short_name(prefix, |prefix| UnixStream::connect(prefix.join(name)))
 }
 
 /// The gateway of the prefix ends, and nobody has taken over from it.
 pub(crate) fn forget(prefix: &Path) {
-    // A name that is left behind leads to nobody, which is what connecting then says.
-    let _ = fs::remove_file(prefix.join(SOCKET));
+    for name in [ADMIN, EVENTS] {
+        // A name that is left behind leads to nobody, which is what connecting then says.
+        let _ = fs::remove_file(prefix.join(name));
+    }
 }
 
 /// Sockets have names of at most 107 bytes. Through its descriptor a directory has a short one, where the system has that.
@@ -66,17 +70,17 @@ mod tests {
         let prefix = directory.path().join("p".repeat(200));
         fs::create_dir(&prefix).expect("writable");
         // A crash has left both.
-        fs::write(prefix.join(SOCKET), "").expect("writable");
-        fs::create_dir(prefix.join(NURSERY)).expect("writable");
-        let first = listen(&prefix).expect("a socket");
-        let mode = fs::metadata(prefix.join(SOCKET))
+        fs::write(prefix.join(ADMIN), "").expect("writable");
+        fs::create_dir(prefix.join("admin.sock.new")).expect("writable");
+        let first = listen(&prefix, ADMIN).expect("a socket");
+        let mode = fs::metadata(prefix.join(ADMIN))
             .expect("there")
             .permissions();
         assert_eq!(mode.mode() & 0o777, 0o600);
-        connect(&prefix).expect("somebody listens");
+        connect(&prefix, ADMIN).expect("somebody listens");
         first.accept().expect("a connection");
-        let second = listen(&prefix).expect("a socket");
-        connect(&prefix).expect("somebody listens");
+        let second = listen(&prefix, ADMIN).expect("a socket");
+        connect(&prefix, ADMIN).expect("somebody listens");
         second.accept().expect("a connection");
         let error = first.accept().expect_err("nobody comes here any more");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);

@@ -12,6 +12,7 @@ mod client;
 mod commands;
 mod control;
 mod declarative_file;
+mod events;
 mod instance;
 mod life;
 mod local;

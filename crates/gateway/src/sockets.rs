@@ -27,8 +27,11 @@ pub(crate) struct Sockets {
     pub(crate) datagrams: Vec<Bound<UdpSocket>>,
     pub(crate) admin: Vec<Bound>,
     pub(crate) status: Vec<Bound>,
-    /// Made last, when nothing else can fail, and never handed over: each process has one of its own.
+    /// Of the Admin API, in the prefix. Made last, when nothing else can fail, and never handed over: each process has one of
+    /// its own.
     pub(crate) local: Option<UnixListener>,
+    /// Of those who follow revisions; the same.
+    pub(crate) events: Option<UnixListener>,
 }
 
 /// Sockets of the process before, until a setting takes them.
@@ -122,6 +125,7 @@ pub(crate) fn bind_all(settings: &Settings, mut inherited: Inherited) -> Result<
             &mut failure,
         ),
         local: None,
+        events: None,
     };
     if failure.is_empty() {
         Ok(sockets)

@@ -353,7 +353,11 @@ fn serve(
     let mut workers = Workers::new(sockets);
     workers.serve_proxy(&plane, settings)?;
     workers.check_health(&plane, &resolver, settings)?;
-    workers.listeners.lock().local = listen_locally(settings);
+    {
+        let mut sockets = workers.listeners.lock();
+        sockets.local = listen_locally(settings, local::ADMIN);
+        sockets.events = listen_locally(settings, local::EVENTS);
+    }
     workers.serve_apis(&gateway, certificates, settings)?;
     let written = (instance.publish_addresses(&addresses)).and_then(|()| instance.take_over());
     written.map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;
@@ -371,10 +375,10 @@ fn serve(
 }
 
 /// Not every file system has sockets; traffic is worth more than commands on this machine.
-fn listen_locally(settings: &Settings) -> Option<UnixListener> {
-    let listener = local::listen(&settings.prefix);
+fn listen_locally(settings: &Settings, name: &str) -> Option<UnixListener> {
+    let listener = local::listen(&settings.prefix, name);
     if let Err(error) = &listener {
-        tracing::error!(%error, prefix = %settings.prefix.display(), "the Admin API has no socket in the prefix, which commands need");
+        tracing::error!(%error, prefix = %settings.prefix.display(), "there is no {name} in the prefix, which commands need");
     }
     listener.ok()
 }

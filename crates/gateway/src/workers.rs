@@ -5,6 +5,7 @@ use crate::commands::Failure;
 use crate::control::Gateway;
 use crate::settings::Settings;
 use crate::sockets::{Bound, Socket, Sockets};
+use admin::events::{self, Feed};
 use admin::{Limits, Listener};
 use net::dns::Resolver;
 use net::listen::Listen;
@@ -135,7 +136,11 @@ impl Workers {
         let (admin_tls, status_tls) = (tls(certificates.admin)?, tls(certificates.status)?);
         self.serve_api(
             "admin",
-            |sockets| (&sockets.admin, sockets.local.as_ref()),
+            |sockets| Doors {
+                listeners: &sockets.admin,
+                local: sockets.local.as_ref(),
+                events: sockets.events.as_ref(),
+            },
             gateway,
             admin::router,
             admin_tls,
@@ -143,7 +148,11 @@ impl Workers {
         )?;
         self.serve_api(
             "status",
-            |sockets| (&sockets.status, None),
+            |sockets| Doors {
+                listeners: &sockets.status,
+                local: None,
+                events: None,
+            },
             gateway,
             admin::status_router,
             status_tls,
@@ -154,7 +163,7 @@ impl Workers {
     fn serve_api(
         &mut self,
         name: &str,
-        of: fn(&Sockets) -> (&[Bound], Option<&UnixListener>),
+        of: fn(&Sockets) -> Doors<'_>,
         gateway: &Arc<Gateway>,
         router: fn(Arc<dyn admin::Control>) -> admin::Router,
         tls: ServerTls,
@@ -164,9 +173,10 @@ impl Workers {
         self.apis.spawn(name.to_owned(), move |stop| {
             let (gateway, tls) = (Arc::clone(&gateway), tls.clone());
             let sockets = listeners.lock();
-            let (bound, local) = of(&sockets);
-            let local = local.map(UnixListener::try_clone).transpose()?;
-            let sockets = clones(bound)?;
+            let doors = of(&sockets);
+            let local = doors.local.map(UnixListener::try_clone).transpose()?;
+            let events = doors.events.map(UnixListener::try_clone).transpose()?;
+            let sockets = clones(doors.listeners)?;
             Ok(async move {
                 let mut listeners = Vec::new();
                 for (is_tls, socket) in sockets {
@@ -180,10 +190,37 @@ impl Workers {
                     let local = tokio::net::UnixListener::from_std(local)?;
                     listeners.push(Listener::Local(local));
                 }
-                serve_until(listeners, router(gateway), limits, stop).await
+                let feed = gateway.feed();
+                tokio::try_join!(
+                    serve_until(listeners, router(gateway), limits, stop.clone()),
+                    serve_events(events, feed, stop),
+                )
+                .map(|((), ())| ())
             })
         })
     }
+}
+
+/// Where an API is served.
+struct Doors<'s> {
+    listeners: &'s [Bound],
+    local: Option<&'s UnixListener>,
+    events: Option<&'s UnixListener>,
+}
+
+async fn serve_events(
+    listener: Option<UnixListener>,
+    feed: Feed,
+    stop: watch::Receiver<Stop>,
+) -> io::Result<()> {
+    if let Some(listener) = listener {
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let stop = async {
+            drained(stop).await;
+        };
+        events::serve(listener, feed, stop).await;
+    }
+    Ok(())
 }
 
 async fn serve_until(

@@ -17,6 +17,7 @@ use admin::control::{
     Access, Api, Connections, Control, Credentials, Database, DnsStatistics, Load, LoadError,
     Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal, Readiness, Reading, UpstreamHealth,
 };
+use admin::events::Feed;
 use futures_util::future::BoxFuture;
 use model::schema::{Context, EnabledPlugins};
 use net::dns::Resolver;
@@ -185,6 +186,14 @@ impl Gateway {
         });
         // An error means that following has panicked, which is in the log.
         let _ = followed.recv();
+    }
+
+    /// What followers of the configuration are told: a revision once it is live here.
+    pub(crate) fn feed(&self) -> Feed {
+        Feed {
+            store: self.store.clone(),
+            live: self.plane.snapshot.swaps(),
+        }
     }
 
     /// Passes a change that came by one line on to the others.

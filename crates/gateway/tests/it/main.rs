@@ -10,6 +10,7 @@ mod commands;
 mod configuration;
 mod conformance;
 mod descriptors;
+mod events;
 mod exchanges;
 mod health_checks;
 mod local;

@@ -1,0 +1,306 @@
+//! `silverback events`: prints what happens to the configuration of the running gateway, as it happens. It follows over the events'
+//! socket in the prefix, and goes on with the next revision when the gateway was upgraded or started again.
+
+mod print;
+
+use crate::commands::Failure;
+use crate::local;
+use admin::events::wire::{
+    self, Change, Frame, HEARTBEAT, Head, Malformed, Reason, SILENCE, Start, VERSION,
+};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Between attempts to find the gateway again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// At the end of a process its socket is still there for a moment: no reason yet to say that it is gone.
+const QUIET_RETRIES: u32 = 10;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EventsError {
+    #[error(
+        "no gateway is running with prefix {0}; the setting `prefix` (flag --prefix) names another"
+    )]
+    NotRunning(PathBuf),
+    #[error(
+        "the gateway with prefix {0} belongs to another user, who alone may follow it over its socket"
+    )]
+    Denied(PathBuf),
+    #[error("cannot follow the gateway: {0}")]
+    Connection(#[source] io::Error),
+    #[error("cannot print: {0}")]
+    Output(#[source] io::Error),
+    #[error("the gateway refuses: {0}")]
+    Refused(String),
+    #[error("the gateway does not keep to the protocol: {0}")]
+    Malformed(#[from] Malformed),
+    #[error("the gateway does not keep to the protocol: {0}")]
+    Order(&'static str),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Format {
+    Text,
+    Json,
+}
+
+/// Something to print.
+#[derive(Debug, PartialEq)]
+enum Event {
+    Revision(Head<'static>, Vec<Change<'static>>),
+    /// Revisions that are not kept any more, both ends included.
+    Gap(u64, u64),
+}
+
+/// Prints until it is interrupted or nobody reads any more. What is no event is said by `say`.
+pub(crate) fn follow(
+    prefix: &Path,
+    from: Option<u64>,
+    format: Format,
+    say: fn(&str),
+) -> Result<(), Failure> {
+    let mut print = |event: &Event| {
+        let line = match format {
+            Format::Text => print::text(event),
+            Format::Json => print::json(event),
+        };
+        let mut output = io::stdout().lock();
+        output.write_all(line.as_bytes())?;
+        output.flush()
+    };
+    let mut order = Order::new(from);
+    match follow_on(prefix, &mut order, &mut print, say) {
+        Err(EventsError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        ended => ended.map_err(Failure::new),
+    }
+}
+
+fn follow_on(
+    prefix: &Path,
+    order: &mut Order,
+    print: &mut dyn FnMut(&Event) -> io::Result<()>,
+    say: fn(&str),
+) -> Result<(), EventsError> {
+    let mut stream = connect(prefix)?;
+    loop {
+        match Connection::open(stream, order)
+            .and_then(|connection| connection.exchange(order, print))
+        {
+            // It has ended, or was found to be dead.
+            Err(EventsError::Connection(_)) => {}
+            ended => return ended,
+        }
+        order.interrupted();
+        stream = find_again(prefix, say)?;
+    }
+}
+
+fn connect(prefix: &Path) -> Result<UnixStream, EventsError> {
+    local::connect(prefix, local::EVENTS).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            EventsError::NotRunning(prefix.to_owned())
+        }
+        ErrorKind::PermissionDenied => EventsError::Denied(prefix.to_owned()),
+        _ => EventsError::Connection(error),
+    })
+}
+
+/// Waits for the next process, however long that takes.
+fn find_again(prefix: &Path, say: fn(&str)) -> Result<UnixStream, EventsError> {
+    let mut attempts = 0;
+    loop {
+        std::thread::sleep(RETRY_INTERVAL);
+        match connect(prefix) {
+            Err(EventsError::NotRunning(_)) => {}
+            found => return found,
+        }
+        attempts += 1;
+        if attempts == QUIET_RETRIES {
+            say("the gateway has ended: waiting for it to be started again");
+        }
+    }
+}
+
+/// What was seen, and what may come next.
+#[derive(Debug)]
+struct Order {
+    /// The last revision that was printed whole.
+    seen: Option<u64>,
+    /// The revision that is coming, while not all of its changes are there.
+    coming: Option<(Head<'static>, Vec<Change<'static>>)>,
+    is_welcome: bool,
+}
+
+impl Order {
+    fn new(from: Option<u64>) -> Self {
+        Self {
+            seen: from.map(|from| from.saturating_sub(1)),
+            coming: None,
+            is_welcome: false,
+        }
+    }
+
+    fn start(&self) -> Start {
+        self.seen.map_or(Start::Now, Start::After)
+    }
+
+    /// Another connection begins where this one has ended.
+    fn interrupted(&mut self) {
+        self.coming = None;
+        self.is_welcome = false;
+    }
+
+    /// Takes a frame, and gives the event that is whole with it.
+    fn take(&mut self, frame: Frame<'_>) -> Result<Option<Event>, EventsError> {
+        match frame {
+            Frame::Heartbeat => return Ok(None),
+            Frame::End { reason, text } => return Err(ended(reason, &text)),
+            Frame::Welcome { version, after } => {
+                let expected = self.seen.unwrap_or(after);
+                if self.is_welcome || version != VERSION || after != expected {
+                    return Err(EventsError::Order("its welcome is not what was asked for"));
+                }
+                self.is_welcome = true;
+                self.seen = Some(after);
+                return Ok(None);
+            }
+            _ if !self.is_welcome => return Err(EventsError::Order("there is no welcome")),
+            Frame::Revision(head) => {
+                self.expect(head.revision)?;
+                self.coming = Some((head.into_owned(), Vec::new()));
+            }
+            Frame::Changes(changes) => {
+                let (_, so_far) =
+                    (self.coming.as_mut()).ok_or(EventsError::Order("changes of no revision"))?;
+                so_far.extend(changes.into_iter().map(Change::into_owned));
+            }
+            Frame::Gap { from, to } => {
+                self.expect(from)?;
+                self.seen = Some(to);
+                return Ok(Some(Event::Gap(from, to)));
+            }
+        }
+        self.complete()
+    }
+
+    fn expect(&self, revision: u64) -> Result<(), EventsError> {
+        let next = self.seen.and_then(|seen| seen.checked_add(1));
+        if self.coming.is_some() || next != Some(revision) {
+            return Err(EventsError::Order("revisions are out of order"));
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<Option<Event>, EventsError> {
+        let Some((head, changes)) = self.coming.take() else {
+            return Ok(None);
+        };
+        match changes.len().cmp(&(head.changes as usize)) {
+            std::cmp::Ordering::Less => {
+                self.coming = Some((head, changes));
+                Ok(None)
+            }
+            std::cmp::Ordering::Equal => {
+                self.seen = Some(head.revision);
+                Ok(Some(Event::Revision(head, changes)))
+            }
+            std::cmp::Ordering::Greater => {
+                Err(EventsError::Order("there are more changes than were told"))
+            }
+        }
+    }
+}
+
+/// Whether it is to be tried again, as with any connection that has ended.
+fn ended(reason: Reason, text: &str) -> EventsError {
+    match reason {
+        // What is lost is told as a gap to who asks again.
+        Reason::Leaving | Reason::Lost => EventsError::Connection(ErrorKind::UnexpectedEof.into()),
+        Reason::Crowded | Reason::Version | Reason::Unknown | Reason::Malformed => {
+            EventsError::Refused(text.to_owned())
+        }
+    }
+}
+
+/// A line to one process.
+struct Connection {
+    stream: UnixStream,
+    read: Vec<u8>,
+    /// When either side has said something last.
+    heard: Instant,
+    said: Instant,
+}
+
+impl Connection {
+    fn open(mut stream: UnixStream, order: &Order) -> Result<Self, EventsError> {
+        let prepared = (stream.set_read_timeout(Some(HEARTBEAT)))
+            .and_then(|()| stream.set_write_timeout(Some(SILENCE)))
+            .and_then(|()| stream.write_all(&wire::encode_opening(order.start())));
+        // Who is refused finds out by reading why.
+        match prepared {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(EventsError::Connection(error))
+            }
+            _ => Ok(Self {
+                stream,
+                read: Vec::new(),
+                heard: Instant::now(),
+                said: Instant::now(),
+            }),
+        }
+    }
+
+    /// Until the line ends, which is an error whatever the reason.
+    fn exchange(
+        mut self,
+        order: &mut Order,
+        print: &mut dyn FnMut(&Event) -> io::Result<()>,
+    ) -> Result<(), EventsError> {
+        loop {
+            self.receive().map_err(EventsError::Connection)?;
+            let mut taken = 0;
+            while let Some((frame, length)) = wire::decode(&self.read[taken..])? {
+                taken += length;
+                if let Some(event) = order.take(frame)? {
+                    print(&event).map_err(EventsError::Output)?;
+                }
+            }
+            self.read.drain(..taken);
+            self.live().map_err(EventsError::Connection)?;
+        }
+    }
+
+    /// What has come, or nothing after a while.
+    fn receive(&mut self) -> io::Result<()> {
+        let mut piece = [0; 1 << 14];
+        match self.stream.read(&mut piece) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(length) => {
+                self.read.extend_from_slice(&piece[..length]);
+                self.heard = Instant::now();
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                match self.heard.elapsed() < SILENCE {
+                    true => Ok(()),
+                    false => Err(ErrorKind::TimedOut.into()),
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells the gateway now and then that somebody is here.
+    fn live(&mut self) -> io::Result<()> {
+        if self.said.elapsed() >= HEARTBEAT {
+            let mut bytes = Vec::new();
+            wire::encode(&Frame::Heartbeat, &mut bytes);
+            self.stream.write_all(&bytes)?;
+            self.said = Instant::now();
+        }
+        Ok(())
+    }
+}

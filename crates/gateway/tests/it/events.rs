@@ -1,0 +1,309 @@
+//! Following the revisions of a running gateway from another process, through upgrades and crashes.
+
+use crate::{launch, launch_in};
+use admin::events::wire::{self, Frame, Reason, Start};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+use testkit::{Gateway, Launch};
+
+const WRITERS: usize = 5;
+const WRITES_EACH: usize = 200;
+/// Longer than any event takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// `silverback events`, and the lines that it prints. Killed when dropped.
+struct Printed {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Printed {
+    fn start(launch: &Launch, more: &[&str]) -> Self {
+        let words: Vec<&str> = ["events"].iter().chain(more).copied().collect();
+        let mut child = launch
+            .other(&words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program can be run");
+        let output = child.stdout.take().expect("a pipe");
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Self { child, lines }
+    }
+
+    fn next(&self) -> String {
+        self.lines.recv_timeout(LIMIT).expect("another line")
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.next()).expect("a line of JSON")
+    }
+
+    /// The numbers of this many revisions; of each it is checked that it tells of one change.
+    fn revisions(&self, count: usize) -> Vec<u64> {
+        let revision = |_| {
+            let event = self.json();
+            assert_eq!(
+                event["changes"].as_array().map(Vec::len),
+                Some(1),
+                "{event}"
+            );
+            event["revision"].as_u64().expect("a number")
+        };
+        (0..count).map(revision).collect()
+    }
+}
+
+impl Drop for Printed {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn socket(prefix: &Path) -> PathBuf {
+    prefix.join("events.sock")
+}
+
+/// A subscriber that speaks the protocol itself.
+struct Raw {
+    stream: UnixStream,
+    read: Vec<u8>,
+}
+
+impl Raw {
+    fn subscribe(prefix: &Path, start: Start) -> Self {
+        let mut raw = Self::connect(prefix);
+        // A process that goes may have closed it already, which is found by reading.
+        let _ = raw.stream.write_all(&wire::encode_opening(start));
+        raw
+    }
+
+    fn connect(prefix: &Path) -> Self {
+        let stream = UnixStream::connect(socket(prefix)).expect("somebody listens");
+        stream.set_read_timeout(Some(LIMIT)).expect("a limit");
+        Self {
+            stream,
+            read: Vec::new(),
+        }
+    }
+
+    /// The next revision that is complete; an error when the connection has ended, with the reason if one was told.
+    fn revision(&mut self) -> Result<u64, Option<Reason>> {
+        let mut coming = None;
+        loop {
+            while let Some((frame, length)) = wire::decode(&self.read).expect("the protocol") {
+                match frame {
+                    Frame::Revision(head) => coming = Some((head.revision, head.changes as usize)),
+                    Frame::Changes(changes) => {
+                        let (_, left) = coming.as_mut().expect("a revision before");
+                        *left -= changes.len();
+                    }
+                    Frame::End { reason, .. } => return Err(Some(reason)),
+                    Frame::Welcome { .. } | Frame::Heartbeat => {}
+                    Frame::Gap { .. } => panic!("{frame:?}"),
+                }
+                self.read.drain(..length);
+                if let Some((revision, 0)) = coming {
+                    return Ok(revision);
+                }
+            }
+            let mut piece = [0; 4096];
+            match self.stream.read(&mut piece) {
+                Ok(length @ 1..) => self.read.extend_from_slice(&piece[..length]),
+                Ok(0) | Err(_) => return Err(None),
+            }
+        }
+    }
+}
+
+/// Follows with a connection for every few revisions.
+fn reconnecting(prefix: &Path, last: u64) -> Vec<u64> {
+    let mut seen = Vec::new();
+    while seen.len() < last as usize {
+        let start = Start::After(seen.last().copied().unwrap_or(0));
+        let mut raw = Raw::subscribe(prefix, start);
+        for _ in 0..17 {
+            match raw.revision() {
+                Ok(revision) => seen.push(revision),
+                Err(_) => break,
+            }
+            if seen.len() == last as usize {
+                break;
+            }
+        }
+    }
+    seen
+}
+
+fn write(gateway: &Gateway, writer: usize, number: usize) {
+    let body = format!(r#"{{"username": "w{writer}-{number}"}}"#);
+    let answer = gateway.admin_send("POST", "/consumers", &body);
+    assert_eq!(answer.status, 201, "{}", answer.text());
+}
+
+#[test]
+fn whoever_follows_sees_every_revision_once_and_in_order_through_an_upgrade() {
+    let mut gateway = launch().start();
+    let prefix = gateway.launch().prefix().to_owned();
+    let total = (WRITERS * WRITES_EACH) as u64;
+    let fast = Printed::start(gateway.launch(), &["--json", "--from", "1"]);
+    let mut slow = Raw::subscribe(&prefix, Start::After(0));
+    let admin = gateway.admin;
+    thread::scope(|scope| {
+        let hopping = scope.spawn(|| reconnecting(&prefix, total));
+        let write = move |writer: usize| {
+            for number in 0..WRITES_EACH {
+                let body = format!(r#"{{"username": "w{writer}-{number}"}}"#);
+                let json = [("Content-Type", "application/json")];
+                let answer = testkit::request(admin, "POST", "/consumers", &json, body.as_bytes());
+                assert_eq!(answer.status, 201, "{}", answer.text());
+            }
+        };
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| scope.spawn(move || write(writer)))
+            .collect();
+        // In the middle of them.
+        assert_eq!(fast.revisions(100), (1..=100).collect::<Vec<_>>());
+        gateway.upgrade().expect("it takes over");
+        for writer in writers {
+            writer.join().expect("no write fails");
+        }
+        assert_eq!(
+            fast.revisions(total as usize - 100),
+            (101..=total).collect::<Vec<_>>()
+        );
+        let all: Vec<u64> = (1..=total).collect();
+        assert_eq!(hopping.join().expect("it follows"), all);
+        // It has read nothing so far, and its process has told it in between that it goes.
+        let mut seen = Vec::new();
+        let ended = loop {
+            match slow.revision() {
+                Ok(revision) => seen.push(revision),
+                Err(ended) => break ended,
+            }
+        };
+        assert!(matches!(ended, None | Some(Reason::Leaving)), "{ended:?}");
+        let mut again = Raw::subscribe(&prefix, Start::After(seen.len() as u64));
+        while seen.len() < all.len() {
+            seen.push(again.revision().expect("the new process tells the rest"));
+        }
+        assert_eq!(seen, all);
+    });
+    assert!(gateway.wait().success());
+}
+
+#[test]
+fn a_crash_loses_nothing_that_was_told_and_tells_nothing_twice() {
+    const EACH: usize = 30;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let prefix = directory.path();
+    let first = launch_in(prefix).start();
+    let follower = Printed::start(first.launch(), &["--json", "--from", "1"]);
+    for number in 0..EACH {
+        write(&first, 1, number);
+    }
+    // What it was not told before comes afterwards.
+    assert_eq!(follower.revisions(3), [1, 2, 3]);
+    first.kill();
+    let second = launch_in(prefix).start();
+    for number in 0..EACH {
+        write(&second, 2, number);
+    }
+    let rest: Vec<u64> = (4..=2 * EACH as u64).collect();
+    assert_eq!(follower.revisions(rest.len()), rest);
+}
+
+#[test]
+fn a_line_tells_who_did_what() {
+    let gateway = launch().start();
+    let prefix = gateway.launch().prefix().to_owned();
+    let mode = std::fs::metadata(socket(&prefix))
+        .expect("there")
+        .permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let headers = [
+        ("Content-Type", "application/json"),
+        ("X-Change-Message", "a new one"),
+    ];
+    let body = br#"{"username": "alice"}"#;
+    let created = testkit::request(gateway.admin, "POST", "/consumers", &headers, body);
+    let id = created.json()["id"].as_str().expect("an id").to_owned();
+    let text = Printed::start(gateway.launch(), &["--from", "1"]).next();
+    assert!(text.starts_with("1  20"), "{text}");
+    let rest = format!("  created consumers {id}  \"a new one\"");
+    assert!(text.ends_with(&rest), "{text}");
+    let event = Printed::start(gateway.launch(), &["--from", "1", "--json"]).json();
+    assert_eq!(event["message"], "a new one");
+    let source = event["source"].as_str().expect("an address");
+    assert!(source.starts_with("127.0.0.1:"), "{source}");
+    let change = serde_json::json!({ "action": "create", "type": "consumers", "id": id });
+    assert_eq!(event["changes"], serde_json::json!([change]));
+}
+
+#[test]
+fn hostile_clients_end_alone_and_the_gateway_goes_on() {
+    let gateway = launch().start();
+    let prefix = gateway.launch().prefix().to_owned();
+    let follower = Printed::start(gateway.launch(), &["--json", "--from", "1"]);
+    write(&gateway, 0, 0);
+    assert_eq!(follower.revisions(1), [1]);
+    let hostile = |bytes: &[u8]| {
+        let mut raw = Raw::connect(&prefix);
+        // It may be closed before all of it is taken.
+        let _ = raw.stream.write_all(bytes);
+        let _ = raw.stream.shutdown(std::net::Shutdown::Write);
+        while raw.revision().is_ok() {}
+    };
+    let opening = wire::encode_opening(Start::Now);
+    let long = [&opening[..], &[0xff; 100_000]].concat();
+    for bytes in [
+        &b""[..],
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        &opening[..7],
+        &opening,
+        &long,
+        &[0; 4096],
+    ] {
+        for _ in 0..20 {
+            hostile(bytes);
+        }
+    }
+    write(&gateway, 0, 1);
+    assert_eq!(follower.revisions(1), [2]);
+    assert_eq!(gateway.admin_get("/status").status, 200);
+    assert!(!gateway.log().contains("panic"), "{}", gateway.log());
+}
+
+#[test]
+fn what_cannot_be_followed_is_said() {
+    let failed = |mut command: Command| {
+        let output = command.output().expect("the program can be run");
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let nobody = failed(launch_in(directory.path()).other(&["events"]));
+    assert!(
+        nobody.contains("no gateway is running with prefix"),
+        "{nobody}"
+    );
+    let gateway = launch().start();
+    let unknown = failed(gateway.launch().other(&["events", "--from", "9"]));
+    assert!(unknown.contains("revision 8 is unknown"), "{unknown}");
+    let prefix = gateway.launch().prefix().to_owned();
+    assert!(gateway.stop().success());
+    assert!(!socket(&prefix).exists(), "it goes with the process");
+}
