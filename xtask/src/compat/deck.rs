@@ -20,9 +20,10 @@ use testkit::{Launch, http};
 
 const VERSION: &str = "1.62.1";
 const MODULE: &str = "xtask/compat/deck";
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "kong.yml",
     "more.yml",
+    "plugins.yml",
     "team-a.yml",
     "team-b.yml",
     "wrong.yml",
@@ -67,6 +68,8 @@ const CLEAN: Counts = (0, 0, 0);
 /// What there is in kong.yml.
 const ALL: usize = 52;
 const OF_A_TEAM: usize = 7;
+/// What there is in plugins.yml.
+const PLUGINS: usize = 46;
 const MANY_SERVICES: usize = 100;
 const MANY_ROUTES: usize = 10_000;
 
@@ -108,7 +111,7 @@ const fn diff(name: &'static str, words: &'static [&'static str], counts: Counts
     step(name, words, status, Some(counts), &[])
 }
 
-const SCENARIO: [Step; 27] = [
+const SCENARIO: [Step; 30] = [
     step(
         "ping",
         &["ping"],
@@ -175,6 +178,17 @@ const SCENARIO: [Step; 27] = [
         (0, 0, OF_A_TEAM),
     ),
     diff("diff of the other tag", &["diff", "team-b.yml"], CLEAN),
+    changes(
+        "sync of every plugin",
+        &["sync", "plugins.yml"],
+        (PLUGINS, 0, 0),
+    ),
+    diff("diff of every plugin", &["diff", "plugins.yml"], CLEAN),
+    changes(
+        "reset of every plugin",
+        &["reset", "--force", "--select-tag", "every-plugin"],
+        (0, 0, PLUGINS),
+    ),
     diff(
         "diff of all after the tags",
         &["diff", "changed.yml"],
