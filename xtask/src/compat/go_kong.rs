@@ -174,9 +174,10 @@ impl Suite {
                 (None, _) => outcome.failed.push(Case::new(*name, "did not run")),
             }
         }
-        let cases = left_out
-            .into_iter()
-            .map(|(reason, tests)| Case::new(format!("{tests} tests"), reason));
+        let cases = left_out.into_iter().map(|(reason, tests)| {
+            let plural = if tests == 1 { "" } else { "s" };
+            Case::new(format!("{tests} test{plural}"), reason)
+        });
         outcome.left_out = cases.collect();
         outcome
     }
@@ -319,7 +320,7 @@ mod tests {
             (outcome.passed, failed),
             (1, vec!["TestB", "TestD", "TestE"])
         );
-        assert_eq!(outcome.left_out, [Case::new("1 tests", "enterprise")]);
+        assert_eq!(outcome.left_out, [Case::new("1 test", "enterprise")]);
         let outcome = suite.judge(WAYS[1], &names, &results);
         assert_eq!(outcome.failed.len(), 2);
     }
