@@ -14,9 +14,11 @@ use crate::header::{HEADER_KEY, Header, SUMMED_TABLES};
 use crate::scan::{self, ScanError};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, EnvOpenOptions, MdbError, WithoutTls};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -49,6 +51,8 @@ const ASIDE_MARK: &str = ".unreadable-";
 
 const MAX_READERS: u32 = 1024;
 const MAX_TABLES: u32 = 16;
+/// More than its head and the entries of that many readers take, a cache line each.
+const LOCK_FILE_SIZE: u64 = 64 * MAX_READERS as u64 + 4096;
 /// Below this there is no point in trying a smaller reservation.
 const LEAST_MAP: usize = 1 << 30;
 
@@ -268,7 +272,7 @@ fn examine_and_open(
             return Err(io_error("read", &path)(source));
         }
     };
-    let result = map(directory, max_size).and_then(|(env, max_size)| {
+    let result = map_alone(directory, max_size).and_then(|(env, max_size)| {
         let tables = open_tables(&env)?;
         Ok((env, tables, max_size))
     });
@@ -286,6 +290,31 @@ fn is_damage(error: &heed::Error) -> bool {
         error,
         heed::Error::Mdb(Corrupted | Incompatible | Invalid | PageNotFound | VersionMismatch)
     )
+}
+
+/// Maps the file of which this process is the only user.
+fn map_alone(
+    directory: &Path,
+    max_size: usize,
+) -> Result<(heed::Env<WithoutTls>, usize), heed::Error> {
+    allocate_lock_file(&directory.join(LMDB_LOCK_FILE)).map_err(heed::Error::Io)?;
+    map(directory, max_size)
+}
+
+/// LMDB writes to its reader table through a map. Where the disk is full a page of it that has no room on the disk yet would end
+/// the process with SIGBUS, in the middle of a lookup: all of it gets its room here, or an error says that there is none.
+fn allocate_lock_file(path: &Path) -> io::Result<()> {
+    let file = File::options()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    match fallocate(&file, FallocateFlags::empty(), 0, LOCK_FILE_SIZE) {
+        // Not every file system can.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Maps the file, with a smaller reservation where the address space is limited (`ulimit -v`).
@@ -364,7 +393,7 @@ fn create(directory: &Path, max_size: usize) -> Result<(), OpenError> {
 }
 
 fn create_tables(directory: &Path, max_size: usize) -> Result<(), heed::Error> {
-    let (env, _) = map(directory, max_size)?;
+    let (env, _) = map_alone(directory, max_size)?;
     let txn = env.write_txn()?;
     env.create_databases_and_commit(txn, |opener, txn| {
         for name in SUMMED_TABLES {

@@ -210,6 +210,7 @@ impl Store {
         let more = history.compact(retention, now_ms, limit)?;
         write_header(&mut txn, tables, &mut header)?;
         txn.commit()?;
+        self.inner.committed();
         Ok(more)
     }
 

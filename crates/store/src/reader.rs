@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, TryLockError, Weak};
 /// Lookups at the newest revision, for one worker: it keeps its read transaction between lookups, so that a lookup takes
 /// no lock that another worker uses.
 ///
-/// A transaction that is kept would hold on to the pages of its revision. So the commit that makes a newer revision ends
-/// the transaction of every reader that is idle, and a reader that is not ends it itself after its lookup: old pages are
-/// free for the next commit, even when a worker has nothing to look up any more.
+/// A transaction that is kept would hold on to the pages of its revision. So every commit, also one that only removes
+/// history, ends the transaction of every reader that is idle, and a reader that is not ends it itself after its lookup: old
+/// pages are free for the next commit, even when a worker has nothing to look up any more.
 #[derive(Debug)]
 pub struct Reader {
     // Dropped first: a transaction must end before the file is closed.
@@ -29,6 +29,14 @@ pub(crate) struct Slot {
 struct Pinned {
     txn: RoTxn<'static, WithoutTls>,
     revision: Revision,
+    /// Of the store, before it was pinned.
+    transactions: u64,
+}
+
+impl Pinned {
+    fn is_older_than(&self, transactions: u64) -> bool {
+        self.transactions < transactions
+    }
 }
 
 impl std::fmt::Debug for Pinned {
@@ -54,39 +62,47 @@ impl Reader {
     pub fn read<T>(&self, look: impl FnOnce(&View<'_>) -> T) -> Result<T, StoreError> {
         let environment = &self.inner.environment;
         let mut pinned = lock(&self.slot.pinned);
+        let newest = self.inner.transactions();
         if pinned
             .as_ref()
-            .is_none_or(|pinned| pinned.revision < self.inner.head())
+            .is_none_or(|pinned| pinned.is_older_than(newest))
         {
             // The old one first: it may be the last that holds its pages.
             *pinned = None;
-            *pinned = Some(pin(environment)?);
+            *pinned = Some(pin(environment, newest)?);
         }
         let current = pinned.as_ref().expect("it was set when it was none");
-        let revision = current.revision;
-        let result = look(&View::borrowed(&current.txn, &environment.tables, revision));
-        if revision < self.inner.head() {
+        let view = View::borrowed(&current.txn, &environment.tables, current.revision);
+        let result = look(&view);
+        drop(view);
+        if current.is_older_than(self.inner.transactions()) {
             *pinned = None;
         }
         Ok(result)
     }
 }
 
-fn pin(environment: &Environment) -> Result<Pinned, StoreError> {
+fn pin(environment: &Environment, transactions: u64) -> Result<Pinned, StoreError> {
     let txn = environment.env.clone().static_read_txn()?;
     let revision = View::newest_revision(&txn, &environment.tables)?;
-    Ok(Pinned { txn, revision })
+    Ok(Pinned {
+        txn,
+        revision,
+        transactions,
+    })
 }
 
 impl Slot {
-    pub(crate) fn release_if_idle(&self, head: Revision) {
+    pub(crate) fn release_if_idle(&self, transactions: u64) {
         let pinned = match self.pinned.try_lock() {
             Ok(pinned) => Some(pinned),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(mut pinned) = pinned
-            && pinned.as_ref().is_some_and(|pinned| pinned.revision < head)
+            && pinned
+                .as_ref()
+                .is_some_and(|pinned| pinned.is_older_than(transactions))
         {
             *pinned = None;
         }

@@ -80,8 +80,10 @@ pub struct Store {
 pub(crate) struct Inner {
     pub(crate) environment: Environment,
     pub(crate) retention: Retention,
-    /// The newest revision; a reader compares it with its own before every lookup.
+    /// The newest revision.
     head: AtomicU64,
+    /// Of LMDB's, whether they made a revision or not; a reader compares it with its own before every lookup.
+    transactions: AtomicU64,
     watch: watch::Sender<Revision>,
     /// Held during a commit: LMDB has one writer, and its own lock is not fair to threads of one process.
     pub(crate) writing: Mutex<()>,
@@ -110,6 +112,7 @@ impl Store {
             environment,
             retention: options.retention,
             head: AtomicU64::new(head),
+            transactions: AtomicU64::new(0),
             watch: watch::Sender::new(Revision(head)),
             writing: Mutex::new(()),
             readers: Mutex::default(),
@@ -278,10 +281,20 @@ impl Inner {
             *head = revision;
             newer
         });
+        self.committed();
+    }
+
+    /// A transaction of LMDB is on disk: readers let go of the pages of the one before.
+    pub(crate) fn committed(&self) {
+        let newest = self.transactions.fetch_add(1, Ordering::AcqRel) + 1;
         let readers = lock(&self.readers);
         for slot in readers.iter().filter_map(Weak::upgrade) {
-            slot.release_if_idle(revision);
+            slot.release_if_idle(newest);
         }
+    }
+
+    pub(crate) fn transactions(&self) -> u64 {
+        self.transactions.load(Ordering::Acquire)
     }
 }
 

@@ -133,6 +133,7 @@ impl Store {
             history.clear()?;
             write_header(&mut txn, tables, &mut header)?;
             txn.commit()?;
+            self.inner.committed();
         }
         tracing::warn!("the store is full: its history was removed");
         Ok(())

@@ -27,6 +27,18 @@ fn the_file_is_as_large_as_its_content_whatever_is_reserved() {
     assert_consistent(&fixture.store);
 }
 
+/// A hole that is written to through the map where the disk is full would end the process.
+#[test]
+fn the_table_of_readers_has_no_holes() {
+    let fixture = fixture();
+    let lock = fixture.directory.path().join("lock.mdb");
+    let metadata = lock.metadata().unwrap();
+    assert!(metadata.blocks() * 512 >= metadata.len(), "{metadata:?}");
+    let readers: Vec<_> = (0..1000).map(|_| fixture.store.view().unwrap()).collect();
+    drop(readers);
+    assert_eq!(lock.metadata().unwrap().len(), metadata.len());
+}
+
 /// Fills a store until it refuses, and returns how many blobs it took.
 fn fill(store: &Store) -> u128 {
     for number in 0.. {
@@ -74,6 +86,23 @@ fn a_full_store_takes_removals_and_then_more() {
     }
     let all = (0..taken).map(|number| delete(K::Consumers, id(number)));
     commit(&fixture.store, all.collect()).unwrap();
+    assert_consistent(&fixture.store);
+}
+
+/// What history gives back can be used at once, although readers keep their transactions.
+#[test]
+fn a_full_store_with_readers_takes_removals_one_by_one() {
+    let fixture = small();
+    let readers: Vec<_> = (0..3).map(|_| fixture.store.reader()).collect();
+    let taken = fill(&fixture.store);
+    for number in 0..taken {
+        for reader in &readers {
+            let left = reader.read(|view| view.count(K::Consumers).unwrap());
+            assert_eq!(u128::from(left.unwrap()), taken - number);
+        }
+        commit(&fixture.store, vec![delete(K::Consumers, id(number))])
+            .unwrap_or_else(|error| panic!("{number} of {taken}: {error}"));
+    }
     assert_consistent(&fixture.store);
 }
 
