@@ -2,6 +2,7 @@
 
 use crate::body::{self, Body};
 use crate::control::{Database, DeclarativeBody, Load, LoadError, Loaded};
+use crate::proposal::unwritable;
 use crate::render;
 use crate::request::Call;
 use crate::respond::{Answer, Failure, empty, json_body, json_bytes};
@@ -85,7 +86,8 @@ fn refused(error: LoadError) -> Answer {
             "loading a configuration is not available in this mode",
         ),
         LoadError::Refused(failure) => Err(failure),
-        error @ (LoadError::Internal(_) | LoadError::Disk(_) | LoadError::Conflict { .. }) => {
+        LoadError::Disk(error) => Err(unwritable(&error)),
+        error @ (LoadError::Internal(_) | LoadError::Conflict { .. }) => {
             Err(Failure::Internal(format!("{error:?}")))
         }
     }

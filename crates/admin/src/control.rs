@@ -171,8 +171,8 @@ pub enum LoadError {
     TimedOut,
     /// The store has no room for it.
     TooLarge,
-    /// The disk is full or failing: details for the log.
-    Disk(String),
+    /// It cannot be written, for want of room or of permission.
+    Disk(std::io::Error),
     /// The newest revision is not the one that was expected.
     Conflict {
         expected: store::Revision,

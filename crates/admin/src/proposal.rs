@@ -6,6 +6,7 @@ use crate::request::Call;
 use crate::respond::Failure;
 use axum::http::StatusCode;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{CommitError, Origin, Revision, StoreError, Transaction};
 
@@ -86,7 +87,7 @@ impl From<CommitError> for LoadError {
         match (error.to_error(), error) {
             (Some(error), _) => Self::Invalid(Box::new(error)),
             (None, CommitError::Full { .. }) => Self::TooLarge,
-            (None, CommitError::Disk(error)) => Self::Disk(error.to_string()),
+            (None, CommitError::Disk(error)) => Self::Disk(error),
             (None, CommitError::Conflict { expected, head }) => Self::Conflict { expected, head },
             (None, error) => Self::Internal(error.to_string()),
         }
@@ -156,15 +157,9 @@ fn refused(error: LoadError) -> Failure {
         ),
         LoadError::TooLarge => say(
             StatusCode::INSUFFICIENT_STORAGE,
-            "the store has no room for this change",
+            "the store has reached its largest size (lmdb_map_size): there is no room for this change",
         ),
-        LoadError::Disk(details) => {
-            tracing::error!(error = %details, "a change cannot be written");
-            say(
-                StatusCode::INSUFFICIENT_STORAGE,
-                "the change cannot be written: the disk is full or failing",
-            )
-        }
+        LoadError::Disk(error) => unwritable(&error),
         LoadError::Busy => say(
             StatusCode::SERVICE_UNAVAILABLE,
             "too many changes are waiting",
@@ -174,4 +169,21 @@ fn refused(error: LoadError) -> Failure {
             Failure::Internal(format!("{error:?}"))
         }
     }
+}
+
+/// The change cannot be written. Nothing is known to the client but the cause: paths are for the log.
+pub(crate) fn unwritable(error: &io::Error) -> Failure {
+    tracing::error!(%error, "a change cannot be written");
+    let cause = match error.kind() {
+        io::ErrorKind::StorageFull => "the disk is full",
+        io::ErrorKind::QuotaExceeded => "the disk quota is used up",
+        io::ErrorKind::FileTooLarge => "the largest size of a file (ulimit -f) is reached",
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            "the store is read-only"
+        }
+        // What LMDB makes of a write that was cut short, as the last one before a disk is full.
+        _ => "the disk is full or failing",
+    };
+    let text = format!("the change cannot be written: {cause}");
+    Failure::Message(StatusCode::INSUFFICIENT_STORAGE, text.into())
 }

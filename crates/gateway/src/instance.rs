@@ -109,9 +109,13 @@ impl Instance {
         }
     }
 
-    /// Tells the addresses that are really listened on: port 0 takes a free one.
-    pub(crate) fn publish_addresses(&self, addresses: &serde_json::Value) -> io::Result<()> {
-        self.write_whole(ADDRESSES_FILE, &format!("{addresses}\n"))
+    /// Tells the addresses that are really listened on: port 0 takes a free one. A restart on a full disk is to serve all the same:
+    /// then there is no such file, and none of the process before.
+    pub(crate) fn publish_addresses(&self, addresses: &serde_json::Value) {
+        if let Err(error) = self.write_whole(ADDRESSES_FILE, &format!("{addresses}\n")) {
+            tracing::warn!(%error, "cannot write {ADDRESSES_FILE} to the prefix");
+            let _ = fs::remove_file(self.prefix.join(ADDRESSES_FILE));
+        }
     }
 
     /// Renamed into place: whoever waits for the file must never read half of it.

@@ -39,6 +39,11 @@ impl Signals {
         let quit = signal(SignalKind::quit())?;
         let reopen = signal(SignalKind::user_defined1())?;
         let upgrade = signal(SignalKind::user_defined2())?;
+        // Caught and not waited for: a file that reaches its largest size (`ulimit -f`) fails that write instead of ending the
+        // process.
+        drop(signal(SignalKind::from_raw(
+            rustix::process::Signal::XFSZ.as_raw(),
+        ))?);
         drop(guard);
         Ok(Self {
             runtime,

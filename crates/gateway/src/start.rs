@@ -359,7 +359,8 @@ fn serve(
         sockets.events = listen_locally(settings, local::EVENTS);
     }
     workers.serve_apis(&gateway, certificates, settings)?;
-    let written = (instance.publish_addresses(&addresses)).and_then(|()| instance.take_over());
+    instance.publish_addresses(&addresses);
+    let written = instance.take_over();
     written.map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;
     if let Some(link) = before {
         link.say_serving();

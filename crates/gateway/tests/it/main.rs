@@ -17,6 +17,7 @@ mod local;
 mod metrics;
 mod names;
 mod names_under_failure;
+mod no_room;
 mod proxy_protocol;
 mod recovery;
 mod signals;
