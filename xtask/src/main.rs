@@ -1,4 +1,4 @@
-//! Every check and generator of the repository: `cargo xtask demo | test | check | fuzz | bench | compat`. Needs Rust and a C compiler; `check`
+//! Every check and generator of the repository: `cargo xtask demo | test | check | fuzz | bench | soak | compat`. Needs Rust and a C compiler; `check`
 //! also valgrind.
 
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ mod edges;
 mod fuzz;
 mod shell;
 mod sizes;
+mod soak;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,8 @@ usage: cargo xtask <command>
   fuzz    run the fuzz targets, or one: cargo xtask fuzz [TARGET] [--seconds N]; with a nightly toolchain and cargo-fuzz where they
           are installed, otherwise on the committed corpora and changes of them
   bench   measure the gateway beside other proxies and write a report (cargo xtask bench --help, bench/README.md)
+  soak    what lasts, in full: 100,000 random change sets with crashes, a thousand kills under writers; or one of them: cargo xtask
+          soak [store | kills] [--seed N]
   compat  protocol suites of others and clients of Kong against the gateway (cargo xtask compat --help;
           docs/compatibility.md; needs Go)
 ";
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         ["fuzz", words @ ..] => fuzz::run(words),
         ["bench", words @ ..] => bench::run(words),
         ["check", only @ ..] => check::run(only),
+        ["soak", words @ ..] => soak::run(words),
         ["compat", words @ ..] => compat::run(words),
         // Not for people: what a suite starts as its server.
         ["compat-server", address] => compat::stand_in(address),

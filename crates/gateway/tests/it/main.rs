@@ -13,6 +13,7 @@ mod descriptors;
 mod events;
 mod exchanges;
 mod health_checks;
+mod kills;
 mod local;
 mod metrics;
 mod names;

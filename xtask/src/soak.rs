@@ -1,0 +1,68 @@
+//! `cargo xtask soak [store | kills] [--seed N]`: the tests of what lasts, in full. The test run has a share of each.
+
+use crate::shell::{self, cargo};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A test, and how much of it.
+struct Soak {
+    name: &'static str,
+    package: &'static str,
+    tests: &'static str,
+    amount: (&'static str, &'static str),
+}
+
+const SOAKS: [Soak; 2] = [
+    Soak {
+        name: "store",
+        package: "store",
+        tests: "endure",
+        amount: ("ENDURE_CHANGE_SETS", "100000"),
+    },
+    Soak {
+        name: "kills",
+        package: "gateway",
+        tests: "kills",
+        amount: ("ENDURE_KILLS", "1000"),
+    },
+];
+
+pub(crate) fn run(words: &[&str]) -> Result<(), String> {
+    let (only, seed) = match words {
+        [] => (None, None),
+        ["--seed", seed] => (None, Some(*seed)),
+        [only] => (Some(*only), None),
+        [only, "--seed", seed] => (Some(*only), Some(*seed)),
+        _ => return Err("cargo xtask soak takes store or kills, and --seed with a number".into()),
+    };
+    let seed = match seed {
+        Some(seed) => seed.parse().map_err(|_| "--seed takes a number")?,
+        None => now(),
+    };
+    let wanted = SOAKS
+        .iter()
+        .filter(|soak| only.is_none_or(|only| only == soak.name));
+    let mut ran = false;
+    for soak in wanted {
+        let (variable, amount) = soak.amount;
+        eprintln!("{variable}={amount} ENDURE_SEED={seed}");
+        let mut command = cargo(&["test", "--package", soak.package, "--test", "it", "--"]);
+        command.args([soak.tests, "--nocapture"]);
+        shell::run(
+            command
+                .env(variable, amount)
+                .env("ENDURE_SEED", seed.to_string()),
+        )?;
+        ran = true;
+    }
+    if ran {
+        Ok(())
+    } else {
+        Err("there are store and kills".into())
+    }
+}
+
+/// Another one each time; it is printed, so that a run can be repeated.
+fn now() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+    elapsed.map_or(0, |elapsed| elapsed.as_secs())
+}
