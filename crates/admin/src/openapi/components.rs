@@ -122,6 +122,10 @@ impl Components {
                     "type": "http", "scheme": "bearer",
                     "description": "A token of the node, where it asks for one.",
                 },
+                "token": {
+                    "type": "apiKey", "in": "header", "name": "Kong-Admin-Token",
+                    "description": "The same token, as Kong's clients send one.",
+                },
                 "mutualTLS": {
                     "type": "mutualTLS",
                     "description": "A client certificate that the node trusts, where it asks for one.",
@@ -244,8 +248,8 @@ pub(super) fn response_name(status: u16) -> String {
 }
 
 fn responses() -> Map<String, Value> {
-    const STATUSES: [u16; 14] = [
-        400, 401, 403, 404, 405, 409, 413, 415, 429, 500, 501, 503, 504, 507,
+    const STATUSES: [u16; 15] = [
+        400, 401, 403, 404, 405, 408, 409, 413, 415, 429, 500, 501, 503, 504, 507,
     ];
     let response = |status: u16| {
         let reason = StatusCode::from_u16(status).ok();
@@ -256,12 +260,30 @@ fn responses() -> Map<String, Value> {
             415 => json!({ "text/html": { "schema": text() } }),
             _ => json!({ "application/json": { "schema": failure(status) } }),
         };
-        json!({ "description": reason, "headers": header_references(), "content": content })
+        let mut headers = header_references();
+        if let Some((name, about)) = header_of(status) {
+            let header = json!({ "description": about, "schema": { "type": "string" } });
+            headers.insert(name.to_owned(), header);
+        }
+        json!({ "description": reason, "headers": headers, "content": content })
     };
     STATUSES
         .iter()
         .map(|status| (response_name(*status), response(*status)))
         .collect()
+}
+
+/// A header that answers of this status have besides those of all.
+fn header_of(status: u16) -> Option<(&'static str, &'static str)> {
+    match status {
+        401 => Some(("WWW-Authenticate", "How to say who asks.")),
+        405 => Some((
+            "Allow",
+            "The methods of the path, where it does not have this one.",
+        )),
+        429 | 503 => Some(("Retry-After", "Seconds to wait, where they are known.")),
+        _ => None,
+    }
 }
 
 /// A message, or one of the error objects of this status.

@@ -8,7 +8,7 @@ use model::schema::{Form, registry};
 use serde_json::json;
 
 /// What a write may be refused for besides its form.
-const WRITE: [u16; 4] = [404, 405, 409, 507];
+const WRITE: [u16; 5] = [404, 405, 409, 501, 507];
 
 /// `None` for what is no endpoint of entities.
 pub(super) fn describe(
@@ -99,7 +99,7 @@ fn entity(components: &mut Components, kind: EntityKind, method: &str) -> Operat
             .fails(&WRITE),
         _ => operation("delete", "Delete")
             .answers_empty(204, "It does not exist any more.")
-            .fails(&[404, 405, 507]),
+            .fails(&[404, 405, 501, 507]),
     }
 }
 
@@ -184,7 +184,7 @@ fn child(components: &mut Components, relation: Relation, method: &str) -> Opera
             .fails(&WRITE),
         _ => operation("delete", "Delete")
             .answers_empty(204, "It does not exist any more.")
-            .fails(&[404, 405, 507]),
+            .fails(&[404, 405, 501, 507]),
     }
 }
 

@@ -66,7 +66,7 @@ fn document(control: &dyn Control) -> Value {
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "/", "description": "The listener that this document came from." }],
-        "security": [{}, { "bearer": [] }, { "mutualTLS": [] }],
+        "security": [{}, { "bearer": [] }, { "token": [] }, { "mutualTLS": [] }],
         "tags": tags,
         "paths": paths,
         "components": components.into_json(),

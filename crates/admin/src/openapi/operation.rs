@@ -6,10 +6,10 @@ use model::EntityKind;
 use model::schema::registry;
 use serde_json::{Map, Value, json};
 
-/// Every operation may be refused so: arguments that cannot be read, a caller that may not, a mistake of ours.
-const ALWAYS: [u16; 4] = [400, 401, 403, 500];
-/// And so, one that takes a body.
-const WITH_BODY: [u16; 2] = [413, 415];
+/// Every operation may be refused so: arguments that cannot be read, a caller that may not, a mistake of ours, too much at once.
+const ALWAYS: [u16; 5] = [400, 401, 403, 500, 503];
+/// And so, one that takes a body: it is too slow, too large, of another kind.
+const WITH_BODY: [u16; 3] = [408, 413, 415];
 
 #[derive(Debug)]
 pub(super) struct Operation {
