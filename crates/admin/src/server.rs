@@ -9,7 +9,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use net::listen::{Keepalive, accept_loop};
-use net::tls::ServerTls;
+use net::tls::{ServerTls, client_subject};
 use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
@@ -172,7 +172,14 @@ impl Server {
                     () = server.told_to_go() => return,
                 };
                 match shaken {
-                    Ok(Ok(stream)) => server.exchange(stream, Peer::Remote(remote), place).await,
+                    Ok(Ok(stream)) => {
+                        let certificate = client_subject(&stream);
+                        let peer = Peer::Remote(Remote {
+                            certificate,
+                            ..remote
+                        });
+                        server.exchange(stream, peer, place).await;
+                    }
                     Ok(Err(error)) => {
                         tracing::info!(%error, address = %remote.address, "a TLS handshake failed")
                     }

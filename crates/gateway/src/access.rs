@@ -1,14 +1,16 @@
 //! Who may use the Admin API over the network, from the settings: read and judged before anything listens.
 
 use crate::commands::Failure;
-use crate::settings::Settings;
+use crate::settings::{AUTHORITIES, Settings};
 use crate::tokens::TokenFile;
 use admin::control::Credentials;
+use admin::tokens::Role;
 
 /// What clients may show who they are with, and whether they have to.
 #[derive(Debug)]
 pub(crate) struct Access {
     tokens: TokenFile,
+    certificates: Option<Role>,
     unauthenticated: bool,
 }
 
@@ -19,6 +21,7 @@ impl Access {
             .map_err(|error| Failure::new(format!("setting admin_tokens_file: {error}")))?;
         let access = Self {
             tokens,
+            certificates: settings.admin.clients.as_ref().map(|clients| clients.role),
             unauthenticated: settings.admin.allow_unauthenticated,
         };
         let credentials = access.credentials();
@@ -30,7 +33,7 @@ impl Access {
             if credentials.are_none() && !credentials.unauthenticated {
                 return Err(Failure::new(format!(
                     "setting admin_listen: other machines reach {address}, and nobody there would have to show who they are. \
-                     Make a token with `silverback tokens create NAME`, \
+                     Make a token with `silverback tokens create NAME`, ask for client certificates with `{AUTHORITIES}`, \
                      listen on a loopback address, or say that this is wanted with `admin_allow_unauthenticated = on`"
                 )));
             }
@@ -44,7 +47,7 @@ impl Access {
     pub(crate) fn credentials(&self) -> Credentials {
         Credentials {
             tokens: self.tokens.tokens(),
-            certificates: None,
+            certificates: self.certificates,
             unauthenticated: self.unauthenticated,
         }
     }

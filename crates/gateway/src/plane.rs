@@ -2,14 +2,14 @@
 //! problem is reported with the others.
 
 use crate::commands::Failure;
-use crate::settings::{ERROR_TEMPLATES, Listen, PemSource, ProxySettings, Settings};
+use crate::settings::{AUTHORITIES, ERROR_TEMPLATES, Listen, PemSource, ProxySettings, Settings};
 use crate::workers::ApiCertificates;
 use model::schema::RouterFlavor;
 use net::dns::Resolver;
 use net::http1::Limits;
 use net::http2::ServerSettings as Http2Settings;
 use net::pool::PoolSettings;
-use net::tls::{Certificates, ClientIdentity, self_signed};
+use net::tls::{Certificates, ClientAuth, ClientIdentity, self_signed};
 use plugin::Node;
 use proxy::respond::{self, Format, HeaderSet, Templates};
 use proxy::session::{self, RealIp};
@@ -67,6 +67,7 @@ pub(crate) fn api_certificates(settings: &Settings) -> Result<ApiCertificates, F
             &settings.admin_certificates,
             &settings.admin_listen,
         ),
+        admin_clients: problems.client_auth(settings),
         status: problems.certificate(
             "status_ssl_cert",
             &settings.status_certificates,
@@ -196,6 +197,18 @@ impl Problems {
             self.add("client_ssl_cert", error);
         }
         Some(ClientIdentity { cert, key })
+    }
+
+    fn client_auth(&mut self, settings: &Settings) -> Option<ClientAuth> {
+        let clients = settings.admin.clients.as_ref()?;
+        let authorities = self.pem(AUTHORITIES, &clients.authorities)?;
+        match ClientAuth::new(&authorities, clients.without) {
+            Ok(auth) => Some(auth),
+            Err(error) => {
+                self.add(AUTHORITIES, error);
+                None
+            }
+        }
     }
 
     /// The first pair, with the second as its alternative kind of key. Without any one is made, as Kong does, when there is a

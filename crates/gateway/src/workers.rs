@@ -9,7 +9,7 @@ use admin::events::{self, Feed};
 use admin::{Limits, Listener};
 use net::dns::Resolver;
 use net::listen::Listen;
-use net::tls::{Alpn, CertificateSource, Certificates, ServerTls};
+use net::tls::{Alpn, CertificateSource, Certificates, ClientAuth, ServerTls};
 use proxy::balance::names;
 use proxy::health::prober::{self, Subsystems};
 use proxy::session::{self, DataPlane, Entrances, Stop};
@@ -54,6 +54,8 @@ impl Listeners {
 /// Certificates of the listeners that are not the proxy's.
 pub(crate) struct ApiCertificates {
     pub(crate) admin: Option<Arc<Certificates>>,
+    /// Whom clients of the Admin API are believed to be.
+    pub(crate) admin_clients: Option<ClientAuth>,
     pub(crate) status: Option<Arc<Certificates>>,
 }
 
@@ -129,11 +131,14 @@ impl Workers {
         settings: &Settings,
     ) -> Result<(), Failure> {
         let limits = settings.admin.limits;
-        let tls = |certificate| {
+        let tls = |certificate, clients| {
             let source = Arc::new(OneCertificate(certificate));
-            ServerTls::with_settings(source, Alpn::Http, &settings.tls).map_err(Failure::new)
+            ServerTls::asking(source, Alpn::Http, &settings.tls, clients).map_err(Failure::new)
         };
-        let (admin_tls, status_tls) = (tls(certificates.admin)?, tls(certificates.status)?);
+        let (admin_tls, status_tls) = (
+            tls(certificates.admin, certificates.admin_clients)?,
+            tls(certificates.status, None)?,
+        );
         self.serve_api(
             "admin",
             |sockets| Doors {

@@ -1,8 +1,10 @@
 //! Settings of the Admin API: who may use it, and what its clients may cost.
 
 use super::raw::RawSettings;
-use super::{duration, flag, number, size};
+use super::{PemSource, duration, flag, number, pem_source, size};
 use ::admin::Limits;
+use ::admin::tokens::Role;
+use net::tls::WithoutCertificate;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone)]
@@ -11,9 +13,22 @@ pub(crate) struct AdminSettings {
     /// Of the Status API, too.
     pub(crate) limits: Limits,
     pub(crate) tokens_file: PathBuf,
+    /// None: no certificates are asked for.
+    pub(crate) clients: Option<ClientCertificates>,
     /// Whoever reaches a listener may ask, from other machines as well.
     pub(crate) allow_unauthenticated: bool,
 }
+
+/// Certificates that clients show.
+#[derive(Debug, Clone)]
+pub(crate) struct ClientCertificates {
+    pub(crate) authorities: PemSource,
+    pub(crate) without: WithoutCertificate,
+    pub(crate) role: Role,
+}
+
+/// The setting of [`ClientCertificates::authorities`].
+pub(crate) const AUTHORITIES: &str = "nginx_admin_ssl_client_certificate";
 
 pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AdminSettings {
     let tokens_file = raw.text("admin_tokens_file").map(|path| prefix.join(path));
@@ -24,8 +39,32 @@ pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AdminSettings {
         max_body: size(raw, "nginx_admin_client_max_body_size"),
         limits: limits(raw),
         tokens_file: tokens_file.unwrap_or_default(),
+        clients: client_certificates(raw),
         allow_unauthenticated: flag(raw, "admin_allow_unauthenticated"),
     }
+}
+
+fn client_certificates(raw: &mut RawSettings) -> Option<ClientCertificates> {
+    const VERIFY: &str = "nginx_admin_ssl_verify_client";
+    let authorities = raw
+        .text(AUTHORITIES)
+        .map(|text| pem_source(text.to_owned()));
+    let without = match raw.text(VERIFY) {
+        Some("on") => WithoutCertificate::Fail,
+        Some("off") => return None,
+        _ => WithoutCertificate::Continue,
+    };
+    if authorities.is_none() && without == WithoutCertificate::Fail {
+        raw.problem(VERIFY, format!("{AUTHORITIES} is needed"));
+    }
+    let role = raw.text("admin_ssl_client_role");
+    Some(ClientCertificates {
+        authorities: authorities?,
+        without,
+        role: role
+            .and_then(|role| role.parse().ok())
+            .unwrap_or(Role::ReadOnly),
+    })
 }
 
 fn limits(raw: &RawSettings) -> Limits {

@@ -18,7 +18,7 @@ mod tls;
 mod values;
 
 pub(crate) use access_log::{AccessLogSettings, AccessLogsSettings};
-pub(crate) use admin::AdminSettings;
+pub(crate) use admin::{AUTHORITIES, AdminSettings};
 pub(crate) use docs::{page, sample};
 pub(crate) use net::listen::Listen;
 pub(crate) use raw::{Inputs, Problem};

@@ -6,6 +6,7 @@ mod attacks;
 mod balancing;
 mod balancing_names;
 mod bodies;
+mod client_certificates;
 mod commands;
 mod configuration;
 mod conformance;

@@ -1,7 +1,7 @@
 //! TLS with certificates from the configuration.
 
 use crate::launch;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -183,6 +183,25 @@ pub(crate) fn trusting_anyone_by(
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
         .with_no_client_auth()
+}
+
+/// The same as somebody, or as nobody.
+pub(crate) fn trusting_anyone_as(
+    shown: Option<(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>)>,
+) -> ClientConfig {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has them")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Unverified(provider)));
+    match shown {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let config = builder.with_client_auth_cert(vec![certificate], key.into());
+            config.expect("a valid pair")
+        }
+    }
 }
 
 /// TLS that believes any certificate, over a connection that is there already.

@@ -2,7 +2,7 @@
 
 use crate::launch;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{HandshakeKind, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use std::io::{BufRead, BufReader, Write};
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 use testkit::{Gateway, Scripted};
 
 /// An authority, or what one has issued.
-struct Issued {
+pub(crate) struct Issued {
     issuer: Issuer<'static, KeyPair>,
     certificate: rcgen::Certificate,
 }
 
 impl Issued {
-    fn new(name: &str, is_authority: bool, by: Option<&Self>) -> Self {
+    pub(crate) fn new(name: &str, is_authority: bool, by: Option<&Self>) -> Self {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a valid name");
         params.distinguished_name.push(DnType::CommonName, name);
         if is_authority {
@@ -34,8 +34,13 @@ impl Issued {
         }
     }
 
-    fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.certificate.pem()
+    }
+
+    pub(crate) fn pair(&self) -> (CertificateDer<'static>, PrivatePkcs8KeyDer<'static>) {
+        let key = PrivatePkcs8KeyDer::from(self.issuer.key().serialize_der());
+        (self.certificate.der().clone(), key)
     }
 
     fn key(&self) -> String {

@@ -3,6 +3,7 @@
 use super::public_key;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::VerifierBuilderError;
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{Error as TlsError, InconsistentKeys, SignatureScheme};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub enum CertificateError {
     Key,
     #[error("unusable certificate or key: {0}")]
     Unusable(#[from] TlsError),
+    #[error("unusable certificate of an authority: {0}")]
+    Authority(#[from] VerifierBuilderError),
     #[error("cannot generate a certificate: {0}")]
     Generate(#[from] rcgen::Error),
 }

@@ -2,6 +2,7 @@
 
 mod certificate;
 mod client;
+mod client_auth;
 mod public_key;
 mod server;
 mod sessions;
@@ -12,6 +13,7 @@ mod verify;
 
 pub use certificate::{CertificateError, Certificates, self_signed};
 pub use client::{ClientIdentity, ClientTls, Offer, Trust};
+pub use client_auth::{ClientAuth, WithoutCertificate, client_subject};
 pub use server::{Alpn, CertificateSource, ServerSettings, ServerTls, SniTable};
 pub use sessions::SessionSettings;
 pub use suites::{Read, SuiteError, Versions, all_ciphers, read_ciphers, read_versions};

@@ -1,6 +1,7 @@
 //! TLS with clients: which certificate a name gets (kong/runloop/certificate.lua), and the handshake.
 
 use super::certificate::Certificates;
+use super::client_auth::ClientAuth;
 use super::sessions::{SessionSettings, Sessions, Tickets};
 use super::suites::{Versions, all_ciphers, suites};
 use rustls::crypto::CryptoProvider;
@@ -121,14 +122,27 @@ impl ServerTls {
         alpn: Alpn,
         settings: &ServerSettings,
     ) -> Result<Self, rustls::Error> {
+        Self::asking(source, alpn, settings, None)
+    }
+
+    /// The same, asking clients for certificates if there is something to verify them with.
+    pub fn asking(
+        source: Arc<dyn CertificateSource>,
+        alpn: Alpn,
+        settings: &ServerSettings,
+        clients: Option<ClientAuth>,
+    ) -> Result<Self, rustls::Error> {
         let provider = CryptoProvider {
             cipher_suites: suites(&settings.ciphers),
             ..(*super::provider()).clone()
         };
-        let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(&settings.versions.supported())?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(Resolver(source)));
+        let builder = ServerConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&settings.versions.supported())?;
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(ClientAuth(verifier)) => builder.with_client_cert_verifier(verifier),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(Resolver(source)));
         config.ignore_client_order = settings.prefer_own_order;
         config.session_storage = Arc::new(Sessions::new(&settings.sessions));
         if settings.sessions.tickets {

@@ -1,0 +1,105 @@
+//! Clients of the Admin API that show certificates: beside tokens, instead of them, and what is refused.
+
+use crate::launch;
+use crate::tls::trusting_anyone_as;
+use crate::upstream_tls::Issued;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use std::net::TcpStream;
+use std::sync::Arc;
+use testkit::{Answer, Client, Gateway, Launch};
+
+const CERTIFICATE: &str = "nginx_admin_ssl_client_certificate";
+const VERIFY: &str = "nginx_admin_ssl_verify_client";
+
+/// A gateway to be, whose Admin API listens with TLS and without, and believes an authority.
+fn trusting(authority: &Issued) -> Launch {
+    launch()
+        .set("admin_listen", "127.0.0.1:0, 127.0.0.1:0 ssl")
+        .set(CERTIFICATE, authority.pem())
+}
+
+/// One exchange over TLS; none where the handshake or the first answer fails.
+fn ask(
+    gateway: &Gateway,
+    shown: Option<&Issued>,
+    method: &str,
+    headers: &[(&str, &str)],
+) -> Option<Answer> {
+    let config = Arc::new(trusting_anyone_as(shown.map(Issued::pair)));
+    let name = ServerName::try_from("admin.test").expect("a valid name");
+    let connection = ClientConnection::new(config, name).expect("a valid setup");
+    let stream =
+        TcpStream::connect(gateway.admin_tls.expect("a TLS listener")).expect("it listens");
+    let mut client = Client::over(StreamOwned::new(connection, stream));
+    let headers = [&[("Content-Type", "application/json")], headers].concat();
+    let body = br#"{"url": "http://a.test"}"#;
+    client
+        .send(testkit::http::encode(method, "/services", &headers, body))
+        .ok()?;
+    client.receive(method).ok()
+}
+
+fn status(gateway: &Gateway, shown: Option<&Issued>, headers: &[(&str, &str)]) -> Option<u16> {
+    ask(gateway, shown, "POST", headers).map(|answer| answer.status)
+}
+
+#[test]
+fn a_certificate_of_the_authority_is_as_good_as_a_token() {
+    let authority = Issued::new("authority", true, None);
+    let operator = Issued::new("operator", false, Some(&authority));
+    let stranger = Issued::new("stranger", false, Some(&Issued::new("other", true, None)));
+    let gateway = trusting(&authority).start();
+    assert_eq!(status(&gateway, Some(&operator), &[]), Some(201));
+    assert_eq!(status(&gateway, Some(&stranger), &[]), None, "no handshake");
+    assert_eq!(status(&gateway, None, &[]), Some(401));
+    let plain = testkit::get(gateway.admin, "/services", &[]);
+    assert_eq!(plain.status, 401, "there is nothing to show there");
+    let token = gateway
+        .launch()
+        .other(&["tokens", "create", "eyes", "--role", "read-only"])
+        .output();
+    let token = String::from_utf8(token.expect("it runs").stdout).expect("text");
+    let bearer = format!("Bearer {}", token.trim());
+    let header = [("Authorization", &*bearer)];
+    let read = ask(&gateway, None, "GET", &header).map(|answer| answer.status);
+    assert_eq!(read, Some(200));
+    // Whoever shows both is who the token says.
+    assert_eq!(status(&gateway, Some(&operator), &header), Some(403));
+}
+
+#[test]
+fn certificates_have_a_role_of_their_own() {
+    let authority = Issued::new("authority", true, None);
+    let viewer = Issued::new("viewer", false, Some(&authority));
+    let gateway = trusting(&authority)
+        .set("admin_ssl_client_role", "read-only")
+        .start();
+    let read = ask(&gateway, Some(&viewer), "GET", &[]).map(|answer| answer.status);
+    assert_eq!(read, Some(200));
+    assert_eq!(status(&gateway, Some(&viewer), &[]), Some(403));
+}
+
+#[test]
+fn a_certificate_can_be_a_must() {
+    let authority = Issued::new("authority", true, None);
+    let operator = Issued::new("operator", false, Some(&authority));
+    // Which is enough to be reached by other machines.
+    let gateway = trusting(&authority)
+        .set("admin_listen", "0.0.0.0:0 ssl")
+        .set(VERIFY, "on")
+        .start();
+    assert_eq!(status(&gateway, Some(&operator), &[]), Some(201));
+    assert_eq!(status(&gateway, None, &[]), None, "no handshake");
+}
+
+#[test]
+fn wrong_settings_are_told_at_the_start() {
+    let failure = |launch: Launch| launch.try_start().map(drop).expect_err("it started");
+    let log = failure(launch().set(VERIFY, "on"));
+    assert!(log.contains(CERTIFICATE), "{log}");
+    for wrong in ["/nowhere.pem", "-----BEGIN CERTIFICATE-----\n"] {
+        let log = failure(launch().set(CERTIFICATE, wrong));
+        assert!(log.contains(&format!("setting {CERTIFICATE}")), "{log}");
+    }
+}
