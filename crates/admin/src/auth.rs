@@ -2,6 +2,7 @@
 
 use crate::control::{Api, Credentials};
 use crate::peer::{Connection, Peer};
+use crate::request;
 use crate::respond::message;
 use crate::state::App;
 use crate::tokens::Role;
@@ -19,7 +20,7 @@ const KONG_ADMIN_TOKEN: &str = "kong-admin-token";
 pub(crate) struct Caller {
     /// The name of a token, the subject of a certificate, or that it is the local operator; none for anybody.
     pub(crate) actor: Option<String>,
-    /// Of a request that came with none.
+    /// Its own, or one that was made for it.
     pub(crate) request_id: String,
     role: Role,
 }
@@ -52,7 +53,8 @@ impl Caller {
         let caller = Self {
             actor,
             role,
-            request_id: Uuid::new_v4().simple().to_string(),
+            request_id: (request::request_id(request).ok().flatten())
+                .unwrap_or_else(|| Uuid::new_v4().simple().to_string()),
         };
         let may = match refused {
             Some(refused) => Err(refused),

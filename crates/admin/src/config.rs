@@ -43,7 +43,11 @@ async fn load(call: &Call<'_>) -> Answer {
             Err(Failure::bad_request("Cannot parse JSON body"))
         }
         Ok(Loaded::Unchanged) => Ok(empty(StatusCode::NOT_MODIFIED)),
-        Ok(Loaded::Live { untransformed, .. }) => {
+        Ok(Loaded::Live {
+            untransformed,
+            revision,
+        }) => {
+            call.made.get_or_init(|| revision);
             let store = call.control.store().clone();
             let body = render::loaded_entities(store, call.control.context().flavor, untransformed);
             Ok(json_body(StatusCode::CREATED, body))

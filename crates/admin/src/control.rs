@@ -12,7 +12,7 @@ use model::{EntityKind, Object};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 /// The running node, seen from its Admin API. Every method but the futures returns at once and does no I/O.
@@ -96,6 +96,9 @@ pub trait Control: Send + Sync + 'static {
     fn credentials(&self) -> Credentials {
         Credentials::default()
     }
+
+    /// A write was tried over the Admin API. Does not wait.
+    fn audit(&self, _audit: &Audit) {}
 
     fn log_level(&self) -> LogLevel;
 
@@ -272,6 +275,23 @@ impl Access {
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.get(name).map(|value| value.as_bytes())
     }
+}
+
+/// A write, for the audit log.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    pub time: SystemTime,
+    pub source: String,
+    pub actor: Option<String>,
+    pub request_id: String,
+    pub method: String,
+    pub path: String,
+    /// None when the client has gone before there was one; it may have taken effect.
+    pub status: Option<u16>,
+    pub took: Duration,
+    /// The newest revision after it, where it was carried out.
+    pub revision: Option<store::Revision>,
+    pub message: Option<String>,
 }
 
 /// What `GET /status/ready` tells.

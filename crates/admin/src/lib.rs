@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod audit;
 mod auth;
 mod body;
 mod changes;

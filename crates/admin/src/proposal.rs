@@ -133,6 +133,9 @@ pub(crate) async fn propose<T: Send + 'static>(
     proposal.expected_head = expected_head;
     proposal.dry_run = dry_run;
     let revision = call.control.commit(proposal).await.map_err(refused)?;
+    if !dry_run {
+        call.made.get_or_init(|| revision);
+    }
     let done = outcome
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

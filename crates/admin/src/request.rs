@@ -1,5 +1,6 @@
 //! One request as handlers see it: method, path parameters, query, body; all in memory.
 
+use crate::audit::Made;
 use crate::auth::Caller;
 use crate::body::{self, Body, form};
 use crate::control::Control;
@@ -9,6 +10,7 @@ use crate::state::App;
 use axum::http::request::Parts;
 use bytes::Bytes;
 use model::Object;
+use std::sync::OnceLock;
 use store::Origin;
 
 pub(crate) struct Call<'a> {
@@ -16,6 +18,8 @@ pub(crate) struct Call<'a> {
     pub(crate) control: &'a dyn Control,
     /// Kept with what it changes.
     pub(crate) origin: Origin,
+    /// What it has changed, for the audit log.
+    pub(crate) made: OnceLock<Made>,
     pub(crate) method: &'a str,
     /// Path parameters, percent-decoded.
     pub(crate) parameters: Vec<(String, String)>,
@@ -80,13 +84,21 @@ const MAX_REQUEST_ID: usize = 128;
 pub(crate) fn origin(parts: &Parts) -> Result<Origin, Failure> {
     let connection = Connection::of(&parts.extensions);
     let caller = parts.extensions.get::<Caller>();
-    let request_id = text(parts, REQUEST_ID, MAX_REQUEST_ID)?;
+    let request_id = request_id(parts)?;
     Ok(Origin {
         source: connection.map_or_else(String::new, |connection| connection.peer.to_string()),
         actor: caller.and_then(|caller| caller.actor.clone()),
         request_id: request_id.or_else(|| Some(caller?.request_id.clone())),
-        message: text(parts, CHANGE_MESSAGE, MAX_MESSAGE)?,
+        message: change_message(parts)?,
     })
+}
+
+pub(crate) fn request_id(parts: &Parts) -> Result<Option<String>, Failure> {
+    text(parts, REQUEST_ID, MAX_REQUEST_ID)
+}
+
+pub(crate) fn change_message(parts: &Parts) -> Result<Option<String>, Failure> {
+    text(parts, CHANGE_MESSAGE, MAX_MESSAGE)
 }
 
 fn text(parts: &Parts, name: &str, limit: usize) -> Result<Option<String>, Failure> {

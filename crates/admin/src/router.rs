@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The whole Admin API over `control`. Must be run on a tokio runtime.
 pub fn router(control: Arc<dyn Control>) -> Router {
@@ -88,6 +88,7 @@ async fn answer(
         app,
         control: app.control(),
         origin: request::origin(parts)?,
+        made: OnceLock::new(),
         method: parts.method.as_str(),
         parameters,
         query: request::query(parts.uri.query().unwrap_or(""))?,
@@ -108,7 +109,11 @@ async fn answer(
         response.headers_mut().insert(ALLOW, allowed(methods));
         return Ok(response);
     }
-    dispatch(&call, action).await
+    let mut response = dispatch(&call, action).await?;
+    if let Some(made) = call.made.into_inner() {
+        response.extensions_mut().insert(made);
+    }
+    Ok(response)
 }
 
 async fn dispatch(call: &Call<'_>, action: Action) -> Answer {

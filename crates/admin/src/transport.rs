@@ -2,7 +2,8 @@
 //! body, and each answer carries Kong's headers (`Server`, `X-Kong-Admin-Latency`, CORS).
 
 use crate::access::Exchange;
-use crate::auth::Caller;
+use crate::audit::Audited;
+use crate::auth::{Caller, Refused};
 use crate::control::{Api, Node};
 use crate::peer::{Connection, Place};
 use crate::respond::{Failure, message};
@@ -35,10 +36,18 @@ pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Nex
     let logged = Exchange::begin(&app, &request);
     let origin = request.headers().get(ORIGIN).cloned();
     let head = request.method() == Method::HEAD;
-    let (started, mut response) = match admit(&app, request).await {
+    let (mut parts, body) = request.into_parts();
+    let (caller, admitted) = Caller::admit(&app, &parts);
+    let audited = Audited::begin(&app, &parts, &caller);
+    parts.extensions.insert(caller);
+    let request = Request::from_parts(parts, body);
+    let (started, mut response) = match receive_of(&app, request, admitted).await {
         Ok(request) => (Instant::now(), work_on(request, next).await),
         Err(refused) => (Instant::now(), refused),
     };
+    if let Some(audited) = audited {
+        audited.end_with(&response);
+    }
     let node = app.control().node();
     decorate(response.headers_mut(), node, started);
     // Kong's Status API knows no other origins.
@@ -55,15 +64,16 @@ pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Nex
 }
 
 /// The whole request, of somebody who may make it.
-async fn admit(app: &App, request: Request) -> Result<Request, Response> {
-    let (mut parts, body) = request.into_parts();
-    let (caller, admitted) = Caller::admit(app, &parts);
+async fn receive_of(
+    app: &App,
+    request: Request,
+    admitted: Result<(), Refused>,
+) -> Result<Request, Response> {
     if let Err(refused) = admitted {
-        drain(body.into_data_stream()).await;
+        drain(request.into_body().into_data_stream()).await;
         return Err(refused.response());
     }
-    parts.extensions.insert(caller);
-    receive(app, Request::from_parts(parts, body)).await
+    receive(app, request).await
 }
 
 /// Passes a request on, unless there are too many.

@@ -1,8 +1,9 @@
 //! The files of access logs and the one thread that writes them: a slow disk, or a pipe that nobody reads, costs lines and never
 //! a request.
 
+use crate::audit_log::AuditLog;
 use crate::commands::Failure;
-use crate::settings::{AccessLogSettings, LogTarget, Settings};
+use crate::settings::{LogTarget, Settings};
 use admin::control::{Access, Api};
 use plugin::Latencies;
 use proxy::access_log::{AccessLog, Facts, Headers, Lane, RequestLine};
@@ -24,6 +25,7 @@ pub(crate) struct AccessLogs {
     pub(crate) stream: Option<AccessLog>,
     pub(crate) admin: Option<AccessLog>,
     pub(crate) status: Option<AccessLog>,
+    pub(crate) audit: Option<AuditLog>,
     lanes: Vec<Arc<[Lane]>>,
     asked: Arc<Asked>,
     writer: Option<Thread>,
@@ -40,15 +42,17 @@ impl AccessLogs {
     /// Opens the files and starts the thread, if there is anything to log.
     pub(crate) fn start(settings: &Settings) -> Result<Self, Failure> {
         let mut failure = Failure::default();
-        let mut open = |setting, log: &Option<AccessLogSettings>, lanes| {
-            let AccessLogSettings { target, format } = log.as_ref()?;
-            match Log::open(target, lanes) {
-                Ok(log) => Some((Arc::clone(format), log)),
-                Err(error) => {
-                    let problem = format!("setting {setting}: cannot open {target}: {error}");
-                    failure.add(Failure::new(problem));
-                    None
-                }
+        let mut files = Vec::new();
+        let mut open = |setting, target: &LogTarget, lanes| match Log::open(target, lanes) {
+            Ok(log) => {
+                let lanes = Arc::clone(&log.lanes);
+                files.push(log);
+                Some(lanes)
+            }
+            Err(error) => {
+                let problem = format!("setting {setting}: cannot open {target}: {error}");
+                failure.add(Failure::new(problem));
+                None
             }
         };
         let logs = &settings.access_logs;
@@ -58,23 +62,24 @@ impl AccessLogs {
             false => &logs.stream,
         };
         let opened = [
-            open("proxy_access_log", &logs.proxy, settings.workers),
-            open("proxy_stream_access_log", stream, settings.workers),
-            open("admin_access_log", &logs.admin, 1),
-            open("status_access_log", &logs.status, 1),
-        ];
+            ("proxy_access_log", &logs.proxy, settings.workers),
+            ("proxy_stream_access_log", stream, settings.workers),
+            ("admin_access_log", &logs.admin, 1),
+            ("status_access_log", &logs.status, 1),
+        ]
+        .map(|(setting, log, lanes)| {
+            let log = log.as_ref()?;
+            let lanes = open(setting, &log.target, lanes)?;
+            Some((Arc::clone(&log.format), lanes))
+        });
+        let audit = (settings.admin.audit_log.as_ref())
+            .and_then(|target| open("admin_audit_log", target, 1));
         if !failure.is_empty() {
             return Err(failure);
         }
         let asked = Arc::new(Asked::default());
         let (end, ended) = sync_channel(1);
-        let mut files = Vec::new();
-        let parts = opened.map(|log| {
-            let (format, log) = log?;
-            let lanes = Arc::clone(&log.lanes);
-            files.push(log);
-            Some((format, lanes))
-        });
+        let lanes = files.iter().map(|log| Arc::clone(&log.lanes)).collect();
         let mut writer = None;
         if !files.is_empty() {
             let asked = Arc::clone(&asked);
@@ -87,9 +92,8 @@ impl AccessLogs {
                 });
             writer = Some(thread.map_err(Failure::new)?.thread().clone());
         }
-        let lanes = parts.iter().flatten();
-        let lanes = lanes.map(|(_, lanes)| Arc::clone(lanes)).collect();
-        let [proxy, stream, admin, status] = parts.map(|parts| {
+        let audit = audit.and_then(|lanes| Some(AuditLog::new(lanes, writer.clone()?)));
+        let [proxy, stream, admin, status] = opened.map(|parts| {
             let (format, lanes) = parts?;
             Some(AccessLog::new(format, lanes, writer.clone()?))
         });
@@ -99,6 +103,7 @@ impl AccessLogs {
             stream,
             admin,
             status,
+            audit,
             lanes,
             asked,
             writer,

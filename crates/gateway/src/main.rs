@@ -2,6 +2,7 @@
 
 mod access;
 mod access_log;
+mod audit_log;
 mod check;
 mod cli;
 #[allow(

@@ -14,8 +14,9 @@ use crate::logging::{self, Logs};
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use crate::upgrade::Link;
 use admin::control::{
-    Access, Api, Connections, Control, Credentials, Database, DnsStatistics, Load, LoadError,
-    Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal, Readiness, Reading, UpstreamHealth,
+    Access, Api, Audit, Connections, Control, Credentials, Database, DnsStatistics, Load,
+    LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal, Readiness, Reading,
+    UpstreamHealth,
 };
 use admin::events::Feed;
 use futures_util::future::BoxFuture;
@@ -525,6 +526,12 @@ impl Control for Gateway {
 
     fn log_access(&self, api: Api, access: &Access) {
         self.access_logs.write(api, access);
+    }
+
+    fn audit(&self, audit: &Audit) {
+        if let Some(log) = &self.access_logs.audit {
+            log.write(audit);
+        }
     }
 
     fn credentials(&self) -> Credentials {

@@ -1,7 +1,7 @@
 //! Settings of the Admin API: who may use it, and what its clients may cost.
 
 use super::raw::RawSettings;
-use super::{PemSource, duration, flag, number, pem_source, size};
+use super::{LogTarget, PemSource, duration, flag, number, pem_source, size};
 use ::admin::Limits;
 use ::admin::tokens::Role;
 use net::tls::WithoutCertificate;
@@ -13,6 +13,7 @@ pub(crate) struct AdminSettings {
     /// Of the Status API, too.
     pub(crate) limits: Limits,
     pub(crate) tokens_file: PathBuf,
+    pub(crate) audit_log: Option<LogTarget>,
     /// None: no certificates are asked for.
     pub(crate) clients: Option<ClientCertificates>,
     /// Whoever reaches a listener may ask, from other machines as well.
@@ -39,6 +40,9 @@ pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AdminSettings {
         max_body: size(raw, "nginx_admin_client_max_body_size"),
         limits: limits(raw),
         tokens_file: tokens_file.unwrap_or_default(),
+        audit_log: (raw.text("admin_audit_log"))
+            .map(|text| LogTarget::parse(text, prefix))
+            .filter(|target| *target != LogTarget::Off),
         clients: client_certificates(raw),
         allow_unauthenticated: flag(raw, "admin_allow_unauthenticated"),
     }

@@ -17,7 +17,7 @@ mod tests;
 mod tls;
 mod values;
 
-pub(crate) use access_log::{AccessLogSettings, AccessLogsSettings};
+pub(crate) use access_log::AccessLogsSettings;
 pub(crate) use admin::{AUTHORITIES, AdminSettings};
 pub(crate) use docs::{page, sample};
 pub(crate) use net::listen::Listen;

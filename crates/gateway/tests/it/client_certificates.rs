@@ -49,7 +49,7 @@ fn a_certificate_of_the_authority_is_as_good_as_a_token() {
     let authority = Issued::new("authority", true, None);
     let operator = Issued::new("operator", false, Some(&authority));
     let stranger = Issued::new("stranger", false, Some(&Issued::new("other", true, None)));
-    let gateway = trusting(&authority).start();
+    let mut gateway = trusting(&authority).start();
     assert_eq!(status(&gateway, Some(&operator), &[]), Some(201));
     assert_eq!(status(&gateway, Some(&stranger), &[]), None, "no handshake");
     assert_eq!(status(&gateway, None, &[]), Some(401));
@@ -66,6 +66,11 @@ fn a_certificate_of_the_authority_is_as_good_as_a_token() {
     assert_eq!(read, Some(200));
     // Whoever shows both is who the token says.
     assert_eq!(status(&gateway, Some(&operator), &header), Some(403));
+    let audit = gateway.launch().prefix().join("logs/admin_audit.log");
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
+    let audit = std::fs::read_to_string(audit).expect("it is written");
+    assert!(audit.contains(r#""actor":"CN=operator""#), "{audit}");
 }
 
 #[test]

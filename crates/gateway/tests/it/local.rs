@@ -19,7 +19,7 @@ fn ask(prefix: &Path, method: &str, target: &str, body: &[u8]) -> Answer {
 
 #[test]
 fn it_serves_the_whole_admin_api_without_any_listener() {
-    let gateway = launch().set("admin_listen", "off").start();
+    let mut gateway = launch().set("admin_listen", "off").start();
     let prefix = gateway.launch().prefix().to_owned();
     let mode = std::fs::metadata(socket(&prefix))
         .expect("there")
@@ -29,7 +29,8 @@ fn it_serves_the_whole_admin_api_without_any_listener() {
     assert_eq!(created.status, 201, "{}", created.text());
     let list = ask(&prefix, "GET", "/services", b"").json();
     assert_eq!(list["data"].as_array().map(Vec::len), Some(1));
-    assert!(gateway.stop().success());
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
     assert!(!socket(&prefix).exists(), "it goes with the process");
 }
 

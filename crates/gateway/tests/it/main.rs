@@ -3,6 +3,7 @@
 mod access_log;
 mod admin_access;
 mod attacks;
+mod audit;
 mod balancing;
 mod balancing_names;
 mod bodies;

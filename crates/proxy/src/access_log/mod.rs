@@ -52,9 +52,9 @@ impl AccessLog {
     }
 
     /// Hands over lines from a thread that may wait a moment, as workers may not.
-    pub fn give(&self, lane: usize, mut lines: Vec<u8>) {
+    pub fn give(&self, lane: usize, lines: Vec<u8>) {
         if let Some(lane) = self.lanes.get(lane) {
-            lane.lock().add(&mut lines, 1, &lane.dropped);
+            lane.give(lines);
         }
         self.writer.unpark();
     }
@@ -95,6 +95,11 @@ impl Waiting {
 impl Lane {
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a line, from a thread that may wait a moment. The writer is to be woken up.
+    pub fn give(&self, mut line: Vec<u8>) {
+        self.lock().add(&mut line, 1, &self.dropped);
     }
 
     /// For the writer: what waits, in whole lines, in exchange for an empty buffer that may have room already.

@@ -1,0 +1,104 @@
+//! The audit log: who has tried to change what, and what became of it. Of what was sent nothing but the path is told, never a body.
+
+use crate::auth::{Caller, writes};
+use crate::control::{Api, Audit, Control};
+use crate::peer::Connection;
+use crate::request;
+use crate::state::App;
+use axum::http::request::Parts;
+use axum::response::Response;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use store::Revision;
+use uuid::Uuid;
+
+/// What a request is told of that has changed something, as an extension of its answer.
+pub(crate) type Made = Revision;
+
+/// A write under way. Told when it is dropped, so that one is as well whose client has gone.
+pub(crate) struct Audited {
+    control: Arc<dyn Control>,
+    started: Instant,
+    audit: Audit,
+}
+
+impl Audited {
+    /// None for what changes nothing.
+    pub(crate) fn begin(app: &App, request: &Parts, caller: &Caller) -> Option<Self> {
+        if app.api() != Api::Admin || !writes(request) {
+            return None;
+        }
+        let peer = Connection::of(&request.extensions).map(|connection| &connection.peer);
+        Some(Self {
+            control: app.shared(),
+            started: Instant::now(),
+            audit: Audit {
+                time: SystemTime::now(),
+                source: peer.map_or_else(String::new, ToString::to_string),
+                actor: caller.actor.clone(),
+                request_id: caller.request_id.clone(),
+                method: request.method.to_string(),
+                path: without_secrets(request.uri.path()),
+                message: request::change_message(request).ok().flatten(),
+                status: None,
+                took: Duration::ZERO,
+                revision: None,
+            },
+        })
+    }
+
+    pub(crate) fn end_with(mut self, response: &Response) {
+        self.audit.status = Some(response.status().as_u16());
+        self.audit.revision = response.extensions().get::<Made>().copied();
+    }
+}
+
+impl Drop for Audited {
+    fn drop(&mut self) {
+        self.audit.took = self.started.elapsed();
+        self.control.audit(&self.audit);
+    }
+}
+
+/// Entities that may be named by their secret instead of their id.
+const NAMED_BY_SECRET: [&str; 4] = [
+    "key-auth",
+    "key-auths",
+    "oauth2_tokens",
+    "oauth2_authorization_codes",
+];
+
+fn without_secrets(path: &str) -> String {
+    let mut is_secret = false;
+    let segments = path.split('/').map(|segment| {
+        let hidden = is_secret && Uuid::try_parse(segment).is_err();
+        is_secret = NAMED_BY_SECRET.contains(&segment);
+        if hidden { "******" } else { segment }
+    });
+    segments.collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_in_paths_are_not_told() {
+        let id = "6b1e8b40-9d07-4a41-9a3f-0f0f2f3b7a10";
+        for (path, told) in [
+            ("/services/a", "/services/a".to_owned()),
+            (
+                "/key-auths/hush/consumer",
+                "/key-auths/******/consumer".to_owned(),
+            ),
+            (
+                "/consumers/a/key-auth/hush",
+                "/consumers/a/key-auth/******".to_owned(),
+            ),
+            ("/consumers/a/key-auth", "/consumers/a/key-auth".to_owned()),
+            (&*format!("/key-auths/{id}"), format!("/key-auths/{id}")),
+        ] {
+            assert_eq!(without_secrets(path), told);
+        }
+    }
+}
