@@ -13,7 +13,7 @@ use net::http1::{Limits, RequestHead};
 use plugin::{
     Client, KeyOwner, Lookup, LookupError, RequestBody, RequestCx, Scheme, UpstreamEdits,
 };
-use proxy::plan::{InstanceIndex, Instances, Picked, Places, Planner, Scope, Scoped};
+use proxy::plan::{InstanceIndex, Instances, Picked, Places, Planner, Plans, Scope, Scoped};
 use proxy::snapshot::Snapshot;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -55,8 +55,10 @@ fn build(name: &str, sharing: Sharing) -> Operation {
         let built = snapshot(config(1, nowhere()));
         let (instances, scoped) = scopes(&built, sharing);
         let run = move |()| {
-            let places = Places::new(&instances, scoped.iter().copied());
-            let mut planner = Planner::new(&instances, &places);
+            let mut instances = instances.clone();
+            let places = Places::new(&mut instances, &scoped);
+            let mut plans = Plans::default();
+            let mut planner = Planner::new(&instances, &places, &mut plans);
             let plans =
                 (0..ROUTES).map(|number| planner.plan(Some(route_id(number)), Some(service_id())));
             plans.collect::<Vec<_>>()
@@ -70,7 +72,7 @@ fn scopes(built: &Snapshot, sharing: Sharing) -> (Instances, Vec<Scoped>) {
     let mut instances = Instances::default();
     let mut scoped = Vec::new();
     for number in 0..ROUTES {
-        for (order, instance) in (0..).zip(built.instances.iter()) {
+        for (order, instance) in (0..).zip(built.instances().iter()) {
             let index = match sharing {
                 Sharing::Equal if number > 0 => InstanceIndex(u32::from(order)),
                 _ => instances.push(instance.clone()),
@@ -116,7 +118,11 @@ fn access(
         move || {
             let mut cx = context(&head);
             cx.consumer.clone_from(&consumer);
-            let answer = ready(built.globals.access(&built.instances, &mut cx, &mut picked));
+            let answer = ready(
+                built
+                    .globals
+                    .access(built.instances(), &mut cx, &mut picked),
+            );
             assert!(answer.is_none(), "no plugin answers");
             black_box(cx);
         }

@@ -1,80 +1,284 @@
-//! From entities to what workers read.
+//! From entities to what workers read: a whole configuration, and what changes of single entities cost in one of 10,000 routes and
+//! 20,000 plugins.
 
-use crate::fixtures::{build_settings, config, nowhere, snapshot};
+use crate::fixtures::{
+    build_settings, config, consumer_id, id, nowhere, path, route_id, service_id, snapshot,
+};
 use crate::operation::Operation;
-use model::EntityKind;
 use model::entities::Config;
-use proxy::snapshot::{Changed, Snapshot};
+use model::{EntityKind, Object, codec};
+use proxy::snapshot::{Entities, ReadError, Snapshot, Touched};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use uuid::Uuid;
 
 const ROUTES: usize = 10_000;
+const TARGETS: usize = 10;
+const SNIS: usize = 1000;
+
+/// Ids besides those of routes and plugins.
+const BASE: usize = 1 << 50;
 
 pub(crate) fn operations() -> Vec<Operation> {
+    let on_route = json!({"route": {"id": route_id(7).0}});
+    let on_service = json!({"service": {"id": service_id().0}});
+    let of_consumer = json!({"consumer": {"id": consumer_id(7).0}});
+    let plugin = |scope: &Value| with(plugin(BASE), scope.clone());
+    let new_route = with(
+        route(7),
+        json!({"id": id(BASE), "paths": ["/service-7/new"]}),
+    );
+    let moved_route = with(route(7), json!({"paths": ["/service-7/moved"]}));
     vec![
-        full_build(),
-        put_route(),
-        // As when one of them is deleted.
-        update("snapshot/update-routes/10000", EntityKind::Routes),
-        update("snapshot/update-plugin/10000", EntityKind::Plugins),
-        update("snapshot/update-service/10000", EntityKind::Services),
+        Operation::consume("snapshot/build/10000", 1, || (|| full_config(), snapshot)),
         Operation::consume("snapshot/drop/10000", 1, || {
-            (|| snapshot(config(ROUTES, nowhere())), drop::<Snapshot>)
+            (|| snapshot(full_config()), drop::<Snapshot>)
         }),
+        change(
+            "route",
+            EntityKind::Routes,
+            Some(route(7)),
+            Some(moved_route),
+        ),
+        change("route-created", EntityKind::Routes, None, Some(new_route)),
+        change("route-deleted", EntityKind::Routes, Some(route(7)), None),
+        change(
+            "route-plugin",
+            EntityKind::Plugins,
+            None,
+            Some(plugin(&on_route)),
+        ),
+        change(
+            "service-plugin",
+            EntityKind::Plugins,
+            None,
+            Some(plugin(&on_service)),
+        ),
+        change(
+            "consumer-plugin",
+            EntityKind::Plugins,
+            None,
+            Some(plugin(&of_consumer)),
+        ),
+        change(
+            "global-plugin",
+            EntityKind::Plugins,
+            None,
+            Some(plugin(&json!({}))),
+        ),
+        change(
+            "service",
+            EntityKind::Services,
+            Some(service()),
+            Some(other_service()),
+        ),
+        change(
+            "upstream",
+            EntityKind::Upstreams,
+            Some(upstream()),
+            Some(other_upstream()),
+        ),
+        change(
+            "target",
+            EntityKind::Targets,
+            Some(target(0)),
+            Some(other_target()),
+        ),
+        change("sni", EntityKind::Snis, None, Some(sni(SNIS))),
+        change(
+            "certificate",
+            EntityKind::Certificates,
+            Some(certificate()),
+            Some(certificate()),
+        ),
+        change(
+            "ca-certificate",
+            EntityKind::CaCertificates,
+            None,
+            Some(certificate()),
+        ),
+        change(
+            "credential",
+            EntityKind::KeyauthCredentials,
+            None,
+            Some(certificate()),
+        ),
     ]
 }
 
-/// What a start does with 10,000 routes and 20,000 plugins.
-fn full_build() -> Operation {
-    Operation::consume("snapshot/build/10000", 1, || {
-        (|| config(ROUTES, nowhere()), snapshot)
-    })
-}
-
-/// What a change of one route does, and a new one.
-fn put_route() -> Operation {
-    Operation::consume("snapshot/put-route/10000", 2, || {
+/// What a change of one entity does to a snapshot: reading what it leads to, and compiling that.
+fn change(name: &str, kind: EntityKind, old: Option<Value>, new: Option<Value>) -> Operation {
+    let name = format!("snapshot/change/{name}/10000");
+    Operation::consume(name, 4, move || {
         let settings = build_settings();
-        let current = snapshot(config(ROUTES, nowhere()));
-        let changed = one_changed().routes.swap_remove(ROUTES / 2);
-        let run = move |()| current.put_routes(std::slice::from_ref(&changed), 2, &settings);
+        let current = snapshot(full_config());
+        let mut entities = Memory::new();
+        let changed = old.iter().chain(&new).next().map(entity_id);
+        let changed = changed.unwrap_or_default();
+        let old = old.as_ref().map(encode);
+        match &new {
+            Some(new) => entities.put(kind, new),
+            None => drop(entities.entities.remove(&(kind, changed))),
+        }
+        let run = move |()| {
+            let touched = Touched {
+                kind,
+                id: changed,
+                old: old.as_deref(),
+            };
+            let delta = current.read(&entities, [touched]);
+            let delta = delta.expect("every entity can be read");
+            let next = current.apply(&delta, 2, &settings);
+            next.expect("the configuration can be served")
+        };
         (|| (), run)
     })
 }
 
-/// What a change of entities of this kind does.
-fn update(name: &str, kind: EntityKind) -> Operation {
-    Operation::consume(name, 1, move || {
-        let settings = build_settings();
-        let current = snapshot(config(ROUTES, nowhere()));
-        let mut changed = Changed::default();
-        changed.put(kind);
-        let next = move || needed(one_changed(), changed);
-        let run = move |config: Config| {
-            let next = current.update(config, 2, changed, &settings);
-            next.expect("the configuration can be served")
-        };
-        (next, run)
+fn with(mut value: Value, overrides: Value) -> Value {
+    for (name, field) in overrides.as_object().into_iter().flatten() {
+        value[name] = field.clone();
+    }
+    value
+}
+
+fn route(number: usize) -> Value {
+    json!({
+        "id": route_id(number).0, "name": format!("route-{number}"), "created_at": 1_700_000_000 + number,
+        "protocols": ["http", "https"], "paths": [path(number)], "regex_priority": 0, "strip_path": false,
+        "preserve_host": false, "path_handling": "v0", "https_redirect_status_code": 426,
+        "request_buffering": true, "response_buffering": true, "service": {"id": service_id().0},
     })
 }
 
-fn one_changed() -> Config {
+fn plugin(number: usize) -> Value {
+    json!({
+        "id": id(number), "name": "request-termination", "enabled": true,
+        "config": {"status_code": 503, "echo": false}, "protocols": ["http", "https"],
+    })
+}
+
+fn service() -> Value {
+    json!({
+        "id": id(BASE + 1), "name": "balanced", "enabled": true, "protocol": "http", "host": "pool", "port": 80,
+        "retries": 5, "connect_timeout": 60_000, "write_timeout": 60_000, "read_timeout": 60_000,
+    })
+}
+
+fn other_service() -> Value {
+    with(service(), json!({"path": "/base"}))
+}
+
+fn upstream() -> Value {
+    json!({"id": id(BASE + 2), "name": "pool"})
+}
+
+fn other_upstream() -> Value {
+    with(upstream(), json!({"algorithm": "least-connections"}))
+}
+
+fn target(number: usize) -> Value {
+    json!({
+        "id": id(BASE + 100 + number), "upstream": {"id": id(BASE + 2)}, "target": format!("10.0.0.{number}:80"),
+        "weight": 100,
+    })
+}
+
+fn other_target() -> Value {
+    with(target(0), json!({"weight": 0}))
+}
+
+fn certificate() -> Value {
+    json!({"id": id(BASE + 3), "cert": include_str!("cert.pem"), "key": include_str!("key.pem")})
+}
+
+fn sni(number: usize) -> Value {
+    json!({
+        "id": id(BASE + 10_000 + number), "name": format!("name-{number}.test"),
+        "certificate": {"id": id(BASE + 3)},
+    })
+}
+
+fn full_config() -> Config {
+    fn entities<T: DeserializeOwned>(values: impl IntoIterator<Item = Value>) -> Vec<T> {
+        let values = values.into_iter().map(serde_json::from_value);
+        values
+            .collect::<Result<_, _>>()
+            .expect("the entities are complete")
+    }
     let mut config = config(ROUTES, nowhere());
-    config.routes[ROUTES / 2].https_redirect_status_code = 301;
-    config.plugins[ROUTES].enabled = false;
-    config.services[0].retries = 3;
+    config.services.extend(entities([service()]));
+    config.upstreams = entities([upstream()]);
+    config.targets = entities((0..TARGETS).map(target));
+    config.certificates = entities([certificate()]);
+    config.snis = entities((0..SNIS).map(sni));
     config
 }
 
-/// What of a configuration is read from the store after such a change.
-fn needed(config: Config, changed: Changed) -> Config {
-    let mut needed = Config::default();
-    if changed.needs(EntityKind::Services) {
-        needed.services = config.services;
+/// The entities that a change may lead to.
+struct Memory {
+    entities: HashMap<(EntityKind, Uuid), Vec<u8>>,
+    children: HashMap<(EntityKind, &'static str, Uuid), Vec<Uuid>>,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let mut memory = Self {
+            entities: HashMap::new(),
+            children: HashMap::new(),
+        };
+        memory.put(EntityKind::Services, &service());
+        memory.put(EntityKind::Upstreams, &upstream());
+        (0..TARGETS).for_each(|number| memory.put(EntityKind::Targets, &target(number)));
+        memory.put(EntityKind::Certificates, &certificate());
+        (0..SNIS).for_each(|number| memory.put(EntityKind::Snis, &sni(number)));
+        let ids =
+            |count, of: fn(usize) -> Value| (0..count).map(|one| entity_id(&of(one))).collect();
+        memory.children.extend([
+            (
+                (EntityKind::Targets, "upstream", id(BASE + 2)),
+                ids(TARGETS, target),
+            ),
+            (
+                (EntityKind::Snis, "certificate", id(BASE + 3)),
+                ids(SNIS, sni),
+            ),
+            (
+                (EntityKind::Routes, "service", service_id().0),
+                (0..ROUTES).map(|number| route_id(number).0).collect(),
+            ),
+        ]);
+        memory
     }
-    if changed.needs(EntityKind::Routes) {
-        needed.routes = config.routes;
+
+    fn put(&mut self, kind: EntityKind, entity: &Value) {
+        self.entities
+            .insert((kind, entity_id(entity)), encode(entity));
     }
-    if changed.needs(EntityKind::Plugins) {
-        needed.plugins = config.plugins;
+}
+
+impl Entities for Memory {
+    fn get(&self, kind: EntityKind, id: Uuid) -> Result<Option<&[u8]>, ReadError> {
+        Ok(self.entities.get(&(kind, id)).map(Vec::as_slice))
     }
-    needed
+
+    fn children(
+        &self,
+        kind: EntityKind,
+        field: &'static str,
+        parent: Uuid,
+    ) -> Result<Vec<Uuid>, ReadError> {
+        let children = self.children.get(&(kind, field, parent));
+        Ok(children.cloned().unwrap_or_default())
+    }
+}
+
+fn entity_id(entity: &Value) -> Uuid {
+    serde_json::from_value(entity["id"].clone()).expect("an entity has an id")
+}
+
+fn encode(entity: &Value) -> Vec<u8> {
+    let object: Object = serde_json::from_value(entity.clone()).expect("it is an object");
+    codec::encode(&object)
 }

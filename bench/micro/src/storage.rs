@@ -9,7 +9,6 @@ use model::declarative::{Document, Existing, Format, Loader, Nothing, Options, S
 use model::schema::Context;
 use model::{EntityKind, Object, Value, codec};
 use plugin::Lookup;
-use proxy::snapshot::Changed;
 use serde_json::json;
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -37,7 +36,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             let run = move |()| {
                 black_box(&directory);
                 let view = store.view().expect("the store can be read");
-                config::read(&view, Changed::EVERYTHING).expect("every entity can be read")
+                config::read(&view).expect("every entity can be read")
             };
             (|| (), run)
         }),

@@ -23,6 +23,11 @@ pub struct Metric {
 pub enum Reading {
     Gauge(u64),
     Counter(u64),
+    /// One for each value of a label.
+    Counters {
+        label: &'static str,
+        of: Vec<(&'static str, u64)>,
+    },
     /// Number and total duration, one for each value of a label.
     Durations {
         label: &'static str,
@@ -56,6 +61,13 @@ fn write(out: &mut String, metric: &Metric) -> fmt::Result {
     match reading {
         Reading::Gauge(value) => writeln!(out, "# TYPE {name} gauge\n{name} {value}"),
         Reading::Counter(value) => writeln!(out, "# TYPE {name} counter\n{name} {value}"),
+        Reading::Counters { label, of } => {
+            writeln!(out, "# TYPE {name} counter")?;
+            for (what, value) in of {
+                writeln!(out, "{name}{{{label}=\"{what}\"}} {value}")?;
+            }
+            Ok(())
+        }
         Reading::Durations { label, of } => {
             // A summary without quantiles: Prometheus computes rates and means from the two.
             writeln!(out, "# TYPE {name} summary")?;

@@ -4,7 +4,7 @@
 use crate::access::Access;
 use crate::access_log::AccessLogs;
 use crate::commands::{Failure, StartInputs, accepted};
-use crate::control::{Gateway, Parts, node, writer};
+use crate::control::{Gateway, Parts, node, rebuild, writer};
 use crate::declarative_file::{self, Text};
 use crate::instance::Instance;
 use crate::life::Life;
@@ -275,11 +275,11 @@ fn served_snapshot(
     has_file: bool,
 ) -> Result<Snapshot, Failure> {
     let view = store.view().map_err(Failure::new)?;
-    match writer::compile(&view, None, build) {
+    match rebuild::whole(&view, None, build) {
         Ok(snapshot) => Ok(snapshot),
         Err(error) if has_file => {
             tracing::warn!(%error, "the stored configuration cannot be served; the declarative file replaces it");
-            writer::empty_snapshot(build).map_err(Failure::new)
+            rebuild::empty(build).map_err(Failure::new)
         }
         Err(error) => Err(Failure::new(format!(
             "the configuration in {} cannot be served: {error}",

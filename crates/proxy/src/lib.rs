@@ -12,4 +12,5 @@ pub mod plan;
 pub mod respond;
 pub mod session;
 pub mod snapshot;
+mod tables;
 pub mod upstream;

@@ -1,56 +1,69 @@
 //! Which plugins run for a request, and running them. A plan is made per route when the snapshot is built: one slot per
-//! plugin name in execution order, with Kong's precedence of scopes resolved as far as it can be without the consumer.
+//! plugin name in execution order, with Kong's precedence of scopes resolved as far as it can be without the consumer: what
+//! single consumers have is kept apart, so that it can change without the plans.
 //! Sources: kong/runloop/plugins_iterator.lua, kong/init.lua execute_collecting_plugins_iterator().
 
 mod build;
+mod places;
 
-pub use build::{Places, Planner, Scope, Scoped};
+pub use build::{Planner, Plans};
+pub use places::{Place, Places, Scope, Scoped};
 
-use model::entities::{ConsumerId, PluginId};
+use crate::tables::{Slots, Sorted};
+use model::entities::ConsumerId;
 use plugin::{
     BodyUse, Chunk, Flow, LogEntry, Phases, Plugin, PluginDef, PluginError, RequestCx, Response,
     ResponseCx, Step,
 };
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A plugin instance by its place in the snapshot's [`Instances`]: a quarter of an `Arc`, and no count to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InstanceIndex(pub u32);
 
-/// Every built plugin of a snapshot.
-#[derive(Default)]
-pub struct Instances(Vec<Instance>);
+/// Every built plugin of a snapshot, and what of them single consumers have.
+#[derive(Clone, Default)]
+pub struct Instances {
+    built: Slots<Instance>,
+    layers: Slots<Layer>,
+}
 
-/// One built plugin, with what tells whether the next snapshot may keep it.
+/// One built plugin.
 #[derive(Clone)]
 pub struct Instance {
     pub plugin: Arc<dyn Plugin>,
     pub def: &'static PluginDef,
-    /// None where equal configurations share the instance.
-    pub id: Option<PluginId>,
-    /// Of the configuration.
-    pub digest: u128,
 }
 
 impl Instances {
     pub fn push(&mut self, instance: Instance) -> InstanceIndex {
-        let index = u32::try_from(self.0.len()).expect("fewer than 2^32 plugins fit into memory");
-        self.0.push(instance);
-        InstanceIndex(index)
+        InstanceIndex(self.built.insert(instance))
     }
 
-    /// Indexes are made by [`Instances::push`] of the same snapshot.
+    /// Indexes are made by [`Instances::push`] of the same snapshot, or one before it that had the instance.
+    #[inline]
     pub fn get(&self, index: InstanceIndex) -> &Instance {
-        &self.0[index.0 as usize]
+        self.built.get(index.0)
     }
 
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Instance> {
-        self.0.iter()
+    pub fn iter(&self) -> impl Iterator<Item = &Instance> {
+        self.built.iter().map(|(_, instance)| instance)
     }
 
-    pub(crate) fn shrink(&mut self) {
-        self.0.shrink_to_fit();
+    pub fn len(&self) -> usize {
+        self.built.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn reserve(&mut self, more: usize) {
+        self.built.reserve(more);
+    }
+
+    pub(crate) fn free(&mut self, index: InstanceIndex) {
+        self.built.free(index.0);
     }
 }
 
@@ -62,62 +75,46 @@ pub struct Plan {
 }
 
 /// What any instance of a plan may do, so that the session can leave out what nobody needs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PlanPhases {
     phases: Phases,
     body: BodyUse,
 }
 
 /// One plugin name of a plan.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct Slot {
     /// Instances that apply to single consumers, most specific scope first.
-    overrides: Option<Box<[Arc<Layer>]>>,
+    overrides: Option<Box<[LayerIndex]>>,
     /// What applies to everyone else.
     default: Option<InstanceIndex>,
 }
 
-/// The consumer-scoped instances of one plugin at one place (a route and service, a route, a service, or anywhere), sorted
-/// by consumer. Shared by the routes it applies to: ten thousand consumers times ten thousand routes stay ten thousand.
-#[derive(Debug)]
+/// A layer by its place in [`Instances`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct LayerIndex(u32);
+
+/// The consumer-scoped instances of one plugin at one place (a route and service, a route, a service, or anywhere). Shared by
+/// the routes it applies to: ten thousand consumers times ten thousand routes stay ten thousand.
+#[derive(Debug, Clone, Default)]
 struct Layer {
-    consumers: Box<[(ConsumerId, InstanceIndex)]>,
-    phases: PlanPhases,
+    consumers: Sorted<ConsumerId, InstanceIndex>,
+    /// How many of them read bodies.
+    buffered: usize,
 }
 
 impl Slot {
-    fn pick(&self, consumer: Option<ConsumerId>) -> Option<InstanceIndex> {
+    #[inline]
+    fn pick(&self, instances: &Instances, consumer: Option<ConsumerId>) -> Option<InstanceIndex> {
         if let (Some(layers), Some(consumer)) = (&self.overrides, consumer) {
-            for layer in layers {
-                if let Ok(at) = layer
-                    .consumers
-                    .binary_search_by_key(&consumer, |(id, _)| *id)
-                {
-                    return Some(layer.consumers[at].1);
-                }
-            }
+            let of_consumer = |layer: &LayerIndex| {
+                let layer = instances.layers.get(layer.0);
+                layer.consumers.get(&consumer).copied()
+            };
+            let own = layers.iter().find_map(of_consumer);
+            return own.or(self.default);
         }
         self.default
-    }
-
-    fn layer_addresses(&self) -> impl Iterator<Item = *const Layer> {
-        self.overrides.iter().flatten().map(Arc::as_ptr)
-    }
-}
-
-/// Layers are compared by address: they are made once per plugin and place.
-impl PartialEq for Slot {
-    fn eq(&self, other: &Self) -> bool {
-        self.default == other.default && self.layer_addresses().eq(other.layer_addresses())
-    }
-}
-
-impl Eq for Slot {}
-
-impl Hash for Slot {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.default.hash(state);
-        self.layer_addresses().for_each(|layer| layer.hash(state));
     }
 }
 
@@ -129,6 +126,27 @@ impl Plan {
     /// Whether no plugin applies at all.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
+    }
+
+    /// What is in each slot, by the names of instances: for consumers, for everyone else, and what all of it may do.
+    pub(crate) fn describe(
+        &self,
+        instances: &Instances,
+        name: &dyn Fn(InstanceIndex) -> String,
+    ) -> Vec<String> {
+        let layer = |LayerIndex(layer): &LayerIndex| {
+            let consumers = instances.layers.get(*layer).consumers.iter();
+            let of_consumer =
+                consumers.map(|(consumer, index)| format!("{consumer}: {}", name(*index)));
+            of_consumer.collect::<Vec<_>>()
+        };
+        let slots = self.slots.iter().map(|slot| {
+            let overrides = slot.overrides.iter().flatten().map(layer);
+            let overrides: Vec<_> = overrides.collect();
+            format!("{overrides:?} {:?}", slot.default.map(name))
+        });
+        let phases = std::iter::once(format!("{:?}", self.phases));
+        slots.chain(phases).collect()
     }
 
     /// Whether the body must be in memory before [`Plan::access`].
@@ -153,10 +171,11 @@ impl Plan {
         picked.0.clear();
         let mut answer = None;
         for slot in &self.slots {
-            let Some(index) = slot.pick(cx.consumer.as_ref().map(|consumer| consumer.id)) else {
+            let consumer = cx.consumer.as_ref().map(|consumer| consumer.id);
+            let Some(index) = slot.pick(instances, consumer) else {
                 continue;
             };
-            let Instance { plugin, def, .. } = instances.get(index);
+            let Instance { plugin, def } = instances.get(index);
             if def.phases.intersects(Phases::LATER) {
                 picked.0.push(index);
             }

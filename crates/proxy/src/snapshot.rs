@@ -1,29 +1,36 @@
 //! What workers read: one revision of the configuration, compiled. Built off the request path, swapped whole, never changed.
-//! Consumers and credentials are not in it: plugins look them up where they are stored.
+//! The next one shares what a change does not touch. Consumers and credentials are not in it: plugins look them up where
+//! they are stored.
 
 mod build;
-mod changed;
+mod certificates;
+mod delta;
+mod describe;
 mod digest;
 mod plugins;
 mod rebuilds;
 mod routes;
+mod services;
 mod streams;
 
 pub use build::{BuildError, BuildErrors, BuildSettings};
-pub use changed::Changed;
+pub use delta::{Delta, Entities, ReadError, Touched};
 pub use plugins::Inert;
 pub use rebuilds::{Part, Rebuilds, Summary};
 pub use streams::StreamRoute;
 
-use self::build::Services;
+use self::certificates::CertificateTables;
+use self::plugins::PluginTables;
+use self::routes::Routes;
+use self::services::{Services, UpstreamIndex};
 use self::streams::Streams;
 use crate::balance::{Hashing, NoPeer, PickInput, Stay, Tried, Upstream, Visit};
 use crate::health::Outcome;
-use crate::plan::{Instances, Places, Plan};
+use crate::plan::{Instances, Plan};
 use crate::upstream::Target;
 use arc_swap::{ArcSwap, Guard};
 use model::entities::{Protocol, RouteId, ServiceId, UpstreamId};
-use net::tls::{CertificateSource, Certificates, SniTable};
+use net::tls::{CertificateSource, Certificates};
 use plugin::EntityRef;
 use router::{RouteIndex, Router};
 use std::fmt;
@@ -31,28 +38,24 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tokio::sync::watch;
 
+#[derive(Clone)]
 pub struct Snapshot {
     pub revision: u64,
     pub router: Arc<Router>,
-    /// By [`RouteIndex`].
-    routes: Arc<[RouteInfo]>,
-    streams: Arc<Streams>,
-    services: Arc<Services>,
-    pub instances: Arc<Instances>,
-    /// From which plans are made; kept for the next snapshot.
-    places: Arc<Places>,
+    routes: Routes,
+    services: Services,
+    plugins: PluginTables,
     /// The plan of requests that fail before they have a route.
     pub globals: Arc<Plan>,
-    pub certificates: Arc<SniTable>,
-    /// Configured plugins that have no effect, which loading has warned of.
-    pub inert: Arc<[Inert]>,
+    streams: Streams,
+    certificates: Arc<CertificateTables>,
 }
 
 /// What the request path needs of a route beyond finding it.
 #[derive(Debug, Clone)]
 pub struct RouteInfo {
     pub id: RouteId,
-    pub name: Option<Box<str>>,
+    pub name: Option<Arc<str>>,
     pub plan: Arc<Plan>,
     /// Place in the table of services.
     service: Option<ServiceIndex>,
@@ -66,22 +69,38 @@ pub struct RouteInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ServiceIndex(u32);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ServiceInfo {
     pub id: ServiceId,
-    pub name: Option<Box<str>>,
+    pub name: Option<Arc<str>>,
     pub protocol: Protocol,
-    pub path: Option<Box<str>>,
+    path: Option<Arc<str>>,
     destination: Destination,
 }
 
 /// Where a service's requests go.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Destination {
     /// The host of the service itself.
     Host(Target),
     /// The upstream entity that the host names, in one of its ways.
-    Upstream(Arc<Upstream>, u32),
+    Upstream(UpstreamIndex, u32),
+}
+
+/// A service of a snapshot, which knows the upstreams.
+#[derive(Clone, Copy)]
+pub struct ServiceRef<'s> {
+    info: &'s ServiceInfo,
+    services: &'s Services,
+}
+
+impl Deref for ServiceRef<'_> {
+    type Target = ServiceInfo;
+
+    #[inline]
+    fn deref(&self) -> &ServiceInfo {
+        self.info
+    }
 }
 
 /// A set of protocols.
@@ -111,21 +130,28 @@ impl RouteInfo {
     }
 }
 
-impl ServiceInfo {
+impl<'s> ServiceRef<'s> {
     /// As plugins see it.
-    pub fn as_ref(&self) -> EntityRef<'_> {
+    pub fn as_ref(self) -> EntityRef<'s> {
         EntityRef {
-            id: self.id.0,
-            name: self.name.as_deref(),
+            id: self.info.id.0,
+            name: self.info.name.as_deref(),
         }
+    }
+
+    /// What comes before the paths of requests.
+    #[inline]
+    pub fn path(self) -> Option<&'s str> {
+        self.info.path.as_deref()
     }
 
     /// Where the next try goes.
     #[inline]
-    pub fn pick(&self, input: PickInput, tried: &Tried) -> Result<Chosen<'_>, NoPeer> {
-        match &self.destination {
+    pub fn pick(self, input: PickInput, tried: &Tried) -> Result<Chosen<'s>, NoPeer> {
+        match &self.info.destination {
             Destination::Host(target) => Ok(Chosen::Host(target)),
-            Destination::Upstream(upstream, way) => {
+            Destination::Upstream(index, way) => {
+                let upstream = self.services.upstream(*index);
                 upstream.pick(*way, input, tried).map(Chosen::Peer)
             }
         }
@@ -133,10 +159,10 @@ impl ServiceInfo {
 
     /// [`Self::pick`], after a wait for names of targets that were never resolved.
     pub async fn pick_resolved(
-        &self,
+        self,
         input: PickInput,
         tried: &Tried,
-    ) -> Result<Chosen<'_>, NoPeer> {
+    ) -> Result<Chosen<'s>, NoPeer> {
         match self.pick(input, tried) {
             Err(NoPeer::Unresolved) => {
                 self.resolve().await;
@@ -148,8 +174,9 @@ impl ServiceInfo {
 
     /// After [`NoPeer::Unresolved`]: waits for the names of targets.
     #[cold]
-    pub async fn resolve(&self) {
-        if let Destination::Upstream(upstream, way) = &self.destination {
+    pub async fn resolve(self) {
+        if let Destination::Upstream(index, way) = &self.info.destination {
+            let upstream = self.services.upstream(*index);
             let limit = upstream.settings.ways[*way as usize].connect_timeout();
             upstream.resolve(limit).await;
         }
@@ -157,10 +184,10 @@ impl ServiceInfo {
 
     /// What requests are told apart by, where that decides about their peer.
     #[inline]
-    pub fn hashing(&self) -> Option<&Hashing> {
-        match &self.destination {
+    pub fn hashing(self) -> Option<&'s Hashing> {
+        match &self.info.destination {
             Destination::Host(_) => None,
-            Destination::Upstream(upstream, _) => upstream.hashing.as_ref(),
+            Destination::Upstream(index, _) => self.services.upstream(*index).hashing.as_ref(),
         }
     }
 }
@@ -213,25 +240,43 @@ impl Deref for Chosen<'_> {
 
 impl Snapshot {
     /// The route that this snapshot's router found.
+    #[inline]
     pub fn route(&self, index: RouteIndex) -> &RouteInfo {
-        &self.routes[index.0 as usize]
+        self.routes.get(index)
     }
 
     /// The service of a route of this snapshot.
-    pub fn service(&self, route: &RouteInfo) -> Option<&ServiceInfo> {
+    #[inline]
+    pub fn service(&self, route: &RouteInfo) -> Option<ServiceRef<'_>> {
         route.service.map(|index| self.services.get(index))
     }
 
-    pub fn routes(&self) -> &[RouteInfo] {
-        &self.routes
+    /// In the order of their ids.
+    pub fn routes(&self) -> impl Iterator<Item = &RouteInfo> {
+        self.routes.iter()
+    }
+
+    #[inline]
+    pub fn instances(&self) -> &Instances {
+        &self.plugins.instances
+    }
+
+    /// Configured plugins that have no effect, which loading has warned of.
+    pub fn inert(&self) -> &[Inert] {
+        &self.plugins.inert
     }
 
     pub fn upstream(&self, id: UpstreamId) -> Option<&Arc<Upstream>> {
-        self.services.upstreams.get(&id)
+        self.services.upstream_by_id(id)
     }
 
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        self.services.upstreams.values()
+        self.services.upstreams()
+    }
+
+    /// Of a client that asks for a name, or for none.
+    pub fn certificates(&self, name: Option<&str>) -> Option<&Arc<Certificates>> {
+        self.certificates.by_name.find(name)
     }
 }
 
@@ -291,6 +336,6 @@ impl Live {
 
 impl CertificateSource for Live {
     fn certificates(&self, name: Option<&str>) -> Option<Arc<Certificates>> {
-        self.peek().certificates.find(name).cloned()
+        self.peek().certificates(name).cloned()
     }
 }

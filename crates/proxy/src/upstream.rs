@@ -74,7 +74,7 @@ pub struct Way {
 }
 
 /// A place that requests go to, in the way of a service.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Target {
     /// Its addresses.
     pub host: Arc<Host>,
@@ -82,7 +82,7 @@ pub struct Target {
     pub tls: Option<ClientTls>,
     pub http2: Http2,
     /// What Host and SNI say unless the route preserves the client's: the port only where it is not the usual one.
-    pub authority: Box<str>,
+    pub authority: Arc<str>,
     pub connect_timeout: Duration,
     pub write_timeout: Duration,
     pub read_timeout: Duration,

@@ -46,19 +46,9 @@ pub(crate) struct Candidate {
 /// Where a candidate stands: smaller ones are tried first. Only places of one flavour are compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
-    Compatible(Reverse<u64>, Reverse<Uuid>, RouteIndex),
+    Compatible(Reverse<u64>, Reverse<Uuid>),
     /// Behind a pointer: large, and the rarer flavour.
-    Traditional(Box<crate::priority::Traditional>, RouteIndex),
-}
-
-impl Place {
-    /// The same of a route with another index. Places of several keep their order when their indexes do.
-    pub(crate) fn moved(&self, to: RouteIndex) -> Self {
-        match self {
-            Self::Compatible(word, id, _) => Self::Compatible(*word, *id, to),
-            Self::Traditional(priority, _) => Self::Traditional(priority.clone(), to),
-        }
-    }
+    Traditional(Arc<crate::priority::Traditional>, RouteId),
 }
 
 /// Regexes by their text, so that equal ones are compiled and kept once.

@@ -37,7 +37,7 @@ impl Compatible<'_> {
                 _ => split_id(route.id.0, number + 1),
             };
             let word = Weight::new(route, paths).word(self.calculation);
-            let place = Place::Compatible(Reverse(word), Reverse(id), index);
+            let place = Place::Compatible(Reverse(word), Reverse(id));
             let expression = self.expression(route, paths);
             each(expression.map(|expression| (place, Candidate::new(index, route, expression))));
         }

@@ -6,7 +6,7 @@ use crate::index::{Cursors, Index, Verdict};
 use crate::request::{Request, View};
 use crate::traditional::Traditional;
 use crate::{Calculation, Flavor, upstream};
-use expr::{Group, Observer, Regex, TextField};
+use expr::{Expression, Group, Observer, Regex, TextField};
 use model::entities::{PathHandling, Route};
 use model::uri::{Slashes, normalize_into};
 use std::ops::Range;
@@ -71,22 +71,20 @@ impl Router {
         compiler.finish()
     }
 
-    /// The router of which some routes were replaced, added or left out: those that stay are not compiled again. `moved`
-    /// says for each route of this router which index it has now, `None` for those that do not stay; the ones that
-    /// do must be in the same order.
+    /// The router of which some routes were replaced, added or left out: those that stay are not compiled again. The same
+    /// as one of all routes that is built anew.
     pub fn replace<'r>(
         &self,
-        moved: &[Option<RouteIndex>],
+        is_removed: &dyn Fn(RouteIndex) -> bool,
         routes: impl IntoIterator<Item = (RouteIndex, &'r Route)>,
     ) -> (Self, Vec<RouteError>) {
-        let now = |candidate: &Candidate| *moved.get(candidate.route.0 as usize)?;
         let kept = || {
             let all = self.places.iter().zip(&self.candidates);
-            all.filter_map(|(place, candidate)| Some((place, candidate, now(candidate)?)))
+            all.filter(|(_, candidate)| !is_removed(candidate.route))
         };
         let regexes = match self.regexes.is_empty() {
             true => Regexes::default(),
-            false => Regexes::of(kept().map(|(_, candidate, _)| candidate)),
+            false => Regexes::of(kept().map(|(_, candidate)| candidate)),
         };
         let mut compiler = Compiler {
             options: self.options,
@@ -97,17 +95,17 @@ impl Router {
         };
         compiler
             .placed
-            .extend(kept().map(|(place, candidate, now)| {
-                let candidate = Candidate {
-                    route: now,
-                    ..candidate.clone()
-                };
-                (place.moved(now), candidate)
-            }));
+            .extend(kept().map(|(place, candidate)| (place.clone(), candidate.clone())));
         routes
             .into_iter()
             .for_each(|(index, route)| compiler.add(index, route));
         compiler.finish()
+    }
+
+    /// Every candidate's route and what it demands of requests, in the order they are tried.
+    pub fn order(&self) -> impl Iterator<Item = (RouteIndex, &Expression)> {
+        let candidates = self.candidates.iter();
+        candidates.map(|candidate| (candidate.route, &*candidate.expression))
     }
 
     /// The route of a request. Afterwards [`Scratch::path`] has its normalised path, until the next request.

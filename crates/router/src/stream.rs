@@ -101,6 +101,11 @@ impl StreamRouter {
         (Self::index(candidates.collect()), errors)
     }
 
+    /// The routes of all candidates, in the order they are tried.
+    pub fn order(&self) -> impl Iterator<Item = RouteIndex> {
+        self.candidates.iter().map(|candidate| candidate.route)
+    }
+
     fn index(candidates: Vec<Candidate>) -> Self {
         let mut by_sni: HashMap<Box<str>, Vec<u32>> = HashMap::new();
         let mut any_sni = Vec::new();

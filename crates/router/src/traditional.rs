@@ -14,6 +14,7 @@ use expr::{
 };
 use model::entities::Route;
 use model::uri::{Slashes, normalize};
+use std::sync::Arc;
 
 pub(crate) struct Traditional<'r> {
     pub(crate) regexes: &'r mut Regexes,
@@ -38,7 +39,7 @@ impl Traditional<'_> {
                 let priority = Priority::new(route, path, headers, with_port);
                 let expression = self.expression(route, &hosts, path);
                 each(expression.map(|expression| {
-                    let place = Place::Traditional(Box::new(priority), index);
+                    let place = Place::Traditional(Arc::new(priority), route.id);
                     (place, Candidate::new(index, route, expression))
                 }));
             }

@@ -249,7 +249,7 @@ impl<'s> View<'s> {
     }
 
     /// The ids of the entities of a kind whose reference `field` is `parent`.
-    pub(crate) fn child_ids(
+    pub fn child_ids(
         &self,
         kind: EntityKind,
         field: &str,

@@ -20,6 +20,14 @@ fn metrics() -> Vec<Metric> {
             },
         },
         Metric {
+            name: "silverback_rebuilt_total",
+            help: "Number.",
+            reading: Reading::Counters {
+                label: "part",
+                of: vec![("plans", 30), ("router", 0)],
+            },
+        },
+        Metric {
             name: "silverback_revision",
             help: "Revision.",
             reading: Reading::Gauge(7),
@@ -40,6 +48,10 @@ silverback_rebuild_seconds_sum{part=\"plans\"} 1.25
 silverback_rebuild_seconds_count{part=\"plans\"} 3
 silverback_rebuild_seconds_sum{part=\"router\"} 0
 silverback_rebuild_seconds_count{part=\"router\"} 0
+# HELP silverback_rebuilt_total Number.
+# TYPE silverback_rebuilt_total counter
+silverback_rebuilt_total{part=\"plans\"} 30
+silverback_rebuilt_total{part=\"router\"} 0
 # HELP silverback_revision Revision.
 # TYPE silverback_revision gauge
 silverback_revision 7

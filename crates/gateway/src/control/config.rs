@@ -3,12 +3,12 @@
 use model::entities::Config;
 use model::plugins::PluginReader;
 use model::{EntityKind, codec};
-use proxy::snapshot::Changed;
+use proxy::snapshot::{Entities, ReadError};
 use store::{StoreError, View};
 use uuid::Uuid;
 
 /// What a snapshot is made of.
-const KINDS: [EntityKind; 8] = [
+pub(super) const KINDS: [EntityKind; 8] = [
     EntityKind::Services,
     EntityKind::Routes,
     EntityKind::Plugins,
@@ -19,41 +19,41 @@ const KINDS: [EntityKind; 8] = [
     EntityKind::CaCertificates,
 ];
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReadError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("{} {id}: {source}", kind.name())]
-    Entity {
-        kind: EntityKind,
-        id: Uuid,
-        source: codec::DecodeError,
-    },
-}
-
-/// The entities of those kinds that a snapshot needs when this much has changed.
-pub(crate) fn read(view: &View<'_>, changed: Changed) -> Result<Config, ReadError> {
+/// All entities that a snapshot is made of.
+pub(crate) fn read(view: &View<'_>) -> Result<Config, ReadError> {
     let mut config = Config::default();
     let mut plugins = PluginReader::default();
-    for kind in KINDS.into_iter().filter(|kind| changed.needs(*kind)) {
-        for entry in view.iter(kind)? {
-            let (id, bytes) = entry?;
+    for kind in KINDS {
+        for entry in view.iter(kind).map_err(unreadable)? {
+            let (id, bytes) = entry.map_err(unreadable)?;
             add(&mut config, &mut plugins, kind, id, bytes)?;
         }
     }
     Ok(config)
 }
 
-/// Some routes alone.
-pub(crate) fn routes(view: &View<'_>, ids: &[Uuid]) -> Result<Config, ReadError> {
-    let mut config = Config::default();
-    for id in ids {
-        if let Some(bytes) = view.get(EntityKind::Routes, *id)? {
-            let mut plugins = PluginReader::default();
-            add(&mut config, &mut plugins, EntityKind::Routes, *id, bytes)?;
-        }
+/// A revision as the update of a snapshot looks at it.
+pub(super) struct Stored<'v>(pub(super) &'v View<'v>);
+
+impl Entities for Stored<'_> {
+    fn get(&self, kind: EntityKind, id: Uuid) -> Result<Option<&[u8]>, ReadError> {
+        self.0.get(kind, id).map_err(unreadable)
     }
-    Ok(config)
+
+    fn children(
+        &self,
+        kind: EntityKind,
+        field: &'static str,
+        parent: Uuid,
+    ) -> Result<Vec<Uuid>, ReadError> {
+        let ids = self.0.child_ids(kind, field, parent);
+        let ids: Result<Vec<Uuid>, StoreError> = ids.map_err(unreadable)?.collect();
+        ids.map_err(unreadable)
+    }
+}
+
+fn unreadable(error: StoreError) -> ReadError {
+    ReadError::Store(Box::new(error))
 }
 
 /// Adds one entity; those of other kinds are not for workers.

@@ -4,6 +4,7 @@ pub(crate) mod config;
 mod health;
 mod mirror;
 pub(crate) mod node;
+pub(crate) mod rebuild;
 pub(crate) mod stages;
 pub(crate) mod writer;
 

@@ -139,6 +139,16 @@ pub(crate) fn metrics(
             },
         },
         Metric {
+            name: "silverback_rebuilt_total",
+            help: "How many services, plans and so on were built, by part.",
+            reading: Reading::Counters {
+                label: "part",
+                of: Part::ALL
+                    .map(|part| (part.name(), rebuilds.made(part)))
+                    .to_vec(),
+            },
+        },
+        Metric {
             name: "silverback_revision",
             help: "The revision of the configuration that requests are served by.",
             reading: Reading::Gauge(revision),

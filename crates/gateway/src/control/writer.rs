@@ -4,24 +4,20 @@
 //! from the threads that serve requests.
 
 use super::Proposed;
-use super::config;
 use super::mirror::Mirror;
+use super::rebuild;
 use super::stages::{Clock, Stage, Stages};
 use crate::memory;
 use crate::settings::ModelSettings;
 use admin::control::{DeclarativeBody, Load, LoadError, Loaded, Proposal};
+use model::codec;
 use model::declarative::{self, Format, Loader, Options, Source};
-use model::entities::Config;
 use model::schema::Context;
-use model::{EntityKind, Error, ErrorCode, codec};
 use proxy::session::DataPlane;
-use proxy::snapshot::{BuildErrors, BuildSettings, Changed, Snapshot};
+use proxy::snapshot::{BuildSettings, Snapshot};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-use store::{
-    Change, ChangeSet, CommitError, Origin, Rejected, Revision, Store, Touched, Transaction, View,
-};
-use uuid::Uuid;
+use store::{Change, ChangeSet, CommitError, Origin, Rejected, Revision, Store, Transaction};
 
 /// Under this name the hash of the configuration is kept with its revision.
 const HASH: &str = "configuration_hash";
@@ -125,7 +121,7 @@ impl Writer {
         if current.revision < revision.0 {
             let snapshot = {
                 let view = self.store.view().map_err(internal)?;
-                compile(&view, Some(&current), &self.build)
+                rebuild::whole(&view, Some(&current), &self.build)
             };
             let snapshot = snapshot.map_err(|error| LoadError::Invalid(Box::new(error)))?;
             self.plane.publish(Arc::new(snapshot));
@@ -258,17 +254,7 @@ pub(crate) fn hash(store: &Store) -> Result<String, store::StoreError> {
     ))
 }
 
-/// The snapshot of a revision.
-pub(crate) fn compile(
-    view: &View<'_>,
-    previous: Option<&Snapshot>,
-    settings: &BuildSettings,
-) -> Result<Snapshot, Error> {
-    let config = config::read(view, Changed::EVERYTHING).map_err(unreadable)?;
-    Snapshot::build(config, view.revision().0, previous, settings).map_err(unservable)
-}
-
-/// The snapshot of the state that a transaction has come to from `head`, of which only what has changed is compiled.
+/// The snapshot of the state that a transaction has come to from `head`.
 fn next(
     transaction: &Transaction<'_>,
     head: Revision,
@@ -277,88 +263,13 @@ fn next(
     clock: &mut Clock<'_>,
 ) -> Result<Snapshot, CommitError> {
     let view = transaction.view()?;
-    // Not so when the stored configuration could not be served, or when another process has committed since: then nothing of the
-    // snapshot can be kept.
-    let rebuild = match current.revision == head.0 {
-        true => rebuild(&view, &transaction.touched(), current.routes().len())?,
-        false => Rebuild::Parts(Changed::EVERYTHING),
+    // Not so when the stored configuration could not be served, or when another process has committed since.
+    let is_current = current.revision == head.0;
+    let snapshot = match is_current {
+        true => rebuild::update(&view, current, &transaction.touched(), settings, clock),
+        false => rebuild::replace(&view, current, settings, clock),
     };
-    let snapshot = update(&view, current, &rebuild, settings, clock);
     Ok(snapshot.map_err(Rejected)?)
-}
-
-/// The snapshot of a revision, of which only what has changed is compiled.
-fn update(
-    view: &View<'_>,
-    current: &Snapshot,
-    rebuild: &Rebuild,
-    settings: &BuildSettings,
-    clock: &mut Clock<'_>,
-) -> Result<Snapshot, Error> {
-    let config = match rebuild {
-        Rebuild::Routes(ids) => config::routes(view, ids),
-        Rebuild::Parts(changed) => config::read(view, *changed),
-    };
-    let config = config.map_err(unreadable)?;
-    clock.end(Stage::Read);
-    let revision = view.revision().0;
-    let snapshot = match rebuild {
-        Rebuild::Routes(_) => Ok(current.put_routes(&config.routes, revision, settings)),
-        Rebuild::Parts(changed) => current.update(config, revision, *changed, settings),
-    };
-    clock.end(Stage::Compile);
-    snapshot.map_err(unservable)
-}
-
-/// What of a snapshot has to be made again.
-enum Rebuild {
-    /// Nothing but what depends on these routes, which were put.
-    Routes(Vec<Uuid>),
-    Parts(Changed),
-}
-
-/// When more routes than one in so many are put, the router is built anew.
-const FEW_ROUTES: usize = 4;
-
-fn rebuild(
-    view: &View<'_>,
-    touched: &[Touched],
-    routes: usize,
-) -> Result<Rebuild, store::StoreError> {
-    let mut changed = Changed::default();
-    let mut put = Vec::new();
-    let mut are_put = true;
-    for one in touched {
-        let exists = view.get(one.kind, one.id)?.is_some();
-        match exists {
-            true => changed.put(one.kind),
-            false => changed.delete(one.kind),
-        }
-        if one.kind == EntityKind::Routes {
-            are_put &= exists;
-            put.push(one.id);
-        }
-    }
-    Ok(
-        if changed.is_routes_only() && are_put && put.len() <= routes / FEW_ROUTES {
-            Rebuild::Routes(put)
-        } else {
-            Rebuild::Parts(changed)
-        },
-    )
-}
-
-fn unreadable(error: config::ReadError) -> Error {
-    Error::new(ErrorCode::DatabaseError, error.to_string())
-}
-
-fn unservable(errors: BuildErrors) -> Error {
-    Error::new(ErrorCode::DeclarativeConfig, errors.to_string())
-}
-
-/// The snapshot of a configuration without entities.
-pub(crate) fn empty_snapshot(settings: &BuildSettings) -> Result<Snapshot, Error> {
-    Snapshot::build(Config::default(), 0, None, settings).map_err(unservable)
 }
 
 /// What validation needs to know now.

@@ -25,6 +25,23 @@ fn stages(gateway: &Gateway, stage: &str) -> u64 {
     sample(gateway, &name) as u64
 }
 
+/// How many things of each part were made so far.
+fn made(gateway: &Gateway) -> [u64; PARTS.len()] {
+    PARTS.map(|part| {
+        let name = format!("silverback_rebuilt_total{{part=\"{part}\"}}");
+        sample(gateway, &name) as u64
+    })
+}
+
+const PARTS: [&str; 6] = [
+    "certificates",
+    "services",
+    "balancers",
+    "plugins",
+    "plans",
+    "router",
+];
+
 fn configuration(echo: &Echo, path: &str, consumer: &str) -> String {
     format!(
         r#"
@@ -36,6 +53,18 @@ services:
       - name: one
         paths: [{path}]
         plugins: [{{name: key-auth}}]
+      - name: two
+        paths: [/two]
+  - name: balanced
+    url: http://pool
+    routes:
+      - name: three
+        paths: [/three]
+upstreams:
+  - name: pool
+    targets: [{{target: "127.0.0.1:1"}}]
+  - name: other
+    targets: [{{target: "127.0.0.1:1"}}]
 consumers:
   - username: {consumer}
     keyauth_credentials: [{{key: {consumer}-key}}]
@@ -50,27 +79,40 @@ fn only_what_a_change_touches_is_built_again() {
     let gateway = launch()
         .configuration(&configuration(&echo, "/a", "alice"))
         .start();
-    let count = |part| rebuilds(&gateway, part);
-    let post = |path, consumer| {
-        let posted = gateway.post_config(&configuration(&echo, path, consumer));
+    let mut before = made(&gateway);
+    let mut text = configuration(&echo, "/a", "alice");
+    let mut check = |what: &str, with: &str, expected: [u64; PARTS.len()]| {
+        assert!(text.contains(what), "{what}");
+        text = text.replace(what, with);
+        let posted = gateway.post_config(&text);
         assert_eq!(posted.status, 201, "{}", posted.text());
+        let after = made(&gateway);
+        let difference: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
+        assert_eq!(difference, expected, "{with}");
+        before = after;
     };
-    let parts = ["router", "plans", "plugins", "services", "certificates"];
-    let start = parts.map(count);
-
-    post("/b", "alice");
-    let route_changed = parts.map(count);
-    let [router, plans, plugins, services, certificates] = start;
-    assert_eq!(
-        route_changed,
-        [router + 1, plans + 1, plugins, services, certificates]
+    // certificates, services, balancers, plugins, plans, router
+    check("/a]", "/b]", [0, 0, 0, 0, 1, 1]);
+    check("alice", "bob", [0; 6]);
+    check(
+        "url: http://pool",
+        "url: http://pool/base",
+        [0, 1, 0, 0, 0, 0],
     );
-
-    post("/b", "bob");
-    let [router, ..] = parts.map(count);
-    assert_eq!(router, route_changed[0]);
-    let of_services = "silverback_rebuild_seconds_sum{part=\"router\"}";
-    assert!(sample(&gateway, of_services) > 0.0);
+    check(
+        "127.0.0.1:1\"}]\n  - name: other",
+        "127.0.0.1:2\"}]\n  - name: other",
+        [0, 0, 1, 0, 0, 0],
+    );
+    check(
+        "{name: key-auth}",
+        "{name: key-auth, config: {hide_credentials: true}}",
+        [0, 0, 0, 1, 1, 0],
+    );
+    check("name: other", "name: pool2", [0, 0, 1, 0, 0, 0]);
+    let of_router = "silverback_rebuild_seconds_sum{part=\"router\"}";
+    assert!(sample(&gateway, of_router) > 0.0);
+    assert!(rebuilds(&gateway, "router") >= 2);
 }
 
 #[test]

@@ -10,40 +10,67 @@ use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, ServerConfig};
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-/// Certificates by server name. Built with the snapshot.
-#[derive(Debug, Default)]
+/// Certificates by server name. Built with the snapshot. A clone shares the names; a change copies a small part of them.
+#[derive(Debug, Clone)]
 pub struct SniTable {
     /// Exact names, `*.rest`, `prefix.*` and `*`, all as configured: wildcards are looked up as the text that would match.
-    names: HashMap<String, Arc<Certificates>>,
+    parts: [Arc<Names>; PARTS],
+    hasher: RandomState,
     default: Option<Arc<Certificates>>,
 }
 
+type Names = HashMap<String, Arc<Certificates>>;
+
+/// Of the names, by their hash: of ten thousand a change copies forty.
+const PARTS: usize = 256;
+
 impl SniTable {
     pub fn new(default: Option<Arc<Certificates>>) -> Self {
+        let none: Arc<Names> = Arc::default();
         Self {
-            names: HashMap::new(),
+            parts: std::array::from_fn(|_| none.clone()),
+            hasher: RandomState::new(),
             default,
         }
     }
 
     /// Gives a name its certificate; the name is compared in lower case.
     pub fn insert(&mut self, name: &str, certificates: Arc<Certificates>) {
-        self.names.insert(name.to_ascii_lowercase(), certificates);
+        let name = name.to_ascii_lowercase();
+        let part = self.part(&name);
+        Arc::make_mut(&mut self.parts[part]).insert(name, certificates);
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        let name = name.to_ascii_lowercase();
+        let part = self.part(&name);
+        if self.parts[part].contains_key(&name) {
+            Arc::make_mut(&mut self.parts[part]).remove(&name);
+        }
+    }
+
+    fn part(&self, name: &str) -> usize {
+        self.hasher.hash_one(name) as usize % PARTS
+    }
+
+    fn get(&self, name: &str) -> Option<&Arc<Certificates>> {
+        self.parts[self.part(name)].get(name)
     }
 
     /// Exact name, `*.rest`, `prefix.*`, `*`, default.
     pub fn find(&self, name: Option<&str>) -> Option<&Arc<Certificates>> {
         name.and_then(|name| self.find_name(&name.to_ascii_lowercase()))
-            .or_else(|| self.names.get("*"))
+            .or_else(|| self.get("*"))
             .or(self.default.as_ref())
     }
 
     fn find_name(&self, name: &str) -> Option<&Arc<Certificates>> {
-        let exact = self.names.get(name);
+        let exact = self.get(name);
         if exact.is_some() {
             return exact;
         }
@@ -51,8 +78,8 @@ impl SniTable {
         let suffix = name.split_once('.').filter(|(_, rest)| rest.contains('.'));
         let prefix = name.rsplit_once('.');
         suffix
-            .and_then(|(_, rest)| self.names.get(&format!("*.{rest}")))
-            .or_else(|| prefix.and_then(|(start, _)| self.names.get(&format!("{start}.*"))))
+            .and_then(|(_, rest)| self.get(&format!("*.{rest}")))
+            .or_else(|| prefix.and_then(|(start, _)| self.get(&format!("{start}.*"))))
     }
 }
 

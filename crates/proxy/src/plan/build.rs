@@ -1,104 +1,69 @@
-//! Makes the plans of a snapshot from the scopes of its plugin instances.
+//! Makes the plans of routes from what is configured at each place.
 //!
 //! The precedence, most specific first: route + service + consumer, route + consumer, service + consumer, route + service,
-//! consumer, route, service, global. Instances are kept by place (route and service), so that a route's plan costs what
-//! applies to it and not what is configured.
+//! consumer, route, service, global.
 
-use super::{InstanceIndex, Instances, Layer, Plan, PlanPhases, Slot};
-use model::entities::{ConsumerId, RouteId, ServiceId};
-use model::hashing::{FastMap, Folding};
+use super::places::Entry;
+use super::{InstanceIndex, Instances, LayerIndex, Places, Plan, PlanPhases, Slot};
+use crate::tables::Sorted;
+use model::entities::{RouteId, ServiceId};
+use model::hashing::Folding;
 use plugin::{BodyUse, Phases};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// What an instance is configured for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Scope {
-    pub route: Option<RouteId>,
-    pub service: Option<ServiceId>,
-    pub consumer: Option<ConsumerId>,
+/// The plans that are in use, so that equal ones are the same object.
+#[derive(Clone, Default)]
+pub struct Plans(Sorted<u64, Known>);
+
+/// A plan by the hash of its slots. Of two with one hash the later one is not shared.
+#[derive(Clone)]
+struct Known {
+    plan: Arc<Plan>,
+    uses: u32,
 }
 
-/// An instance with its scope.
-#[derive(Debug, Clone, Copy)]
-pub struct Scoped {
-    /// Where the plugin stands in the execution order.
-    pub order: u16,
-    pub scope: Scope,
-    pub instance: InstanceIndex,
-}
+impl Plans {
+    /// How many different ones there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Place {
-    route: Option<RouteId>,
-    service: Option<ServiceId>,
-}
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 
-/// What one plugin has configured at one place.
-struct Entry {
-    order: u16,
-    default: Option<InstanceIndex>,
-    layer: Option<Arc<Layer>>,
-}
-
-/// The instances of a snapshot by what they are configured for.
-#[derive(Default)]
-pub struct Places(FastMap<Place, Box<[Entry]>>);
-
-impl Places {
-    /// Scopes that a plugin refuses must have been left out.
-    pub fn new(instances: &Instances, scoped: impl IntoIterator<Item = Scoped>) -> Self {
-        let mut by_place: FastMap<Place, Vec<Scoped>> = FastMap::default();
-        for one in scoped {
-            let Scope { route, service, .. } = one.scope;
-            by_place
-                .entry(Place { route, service })
-                .or_default()
-                .push(one);
+    /// One use of a plan ends. Before others are made, if instances were replaced: plans tell them apart by their numbers.
+    pub fn release(&mut self, plan: &Arc<Plan>) {
+        let hash = hash(&plan.slots);
+        let Some(known) = self.0.get_mut(&hash) else {
+            return;
+        };
+        if Arc::ptr_eq(&known.plan, plan) {
+            known.uses -= 1;
+            if known.uses == 0 {
+                self.0.remove(&hash);
+            }
         }
-        let places = by_place.into_iter();
-        Self(
-            places
-                .map(|(place, scoped)| (place, entries(instances, scoped)))
-                .collect(),
-        )
-    }
-
-    /// Sorted by order.
-    fn at(&self, route: Option<RouteId>, service: Option<ServiceId>) -> &[Entry] {
-        let entries = self.0.get(&Place { route, service });
-        entries.map_or(&[], |entries| entries)
     }
 }
 
-/// Makes plans; equal ones are the same object.
+/// Makes plans.
 pub struct Planner<'a> {
     instances: &'a Instances,
     places: &'a Places,
-    /// By the hash of their slots. Of two plans with one hash the later one is not shared.
-    plans: FastMap<u64, Arc<Plan>>,
+    plans: &'a mut Plans,
     /// Memory for the slots of a plan.
     slots: Vec<Slot>,
 }
 
 impl<'a> Planner<'a> {
-    pub fn new(instances: &'a Instances, places: &'a Places) -> Self {
+    pub fn new(instances: &'a Instances, places: &'a Places, plans: &'a mut Plans) -> Self {
         Self {
             instances,
             places,
-            plans: FastMap::default(),
+            plans,
             slots: Vec::new(),
-        }
-    }
-
-    /// Plans that were made of the same instances and places: equal ones will be the same objects as these.
-    pub fn know<'p>(&mut self, plans: impl IntoIterator<Item = &'p Arc<Plan>>) {
-        let mut last = None;
-        for plan in plans {
-            // Most routes have the plan of their neighbour.
-            if last.replace(Arc::as_ptr(plan)) != Some(Arc::as_ptr(plan)) {
-                self.plans.insert(hash(&plan.slots), plan.clone());
-            }
         }
     }
 
@@ -132,10 +97,13 @@ impl<'a> Planner<'a> {
     /// The plan of the collected slots.
     fn share(&mut self) -> Arc<Plan> {
         let hash = hash(&self.slots);
-        if let Some(plan) = self.plans.get(&hash)
-            && *plan.slots == *self.slots
+        let known = self.plans.0.get_mut(&hash);
+        let is_known = known.is_some();
+        if let Some(known) = known
+            && *known.plan.slots == *self.slots
         {
-            return plan.clone();
+            known.uses += 1;
+            return known.plan.clone();
         }
         let mut phases = PlanPhases::NONE;
         for slot in &self.slots {
@@ -145,7 +113,10 @@ impl<'a> Planner<'a> {
             slots: self.slots.drain(..).collect(),
             phases,
         });
-        self.plans.insert(hash, plan.clone());
+        if !is_known {
+            let plan = plan.clone();
+            self.plans.0.insert(hash, Known { plan, uses: 1 });
+        }
         plan
     }
 }
@@ -176,7 +147,7 @@ impl<'e> Cursor<'e> {
 
 fn resolve([both, route, service, anywhere]: [Option<&Entry>; 4]) -> Option<Slot> {
     let default = |entry: Option<&Entry>| entry.and_then(|entry| entry.default);
-    let layer = |entry: Option<&Entry>| entry.and_then(|entry| entry.layer.clone());
+    let layer = |entry: Option<&Entry>| entry.and_then(|entry| entry.layer);
     let for_both = default(both);
     // A consumer's own instance comes after that of route and service.
     let for_consumer = anywhere.filter(|_| for_both.is_none());
@@ -190,44 +161,14 @@ fn resolve([both, route, service, anywhere]: [Option<&Entry>; 4]) -> Option<Slot
     (default.is_some() || overrides.is_some()).then_some(Slot { overrides, default })
 }
 
-fn entries(instances: &Instances, mut scoped: Vec<Scoped>) -> Box<[Entry]> {
-    scoped.sort_by_key(|one| (one.order, one.scope.consumer));
-    scoped
-        .chunk_by(|one, two| one.order == two.order)
-        .map(|same| Entry {
-            order: same[0].order,
-            default: same
-                .iter()
-                .find(|one| one.scope.consumer.is_none())
-                .map(|one| one.instance),
-            layer: Layer::new(instances, same).map(Arc::new),
-        })
-        .collect()
-}
-
-impl Layer {
-    /// Of instances sorted by consumer; those without one are left out.
-    fn new(instances: &Instances, scoped: &[Scoped]) -> Option<Self> {
-        let consumers: Box<[_]> = scoped
-            .iter()
-            .filter_map(|one| Some((one.scope.consumer?, one.instance)))
-            .collect();
-        let mut phases = PlanPhases::NONE;
-        for (_, index) in &consumers {
-            phases.join(PlanPhases::of(instances, *index));
-        }
-        (!consumers.is_empty()).then_some(Self { consumers, phases })
-    }
-}
-
 impl Slot {
     fn phases(&self, instances: &Instances) -> PlanPhases {
         let mut phases = match self.default {
             Some(index) => PlanPhases::of(instances, index),
             None => PlanPhases::NONE,
         };
-        for layer in self.overrides.iter().flatten() {
-            phases.join(layer.phases);
+        for LayerIndex(layer) in self.overrides.iter().flatten() {
+            phases.join(instances.layers.get(*layer).phases(instances));
         }
         phases
     }

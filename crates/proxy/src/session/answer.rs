@@ -219,7 +219,7 @@ fn refusal(bad: BadRequest) -> ServerError {
 }
 
 fn filter(answer: &mut Answer, origin: Origin, about: &Produced<'_>) {
-    let instances = &about.snapshot.instances;
+    let instances = about.snapshot.instances();
     let mut cx = ResponseCx {
         request: about.cx,
         origin,

@@ -244,7 +244,7 @@ impl Connection {
         if plan.has(Phases::LOG) || plane.settings.access_log.is_some() {
             let entry = self.log_entry(&cx, &opening, &outcome);
             if plan.has(Phases::LOG) {
-                memory.picked.log(&view.snapshot.instances, &entry);
+                memory.picked.log(view.snapshot.instances(), &entry);
             }
             self.log_access(&entry);
         }

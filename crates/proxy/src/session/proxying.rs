@@ -16,7 +16,7 @@ use crate::balance::{self, Hashing, NoPeer, PickInput};
 use crate::forward::{BodyLength, Outbound, write_request};
 use crate::health;
 use crate::plan::Picked;
-use crate::snapshot::{RouteInfo, ServiceInfo, Snapshot};
+use crate::snapshot::{RouteInfo, ServiceRef, Snapshot};
 use crate::upstream::{Http2, Target};
 use model::entities::Protocol;
 use net::dns::ResolveError;
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 struct Call<'a> {
     about: Produced<'a>,
     route: &'a RouteInfo,
-    service: &'a ServiceInfo,
+    service: ServiceRef<'a>,
     routed: &'a Routed,
     debug_headers: Option<HeaderEdits>,
 }
@@ -44,7 +44,7 @@ impl Connection {
         picked: &mut Picked,
     ) -> Outcome {
         let Some(route) = routed.route(snapshot) else {
-            snapshot.globals.pick_defaults(&snapshot.instances, picked);
+            snapshot.globals.pick_defaults(snapshot.instances(), picked);
             let response = match cx.head.target() {
                 // About the server as a whole (RFC 9110 section 9.3.7), which is us.
                 "*" => Response::new(204, "").with_header("Allow", ALLOWED_METHODS),
@@ -57,7 +57,7 @@ impl Connection {
             );
         };
         if let Some(response) = self.check_protocol(route, opening, cx) {
-            snapshot.globals.pick_defaults(&snapshot.instances, picked);
+            snapshot.globals.pick_defaults(snapshot.instances(), picked);
             return self.produce(
                 response,
                 Origin::Gateway,
@@ -69,7 +69,7 @@ impl Connection {
             Err(error) => return self.refuse_body(error, &about(snapshot, opening, cx, picked)),
         };
         if !route.plan.is_empty() {
-            let answer = route.plan.access(&snapshot.instances, cx, picked).await;
+            let answer = route.plan.access(snapshot.instances(), cx, picked).await;
             self.now = Instant::now();
             if let Some(response) = answer {
                 return self.produce(
@@ -131,7 +131,7 @@ impl Connection {
     async fn await_body(
         &mut self,
         route: &RouteInfo,
-        service: &ServiceInfo,
+        service: ServiceRef<'_>,
         cx: &mut RequestCx<'_>,
     ) -> Result<Option<BodyShare>, BodyError> {
         let here = match cx.head.framing() {
@@ -166,7 +166,7 @@ impl Connection {
     fn debug_headers(
         &self,
         route: &RouteInfo,
-        service: Option<&ServiceInfo>,
+        service: Option<ServiceRef<'_>>,
         cx: &RequestCx<'_>,
     ) -> Option<HeaderEdits> {
         if !self.plane.settings.debug_header {
@@ -289,7 +289,7 @@ impl Connection {
                 false => 0,
             },
             cx,
-            instances: &call.about.snapshot.instances,
+            instances: call.about.snapshot.instances(),
             picked: call.about.picked,
             debug_headers: call.debug_headers.as_ref(),
             started: call.about.opening.started,
@@ -457,7 +457,7 @@ fn about<'a>(
 
 /// What lives from its parts going out as they come. For a gRPC service that is everything, Connect's calls too.
 /// Source: kong/templates/nginx_kong.lua location @grpc.
-fn streams_by_nature(service: &ServiceInfo, cx: &RequestCx<'_>) -> bool {
+fn streams_by_nature(service: ServiceRef<'_>, cx: &RequestCx<'_>) -> bool {
     cx.head.asks_for_websocket()
         || cx.has_grpc_type()
         || matches!(service.protocol, Protocol::Grpc | Protocol::Grpcs)

@@ -7,7 +7,7 @@ use super::{Arrival, Connection};
 use crate::balance::Hashing;
 use crate::plan::Plan;
 use crate::snapshot::Protocols;
-use crate::snapshot::{RouteInfo, ServiceInfo, Snapshot};
+use crate::snapshot::{RouteInfo, ServiceRef, Snapshot};
 use model::entities::Protocol;
 use net::http1::{Known, RequestHead};
 use plugin::{Capture, RequestCx, Response, Scheme};
@@ -80,7 +80,7 @@ impl Routed {
         let router = &snapshot.router;
         let base = snapshot
             .service(snapshot.route(found.route))
-            .and_then(|service| service.path.as_deref());
+            .and_then(ServiceRef::path);
         router.write_upstream_uri(found, base, path, None, &mut self.uri);
         self.path_length = self.uri.len();
         if let Some(prefix) = router.matched_prefix(found, path) {
@@ -126,7 +126,7 @@ impl Routed {
         self.route.map(|index| snapshot.route(index))
     }
 
-    pub(super) fn service<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s ServiceInfo> {
+    pub(super) fn service<'s>(&self, snapshot: &'s Snapshot) -> Option<ServiceRef<'s>> {
         self.route(snapshot)
             .and_then(|route| snapshot.service(route))
     }
@@ -184,7 +184,7 @@ impl Connection {
 /// Plugins may look at captures, and so may the choice of a peer.
 fn wants_captures(snapshot: &Snapshot, route: RouteIndex) -> bool {
     let route = snapshot.route(route);
-    let hashing = || snapshot.service(route).and_then(ServiceInfo::hashing);
+    let hashing = || snapshot.service(route).and_then(ServiceRef::hashing);
     !route.plan.is_empty() || hashing().is_some_and(Hashing::wants_captures)
 }
 

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 /// 128 bits: two runs of the hash over the same bytes, the second one prefixed. `bytes` is memory to reuse: hashing one
 /// piece is three times as fast as hashing many small ones.
-pub(super) fn digest(value: &Value, bytes: &mut Vec<u8>) -> u128 {
+pub(super) fn digest(value: &Value, bytes: &mut Vec<u8>) -> [u64; 2] {
     bytes.clear();
     write(value, bytes);
     let mut one = DefaultHasher::new();
@@ -14,7 +14,18 @@ pub(super) fn digest(value: &Value, bytes: &mut Vec<u8>) -> u128 {
     let mut two = DefaultHasher::new();
     two.write_u8(1);
     two.write(bytes);
-    u128::from(one.finish()) << 64 | u128::from(two.finish())
+    [one.finish(), two.finish()]
+}
+
+/// The digest of a configuration with what else tells plugins apart.
+pub(super) fn mix(config: [u64; 2], order: u16, id: u128) -> [u64; 2] {
+    config.map(|half| {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(half);
+        hasher.write_u16(order);
+        hasher.write_u128(id);
+        hasher.finish()
+    })
 }
 
 /// Every value begins with its kind and, where it can vary, its length: no two values are written alike.
@@ -77,7 +88,7 @@ mod tests {
             "{\"a\":null}",
             "[\"ab\"]",
         ];
-        let digests: std::collections::HashSet<u128> = texts
+        let digests: std::collections::HashSet<[u64; 2]> = texts
             .iter()
             .map(|text| {
                 digest(

@@ -1,16 +1,20 @@
 //! The plugin instances of a snapshot: built, shared where equal, or taken over from the snapshot before.
 
-use super::build::BuildError;
-use super::digest::digest;
-use crate::plan::{Instance, InstanceIndex, Instances, Scope, Scoped};
+use super::build::{BuildError, BuildSettings};
+use super::delta::Edit;
+use super::digest::{digest, mix};
+use crate::plan::{
+    Instance, InstanceIndex, Instances, Place, Places, Planner, Plans, Scope, Scoped,
+};
+use crate::tables::Sorted;
 use model::Value;
-use model::entities::{Plugin, PluginId, Protocol};
+use model::entities::{Plugin, Protocol};
 use model::hashing::FastMap;
 use plugin::{
-    BuildCx, BuildFn, Implementation, Lack, Node, PluginDef, PluginError, RequestCx, Response,
-    Scopes, Sharing, Step,
+    BuildCx, BuildFn, Implementation, Lack, PluginDef, PluginError, RequestCx, Response, Scopes,
+    Sharing, Step,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A plugin that is configured and does not work yet.
@@ -21,169 +25,233 @@ pub struct Inert {
     pub instances: usize,
 }
 
-/// What makes two configured plugins the same instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    order: u16,
-    id: Option<PluginId>,
-    digest: u128,
+/// What the plugins of a configuration become, but for plans.
+#[derive(Clone, Default)]
+pub(super) struct PluginTables {
+    pub(super) instances: Instances,
+    known: Sorted<Identity, Known>,
+    pub(super) places: Places,
+    pub(super) plans: Plans,
+    pub(super) inert: Arc<[Inert]>,
 }
 
-/// The plugins must stay where they are until it has finished.
-pub(super) struct Loader<'a> {
+/// What makes two configured plugins the same instance: a digest of name, configuration and, unless equal ones share an
+/// instance, id. Keeping these of ten thousand plugins to compare them would cost more memory than the plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Identity([u64; 2]);
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    index: InstanceIndex,
+    /// How many configured plugins it stands for.
+    uses: u32,
+}
+
+/// A configured plugin that takes part.
+struct Applied {
+    def: &'static PluginDef,
+    order: u16,
+    scope: Scope,
+    /// None where it has no effect.
+    build: Option<BuildFn>,
+    identity: Identity,
+}
+
+impl PluginTables {
+    pub(super) fn planner(&mut self) -> Planner<'_> {
+        Planner::new(&self.instances, &self.places, &mut self.plans)
+    }
+
+    /// Gives the places whose plans are others now.
+    pub(super) fn apply(
+        &mut self,
+        edits: &[Edit<Plugin>],
+        previous: Option<&Self>,
+        settings: &BuildSettings,
+        errors: &mut Vec<BuildError>,
+    ) -> Vec<Place> {
+        let mut reader = Reader::new(settings);
+        let mut inert = Counts::of(&self.inert);
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
+        self.instances.reserve(edits.len());
+        // First what comes: numbers of instances that go are not given again in the same change, so that plans can tell.
+        for plugin in edits.iter().filter_map(|edit| edit.new.as_ref()) {
+            let applied = match reader.applied(plugin) {
+                Ok(applied) => applied,
+                Err(error) => {
+                    errors.push(error);
+                    continue;
+                }
+            };
+            let Some(applied) = applied else { continue };
+            inert.add(applied.def);
+            match self.acquire(plugin, &applied, previous, settings) {
+                Ok(instance) => added.extend(instance.map(|one| applied.at(one))),
+                Err(error) => errors.push(error),
+            }
+        }
+        let old = edits.iter().filter_map(|edit| edit.old.as_ref());
+        let mut released = Vec::new();
+        for plugin in old {
+            // It was accepted once.
+            let Ok(Some(applied)) = reader.applied(plugin) else {
+                continue;
+            };
+            inert.remove(applied.def);
+            if applied.build.is_some()
+                && let Some(known) = self.known.get(&applied.identity)
+            {
+                removed.push(applied.at(known.index));
+                released.push(applied.identity);
+            }
+        }
+        if !errors.is_empty() {
+            return Vec::new();
+        }
+        let changed = self.places.edit(&mut self.instances, &removed, &added);
+        for identity in released {
+            self.release(identity);
+        }
+        self.inert = inert.finish(&self.inert);
+        changed
+    }
+
+    /// None for a plugin that does nothing.
+    fn acquire(
+        &mut self,
+        plugin: &Plugin,
+        applied: &Applied,
+        previous: Option<&Self>,
+        settings: &BuildSettings,
+    ) -> Result<Option<InstanceIndex>, BuildError> {
+        let Some(build) = applied.build else {
+            return Ok(None);
+        };
+        if let Some(known) = self.known.get_mut(&applied.identity) {
+            known.uses += 1;
+            return Ok(Some(known.index));
+        }
+        let before = previous.and_then(|previous| previous.instance(applied.identity));
+        let instance = match before {
+            Some(instance) => instance.clone(),
+            None => {
+                let cx = BuildCx {
+                    node: &settings.node,
+                };
+                let built = build(plugin, &cx).map_err(|source| BuildError::Plugin {
+                    id: plugin.id,
+                    name: plugin.name.to_string(),
+                    source,
+                });
+                Instance {
+                    plugin: built?,
+                    def: applied.def,
+                }
+            }
+        };
+        let index = self.instances.push(instance);
+        let known = Known { index, uses: 1 };
+        self.known.insert(applied.identity, known);
+        Ok(Some(index))
+    }
+
+    fn release(&mut self, identity: Identity) {
+        let Some(known) = self.known.get_mut(&identity) else {
+            return;
+        };
+        known.uses -= 1;
+        if known.uses == 0 {
+            let index = known.index;
+            self.known.remove(&identity);
+            self.instances.free(index);
+        }
+    }
+
+    fn instance(&self, identity: Identity) -> Option<&Instance> {
+        let known = self.known.get(&identity)?;
+        Some(self.instances.get(known.index))
+    }
+
+    /// A number that is the same for the same instance in any snapshot.
+    pub(super) fn identities(&self) -> HashMap<InstanceIndex, [u64; 2]> {
+        let known = self.known.iter();
+        known
+            .map(|(identity, known)| (known.index, identity.0))
+            .collect()
+    }
+}
+
+/// Reads plugins. They must stay where they are meanwhile.
+struct Reader {
     table: HashMap<&'static str, (u16, &'static PluginDef)>,
-    node: &'a Node,
-    previous: FastMap<Key, &'a Instance>,
-    known: FastMap<Key, InstanceIndex>,
-    inert: HashMap<u16, Inert>,
     /// Of the values that plugins share, by their address.
-    digests: FastMap<usize, u128>,
+    digests: FastMap<usize, [u64; 2]>,
     /// Memory for digests.
     bytes: Vec<u8>,
-    instances: Instances,
-    scoped: Vec<Scoped>,
 }
 
-/// What became of all plugins.
-pub(super) struct Loaded {
-    pub(super) instances: Instances,
-    pub(super) scoped: Vec<Scoped>,
-    pub(super) inert: Vec<Inert>,
-}
-
-impl<'a> Loader<'a> {
-    pub(super) fn new(
-        table: &[&'static PluginDef],
-        node: &'a Node,
-        previous: Option<&'a Instances>,
-    ) -> Self {
-        let table: HashMap<_, _> = (0..)
-            .zip(table)
-            .map(|(order, def)| (def.name, (order, *def)))
-            .collect();
-        let key_of = |instance: &'a Instance| {
-            let (order, _) = table.get(instance.def.name)?;
-            let key = Key {
-                order: *order,
-                id: instance.id,
-                digest: instance.digest,
-            };
-            Some((key, instance))
-        };
-        let previous = previous.map(|instances| instances.iter().filter_map(key_of).collect());
+impl Reader {
+    fn new(settings: &BuildSettings) -> Self {
+        let table = (0..).zip(settings.plugins);
         Self {
-            previous: previous.unwrap_or_default(),
-            table,
-            node,
-            known: FastMap::default(),
+            table: table
+                .map(|(order, def)| (def.name, (order, *def)))
+                .collect(),
             digests: FastMap::default(),
             bytes: Vec::new(),
-            inert: HashMap::new(),
-            instances: Instances::default(),
-            scoped: Vec::new(),
         }
     }
 
     /// Disabled plugins, those for other protocols and those in scopes that their plugin refuses are as if absent.
-    pub(super) fn add(&mut self, plugin: &Plugin) -> Result<(), BuildError> {
+    fn applied(&mut self, plugin: &Plugin) -> Result<Option<Applied>, BuildError> {
         let is_http = plugin.protocols.iter().copied().any(Protocol::is_http);
         if !plugin.enabled || !is_http {
-            return Ok(());
+            return Ok(None);
         }
-        let &(order, def) =
-            self.table
-                .get(&*plugin.name)
-                .ok_or_else(|| BuildError::UnknownPlugin {
-                    id: plugin.id,
-                    name: plugin.name.to_string(),
-                })?;
+        let known = self.table.get(&*plugin.name).copied();
+        let (order, def) = known.ok_or_else(|| BuildError::UnknownPlugin {
+            id: plugin.id,
+            name: plugin.name.to_string(),
+        })?;
         let scope = Scope {
             route: plugin.route,
             service: plugin.service,
             consumer: plugin.consumer,
         };
         if refuses(def.scopes, scope) {
-            return Ok(());
+            return Ok(None);
         }
-        if let Some(instance) = self.instance(order, def, plugin)? {
-            self.scoped.push(Scoped {
-                order,
-                scope,
-                instance,
-            });
-        }
-        Ok(())
-    }
-
-    /// None for a plugin that does nothing.
-    fn instance(
-        &mut self,
-        order: u16,
-        def: &'static PluginDef,
-        plugin: &Plugin,
-    ) -> Result<Option<InstanceIndex>, BuildError> {
-        let build: BuildFn = match def.implementation {
-            Implementation::Ready(build) => build,
-            Implementation::Later(lack) => {
-                let inert = self.inert.entry(order).or_insert(Inert {
-                    name: def.name,
-                    lack,
-                    instances: 0,
-                });
-                inert.instances += 1;
-                match lack {
-                    Lack::Feature => return Ok(None),
-                    Lack::Protection => |_, _| Ok(Arc::new(Closed)),
-                }
-            }
+        let own = match def.sharing {
+            Sharing::EqualConfigs => 0,
+            Sharing::PerInstance => plugin.id.0.as_u128(),
         };
-        let key = Key {
+        let config = self.digest(&plugin.config);
+        Ok(Some(Applied {
+            def,
             order,
-            id: match def.sharing {
-                Sharing::EqualConfigs => None,
-                Sharing::PerInstance => Some(plugin.id),
+            scope,
+            build: match def.implementation {
+                Implementation::Ready(build) => Some(build),
+                Implementation::Later(Lack::Feature) => None,
+                Implementation::Later(Lack::Protection) => Some(|_, _| Ok(Arc::new(Closed))),
             },
-            digest: self.digest(&plugin.config),
-        };
-        if let Some(index) = self.known.get(&key) {
-            return Ok(Some(*index));
-        }
-        let instance = match self.previous.get(&key) {
-            Some(instance) => (*instance).clone(),
-            None => Instance {
-                plugin: build(plugin, &BuildCx { node: self.node }).map_err(|source| {
-                    BuildError::Plugin {
-                        id: plugin.id,
-                        name: plugin.name.to_string(),
-                        source,
-                    }
-                })?,
-                def,
-                id: key.id,
-                digest: key.digest,
-            },
-        };
-        let index = self.instances.push(instance);
-        self.known.insert(key, index);
-        Ok(Some(index))
+            identity: Identity(mix(config, order, own)),
+        }))
     }
 
-    fn digest(&mut self, config: &Arc<Value>) -> u128 {
+    fn digest(&mut self, config: &Arc<Value>) -> [u64; 2] {
         let bytes = &mut self.bytes;
         let known = self.digests.entry(Arc::as_ptr(config).addr());
         *known.or_insert_with(|| digest(config, bytes))
     }
+}
 
-    /// The one place that says which configured plugins do nothing.
-    pub(super) fn finish(mut self) -> Loaded {
-        let mut inert: Vec<Inert> = self.inert.into_values().collect();
-        inert.sort_by_key(|inert| inert.name);
-        inert.iter().for_each(Inert::report);
-        self.instances.shrink();
-        Loaded {
-            instances: self.instances,
-            scoped: self.scoped,
-            inert,
+impl Applied {
+    fn at(&self, instance: InstanceIndex) -> Scoped {
+        Scoped {
+            order: self.order,
+            scope: self.scope,
+            instance,
         }
     }
 }
@@ -195,6 +263,53 @@ struct Closed;
 impl plugin::Plugin for Closed {
     fn access<'a>(&'a self, _: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
         Ok(Step::Respond(Response::unexpected_error()))
+    }
+}
+
+/// Counts configured plugins that do not work yet: the one place that says which do nothing.
+struct Counts(BTreeMap<&'static str, Inert>);
+
+impl Counts {
+    fn of(inert: &[Inert]) -> Self {
+        let known = inert.iter().map(|one| (one.name, one.clone()));
+        Self(known.collect())
+    }
+
+    fn count(&mut self, def: &PluginDef) -> Option<&mut usize> {
+        let Implementation::Later(lack) = def.implementation else {
+            return None;
+        };
+        let inert = self.0.entry(def.name).or_insert(Inert {
+            name: def.name,
+            lack,
+            instances: 0,
+        });
+        Some(&mut inert.instances)
+    }
+
+    fn add(&mut self, def: &PluginDef) {
+        if let Some(count) = self.count(def) {
+            *count += 1;
+        }
+    }
+
+    fn remove(&mut self, def: &PluginDef) {
+        if let Some(count) = self.count(def) {
+            *count -= 1;
+        }
+    }
+
+    /// Tells of those that have become more.
+    fn finish(self, before: &[Inert]) -> Arc<[Inert]> {
+        let inert = self.0.into_values().filter(|inert| inert.instances > 0);
+        let inert: Arc<[Inert]> = inert.collect();
+        let known = |name| before.iter().find(|known| known.name == name);
+        for one in &*inert {
+            if known(one.name).is_none_or(|known| known.instances < one.instances) {
+                one.report();
+            }
+        }
+        inert
     }
 }
 

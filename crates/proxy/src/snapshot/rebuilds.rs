@@ -1,5 +1,5 @@
-//! How often each part of a snapshot was made, and how long that took: what an operator sees of the price of changes. Parts
-//! that a snapshot takes over from the one before do not count.
+//! How much of each part of a snapshot was made, and how long that took: what an operator sees of the price of changes. What
+//! a snapshot takes over from the one before does not count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -31,50 +31,70 @@ impl Summary {
 /// What a snapshot is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
+    /// Certificates for clients, and names that they are for.
     Certificates,
-    /// With the balancers of their upstreams.
     Services,
-    /// The instances of plugins, and what each is for.
+    /// Of upstreams.
+    Balancers,
+    /// Configured plugins: their instances, and what each is for.
     Plugins,
-    /// The plan of each route.
+    /// The plans of routes, and the one of requests that have none.
     Plans,
+    /// Routes of HTTP, put into the router or taken out of it.
     Router,
+    /// Routes of streams.
+    Streams,
 }
 
 impl Part {
-    pub const ALL: [Part; 5] = [
+    pub const ALL: [Part; 7] = [
         Self::Certificates,
         Self::Services,
+        Self::Balancers,
         Self::Plugins,
         Self::Plans,
         Self::Router,
+        Self::Streams,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Certificates => "certificates",
             Self::Services => "services",
+            Self::Balancers => "balancers",
             Self::Plugins => "plugins",
             Self::Plans => "plans",
             Self::Router => "router",
+            Self::Streams => "streams",
         }
     }
 }
 
 /// Of all snapshots that were built under the same settings, refused ones included.
 #[derive(Debug, Default)]
-pub struct Rebuilds([Summary; Part::ALL.len()]);
+pub struct Rebuilds {
+    times: [Summary; Part::ALL.len()],
+    made: [AtomicU64; Part::ALL.len()],
+}
 
 impl Rebuilds {
+    /// How often something of a part was made, and how long that took.
     pub fn of(&self, part: Part) -> &Summary {
-        &self.0[part as usize]
+        &self.times[part as usize]
     }
 
-    /// Makes a part.
-    pub(super) fn time<T>(&self, part: Part, make: impl FnOnce() -> T) -> T {
+    /// How many services, plans and so on were made in all.
+    pub fn made(&self, part: Part) -> u64 {
+        self.made[part as usize].load(Ordering::Relaxed)
+    }
+
+    /// Makes something of a part, or nothing; `make` tells how much.
+    pub(super) fn time(&self, part: Part, make: impl FnOnce() -> usize) {
         let started = Instant::now();
         let made = make();
-        self.of(part).record(started.elapsed());
-        made
+        if made > 0 {
+            self.of(part).record(started.elapsed());
+            self.made[part as usize].fetch_add(made as u64, Ordering::Relaxed);
+        }
     }
 }

@@ -1,92 +1,194 @@
-//! The next snapshot when nothing but some routes was put: the most frequent change, and one that must not cost a pass over
-//! all routes' settings. What is known of the others is taken over.
+//! Routes of HTTP: their places in the router, their plans, and what else requests need of them.
 
-use super::build::{route_info, warn_of};
-use super::{BuildSettings, Part, RouteInfo, Snapshot};
-use crate::plan::Planner;
-use model::entities::{Route, RouteId};
-use model::hashing::FastMap;
-use router::RouteIndex;
+use super::build::{BuildSettings, warn_of};
+use super::delta::Delta;
+use super::plugins::PluginTables;
+use super::services::Services;
+use super::{RouteInfo, ServiceIndex};
+use crate::plan::{Place, Plan, Planner};
+use crate::tables::{Slots, Sorted};
+use model::entities::{Route, RouteId, ServiceId};
+use router::{RouteIndex, Router};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-impl Snapshot {
-    /// The next snapshot under the same settings, when the routes given were created or replaced and nothing else has
-    /// changed. The same as [`Snapshot::update`] with all routes.
-    pub fn put_routes(&self, put: &[Route], revision: u64, settings: &BuildSettings) -> Self {
-        let merged = settings.rebuilds.time(Part::Plans, || self.merge(put));
-        let router = settings.rebuilds.time(Part::Router, || {
-            let (router, problems) = self.router.replace(&merged.moved, merged.fresh);
-            warn_of(&problems);
-            Arc::new(router)
-        });
-        let streams = self.streams.put(put, &self.services, settings);
-        Self {
-            revision,
-            router,
-            routes: merged.infos.into(),
-            streams,
-            services: self.services.clone(),
-            instances: self.instances.clone(),
-            places: self.places.clone(),
-            globals: self.globals.clone(),
-            certificates: self.certificates.clone(),
-            inert: self.inert.clone(),
-        }
+/// The routes that requests can reach.
+#[derive(Clone, Default)]
+pub(super) struct Routes {
+    infos: Slots<RouteInfo>,
+    by_id: Sorted<RouteId, RouteIndex>,
+}
+
+/// What became of a delta.
+#[derive(Default)]
+pub(super) struct Applied {
+    /// Plans that were made.
+    pub(super) plans: usize,
+    /// Routes that are not there any more, or not as they were.
+    removed: BTreeSet<RouteIndex>,
+}
+
+impl Routes {
+    #[inline]
+    pub(super) fn get(&self, index: RouteIndex) -> &RouteInfo {
+        self.infos.get(index.0)
     }
 
-    /// Puts routes among those that are there, which are sorted by id.
-    fn merge<'r>(&self, put: &'r [Route]) -> Merged<'r> {
-        let by_id: FastMap<RouteId, &Route> = put.iter().map(|route| (route.id, route)).collect();
-        let served = by_id.values().filter(|route| self.services.serves(route));
-        let mut served: Vec<&Route> = served.copied().collect();
-        served.sort_by_key(|route| route.id);
-        let mut served = served.into_iter().peekable();
-        let mut planner = Planner::new(&self.instances, &self.places);
-        planner.know(self.routes.iter().map(|info| &info.plan));
-        let mut merged = Merged::with_capacity(self.routes.len() + put.len());
-        for info in self.routes.iter() {
-            while let Some(route) = served.next_if(|route| route.id <= info.id) {
-                merged.add(route, route_info(route, &self.services, &mut planner));
+    /// In the order of their ids.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &RouteInfo> {
+        self.by_id.iter().map(|(_, index)| self.get(*index))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Puts routes and makes the plans that differ.
+    pub(super) fn apply(
+        &mut self,
+        delta: &Delta,
+        services: &Services,
+        plugins: &mut PluginTables,
+        globals: &mut Arc<Plan>,
+        changed: &[Place],
+    ) -> Applied {
+        let replanned = self.replanned(delta, changed);
+        let plans_globals = changed.contains(&ANYWHERE);
+        // All of them before any is made.
+        if plans_globals {
+            plugins.plans.release(globals);
+        }
+        let known = delta.routes.iter().map(|(id, _)| self.by_id.get(id));
+        for index in known.flatten().chain(&replanned) {
+            plugins.plans.release(&self.get(*index).plan);
+        }
+        let mut planner = plugins.planner();
+        let mut applied = Applied {
+            plans: replanned.len(),
+            ..Applied::default()
+        };
+        if plans_globals {
+            *globals = planner.globals();
+            applied.plans += 1;
+        }
+        for index in replanned {
+            let info = self.get(index);
+            let service = info.service.map(|service| services.get(service).id);
+            let plan = planner.plan(Some(info.id), service);
+            self.infos.get_mut(index.0).plan = plan;
+        }
+        self.infos.reserve(delta.routes.len());
+        for (id, route) in &delta.routes {
+            let served = route.as_ref().filter(|route| services.serves(route));
+            let known = self.by_id.get(id).copied();
+            applied.removed.extend(known);
+            match (served, known) {
+                (Some(route), _) => {
+                    applied.plans += 1;
+                    self.enter(route, known, services, &mut planner);
+                }
+                (None, Some(index)) => {
+                    self.by_id.remove(id);
+                    self.infos.free(index.0);
+                }
+                (None, None) => {}
             }
-            merged.keep((!by_id.contains_key(&info.id)).then_some(info));
         }
-        for route in served {
-            merged.add(route, route_info(route, &self.services, &mut planner));
+        applied
+    }
+
+    fn enter(
+        &mut self,
+        route: &Route,
+        known: Option<RouteIndex>,
+        services: &Services,
+        planner: &mut Planner<'_>,
+    ) {
+        let service = route.service.and_then(|id| services.index(id));
+        let info = route_info(route, service, planner);
+        match known {
+            Some(index) => self.infos.fill(index.0, info),
+            None => {
+                let index = RouteIndex(self.infos.insert(info));
+                self.by_id.insert(route.id, index);
+            }
         }
-        merged
+    }
+
+    /// The routes that are there as before, with other plugins.
+    fn replanned(&self, delta: &Delta, changed: &[Place]) -> Vec<RouteIndex> {
+        let put = |id: &RouteId| {
+            let found = delta.routes.binary_search_by_key(id, |(id, _)| *id);
+            found.is_ok()
+        };
+        if changed.contains(&ANYWHERE) {
+            let all = self.by_id.iter().filter(|(id, _)| !put(id));
+            return all.map(|(_, index)| *index).collect();
+        }
+        let ids: BTreeSet<RouteId> = changed
+            .iter()
+            .flat_map(|place| match (place.route, place.service) {
+                (Some(route), _) => vec![route],
+                (None, Some(service)) => self.of_service(delta, service),
+                (None, None) => Vec::new(),
+            })
+            .filter(|id| !put(id))
+            .collect();
+        let known = ids.iter().filter_map(|id| self.by_id.get(id));
+        known.copied().collect()
+    }
+
+    fn of_service(&self, delta: &Delta, service: ServiceId) -> Vec<RouteId> {
+        delta.routes_of.get(&service).cloned().unwrap_or_default()
+    }
+
+    /// The router of these routes, when a delta was applied; none when it is the same as `base`. Gives how many routes were
+    /// put or taken out as well.
+    pub(super) fn router(
+        &self,
+        delta: &Delta,
+        applied: &Applied,
+        base: &Router,
+        settings: &BuildSettings,
+    ) -> Option<(Router, usize)> {
+        let put = delta.routes.iter().filter_map(|(id, route)| {
+            let index = self.by_id.get(id)?;
+            Some((*index, route.as_ref()?))
+        });
+        let put: Vec<(RouteIndex, &Route)> = put.collect();
+        let removed = &applied.removed;
+        let count = put.len().max(removed.len());
+        if count == 0 {
+            return None;
+        }
+        let (router, problems) = match put.len() == self.len() {
+            true => Router::build(put, settings.router, Some(base)),
+            false => base.replace(&|index| removed.contains(&index), put),
+        };
+        warn_of(&problems);
+        Some((router, count))
     }
 }
 
-/// The routes of the new snapshot, and what the router must know of them.
-struct Merged<'r> {
-    infos: Vec<RouteInfo>,
-    /// For each route of the old snapshot its new index, if it stays as it is.
-    moved: Vec<Option<RouteIndex>>,
-    fresh: Vec<(RouteIndex, &'r Route)>,
-}
+const ANYWHERE: Place = Place {
+    route: None,
+    service: None,
+};
 
-impl<'r> Merged<'r> {
-    fn with_capacity(routes: usize) -> Self {
-        Self {
-            infos: Vec::with_capacity(routes),
-            moved: Vec::with_capacity(routes),
-            fresh: Vec::new(),
-        }
-    }
-
-    fn next(&self) -> RouteIndex {
-        let index = u32::try_from(self.infos.len()).expect("routes fit into memory");
-        RouteIndex(index)
-    }
-
-    fn add(&mut self, route: &'r Route, info: RouteInfo) {
-        self.fresh.push((self.next(), route));
-        self.infos.push(info);
-    }
-
-    /// The next route of the old snapshot: as it is, or not at all.
-    fn keep(&mut self, info: Option<&RouteInfo>) {
-        self.moved.push(info.map(|_| self.next()));
-        self.infos.extend(info.cloned());
+fn route_info(
+    route: &Route,
+    service: Option<ServiceIndex>,
+    planner: &mut Planner<'_>,
+) -> RouteInfo {
+    RouteInfo {
+        id: route.id,
+        name: route.name.as_deref().map(Arc::from),
+        plan: planner.plan(Some(route.id), route.service),
+        service,
+        https_redirect_status_code: route.https_redirect_status_code,
+        protocols: route.protocols.iter().copied().collect(),
+        preserve_host: route.preserve_host,
+        request_buffering: route.request_buffering,
+        response_buffering: route.response_buffering,
     }
 }

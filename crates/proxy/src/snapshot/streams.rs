@@ -1,22 +1,25 @@
 //! Routes of streams (`tcp`, `tls`, `tls_passthrough`, `udp`), compiled apart from those of HTTP: neither sees the other's.
+//! Seldom more than a few, so that a change of one compiles all of them.
 
-use super::build::{Services, warn_of};
-use super::{BuildSettings, Protocols, ServiceIndex, ServiceInfo, Snapshot};
-use model::entities::{Plugin, Route, RouteId, ServiceId};
+use super::build::{BuildSettings, warn_of};
+use super::delta::{Delta, Edit};
+use super::services::Services;
+use super::{Protocols, ServiceIndex, ServiceRef, Snapshot};
+use crate::tables::Sorted;
+use model::entities::{Plugin, PluginId, Route, RouteId, ServiceId};
 use plugin::{Implementation, Lack, Phases, PluginDef};
 use router::{RouteIndex, StreamRequest, StreamRouter};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// All of them.
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Streams {
-    router: StreamRouter,
+    router: Arc<StreamRouter>,
     /// By [`RouteIndex`].
-    infos: Box<[StreamRoute]>,
-    /// What they were compiled from, for when some of them are put: seldom more than a few.
-    routes: Vec<Arc<Route>>,
-    guards: Arc<[Guard]>,
+    infos: Arc<[StreamRoute]>,
+    /// What they were compiled from.
+    routes: Sorted<RouteId, Arc<Route>>,
+    guards: Sorted<PluginId, Guard>,
 }
 
 /// What is needed of a route beyond finding it.
@@ -65,84 +68,70 @@ impl Guard {
 }
 
 impl Streams {
-    /// `plugins` are those configured, or none when the guards of the snapshot before stay.
-    pub(super) fn build<'r>(
-        routes: impl IntoIterator<Item = &'r Route>,
-        plugins: Option<&[Plugin]>,
-        previous: Option<&Snapshot>,
+    /// Gives how many routes were compiled.
+    pub(super) fn apply(
+        &mut self,
+        delta: &Delta,
         services: &Services,
         settings: &BuildSettings,
-    ) -> Self {
-        let guards = match (plugins, previous) {
-            (None, Some(previous)) => previous.streams.guards.clone(),
-            (plugins, _) => {
-                let plugins = plugins.into_iter().flatten();
-                plugins
-                    .filter_map(|plugin| Guard::of(plugin, settings.plugins))
-                    .collect()
+    ) -> usize {
+        let mut changed = false;
+        for Edit { old, new } in &delta.plugins {
+            let guard = |plugin: &Plugin| Some((plugin.id, Guard::of(plugin, settings.plugins)?));
+            if let Some((id, _)) = old.as_ref().and_then(guard) {
+                self.guards.remove(&id);
+                changed = true;
             }
-        };
-        let routes = routes.into_iter().filter(|route| is_stream(route));
-        let routes = routes.map(|route| Arc::new(route.clone()));
-        Self::compile(routes.collect(), guards, services, settings)
+            if let Some((id, guard)) = new.as_ref().and_then(guard) {
+                self.guards.insert(id, guard);
+                changed = true;
+            }
+        }
+        for (id, route) in &delta.routes {
+            let stream = route.as_ref().filter(|route| is_stream(route));
+            let before = match stream {
+                Some(route) => self.routes.insert(*id, Arc::new(route.clone())),
+                None => self.routes.remove(id),
+            };
+            changed |= stream.is_some() || before.is_some();
+        }
+        if changed && (!self.routes.is_empty() || !self.infos.is_empty()) {
+            self.compile(services, settings);
+            return self.infos.len();
+        }
+        0
     }
 
-    fn compile(
-        mut routes: Vec<Arc<Route>>,
-        guards: Arc<[Guard]>,
-        services: &Services,
-        settings: &BuildSettings,
-    ) -> Self {
-        routes.sort_by_key(|route| route.id);
+    fn compile(&mut self, services: &Services, settings: &BuildSettings) {
         let is_served = |route: &&Route| {
             let service = route.service.map(|id| services.index(id));
             service.is_none_or(|known| known.is_some())
         };
-        let served: Vec<&Route> = routes
-            .iter()
-            .map(|route| &**route)
-            .filter(is_served)
-            .collect();
+        let routes = self.routes.iter().map(|(_, route)| &**route);
+        let served: Vec<&Route> = routes.filter(is_served).collect();
         let indexed = (0..).map(RouteIndex).zip(served.iter().copied());
         let (router, problems) = StreamRouter::build(indexed, settings.router);
         warn_of(&problems);
-        let info = |route: &&Route| StreamRoute {
-            id: route.id,
-            name: route.name.as_deref().map(Box::from),
-            protocols: route.protocols.iter().copied().collect(),
-            preserve_host: route.preserve_host,
-            service: route.service.and_then(|id| services.index(id)),
-            guard: guards
-                .iter()
-                .find(|guard| guard.applies_to(route))
-                .map(|guard| guard.name),
+        let info = |route: &&Route| {
+            let guards = self.guards.iter().map(|(_, guard)| guard);
+            let guard = guards.into_iter().find(|guard| guard.applies_to(route));
+            StreamRoute {
+                id: route.id,
+                name: route.name.as_deref().map(Box::from),
+                protocols: route.protocols.iter().copied().collect(),
+                preserve_host: route.preserve_host,
+                service: route.service.and_then(|id| services.index(id)),
+                guard: guard.map(|guard| guard.name),
+            }
         };
-        Self {
-            infos: served.iter().map(info).collect(),
-            router,
-            routes,
-            guards,
-        }
+        self.infos = served.iter().map(info).collect();
+        self.router = Arc::new(router);
     }
 
-    /// With some routes created or replaced, which need not be of streams.
-    pub(super) fn put(
-        self: &Arc<Self>,
-        put: &[Route],
-        services: &Services,
-        settings: &BuildSettings,
-    ) -> Arc<Self> {
-        let ids: HashSet<RouteId> = put.iter().map(|route| route.id).collect();
-        let is_put = |route: &Arc<Route>| ids.contains(&route.id);
-        if !put.iter().any(is_stream) && !self.routes.iter().any(is_put) {
-            return self.clone();
-        }
-        let kept = self.routes.iter().filter(|route| !is_put(route)).cloned();
-        let fresh = put.iter().filter(|route| is_stream(route));
-        let fresh = fresh.map(|route| Arc::new(route.clone()));
-        let routes = kept.chain(fresh).collect();
-        let streams = Self::compile(routes, self.guards.clone(), services, settings);
-        Arc::new(streams)
+    /// In the order they are tried.
+    pub(super) fn order(&self) -> impl Iterator<Item = &StreamRoute> {
+        let order = self.router.order();
+        order.map(|index| &self.infos[index.0 as usize])
     }
 }
 
@@ -157,7 +146,7 @@ impl Snapshot {
         self.streams.infos.get(index.0 as usize)
     }
 
-    pub fn stream_service(&self, route: &StreamRoute) -> Option<&ServiceInfo> {
+    pub fn stream_service(&self, route: &StreamRoute) -> Option<ServiceRef<'_>> {
         route.service.map(|index| self.services.get(index))
     }
 

@@ -174,7 +174,7 @@ pub(crate) fn snapshot_of(plugins: impl IntoIterator<Item = serde_json::Value>) 
 pub(crate) fn access(snapshot: &Snapshot, cx: &mut RequestCx<'_>) -> Option<Answer> {
     let mut picked = Picked::default();
     let plan = snapshot.globals.clone();
-    let answer = ready(plan.access(&snapshot.instances, cx, &mut picked))?;
+    let answer = ready(plan.access(snapshot.instances(), cx, &mut picked))?;
     let settings = respond::Settings::default();
     Some(Answer::new(answer, Some(cx.head), REQUEST_ID, &settings))
 }

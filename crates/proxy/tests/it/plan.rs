@@ -6,7 +6,7 @@ use plugin::{
     BodyUse, Implementation, Lack, LogEntry, NoLookup, Phases, Plugin, PluginDef, PluginError,
     RequestCx, Response, ResponseBody, Scopes, Sharing, Step,
 };
-use proxy::plan::{Instance, Instances, Picked, Places, Plan, Planner, Scope, Scoped};
+use proxy::plan::{Instance, Instances, Picked, Places, Plan, Planner, Plans, Scope, Scoped};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
@@ -106,8 +106,6 @@ impl Bench {
                 calls: self.calls.clone(),
             }),
             def,
-            id: None,
-            digest: 0,
         });
         self.scoped.push(Scoped {
             order,
@@ -116,12 +114,17 @@ impl Bench {
         });
     }
 
-    fn places(&self) -> Places {
-        Places::new(&self.instances, self.scoped.iter().copied())
+    /// The plan of requests with this route and service, and the instances with what consumers have of them.
+    fn plan(&self, route: Option<RouteId>, service: Option<ServiceId>) -> (Arc<Plan>, Instances) {
+        let mut instances = self.instances.clone();
+        let places = Places::new(&mut instances, &self.scoped);
+        let mut plans = Plans::default();
+        let plan = Planner::new(&instances, &places, &mut plans).plan(route, service);
+        (plan, instances)
     }
 
     fn globals(&self) -> Arc<Plan> {
-        Planner::new(&self.instances, &self.places()).globals()
+        self.plan(None, None).0
     }
 
     /// Runs access on a plan and tells the answer's status and the calls.
@@ -131,14 +134,12 @@ impl Bench {
         service: Option<Uuid>,
         with: Option<Uuid>,
     ) -> (Option<u16>, Vec<String>, Picked) {
-        let places = self.places();
-        let mut planner = Planner::new(&self.instances, &places);
-        let plan = planner.plan(route.map(RouteId), service.map(ServiceId));
+        let (plan, instances) = self.plan(route.map(RouteId), service.map(ServiceId));
         let request = head(&["GET / HTTP/1.1"]);
         let mut cx = context(&request, "", &NoLookup);
         cx.consumer = with.map(consumer);
         let mut picked = Picked::default();
-        let answer = ready(plan.access(&self.instances, &mut cx, &mut picked));
+        let answer = ready(plan.access(&instances, &mut cx, &mut picked));
         let calls = self.calls.lock().expect("no test thread panicked").clone();
         (answer.map(|answer| answer.status), calls, picked)
     }
@@ -318,9 +319,14 @@ fn equal_plans_are_one_object() {
         Act::Pass,
         for_consumer(Uuid::from_u128(7)),
     );
-    let places = bench.places();
-    let mut planner = Planner::new(&bench.instances, &places);
+    let places = Places::new(&mut bench.instances, &bench.scoped);
+    let mut plans = Plans::default();
+    let mut planner = Planner::new(&bench.instances, &places, &mut plans);
     let one = planner.plan(Some(RouteId(Uuid::from_u128(1))), None);
     let two = planner.plan(Some(RouteId(Uuid::from_u128(2))), None);
     assert!(Arc::ptr_eq(&one, &two));
+    assert_eq!(plans.len(), 1);
+    plans.release(&one);
+    plans.release(&two);
+    assert!(plans.is_empty());
 }

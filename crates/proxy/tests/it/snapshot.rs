@@ -1,47 +1,23 @@
 //! From a configuration to what workers read.
 
 use crate::fixture::{entity, plugin, settings};
-use model::EntityKind;
+use crate::world::{route, service};
 use model::entities::{Config, Protocol};
 use plugin::{
     BuildCx, BuildError, Implementation, Lack, Phases, Plugin, PluginDef, Scopes, Sharing,
 };
 use proxy::balance::{PickInput, Tried};
-use proxy::snapshot::{BuildSettings, Changed, Inert, Part, ServiceInfo, Snapshot};
+use proxy::snapshot::{BuildSettings, Inert, RouteInfo, ServiceRef, Snapshot};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
 
-fn service(number: u128, overrides: Value) -> Value {
-    let mut service = json!({
-        "id": Uuid::from_u128(number), "enabled": true, "protocol": "http", "host": "a.test", "port": 80,
-        "retries": 5, "connect_timeout": 60000, "write_timeout": 60000, "read_timeout": 60000,
-    });
-    merge(&mut service, overrides);
-    service
-}
-
-fn route(number: u128, service: Option<u128>, overrides: Value) -> Value {
-    let mut route = json!({
-        "id": Uuid::from_u128(number), "created_at": 0, "protocols": ["http", "https"],
-        "paths": [format!("/{number}")], "strip_path": true, "preserve_host": false,
-        "https_redirect_status_code": 426, "request_buffering": true, "response_buffering": true,
-    });
-    if let Some(service) = service {
-        route["service"] = json!({"id": Uuid::from_u128(service)});
-    }
-    merge(&mut route, overrides);
-    route
-}
-
-fn merge(value: &mut Value, overrides: Value) {
-    for (name, field) in overrides.as_object().expect("overrides are fields") {
-        value[name] = field.clone();
-    }
+fn routes(snapshot: &Snapshot) -> Vec<&RouteInfo> {
+    snapshot.routes().collect()
 }
 
 /// Where the next request of a service goes.
-fn authority(service: &ServiceInfo) -> Option<String> {
+fn authority(service: ServiceRef<'_>) -> Option<String> {
     let picked = service.pick(PickInput::default(), &Tried::default());
     picked.ok().map(|target| target.authority.to_string())
 }
@@ -108,13 +84,9 @@ fn routes_of_disabled_services_and_of_streams_are_left_out() {
         ..Draft::default()
     };
     let snapshot = draft.build(None, &settings());
-    let ids: Vec<u128> = snapshot
-        .routes()
-        .iter()
-        .map(|one| one.id.0.as_u128())
-        .collect();
+    let ids: Vec<u128> = snapshot.routes().map(|one| one.id.0.as_u128()).collect();
     assert_eq!(ids, [10, 13]);
-    let [kept, without_service] = snapshot.routes() else {
+    let [kept, without_service] = routes(&snapshot)[..] else {
         panic!("two routes are left")
     };
     assert_eq!(kept.as_ref().name, Some("kept"));
@@ -139,12 +111,11 @@ fn equal_stateless_plugins_are_one_object_and_equal_plans_too() {
         ..Draft::default()
     };
     let snapshot = draft.build(None, &settings());
-    assert_eq!(snapshot.instances.iter().len(), 1);
-    let first = &snapshot.routes()[0].plan;
+    assert_eq!(snapshot.instances().len(), 1);
+    let first = &routes(&snapshot)[0].plan;
     assert!(
         snapshot
             .routes()
-            .iter()
             .all(|route| Arc::ptr_eq(&route.plan, first))
     );
 }
@@ -198,7 +169,7 @@ fn unchanged_instances_live_on_in_the_next_snapshot() {
     let settings = with_state();
     let one = draft(1).build(None, &settings);
     let two = draft(2).build(Some(&one), &settings);
-    let same = one.instances.iter().zip(two.instances.iter());
+    let same = one.instances().iter().zip(two.instances().iter());
     let same: Vec<bool> = same
         .map(|(one, two)| Arc::ptr_eq(&one.plugin, &two.plugin))
         .collect();
@@ -222,7 +193,7 @@ fn plugins_that_do_not_work_yet_load_and_are_named() {
         instances,
     };
     assert_eq!(
-        *snapshot.inert,
+        snapshot.inert(),
         [
             inert("acl", Lack::Protection, 2),
             inert("cors", Lack::Feature, 1)
@@ -230,7 +201,7 @@ fn plugins_that_do_not_work_yet_load_and_are_named() {
     );
     // acl would refuse requests: what stands in for it refuses all of them. cors is as if absent.
     let built: Vec<_> = snapshot
-        .instances
+        .instances()
         .iter()
         .map(|instance| instance.def.name)
         .collect();
@@ -298,7 +269,7 @@ fn a_host_that_names_an_upstream_goes_to_its_targets_by_weight() {
     };
     let snapshot = draft.build(None, &settings());
     let [pool, empty] = [0, 1].map(|at| {
-        let route = &snapshot.routes()[at];
+        let route = routes(&snapshot)[at];
         snapshot.service(route).expect("the route has a service")
     });
     assert_eq!(authority(empty), None);
@@ -307,61 +278,6 @@ fn a_host_that_names_an_upstream_goes_to_its_targets_by_weight() {
     assert_eq!((picks.len(), ones), (400, 300));
     let longest = picks.chunk_by(|one, two| one == two).map(<[_]>::len).max();
     assert!(longest.is_some_and(|run| run <= 4), "{longest:?}");
-}
-
-/// The next snapshot, from a configuration of only what it needs.
-fn update(draft: &Draft, previous: &Snapshot, changed: Changed) -> Snapshot {
-    let mut config = draft.config();
-    let keep = |kind| changed.needs(kind);
-    if !keep(EntityKind::Services) {
-        config.services.clear();
-        config.upstreams.clear();
-        config.targets.clear();
-    }
-    if !keep(EntityKind::Routes) {
-        config.routes.clear();
-    }
-    if !keep(EntityKind::Plugins) {
-        config.plugins.clear();
-    }
-    previous
-        .update(config, 2, changed, &settings())
-        .expect("it can be served")
-}
-
-fn put(kind: EntityKind) -> Changed {
-    let mut changed = Changed::default();
-    changed.put(kind);
-    changed
-}
-
-/// Paths of two routes, and whether the second one's service is enabled.
-fn small(first: &str, enabled: bool) -> Draft {
-    Draft {
-        services: vec![
-            service(1, json!({})),
-            service(2, json!({"enabled": enabled})),
-        ],
-        routes: vec![
-            route(10, Some(1), json!({"paths": [first]})),
-            route(11, Some(2), json!({})),
-        ],
-        plugins: vec![on_route(termination(), 20, 10)],
-        ..Draft::default()
-    }
-}
-
-#[test]
-fn a_changed_route_leaves_services_and_plugins_alone() {
-    let before = small("/a", true).build(None, &settings());
-    let after = update(&small("/b", true), &before, put(EntityKind::Routes));
-    assert!(Arc::ptr_eq(&before.instances, &after.instances));
-    assert!(!Arc::ptr_eq(&before.router, &after.router));
-    let [keyed, _] = after.routes() else {
-        panic!("two routes are left")
-    };
-    assert!(!keyed.plan.is_empty());
-    assert!(after.service(keyed).is_some());
 }
 
 #[test]
@@ -382,119 +298,11 @@ fn targets_may_leave_out_their_port_and_be_ipv6() {
             ..Draft::default()
         };
         let snapshot = draft.build(None, &settings());
-        let pool = snapshot.service(&snapshot.routes()[0]).expect("a service");
+        let pool = snapshot.service(routes(&snapshot)[0]).expect("a service");
         assert_eq!(
             self::authority(pool).as_deref(),
             Some(authority),
             "{target}"
         );
     }
-}
-
-#[test]
-fn a_switched_off_service_takes_its_routes_out_and_back() {
-    let before = small("/a", true).build(None, &settings());
-    let off = update(&small("/a", false), &before, put(EntityKind::Services));
-    assert_eq!(off.routes().len(), 1);
-    assert!(!Arc::ptr_eq(&before.router, &off.router));
-    let on = update(&small("/a", true), &off, put(EntityKind::Services));
-    assert_eq!(on.routes().len(), 2);
-}
-
-#[test]
-fn plugins_can_change_without_the_router() {
-    let before = small("/a", true).build(None, &settings());
-    let mut draft = small("/a", true);
-    draft.plugins.clear();
-    let mut changed = Changed::default();
-    changed.delete(EntityKind::Consumers);
-    let after = update(&draft, &before, changed);
-    assert!(Arc::ptr_eq(&before.router, &after.router));
-    assert!(after.routes().iter().all(|route| route.plan.is_empty()));
-}
-
-#[test]
-fn what_workers_do_not_read_changes_nothing() {
-    let before = small("/a", true).build(None, &settings());
-    let changed = put(EntityKind::KeyauthCredentials);
-    assert!(changed.is_nothing());
-    let after = update(&small("/a", true), &before, changed);
-    assert_eq!(after.revision, 2);
-    assert!(Arc::ptr_eq(&before.router, &after.router));
-    assert_eq!(after.routes().len(), 2);
-}
-
-#[test]
-fn parts_are_counted_when_they_are_built() {
-    let settings = settings();
-    let mut draft = Draft {
-        services: vec![service(1, json!({}))],
-        routes: vec![route(10, Some(1), json!({}))],
-        plugins: vec![on_route(termination(), 20, 10)],
-        ..Draft::default()
-    };
-    let first = draft.build(None, &settings);
-    let counts = || Part::ALL.map(|part| settings.rebuilds.of(part).count());
-    assert_eq!(counts(), [1; 5]);
-    assert!(!settings.rebuilds.of(Part::Router).sum().is_zero());
-
-    draft.routes[0]["paths"] = json!(["/other"]);
-    let mut changed = Changed::default();
-    changed.put(EntityKind::Routes);
-    first
-        .update(draft.config(), 2, changed, &settings)
-        .expect("it can be served");
-    let of = |part| settings.rebuilds.of(part).count();
-    assert_eq!([of(Part::Router), of(Part::Plans)], [2, 2]);
-    assert_eq!(
-        [Part::Plugins, Part::Services, Part::Certificates].map(of),
-        [1; 3]
-    );
-}
-
-#[test]
-fn routes_are_put_among_those_that_are_there() {
-    let settings = settings();
-    let mut draft = Draft {
-        services: vec![service(1, json!({})), service(2, json!({"enabled": false}))],
-        routes: [10, 20, 30, 40]
-            .map(|number| route(number, Some(1), json!({})))
-            .to_vec(),
-        plugins: vec![
-            on_route(termination(), 100, 20),
-            on_route(termination(), 101, 25),
-        ],
-        ..Draft::default()
-    };
-    let before = draft.build(None, &settings);
-    let kept_plan = Arc::clone(&before.routes()[1].plan);
-    // Replaced, no longer served, and new ones before, between and after.
-    let put = [
-        route(30, None, json!({"paths": ["/new"], "name": "replaced"})),
-        route(40, Some(2), json!({})),
-        route(5, None, json!({})),
-        route(25, Some(1), json!({})),
-        route(50, Some(1), json!({})),
-    ];
-    let kept = [10, 20].map(|number| route(number, Some(1), json!({})));
-    draft.routes = kept.into_iter().chain(put.clone()).collect();
-    draft.routes.sort_by_key(|route| route["id"].to_string());
-    let built = draft.build(None, &settings);
-    let put: Vec<_> = put.map(entity).into();
-    let next = before.put_routes(&put, 2, &settings);
-    assert_eq!(next.revision, 2);
-    let shown = |snapshot: &Snapshot| -> Vec<String> {
-        let routes = snapshot.routes().iter();
-        let service = |info| snapshot.service(info).map(|service| service.id);
-        routes
-            .map(|info| format!("{:?} {:?} {:?}", info.as_ref(), service(info), info.plan))
-            .collect()
-    };
-    assert_eq!(shown(&next), shown(&built));
-    // Equal plans are one object still: that of the second route, and that of the two that have no plugins.
-    assert!(Arc::ptr_eq(&next.routes()[2].plan, &kept_plan));
-    let [first, .., last] = next.routes() else {
-        panic!("there are routes")
-    };
-    assert!(Arc::ptr_eq(&first.plan, &last.plan));
 }

@@ -1,9 +1,8 @@
 //! Routes of streams in a snapshot: apart from those of HTTP, through every kind of change.
 
 use crate::fixture::{entity, plugin, settings};
-use model::EntityKind;
-use model::entities::{Config, Route};
-use proxy::snapshot::{Changed, Snapshot};
+use model::entities::Config;
+use proxy::snapshot::Snapshot;
 use router::StreamRequest;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -50,10 +49,6 @@ fn build(services: &[Value], routes: &[Value], plugins: &[Value]) -> Snapshot {
     Snapshot::build(config, 1, None, &settings()).expect("it can be served")
 }
 
-fn routes(list: &[Value]) -> Vec<Route> {
-    list.iter().cloned().map(entity).collect()
-}
-
 /// The number of the route that a connection to a port gets, and whether a plugin keeps it out.
 fn found(snapshot: &Snapshot, port: u16) -> Option<(u128, bool)> {
     let request = StreamRequest {
@@ -77,41 +72,12 @@ fn routes_of_streams_are_apart_and_need_an_enabled_service() {
     let snapshot = build(&services, &list, &[]);
     let ports = [1000, 1001, 1002, 1003].map(|port| found(&snapshot, port));
     assert_eq!(ports, [Some((10, false)), None, Some((12, false)), None]);
-    assert_eq!(snapshot.routes().len(), 1);
+    assert_eq!(snapshot.routes().count(), 1);
     let [first, second] = snapshot.stream_routes() else {
         panic!("two routes of streams")
     };
     assert!(snapshot.stream_service(first).is_some());
     assert!(snapshot.stream_service(second).is_none());
-}
-
-#[test]
-fn putting_routes_gives_what_building_all_of_them_gives() {
-    let services = [service(1, true)];
-    let before = [
-        stream(10, Some(1), 1000),
-        stream(20, Some(1), 2000),
-        http(stream(30, Some(1), 3000)),
-        stream(40, Some(1), 4000),
-    ];
-    let put = [
-        // One becomes a route of HTTP, one becomes a route of streams, one moves, one is new.
-        http(stream(20, Some(1), 2000)),
-        stream(30, Some(1), 3000),
-        stream(40, Some(1), 4001),
-        stream(50, None, 5000),
-    ];
-    let after = [&before[..1], &put[..]].concat();
-    let next = build(&services, &before, &[]).put_routes(&routes(&put), 2, &settings());
-    let built = build(&services, &after, &[]);
-    let ports = [1000, 2000, 3000, 4000, 4001, 5000];
-    let of = |snapshot: &Snapshot| ports.map(|port| found(snapshot, port));
-    assert_eq!(of(&next), of(&built));
-    let expected = [10, 0, 30, 0, 40, 50].map(|id| (id != 0).then_some((id, false)));
-    assert_eq!(of(&next), expected);
-    let ids =
-        |snapshot: &Snapshot| -> Vec<_> { snapshot.routes().iter().map(|info| info.id).collect() };
-    assert_eq!(ids(&next), ids(&built));
 }
 
 /// One that has to let streams in, and cannot.
@@ -143,23 +109,4 @@ fn what_a_guard_applies_to_is_kept_out() {
     let mut disabled = guard("ip-restriction", both(), Value::Null);
     disabled["enabled"] = json!(false);
     assert_eq!(of(disabled), [false, false]);
-}
-
-#[test]
-fn a_guard_stays_when_only_routes_change() {
-    let services = [service(1, true)];
-    let list = [stream(10, Some(1), 1000)];
-    let plugins = [guard("ip-restriction", json!(["tcp"]), Value::Null)];
-    let before = build(&services, &list, &plugins);
-    let put = before.put_routes(&routes(&[stream(20, None, 2000)]), 2, &settings());
-    assert_eq!(found(&put, 2000), Some((20, true)));
-    let mut changed = Changed::default();
-    changed.put(EntityKind::Routes);
-    // As the caller may: without the plugins, which have not changed.
-    let config = config(&[], &[stream(10, Some(1), 1001)], &[]);
-    let next = before.update(config, 3, changed, &settings());
-    assert_eq!(
-        found(&next.expect("it can be served"), 1001),
-        Some((10, true))
-    );
 }

@@ -14,7 +14,7 @@ pub(super) use udp::serve_datagrams;
 use super::connect::ConnectError;
 use crate::balance::{HashSource, NoPeer, PickInput};
 use crate::health::Outcome;
-use crate::snapshot::{ServiceInfo, Snapshot, StreamRoute};
+use crate::snapshot::{ServiceRef, Snapshot, StreamRoute};
 use model::entities::Protocol;
 use net::listen::is_out_of_descriptors;
 use router::StreamRequest;
@@ -106,7 +106,7 @@ impl HashSource for Hashed {
     }
 }
 
-fn pick_input(service: &ServiceInfo, client: IpAddr) -> PickInput {
+fn pick_input(service: ServiceRef<'_>, client: IpAddr) -> PickInput {
     let hashing = service.hashing();
     let key = hashing.map_or(0, |hashing| hashing.key(&Hashed(client)).hash);
     PickInput { key }

@@ -7,7 +7,7 @@ use crate::session::access::{EndedStream, log_stream};
 use crate::session::connect::{dedicated, resolve};
 use crate::session::server::{Server, Ticket};
 use crate::session::worker;
-use crate::snapshot::{ServiceInfo, StreamRoute};
+use crate::snapshot::{ServiceRef, StreamRoute};
 use net::client_hello::Opening;
 use net::peek;
 use net::pool;
@@ -144,7 +144,7 @@ pub(in crate::session) async fn serve_stream(
 /// Tries the service's targets until one can be connected to.
 async fn reach(
     route: &StreamRoute,
-    service: &ServiceInfo,
+    service: ServiceRef<'_>,
     client: SocketAddr,
     sni: Option<&str>,
 ) -> Result<Reached, Refusal> {

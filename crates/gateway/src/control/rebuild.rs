@@ -1,0 +1,80 @@
+//! From a revision to the snapshot that serves it: of the one before what a change touches, or all of it.
+
+use super::config::{self, KINDS, Stored};
+use super::stages::{Clock, Stage};
+use model::entities::Config;
+use model::{Error, ErrorCode};
+use proxy::snapshot::{BuildErrors, BuildSettings, ReadError, Snapshot, Touched};
+use store::View;
+
+/// The snapshot of a configuration without entities.
+pub(crate) fn empty(settings: &BuildSettings) -> Result<Snapshot, Error> {
+    Snapshot::build(Config::default(), 0, None, settings).map_err(unservable)
+}
+
+/// The snapshot of a revision, made of all its entities. What has state lives on from `previous`.
+pub(crate) fn whole(
+    view: &View<'_>,
+    previous: Option<&Snapshot>,
+    settings: &BuildSettings,
+) -> Result<Snapshot, Error> {
+    let config = config::read(view).map_err(unreadable)?;
+    Snapshot::build(config, view.revision().0, previous, settings).map_err(unservable)
+}
+
+/// The snapshot of a revision, when `touched` is everything that has changed since `current`.
+pub(crate) fn update(
+    view: &View<'_>,
+    current: &Snapshot,
+    touched: &[store::Touched],
+    settings: &BuildSettings,
+    clock: &mut Clock<'_>,
+) -> Result<Snapshot, Error> {
+    if replaces_much(view, touched)
+        .map_err(|error| unreadable(ReadError::Store(Box::new(error))))?
+    {
+        return replace(view, current, settings, clock);
+    }
+    let touched = touched.iter().map(|one| Touched {
+        kind: one.kind,
+        id: one.id,
+        old: one.old.as_deref(),
+    });
+    let delta = current.read(&Stored(view), touched).map_err(unreadable)?;
+    clock.end(Stage::Read);
+    let next = current.apply(&delta, view.revision().0, settings);
+    clock.end(Stage::Compile);
+    next.map_err(unservable)
+}
+
+/// The same whatever has changed.
+pub(crate) fn replace(
+    view: &View<'_>,
+    current: &Snapshot,
+    settings: &BuildSettings,
+    clock: &mut Clock<'_>,
+) -> Result<Snapshot, Error> {
+    let config = config::read(view).map_err(unreadable)?;
+    clock.end(Stage::Read);
+    let next = Snapshot::build(config, view.revision().0, Some(current), settings);
+    clock.end(Stage::Compile);
+    next.map_err(unservable)
+}
+
+/// Whether most of what there is has changed: then building it anew costs less, and leaves no gaps in the tables.
+fn replaces_much(view: &View<'_>, touched: &[store::Touched]) -> Result<bool, store::StoreError> {
+    let relevant = touched.iter().filter(|one| KINDS.contains(&one.kind));
+    let mut stays = 0;
+    for kind in KINDS {
+        stays += view.count(kind)?;
+    }
+    Ok(relevant.count() as u64 > stays / 2)
+}
+
+fn unreadable(error: ReadError) -> Error {
+    Error::new(ErrorCode::DatabaseError, error.to_string())
+}
+
+fn unservable(errors: BuildErrors) -> Error {
+    Error::new(ErrorCode::DeclarativeConfig, errors.to_string())
+}

@@ -1,0 +1,88 @@
+//! Certificates for clients, and the names they are for.
+
+use super::build::{BuildError, BuildSettings};
+use super::delta::{Delta, Edit};
+use crate::tables::Sorted;
+use crate::upstream::CertificateLookup;
+use compact_str::CompactString;
+use model::entities::{Certificate, CertificateId, Sni, SniId};
+use net::tls::{CertificateError, Certificates, SniTable};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use uuid::Uuid;
+
+#[derive(Clone)]
+pub(super) struct CertificateTables {
+    pairs: Sorted<CertificateId, Arc<Certificates>>,
+    /// In lower case. Of names that differ in nothing else the last one counts.
+    names: Sorted<(CompactString, SniId), CertificateId>,
+    pub(super) by_name: SniTable,
+}
+
+impl CertificateTables {
+    pub(super) fn new(settings: &BuildSettings) -> Self {
+        Self {
+            pairs: Sorted::default(),
+            names: Sorted::default(),
+            by_name: SniTable::new(settings.default_certificate.clone()),
+        }
+    }
+
+    /// Gives how many names and certificates were made again.
+    pub(super) fn apply(&mut self, delta: &Delta, errors: &mut Vec<BuildError>) -> usize {
+        for id in &delta.certificates {
+            match delta.lookup.certificate(*id).map(read) {
+                Some(Ok(pair)) => drop(self.pairs.insert(*id, Arc::new(pair))),
+                Some(Err(source)) => errors.push(BuildError::Certificate { id: *id, source }),
+                None => drop(self.pairs.remove(id)),
+            }
+        }
+        let mut names = BTreeSet::new();
+        for Edit { old, new } in &delta.snis {
+            if let Some(old) = old {
+                let key = key(old);
+                self.names.remove(&key);
+                names.insert(key.0);
+            }
+            if let Some(new) = new {
+                let key = key(new);
+                names.insert(key.0.clone());
+                self.names.insert(key, new.certificate);
+            }
+        }
+        for name in &names {
+            self.settle(name);
+        }
+        names.len() + delta.certificates.len()
+    }
+
+    /// Gives a name the certificate of the last of its SNIs that has one.
+    fn settle(&mut self, name: &CompactString) {
+        let first = (name.clone(), SniId(Uuid::nil()));
+        let own = self.names.starting_at(&first);
+        let own = own.take_while(|((known, _), _)| known == name);
+        let pairs = own.filter_map(|(_, certificate)| self.pairs.get(certificate));
+        match pairs.last() {
+            Some(pair) => self.by_name.insert(name, pair.clone()),
+            None => self.by_name.remove(name),
+        }
+    }
+
+    /// Every name and the certificate it is for.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&str, CertificateId)> {
+        let names = self.names.iter();
+        names.map(|((name, _), certificate)| (name.as_str(), *certificate))
+    }
+}
+
+fn key(sni: &Sni) -> (CompactString, SniId) {
+    (sni.name.to_ascii_lowercase(), sni.id)
+}
+
+fn read(certificate: &Certificate) -> Result<Certificates, CertificateError> {
+    let pair = Certificates::from_pem(&certificate.cert, &certificate.key)?;
+    match (&certificate.cert_alt, &certificate.key_alt) {
+        (Some(cert), Some(key)) => pair.with_alternative(cert, key),
+        _ => Ok(pair),
+    }
+}

@@ -1,0 +1,372 @@
+//! What a change means for a snapshot: which entities have to be compiled again, read with all that it takes to do so. This is
+//! the one place that knows what depends on what.
+
+use super::Snapshot;
+use crate::upstream::CertificateLookup;
+use model::EntityKind;
+use model::codec::{self, DecodeError};
+use model::entities::{
+    CaCertificate, CaCertificateId, Certificate, CertificateId, Config, Plugin, Route, RouteId,
+    Service, ServiceId, Sni, Target, Upstream, UpstreamId,
+};
+use model::hashing::FastMap;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use uuid::Uuid;
+
+/// The configuration after a change, as far as the change leads to it.
+pub trait Entities {
+    /// As `model::codec` encodes it.
+    fn get(&self, kind: EntityKind, id: Uuid) -> Result<Option<&[u8]>, ReadError>;
+
+    /// The entities of a kind whose reference `field` is `parent`.
+    fn children(
+        &self,
+        kind: EntityKind,
+        field: &'static str,
+        parent: Uuid,
+    ) -> Result<Vec<Uuid>, ReadError>;
+}
+
+/// An entity that was created, replaced or removed.
+#[derive(Debug, Clone, Copy)]
+pub struct Touched<'a> {
+    pub kind: EntityKind,
+    pub id: Uuid,
+    /// Before, as `model::codec` encodes it.
+    pub old: Option<&'a [u8]>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error(transparent)]
+    Store(Box<dyn std::error::Error + Send + Sync>),
+    #[error("{} {id}: {source}", kind.name())]
+    Entity {
+        kind: EntityKind,
+        id: Uuid,
+        source: DecodeError,
+    },
+}
+
+/// What is to be compiled again. Everything is in the order of ids.
+#[derive(Debug, Default)]
+pub struct Delta {
+    pub(super) lookup: Lookup,
+    /// Those to be read for clients; the others are only for TLS with upstreams.
+    pub(super) certificates: Vec<CertificateId>,
+    pub(super) snis: Vec<Edit<Sni>>,
+    pub(super) upstreams: Vec<(UpstreamId, Option<UpstreamParts>)>,
+    pub(super) services: Vec<(ServiceId, Edit<Service>)>,
+    pub(super) plugins: Vec<Edit<Plugin>>,
+    pub(super) routes: Vec<(RouteId, Option<Route>)>,
+    /// Routes of services that have plugins of their own among those above.
+    pub(super) routes_of: FastMap<ServiceId, Vec<RouteId>>,
+}
+
+#[derive(Debug)]
+pub(super) struct UpstreamParts {
+    pub(super) entity: Upstream,
+    pub(super) targets: Vec<Target>,
+}
+
+/// An entity before and after.
+#[derive(Debug)]
+pub(super) struct Edit<T> {
+    pub(super) old: Option<T>,
+    pub(super) new: Option<T>,
+}
+
+impl<T> Edit<T> {
+    fn creation(new: T) -> Self {
+        let new = Some(new);
+        Self { old: None, new }
+    }
+}
+
+/// The certificates that something to be compiled names.
+#[derive(Debug, Default)]
+pub(super) struct Lookup {
+    certificates: FastMap<CertificateId, Certificate>,
+    authorities: FastMap<CaCertificateId, CaCertificate>,
+}
+
+impl CertificateLookup for Lookup {
+    fn certificate(&self, id: CertificateId) -> Option<&Certificate> {
+        self.certificates.get(&id)
+    }
+
+    fn ca_certificate(&self, id: CaCertificateId) -> Option<&CaCertificate> {
+        self.authorities.get(&id)
+    }
+}
+
+impl Delta {
+    /// From nothing to a whole configuration, of which entities come in the order of their ids.
+    pub(super) fn whole(config: Config) -> Self {
+        let mut targets: FastMap<UpstreamId, Vec<Target>> = FastMap::default();
+        for target in config.targets {
+            targets.entry(target.upstream).or_default().push(target);
+        }
+        let upstreams = config.upstreams.into_iter().map(|entity| {
+            let targets = targets.remove(&entity.id).unwrap_or_default();
+            (entity.id, Some(UpstreamParts { entity, targets }))
+        });
+        let services = config.services.into_iter();
+        let routes = config.routes.into_iter();
+        let authorities = config.ca_certificates.into_iter();
+        Self {
+            certificates: config.certificates.iter().map(|one| one.id).collect(),
+            lookup: Lookup {
+                certificates: (config.certificates.into_iter())
+                    .map(|one| (one.id, one))
+                    .collect(),
+                authorities: authorities.map(|one| (one.id, one)).collect(),
+            },
+            snis: config.snis.into_iter().map(Edit::creation).collect(),
+            upstreams: upstreams.collect(),
+            services: services.map(|one| (one.id, Edit::creation(one))).collect(),
+            plugins: config.plugins.into_iter().map(Edit::creation).collect(),
+            routes: routes.map(|one| (one.id, Some(one))).collect(),
+            routes_of: FastMap::default(),
+        }
+    }
+}
+
+impl Snapshot {
+    /// What has to be compiled again when these entities are what changed since this snapshot.
+    pub fn read<'a>(
+        &'a self,
+        entities: &'a dyn Entities,
+        touched: impl IntoIterator<Item = Touched<'a>>,
+    ) -> Result<Delta, ReadError> {
+        let mut reader = Reader {
+            current: self,
+            entities,
+            touched: FastMap::default(),
+            certificates: BTreeSet::new(),
+            snis: BTreeSet::new(),
+            upstreams: BTreeSet::new(),
+            services: BTreeSet::new(),
+            plugins: BTreeSet::new(),
+            routes: BTreeSet::new(),
+            delta: Delta::default(),
+        };
+        for one in touched {
+            reader.touch(&one)?;
+        }
+        reader.upstreams()?;
+        reader.services()?;
+        reader.plugins()?;
+        reader.routes()?;
+        reader.certificates()?;
+        Ok(reader.delta)
+    }
+}
+
+/// Follows what depends on what was touched: the sets are what has to be compiled again.
+struct Reader<'a> {
+    current: &'a Snapshot,
+    entities: &'a dyn Entities,
+    /// What was there before of what was touched.
+    touched: FastMap<(EntityKind, Uuid), Option<&'a [u8]>>,
+    certificates: BTreeSet<Uuid>,
+    snis: BTreeSet<Uuid>,
+    upstreams: BTreeSet<Uuid>,
+    services: BTreeSet<Uuid>,
+    plugins: BTreeSet<Uuid>,
+    routes: BTreeSet<Uuid>,
+    delta: Delta,
+}
+
+impl Reader<'_> {
+    fn get<T: DeserializeOwned>(&self, kind: EntityKind, id: Uuid) -> Result<Option<T>, ReadError> {
+        decode(kind, id, self.entities.get(kind, id)?)
+    }
+
+    /// Before and after; the same for what is not touched itself.
+    fn edit<T: DeserializeOwned>(&self, kind: EntityKind, id: Uuid) -> Result<Edit<T>, ReadError> {
+        let new = self.entities.get(kind, id)?;
+        let old = self.touched.get(&(kind, id)).copied().unwrap_or(new);
+        Ok(Edit {
+            old: decode(kind, id, old)?,
+            new: decode(kind, id, new)?,
+        })
+    }
+
+    fn children(
+        &self,
+        kind: EntityKind,
+        field: &'static str,
+        parent: Uuid,
+    ) -> Result<Vec<Uuid>, ReadError> {
+        self.entities.children(kind, field, parent)
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn touch(&mut self, touched: &Touched<'a>) -> Result<(), ReadError> {
+        let Touched { kind, id, old } = *touched;
+        // Of several changes of one entity the first one knows what it was.
+        self.touched.entry((kind, id)).or_insert(old);
+        match kind {
+            EntityKind::Services => drop(self.services.insert(id)),
+            EntityKind::Routes => drop(self.routes.insert(id)),
+            EntityKind::Plugins => drop(self.plugins.insert(id)),
+            EntityKind::Upstreams => drop(self.upstreams.insert(id)),
+            EntityKind::Snis => drop(self.snis.insert(id)),
+            EntityKind::Targets => {
+                let Edit { old, new } = self.edit::<Target>(kind, id)?;
+                let upstreams = [old, new].into_iter().flatten();
+                self.upstreams.extend(upstreams.map(|one| one.upstream.0));
+            }
+            EntityKind::Certificates => {
+                self.certificates.insert(id);
+                let (snis, field) = (EntityKind::Snis, "client_certificate");
+                self.snis.extend(self.children(snis, "certificate", id)?);
+                let services = self.children(EntityKind::Services, field, id)?;
+                self.services.extend(services);
+                for upstream in self.children(EntityKind::Upstreams, field, id)? {
+                    self.upstreams.insert(upstream);
+                    self.services_of(UpstreamId(upstream));
+                }
+            }
+            EntityKind::CaCertificates => {
+                let services = self.current.services.trusting(CaCertificateId(id));
+                self.services.extend(services.map(|id| id.0));
+            }
+            // Consumers, credentials and all that only plugins look up.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Services that may lead to an upstream of the current snapshot.
+    fn services_of(&mut self, upstream: UpstreamId) {
+        if let Some(upstream) = self.current.upstream(upstream) {
+            let name = upstream.name();
+            self.services_to(name);
+        }
+    }
+
+    fn services_to(&mut self, host: &str) {
+        let services = self.current.services.leading_to(host);
+        self.services.extend(services.map(|id| id.0));
+    }
+
+    /// Services find their upstream by its name, and show its certificate.
+    fn upstreams(&mut self) -> Result<(), ReadError> {
+        for id in std::mem::take(&mut self.upstreams) {
+            let entity: Option<Upstream> = self.get(EntityKind::Upstreams, id)?;
+            let id = UpstreamId(id);
+            let before = self.current.upstream(id);
+            let before = before.map(|known| &known.settings.entity);
+            let told = |one: &Upstream| (one.name.clone(), one.client_certificate);
+            if before.map(told) != entity.as_ref().map(told) {
+                self.services_of(id);
+                if let Some(entity) = &entity {
+                    self.services_to(&entity.name);
+                }
+            }
+            let parts = match entity {
+                Some(entity) => Some(self.upstream_parts(entity)?),
+                None => None,
+            };
+            self.delta.upstreams.push((id, parts));
+        }
+        Ok(())
+    }
+
+    fn upstream_parts(&mut self, entity: Upstream) -> Result<UpstreamParts, ReadError> {
+        self.look_up(entity.client_certificate)?;
+        let mut targets = self.children(EntityKind::Targets, "upstream", entity.id.0)?;
+        targets.sort_unstable();
+        let targets = targets.into_iter();
+        let targets = targets.map(|id| self.get(EntityKind::Targets, id));
+        let targets: Result<Vec<Option<Target>>, ReadError> = targets.collect();
+        Ok(UpstreamParts {
+            targets: targets?.into_iter().flatten().collect(),
+            entity,
+        })
+    }
+
+    /// Routes of services that are switched on or off come and go.
+    fn services(&mut self) -> Result<(), ReadError> {
+        for id in std::mem::take(&mut self.services) {
+            let edit: Edit<Service> = self.edit(EntityKind::Services, id)?;
+            let was_served = self.current.services.index(ServiceId(id)).is_some();
+            let enabled = edit.new.as_ref().filter(|service| service.enabled);
+            if was_served != enabled.is_some() {
+                let routes = self.children(EntityKind::Routes, "service", id)?;
+                self.routes.extend(routes);
+            }
+            if let Some(service) = enabled {
+                self.look_up(service.client_certificate)?;
+                let upstream = self.current.services.upstream_named(&service.host);
+                self.look_up(upstream.and_then(|one| one.settings.entity.client_certificate))?;
+                for id in service.ca_certificates.iter().flatten() {
+                    if let Some(one) = self.get(EntityKind::CaCertificates, id.0)? {
+                        self.delta.lookup.authorities.insert(*id, one);
+                    }
+                }
+            }
+            self.delta.services.push((ServiceId(id), edit));
+        }
+        Ok(())
+    }
+
+    fn plugins(&mut self) -> Result<(), ReadError> {
+        for id in std::mem::take(&mut self.plugins) {
+            let edit: Edit<Plugin> = self.edit(EntityKind::Plugins, id)?;
+            for plugin in [&edit.old, &edit.new].into_iter().flatten() {
+                if let (None, Some(service)) = (plugin.route, plugin.service)
+                    && !self.delta.routes_of.contains_key(&service)
+                {
+                    let routes = self.children(EntityKind::Routes, "service", service.0)?;
+                    let routes = routes.into_iter().map(RouteId).collect();
+                    self.delta.routes_of.insert(service, routes);
+                }
+            }
+            self.delta.plugins.push(edit);
+        }
+        Ok(())
+    }
+
+    fn routes(&mut self) -> Result<(), ReadError> {
+        for id in std::mem::take(&mut self.routes) {
+            let route = self.get(EntityKind::Routes, id)?;
+            self.delta.routes.push((RouteId(id), route));
+        }
+        Ok(())
+    }
+
+    fn certificates(&mut self) -> Result<(), ReadError> {
+        for id in std::mem::take(&mut self.certificates) {
+            self.look_up(Some(CertificateId(id)))?;
+            self.delta.certificates.push(CertificateId(id));
+        }
+        for id in std::mem::take(&mut self.snis) {
+            let edit = self.edit(EntityKind::Snis, id)?;
+            self.delta.snis.push(edit);
+        }
+        Ok(())
+    }
+
+    fn look_up(&mut self, id: Option<CertificateId>) -> Result<(), ReadError> {
+        if let Some(id) = id
+            && let Some(certificate) = self.get(EntityKind::Certificates, id.0)?
+        {
+            self.delta.lookup.certificates.insert(id, certificate);
+        }
+        Ok(())
+    }
+}
+
+fn decode<T: DeserializeOwned>(
+    kind: EntityKind,
+    id: Uuid,
+    bytes: Option<&[u8]>,
+) -> Result<Option<T>, ReadError> {
+    let decoded = bytes.map(codec::decode).transpose();
+    decoded.map_err(|source| ReadError::Entity { kind, id, source })
+}

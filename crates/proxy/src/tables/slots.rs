@@ -1,0 +1,230 @@
+//! Values by a number that stays theirs for as long as they are in the table: what requests look up.
+
+use std::sync::Arc;
+
+/// How many values are copied to change one. Their number for 10,000 values is about as large.
+const SEGMENT: usize = 64;
+
+/// The end of the list of free places.
+const NONE: u32 = u32::MAX;
+
+/// A clone shares everything; a change copies the segment it is in, and the list of segments.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    /// One look at memory less than a vector of them behind a pointer.
+    segments: Arc<[Segment<T>]>,
+    /// The first free place; each names the next one.
+    free: u32,
+    used: u32,
+}
+
+type Segment<T> = Arc<[Slot<T>; SEGMENT]>;
+
+#[derive(Debug, Clone)]
+enum Slot<T> {
+    Used(T),
+    Free { next: u32 },
+}
+
+impl<T> Slots<T> {
+    /// The value of a number that was given by [`Self::claim`] or [`Self::insert`] and not freed since.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> &T {
+        let (segment, at) = place(index);
+        match &self.segments[segment][at] {
+            Slot::Used(value) => value,
+            Slot::Free { .. } => unused(index),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let slots = self.segments.iter().flat_map(|segment| segment.iter());
+        (0..).zip(slots).filter_map(|(index, slot)| match slot {
+            Slot::Used(value) => Some((index, value)),
+            Slot::Free { .. } => None,
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.used as usize
+    }
+}
+
+impl<T: Clone> Slots<T> {
+    /// Makes room for so many more values at once: the list of segments is copied whenever it grows.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        let places = self.segments.len() * SEGMENT;
+        let missing = (self.len() + more).saturating_sub(places);
+        if missing == 0 {
+            return;
+        }
+        let segments = self.segments.len()..self.segments.len() + missing.div_ceil(SEGMENT);
+        let mut free = self.free;
+        let fresh: Vec<Segment<T>> = segments
+            .rev()
+            .map(|segment| {
+                let first = segment * SEGMENT;
+                let last_next = std::mem::replace(&mut free, narrow(first));
+                Arc::new(std::array::from_fn(|at| Slot::Free {
+                    next: match at + 1 {
+                        SEGMENT => last_next,
+                        next => narrow(first + next),
+                    },
+                }))
+            })
+            .collect();
+        let known = self.segments.iter().cloned();
+        self.segments = known.chain(fresh.into_iter().rev()).collect();
+        self.free = free;
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        let index = self.claim();
+        self.fill(index, value);
+        index
+    }
+
+    /// A number for a value that is not made yet: [`Self::fill`] before anybody looks.
+    pub(crate) fn claim(&mut self) -> u32 {
+        if self.free == NONE {
+            self.reserve(1);
+        }
+        let index = self.free;
+        match self.slot(index) {
+            Slot::Free { next } => self.free = std::mem::replace(next, NONE),
+            Slot::Used(_) => unreachable!("the list of free places names only such"),
+        }
+        self.used += 1;
+        index
+    }
+
+    /// Sets or replaces the value of a number that is in use.
+    pub(crate) fn fill(&mut self, index: u32, value: T) {
+        *self.slot(index) = Slot::Used(value);
+    }
+
+    /// Takes a value out. Its number is given to another one.
+    pub(crate) fn free(&mut self, index: u32) {
+        let next = self.free;
+        *self.slot(index) = Slot::Free { next };
+        self.free = index;
+        self.used -= 1;
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut T {
+        match self.slot(index) {
+            Slot::Used(value) => value,
+            Slot::Free { .. } => unused(index),
+        }
+    }
+
+    fn slot(&mut self, index: u32) -> &mut Slot<T> {
+        let (segment, at) = place(index);
+        let segments = Arc::make_mut(&mut self.segments);
+        &mut Arc::make_mut(&mut segments[segment])[at]
+    }
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self {
+            segments: Arc::new([]),
+            free: NONE,
+            used: 0,
+        }
+    }
+}
+
+/// Not derived: values need not be cloned.
+impl<T> Clone for Slots<T> {
+    fn clone(&self) -> Self {
+        Self {
+            segments: self.segments.clone(),
+            ..*self
+        }
+    }
+}
+
+#[inline]
+fn place(index: u32) -> (usize, usize) {
+    (index as usize / SEGMENT, index as usize % SEGMENT)
+}
+
+fn narrow(index: usize) -> u32 {
+    u32::try_from(index).expect("fewer than 2^32 values fit into memory")
+}
+
+#[cold]
+fn unused(index: u32) -> ! {
+    unreachable!("number {index} is of another snapshot")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn numbers_stay_and_are_given_again_when_free() {
+        let mut slots = Slots::default();
+        slots.reserve(100);
+        let numbers: Vec<u32> = (0..200).map(|value| slots.insert(value)).collect();
+        assert!(numbers.iter().copied().eq(0..200));
+        let before = slots.clone();
+        for number in (0..200).step_by(3) {
+            slots.free(number);
+        }
+        *slots.get_mut(1) = 1000;
+        let again: Vec<u32> = (0..67).map(|value| slots.insert(2000 + value)).collect();
+        assert!(again.iter().all(|number| number % 3 == 0));
+        assert_eq!(slots.len(), 200);
+        assert_eq!(slots.insert(1), 200);
+        assert_eq!(*slots.get(1), 1000);
+        // What was cloned has not changed.
+        assert!(before.iter().eq((0..200).zip(&Vec::from_iter(0..200))));
+    }
+
+    #[test]
+    fn a_change_copies_one_segment() {
+        let mut slots = Slots::default();
+        for value in 0..1000 {
+            slots.insert(Arc::new(value));
+        }
+        let before = slots.clone();
+        slots.fill(500, Arc::new(0));
+        let shared = before.segments.iter().zip(slots.segments.iter());
+        let copied = shared.filter(|(one, two)| !Arc::ptr_eq(one, two)).count();
+        assert_eq!(copied, 1);
+    }
+
+    #[test]
+    fn behaves_as_a_map() {
+        let mut random = 1_u32;
+        let mut slots = Slots::default();
+        let mut known = BTreeMap::new();
+        for step in 0..20_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let victim = known.keys().copied().nth(random as usize >> 8 & 255);
+            match (random >> 28, victim) {
+                (0..6, Some(index)) => {
+                    slots.free(index);
+                    known.remove(&index);
+                }
+                (6, Some(index)) => {
+                    slots.fill(index, step);
+                    known.insert(index, step);
+                }
+                _ => {
+                    let index = slots.insert(step);
+                    assert_eq!(known.insert(index, step), None);
+                }
+            }
+        }
+        assert!(
+            slots
+                .iter()
+                .eq(known.iter().map(|(index, value)| (*index, value)))
+        );
+        assert_eq!(slots.len(), known.len());
+    }
+}

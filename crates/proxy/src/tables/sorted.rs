@@ -1,0 +1,228 @@
+//! Values by key, in the order of the keys: what building a snapshot has to find again.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// The most entries of a segment, which is copied to change one of them.
+const MOST: usize = 64;
+
+/// A clone shares everything; a change copies the segment it is in, and the list of segments.
+#[derive(Debug)]
+pub(crate) struct Sorted<K, V> {
+    /// In order, and none is empty.
+    segments: Arc<Vec<Segment<K, V>>>,
+    length: usize,
+}
+
+type Segment<K, V> = Arc<Vec<(K, V)>>;
+
+/// Where a key is, or would be.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    segment: usize,
+    at: usize,
+}
+
+impl<K: Ord, V> Sorted<K, V> {
+    pub(crate) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        let Place { segment, at } = self.find(|known| known.borrow().cmp(key)).ok()?;
+        Some(&self.segments[segment][at].1)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let entries = self.segments.iter().flat_map(|segment| segment.iter());
+        entries.map(|(key, value)| (key, value))
+    }
+
+    /// The entries from the first key on that is not less than the one given.
+    pub(crate) fn starting_at<'s, Q: Ord + ?Sized>(
+        &'s self,
+        key: &Q,
+    ) -> impl Iterator<Item = (&'s K, &'s V)> + use<'s, K, V, Q>
+    where
+        K: Borrow<Q>,
+    {
+        let (Ok(place) | Err(place)) = self.find(|known| known.borrow().cmp(key));
+        let segments = self.segments[place.segment.min(self.segments.len())..].iter();
+        let entries = segments.flat_map(|segment| segment.iter());
+        entries.skip(place.at).map(|(key, value)| (key, value))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    fn find(&self, compare: impl Fn(&K) -> Ordering) -> Result<Place, Place> {
+        let behind = self
+            .segments
+            .partition_point(|segment| compare(&segment[0].0).is_le());
+        let segment = behind.saturating_sub(1);
+        let Some(entries) = self.segments.get(segment) else {
+            return Err(Place { segment, at: 0 });
+        };
+        match entries.binary_search_by(|(key, _)| compare(key)) {
+            Ok(at) => Ok(Place { segment, at }),
+            Err(at) => Err(Place { segment, at }),
+        }
+    }
+}
+
+impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
+    /// Sets the value of a key, and gives the one it had.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        match self.find(|known| known.cmp(&key)) {
+            Ok(place) => Some(std::mem::replace(self.value(place), value)),
+            Err(place) => {
+                self.add(place, key, value);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let Place { segment, at } = self.find(|known| known.borrow().cmp(key)).ok()?;
+        let segments = Arc::make_mut(&mut self.segments);
+        let entries = Arc::make_mut(&mut segments[segment]);
+        let (_, value) = entries.remove(at);
+        self.length -= 1;
+        match entries.is_empty() {
+            true => drop(segments.remove(segment)),
+            false => merge(segments, segment),
+        }
+        Some(value)
+    }
+
+    pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        let place = self.find(|known| known.borrow().cmp(key)).ok()?;
+        Some(self.value(place))
+    }
+
+    fn value(&mut self, place: Place) -> &mut V {
+        let segments = Arc::make_mut(&mut self.segments);
+        &mut Arc::make_mut(&mut segments[place.segment])[place.at].1
+    }
+
+    fn add(&mut self, Place { segment, at }: Place, key: K, value: V) {
+        self.length += 1;
+        let segments = Arc::make_mut(&mut self.segments);
+        let Some(full) = segments.get(segment).map(|entries| entries.len() == MOST) else {
+            segments.push(Arc::new(vec![(key, value)]));
+            return;
+        };
+        if full && segment + 1 == segments.len() && at == MOST {
+            // Keys that come in order leave full segments behind.
+            segments.push(Arc::new(vec![(key, value)]));
+            return;
+        }
+        let entries = Arc::make_mut(&mut segments[segment]);
+        entries.insert(at, (key, value));
+        if full {
+            let second = entries.split_off(entries.len() / 2);
+            segments.insert(segment + 1, Arc::new(second));
+        }
+    }
+}
+
+/// Puts a small segment and the one behind it together where that makes one that is not full.
+fn merge<K: Clone, V: Clone>(segments: &mut Vec<Segment<K, V>>, segment: usize) {
+    let length = |at: usize| segments.get(at).map(|entries| entries.len());
+    let (Some(own), Some(next)) = (length(segment), length(segment + 1)) else {
+        return;
+    };
+    if own <= MOST / 4 && own + next <= MOST / 2 {
+        let next = segments.remove(segment + 1);
+        Arc::make_mut(&mut segments[segment]).extend(next.iter().cloned());
+    }
+}
+
+impl<K, V> Default for Sorted<K, V> {
+    fn default() -> Self {
+        Self {
+            segments: Arc::default(),
+            length: 0,
+        }
+    }
+}
+
+/// Not derived: entries need not be cloned.
+impl<K, V> Clone for Sorted<K, V> {
+    fn clone(&self) -> Self {
+        Self {
+            segments: self.segments.clone(),
+            length: self.length,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn assert_same(sorted: &Sorted<u32, u32>, known: &BTreeMap<u32, u32>) {
+        assert!(sorted.iter().eq(known));
+        assert_eq!(sorted.len(), known.len());
+        assert!(
+            sorted
+                .segments
+                .iter()
+                .all(|one| !one.is_empty() && one.len() <= MOST)
+        );
+    }
+
+    #[test]
+    fn behaves_as_a_map() {
+        let mut random = 7_u32;
+        let (mut sorted, mut known) = (Sorted::default(), BTreeMap::new());
+        for step in 0..30_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let key = random >> 20;
+            // Grows first, and shrinks then.
+            let inserts = random >> 8 & 15 < if step < 15_000 { 10 } else { 4 };
+            if inserts {
+                assert_eq!(sorted.insert(key, step), known.insert(key, step));
+            } else {
+                assert_eq!(sorted.remove(&key), known.remove(&key));
+            }
+            assert_eq!(sorted.get(&(key + 1)), known.get(&(key + 1)));
+            if step % 1000 == 0 {
+                assert_same(&sorted, &known);
+                assert!(sorted.starting_at(&key).eq(known.range(key..)));
+            }
+        }
+        assert_same(&sorted, &known);
+        for key in 0..5000 {
+            assert_eq!(sorted.remove(&key), known.remove(&key));
+        }
+        assert!(sorted.is_empty() && sorted.segments.is_empty());
+        assert_eq!(sorted.starting_at(&0).count(), 0);
+    }
+
+    #[test]
+    fn a_change_copies_one_segment_and_leaves_clones_alone() {
+        let mut sorted = Sorted::default();
+        for key in 0..1000_u32 {
+            sorted.insert(key, key);
+        }
+        assert_eq!(sorted.segments.len(), 1000_usize.div_ceil(MOST));
+        let before = sorted.clone();
+        *sorted.get_mut(&500).expect("it is there") = 0;
+        let pairs = before.segments.iter().zip(sorted.segments.iter());
+        assert_eq!(pairs.filter(|(one, two)| !Arc::ptr_eq(one, two)).count(), 1);
+        assert_eq!((before.get(&500), sorted.get(&500)), (Some(&500), Some(&0)));
+    }
+}

@@ -1,0 +1,417 @@
+//! A snapshot that was changed step by step is the one that is built from the last state at once.
+
+use crate::world::{World, id, route, service, with};
+use model::EntityKind::{self, *};
+use plugin::{
+    BuildCx, BuildError, Implementation, Lack, Phases, Plugin, PluginDef, Scopes, Sharing,
+};
+use proxy::snapshot::{BuildSettings, Snapshot};
+use router::{HeaderSource, Request, Scheme, Scratch};
+use serde_json::{Value, json};
+use std::sync::{Arc, LazyLock};
+use uuid::Uuid;
+
+/// Changes of one configuration, one after the other.
+const CASES: u64 = 150;
+const STEPS: usize = 16;
+
+/// The same numbers for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        // Source: splitmix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    fn one<'v, T>(&mut self, values: &'v [T]) -> &'v T {
+        &values[self.below(values.len())]
+    }
+
+    /// Once in so many times.
+    fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of those of a kind, or none.
+    fn reference(&mut self, world: &World, kind: EntityKind) -> Value {
+        let ids: Vec<Uuid> = world.of(kind).map(|(id, _)| id).collect();
+        match ids.is_empty() || self.once_in(3) {
+            true => Value::Null,
+            false => json!({"id": self.one(&ids)}),
+        }
+    }
+}
+
+struct Nothing;
+
+impl Plugin for Nothing {}
+
+/// Reads bodies when its configuration says so.
+struct Reading(bool);
+
+impl Plugin for Reading {
+    fn request_body(&self) -> plugin::BodyUse {
+        match self.0 {
+            true => plugin::BodyUse::Buffered,
+            false => plugin::BodyUse::Stream,
+        }
+    }
+}
+
+fn build(plugin: &model::entities::Plugin, _: &BuildCx<'_>) -> Result<Arc<dyn Plugin>, BuildError> {
+    #[derive(serde::Deserialize)]
+    struct Config {
+        number: u32,
+    }
+    let Config { number } = BuildError::read_config(plugin)?;
+    Ok(match number {
+        0 => Arc::new(Reading(true)),
+        1 => Arc::new(Reading(false)),
+        _ => Arc::new(Nothing),
+    })
+}
+
+const fn def(name: &'static str, sharing: Sharing, implementation: Implementation) -> PluginDef {
+    PluginDef {
+        name,
+        priority: 1,
+        phases: Phases::ACCESS,
+        scopes: Scopes::ALL,
+        sharing,
+        implementation,
+    }
+}
+
+static EQUAL: PluginDef = def("equal", Sharing::EqualConfigs, Implementation::Ready(build));
+static OWN: PluginDef = def("own", Sharing::PerInstance, Implementation::Ready(build));
+static GUARD: PluginDef = def(
+    "guard",
+    Sharing::EqualConfigs,
+    Implementation::Later(Lack::Protection),
+);
+static FEATURE: PluginDef = def(
+    "feature",
+    Sharing::EqualConfigs,
+    Implementation::Later(Lack::Feature),
+);
+static PLUGINS: &[&PluginDef] = &[&EQUAL, &OWN, &GUARD, &FEATURE];
+
+fn settings(flavor: router::Flavor) -> BuildSettings {
+    BuildSettings {
+        plugins: PLUGINS,
+        router: router::Options {
+            flavor,
+            ..router::Options::default()
+        },
+        ..BuildSettings::default()
+    }
+}
+
+/// Certificates with their keys, as PEM.
+static PAIRS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
+    let pair = |name: &str| {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]);
+        let made = made.expect("a certificate can be made");
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    };
+    ["one.test", "two.test", "three.test"].map(pair).into()
+});
+
+const HOSTS: [&str; 5] = ["a.test", "pool-1", "pool-2", "pool-3", "10.0.0.1"];
+const NAMES: [&str; 5] = ["one.test", "*.test", "two.test", "TWO.test", "*"];
+const PATHS: [&str; 6] = ["/", "/a", "/a/b", "~/a/(?<id>\\d+)$", "/c", "~/c.*"];
+
+/// Creates an entity, or replaces it.
+fn put(world: &mut World, random: &mut Random) {
+    let number = random.below(6) as u128;
+    match random.below(16) {
+        0..4 => {
+            let entity = a_route(world, random, 100 + number);
+            world.put(Routes, entity);
+        }
+        4..7 => {
+            let entity = a_service(world, random, 200 + number);
+            world.put(Services, entity);
+        }
+        7..10 => put_plugin(world, random, 300 + number),
+        10 => put_upstream(world, random, 400 + number),
+        11..13 => {
+            let upstream = random.reference(world, Upstreams);
+            if upstream.is_null() {
+                return;
+            }
+            let target = random.one(&["10.0.0.1:80", "10.0.0.2:81", "b.test:82", "no address!"]);
+            world.put(
+                Targets,
+                json!({"id": id(500 + number), "upstream": upstream, "target": target, "weight": random.below(3) * 50}),
+            );
+        }
+        13 => {
+            let number = number % 3;
+            let (cert, key) = random.one(&PAIRS).clone();
+            // One that cannot be read is refused.
+            let key = if random.once_in(8) {
+                "no key".to_owned()
+            } else {
+                key
+            };
+            world.put(
+                Certificates,
+                json!({"id": id(600 + number), "cert": cert, "key": key}),
+            );
+        }
+        14 => put_sni(world, random, 700 + number),
+        _ => {
+            let (cert, _) = random.one(&PAIRS).clone();
+            world.put(
+                CaCertificates,
+                json!({"id": id(800 + number % 3), "cert": cert}),
+            );
+            world.put(Consumers, json!({"id": id(900 + number)}));
+        }
+    }
+}
+
+fn a_route(world: &World, random: &mut Random, number: u128) -> Value {
+    let service = random.reference(world, Services);
+    let mut entity = route(number, None, json!({"service": service}));
+    entity["created_at"] = json!(random.below(3));
+    entity["paths"] = json!([random.one(&PATHS), random.one(&PATHS)]);
+    entity["preserve_host"] = json!(random.once_in(2));
+    if random.once_in(3) {
+        entity["hosts"] = json!([random.one(&["one.test", "*.test", "one.test:80"])]);
+    }
+    if random.once_in(4) {
+        entity["methods"] = json!([random.one(&["GET", "POST", "ODD"])]);
+    }
+    if random.once_in(5) {
+        let (protocols, ports) = (["tcp", "tls", "udp"], [1000, 1001, 1002]);
+        entity["protocols"] = json!([random.one(&protocols)]);
+        entity["destinations"] = json!([{"port": random.one(&ports)}]);
+        entity["paths"] = json!([]);
+    }
+    if random.once_in(3) {
+        entity["name"] = json!(format!("route-{}", random.below(100)));
+    }
+    entity
+}
+
+fn a_service(world: &World, random: &mut Random, number: u128) -> Value {
+    let entity = service(
+        number,
+        json!({
+            "host": random.one(&HOSTS), "retries": random.below(3), "enabled": !random.once_in(4),
+            "protocol": random.one(&["http", "https", "tcp"]),
+            "client_certificate": random.reference(world, Certificates),
+        }),
+    );
+    match random.once_in(2) {
+        true => entity,
+        false => with(
+            entity,
+            json!({"tls_verify": true, "ca_certificates": [id(800), id(801)], "path": "/base"}),
+        ),
+    }
+}
+
+fn put_plugin(world: &mut World, random: &mut Random, number: u128) {
+    let scope = ["route", "service", "consumer"];
+    let [route, service, consumer] =
+        [Routes, Services, Consumers].map(|kind| random.reference(world, kind));
+    let mut entity = json!({
+        "id": id(number), "name": random.one(PLUGINS).name, "enabled": !random.once_in(5),
+        "config": {"number": random.below(3)},
+        "protocols": random.one(&[json!(["http"]), json!(["tcp"]), json!(["http", "tcp"])]),
+        "route": route, "service": service, "consumer": consumer,
+    });
+    for field in scope {
+        if random.once_in(2) {
+            entity[field] = Value::Null;
+        }
+    }
+    // As the store has it: one of a name in a scope.
+    let key =
+        |one: &Value| ["name", "route", "service", "consumer"].map(|field| one[field].clone());
+    let is_taken =
+        |(id, one): (Uuid, &Value)| json!(id) != entity["id"] && key(one) == key(&entity);
+    if !world.of(Plugins).any(is_taken) {
+        world.put(Plugins, entity);
+    }
+}
+
+fn put_upstream(world: &mut World, random: &mut Random, number: u128) {
+    let name = *random.one(&HOSTS);
+    let entity = json!({
+        "id": id(number), "name": name, "slots": 10,
+        "algorithm": random.one(&["round-robin", "consistent-hashing", "least-connections"]),
+        "client_certificate": random.reference(world, Certificates),
+    });
+    let is_taken = |(known, one): (Uuid, &Value)| known != id(number) && one["name"] == name;
+    if !world.of(Upstreams).any(is_taken) {
+        world.put(Upstreams, entity);
+    }
+}
+
+fn put_sni(world: &mut World, random: &mut Random, number: u128) {
+    let certificate = random.reference(world, Certificates);
+    let name = *random.one(&NAMES);
+    let is_taken = |(known, one): (Uuid, &Value)| known != id(number) && one["name"] == name;
+    if !certificate.is_null() && !world.of(Snis).any(is_taken) {
+        world.put(
+            Snis,
+            json!({"id": id(number), "name": name, "certificate": certificate}),
+        );
+    }
+}
+
+/// Which kinds refer to others, by which field, and whether they go with them.
+const REFERENCES: [(EntityKind, &str, EntityKind, bool); 9] = [
+    (Plugins, "route", Routes, true),
+    (Plugins, "service", Services, true),
+    (Plugins, "consumer", Consumers, true),
+    (Targets, "upstream", Upstreams, true),
+    (Snis, "certificate", Certificates, true),
+    (Routes, "service", Services, false),
+    (Services, "client_certificate", Certificates, false),
+    (Upstreams, "client_certificate", Certificates, false),
+    (KeyauthCredentials, "consumer", Consumers, true),
+];
+
+/// Deletes an entity and what goes with it, unless something needs it.
+fn delete(world: &mut World, random: &mut Random) {
+    let kinds = [
+        Routes,
+        Services,
+        Plugins,
+        Upstreams,
+        Targets,
+        Certificates,
+        Snis,
+        CaCertificates,
+        Consumers,
+    ];
+    let kind = *random.one(&kinds);
+    let ids: Vec<Uuid> = world.of(kind).map(|(id, _)| id).collect();
+    if ids.is_empty() {
+        return;
+    }
+    let victim = *random.one(&ids);
+    let mut goes = vec![(kind, victim)];
+    for (child, field, parent, cascades) in REFERENCES {
+        if parent != kind {
+            continue;
+        }
+        let of_victim = |(_, one): &(Uuid, &Value)| one[field] == json!({"id": victim});
+        let children = world.of(child).filter(of_victim);
+        let children: Vec<_> = children.map(|(id, _)| (child, id)).collect();
+        // A service may go together with its routes.
+        let together = child == Routes && random.once_in(2);
+        if !cascades && !together && !children.is_empty() {
+            return;
+        }
+        for (_, route) in children.iter().filter(|_| together) {
+            let of_route = |(_, one): &(Uuid, &Value)| one["route"] == json!({"id": route});
+            let plugins = world.of(Plugins).filter(of_route);
+            goes.extend(plugins.map(|(id, _)| (Plugins, id)));
+        }
+        goes.extend(children);
+    }
+    for (kind, id) in goes {
+        world.delete(kind, id);
+    }
+}
+
+struct NoHeaders;
+
+impl HeaderSource for NoHeaders {
+    fn each(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
+}
+
+/// Which routes requests get.
+fn decisions(snapshot: &Snapshot) -> Vec<Option<Uuid>> {
+    let mut scratch = Scratch::default();
+    let mut decisions = Vec::new();
+    for host in ["one.test", "x.test", "other"] {
+        for path in ["/", "/a", "/a/b/c", "/a/1", "/c", "/d"] {
+            for method in ["GET", "POST"] {
+                let request = Request {
+                    method,
+                    path: path.as_bytes(),
+                    host: Some(host.as_bytes()),
+                    scheme: Scheme::Http,
+                    sni: None,
+                    port: 80,
+                    headers: &NoHeaders,
+                };
+                let found = snapshot.router.matches(&request, &mut scratch);
+                decisions.push(found.map(|found| snapshot.route(found.route).id.0));
+            }
+        }
+    }
+    decisions
+}
+
+fn assert_same(changed: &Snapshot, built: &Snapshot, case: u64) {
+    let (changed_lines, built_lines) = (changed.describe(), built.describe());
+    for (one, two) in changed_lines.iter().zip(&built_lines) {
+        assert_eq!(one, two, "case {case}");
+    }
+    assert_eq!(changed_lines.len(), built_lines.len(), "case {case}");
+    assert_eq!(decisions(changed), decisions(built), "case {case}");
+}
+
+/// One configuration through many changes. Gives how many were accepted.
+fn run(case: u64, flavor: router::Flavor) -> usize {
+    let settings = settings(flavor);
+    let mut random = Random(case);
+    let mut world = World::default();
+    let mut current = world.build(&settings).expect("nothing can be served");
+    let mut accepted = 0;
+    for _ in 0..STEPS {
+        let before = world.clone();
+        for _ in 0..=random.below(6) {
+            match random.once_in(4) {
+                true => delete(&mut world, &mut random),
+                false => put(&mut world, &mut random),
+            }
+        }
+        let changed = world.update(&current, &settings);
+        match (changed, world.build(&settings)) {
+            (Ok(changed), Ok(built)) => {
+                assert_same(&changed, &built, case);
+                current = changed;
+                accepted += 1;
+            }
+            (Err(changed), Err(built)) => {
+                assert_eq!(changed.to_string(), built.to_string(), "case {case}");
+                world = before;
+            }
+            (changed, built) => panic!("case {case}: {changed:?}, and built {built:?}"),
+        }
+    }
+    accepted
+}
+
+fn run_all(flavor: router::Flavor) {
+    let accepted: usize = (0..CASES).map(|case| run(case, flavor)).sum();
+    // Most are: else nothing would be shown.
+    assert!(accepted > CASES as usize * STEPS * 3 / 4, "{accepted}");
+}
+
+#[test]
+fn changing_step_by_step_gives_what_building_at_once_gives() {
+    run_all(router::Flavor::TraditionalCompatible);
+}
+
+#[test]
+fn changing_step_by_step_gives_what_building_at_once_gives_with_the_traditional_router() {
+    run_all(router::Flavor::Traditional);
+}

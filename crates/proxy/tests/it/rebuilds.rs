@@ -1,0 +1,366 @@
+//! A change builds what it touches and nothing else, as the counts of what was built tell.
+
+use crate::fixture::{plugin, settings};
+use crate::world::{World, id, reference, route, service, with};
+use model::EntityKind::{self, *};
+use proxy::balance::{PickInput, Tried};
+use proxy::snapshot::{BuildSettings, Part, Snapshot};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Routes of the first service; the second has as many.
+const ROUTES: u128 = 50;
+
+/// Two services with routes, the second with an upstream, of which one route has a plugin; names with certificates; a stream.
+struct Bench {
+    world: World,
+    settings: BuildSettings,
+    current: Snapshot,
+}
+
+/// How many things of each part were built.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Built {
+    certificates: u64,
+    services: u64,
+    balancers: u64,
+    plugins: u64,
+    plans: u64,
+    router: u64,
+    streams: u64,
+}
+
+impl Built {
+    fn of(settings: &BuildSettings) -> Self {
+        let of = |part| settings.rebuilds.made(part);
+        Self {
+            certificates: of(Part::Certificates),
+            services: of(Part::Services),
+            balancers: of(Part::Balancers),
+            plugins: of(Part::Plugins),
+            plans: of(Part::Plans),
+            router: of(Part::Router),
+            streams: of(Part::Streams),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            certificates: self.certificates - before.certificates,
+            services: self.services - before.services,
+            balancers: self.balancers - before.balancers,
+            plugins: self.plugins - before.plugins,
+            plans: self.plans - before.plans,
+            router: self.router - before.router,
+            streams: self.streams - before.streams,
+        }
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut world = World::default();
+        world.put(Services, service(1, json!({})));
+        world.put(Services, balanced());
+        world.put(Upstreams, upstream());
+        world.put(Upstreams, json!({"id": id(41), "name": "other"}));
+        world.put(Targets, target());
+        for number in 0..ROUTES {
+            world.put(Routes, route(100 + number, Some(1), json!({})));
+            world.put(Routes, route(200 + number, Some(2), json!({})));
+        }
+        world.put(Routes, stream());
+        world.put(Plugins, termination(300, "route", 100));
+        world.put(Certificates, certificate(600));
+        world.put(Certificates, certificate(601));
+        world.put(Snis, sni(700, "one.test"));
+        world.put(Snis, sni(701, "two.test"));
+        let settings = settings();
+        let empty = World::default().build(&settings).expect("it is nothing");
+        let current = world.update(&empty, &settings).expect("it can be served");
+        Self {
+            world,
+            settings,
+            current,
+        }
+    }
+
+    /// What the next snapshot builds after a change.
+    fn after(&mut self, change: impl FnOnce(&mut World)) -> Built {
+        change(&mut self.world);
+        let before = Built::of(&self.settings);
+        let next = self.world.update(&self.current, &self.settings);
+        self.current = next.expect("it can be served");
+        let built = self.world.build(&BuildSettings {
+            rebuilds: Arc::default(),
+            ..self.settings.clone()
+        });
+        let built = built.expect("it can be served");
+        assert_eq!(self.current.describe(), built.describe());
+        Built::of(&self.settings).since(&before)
+    }
+
+    fn put(&mut self, kind: EntityKind, entity: Value) -> Built {
+        self.after(|world| world.put(kind, entity))
+    }
+}
+
+fn balanced() -> Value {
+    service(2, json!({"host": "pool"}))
+}
+
+fn upstream() -> Value {
+    json!({"id": id(40), "name": "pool"})
+}
+
+fn target() -> Value {
+    json!({"id": id(50), "upstream": reference(40), "target": "10.0.0.1:80", "weight": 100})
+}
+
+fn termination(number: u128, scope: &str, of: u128) -> Value {
+    let plugin = plugin(
+        "request-termination",
+        json!({"status_code": 503, "echo": false}),
+    );
+    with(plugin, json!({"id": id(number), scope: reference(of)}))
+}
+
+fn stream() -> Value {
+    let of_stream = json!({"protocols": ["tcp"], "paths": [], "destinations": [{"port": 1}]});
+    route(250, Some(1), of_stream)
+}
+
+fn certificate(number: u128) -> Value {
+    let made = rcgen::generate_simple_self_signed(vec!["one.test".to_owned()]);
+    let made = made.expect("a certificate can be made");
+    json!({"id": id(number), "cert": made.cert.pem(), "key": made.signing_key.serialize_pem()})
+}
+
+fn sni(number: u128, name: &str) -> Value {
+    json!({"id": id(number), "name": name, "certificate": reference(600)})
+}
+
+#[test]
+fn a_route_is_put_into_the_router_and_gets_its_plan() {
+    let mut bench = Bench::new();
+    let one = || Built {
+        plans: 1,
+        router: 1,
+        ..Built::default()
+    };
+    let moved = route(100, Some(1), json!({"paths": ["/moved"]}));
+    assert_eq!(bench.put(Routes, moved), one());
+    assert_eq!(bench.put(Routes, route(199, None, json!({}))), one());
+    let gone = bench.after(|world| {
+        world.delete(Plugins, id(300));
+        world.delete(Routes, id(100));
+    });
+    let expected = Built {
+        plugins: 1,
+        router: 1,
+        ..Built::default()
+    };
+    assert_eq!(gone, expected);
+    let of_stream = with(stream(), json!({"destinations": [{"port": 2}]}));
+    let expected = Built {
+        streams: 1,
+        ..Built::default()
+    };
+    assert_eq!(bench.put(Routes, of_stream), expected);
+}
+
+#[test]
+fn a_service_is_built_without_its_routes() {
+    let mut bench = Bench::new();
+    let router = Arc::clone(&bench.current.router);
+    let one = || Built {
+        services: 1,
+        ..Built::default()
+    };
+    let changed = service(1, json!({"host": "b.test", "path": "/base"}));
+    assert_eq!(bench.put(Services, changed), one());
+    assert_eq!(
+        bench.put(Services, with(balanced(), json!({"path": "/b"}))),
+        one()
+    );
+    // The balancer makes connections as its services say.
+    let expected = Built {
+        balancers: 1,
+        ..one()
+    };
+    assert_eq!(
+        bench.put(Services, with(balanced(), json!({"retries": 1}))),
+        expected
+    );
+    assert_eq!(
+        bench.put(Services, with(balanced(), json!({"host": "c.test"}))),
+        expected
+    );
+    assert!(Arc::ptr_eq(&router, &bench.current.router));
+    // Switched off it takes its routes out.
+    let off = with(balanced(), json!({"enabled": false}));
+    let expected = Built {
+        router: ROUTES as u64,
+        ..one()
+    };
+    assert_eq!(bench.put(Services, off), expected);
+    let expected = Built {
+        plans: ROUTES as u64,
+        balancers: 1,
+        ..expected
+    };
+    assert_eq!(bench.put(Services, balanced()), expected);
+}
+
+#[test]
+fn targets_and_upstreams_are_a_matter_of_their_balancer() {
+    let mut bench = Bench::new();
+    let other = bench.current.upstreams().last().cloned();
+    let one = || Built {
+        balancers: 1,
+        ..Built::default()
+    };
+    assert_eq!(
+        bench.put(Targets, with(target(), json!({"weight": 1}))),
+        one()
+    );
+    let moved = with(target(), json!({"upstream": reference(41)}));
+    assert_eq!(
+        bench.put(Targets, moved),
+        Built {
+            balancers: 2,
+            ..one()
+        }
+    );
+    assert_eq!(bench.after(|world| world.delete(Targets, id(50))), one());
+    let changed = with(upstream(), json!({"algorithm": "least-connections"}));
+    assert_eq!(bench.put(Upstreams, changed), one());
+    // Under another name it is not what the service leads to.
+    let renamed = with(upstream(), json!({"name": "renamed"}));
+    let expected = Built {
+        services: 1,
+        ..one()
+    };
+    assert_eq!(bench.put(Upstreams, renamed), expected);
+    // The other one has had a target, and not any more: its peers are as before, whatever it is.
+    let now = bench.current.upstreams().last().cloned();
+    assert_eq!(other.map(|one| one.id()), now.map(|one| one.id()));
+}
+
+#[test]
+fn a_plugin_changes_the_plans_of_its_scope() {
+    let mut bench = Bench::new();
+    let plans = |plans| Built {
+        plugins: 1,
+        plans,
+        ..Built::default()
+    };
+    assert_eq!(bench.put(Plugins, termination(301, "route", 205)), plans(1));
+    let routes = ROUTES as u64;
+    assert_eq!(
+        bench.put(Plugins, termination(302, "service", 2)),
+        plans(routes)
+    );
+    // All routes, and requests that have none.
+    let global = with(termination(303, "route", 0), json!({"route": null}));
+    assert_eq!(bench.put(Plugins, global), plans(2 * routes + 1));
+    // The first one of consumers makes all plans look for more.
+    let of_consumer = |number: u128| termination(400 + number, "consumer", 900 + number);
+    assert_eq!(bench.put(Plugins, of_consumer(0)), plans(2 * routes + 1));
+    assert_eq!(bench.put(Plugins, of_consumer(1)), plans(0));
+    assert_eq!(
+        bench.after(|world| world.delete(Plugins, id(400))),
+        plans(0)
+    );
+    let last = bench.after(|world| world.delete(Plugins, id(401)));
+    assert_eq!(last, plans(2 * routes + 1));
+}
+
+#[test]
+fn certificates_and_names_are_a_matter_of_their_entries() {
+    let mut bench = Bench::new();
+    let names = |certificates| Built {
+        certificates,
+        ..Built::default()
+    };
+    assert_eq!(bench.put(Snis, sni(702, "three.test")), names(1));
+    // Itself, and the three names it is for.
+    assert_eq!(bench.put(Certificates, certificate(600)), names(4));
+    assert_eq!(bench.put(Certificates, certificate(601)), names(1));
+    // One that a service shows as well.
+    let showing = service(
+        1,
+        json!({"protocol": "https", "client_certificate": reference(601)}),
+    );
+    bench.put(Services, showing);
+    let expected = Built {
+        services: 1,
+        ..names(1)
+    };
+    assert_eq!(bench.put(Certificates, certificate(601)), expected);
+    let authority = certificate(800);
+    assert_eq!(bench.put(CaCertificates, authority), Built::default());
+    let trusting = json!({"protocol": "https", "tls_verify": true, "ca_certificates": [id(800)]});
+    bench.put(Services, service(1, trusting));
+    let expected = Built {
+        services: 1,
+        ..Built::default()
+    };
+    assert_eq!(bench.put(CaCertificates, certificate(800)), expected);
+}
+
+#[test]
+fn consumers_and_credentials_change_nothing_at_all() {
+    let mut bench = Bench::new();
+    let consumer = json!({"id": id(900), "username": "nora"});
+    assert_eq!(bench.put(Consumers, consumer), Built::default());
+    let credential = json!({"id": id(901), "consumer": reference(900), "key": "k"});
+    assert_eq!(bench.put(KeyauthCredentials, credential), Built::default());
+}
+
+#[test]
+fn what_is_known_of_peers_lives_on() {
+    let mut bench = Bench::new();
+    let health = |snapshot: &Snapshot| {
+        let upstream = snapshot.upstream(model::entities::UpstreamId(id(40)));
+        let upstream = upstream.expect("it is there");
+        let picked = upstream.pick(0, PickInput::default(), &Tried::default());
+        picked.map(|visit| visit.authority.to_string()).ok()
+    };
+    let checked = json!({"healthchecks": {"passive": {"type": "http", "unhealthy": {"http_failures": 1, "http_statuses": [500]}}}});
+    bench.put(Upstreams, with(upstream(), checked));
+    let route = bench.current.routes().last().expect("there are routes");
+    let service = bench.current.service(route).expect("it has a service");
+    let chosen = service.pick(PickInput::default(), &Tried::default());
+    let chosen = chosen.expect("there is a target");
+    chosen.report(proxy::health::Outcome::Status(500));
+    drop(chosen);
+    assert_eq!(health(&bench.current), None);
+    bench.put(Services, with(balanced(), json!({"retries": 1})));
+    assert_eq!(health(&bench.current), None);
+    let second = json!({"id": id(51), "target": "10.0.0.2:80"});
+    bench.put(Targets, with(target(), second));
+    assert_eq!(health(&bench.current), Some("10.0.0.2".to_owned()));
+}
+
+/// Whether both have the very same plugin objects.
+fn same_plugins(one: &Snapshot, two: &Snapshot) -> Vec<bool> {
+    let pairs = one.instances().iter().zip(two.instances().iter());
+    pairs
+        .map(|(one, two)| Arc::ptr_eq(&one.plugin, &two.plugin))
+        .collect()
+}
+
+#[test]
+fn plugins_live_on_where_they_are_configured_as_before() {
+    let mut bench = Bench::new();
+    let before = bench.current.clone();
+    // For another route now, and one more of the same.
+    bench.put(Plugins, termination(300, "route", 101));
+    bench.put(Plugins, termination(301, "route", 100));
+    assert_eq!(same_plugins(&before, &bench.current), [true]);
+    let ids: Vec<Uuid> = [300, 301].map(id).into();
+    bench.after(|world| ids.into_iter().for_each(|id| world.delete(Plugins, id)));
+    assert!(bench.current.instances().is_empty());
+}
