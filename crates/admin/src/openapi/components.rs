@@ -12,6 +12,22 @@ pub(super) struct Components {
     schemas: Map<String, Value>,
 }
 
+/// What a body of fields is.
+pub(super) struct Fields {
+    pub(super) schema: Value,
+    /// Whether there has to be a body at all.
+    pub(super) required: bool,
+}
+
+impl Fields {
+    pub(super) fn needed(schema: Value) -> Self {
+        Self {
+            schema,
+            required: true,
+        }
+    }
+}
+
 impl Components {
     pub(super) fn new(flavor: RouterFlavor, plugins: Vec<String>) -> Self {
         let mut schemas = Map::from_iter([("Message".to_owned(), message())]);
@@ -35,7 +51,7 @@ impl Components {
     }
 
     /// The entity as it is created; `known` are fields that the path tells.
-    pub(super) fn input(&mut self, kind: EntityKind, known: &[&str]) -> Value {
+    pub(super) fn input(&mut self, kind: EntityKind, known: &[&str]) -> Fields {
         let mut name = format!("{}Input", type_name(kind));
         let schema = registry()
             .entity(kind)
@@ -51,16 +67,23 @@ impl Components {
         for field in &known {
             name.push_str(&format!("Without{}", pascal(field)));
         }
-        self.entity(kind, Form::Given, name, &known)
+        let missing = required.is_some_and(|required| required.len() > known.len());
+        let needs_one = missing || schema.get("anyOf").is_some();
+        Fields {
+            schema: self.entity(kind, Form::Given, name, &known),
+            required: needs_one,
+        }
     }
 
-    pub(super) fn patch(&mut self, kind: EntityKind) -> Value {
+    pub(super) fn patch(&mut self, kind: EntityKind) -> Fields {
         let name = format!("{}Patch", type_name(kind));
         let flavor = self.flavor;
         // Its kind need not be said, so there is nothing to tell variants apart by.
-        self.shared(&name, || {
-            registry().entity(kind).json_schema(Form::Patch, flavor)
-        })
+        let patch = || registry().entity(kind).json_schema(Form::Patch, flavor);
+        Fields {
+            schema: self.shared(&name, patch),
+            required: false,
+        }
     }
 
     /// A page of a list of such entities.

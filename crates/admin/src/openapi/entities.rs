@@ -36,7 +36,7 @@ fn collection(components: &mut Components, kind: EntityKind, method: &str) -> Op
             format!("create{one}"),
             format!("Create {}", a(kind)),
         )
-        .takes_fields(&components.input(kind, &[]), true)
+        .takes_fields(components.input(kind, &[]))
         .answers(
             201,
             "The entity, live on this node.",
@@ -82,7 +82,7 @@ fn entity(components: &mut Components, kind: EntityKind, method: &str) -> Operat
             .answers(200, "The entity.", &components.shown(kind))
             .fails(&[404]),
         "PUT" => operation("upsert", "Create or replace")
-            .takes_fields(&components.input(kind, &key), true)
+            .takes_fields(components.input(kind, &key))
             .answers(
                 200,
                 "The entity, live on this node.",
@@ -90,7 +90,7 @@ fn entity(components: &mut Components, kind: EntityKind, method: &str) -> Operat
             )
             .fails(&WRITE),
         "PATCH" => operation("update", "Change")
-            .takes_fields(&components.patch(kind), false)
+            .takes_fields(components.patch(kind))
             .answers(
                 200,
                 "The entity, live on this node.",
@@ -116,7 +116,7 @@ fn children(components: &mut Components, relation: Relation, method: &str) -> Op
             format!("Create {} of {}", a(child), a(parent)),
         );
         return Operation::new(child.name(), id, summary)
-            .takes_fields(&components.input(child, &[field]), true)
+            .takes_fields(components.input(child, &[field]))
             .answers(
                 201,
                 "The entity, live on this node.",
@@ -159,7 +159,7 @@ fn child(components: &mut Components, relation: Relation, method: &str) -> Opera
             .fails(&[404]),
         // A PUT of a target changes the one that is there.
         ("PUT", EntityKind::Targets) => operation("upsert", "Change")
-            .takes_fields(&components.patch(child), false)
+            .takes_fields(components.patch(child))
             .answers(
                 200,
                 "The entity, live on this node.",
@@ -167,7 +167,7 @@ fn child(components: &mut Components, relation: Relation, method: &str) -> Opera
             )
             .fails(&WRITE),
         ("PUT", _) => operation("upsert", "Create or replace")
-            .takes_fields(&components.input(child, &known), true)
+            .takes_fields(components.input(child, &known))
             .answers(
                 200,
                 "The entity, live on this node.",
@@ -175,7 +175,7 @@ fn child(components: &mut Components, relation: Relation, method: &str) -> Opera
             )
             .fails(&WRITE),
         ("PATCH", _) => operation("update", "Change")
-            .takes_fields(&components.patch(child), false)
+            .takes_fields(components.patch(child))
             .answers(
                 200,
                 "The entity, live on this node.",
@@ -207,7 +207,7 @@ fn referenced(components: &mut Components, relation: Relation, method: &str) -> 
             .answers(200, "The entity referred to.", &components.shown(parent))
             .fails(&[404]),
         "PUT" => operation("upsert", "Replace, or create and link,")
-            .takes_fields(&components.input(parent, &[]), true)
+            .takes_fields(components.input(parent, &[]))
             .answers(
                 200,
                 "The entity, live on this node.",
@@ -215,7 +215,7 @@ fn referenced(components: &mut Components, relation: Relation, method: &str) -> 
             )
             .fails(&WRITE),
         "PATCH" => operation("update", "Change")
-            .takes_fields(&components.patch(parent), false)
+            .takes_fields(components.patch(parent))
             .answers(
                 200,
                 "The entity, live on this node.",

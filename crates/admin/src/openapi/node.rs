@@ -1,6 +1,6 @@
 //! The operations that are no entity's: of the node, of schemas, of whole configurations.
 
-use super::components::{Components, failure, integer, object, page_of, text};
+use super::components::{Components, Fields, failure, integer, object, page_of, text};
 use super::operation::Operation;
 use crate::endpoints::{Action, Endpoint};
 use model::EntityKind;
@@ -92,14 +92,14 @@ pub(super) fn describe(
         Action::VaultSchema => schema(of("schemas", "Get the schema of a vault")),
         Action::FilterSchema => of("schemas", "Get the schema of a filter").fails(&[404]),
         Action::ValidateEntity => of("schemas", "Validate an entity without creating it")
-            .takes_fields(&json!({ "type": "object" }), true)
+            .takes_fields(Fields::needed(json!({ "type": "object" })))
             .answers(200, "It is valid.", &message)
             .fails(&[404]),
         Action::ValidatePlugin => {
             let input = components.input(EntityKind::Plugins, &[]);
             validate(
                 of("schemas", "Validate a plugin without creating it"),
-                &input,
+                input,
                 &message,
             )
         }
@@ -107,7 +107,7 @@ pub(super) fn describe(
             let input = components.input(EntityKind::Vaults, &[]);
             validate(
                 of("schemas", "Validate a vault without creating it"),
-                &input,
+                input,
                 &message,
             )
         }
@@ -287,7 +287,7 @@ fn readiness(operation: Operation, method: &str, message: &Value) -> Operation {
     }
     let draining = object([("status", json!({ "type": "string", "const": "draining" }))]);
     operation
-        .takes_fields(&draining, true)
+        .takes_fields(Fields::needed(draining))
         .answers_empty(204, "From now on it is not ready.")
 }
 
@@ -347,9 +347,9 @@ fn schema(operation: Operation) -> Operation {
         .fails(&[404])
 }
 
-fn validate(operation: Operation, input: &Value, message: &Value) -> Operation {
+fn validate(operation: Operation, input: Fields, message: &Value) -> Operation {
     operation
-        .takes_fields(input, true)
+        .takes_fields(input)
         .answers(200, "It is valid.", message)
 }
 

@@ -1,6 +1,6 @@
 //! One operation of the document: what a method of a path takes and answers.
 
-use super::components::{header_references, pascal, response_name};
+use super::components::{Fields, header_references, pascal, response_name};
 use crate::control::LogLevel;
 use model::EntityKind;
 use model::schema::registry;
@@ -95,14 +95,14 @@ impl Operation {
     }
 
     /// A body of fields, in any of the encodings that endpoints of entities take.
-    pub(super) fn takes_fields(self, schema: &Value, required: bool) -> Self {
+    pub(super) fn takes_fields(self, fields: Fields) -> Self {
         let kinds = [
             "application/json",
             "application/x-www-form-urlencoded",
             "multipart/form-data",
         ];
-        let content = kinds.map(|kind| (kind, schema.clone()));
-        self.takes(&content, required)
+        let content = kinds.map(|kind| (kind, fields.schema.clone()));
+        self.takes(&content, fields.required)
     }
 
     pub(super) fn takes(mut self, content: &[(&str, Value)], required: bool) -> Self {
