@@ -1,43 +1,165 @@
-//! Writes a configuration as YAML that loads to the same: the answer to `GET /config`. Flat, every field, references as
-//! bare ids. The same entities always give the same text.
+//! Writes what exists as a document that loads to the same: the answer to `GET /config`, `config db_export`.
+//!
+//! Flat, every field, references as bare ids, secrets as they are stored, as Kong does (kong/db/declarative/export.lua). Unlike
+//! there the order is settled: equal configurations give the same bytes, however they came about.
 
-use super::scalar;
-use crate::codec;
+use super::relations::{self, Relations};
+use super::{Existing, emit};
+use crate::codec::{self, DecodeError};
 use crate::kind::EntityKind;
-use crate::schema::{EntitySchema, RouterFlavor, registry};
-use crate::value::{Object, Value};
-use std::fmt::Write;
+use crate::schema::{Malformed, RouterFlavor, stored_field};
+use crate::value::Object;
+use compact_str::CompactString;
+use serde::Deserialize;
+use std::io::{self, Write};
+use uuid::Uuid;
 
-/// Exports canonical entities that come kind by kind; kinds that are not part of a configuration are left out.
-pub fn export_yaml(
-    entities: impl Iterator<Item = (EntityKind, Object)>,
+/// What the text of an export is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportFormat {
+    Yaml,
+    Json,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error("{} {id}: {source}", kind.name())]
+    Entity {
+        kind: EntityKind,
+        id: Uuid,
+        source: DecodeError,
+    },
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+/// Text is written in pieces of about this size.
+const PIECE: usize = 64 << 10;
+
+/// Exports what exists, ordered by kind, those that are referred to first; within a kind by what they belong to, by name, by id.
+pub fn export(
+    existing: &dyn Existing,
+    format: ExportFormat,
     flavor: RouterFlavor,
-) -> String {
-    // Hashes are stored: they must not be hashed again when this is loaded.
-    let mut out = "_format_version: '3.0'\n_transform: false\n".to_owned();
-    let mut current = None;
-    for (kind, entity) in entities {
-        let schema = registry().entity(kind);
-        if !schema.db_export || kind == EntityKind::Workspaces {
-            continue;
+    out: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let mut text = Text {
+        format,
+        piece: String::with_capacity(PIECE + PIECE / 8),
+        kind: None,
+        out,
+    };
+    text.begin();
+    for kind in EntityKind::ALL
+        .into_iter()
+        .filter(|kind| is_exported(*kind))
+    {
+        for id in ordered(existing, kind)? {
+            let Some(bytes) = existing.get(kind, id) else {
+                continue;
+            };
+            let entity = codec::decode(bytes);
+            let entity = entity.map_err(|source| ExportError::Entity { kind, id, source })?;
+            text.entity(kind, &shown(kind, &entity, flavor))?;
         }
-        if current != Some(kind) {
-            current = Some(kind);
-            let _ = writeln!(out, "{}:", schema.name);
-        }
-        out.push_str("- ");
-        write_fields(&mut out, &shown(schema, &entity, flavor), 2);
     }
-    out
+    text.end()?;
+    Ok(())
+}
+
+/// Workspaces are left out as by Kong: there is only the default one.
+fn is_exported(kind: EntityKind) -> bool {
+    kind != EntityKind::Workspaces && relations::of(kind).schema.db_export
+}
+
+/// The ids of a kind in the order of the export.
+fn ordered(existing: &dyn Existing, kind: EntityKind) -> Result<Vec<Uuid>, Malformed> {
+    let relations = relations::of(kind);
+    let fields = ordering_fields(relations);
+    let mut keys = Vec::new();
+    let mut outcome = Ok(());
+    existing.for_each(
+        kind,
+        &mut |id, bytes| match ordering_key(existing, relations, &fields, bytes) {
+            Ok(key) => keys.push((key, id)),
+            Err(error) => outcome = Err(error),
+        },
+    );
+    outcome?;
+    keys.sort_unstable();
+    Ok(keys.into_iter().map(|(_, id)| id).collect())
+}
+
+/// What an entity cannot be without, then what it is known by.
+fn ordering_fields(relations: &'static Relations) -> Vec<&'static str> {
+    let owners = relations.schema.foreign.iter();
+    let owners = owners.filter(|foreign| foreign.required);
+    let owners = owners.map(|foreign| foreign.name.as_str());
+    let key = relations.cache_key.iter().map(|part| part.field);
+    let name = relations.schema.endpoint_key.as_deref();
+    let unique = relations.unique.iter().copied();
+    let mut fields = Vec::new();
+    for field in owners.chain(key).chain(name).chain(unique) {
+        if !fields.contains(&field) {
+            fields.push(field);
+        }
+    }
+    fields
+}
+
+fn ordering_key(
+    existing: &dyn Existing,
+    relations: &Relations,
+    fields: &[&str],
+    bytes: &[u8],
+) -> Result<CompactString, Malformed> {
+    // After every text.
+    const ABSENT: char = char::MAX;
+    let mut key = CompactString::default();
+    for field in fields {
+        match text_of(bytes, field)? {
+            None => key.push(ABSENT),
+            Some(FieldText::Own(text)) => key.push_str(text),
+            Some(FieldText::Reference { id }) => {
+                let foreign = relations.foreign.iter().find(|one| one.field == *field);
+                let name = foreign.and_then(|foreign| name_of(existing, foreign.kind, id));
+                // Behind those of named ones.
+                key.push_str(&name.unwrap_or_else(|| format!("{ABSENT}{id}").into()));
+            }
+        }
+        key.push('\0');
+    }
+    Ok(key)
+}
+
+/// A field that others are ordered by.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FieldText<'b> {
+    Own(&'b str),
+    Reference { id: &'b str },
+}
+
+fn text_of<'b>(bytes: &'b [u8], field: &str) -> Result<Option<FieldText<'b>>, Malformed> {
+    let value = stored_field(bytes, field)?;
+    Ok(value.and_then(|value| rmp_serde::from_slice(value.value).ok()))
+}
+
+/// The name of an entity that another refers to.
+fn name_of(existing: &dyn Existing, kind: EntityKind, id: &str) -> Option<CompactString> {
+    let name = relations::of(kind).schema.endpoint_key.as_deref()?;
+    match text_of(existing.get(kind, id.parse().ok()?)?, name) {
+        Ok(Some(FieldText::Own(name))) => Some(name.into()),
+        _ => None,
+    }
 }
 
 /// Every field, and ids in place of references.
-fn shown(schema: &EntitySchema, entity: &Object, flavor: RouterFlavor) -> Object {
-    let mut json = Vec::new();
-    let stored = codec::encode(entity);
-    let written = schema.write_stored_json(&stored, flavor, &mut json);
-    written.expect("an entity that was just encoded can be read");
-    let mut shown: Object = serde_json::from_slice(&json).unwrap_or_default();
+fn shown(kind: EntityKind, entity: &Object, flavor: RouterFlavor) -> Object {
+    let schema = relations::of(kind).schema;
+    let mut shown = schema.spelled_out(entity, flavor);
     for foreign in &schema.foreign {
         if let Some(slot) = shown.get_mut(&foreign.name)
             && let Some(id) = slot.as_object().and_then(|reference| reference.get("id"))
@@ -48,256 +170,72 @@ fn shown(schema: &EntitySchema, entity: &Object, flavor: RouterFlavor) -> Object
     shown
 }
 
-/// Writes fields, the first of which goes on the line that has been begun.
-fn write_fields(out: &mut String, fields: &Object, indent: usize) {
-    if fields.is_empty() {
-        out.push_str("{}\n");
-    }
-    for (number, (name, value)) in fields.iter().enumerate() {
-        if number > 0 {
-            let _ = write!(out, "{:indent$}", "");
-        }
-        write_line(out, name);
-        out.push(':');
-        write_value(out, value, indent);
-    }
+/// The document as it is being written.
+struct Text<'w> {
+    format: ExportFormat,
+    piece: String,
+    /// Whose collection is open.
+    kind: Option<EntityKind>,
+    out: &'w mut dyn Write,
 }
 
-/// Writes what follows `name:`, to the end of its lines.
-fn write_value(out: &mut String, value: &Value, indent: usize) {
-    match value {
-        Value::Array(values) if !values.is_empty() => {
-            out.push('\n');
-            for value in values {
-                let _ = write!(out, "{:indent$}-", "");
-                write_element(out, value, indent + 2);
+impl Text<'_> {
+    fn begin(&mut self) {
+        // Hashes are stored: they must not be hashed again when this is loaded.
+        self.piece.push_str(match self.format {
+            ExportFormat::Yaml => "_format_version: '3.0'\n_transform: false\n",
+            ExportFormat::Json => "{\n  \"_format_version\": \"3.0\",\n  \"_transform\": false",
+        });
+    }
+
+    fn entity(&mut self, kind: EntityKind, entity: &Object) -> io::Result<()> {
+        let is_first = self.kind != Some(kind);
+        let is_open = self.kind.is_some();
+        self.kind = Some(kind);
+        match self.format {
+            ExportFormat::Yaml => {
+                if is_first {
+                    self.piece.push_str(kind.name());
+                    self.piece.push_str(":\n");
+                }
+                self.piece.push_str("- ");
+                emit::write_fields(&mut self.piece, entity, 2);
+            }
+            ExportFormat::Json => {
+                match (is_first, is_open) {
+                    (true, true) => self.piece.push_str("\n  ]"),
+                    (true, false) => {}
+                    (false, _) => self.piece.push(','),
+                }
+                if is_first {
+                    self.piece.push_str(",\n  \"");
+                    self.piece.push_str(kind.name());
+                    self.piece.push_str("\": [");
+                }
+                // No text in JSON has a line break of its own.
+                for line in serde_json::to_string_pretty(entity)?.lines() {
+                    self.piece.push_str("\n    ");
+                    self.piece.push_str(line);
+                }
             }
         }
-        Value::Object(fields) if !fields.is_empty() => {
-            let indent = indent + 2;
-            let _ = write!(out, "\n{:indent$}", "");
-            write_fields(out, fields, indent);
+        if self.piece.len() >= PIECE {
+            self.flush()?;
         }
-        Value::String(text) if is_block(text) => write_block(out, text, indent + 2),
-        other => {
-            out.push(' ');
-            write_scalar(out, other);
-            out.push('\n');
-        }
-    }
-}
-
-/// Writes what follows the dash of a list.
-fn write_element(out: &mut String, value: &Value, indent: usize) {
-    match value {
-        Value::Object(fields) if !fields.is_empty() => {
-            out.push(' ');
-            write_fields(out, fields, indent);
-        }
-        // A list right after a dash goes on a line of its own.
-        other => write_value(out, other, indent),
-    }
-}
-
-fn write_scalar(out: &mut String, value: &Value) {
-    let _ = match value {
-        Value::Null => write!(out, "~"),
-        Value::Bool(value) => write!(out, "{value}"),
-        Value::Int(value) => write!(out, "{value}"),
-        Value::Float(value) if value.is_nan() => write!(out, ".nan"),
-        Value::Float(value) if value.is_infinite() => {
-            write!(out, "{}.inf", if *value < 0.0 { "-" } else { "" })
-        }
-        // With a point or exponent, so that it is read as a float again.
-        Value::Float(value) => write!(out, "{value:?}"),
-        Value::String(text) => {
-            write_line(out, text);
-            Ok(())
-        }
-        Value::Array(_) => write!(out, "[]"),
-        Value::Object(_) => write!(out, "{{}}"),
-    };
-}
-
-/// Certificates and scripts stay readable.
-fn is_block(text: &str) -> bool {
-    let body = text.strip_suffix('\n').unwrap_or(text);
-    body.contains('\n')
-        && !body.ends_with('\n')
-        && !body.starts_with([' ', '\n'])
-        && body.chars().all(|letter| letter == '\n' || is_printable(letter))
-        // An indicator of the indentation would be needed, and lines of blanks are fragile.
-        && body.lines().all(|line| line.is_empty() || !line.trim().is_empty())
-}
-
-fn write_block(out: &mut String, text: &str, indent: usize) {
-    let (body, header) = match text.strip_suffix('\n') {
-        Some(body) => (body, " |\n"),
-        None => (text, " |-\n"),
-    };
-    out.push_str(header);
-    for line in body.split('\n') {
-        if line.is_empty() {
-            out.push('\n');
-        } else {
-            let _ = writeln!(out, "{:indent$}{line}", "");
-        }
-    }
-}
-
-/// A text on one line: bare when nothing could take it for something else, else in quotes.
-fn write_line(out: &mut String, text: &str) {
-    if is_bare(text) {
-        out.push_str(text);
-    } else if text.chars().all(is_printable) {
-        let _ = write!(out, "'{}'", text.replace('\'', "''"));
-    } else {
-        write_escaped(out, text);
-    }
-}
-
-fn is_bare(text: &str) -> bool {
-    let begins_well =
-        |first: char| first.is_ascii_alphanumeric() || matches!(first, '/' | '_' | '.');
-    let is_harmless =
-        |letter: char| letter.is_ascii_alphanumeric() || "_-./@+=;$^()~".contains(letter);
-    // Other readers know dates and short forms of booleans.
-    let may_be_number = text.contains(|letter: char| letter.is_ascii_digit())
-        && text
-            .chars()
-            .all(|letter| letter.is_ascii_digit() || ".-_eE+".contains(letter));
-    text.starts_with(begins_well)
-        && text.chars().all(is_harmless)
-        && !may_be_number
-        && !matches!(text, "y" | "Y" | "n" | "N")
-        && !scalar::is_special(text)
-}
-
-/// What may stand in a YAML text as it is, on one line.
-fn is_printable(letter: char) -> bool {
-    matches!(letter, ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}'
-        | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
-}
-
-fn write_escaped(out: &mut String, text: &str) {
-    out.push('"');
-    for letter in text.chars() {
-        let _ = match letter {
-            '"' | '\\' => write!(out, "\\{letter}"),
-            '\n' => write!(out, "\\n"),
-            '\r' => write!(out, "\\r"),
-            '\t' => write!(out, "\\t"),
-            letter if is_printable(letter) => write!(out, "{letter}"),
-            letter => match u32::from(letter) {
-                code @ ..0x100 => write!(out, "\\x{code:02x}"),
-                code @ 0x100..0x10000 => write!(out, "\\u{code:04x}"),
-                code => write!(out, "\\U{code:08x}"),
-            },
-        };
-    }
-    out.push('"');
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::declarative::{Format, parse};
-
-    fn round_trip(value: Value) {
-        let mut object = Object::new();
-        object.push("key", value);
-        let mut text = String::new();
-        write_fields(&mut text, &object, 0);
-        let read = parse(text.as_bytes(), Format::Yaml);
-        assert_eq!(read.as_ref(), Ok(&object), "{text}");
+        Ok(())
     }
 
-    #[test]
-    fn every_text_comes_back() {
-        for text in [
-            "",
-            "~",
-            "yes",
-            "on",
-            "null",
-            "1",
-            "010",
-            "1.5",
-            ".inf",
-            "1:30",
-            "- a",
-            "a: b",
-            "a #b",
-            "#a",
-            "'",
-            "\"",
-            "it's",
-            "*a",
-            "&a",
-            "!a",
-            "{a",
-            "[a",
-            "%a",
-            "@a",
-            "`a",
-            "|",
-            ">",
-            "a\nb",
-            "a\nb\n",
-            "a\n\nb\n\n",
-            "\na",
-            " a\nb",
-            "a\n b",
-            "a\n \nb",
-            "a\tb",
-            "\t",
-            "\r\n",
-            "é",
-            "\u{7f}",
-            "\u{85}",
-            "\u{2028}",
-            "\u{feff}",
-            "😀",
-            "\u{0}",
-            "<<",
-            "---",
-            "...",
-            "? a",
-            "a:",
-            ":",
-            "a ",
-            " a",
-            "=",
-            "2020-01-01",
-            "0x1f",
-            "/a b",
-            "~/re/\\d+",
-            "https://x.test:80/?a=b&c",
-            "-",
-            "y",
-            "n",
-            "a,b",
-            "%",
-            "a\n---\nb",
-            "a\n...\nb",
-            "x\u{1f}",
-            "-----BEGIN X-----\nabc=\n-----END X-----\n",
-        ] {
-            round_trip(Value::from(text));
-            round_trip(Value::Array(vec![Value::from(text), Value::from(text)]));
-            let mut object = Object::new();
-            object.push(text, Value::Int(1));
-            object.push(format!("{text}2"), Value::from(text));
-            if text != "<<" {
-                round_trip(Value::Object(object));
-            }
+    fn end(&mut self) -> io::Result<()> {
+        if self.format == ExportFormat::Json {
+            let end = self.kind.map_or("\n}\n", |_| "\n  ]\n}\n");
+            self.piece.push_str(end);
         }
+        self.flush()
     }
 
-    #[test]
-    fn every_value_comes_back() {
-        let json = r#"{"a":[],"b":{},"c":[[1,[2,{"x":null}]],{"y":[{"z":{"w":1.5}}],"v":true}],"d":{"e":{"f":[-1,"s"]}},
-            "g":[{}],"h":1e300,"i":9007199254740993}"#;
-        round_trip(serde_json::from_str(json).expect("json"));
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(self.piece.as_bytes())?;
+        self.piece.clear();
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The way from a source to a [`Document`]: what the document says of itself, which of its elements have to be loaded,
 //! and a second, slower run that tells what is wrong when the first one finds that something is.
 
-use super::load::{Load, Loaded, Mode, annotation_problem};
+use super::load::{Load, Loaded, Mode, Others, annotation_problem};
 use super::memo::{ElementKey, Hashing, Header, Memo, Unchanged};
 use super::outline::{self, Element, Outline};
 use super::problems::Report;
@@ -49,15 +49,15 @@ impl Loader {
                 {
                     return Ok(document);
                 }
-                load_text(text, format, &[], options, existing)
+                replace_text(text, format, &[], options, existing)
             }
             Source::JsonBody(text) => {
                 match self.load_json(text, &PARAMETERS, options, existing, revision) {
                     Some(document) => Ok(document),
-                    None => load_text(text, Format::Json, &PARAMETERS, options, existing),
+                    None => replace_text(text, Format::Json, &PARAMETERS, options, existing),
                 }
             }
-            Source::Object(object) => report(without(object, &PARAMETERS), options, existing),
+            Source::Object(object) => load(without(object, &PARAMETERS), options, existing),
         }
     }
 
@@ -118,7 +118,38 @@ pub fn load(
     options: &Options,
     existing: &dyn Existing,
 ) -> Result<Document, Error> {
-    report(document, options, existing)
+    let loaded = prepare(document, Mode::Report, options, existing, Others::None).run();
+    finish(loaded, options)
+}
+
+/// Adds a document to what exists: its entities are made, or replaced whole, and nothing is removed. Its references may lead
+/// to what exists, and an entity without id is the one that has its name, or its other unique values. `watch` is told how many of
+/// the entities have been looked at, of how many.
+///
+/// Unlike a document that replaces everything, this one may set `updated_at`: what was exported comes back as it was.
+pub fn merge(
+    text: &[u8],
+    format: Format,
+    options: &Options,
+    existing: &dyn Existing,
+    watch: &mut dyn FnMut(usize, usize),
+) -> Result<Document, Error> {
+    load_text(text, format, &[], options, &mut |document, mode| {
+        let load = prepare(document, mode, options, existing, Others::Existing);
+        load.watched(&mut *watch).run()
+    })
+}
+
+fn replace_text(
+    text: &[u8],
+    format: Format,
+    ignored: &[&str],
+    options: &Options,
+    existing: &dyn Existing,
+) -> Result<Document, Error> {
+    load_text(text, format, ignored, options, &mut |document, mode| {
+        prepare(document, mode, options, existing, Others::None).run()
+    })
 }
 
 fn load_text(
@@ -126,18 +157,22 @@ fn load_text(
     format: Format,
     ignored: &[&str],
     options: &Options,
-    existing: &dyn Existing,
+    run: &mut dyn FnMut(Object, Mode) -> Result<Loaded, Report>,
 ) -> Result<Document, Error> {
     let document = without(text::parse(text, format)?, ignored);
-    if let Some(loaded) = run(document, Mode::Quick, options, existing) {
+    if let Ok(loaded) = run(document, Mode::Quick) {
         return Ok(loaded.document);
     }
     // Reading it again is cheaper than keeping a copy of every document that has no problems.
-    report(
-        without(text::parse(text, format)?, ignored),
-        options,
-        existing,
-    )
+    let document = without(text::parse(text, format)?, ignored);
+    finish(run(document, Mode::Report), options)
+}
+
+fn finish(loaded: Result<Loaded, Report>, options: &Options) -> Result<Document, Error> {
+    match loaded {
+        Ok(loaded) => Ok(loaded.document),
+        Err(report) => Err(report.into_error(options.flatten_errors)),
+    }
 }
 
 fn without(mut document: Object, ignored: &[&str]) -> Object {
@@ -147,25 +182,15 @@ fn without(mut document: Object, ignored: &[&str]) -> Object {
     document
 }
 
-fn run(document: Object, mode: Mode, options: &Options, existing: &dyn Existing) -> Option<Loaded> {
-    prepare(document, mode, options, existing).run().ok()
-}
-
-fn report(document: Object, options: &Options, existing: &dyn Existing) -> Result<Document, Error> {
-    match prepare(document, Mode::Report, options, existing).run() {
-        Ok(loaded) => Ok(loaded.document),
-        Err(report) => Err(report.into_error(options.flatten_errors)),
-    }
-}
-
 fn prepare<'a>(
     document: Object,
     mode: Mode,
     options: &Options,
     existing: &'a dyn Existing,
+    others: Others<'a>,
 ) -> Load<'a> {
     let header = header(&document, options);
-    let mut load = Load::new(context(&header, options), mode, existing, None);
+    let mut load = Load::new(context(&header, options), mode, existing, others);
     let mut element = 0;
     if !document.contains("_format_version") {
         load.top_problem("_format_version", "required field missing");
@@ -244,7 +269,8 @@ fn load_elements(
     existing: &dyn Existing,
     unchanged: Option<&Unchanged<'_>>,
 ) -> Option<Result<Loaded, Report>> {
-    let mut load = Load::new(context(header, options), Mode::Quick, existing, unchanged);
+    let others = unchanged.map_or(Others::None, Others::Unchanged);
+    let mut load = Load::new(context(header, options), Mode::Quick, existing, others);
     let mut size = 0;
     for (number, element) in (0..).zip(elements) {
         if unchanged.is_some_and(|unchanged| unchanged.is_known(number)) {

@@ -7,6 +7,7 @@
 //!
 //! Nothing here does I/O; reading files and committing changes is for the caller.
 
+mod emit;
 mod export;
 mod ids;
 mod json;
@@ -21,8 +22,8 @@ mod scalar;
 mod text;
 mod yaml;
 
-pub use export::export_yaml;
-pub use loader::{Loader, load};
+pub use export::{ExportError, ExportFormat, export};
+pub use loader::{Loader, load, merge};
 pub use problems::format_cli_errors;
 pub use text::{EMPTY_HASH, Parameters, hash, parse, sniff, structured_hash};
 
@@ -63,15 +64,25 @@ pub enum Source<'a> {
     Object(Object),
 }
 
-/// The configuration that a document is going to replace. Ids, timestamps and generated values of entities that do not
+/// The configuration that a document is going to replace or to be added to. Ids, timestamps and generated values of entities that do not
 /// change are taken from it.
 pub trait Existing {
     /// The entity's encoded bytes ([`crate::codec`]).
     fn get(&self, kind: EntityKind, id: Uuid) -> Option<&[u8]>;
     /// The entity with this value of a unique text field.
     fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid>;
+    /// The entity with these values together ([`crate::schema::EntitySchema::cache_key`]).
+    fn id_by_cache_key(&self, kind: EntityKind, parts: &[KeyPart<'_>]) -> Option<Uuid>;
     /// Every entity of a kind, in any order.
     fn for_each(&self, kind: EntityKind, visit: &mut dyn FnMut(Uuid, &[u8]));
+}
+
+/// A field of a composite cache key, in the order of the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyPart<'k> {
+    Absent,
+    Text(&'k str),
+    Reference(Uuid),
 }
 
 /// An empty configuration: what `config parse` and tests compare with.
@@ -87,6 +98,10 @@ impl Existing for Nothing {
         None
     }
 
+    fn id_by_cache_key(&self, _: EntityKind, _: &[KeyPart<'_>]) -> Option<Uuid> {
+        None
+    }
+
     fn for_each(&self, _: EntityKind, _: &mut dyn FnMut(Uuid, &[u8])) {}
 }
 
@@ -95,11 +110,20 @@ impl Existing for Nothing {
 pub struct Document {
     /// New and changed entities, each after those it refers to.
     pub puts: Vec<Put>,
-    /// What exists and is not in the document, each before those it refers to.
+    /// What exists and is not in the document, each before those it refers to. None when the document is added to what exists.
     pub deletes: Vec<(EntityKind, Uuid)>,
     /// Entities whose stored form is transformed (hashed passwords …) as they were before that: the answer to
     /// `POST /config` shows these.
     pub untransformed: Vec<(EntityKind, Uuid, Object)>,
+    pub counts: Counts,
+}
+
+/// What becomes of the entities that a document was loaded for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub created: usize,
+    pub updated: usize,
+    pub unchanged: usize,
 }
 
 /// One entity to write.

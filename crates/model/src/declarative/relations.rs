@@ -16,7 +16,7 @@ pub(super) struct Relations {
     pub namespace: Uuid,
     /// The field by which others may refer to an entity: its endpoint key, if that is unique.
     pub name: Option<&'static str>,
-    pub cache_key: Vec<KeyPart>,
+    pub cache_key: Vec<KeyField>,
     pub foreign: Vec<Foreign>,
     /// Unique fields other than the name.
     pub unique: Vec<&'static str>,
@@ -27,7 +27,7 @@ pub(super) struct Relations {
     pub has_id: bool,
 }
 
-pub(super) struct KeyPart {
+pub(super) struct KeyField {
     pub field: &'static str,
     /// Whether an id cannot be derived without it.
     pub needed: bool,
@@ -108,7 +108,7 @@ fn relations(kind: EntityKind) -> Relations {
         cache_key: schema
             .cache_key
             .iter()
-            .map(|field| KeyPart {
+            .map(|field| KeyField {
                 field,
                 needed: !optional(field),
             })

@@ -26,6 +26,18 @@ impl EntitySchema {
         }
     }
 
+    /// A canonical entity with every field, null where it is not set, as exports have it: without the deprecated forms of
+    /// plugin settings, and with each value as it is stored, where JSON for clients writes 1.0 as 1.
+    pub(crate) fn spelled_out(&self, entity: &Object, flavor: RouterFlavor) -> Object {
+        let mut all = spell_out(self.shown_as(entity, flavor), entity);
+        if self.ttl
+            && let Some(ttl) = entity.get("ttl")
+        {
+            all.push("ttl", ttl.clone());
+        }
+        all
+    }
+
     fn shown_as(&self, entity: &Object, flavor: RouterFlavor) -> &Record {
         let name = match self
             .subschema_key
@@ -69,6 +81,32 @@ impl PluginSchema {
     /// What `GET /schemas/plugins/<name>` answers.
     pub fn schema_json(&self) -> Json {
         described(&self.definition)
+    }
+}
+
+fn spell_out(record: &Record, object: &Object) -> Object {
+    let fields = record.fields.iter().filter(|field| !field.transient);
+    let all = fields.map(|field| {
+        let value = object.get(&field.name);
+        let value = value.map_or(Value::Null, |value| spell_out_value(field, value));
+        (field.name.clone(), value)
+    });
+    all.collect()
+}
+
+fn spell_out_value(field: &Field, value: &Value) -> Value {
+    match (&field.kind, value) {
+        (Kind::Record(record), Value::Object(object)) => Value::Object(spell_out(record, object)),
+        (Kind::Array(element) | Kind::Set(element), Value::Array(values)) => {
+            let values = values.iter().map(|value| spell_out_value(element, value));
+            Value::Array(values.collect())
+        }
+        (Kind::Map(entry), Value::Object(object)) => {
+            let values = object.iter();
+            let values = values.map(|(name, value)| (name, spell_out_value(&entry.1, value)));
+            Value::Object(values.collect())
+        }
+        _ => value.clone(),
     }
 }
 

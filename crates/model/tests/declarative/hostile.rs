@@ -1,20 +1,9 @@
 //! Input that nobody meant well: no panic, an error or a document, in bounded time and memory.
 
+use crate::numbers::Numbers;
 use crate::running::{Running, options};
 use model::declarative::{Format, Loader, Nothing, Source, load, parse, sniff};
 use serde_json::json;
-
-/// A small generator of numbers, so that a failure can be repeated.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
-}
 
 fn try_all(text: &[u8]) {
     let _ = sniff(text);

@@ -1,7 +1,11 @@
-//! Declarative configurations: what Kong 3.9.1 answered, every form of error, what a second load changes, bad input.
+//! Declarative configurations: what Kong 3.9.1 answered, every form of error, what a second load changes, adding to what exists,
+//! exports, bad input.
 
 mod errors;
 mod hostile;
+mod merge;
+mod numbers;
 mod recorded;
 mod reload;
 mod running;
+mod transfer;

@@ -1,8 +1,7 @@
 //! What a second load changes: what differs, and nothing else.
 
 use crate::running::{Running, object, options};
-use model::declarative::{self, Document, export_yaml};
-use model::schema::RouterFlavor;
+use model::declarative::{self, Document, ExportFormat};
 use model::{EntityKind, Object, codec};
 use serde_json::{Value as Json, json};
 
@@ -209,16 +208,7 @@ fn an_export_loads_to_the_same() {
         "plugins": [{"name": "rate-limiting", "config": {"minute": 5}}]});
     let mut running = Running::default();
     running.post(&source, 100).expect("accepted");
-    let text = |running: &Running| {
-        let entities = EntityKind::ALL.into_iter().flat_map(|kind| {
-            let of_kind = running.all(kind).into_iter();
-            of_kind
-                .map(move |entity| (kind, entity))
-                .collect::<Vec<_>>()
-        });
-        export_yaml(entities, RouterFlavor::default())
-    };
-    let exported = text(&running);
+    let exported = running.export(ExportFormat::Yaml);
     assert!(
         exported.starts_with("_format_version: '3.0'\n_transform: false\nconsumers:\n- "),
         "{exported}"
@@ -227,7 +217,7 @@ fn an_export_loads_to_the_same() {
         declarative::parse(exported.as_bytes(), declarative::Format::Yaml).expect("yaml");
     let again = declarative::load(document, &options(200), &running).expect("accepted");
     assert_eq!(changes(&again), [], "{exported}");
-    assert_eq!(text(&running), exported);
+    assert_eq!(running.export(ExportFormat::Yaml), exported);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A configuration that runs in memory: what the store is to the loader.
 
-use model::declarative::{Document, Existing, Loader, Options, Source};
-use model::schema::{Context, registry};
+use model::declarative::{
+    Document, Existing, ExportFormat, Format, KeyPart, Loader, Options, Source, export, merge,
+};
+use model::schema::{Context, RouterFlavor, registry};
 use model::{EntityKind, Error, Object, Value, codec};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, HashMap};
@@ -24,6 +26,24 @@ impl Existing for Running {
     fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid> {
         let key = (kind, field.to_owned(), value.to_owned());
         self.unique.get(&key).copied()
+    }
+
+    fn id_by_cache_key(&self, kind: EntityKind, parts: &[KeyPart<'_>]) -> Option<Uuid> {
+        let fields = &registry().entity(kind).cache_key;
+        let mut of_kind = self.entities.iter().filter(|((one, _), _)| *one == kind);
+        let found = of_kind.find(|(_, bytes)| {
+            let entity: Object = codec::decode(bytes).expect("an entity");
+            let matches = |(field, part): (&String, &KeyPart<'_>)| match (entity.get(field), part) {
+                (None, KeyPart::Absent) => true,
+                (Some(Value::String(text)), KeyPart::Text(part)) => text == part,
+                (Some(Value::Object(object)), KeyPart::Reference(id)) => {
+                    object.str("id") == Some(id.to_string().as_str())
+                }
+                _ => false,
+            };
+            fields.iter().zip(parts).all(matches)
+        });
+        found.map(|((_, id), _)| *id)
     }
 
     fn for_each(&self, kind: EntityKind, visit: &mut dyn FnMut(Uuid, &[u8])) {
@@ -62,6 +82,25 @@ impl Running {
         self.commit(&loaded);
         self.loader.committed(self.revision);
         Ok(loaded)
+    }
+
+    /// Adds a document to what is there.
+    pub fn merge(&mut self, document: &Json, now: u64) -> Result<Document, Error> {
+        let text = serde_json::to_vec(document).expect("json");
+        self.merge_text(&text, Format::Json, now)
+    }
+
+    pub fn merge_text(&mut self, text: &[u8], format: Format, now: u64) -> Result<Document, Error> {
+        let merged = merge(text, format, &options(now), self, &mut |_, _| {})?;
+        assert!(merged.deletes.is_empty());
+        self.commit(&merged);
+        Ok(merged)
+    }
+
+    pub fn export(&self, format: ExportFormat) -> String {
+        let mut text = Vec::new();
+        export(self, format, RouterFlavor::default(), &mut text).expect("readable entities");
+        String::from_utf8(text).expect("UTF-8")
     }
 
     pub fn all(&self, kind: EntityKind) -> Vec<Object> {

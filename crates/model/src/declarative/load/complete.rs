@@ -1,11 +1,12 @@
 //! Completes entities by their schemas, checks what must be unique, and compares them with those that exist.
 
-use super::{Load, duplicate_message, is_transformed, text_of};
+use super::{Load, Others, duplicate_message, is_transformed, text_of};
 use crate::codec;
 use crate::declarative::Put;
 use crate::declarative::memo;
 use crate::declarative::problems::{Problem, Taken};
 use crate::declarative::relations::Relations;
+use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 use serde::Deserialize;
 use uuid::Uuid;
@@ -21,6 +22,7 @@ impl Load<'_> {
     pub(super) fn complete(&mut self, at: usize, relations: &'static Relations) {
         let input = std::mem::take(&mut self.nodes[at].input);
         let has_time = input.get("created_at").is_some_and(|at| !at.is_null());
+        let updated_at = input.get("updated_at").cloned();
         let absent = |field: &&&str| input.get(field).is_none_or(Value::is_null);
         let generated: Vec<&'static str> =
             relations.generated.iter().filter(absent).copied().collect();
@@ -48,7 +50,11 @@ impl Load<'_> {
         if transforms {
             entity = self.transform(at, relations, entity);
         }
-        self.settle(at, relations, entity, has_time);
+        let times = Times {
+            created: has_time,
+            updated: updated_at.filter(|_| matches!(self.others, Others::Existing)),
+        };
+        self.settle(at, relations, entity, times);
     }
 
     fn identify_by_content(
@@ -85,24 +91,37 @@ impl Load<'_> {
 
     fn check_unique(&mut self, at: usize, relations: &Relations, entity: &Object) {
         let (kind, id) = (relations.kind, self.nodes[at].id);
+        self.check_stored_name(at, relations, entity);
         for (position, field) in relations.unique.iter().enumerate() {
             let Some(value) = entity.get(field).and_then(unique_text) else {
                 continue;
             };
-            let unchanged = self
-                .unchanged
-                .and_then(|unchanged| unchanged.id_by_unique(kind, field, value));
+            let other = self.other_by_unique(kind, field, value);
+            let other = other.filter(|other| *other != id);
             let values = &mut self.taken[kind as usize].values;
             let holder = *values.entry((position, value.into())).or_insert(id);
             // The same id twice is reported as that.
-            if holder != id || unchanged.is_some_and(|other| other != id) {
-                let message = duplicate_message(kind, field, value);
+            if holder != id || other.is_some() {
+                let message = self.taken_message(kind, field, value, other);
                 let by = Taken::Field;
                 self.problem(at, Problem::Duplicate { message, by });
             }
         }
         if relations.cache_key.len() > 1 {
             self.check_combination(at, relations, entity);
+        }
+    }
+
+    /// The name of an entity that is added to those that exist, which none of them may keep.
+    fn check_stored_name(&mut self, at: usize, relations: &Relations, entity: &Object) {
+        let kind = relations.kind;
+        if let (Others::Existing, Some(field)) = (self.others, relations.name)
+            && let Some(name) = entity.str(field)
+            && let Some(other) = self.other_by_unique(kind, field, name)
+        {
+            let message = self.taken_message(kind, field, name, Some(other));
+            let by = Taken::PrimaryKey;
+            self.problem(at, Problem::Duplicate { message, by });
         }
     }
 
@@ -117,14 +136,35 @@ impl Load<'_> {
         self.nodes[at].combination = combination;
         let combinations = &mut self.taken[kind as usize].combinations;
         let holder = *combinations.entry(combination).or_insert(id);
-        let is_unchanged =
-            |unchanged: &memo::Unchanged<'_>| unchanged.has_combination(kind, combination);
-        if holder != id || self.unchanged.is_some_and(is_unchanged) {
+        let (is_unchanged, other) = match self.others {
+            Others::None => (false, None),
+            Others::Unchanged(unchanged) => (unchanged.has_combination(kind, combination), None),
+            Others::Existing => (false, self.by_cache_key(relations, entity)),
+        };
+        let other = other.filter(|other| self.is_unclaimed(kind, *other));
+        if holder != id || is_unchanged || other.is_some() {
             let fields: Vec<&str> = relations.cache_key.iter().map(|part| part.field).collect();
             let values: Vec<&str> = values.collect();
-            let message = duplicate_message(kind, &fields.join(", "), &values.join(", "));
+            let message = self.taken_message(kind, &fields.join(", "), &values.join(", "), other);
             let by = Taken::Field;
             self.problem(at, Problem::Duplicate { message, by });
+        }
+    }
+
+    /// Says that a value is taken: by an entity that exists already, or by one of the document.
+    fn taken_message(
+        &self,
+        kind: EntityKind,
+        field: &str,
+        value: &str,
+        other: Option<Uuid>,
+    ) -> String {
+        match (self.others, other) {
+            (Others::Existing, Some(other)) => format!(
+                "uniqueness violation: '{}' entity with {field} set to '{value}' already exists with id '{other}'",
+                kind.name()
+            ),
+            _ => duplicate_message(kind, field, value),
         }
     }
 
@@ -146,20 +186,30 @@ impl Load<'_> {
     }
 
     /// Compares an entity with the one that exists: times stay unless something else differs.
-    fn settle(&mut self, at: usize, relations: &Relations, mut entity: Object, has_time: bool) {
+    fn settle(&mut self, at: usize, relations: &Relations, mut entity: Object, times: Times) {
         if self.failed {
             return;
         }
         let (kind, id) = (relations.kind, self.nodes[at].id);
+        // The default workspace that is added is nothing the document has.
+        let counted = usize::from(self.nodes[at].element != u32::MAX);
+        let now = entity.get("updated_at").cloned();
+        let given = times.updated(now.as_ref());
         if let Some(old) = self.existing.get(kind, id) {
-            let updated_at = entity.get("updated_at").cloned();
-            take_times(&mut entity, old, has_time);
+            take_times(&mut entity, old, times.created);
+            // The time of the last change is none of this one: an export that was edited still has it.
+            let given = given.filter(|given| !is_same_time(Some(given), entity.get("updated_at")));
+            let next = given.clone().or(now);
+            replace(&mut entity, "updated_at", given);
             if self.encode(&entity) == old {
+                self.document.counts.unchanged += counted;
                 return;
             }
-            if let Some(time) = updated_at {
-                replace(&mut entity, "updated_at", time);
-            }
+            replace(&mut entity, "updated_at", next);
+            self.document.counts.updated += counted;
+        } else {
+            replace(&mut entity, "updated_at", given);
+            self.document.counts.created += counted;
         }
         let entity = self.encode(&entity).to_vec();
         self.document.puts.push(Put { kind, id, entity });
@@ -174,36 +224,59 @@ impl Load<'_> {
     }
 }
 
+/// What a document says of an entity's times.
+struct Times {
+    /// Whether it gives `created_at`.
+    created: bool,
+    /// Its `updated_at`, where that counts.
+    updated: Option<Value>,
+}
+
+impl Times {
+    /// The given `updated_at` in the form of the field; what is no time is as if it were absent, as it is where the field
+    /// does not count.
+    fn updated(&self, now: Option<&Value>) -> Option<Value> {
+        match (now?, self.updated.as_ref()?) {
+            (Value::Int(_), Value::Int(seconds)) if *seconds > 0 => Some(Value::Int(*seconds)),
+            (Value::Float(_), Value::Int(seconds)) if *seconds > 0 => {
+                Some(Value::Float(*seconds as f64))
+            }
+            (Value::Float(_), Value::Float(seconds)) if *seconds > 0.0 => {
+                Some(Value::Float(*seconds))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Gives an entity the times of the one that exists; a time that was given stays.
 fn take_times(entity: &mut Object, old: &[u8], has_time: bool) {
     let Ok(stamps) = codec::decode::<Stamps>(old) else {
         return;
     };
     if let Some(time) = stamps.created_at
-        && (!has_time || is_same_time(entity.get("created_at"), &time))
+        && (!has_time || is_same_time(entity.get("created_at"), Some(&time)))
     {
-        replace(entity, "created_at", time);
+        replace(entity, "created_at", Some(time));
     }
-    if let Some(time) = stamps.updated_at {
-        replace(entity, "updated_at", time);
-    }
+    replace(entity, "updated_at", stamps.updated_at);
 }
 
-/// Sets a field that is there; a canonical entity gets no field at another place than its schema's.
-fn replace(entity: &mut Object, field: &str, value: Value) {
-    if let Some(slot) = entity.get_mut(field) {
+/// Sets a field that is there, if there is a value; a canonical entity gets no field at another place than its schema's.
+fn replace(entity: &mut Object, field: &str, value: Option<Value>) {
+    if let (Some(slot), Some(value)) = (entity.get_mut(field), value) {
         *slot = value;
     }
 }
 
 /// Whole seconds may be an integer in one place and a float in the other.
-fn is_same_time(given: Option<&Value>, old: &Value) -> bool {
+fn is_same_time(given: Option<&Value>, old: Option<&Value>) -> bool {
     let as_float = |value: &Value| match value {
         Value::Int(seconds) => Some(*seconds as f64),
         Value::Float(seconds) => Some(*seconds),
         _ => None,
     };
-    given.and_then(as_float) == as_float(old)
+    given.and_then(as_float) == old.and_then(as_float)
 }
 
 fn unique_text(value: &Value) -> Option<&str> {

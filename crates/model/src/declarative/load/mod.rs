@@ -63,6 +63,17 @@ impl ParentEntity {
     }
 }
 
+/// What exists beside the entities that are loaded, and stays.
+#[derive(Clone, Copy)]
+pub(super) enum Others<'a> {
+    /// Nothing: what exists and is not loaded is deleted.
+    None,
+    /// What the elements of a document gave that are not loaded again.
+    Unchanged(&'a Unchanged<'a>),
+    /// Whatever exists.
+    Existing,
+}
+
 /// What a run has come to.
 pub(super) struct Loaded {
     pub document: Document,
@@ -88,8 +99,10 @@ pub(super) struct Load<'a> {
     plain: Context,
     mode: Mode,
     existing: &'a dyn Existing,
-    /// Entities that are known to stay as they are, when only changed elements are loaded.
-    unchanged: Option<&'a Unchanged<'a>>,
+    others: Others<'a>,
+    /// Is told how many entities have been completed, of how many.
+    watch: Option<&'a mut dyn FnMut(usize, usize)>,
+    completed: usize,
     report: Report,
     failed: bool,
     nodes: Vec<Node>,
@@ -118,7 +131,7 @@ impl<'a> Load<'a> {
         context: Context,
         mode: Mode,
         existing: &'a dyn Existing,
-        unchanged: Option<&'a Unchanged<'a>>,
+        others: Others<'a>,
     ) -> Self {
         let kinds = EntityKind::ALL.iter().map(|kind| *kind as usize);
         let size = kinds.max().unwrap_or(0) + 1;
@@ -133,7 +146,9 @@ impl<'a> Load<'a> {
             plain,
             mode,
             existing,
-            unchanged,
+            others,
+            watch: None,
+            completed: 0,
             report: Report::default(),
             failed: false,
             nodes: Vec::new(),
@@ -144,6 +159,12 @@ impl<'a> Load<'a> {
             document: Document::default(),
             buffer: Vec::new(),
         }
+    }
+
+    /// Lets somebody know how many entities have been completed, of how many.
+    pub(super) fn watched(mut self, watch: &'a mut dyn FnMut(usize, usize)) -> Self {
+        self.watch = Some(watch);
+        self
     }
 
     /// A problem of one of the document's own fields.
@@ -313,8 +334,17 @@ impl<'a> Load<'a> {
         let of_kind = &self.by_kind[EntityKind::Workspaces as usize];
         let is_default = |at: &usize| self.nodes[*at].input.str("name") == Some("default");
         let names = &self.taken[EntityKind::Workspaces as usize].names;
-        let is_there = of_kind.iter().any(is_default) || names.contains_key("default");
-        if self.unchanged.is_some() || is_there {
+        let is_loaded = of_kind.iter().any(is_default) || names.contains_key("default");
+        let is_there = match self.others {
+            Others::None => is_loaded,
+            Others::Unchanged(_) => true,
+            Others::Existing => {
+                let existing = self.existing;
+                let default = existing.id_by_unique(EntityKind::Workspaces, "name", "default");
+                is_loaded || default.is_some()
+            }
+        };
+        if is_there {
             return;
         }
         let fields = [
@@ -332,30 +362,44 @@ impl<'a> Load<'a> {
         let relations = relations::of(kind);
         self.taken[kind as usize].ids.reserve(nodes.len());
         self.taken[kind as usize].names.reserve(nodes.len());
-        let mut nameless = Vec::new();
+        let mut unsettled = Vec::new();
         for &at in &nodes {
             let derived = self.identify(at, relations);
             self.resolve(at, relations);
             match derived {
-                Some(id) => self.claim(at, relations, id),
-                None => nameless.push(at),
+                Some(id) if !self.may_exist_under_another_id(at) => self.claim(at, relations, id),
+                derived => unsettled.push((at, derived)),
             }
         }
-        // Ids that are given or derived come first: a nameless entity must not take one of them.
-        for &at in &nameless {
-            self.match_unique(at, relations);
+        // The others come first: an entity that is looked up must not take the id of one of them.
+        for (at, derived) in unsettled {
+            if let Some(id) = self.look_up(at, relations).or(derived) {
+                self.claim(at, relations, id);
+            }
         }
         for at in nodes {
             self.complete(at, relations);
             if self.mode == Mode::Quick && self.failed {
                 return;
             }
+            self.tell_progress();
+        }
+    }
+
+    fn tell_progress(&mut self) {
+        const STEP: usize = 1000;
+        self.completed += 1;
+        let total = self.nodes.len();
+        if let Some(watch) = &mut self.watch
+            && (self.completed.is_multiple_of(STEP) || self.completed == total)
+        {
+            watch(self.completed, total);
         }
     }
 
     /// Whether everything that unchanged entities refer to is still there under its name.
     fn references_hold(&self) -> bool {
-        let Some(unchanged) = self.unchanged else {
+        let Others::Unchanged(unchanged) = self.others else {
             return true;
         };
         unchanged.shared().all(|(kind, id)| {
@@ -378,9 +422,10 @@ impl<'a> Load<'a> {
                     deletes.push((kind, id));
                 }
             };
-            match self.unchanged {
-                Some(unchanged) => unchanged.replaced(kind).for_each(visit),
-                None => self.existing.for_each(kind, &mut |id, _| visit(id)),
+            match self.others {
+                Others::None => self.existing.for_each(kind, &mut |id, _| visit(id)),
+                Others::Unchanged(unchanged) => unchanged.replaced(kind).for_each(visit),
+                Others::Existing => {}
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Says which entity is which: ids, names, and what references mean.
 
-use super::{Load, Mode, ParentEntity, duplicate_message, text_of};
-use crate::declarative::ids;
+use super::{Load, Mode, Others, ParentEntity, duplicate_message, text_of};
 use crate::declarative::problems::{Problem, Taken};
 use crate::declarative::relations::{self, Relations};
+use crate::declarative::{KeyPart, ids};
 use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 use compact_str::CompactString;
@@ -69,19 +69,42 @@ impl Load<'_> {
         if let Some(id) = self.taken[kind as usize].names.get(text) {
             return Some(*id);
         }
-        if let (Some(unchanged), Some(field)) = (self.unchanged, relations::of(kind).name)
-            && let Some(id) = unchanged.id_by_unique(kind, field, text)
+        if let Some(field) = relations::of(kind).name
+            && let Some(id) = self.other_by_unique(kind, field, text)
         {
             return Some(id);
         }
         self.find_id(kind, ids::parse(text)?)
     }
 
+    /// An entity with a unique value that is not loaded, and stays as it is.
+    pub(super) fn other_by_unique(
+        &self,
+        kind: EntityKind,
+        field: &str,
+        value: &str,
+    ) -> Option<Uuid> {
+        match self.others {
+            Others::None => None,
+            Others::Unchanged(unchanged) => unchanged.id_by_unique(kind, field, value),
+            Others::Existing => {
+                let id = self.existing.id_by_unique(kind, field, value)?;
+                self.is_unclaimed(kind, id).then_some(id)
+            }
+        }
+    }
+
+    pub(super) fn is_unclaimed(&self, kind: EntityKind, id: Uuid) -> bool {
+        !self.taken[kind as usize].ids.contains_key(&id)
+    }
+
     fn find_id(&self, kind: EntityKind, id: Uuid) -> Option<Uuid> {
-        let is_known = self.taken[kind as usize].ids.contains_key(&id)
-            || self
-                .unchanged
-                .is_some_and(|unchanged| unchanged.has(kind, id));
+        let is_known = !self.is_unclaimed(kind, id)
+            || match self.others {
+                Others::None => false,
+                Others::Unchanged(unchanged) => unchanged.has(kind, id),
+                Others::Existing => self.existing.get(kind, id).is_some(),
+            };
         is_known.then_some(id)
     }
 
@@ -123,11 +146,14 @@ impl Load<'_> {
         name: CompactString,
     ) -> bool {
         let id = self.nodes[at].id;
-        let unchanged = self.unchanged;
-        let unchanged = unchanged.and_then(|unchanged| unchanged.id_by_unique(kind, field, &name));
+        let other = match self.others {
+            // What has the name may be loaded too, under another one: it is looked at when all ids are claimed.
+            Others::Existing => None,
+            _ => self.other_by_unique(kind, field, &name),
+        };
         // A name that reads as an id may give references a meaning that they had not when they were resolved.
         let is_doubtful = self.mode == Mode::Quick && ids::parse(&name).is_some();
-        let elsewhere = is_doubtful || unchanged.is_some_and(|other| other != id);
+        let elsewhere = is_doubtful || other.is_some_and(|other| other != id);
         if elsewhere || self.taken[kind as usize].names.contains_key(&name) {
             let message = duplicate_message(kind, field, &name);
             let by = Taken::EndpointKey;
@@ -138,25 +164,56 @@ impl Load<'_> {
         true
     }
 
-    /// Looks a nameless entity up by its unique fields, so that it keeps its id.
-    pub(super) fn match_unique(&mut self, at: usize, relations: &Relations) {
+    /// Whether the id is only derived, and what exists has got its ids in other ways.
+    pub(super) fn may_exist_under_another_id(&self, at: usize) -> bool {
+        let has_no_id = || self.nodes[at].input.get("id").is_none_or(Value::is_null);
+        matches!(self.others, Others::Existing) && has_no_id()
+    }
+
+    /// Looks for an entity by what identifies it besides its id, which it is to keep.
+    pub(super) fn look_up(&self, at: usize, relations: &Relations) -> Option<Uuid> {
         let kind = relations.kind;
-        let node = &self.nodes[at];
-        let found = relations.unique.iter().find_map(|field| {
-            let value = node.input.str(field)?;
-            let id = self.existing.id_by_unique(kind, field, value)?;
+        let input = &self.nodes[at].input;
+        let by_unique = |field: &&str| {
+            let id = self.existing.id_by_unique(kind, field, input.str(field)?)?;
             self.is_free(kind, id).then_some(id)
-        });
-        if let Some(id) = found {
-            self.claim(at, relations, id);
+        };
+        let by_cache_key = || {
+            let id = self.by_cache_key(relations, input)?;
+            self.is_free(kind, id).then_some(id)
+        };
+        let by_name = relations.name.as_ref().and_then(by_unique);
+        // What has a name of its own is no other that happens to share a value with it.
+        let is_nameless = relations.name.is_none_or(|name| input.str(name).is_none());
+        let others = relations.unique.iter().filter(|_| is_nameless);
+        by_name
+            .or_else(by_cache_key)
+            .or_else(|| others.clone().find_map(by_unique))
+    }
+
+    /// The entity that exists with the values which must be unique together, once references are resolved.
+    pub(super) fn by_cache_key(&self, relations: &Relations, entity: &Object) -> Option<Uuid> {
+        if relations.cache_key.len() < 2 {
+            return None;
         }
+        let parts = relations.cache_key.iter().map(|part| {
+            Some(match entity.get(part.field) {
+                None | Some(Value::Null) => KeyPart::Absent,
+                Some(Value::String(text)) => KeyPart::Text(text),
+                Some(Value::Object(object)) => KeyPart::Reference(reference_id(object)?),
+                Some(_) => return None,
+            })
+        });
+        let parts: Option<Vec<KeyPart<'_>>> = parts.collect();
+        self.existing.id_by_cache_key(relations.kind, &parts?)
     }
 
     fn is_free(&self, kind: EntityKind, id: Uuid) -> bool {
-        !self.taken[kind as usize].ids.contains_key(&id)
-            && !self
-                .unchanged
-                .is_some_and(|unchanged| unchanged.has(kind, id))
+        let is_unchanged = match self.others {
+            Others::Unchanged(unchanged) => unchanged.has(kind, id),
+            Others::None | Others::Existing => false,
+        };
+        self.is_unclaimed(kind, id) && !is_unchanged
     }
 }
 
