@@ -22,9 +22,6 @@ mod config;
 #[allow(dead_code, reason = "not all of it is measured")]
 #[path = "../../../crates/gateway/src/lookup/mod.rs"]
 mod lookup;
-#[allow(dead_code, reason = "not all of it is measured")]
-#[path = "../../../crates/gateway/src/control/mirror.rs"]
-mod mirror;
 
 pub use operation::{Operation, TOGGLES, Work, run_counted};
 

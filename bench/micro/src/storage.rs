@@ -3,7 +3,6 @@
 use crate::config;
 use crate::fixtures::{consumer_id, id, key, nowhere, path, spread};
 use crate::lookup::StoreLookup;
-use crate::mirror::Mirror;
 use crate::operation::Operation;
 use model::declarative::{Document, Existing, Format, Loader, Nothing, Options, Source};
 use model::schema::Context;
@@ -14,7 +13,7 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::time::Duration;
-use store::{Change, ChangeSet, Journal, Origin, Revision, Store};
+use store::{Change, ChangeSet, Journal, Mirror, Origin, Revision, Store};
 use tempfile::TempDir;
 
 const ROUTES: usize = 1000;

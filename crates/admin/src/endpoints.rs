@@ -20,6 +20,8 @@ pub(crate) enum Action {
     Timers,
     Metrics,
     Config,
+    Import,
+    Export,
     LogLevel,
     SetLogLevel,
     Cache,
@@ -297,6 +299,8 @@ pub(crate) fn of_status(database: Database) -> Vec<Endpoint> {
 pub(crate) fn own() -> Vec<Endpoint> {
     vec![
         endpoint("/changes", &["POST"], Action::Changes),
+        endpoint("/export", READ, Action::Export),
+        endpoint("/import", &["POST"], Action::Import),
         endpoint("/openapi.json", READ, Action::OpenApi),
     ]
 }

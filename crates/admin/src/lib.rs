@@ -32,8 +32,10 @@ mod schemas;
 mod server;
 mod state;
 mod status;
+mod stream;
 mod tags;
 pub mod tokens;
+pub mod transfer;
 mod transport;
 
 pub use axum::Router;

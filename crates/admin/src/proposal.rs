@@ -1,7 +1,7 @@
 //! Changes as they are proposed to whoever writes: decided on the newest state, inside the transaction that makes them durable. What
 //! was true when a request came may not be any more when its turn comes.
 
-use crate::control::LoadError;
+use crate::control::{Control, LoadError};
 use crate::request::Call;
 use crate::respond::Failure;
 use axum::http::StatusCode;
@@ -112,9 +112,24 @@ impl From<StoreError> for Refusal {
     }
 }
 
-/// Proposes for a request, and gives what `work` gave when it was accepted.
+/// Proposes, and gives what `work` gave when it was accepted.
 pub(crate) async fn propose<T: Send + 'static>(
     call: &Call<'_>,
+    origin: Origin,
+    expected_head: Option<Revision>,
+    dry_run: bool,
+    work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
+) -> Result<(T, Revision), Failure> {
+    let proposed = propose_to(call.control, origin, expected_head, dry_run, work).await?;
+    if !dry_run {
+        call.made.get_or_init(|| proposed.1);
+    }
+    Ok(proposed)
+}
+
+/// The same for what may outlive its request.
+pub(crate) async fn propose_to<T: Send + 'static>(
+    control: &dyn Control,
     origin: Origin,
     expected_head: Option<Revision>,
     dry_run: bool,
@@ -132,10 +147,7 @@ pub(crate) async fn propose<T: Send + 'static>(
     let mut proposal = Proposal::new(origin, prepare);
     proposal.expected_head = expected_head;
     proposal.dry_run = dry_run;
-    let revision = call.control.commit(proposal).await.map_err(refused)?;
-    if !dry_run {
-        call.made.get_or_init(|| revision);
-    }
+    let revision = control.commit(proposal).await.map_err(refused)?;
     let done = outcome
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

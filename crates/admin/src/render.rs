@@ -6,14 +6,15 @@ use crate::entities::certificates;
 use crate::entities::find::Found;
 use crate::entities::target;
 use crate::respond::Failure;
+use crate::stream::{self, Chunks};
+use crate::transfer;
 use axum::body::Body;
-use bytes::Bytes;
+use model::declarative::ExportFormat;
 use model::schema::{RouterFlavor, registry};
 use model::{EntityKind, Object, Value};
 use std::collections::HashMap;
 use std::io;
 use store::{Store, StoreError, View};
-use tokio::sync::mpsc;
 use uuid::Uuid;
 
 /// Appends `found` as JSON.
@@ -70,10 +71,6 @@ pub(crate) fn json(out: &mut Vec<u8>, value: &impl serde::Serialize) {
     serde_json::to_writer(out, value).expect("writing JSON to memory does not fail");
 }
 
-/// Bytes of a streamed answer that are in memory at once: this many chunks of this size.
-const CHUNK: usize = 64 << 10;
-const CHUNKS: usize = 8;
-
 /// The answer to `POST /config`: every entity by kind and id. Some 25 MB for 50,000 entities, of which only a few chunks
 /// exist at a time; the store's view keeps them consistent.
 pub(crate) fn loaded_entities(
@@ -81,41 +78,16 @@ pub(crate) fn loaded_entities(
     flavor: RouterFlavor,
     untransformed: Vec<(EntityKind, Uuid, Object)>,
 ) -> Body {
-    let (sender, receiver) = mpsc::channel(CHUNKS);
-    tokio::task::spawn_blocking(move || {
+    stream::body("/config", move |chunks| {
         let replaced = untransformed
             .into_iter()
             .map(|(kind, id, entity)| ((kind, id), entity))
             .collect();
-        let mut chunks = Chunks {
-            sender,
-            buffer: Vec::with_capacity(CHUNK + 8192),
-            flavor,
-        };
-        let written = write_loaded(&store, &replaced, &mut chunks);
+        let written = write_loaded(&store, flavor, &replaced, chunks);
         // Requests need little of what was read for the answer.
         store.release_resident_pages();
-        match written {
-            Ok(()) => {}
-            Err(Interrupted::ClientGone) => {
-                tracing::info!("the client went away before the whole answer to POST /config");
-            }
-            Err(error) => {
-                tracing::error!(%error, "the answer to POST /config ends early");
-                chunks.fail(error);
-            }
-        }
-    });
-    let stream = futures_util::stream::unfold(receiver, |mut receiver| async {
-        receiver.recv().await.map(|chunk| (chunk, receiver))
-    });
-    Body::from_stream(stream)
-}
-
-struct Chunks {
-    sender: mpsc::Sender<io::Result<Bytes>>,
-    buffer: Vec<u8>,
-    flavor: RouterFlavor,
+        written
+    })
 }
 
 /// Why a streamed answer ends before its end.
@@ -126,34 +98,12 @@ enum Interrupted {
     #[error(transparent)]
     Malformed(#[from] model::schema::Malformed),
     #[error(transparent)]
-    Decode(#[from] model::codec::DecodeError),
-    #[error("the client went away")]
-    ClientGone,
-}
-
-impl Chunks {
-    fn flush_when_full(&mut self) -> Result<(), Interrupted> {
-        if self.buffer.len() < CHUNK {
-            return Ok(());
-        }
-        self.flush()
-    }
-
-    fn flush(&mut self) -> Result<(), Interrupted> {
-        let full = std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK + 8192));
-        self.sender
-            .blocking_send(Ok(Bytes::from(full)))
-            .map_err(|_| Interrupted::ClientGone)
-    }
-
-    fn fail(self, error: Interrupted) {
-        // A client that is gone cannot be told either.
-        let _ = self.sender.blocking_send(Err(io::Error::other(error)));
-    }
+    Write(#[from] io::Error),
 }
 
 fn write_loaded(
     store: &Store,
+    flavor: RouterFlavor,
     replaced: &HashMap<(EntityKind, Uuid), Object>,
     chunks: &mut Chunks,
 ) -> Result<(), Interrupted> {
@@ -169,21 +119,21 @@ fn write_loaded(
         }
         json(&mut chunks.buffer, &kind.name());
         chunks.buffer.extend_from_slice(b":{");
-        write_kind(&view, kind, replaced, chunks)?;
+        write_kind(&view, flavor, kind, replaced, chunks)?;
         chunks.buffer.push(b'}');
     }
     chunks.buffer.push(b'}');
-    chunks.flush()
+    Ok(())
 }
 
 fn write_kind(
     view: &View<'_>,
+    flavor: RouterFlavor,
     kind: EntityKind,
     replaced: &HashMap<(EntityKind, Uuid), Object>,
     chunks: &mut Chunks,
 ) -> Result<(), Interrupted> {
     let schema = registry().entity(kind);
-    let flavor = chunks.flavor;
     for (index, entry) in view.iter(kind)?.enumerate() {
         let (id, bytes) = entry?;
         let out = &mut chunks.buffer;
@@ -206,37 +156,12 @@ fn write_kind(
 
 /// `GET /config`: the configuration as YAML, in a JSON string.
 pub(crate) fn exported(store: &Store, flavor: RouterFlavor) -> Result<Vec<u8>, Failure> {
-    let view = store.view().map_err(Failure::internal)?;
-    let mut failure = None;
-    let kinds = EntityKind::ALL
-        .into_iter()
-        .filter(|kind| *kind != EntityKind::Workspaces && registry().entity(*kind).db_export);
-    // One entity at a time: the text is large enough.
-    let entities = kinds
-        .filter_map(|kind| match view.iter(kind) {
-            Ok(entries) => Some(entries.map(move |entry| (kind, entry))),
-            Err(_) => None,
-        })
-        .flatten()
-        .map_while(|(kind, entry)| match stored(entry) {
-            Ok(entity) => Some((kind, entity)),
-            Err(error) => {
-                failure = Some(error);
-                None
-            }
-        });
-    let yaml = model::declarative::export_yaml(entities, flavor);
-    if let Some(error) = failure {
-        return Err(Failure::internal(error));
-    }
+    let mut yaml = Vec::new();
+    transfer::export(store, ExportFormat::Yaml, flavor, &mut yaml).map_err(Failure::internal)?;
+    let yaml = String::from_utf8(yaml).map_err(Failure::internal)?;
     let mut out = Vec::with_capacity(yaml.len() + yaml.len() / 8);
     out.extend_from_slice(b"{\"config\":");
     json(&mut out, &yaml);
     out.push(b'}');
     Ok(out)
-}
-
-fn stored(entry: Result<(Uuid, &[u8]), StoreError>) -> Result<Object, Interrupted> {
-    let (_, bytes) = entry?;
-    Ok(model::codec::decode(bytes)?)
 }

@@ -25,6 +25,7 @@ pub(crate) struct Call<'a> {
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) query: Vec<(String, Option<String>)>,
     pub(crate) content_type: Option<&'a str>,
+    pub(crate) accept: Option<&'a str>,
     pub(crate) bytes: Bytes,
 }
 

@@ -5,14 +5,16 @@ use crate::endpoints::{self, Action, Endpoint};
 use crate::request::{self, Call};
 use crate::respond::{Answer, Failure, empty};
 use crate::state::App;
-use crate::{changes, config, entities, metrics, node, openapi, schemas, status, tags, transport};
+use crate::{
+    changes, config, entities, metrics, node, openapi, schemas, status, tags, transfer, transport,
+};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{DefaultBodyLimit, RawPathParams};
 use axum::http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_REQUEST_HEADERS,
-    ALLOW, CONTENT_TYPE,
+    ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, CONTENT_TYPE,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -84,6 +86,7 @@ async fn answer(
     parameters: Vec<(String, String)>,
     bytes: Bytes,
 ) -> Answer {
+    let header = |name| parts.headers.get(name)?.to_str().ok();
     let call = Call {
         app,
         control: app.control(),
@@ -92,17 +95,15 @@ async fn answer(
         method: parts.method.as_str(),
         parameters,
         query: request::query(parts.uri.query().unwrap_or(""))?,
-        content_type: parts
-            .headers
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok()),
+        content_type: header(CONTENT_TYPE),
+        accept: header(ACCEPT),
         bytes,
     };
     if matches!(action, Action::Disabled) {
         return Err(Failure::not_found());
     }
     if matches!(call.method, "POST" | "PUT" | "PATCH") {
-        call.check_content_type(action == Action::Config)?;
+        call.check_content_type(matches!(action, Action::Config | Action::Import))?;
     }
     if !methods.contains(&call.method) {
         let mut response = Failure::method_not_allowed().into_response();
@@ -132,6 +133,8 @@ async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
         Action::EnabledPlugins => node::enabled_plugins(call),
         Action::Metrics => Ok(metrics::show(call.control)),
         Action::Config => config::handle(call).await,
+        Action::Import => transfer::import(call).await,
+        Action::Export => transfer::show(call),
         Action::Schema => schemas::entity(call),
         Action::PluginSchema => schemas::plugin(call),
         Action::PluginConfigSchema => schemas::plugin_config(call),

@@ -106,7 +106,7 @@ async fn receive(app: &App, request: Request) -> Result<Request, Response> {
     }
     let node = app.control().node();
     let limit = match parts.uri.path().trim_end_matches('/') {
-        "/config" | "/changes" => node.max_config_size,
+        "/config" | "/changes" | "/import" => node.max_config_size,
         _ => node.max_body_size,
     };
     let announced = parts

@@ -1,7 +1,7 @@
 //! The command line: what can be asked for, as clap types. What is done about it is in the other modules.
 
 use admin::tokens::Role;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 #[derive(Debug, Parser)]
@@ -63,6 +63,19 @@ pub(crate) enum Command {
     /// Make, list and revoke tokens of the Admin API
     #[command(subcommand)]
     Tokens(TokensCommand),
+    /// Add the entities of a declarative configuration to the store; what is not in it stays
+    Import(ImportArgs),
+    /// Write all entities of the store as a declarative configuration, always in the same order
+    Export {
+        /// The file to write, in place of one that is there; standard output when absent
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// What to write; by the name of the file when absent
+        #[arg(long)]
+        format: Option<TextFormat>,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
     /// Kong's spelling of some commands
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -80,6 +93,32 @@ pub(crate) enum Command {
 pub(crate) enum ConfigCommand {
     /// The same as `check`
     Parse(CheckArgs),
+    /// The same as `import`
+    #[command(name = "db_import", alias = "db-import")]
+    DbImport(ImportArgs),
+    /// Write all entities of the store to a file that does not exist yet
+    #[command(name = "db_export", alias = "db-export")]
+    DbExport {
+        /// The file; its name tells whether it is YAML or JSON
+        #[arg(default_value = "kong.yml")]
+        file: PathBuf,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum TextFormat {
+    Yaml,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// Declarative configuration (YAML or JSON)
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
 }
 
 #[derive(Debug, Subcommand)]

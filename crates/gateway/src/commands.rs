@@ -1,7 +1,10 @@
 //! What each command does. A command that fails says everything that it found, not only the first.
 
-use crate::cli::{CheckArgs, Command, ConfigCommand, SettingsArgs, TokensCommand};
+use crate::cli::{
+    CheckArgs, Command, ConfigCommand, ImportArgs, SettingsArgs, TextFormat, TokensCommand,
+};
 use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
+use crate::transfer::{self, Imported, Target};
 use crate::{check, events, instance, start, tokens};
 use std::fmt;
 use std::io::{self, Write};
@@ -67,6 +70,13 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             settings,
         } => follow(&settings, from, json),
         Command::Check(args) | Command::Config(ConfigCommand::Parse(args)) => run_check(args),
+        Command::Import(args) | Command::Config(ConfigCommand::DbImport(args)) => import(&args),
+        Command::Export {
+            output,
+            format,
+            settings,
+        } => export(&settings, output.as_deref(), format),
+        Command::Config(ConfigCommand::DbExport { file, settings }) => db_export(&settings, &file),
         Command::Settings { markdown: true } => say(&settings::page()),
         Command::Settings { markdown: false } => say(&settings::sample()),
         Command::Version => say(concat!("silverback ", env!("CARGO_PKG_VERSION"), "\n")),
@@ -207,6 +217,35 @@ fn run_check(args: CheckArgs) -> Result<(), Failure> {
     }
     check::run(accepted(resolved.settings), args.file.as_deref())?;
     say("parse successful\n")
+}
+
+fn import(args: &ImportArgs) -> Result<(), Failure> {
+    let settings = resolved_settings(&args.settings)?;
+    let Imported { revision, counts } = transfer::import(&settings, &args.file)?;
+    say(&format!(
+        "import successful: {} created, {} updated, {} unchanged, revision {revision}\n",
+        counts.created, counts.updated, counts.unchanged
+    ))
+}
+
+fn export(
+    args: &SettingsArgs,
+    output: Option<&Path>,
+    format: Option<TextFormat>,
+) -> Result<(), Failure> {
+    let settings = resolved_settings(args)?;
+    let format = transfer::export_format(format, output);
+    transfer::export(
+        &settings,
+        output.map_or(Target::Output, Target::File),
+        format,
+    )
+}
+
+fn db_export(args: &SettingsArgs, file: &Path) -> Result<(), Failure> {
+    let settings = resolved_settings(args)?;
+    let format = transfer::export_format(None, Some(file));
+    transfer::export(&settings, Target::NewFile(file), format)
 }
 
 fn warn(text: &str) {

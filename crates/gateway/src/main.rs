@@ -22,6 +22,7 @@ mod lookup;
 mod memory;
 mod occupant;
 mod plane;
+mod progress;
 mod reload;
 mod service_manager;
 mod settings;
@@ -29,6 +30,7 @@ mod signals;
 mod sockets;
 mod start;
 mod tokens;
+mod transfer;
 mod upgrade;
 mod workers;
 

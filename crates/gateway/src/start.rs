@@ -235,7 +235,7 @@ fn declarative_text(settings: &Settings) -> Result<Option<Text>, Failure> {
 }
 
 /// Opens the store. One that cannot be read is never served as an empty configuration; with a file there is another source.
-fn open_store(settings: &Settings, has_file: bool) -> Result<Store, Failure> {
+pub(crate) fn open_store(settings: &Settings, has_file: bool) -> Result<Store, Failure> {
     let options = store_options(settings);
     let (store, recovery) = Store::open(&settings.store.path, options).map_err(Failure::new)?;
     match recovery {

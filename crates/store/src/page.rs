@@ -30,11 +30,3 @@ pub struct Tagged {
     pub kind: EntityKind,
     pub id: Uuid,
 }
-
-/// A field of a composite cache key, in the order of the schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyPart<'k> {
-    Absent,
-    Text(&'k str),
-    Reference(Uuid),
-}

@@ -6,10 +6,11 @@ use crate::error::{Damage, StoreError};
 use crate::facts::{Facts, Field, IndexTable};
 use crate::header::{HEADER_KEY, Header};
 use crate::keys;
-use crate::page::{KeyPart, Page, TagFilter, Tagged};
+use crate::page::{Page, TagFilter, Tagged};
 use crate::past::History;
 use heed::{RoTxn, WithoutTls};
 use model::EntityKind;
+use model::declarative::KeyPart;
 use std::ops::Bound;
 use uuid::Uuid;
 

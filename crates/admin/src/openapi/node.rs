@@ -84,6 +84,18 @@ pub(super) fn describe(
             of("configuration", "Get or replace the whole configuration"),
             method,
         ),
+        Action::Import => import(of(
+            "configuration",
+            "Add the entities of a configuration to those that exist",
+        )),
+        Action::Export => of("configuration", "Get all entities as one configuration")
+            .query(
+                "format",
+                "The form of the configuration; `Accept` may tell it as well.",
+                json!({ "type": "string", "enum": ["yaml", "json"], "default": "yaml" }),
+            )
+            .answers_with(200, "The configuration.", "application/yaml", &text())
+            .or_answers_with(200, "application/json", &json!({ "type": "object" })),
         Action::Schema => schema(of("schemas", "Get the schema of an entity")),
         Action::PluginSchema => schema(of("schemas", "Get the schema of a plugin")),
         Action::PluginConfigSchema => {
@@ -334,6 +346,31 @@ fn config(operation: Operation, method: &str) -> Operation {
         .answers(201, "Every entity, live on this node.", &entities)
         .answers_empty(304, "The configuration runs already.")
         .fails(&[429, 501, 503, 504])
+}
+
+fn import(operation: Operation) -> Operation {
+    let configuration = json!({ "type": "object", "properties": { "_format_version": text() } });
+    let outcome =
+        object(["revision", "created", "updated", "unchanged"].map(|field| (field, integer())));
+    operation
+        .takes(
+            &[
+                ("application/json", configuration),
+                ("application/yaml", text()),
+                ("text/yaml", text()),
+            ],
+            true,
+        )
+        .answers(200, "What became of the entities, live on this node.", &outcome)
+        .or_answers_with(
+            200,
+            "application/x-ndjson",
+            &json!({
+                "type": "string",
+                "description": "Lines of JSON: how far it is, and last the outcome, or `status` and `error`.",
+            }),
+        )
+        .fails(&[409, 503, 507])
 }
 
 fn schema(operation: Operation) -> Operation {

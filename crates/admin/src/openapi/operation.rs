@@ -133,6 +133,14 @@ impl Operation {
         self
     }
 
+    /// Another form of an answer that is described already.
+    pub(super) fn or_answers_with(mut self, status: u16, kind: &str, schema: &Value) -> Self {
+        if let Some(response) = self.responses.get_mut(&status.to_string()) {
+            response["content"][kind] = json!({ "schema": schema });
+        }
+        self
+    }
+
     pub(super) fn answers_empty(mut self, status: u16, about: &str) -> Self {
         let response = json!({ "description": about, "headers": header_references() });
         self.responses.insert(status.to_string(), response);

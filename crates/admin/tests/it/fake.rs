@@ -9,13 +9,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
 use futures_util::future::BoxFuture;
-use model::EntityKind;
-use model::declarative::{self, Existing, Format, Source};
+use model::declarative::{self, Format, Source};
 use model::schema::{Context, EnabledPlugins, RouterFlavor, registry};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::{Change, ChangeSet, CommitError, Journal, Origin, Store, View};
+use store::{Change, ChangeSet, CommitError, Journal, Mirror, Origin, Store};
 use tempfile::TempDir;
 use tower::ServiceExt;
 use uuid::Uuid;
@@ -85,7 +84,7 @@ impl Fake {
             flatten_errors: load.flatten_errors,
         };
         let view = self.store.view().unwrap();
-        let existing = Stored(&view);
+        let existing = Mirror::new(&view);
         let source = match &load.body {
             DeclarativeBody::Json(text) => Source::JsonBody(text),
             DeclarativeBody::Structured(object) => Source::Object(object.clone()),
@@ -100,6 +99,7 @@ impl Fake {
         let document = declarative::Loader::new()
             .load(source, &options, &existing, 0)
             .map_err(invalid)?;
+        existing.finish().unwrap();
         drop(view);
         let puts = document.puts.into_iter().map(|put| Change::Put {
             kind: put.kind,
@@ -136,25 +136,6 @@ impl Fake {
 /// Any function of the text will do where only equality counts.
 fn digest(text: &[u8]) -> [u8; 16] {
     *Uuid::new_v5(&Uuid::NAMESPACE_OID, text).as_bytes()
-}
-
-struct Stored<'v>(&'v View<'v>);
-
-impl Existing for Stored<'_> {
-    fn get(&self, kind: EntityKind, id: Uuid) -> Option<&[u8]> {
-        self.0.get(kind, id).unwrap()
-    }
-
-    fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid> {
-        self.0.id_by_unique(kind, field, value).unwrap()
-    }
-
-    fn for_each(&self, kind: EntityKind, visit: &mut dyn FnMut(Uuid, &[u8])) {
-        for entry in self.0.iter(kind).unwrap() {
-            let (id, bytes) = entry.unwrap();
-            visit(id, bytes);
-        }
-    }
 }
 
 impl Control for Fake {

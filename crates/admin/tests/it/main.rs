@@ -14,5 +14,6 @@ mod openapi;
 mod paging;
 mod server;
 mod status;
+mod transfer;
 mod transport;
 mod vectors;

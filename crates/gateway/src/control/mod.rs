@@ -2,7 +2,6 @@
 
 pub(crate) mod config;
 mod health;
-mod mirror;
 pub(crate) mod node;
 pub(crate) mod rebuild;
 pub(crate) mod stages;

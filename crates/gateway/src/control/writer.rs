@@ -4,7 +4,6 @@
 //! from the threads that serve requests.
 
 use super::Proposed;
-use super::mirror::Mirror;
 use super::rebuild;
 use super::stages::{Clock, Stage, Stages};
 use crate::memory;
@@ -17,7 +16,9 @@ use proxy::session::DataPlane;
 use proxy::snapshot::{BuildSettings, Snapshot};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-use store::{Change, ChangeSet, CommitError, Origin, Rejected, Revision, Store, Transaction};
+use store::{
+    Change, ChangeSet, CommitError, Mirror, Origin, Rejected, Revision, Store, Transaction,
+};
 
 /// Under this name the hash of the configuration is kept with its revision.
 const HASH: &str = "configuration_hash";

@@ -29,6 +29,7 @@ mod status;
 mod streams;
 mod tls;
 mod tls_settings;
+mod transfer;
 mod upgrade;
 mod upstream_tls;
 mod upstreams;

@@ -1,19 +1,22 @@
-//! A view of the store as the declarative loader reads it. The loader has no errors of its own for a store that cannot be
-//! read: the first one is kept here, and what was loaded meanwhile must be thrown away.
+//! A view of the store as declarative configurations read it. They have no errors of their own for a store that cannot be
+//! read: the first one is kept here, and what was read meanwhile must be thrown away.
 
+use crate::error::StoreError;
+use crate::view::View;
 use model::EntityKind;
-use model::declarative::Existing;
+use model::declarative::{Existing, KeyPart};
 use std::cell::RefCell;
-use store::{StoreError, View};
 use uuid::Uuid;
 
-pub(crate) struct Mirror<'v> {
+/// What exists at one revision, for [`model::declarative`].
+#[derive(Debug)]
+pub struct Mirror<'v> {
     view: &'v View<'v>,
     error: RefCell<Option<StoreError>>,
 }
 
 impl<'v> Mirror<'v> {
-    pub(crate) fn new(view: &'v View<'v>) -> Self {
+    pub fn new(view: &'v View<'v>) -> Self {
         Self {
             view,
             error: RefCell::new(None),
@@ -21,7 +24,7 @@ impl<'v> Mirror<'v> {
     }
 
     /// Whether everything that was asked could be read.
-    pub(crate) fn finish(self) -> Result<(), StoreError> {
+    pub fn finish(self) -> Result<(), StoreError> {
         self.error.into_inner().map_or(Ok(()), Err)
     }
 
@@ -44,6 +47,10 @@ impl Existing for Mirror<'_> {
     fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid> {
         self.keep(self.view.id_by_unique(kind, field, value))
             .flatten()
+    }
+
+    fn id_by_cache_key(&self, kind: EntityKind, parts: &[KeyPart<'_>]) -> Option<Uuid> {
+        self.keep(self.view.id_by_cache_key(kind, parts)).flatten()
     }
 
     fn for_each(&self, kind: EntityKind, visit: &mut dyn FnMut(Uuid, &[u8])) {

@@ -1,0 +1,222 @@
+//! `/import` and `/export`: the entities of a store as one document, in and out, whatever the mode. Kong does this on the command
+//! line alone (kong/cmd/config.lua), past the running node; here it is a change like any other.
+
+use crate::control::{Control, Database};
+use crate::proposal::{self, Refusal};
+use crate::request::Call;
+use crate::respond::{Answer, Failure, json};
+use crate::stream;
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use model::declarative::{self, Counts, ExportError, ExportFormat, Format, Options};
+use model::schema::RouterFlavor;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::io::{self, Write};
+use std::sync::Arc;
+use store::{Change, ChangeSet, Mirror, Origin, Revision, Store, StoreError, Transaction};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// How far an import is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "stage", rename_all = "snake_case")]
+pub enum Progress {
+    Reading,
+    Validating {
+        done: usize,
+        total: usize,
+    },
+    Writing,
+    /// Compiling, syncing to disk, handing over to the workers.
+    MakingLive,
+}
+
+/// Answers of lines, each an object in JSON.
+const LINES: &str = "application/x-ndjson";
+
+// === import ===
+
+/// Adds a document to what a transaction has come to.
+pub fn merge(
+    transaction: &mut Transaction<'_>,
+    text: &[u8],
+    format: Format,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Counts, Refusal> {
+    watch(Progress::Reading);
+    let document = {
+        let view = transaction.view()?;
+        let mirror = Mirror::new(&view);
+        let mut validated = |done, total| watch(Progress::Validating { done, total });
+        let merged = declarative::merge(text, format, options, &mirror, &mut validated);
+        mirror.finish()?;
+        merged.map_err(Failure::from)?
+    };
+    watch(Progress::Writing);
+    let puts = document.puts.into_iter().map(|put| Change::Put {
+        kind: put.kind,
+        id: put.id,
+        entity: put.entity,
+    });
+    transaction.apply(&ChangeSet {
+        changes: puts.collect(),
+        meta: Vec::new(),
+    })?;
+    watch(Progress::MakingLive);
+    Ok(document.counts)
+}
+
+/// `POST /import`: answers when it is live; who accepts lines is told of the progress meanwhile.
+pub(crate) async fn import(call: &Call<'_>) -> Answer {
+    if call.control.database() == Database::Off {
+        return Err(Failure::bad_request(
+            "entities are imported into a database: with database = off, post the whole configuration to /config",
+        ));
+    }
+    let format = match call.content_type {
+        Some(kind) if kind.starts_with("application/json") => Format::Json,
+        Some(kind) if kind.starts_with("application/yaml") || kind.starts_with("text/yaml") => {
+            Format::Yaml
+        }
+        None if call.bytes.is_empty() => {
+            return Err(Failure::bad_request("expected a declarative configuration"));
+        }
+        _ => return Err(Failure::UnsupportedMediaType),
+    };
+    let import = Import {
+        control: call.app.shared(),
+        origin: call.origin.clone(),
+        text: call.bytes.clone(),
+        format,
+    };
+    if !call.accept.is_some_and(|accept| accept.contains(LINES)) {
+        let (counts, revision) = import.run(|_| {}).await?;
+        call.made.get_or_init(|| revision);
+        return Ok(json(StatusCode::OK, &outcome(counts, revision)));
+    }
+    let (lines, told) = unbounded_channel();
+    // It goes on when nobody listens any more.
+    tokio::spawn(async move {
+        let progress = lines.clone();
+        let watched = import.run(move |stage| drop(progress.send(json!(stage))));
+        let last = match watched.await {
+            Ok((counts, revision)) => outcome(counts, revision),
+            Err(failure) => failed(failure).await,
+        };
+        let _ = lines.send(last);
+    });
+    let kind = [(CONTENT_TYPE, HeaderValue::from_static(LINES))];
+    Ok((StatusCode::OK, kind, line_by_line(told)).into_response())
+}
+
+struct Import {
+    control: Arc<dyn Control>,
+    origin: Origin,
+    text: Bytes,
+    format: Format,
+}
+
+impl Import {
+    async fn run(
+        self,
+        mut watch: impl FnMut(Progress) + Send + 'static,
+    ) -> Result<(Counts, Revision), Failure> {
+        let Self {
+            control,
+            origin,
+            text,
+            format,
+        } = self;
+        let options = Options {
+            context: control.context(),
+            flatten_errors: false,
+        };
+        let work = move |transaction: &mut Transaction<'_>| {
+            merge(transaction, &text, format, &options, &mut watch)
+        };
+        proposal::propose_to(&*control, origin, None, false, work).await
+    }
+}
+
+fn outcome(counts: Counts, revision: Revision) -> serde_json::Value {
+    json!({
+        "revision": revision.0,
+        "created": counts.created,
+        "updated": counts.updated,
+        "unchanged": counts.unchanged,
+    })
+}
+
+/// The answer that there would have been, as a line: its status was sent long before.
+async fn failed(failure: Failure) -> serde_json::Value {
+    let response = failure.into_response();
+    let status = response.status().as_u16();
+    let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+    let body: Option<serde_json::Value> = body
+        .ok()
+        .and_then(|body| serde_json::from_slice(&body).ok());
+    json!({"status": status, "error": body})
+}
+
+fn line_by_line(told: UnboundedReceiver<serde_json::Value>) -> Body {
+    let lines = futures_util::stream::unfold(told, |mut told| async {
+        let line = told.recv().await?;
+        Some((Ok::<_, io::Error>(format!("{line}\n")), told))
+    });
+    Body::from_stream(lines)
+}
+
+// === export ===
+
+/// Why an export is not whole.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Export(#[from] ExportError),
+}
+
+/// Writes all that a store holds now as a document. What was written is worth nothing when this fails.
+pub fn export(
+    store: &Store,
+    format: ExportFormat,
+    flavor: RouterFlavor,
+    out: &mut dyn Write,
+) -> Result<(), Unreadable> {
+    let view = store.view()?;
+    let mirror = Mirror::new(&view);
+    let written = declarative::export(&mirror, format, flavor, out);
+    mirror.finish()?;
+    Ok(written?)
+}
+
+/// `GET /export`, in YAML unless JSON is asked for.
+pub(crate) fn show(call: &Call<'_>) -> Answer {
+    let accepted = call.accept.unwrap_or_default();
+    let format = match call.query("format") {
+        Some("yaml") => ExportFormat::Yaml,
+        Some("json") => ExportFormat::Json,
+        None if accepted.contains("application/json") => ExportFormat::Json,
+        None => ExportFormat::Yaml,
+        Some(_) => return Err(Failure::bad_request("format: expected yaml or json")),
+    };
+    let store = call.control.store().clone();
+    let flavor = call.control.context().flavor;
+    let body = stream::body("/export", move |chunks| {
+        let written = export(&store, format, flavor, chunks);
+        // Requests need little of what was read for the answer.
+        store.release_resident_pages();
+        written
+    });
+    let kind = match format {
+        ExportFormat::Yaml => "application/yaml",
+        ExportFormat::Json => "application/json",
+    };
+    let kind = [(CONTENT_TYPE, HeaderValue::from_static(kind))];
+    Ok((StatusCode::OK, kind, body).into_response())
+}

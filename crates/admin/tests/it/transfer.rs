@@ -1,0 +1,163 @@
+//! `/import` and `/export`: everything that is there as one document, and a document beside what is there.
+
+use crate::fake::{Answer, Api};
+use serde_json::{Value, json};
+
+const YAML: [(&str, &str); 1] = [("content-type", "application/yaml")];
+const LINES: [(&str, &str); 2] = [
+    ("content-type", "application/json"),
+    ("accept", "application/x-ndjson"),
+];
+
+fn services(names: &[&str]) -> Value {
+    let services: Vec<Value> = (names.iter())
+        .map(|name| json!({"name": name, "host": "h.test"}))
+        .collect();
+    json!({"_format_version": "3.0", "services": services})
+}
+
+async fn import(api: &Api, document: &Value) -> Answer {
+    api.json("POST", "/import", document).await
+}
+
+async fn listed(api: &Api) -> usize {
+    let services = api.get("/services").await.json();
+    services["data"].as_array().unwrap().len()
+}
+
+#[tokio::test]
+async fn an_import_is_one_revision_beside_what_is_there() {
+    let api = Api::lmdb();
+    let made = import(&api, &services(&["a", "b"])).await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let expected = json!({"revision": 1, "created": 2, "updated": 0, "unchanged": 0});
+    assert_eq!(made.json(), expected);
+    let mut next = services(&["b", "c"]);
+    next["services"][0]["port"] = 81.into();
+    let changed = import(&api, &next).await;
+    let expected = json!({"revision": 2, "created": 1, "updated": 1, "unchanged": 0});
+    assert_eq!(changed.json(), expected);
+    assert_eq!(listed(&api).await, 3);
+    let again = import(&api, &next).await;
+    let expected = json!({"revision": 2, "created": 0, "updated": 0, "unchanged": 2});
+    assert_eq!(again.json(), expected);
+}
+
+#[tokio::test]
+async fn an_export_goes_back_in_and_is_the_same() {
+    let api = Api::lmdb();
+    import(&api, &services(&["b", "a"])).await;
+    let consumer = json!({"username": "c", "custom_id": "yes"});
+    api.json("POST", "/consumers", &consumer).await;
+    let yaml = api.get("/export").await;
+    assert_eq!(yaml.header("content-type"), "application/yaml");
+    assert!(
+        yaml.text
+            .starts_with("_format_version: '3.0'\n_transform: false\nconsumers:\n- id: "),
+        "{}",
+        yaml.text
+    );
+    let again = api.send("POST", "/import", &YAML, yaml.text.clone()).await;
+    assert_eq!(again.json()["unchanged"], 3, "{}", again.text);
+    let copy = Api::lmdb();
+    let made = copy.send("POST", "/import", &YAML, yaml.text.clone()).await;
+    assert_eq!(made.json()["created"], 3, "{}", made.text);
+    assert_eq!(copy.get("/export").await.text, yaml.text);
+    let json = copy.get("/export?format=json").await;
+    assert_eq!(json.header("content-type"), "application/json");
+    let exported = json.json();
+    let names = exported["services"].as_array().unwrap().iter();
+    let names: Vec<&Value> = names.map(|service| &service["name"]).collect();
+    assert_eq!(names, ["a", "b"]);
+    let accepted = [("accept", "application/json")];
+    let asked = copy.send("GET", "/export", &accepted, "").await;
+    assert_eq!(asked.text, json.text);
+    assert_eq!(copy.get("/export?format=xml").await.status, 400);
+}
+
+#[tokio::test]
+async fn progress_comes_in_lines_and_the_outcome_last() {
+    let api = Api::lmdb();
+    let body = services(&["a"]).to_string();
+    let answer = api.send("POST", "/import", &LINES, body).await;
+    assert_eq!(answer.header("content-type"), "application/x-ndjson");
+    let lines = answer.text.lines();
+    let lines: Vec<Value> = lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            json!({"stage": "reading"}),
+            json!({"stage": "validating", "done": 2, "total": 2}),
+            json!({"stage": "writing"}),
+            json!({"stage": "making_live"}),
+            json!({"revision": 1, "created": 1, "updated": 0, "unchanged": 0}),
+        ]
+    );
+    let wrong = services(&["a", ""]).to_string();
+    let answer = api.send("POST", "/import", &LINES, wrong).await;
+    assert_eq!(answer.status, 200);
+    let last: Value = serde_json::from_str(answer.text.lines().last().unwrap()).unwrap();
+    assert_eq!(last["status"], 400);
+    assert_eq!(last["error"]["code"], 14);
+    assert!(last["error"]["fields"]["services"][1]["name"].is_string());
+}
+
+#[tokio::test]
+async fn what_cannot_be_imported_changes_nothing() {
+    let api = Api::lmdb();
+    import(&api, &services(&["a"])).await;
+    let before = api.get("/export").await.text;
+    let other = "99999999-2222-4333-8444-555555555555";
+    for document in [
+        json!({}),
+        json!({"_format_version": "9"}),
+        json!({"_format_version": "3.0", "servces": []}),
+        json!({"_format_version": "3.0", "services": [{"name": "b", "host": "h", "hots": 1}]}),
+        json!({"_format_version": "3.0", "services": [{"name": "b", "host": "h"}, {"name": "b", "host": "h"}]}),
+        json!({"_format_version": "3.0", "services": [{"id": other, "name": "a", "host": "h"}]}),
+        json!({"_format_version": "3.0", "services": [{"name": "b", "host": "h"}],
+            "routes": [{"name": "r", "paths": ["/"], "service": "c"}]}),
+    ] {
+        let refused = import(&api, &document).await;
+        assert_eq!(refused.status, 400, "{document}: {}", refused.text);
+        assert!(refused.json()["fields"].is_object(), "{}", refused.text);
+    }
+    let text = services(&["b"]).to_string();
+    for end in [1, text.len() / 2, text.len() - 1] {
+        let headers = [("content-type", "application/json")];
+        let refused = api
+            .send("POST", "/import", &headers, text[..end].to_owned())
+            .await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+    }
+    assert_eq!(api.get("/export").await.text, before);
+}
+
+#[tokio::test]
+async fn bodies_of_other_kinds_are_refused_and_long_ones_are_not() {
+    let api = Api::lmdb();
+    assert_eq!(api.send("POST", "/import", &[], "").await.status, 400);
+    assert_eq!(api.form("POST", "/import", "a=1").await.status, 415);
+    let text = [("content-type", "text/plain")];
+    assert_eq!(api.send("POST", "/import", &text, "a").await.status, 415);
+    // More than any other endpoint takes.
+    let names: Vec<String> = (0..1000).map(|number| format!("s{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let long = services(&names);
+    assert!(long.to_string().len() > 20_000);
+    assert_eq!(import(&api, &long).await.status, 200);
+}
+
+#[tokio::test]
+async fn without_a_database_there_is_only_the_way_out() {
+    let api = Api::off();
+    api.json("POST", "/config", &services(&["a"])).await;
+    let refused = import(&api, &services(&["b"])).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.text.contains("/config"), "{}", refused.text);
+    let exported = api.get("/export").await.text;
+    let config = api.get("/config").await.json();
+    assert_eq!(config["config"], exported);
+}

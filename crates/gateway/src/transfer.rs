@@ -1,0 +1,262 @@
+//! Entities between the store and a file: `import`, `export` and Kong's spelling of them. Through the gateway of the prefix where
+//! one runs, else straight with the store, which lets in one process at a time.
+
+use crate::cli::TextFormat;
+use crate::client::{Client, ClientError};
+use crate::commands::Failure;
+use crate::control::{rebuild, writer};
+use crate::declarative_file::{self, Text};
+use crate::plane;
+use crate::progress::Progress;
+use crate::settings::{Database, Settings};
+use crate::start;
+use admin::control::{self, Refusal};
+use admin::transfer;
+use model::declarative::{Counts, ExportFormat, Format, Options, format_cli_errors};
+use model::{Error, ErrorCode, Object};
+use plugin::Node;
+use serde_json::Value as Json;
+use std::io::{self, Write};
+use std::path::Path;
+use store::{CommitError, Origin, Rejected, Revision};
+use tempfile::NamedTempFile;
+
+/// What an import came to.
+pub(crate) struct Imported {
+    pub(crate) revision: u64,
+    pub(crate) counts: Counts,
+}
+
+/// Adds the entities of a file to the store.
+pub(crate) fn import(settings: &Settings, file: &Path) -> Result<Imported, Failure> {
+    let text = declarative_file::read_file(file).map_err(Failure::new)?;
+    let mut progress = Progress::new();
+    let imported = match Client::connect(&settings.prefix) {
+        Ok(client) => import_online(&client, &text, &mut progress),
+        Err(ClientError::NotRunning(_)) => import_offline(settings, &text, &mut progress),
+        Err(error) => Err(Failure::new(error)),
+    };
+    progress.end();
+    imported
+}
+
+/// Writes all entities. A file gets its name when it is whole, and is for its owner alone: there are secrets in it.
+pub(crate) fn export(
+    settings: &Settings,
+    target: Target<'_>,
+    format: ExportFormat,
+) -> Result<(), Failure> {
+    let path = match target {
+        Target::Output => return write(settings, format, &mut io::stdout().lock()),
+        Target::NewFile(path) | Target::File(path) => path,
+    };
+    let failed =
+        |error: io::Error| Failure::new(format!("cannot write {}: {error}", path.display()));
+    let exists = || {
+        Failure::new(format!(
+            "{} already exists.\nWill not overwrite it.",
+            path.display()
+        ))
+    };
+    if matches!(target, Target::NewFile(_)) && path.exists() {
+        return Err(exists());
+    }
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    // Made with mode 0600.
+    let mut file = NamedTempFile::new_in(directory).map_err(failed)?;
+    write(settings, format, file.as_file_mut())?;
+    file.as_file().sync_all().map_err(failed)?;
+    let named = match target {
+        Target::NewFile(_) => file.persist_noclobber(path),
+        _ => file.persist(path),
+    };
+    match named {
+        Ok(_) => Ok(()),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(exists()),
+        Err(error) => Err(failed(error.error)),
+    }
+}
+
+/// Where an export goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target<'p> {
+    Output,
+    /// In place of what is there.
+    File(&'p Path),
+    /// Only if nothing is there.
+    NewFile(&'p Path),
+}
+
+/// The format that was asked for, else that of the file's name, as importing tells it.
+pub(crate) fn export_format(asked: Option<TextFormat>, file: Option<&Path>) -> ExportFormat {
+    match (asked, file.and_then(Path::extension)) {
+        (Some(TextFormat::Json), _) => ExportFormat::Json,
+        (Some(TextFormat::Yaml), _) => ExportFormat::Yaml,
+        (None, Some(extension)) if extension == "json" => ExportFormat::Json,
+        (None, _) => ExportFormat::Yaml,
+    }
+}
+
+// === with the gateway of the prefix ===
+
+fn import_online(
+    client: &Client,
+    text: &Text,
+    progress: &mut Progress,
+) -> Result<Imported, Failure> {
+    let kind = match text.format {
+        Format::Json => "application/json",
+        Format::Yaml | Format::Auto => "application/yaml",
+    };
+    let headers = [("content-type", kind), ("accept", "application/x-ndjson")];
+    let mut lines = client
+        .lines("POST", "/import", &headers, text.bytes.clone())
+        .map_err(Failure::new)?;
+    let mut last = Json::Null;
+    while let Some(line) = lines.next_line().map_err(Failure::new)? {
+        match serde_json::from_slice(&line) {
+            Ok(stage) => progress.show(stage),
+            Err(_) => last = serde_json::from_slice(&line).map_err(|error| unexpected(&error))?,
+        }
+    }
+    if lines.status != 200 {
+        return Err(refused(&last));
+    }
+    if let Some(error) = last.get("error") {
+        return Err(refused(error));
+    }
+    let number = |name: &str| last.get(name).and_then(Json::as_u64);
+    let count = |name: &str| number(name).and_then(|count| usize::try_from(count).ok());
+    match (
+        number("revision"),
+        count("created"),
+        count("updated"),
+        count("unchanged"),
+    ) {
+        (Some(revision), Some(created), Some(updated), Some(unchanged)) => Ok(Imported {
+            revision,
+            counts: Counts {
+                created,
+                updated,
+                unchanged,
+            },
+        }),
+        _ => Err(unexpected(&"it broke off")),
+    }
+}
+
+/// What an answer of the Admin API says was wrong.
+fn refused(answer: &Json) -> Failure {
+    let message = answer.get("message").and_then(Json::as_str);
+    let message = message.unwrap_or("the gateway does not say why");
+    let mut error = Error::new(ErrorCode::DeclarativeConfig, message);
+    if let Some(fields) = answer.get("fields")
+        && let Ok(fields) = serde_json::from_value::<Object>(fields.clone())
+    {
+        error = error.with_fields(fields);
+    }
+    invalid(&error)
+}
+
+fn invalid(error: &Error) -> Failure {
+    Failure::new(format!("Failed importing:\n{}", format_cli_errors(error)))
+}
+
+fn unexpected(details: &dyn std::fmt::Display) -> Failure {
+    Failure::new(format!("the gateway's answer is not understood: {details}"))
+}
+
+// === with the store ===
+
+/// Everything that a start would find wrong with the outcome is found before anything is kept.
+fn import_offline(
+    settings: &Settings,
+    text: &Text,
+    progress: &mut Progress,
+) -> Result<Imported, Failure> {
+    if settings.store.database != Database::Lmdb {
+        return Err(Failure::new(
+            "entities are imported into a database: with database = off, start with the file, or post it to /config",
+        ));
+    }
+    let build = plane::build_settings(settings, Node::default())?;
+    let options = Options {
+        context: writer::context(&settings.model, false),
+        flatten_errors: false,
+    };
+    let origin = Origin {
+        source: "command line".to_owned(),
+        ..Origin::default()
+    };
+    let store = start::open_store(settings, false)?;
+    let mut refusal = None;
+    let done = store.transact(&mut |transaction| {
+        let mut watch = |stage| progress.show(stage);
+        let merged = transfer::merge(transaction, &text.bytes, text.format, &options, &mut watch);
+        let counts = match merged {
+            Ok(counts) => counts,
+            Err(Refusal::Commit(error)) => return Err(error),
+            Err(Refusal::Failure(failure)) => {
+                refusal = Some(failure);
+                return Err(CommitError::Abandoned);
+            }
+        };
+        transaction.seal(&origin)?;
+        rebuild::whole(&transaction.view()?, None, &build).map_err(Rejected)?;
+        Ok((transaction.head(), counts))
+    });
+    match (done, refusal) {
+        (Ok((Revision(revision), counts)), _) => Ok(Imported { revision, counts }),
+        (Err(_), Some(control::Failure::Error(error))) => Err(invalid(&error)),
+        (Err(_), Some(failure)) => Err(Failure::new(format!("Failed importing: {failure:?}"))),
+        (Err(error), None) => Err(match error.to_error() {
+            Some(error) => invalid(&error),
+            None => Failure::new(error),
+        }),
+    }
+}
+
+fn write(settings: &Settings, format: ExportFormat, out: &mut dyn Write) -> Result<(), Failure> {
+    match Client::connect(&settings.prefix) {
+        Ok(client) => write_online(&client, format, out),
+        Err(ClientError::NotRunning(_)) => write_offline(settings, format, out),
+        Err(error) => Err(Failure::new(error)),
+    }
+}
+
+fn write_online(client: &Client, format: ExportFormat, out: &mut dyn Write) -> Result<(), Failure> {
+    let path = match format {
+        ExportFormat::Yaml => "/export?format=yaml",
+        ExportFormat::Json => "/export?format=json",
+    };
+    let answer = client.request("GET", path, &[], "").map_err(Failure::new)?;
+    if !answer.is_success() {
+        let said = answer.json().unwrap_or_default();
+        let message = said.get("message").and_then(Json::as_str);
+        return Err(Failure::new(message.unwrap_or("the gateway refuses it")));
+    }
+    written(out.write_all(&answer.body).and_then(|()| out.flush()))
+}
+
+fn write_offline(
+    settings: &Settings,
+    format: ExportFormat,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    if !settings.store.path.exists() {
+        return Err(Failure::new(format!(
+            "there is no store {}; the setting `prefix` (flag --prefix) names another place",
+            settings.store.path.display()
+        )));
+    }
+    let store = start::open_store(settings, false)?;
+    transfer::export(&store, format, settings.model.flavor, out).map_err(Failure::new)?;
+    written(out.flush())
+}
+
+fn written(outcome: io::Result<()>) -> Result<(), Failure> {
+    outcome.map_err(|error| Failure::new(format!("cannot write the export: {error}")))
+}

@@ -1,0 +1,228 @@
+//! Import and export on the command line, with a gateway and without one.
+
+use crate::{launch, launch_in};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use testkit::{Echo, Launch};
+
+fn run(launch: &Launch, words: &[&str]) -> (bool, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = launch.other(words).output().expect("it runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (status.success(), text(stdout), text(stderr))
+}
+
+fn exported(launch: &Launch) -> String {
+    let (done, text, errors) = run(launch, &["export"]);
+    assert!(done, "{errors}");
+    text
+}
+
+/// A file in the prefix.
+fn file(launch: &Launch, name: &str, text: &str) -> String {
+    let path = launch.prefix().join(name);
+    fs::write(&path, text).expect("writable");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+fn import(launch: &Launch, path: &str) -> String {
+    let (done, text, errors) = run(launch, &["config", "db_import", path]);
+    assert!(done, "{errors}");
+    text
+}
+
+/// With a plugin and credentials that only show when they are live.
+fn shop(echo: &Echo) -> String {
+    crate::shop(echo)
+}
+
+#[test]
+fn an_import_is_live_in_the_running_gateway() {
+    let echo = Echo::start();
+    let gateway = launch().start();
+    let launch = gateway.launch();
+    let path = file(launch, "in.yml", &shop(&echo));
+    let (done, text, errors) = run(launch, &["import", &path]);
+    assert!(done, "{errors}");
+    assert_eq!(
+        text,
+        "import successful: 8 created, 0 updated, 0 unchanged, revision 1\n"
+    );
+    // Standard error is no terminal here.
+    let stages: Vec<&str> = errors.lines().collect();
+    assert_eq!(
+        stages,
+        ["reading", "validating 9 entities", "writing", "making live"]
+    );
+    assert_eq!(gateway.get("/open", &[]).status, 200);
+    assert_eq!(gateway.get("/closed", &[]).status, 401);
+    let key = [("apikey", "alice-key")];
+    assert_eq!(gateway.get("/closed", &key).status, 200);
+    let again = import(launch, &path);
+    assert!(again.contains("8 unchanged, revision 1"), "{again}");
+}
+
+#[test]
+fn what_is_exported_by_one_store_fills_another_online_and_offline() {
+    let echo = Echo::start();
+    let gateway = launch().start();
+    let origin = gateway.launch();
+    import(origin, &file(origin, "in.yml", &shop(&echo)));
+    let online = exported(origin);
+    assert!(online.starts_with("_format_version: '3.0'\n"), "{online}");
+
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let copy = launch_in(directory.path());
+    let path = file(&copy, "out.yml", &online);
+    let told = import(&copy, &path);
+    assert!(told.contains("8 created"), "{told}");
+    assert_eq!(exported(&copy), online, "offline");
+    let told = import(&copy, &path);
+    assert!(told.contains("8 unchanged, revision 1"), "{told}");
+    let gateway = copy.start();
+    assert_eq!(gateway.get("/open", &[]).status, 200);
+    assert_eq!(exported(gateway.launch()), online, "online");
+    let told = import(gateway.launch(), &path);
+    assert!(told.contains("8 unchanged, revision 1"), "{told}");
+    let json = run(gateway.launch(), &["export", "--format", "json"]).1;
+    let path = file(gateway.launch(), "out.json", &json);
+    let told = import(gateway.launch(), &path);
+    assert!(told.contains("8 unchanged, revision 1"), "{told}");
+}
+
+#[test]
+fn what_is_wrong_is_told_alike_and_changes_nothing() {
+    let echo = Echo::start();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let offline = launch_in(directory.path());
+    import(&offline, &file(&offline, "in.yml", &shop(&echo)));
+    let before = exported(&offline);
+    let wrong = [
+        (
+            "unknown.yml",
+            "_format_version: '3.0'\nservices: [{name: a, host: h}, {name: b, hots: h}]\n".to_owned(),
+            vec!["in entry 2 of 'services'", "in 'hots': unknown field"],
+        ),
+        (
+            "dangling.yml",
+            "_format_version: '3.0'\nservices: [{name: a, host: h}]\nroutes: [{name: r, paths: [/], service: nowhere}]\n"
+                .to_owned(),
+            vec!["invalid reference 'service: nowhere'"],
+        ),
+        (
+            "taken.json",
+            r#"{"_format_version": "3.0", "services": [{"id": "99999999-2222-4333-8444-555555555555", "name": "shop", "host": "h"}]}"#
+                .to_owned(),
+            vec!["name set to 'shop' already exists with id"],
+        ),
+        (
+            "twice.yml",
+            "_format_version: '3.0'\nconsumers: [{username: a}, {username: a}]\n".to_owned(),
+            vec!["uniqueness violation"],
+        ),
+        (
+            "cut.json",
+            r#"{"_format_version": "3.0", "services": [{"name": "a","#.to_owned(),
+            vec!["failed parsing"],
+        ),
+        // Valid by its schema, but no configuration with it can be served.
+        (
+            "regex.yml",
+            "_format_version: '3.0'\nroutes: [{name: r, paths: ['~/(?<x>a)\\\\k<x>{99999999}']}]\n".to_owned(),
+            vec!["r"],
+        ),
+    ];
+    let mut told = Vec::new();
+    for (name, text, parts) in &wrong {
+        let path = file(&offline, name, text);
+        let (done, output, errors) = run(&offline, &["import", &path]);
+        assert!(!done && output.is_empty(), "{name}: {output}");
+        for part in parts {
+            assert!(errors.contains(part), "{name}: {errors}");
+        }
+        told.push(errors);
+    }
+    assert_eq!(exported(&offline), before);
+    let gateway = offline.start();
+    let online = gateway.launch();
+    for ((name, ..), offline) in wrong.iter().zip(&told) {
+        let path = online.prefix().join(name);
+        let path = path.to_str().expect("UTF-8");
+        let (done, _, errors) = run(online, &["import", path]);
+        assert!(!done, "{name}");
+        let problems = |text: &str| text.split_once("error: ").map(|(_, text)| text.to_owned());
+        assert_eq!(problems(&errors), problems(offline), "{name}");
+    }
+    assert_eq!(exported(online), before);
+    assert_eq!(gateway.get("/open", &[]).status, 200);
+}
+
+#[test]
+fn files_are_for_their_owner_and_db_export_overwrites_none() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let launch = launch_in(directory.path());
+    let service = "_format_version: '3.0'\nservices: [{name: a, host: h}]\n";
+    import(&launch, &file(&launch, "in.yml", service));
+    let at = |name: &str| -> PathBuf { directory.path().join(name) };
+    let (new, other) = (at("new.yml"), at("new.json"));
+    let named = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let export = |words: &[&str]| run(&launch, words);
+    let (done, _, errors) = export(&["config", "db_export", &named(&new)]);
+    assert!(done, "{errors}");
+    let text = fs::read_to_string(&new).expect("it was written");
+    assert_eq!(text, exported(&launch));
+    let mode = fs::metadata(&new).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let (done, _, errors) = export(&["config", "db_export", &named(&new)]);
+    assert!(!done);
+    assert!(
+        errors.contains("already exists.\nWill not overwrite it."),
+        "{errors}"
+    );
+    assert!(export(&["config", "db_export", &named(&other)]).0);
+    let json = fs::read_to_string(&other).expect("it was written");
+    assert!(json.starts_with("{\n  \"_format_version\""), "{json}");
+    // For a file under version control.
+    fs::write(&new, "old").expect("writable");
+    let (done, _, errors) = export(&["export", "--output", &named(&new)]);
+    assert!(done, "{errors}");
+    assert_eq!(fs::read_to_string(&new).expect("readable"), text);
+    let (done, _, errors) = export(&["export", "--output", "/nowhere/a.yml"]);
+    assert!(!done && errors.contains("/nowhere/a.yml"), "{errors}");
+}
+
+#[test]
+fn kongs_spelling_has_kongs_default() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let launch = launch_in(directory.path());
+    let service = "_format_version: '3.0'\nservices: [{name: a, host: h}]\n";
+    import(&launch, &file(&launch, "in.yml", service));
+    let elsewhere = tempfile::tempdir().expect("a temporary directory");
+    let mut command = launch.other(&["config", "db_export"]);
+    let status = command.current_dir(elsewhere.path()).status();
+    assert!(status.expect("it runs").success());
+    let text = fs::read_to_string(elsewhere.path().join("kong.yml"));
+    assert_eq!(text.expect("it was written"), exported(&launch));
+}
+
+#[test]
+fn without_a_store_or_a_database_it_is_told() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let launch = launch_in(directory.path());
+    let (done, _, errors) = run(&launch, &["export"]);
+    assert!(!done && errors.contains("there is no store"), "{errors}");
+    let service = "_format_version: '3.0'\nservices: [{name: a, host: h}]\n";
+    let path = file(&launch, "in.yml", service);
+    let (done, _, errors) = run(&launch, &["import", &path, "--set", "database=off"]);
+    assert!(!done && errors.contains("database = off"), "{errors}");
+    let gateway = launch.configuration(service).start();
+    let (done, _, errors) = run(gateway.launch(), &["import", &path]);
+    assert!(!done && errors.contains("database = off"), "{errors}");
+    let text = exported(gateway.launch());
+    assert!(text.contains("\n  name: a\n"), "{text}");
+}
