@@ -10,6 +10,7 @@ mod descriptors;
 mod gateway;
 mod h2load;
 mod harness;
+mod import;
 mod load;
 mod machine;
 mod options;
@@ -87,6 +88,8 @@ enum Command {
     Compare(compare::Options),
     /// Writes a configuration with routes, consumers, keys and plugins by the thousand
     Configuration(configuration::Options),
+    /// Says how long importing and exporting many entities takes, and where the time goes
+    Import(import::Options),
     /// Part of the harness: answers 512 bytes to every request, 64 KiB to those for /big, 10 MiB to
     /// those for /huge
     Upstream {
@@ -132,6 +135,7 @@ fn main() -> Result<ExitCode> {
         } => show(&report, html.as_deref(), markdown)?,
         Command::Compare(options) => return compare::run(&options),
         Command::Configuration(options) => configuration::write(&options)?,
+        Command::Import(options) => import::run(&options)?,
         Command::Upstream { listen } => upstream::run(listen)?,
         Command::Relay { listen, upstream } => relay::run(listen, upstream)?,
         Command::Load(options) => load(&options)?,
