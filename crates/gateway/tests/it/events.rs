@@ -3,7 +3,9 @@
 use crate::{launch, launch_in};
 use admin::events::wire::{self, Frame, Reason, Start};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
-use testkit::{Gateway, Launch};
+use testkit::{Answer, Client, Gateway, Launch, http};
 
 const WRITERS: usize = 5;
 const WRITES_EACH: usize = 200;
@@ -205,25 +207,73 @@ fn whoever_follows_sees_every_revision_once_and_in_order_through_an_upgrade() {
     assert!(gateway.wait().success());
 }
 
+/// Creates consumers until the gateway is gone, and gives the ids of those that were acknowledged.
+fn write_until_killed(admin: SocketAddr, writer: usize) -> Vec<String> {
+    let mut acknowledged = Vec::new();
+    for number in 0.. {
+        let Ok(stream) = TcpStream::connect(admin) else {
+            break;
+        };
+        let body = format!(r#"{{"username": "w{writer}-{number}"}}"#);
+        let headers = [("Content-Type", "application/json")];
+        let bytes = http::encode("POST", "/consumers", &headers, body.as_bytes());
+        let mut client = Client::over(stream);
+        let sent = client.send(&bytes);
+        let Ok(answer) = sent.and_then(|()| client.receive("POST")) else {
+            break;
+        };
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        acknowledged.push(id_of(&answer));
+    }
+    acknowledged
+}
+
+fn id_of(created: &Answer) -> String {
+    let id = &created.json()["id"];
+    id.as_str().expect("an id").to_owned()
+}
+
 #[test]
 fn a_crash_loses_nothing_that_was_told_and_tells_nothing_twice() {
-    const EACH: usize = 30;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let prefix = directory.path();
     let first = launch_in(prefix).start();
     let follower = Printed::start(first.launch(), &["--json", "--from", "1"]);
-    for number in 0..EACH {
-        write(&first, 1, number);
-    }
-    // What it was not told before comes afterwards.
-    assert_eq!(follower.revisions(3), [1, 2, 3]);
-    first.kill();
+    let admin = first.admin;
+    let mut told = Vec::new();
+    let acknowledged = thread::scope(|scope| {
+        let writers = (0..3).map(|writer| scope.spawn(move || write_until_killed(admin, writer)));
+        let writers: Vec<_> = writers.collect();
+        told.extend((0..60).map(|_| follower.json()));
+        first.kill();
+        let each = writers.into_iter().map(|writer| writer.join());
+        each.flat_map(|ids| ids.expect("no write fails"))
+            .collect::<Vec<_>>()
+    });
     let second = launch_in(prefix).start();
-    for number in 0..EACH {
-        write(&second, 2, number);
+    let last = second.admin_send("POST", "/consumers", r#"{"username": "last"}"#);
+    let id = |event: &Value| {
+        let id = &event["changes"][0]["id"];
+        id.as_str().expect("an id").to_owned()
+    };
+    while told.last().map(id) != Some(id_of(&last)) {
+        told.push(follower.json());
     }
-    let rest: Vec<u64> = (4..=2 * EACH as u64).collect();
-    assert_eq!(follower.revisions(rest.len()), rest);
+    let revisions: Vec<_> = told
+        .iter()
+        .map(|event| event["revision"].as_u64())
+        .collect();
+    assert_eq!(
+        revisions,
+        (1..=told.len() as u64).map(Some).collect::<Vec<_>>()
+    );
+    let told: BTreeSet<String> = told.iter().map(id).collect();
+    assert!(acknowledged.iter().all(|id| told.contains(id)));
+    // Nothing was told that is not there.
+    for id in &told {
+        let answer = second.admin_get(&format!("/consumers/{id}"));
+        assert_eq!(answer.status, 200, "{id}");
+    }
 }
 
 #[test]
@@ -240,7 +290,7 @@ fn a_line_tells_who_did_what() {
     ];
     let body = br#"{"username": "alice"}"#;
     let created = testkit::request(gateway.admin, "POST", "/consumers", &headers, body);
-    let id = created.json()["id"].as_str().expect("an id").to_owned();
+    let id = id_of(&created);
     let text = Printed::start(gateway.launch(), &["--from", "1"]).next();
     assert!(text.starts_with("1  20"), "{text}");
     let rest = format!("  created consumers {id}  \"a new one\"");
