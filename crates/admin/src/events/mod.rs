@@ -122,7 +122,8 @@ impl Ended {
             Ended::Malformed(Malformed::Version(_)) => Some(Reason::Version),
             Ended::Malformed(_) => Some(Reason::Malformed),
             Ended::Unknown { .. } => Some(Reason::Unknown),
-            Ended::Journal(_) | Ended::Short(_) => Some(Reason::Lost),
+            Ended::Journal(JournalError::Store(_)) | Ended::Short(_) => Some(Reason::Unreadable),
+            Ended::Journal(_) => Some(Reason::Lost),
             Ended::Leaving => Some(Reason::Leaving),
         }
     }

@@ -32,7 +32,7 @@ fn every_frame() -> Vec<Frame<'static>> {
         Frame::Gap { from: 4, to: 4 },
         Frame::Heartbeat,
         Frame::End {
-            reason: Reason::Lost,
+            reason: Reason::Unreadable,
             text: "too late".into(),
         },
     ]
@@ -80,7 +80,7 @@ fn what_is_not_exactly_a_frame_is_refused() {
             b"\0\0\0\x11\x04\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01",
             Malformed::Content,
         ),
-        (b"\0\0\0\x04\x06\x07\0\0", Malformed::Content),
+        (b"\0\0\0\x04\x06\x08\0\0", Malformed::Content),
         (b"\0\0\0\x05\x06\x01\0\x01\xff", Malformed::Content),
     ] {
         assert_eq!(decode(bytes), Err(expected), "{bytes:?}");

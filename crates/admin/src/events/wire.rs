@@ -98,8 +98,10 @@ pub enum Reason {
     Unknown = 4,
     /// What the client has sent is not this protocol.
     Malformed = 5,
-    /// The rest of a revision is not kept any more, or cannot be read.
+    /// The rest of a revision is not kept any more.
     Lost = 6,
+    /// The store cannot be read.
+    Unreadable = 7,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -370,13 +372,14 @@ fn take_gap(rest: &mut &[u8]) -> Result<Frame<'static>, Malformed> {
 }
 
 fn take_reason(rest: &mut &[u8]) -> Result<Reason, Malformed> {
-    const ALL: [Reason; 6] = [
+    const ALL: [Reason; 7] = [
         Reason::Leaving,
         Reason::Crowded,
         Reason::Version,
         Reason::Unknown,
         Reason::Malformed,
         Reason::Lost,
+        Reason::Unreadable,
     ];
     let number = take_u8(rest)?;
     let known = ALL.into_iter().find(|reason| *reason as u8 == number);

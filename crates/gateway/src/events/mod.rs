@@ -218,9 +218,11 @@ fn ended(reason: Reason, text: &str) -> EventsError {
     match reason {
         // What is lost is told as a gap to who asks again.
         Reason::Leaving | Reason::Lost => EventsError::Connection(ErrorKind::UnexpectedEof.into()),
-        Reason::Crowded | Reason::Version | Reason::Unknown | Reason::Malformed => {
-            EventsError::Refused(text.to_owned())
-        }
+        Reason::Crowded
+        | Reason::Version
+        | Reason::Unknown
+        | Reason::Malformed
+        | Reason::Unreadable => EventsError::Refused(text.to_owned()),
     }
 }
 
