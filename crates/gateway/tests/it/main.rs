@@ -2,6 +2,7 @@
 
 mod access_log;
 mod admin_access;
+mod admin_limits;
 mod attacks;
 mod audit;
 mod balancing;

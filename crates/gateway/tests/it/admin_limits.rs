@@ -1,0 +1,74 @@
+//! What clients of the Admin API may cost, by the settings.
+
+use crate::launch;
+use std::io::Read;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use testkit::{Client, get};
+
+/// Whether the server has closed it without a word.
+fn is_shut(client: &mut Client) -> bool {
+    let mut rest = Vec::new();
+    // A reset says as little as an end.
+    let _ = client.stream().read_to_end(&mut rest);
+    rest.is_empty()
+}
+
+#[test]
+fn heads_bodies_and_the_next_request_have_their_times() {
+    let gateway = launch()
+        .set("nginx_admin_client_header_timeout", "50ms")
+        .set("nginx_admin_client_body_timeout", "50ms")
+        .set("nginx_admin_keepalive_timeout", "50ms")
+        .start();
+    for address in [gateway.admin, gateway.status] {
+        let mut slow = Client::connect(address);
+        slow.send("GET /status HTTP/1.1\r\nHost:").expect("sent");
+        assert!(is_shut(&mut slow));
+        let mut idle = Client::connect(address);
+        assert_eq!(idle.request("GET", "/status", &[], b"").status, 200);
+        assert!(is_shut(&mut idle));
+        let mut stuck = Client::connect(address);
+        let head = "POST /config HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhalf";
+        stuck.send(head).expect("sent");
+        assert_eq!(stuck.receive("POST").expect("an answer").status, 408);
+    }
+}
+
+#[test]
+fn connections_are_counted_and_the_operator_gets_in_all_the_same() {
+    let gateway = launch().set("admin_max_connections", "2").start();
+    let mut kept: Vec<Client> = (0..2).map(|_| Client::connect(gateway.admin)).collect();
+    for client in &mut kept {
+        assert_eq!(client.request("GET", "/status", &[], b"").status, 200);
+    }
+    let mut another = Client::connect(gateway.admin);
+    assert!(is_shut(&mut another));
+    gateway.wait_for_log("there are too many");
+    assert_eq!(
+        get(gateway.status, "/status", &[]).status,
+        200,
+        "it has its own"
+    );
+    let socket = gateway.launch().prefix().join("admin.sock");
+    let stream = UnixStream::connect(socket).expect("it listens");
+    let local = Client::over(stream).request("GET", "/status", &[], b"");
+    assert_eq!(local.status, 200);
+    drop(kept);
+    // The server may hear of it a moment later.
+    let taken = |stream: TcpStream| {
+        let mut client = Client::over(stream);
+        let sent = client.send("GET /status HTTP/1.1\r\nHost: a\r\n\r\n");
+        sent.and_then(|()| client.receive("GET")).is_ok()
+    };
+    while !taken(TcpStream::connect(gateway.admin).expect("it listens")) {}
+}
+
+#[test]
+fn limits_that_shut_everybody_out_are_refused() {
+    for name in ["admin_max_connections", "admin_max_requests"] {
+        let log = launch().set(name, "0").try_start().map(drop);
+        let log = log.expect_err("it started");
+        assert!(log.contains(name) && log.contains("from 1"), "{log}");
+    }
+}
