@@ -55,6 +55,12 @@ pub(crate) enum Action {
     },
     Robots,
     Changes,
+    Revisions,
+    Revision,
+    RevisionDiff,
+    Rollback,
+    /// `/services/{services}/revisions`
+    EntityRevisions(EntityKind),
     WasmOnly,
     /// Known to Kong, and answered with 404 by it.
     Disabled,
@@ -297,12 +303,27 @@ pub(crate) fn of_status(database: Database) -> Vec<Endpoint> {
 
 /// What the Admin API has besides Kong's. Not in `GET /endpoints`, which clients compare with Kong's.
 pub(crate) fn own() -> Vec<Endpoint> {
-    vec![
-        endpoint("/changes", &["POST"], Action::Changes),
+    const POST: &[&str] = &["POST"];
+    let histories = EntityKind::ALL.into_iter().filter_map(|kind| {
+        let (Action::Collection(_), _) = own_actions(kind) else {
+            return None;
+        };
+        let path = format!("{}/{{{}}}/revisions", base(kind)?, kind.name());
+        Some(endpoint(&path, READ, Action::EntityRevisions(kind)))
+    });
+    [
+        endpoint("/changes", POST, Action::Changes),
         endpoint("/export", READ, Action::Export),
-        endpoint("/import", &["POST"], Action::Import),
+        endpoint("/import", POST, Action::Import),
         endpoint("/openapi.json", READ, Action::OpenApi),
+        endpoint("/revisions", READ, Action::Revisions),
+        endpoint("/revisions/{revision}", READ, Action::Revision),
+        endpoint("/revisions/{from}/diff/{to}", READ, Action::RevisionDiff),
+        endpoint("/revisions/{revision}/rollback", POST, Action::Rollback),
     ]
+    .into_iter()
+    .chain(histories)
+    .collect()
 }
 
 /// Answered, but the web server's rather than the API's: not in `GET /endpoints`.

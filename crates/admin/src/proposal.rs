@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use store::{CommitError, Origin, Revision, StoreError, Transaction};
+use store::{CommitError, Origin, Rejected, Revision, Store, StoreError, Transaction, View};
 
 /// One revision to be made, or refused whole.
 pub struct Proposal {
@@ -133,9 +133,54 @@ pub(crate) async fn propose_to<T: Send + 'static>(
     origin: Origin,
     expected_head: Option<Revision>,
     dry_run: bool,
-    mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
+    work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<(T, Revision), Failure> {
-    let outcome = Arc::new(Mutex::new(None));
+    let (mut proposal, outcome) = prepare(origin, work);
+    proposal.expected_head = expected_head;
+    proposal.dry_run = dry_run;
+    let revision = control.commit(proposal).await.map_err(refused)?;
+    Ok((take(&outcome)?, revision))
+}
+
+/// Carries out a proposal on a store that no gateway serves, if `check` accepts what it leads to.
+pub(crate) fn carry_out<T: Send + 'static>(
+    store: &Store,
+    check: &mut dyn FnMut(&View<'_>) -> Result<(), model::Error>,
+    (origin, expected_head, dry_run): (Origin, Option<Revision>, bool),
+    work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
+) -> Result<(T, Revision), Failure> {
+    let (mut proposal, outcome) = prepare(origin, work);
+    proposal.expected_head = expected_head;
+    let mut tried = None;
+    let done = store.transact(&mut |transaction| {
+        let result = proposal.run(transaction)?;
+        if result.is_ok() {
+            check(&transaction.view()?).map_err(Rejected)?;
+        }
+        tried = Some(result);
+        match dry_run {
+            true => Err(CommitError::Abandoned),
+            false => Ok(()),
+        }
+    });
+    match (done, tried) {
+        (Ok(()) | Err(CommitError::Abandoned), Some(result)) => {
+            let revision = result.map_err(refused)?;
+            Ok((take(&outcome)?, revision))
+        }
+        (Err(error), _) => Err(refused(error.into())),
+        (Ok(()), None) => Err(Failure::internal("a proposal was not asked")),
+    }
+}
+
+/// Where a proposal leaves what its work has given.
+type Outcome<T> = Arc<Mutex<Option<T>>>;
+
+fn prepare<T: Send + 'static>(
+    origin: Origin,
+    mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
+) -> (Proposal, Outcome<T>) {
+    let outcome = Outcome::default();
     let prepare = {
         let outcome = Arc::clone(&outcome);
         move |transaction: &mut Transaction<'_>| {
@@ -144,17 +189,15 @@ pub(crate) async fn propose_to<T: Send + 'static>(
             Ok(())
         }
     };
-    let mut proposal = Proposal::new(origin, prepare);
-    proposal.expected_head = expected_head;
-    proposal.dry_run = dry_run;
-    let revision = control.commit(proposal).await.map_err(refused)?;
+    (Proposal::new(origin, prepare), outcome)
+}
+
+fn take<T>(outcome: &Outcome<T>) -> Result<T, Failure> {
     let done = outcome
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
-    let done =
-        done.ok_or_else(|| Failure::internal("a proposal was accepted without being asked"))?;
-    Ok((done, revision))
+    done.ok_or_else(|| Failure::internal("a proposal was accepted without being asked"))
 }
 
 fn refused(error: LoadError) -> Failure {

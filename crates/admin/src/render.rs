@@ -10,7 +10,7 @@ use crate::stream::{self, Chunks};
 use crate::transfer;
 use axum::body::Body;
 use model::declarative::ExportFormat;
-use model::schema::{RouterFlavor, registry};
+use model::schema::{Context, RouterFlavor, registry};
 use model::{EntityKind, Object, Value};
 use std::collections::HashMap;
 use std::io;
@@ -25,11 +25,23 @@ pub(crate) fn entity(
     kind: EntityKind,
     found: &Found,
 ) -> Result<(), Failure> {
+    fields(out, &control.context(), kind, &found.entity);
+    if kind == EntityKind::Certificates {
+        let names: Vec<String> = certificates::snis(view, found.id)?
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        add_field(out, "snis", &names);
+    }
+    Ok(())
+}
+
+/// Appends an entity as JSON, without what is shown with it but is entities of their own.
+pub(crate) fn fields(out: &mut Vec<u8>, context: &Context, kind: EntityKind, stored: &Object) {
     let schema = registry().entity(kind);
-    let context = control.context();
-    let mut entity = std::borrow::Cow::Borrowed(&found.entity);
+    let mut entity = std::borrow::Cow::Borrowed(stored);
     if kind == EntityKind::Targets
-        && let Some(given) = found.entity.str("target")
+        && let Some(given) = stored.str("target")
     {
         let shown = Value::from(target::with_port(given));
         entity.to_mut().insert("target", shown);
@@ -44,14 +56,6 @@ pub(crate) fn entity(
         let left = end.map(|end| (end - context.now - 1).max(0));
         add_field(out, "ttl", &left);
     }
-    if kind == EntityKind::Certificates {
-        let names: Vec<String> = certificates::snis(view, found.id)?
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
-        add_field(out, "snis", &names);
-    }
-    Ok(())
 }
 
 /// Appends a field to the object that `out` ends with.

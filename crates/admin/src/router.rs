@@ -6,7 +6,8 @@ use crate::request::{self, Call};
 use crate::respond::{Answer, Failure, empty};
 use crate::state::App;
 use crate::{
-    changes, config, entities, metrics, node, openapi, schemas, status, tags, transfer, transport,
+    changes, config, entities, metrics, node, openapi, revisions, schemas, status, tags, transfer,
+    transport,
 };
 use axum::Router;
 use axum::body::Bytes;
@@ -161,6 +162,11 @@ async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
         )),
         Action::Disabled => Err(Failure::not_found()),
         Action::Changes => changes::apply(call).await,
+        Action::Revisions => revisions::list(call),
+        Action::Revision => revisions::show(call),
+        Action::RevisionDiff => revisions::diff(call),
+        Action::Rollback => revisions::rollback(call).await,
+        Action::EntityRevisions(kind) => revisions::of_entity(call, kind),
         Action::Robots => Ok("User-agent: *\nDisallow: /".into_response()),
     }
 }

@@ -187,6 +187,10 @@ pub(crate) fn join(
     Ok((environment, header))
 }
 
+pub(crate) fn exists_in(directory: &Path) -> bool {
+    directory.join(DATA_FILE).exists()
+}
+
 pub(crate) fn open(
     directory: &Path,
     max_size: usize,

@@ -99,6 +99,11 @@ impl Store {
         Ok((Self::new(environment, options, header.revision), recovery))
     }
 
+    /// Whether there is a store in a directory, readable or not.
+    pub fn exists(directory: &Path) -> bool {
+        env::exists_in(directory)
+    }
+
     /// Opens the store that another process has open, with the lock that it has lent ([`Store::lend`]). What either commits
     /// the other one sees after [`Store::refresh`].
     pub fn join(directory: &Path, options: Options, lock: File) -> Result<Store, OpenError> {

@@ -271,8 +271,8 @@ pub(super) fn response_name(status: u16) -> String {
 }
 
 fn responses() -> Map<String, Value> {
-    const STATUSES: [u16; 15] = [
-        400, 401, 403, 404, 405, 408, 409, 413, 415, 429, 500, 501, 503, 504, 507,
+    const STATUSES: [u16; 16] = [
+        400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 429, 500, 501, 503, 504, 507,
     ];
     let response = |status: u16| {
         let reason = StatusCode::from_u16(status).ok();

@@ -1,6 +1,7 @@
 //! The operations that are no entity's: of the node, of schemas, of whole configurations.
 
 use super::components::{Components, Fields, failure, integer, object, page_of, text};
+use super::history;
 use super::operation::Operation;
 use crate::endpoints::{Action, Endpoint};
 use model::EntityKind;
@@ -53,6 +54,34 @@ pub(super) fn describe(
             &json!({ "type": "object", "required": ["openapi", "paths"] }),
         ),
         Action::Changes => changes(of("configuration", "Apply several changes as one revision")),
+        Action::Revisions => {
+            history::list(components, of("history", "List revisions, newest first"))
+                .query(
+                    "entity_type",
+                    "Only those that changed an entity of this type, given its `entity_id`.",
+                    text(),
+                )
+                .query("entity_id", "Its id, or its endpoint key now.", text())
+        }
+        Action::EntityRevisions(_) => {
+            let about = of(
+                "history",
+                "List the revisions that changed the entity, newest first",
+            );
+            history::list(components, about).fails(&[404])
+        }
+        Action::Revision => history::show(
+            components,
+            of("history", "Get a revision and what it changed"),
+        ),
+        Action::RevisionDiff => history::diff(
+            components,
+            of("history", "Get what leads from one revision to another"),
+        ),
+        Action::Rollback => history::rollback(
+            components,
+            of("history", "Make the state of a revision that of a new one"),
+        ),
         Action::Timers => of("node", "Get the timers of the node").answers(
             200,
             "Always none.",

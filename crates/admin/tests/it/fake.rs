@@ -32,12 +32,12 @@ pub(crate) struct Fake {
 
 impl Fake {
     pub(crate) fn new(database: Database) -> Self {
+        Self::with_options(database, store::Options::default())
+    }
+
+    pub(crate) fn with_options(database: Database, options: store::Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, _) = Store::open(
-            &directory.path().join("store.lmdb"),
-            store::Options::default(),
-        )
-        .unwrap();
+        let (store, _) = Store::open(&directory.path().join("store.lmdb"), options).unwrap();
         Self {
             store,
             node: Node {

@@ -12,6 +12,7 @@ mod fake;
 mod metrics;
 mod openapi;
 mod paging;
+mod revisions;
 mod server;
 mod status;
 mod transfer;

@@ -190,6 +190,18 @@ async fn what_is_accepted_is_as_described() {
     assert!(accepted > 60 && refused > 60, "{accepted}, {refused}");
 }
 
+/// Checks answers of paths that the document must have.
+pub(crate) async fn assert_described(exchanges: &[Exchange]) {
+    let mut described = Described::new().await;
+    for exchange in exchanges {
+        let Exchange { method, path, .. } = exchange;
+        match described.check_answer(exchange) {
+            Some(outcome) => outcome.unwrap(),
+            None => panic!("{method} {path} is not described"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn answers_are_as_described() {
     let mut described = Described::new().await;

@@ -1,0 +1,537 @@
+//! History: the revisions that led to what is served, what each has changed, and the way back. None of it is in Kong.
+
+use crate::body::{self, Body};
+use crate::control::Refusal;
+use crate::endpoints;
+use crate::entities::find;
+use crate::paging::{self, Offset, escape, offset_after};
+use crate::proposal::{carry_out, propose};
+use crate::render;
+use crate::request::{self, Call};
+use crate::respond::{Answer, Failure, json_bytes};
+use crate::time;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use model::schema::{Context, registry};
+use model::{EntityKind, Object, Value};
+use serde_json::json;
+use store::{
+    Counts, Difference, History, JournalError, Origin, Period, Revision, RevisionInfo, Store,
+    StoreError, Transaction, View,
+};
+use uuid::Uuid;
+
+type Query = [(String, Option<String>)];
+
+/// `GET /revisions`
+pub(crate) fn list(call: &Call<'_>) -> Answer {
+    let context = call.control.context();
+    Ok(ok(all(call.control.store(), &context, &call.query)?))
+}
+
+/// `GET /revisions/{revision}`
+pub(crate) fn show(call: &Call<'_>) -> Answer {
+    let (revision, context) = (call.parameter("revision"), call.control.context());
+    Ok(ok(one(
+        call.control.store(),
+        &context,
+        revision,
+        &call.query,
+    )?))
+}
+
+/// `GET /revisions/{from}/diff/{to}`
+pub(crate) fn diff(call: &Call<'_>) -> Answer {
+    let ends = [call.parameter("from"), call.parameter("to")];
+    let context = call.control.context();
+    Ok(ok(between(
+        call.control.store(),
+        &context,
+        ends,
+        &call.query,
+    )?))
+}
+
+/// `GET /services/{services}/revisions`
+pub(crate) fn of_entity(call: &Call<'_>, kind: EntityKind) -> Answer {
+    let context = call.control.context();
+    let entity = (kind, call.parameter(kind.name()));
+    let view = call.control.store().view().map_err(Failure::internal)?;
+    let base = endpoints::base(kind).unwrap_or("/");
+    let path = format!("{base}/{}/revisions", escape(entity.1));
+    let out = history_of(&view, &context, entity, &path, &call.query)?;
+    Ok(ok(out))
+}
+
+fn ok(out: Vec<u8>) -> axum::response::Response {
+    json_bytes(StatusCode::OK, out)
+}
+
+/// What a `GET` of a path below `/revisions` answers, from a store that no gateway serves: status and body.
+pub fn read(store: &Store, context: &Context, path: &str) -> (u16, Vec<u8>) {
+    in_memory(read_path(store, context, path))
+}
+
+fn in_memory(answer: Answer) -> (u16, Vec<u8>) {
+    let answer = answer.unwrap_or_else(IntoResponse::into_response);
+    let status = answer.status().as_u16();
+    let body = axum::body::to_bytes(answer.into_body(), usize::MAX).now_or_never();
+    let body = body.expect("the body is in memory").unwrap_or_default();
+    (status, body.to_vec())
+}
+
+fn read_path(store: &Store, context: &Context, path: &str) -> Answer {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let query = request::query(query)?;
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    Ok(ok(match segments.as_slice() {
+        ["revisions"] => all(store, context, &query)?,
+        ["revisions", revision] => one(store, context, revision, &query)?,
+        ["revisions", from, "diff", to] => between(store, context, [from, to], &query)?,
+        _ => return Err(Failure::not_found()),
+    }))
+}
+
+fn all(store: &Store, context: &Context, query: &Query) -> Result<Vec<u8>, Failure> {
+    let view = store.view().map_err(Failure::internal)?;
+    match (argument(query, "entity_type"), argument(query, "entity_id")) {
+        (None, None) => {}
+        (Some(name), Some(id)) => {
+            let kind = EntityKind::from_name(name).ok_or_else(|| {
+                bad(
+                    "entity_type",
+                    &format!("there are no entities of the type {name}"),
+                )
+            })?;
+            return history_of(&view, context, (kind, id), "/revisions", query);
+        }
+        (Some(_), None) => return Err(bad("entity_id", "required with entity_type")),
+        (None, Some(_)) => return Err(bad("entity_type", "required with entity_id")),
+    }
+    let page = paging::page(query, false)?;
+    let (before, period) = (before(&page.offset)?, period(query)?);
+    let history = view.history().map_err(Failure::internal)?;
+    let found = history
+        .revisions(before, period, page.size)
+        .map_err(Failure::internal)?;
+    let mut out = b"{\"data\":[".to_vec();
+    for (index, info) in found.items.iter().enumerate() {
+        separate(&mut out, index);
+        render::json(&mut out, &shown(info));
+    }
+    out.push(b']');
+    let offset = found.next.map(|next| next.to_string());
+    end(&mut out, "/revisions", offset.as_deref(), query);
+    Ok(out)
+}
+
+/// The revisions that changed an entity, each with what it changed of it. Of one that exists no more, by its id.
+fn history_of(
+    view: &View<'_>,
+    context: &Context,
+    (kind, key): (EntityKind, &str),
+    path: &str,
+    query: &Query,
+) -> Result<Vec<u8>, Failure> {
+    let id = match find::parse_id(key) {
+        Some(id) => Some(id),
+        None => id_by_key(view, kind, key).map_err(Failure::internal)?,
+    };
+    let id = id.ok_or_else(Failure::not_found)?;
+    let page = paging::page(query, false)?;
+    let (before, period) = (before(&page.offset)?, period(query)?);
+    let history = view.history().map_err(Failure::internal)?;
+    let found = history
+        .revisions_of(kind, id, before, period, page.size)
+        .map_err(Failure::internal)?;
+    let mut out = b"{\"data\":[".to_vec();
+    for (index, (info, difference)) in found.items.iter().enumerate() {
+        separate(&mut out, index);
+        render::json(&mut out, &shown(info));
+        out.pop();
+        out.extend_from_slice(b",\"change\":");
+        change(&mut out, context, difference)?;
+        out.push(b'}');
+    }
+    out.push(b']');
+    let offset = found.next.map(|next| next.to_string());
+    end(&mut out, path, offset.as_deref(), query);
+    Ok(out)
+}
+
+fn id_by_key(view: &View<'_>, kind: EntityKind, key: &str) -> Result<Option<Uuid>, StoreError> {
+    match registry().entity(kind).endpoint_key.as_deref() {
+        Some(field) => view.id_by_unique(kind, field, key),
+        None => Ok(None),
+    }
+}
+
+fn one(store: &Store, context: &Context, number: &str, query: &Query) -> Result<Vec<u8>, Failure> {
+    let revision = revision("revision", number)?;
+    let page = paging::page(query, false)?;
+    let from = match &page.offset {
+        Offset::Start => 0,
+        Offset::After(key) => key.parse().map_err(|_| paging::invalid_offset(key))?,
+        Offset::Invalid(text) => return Err(paging::invalid_offset(text).into()),
+    };
+    let view = store.view().map_err(Failure::internal)?;
+    let history = view.history().map_err(Failure::internal)?;
+    let info = history.info(revision).map_err(missing)?;
+    let changes = history
+        .changes(revision, from, page.size)
+        .map_err(missing)?;
+    let mut out = Vec::with_capacity(1024);
+    render::json(&mut out, &shown(&info));
+    out.pop();
+    out.push(b',');
+    data(&mut out, context, &changes)?;
+    let next = from.saturating_add(changes.len());
+    let more = (next as u64) < info.counts.total();
+    let offset = more.then(|| next.to_string());
+    end(
+        &mut out,
+        &format!("/revisions/{revision}"),
+        offset.as_deref(),
+        query,
+    );
+    Ok(out)
+}
+
+fn between(
+    store: &Store,
+    context: &Context,
+    [from, to]: [&str; 2],
+    query: &Query,
+) -> Result<Vec<u8>, Failure> {
+    let (from, to) = (revision("from", from)?, revision("to", to)?);
+    let page = paging::page(query, false)?;
+    let after = match &page.offset {
+        Offset::Start => None,
+        Offset::After(key) => Some(parse_place(key).ok_or_else(|| paging::invalid_offset(key))?),
+        Offset::Invalid(text) => return Err(paging::invalid_offset(text).into()),
+    };
+    let view = store.view().map_err(Failure::internal)?;
+    let history = view.history().map_err(Failure::internal)?;
+    let mut differences = history.diff(from, to, after).map_err(missing)?;
+    let found: Vec<Difference<'_>> = differences
+        .by_ref()
+        .take(page.size)
+        .collect::<Result<_, _>>()
+        .map_err(Failure::internal)?;
+    let more = differences.next().is_some();
+    let mut out = format!("{{\"from\":{from},\"to\":{to},").into_bytes();
+    data(&mut out, context, &found)?;
+    let last = found.last().filter(|_| more).map(place);
+    end(
+        &mut out,
+        &format!("/revisions/{from}/diff/{to}"),
+        last.as_deref(),
+        query,
+    );
+    Ok(out)
+}
+
+/// What the offset of a diff says: the last entity before it.
+fn place(last: &Difference<'_>) -> String {
+    format!("{}/{}", last.kind.name(), last.id)
+}
+
+fn parse_place(key: &str) -> Option<(EntityKind, Uuid)> {
+    let (kind, id) = key.split_once('/')?;
+    Some((EntityKind::from_name(kind)?, find::parse_id(id)?))
+}
+
+fn shown(info: &RevisionInfo) -> serde_json::Value {
+    let origin = &info.origin;
+    json!({
+        "revision": info.revision.0,
+        "time": time::rfc3339(info.at_ms),
+        "source": origin.source,
+        "actor": origin.actor,
+        "request_id": origin.request_id,
+        "message": origin.message,
+        "created": info.counts.created,
+        "updated": info.counts.updated,
+        "deleted": info.counts.deleted,
+    })
+}
+
+fn data(out: &mut Vec<u8>, context: &Context, changes: &[Difference<'_>]) -> Result<(), Failure> {
+    out.extend_from_slice(b"\"data\":[");
+    for (index, difference) in changes.iter().enumerate() {
+        separate(out, index);
+        change(out, context, difference)?;
+    }
+    out.push(b']');
+    Ok(())
+}
+
+fn change(
+    out: &mut Vec<u8>,
+    context: &Context,
+    difference: &Difference<'_>,
+) -> Result<(), Failure> {
+    let action = match (difference.before, difference.after) {
+        (None, _) => "create",
+        (_, None) => "delete",
+        _ => "update",
+    };
+    let head = json!({
+        "action": action,
+        "type": difference.kind.name(),
+        "id": difference.id,
+    });
+    render::json(out, &head);
+    out.pop();
+    let states = [("before", difference.before), ("after", difference.after)];
+    for (name, state) in states {
+        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        match state {
+            Some(bytes) => {
+                let entity = find::decode(bytes)?;
+                render::fields(out, context, difference.kind, &entity);
+            }
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn separate(out: &mut Vec<u8>, index: usize) {
+    if index > 0 {
+        out.push(b',');
+    }
+}
+
+/// Closes a list: with the way to its next page, whose arguments are the same.
+fn end(out: &mut Vec<u8>, path: &str, offset: Option<&str>, query: &Query) {
+    out.extend_from_slice(b",\"next\":");
+    let Some(offset) = offset.map(offset_after) else {
+        out.extend_from_slice(b"null}");
+        return;
+    };
+    let mut next = format!("{path}?offset={}", escape(&offset));
+    for (name, value) in query.iter().filter(|(name, _)| name != "offset") {
+        let value = value.as_deref().unwrap_or_default();
+        next.push_str(&format!("&{}={}", escape(name), escape(value)));
+    }
+    render::json(out, &next);
+    out.extend_from_slice(b",\"offset\":");
+    render::json(out, &offset);
+    out.push(b'}');
+}
+
+/// The offset of a list of revisions is the last one before it.
+fn before(offset: &Offset) -> Result<Option<Revision>, Failure> {
+    match offset {
+        Offset::Start => Ok(None),
+        Offset::After(key) => {
+            let number = key.parse().map_err(|_| paging::invalid_offset(key))?;
+            Ok(Some(Revision(number)))
+        }
+        Offset::Invalid(text) => Err(paging::invalid_offset(text).into()),
+    }
+}
+
+fn period(query: &Query) -> Result<Period, Failure> {
+    let bound = |name, default| match argument(query, name) {
+        None => Ok(default),
+        Some(text) => time::parse(text).ok_or_else(|| {
+            bad(
+                name,
+                "expected a time, as RFC 3339 or as seconds since 1970",
+            )
+        }),
+    };
+    Ok(Period {
+        since_ms: bound("since", Period::ALWAYS.since_ms)?,
+        until_ms: bound("until", Period::ALWAYS.until_ms)?,
+    })
+}
+
+fn argument<'q>(query: &'q Query, name: &str) -> Option<&'q str> {
+    let (_, value) = query.iter().find(|(key, _)| key == name)?;
+    Some(value.as_deref().unwrap_or(""))
+}
+
+fn revision(name: &str, text: &str) -> Result<Revision, Failure> {
+    match text.parse() {
+        Ok(number) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Revision(number)),
+        _ => Err(bad(name, "expected a revision's number")),
+    }
+}
+
+fn bad(name: &str, text: &str) -> Failure {
+    Failure::bad_request(format!("{name}: {text}"))
+}
+
+fn missing(error: JournalError) -> Failure {
+    let status = match error {
+        JournalError::Unknown { .. } => StatusCode::NOT_FOUND,
+        JournalError::NotKept { .. } => StatusCode::GONE,
+        JournalError::Store(error) => return Failure::internal(error),
+    };
+    Failure::Message(status, error.to_string().into())
+}
+
+/// What `POST /revisions/{revision}/rollback` asks for.
+#[derive(Debug, Default)]
+struct Request {
+    message: Option<String>,
+    expected_revision: Option<Revision>,
+    dry_run: bool,
+}
+
+/// `POST /revisions/{revision}/rollback`: makes the state of a kept revision that of a new one. Also without a database: what
+/// is stored is what is served there too, and the configuration's hash is part of the state.
+pub(crate) async fn rollback(call: &Call<'_>) -> Answer {
+    let to = revision("revision", call.parameter("revision"))?;
+    let request = Request::read(call.json_body()?)?;
+    let size = paging::page(&call.query, false)?.size;
+    let origin = request.origin(call.origin.clone(), to);
+    let work = go_back(to, call.control.context(), size);
+    let (expected, dry_run) = (request.expected_revision, request.dry_run);
+    let ((head, undone), made) = propose(call, origin, expected, dry_run, work).await?;
+    Ok(ok(undone.answer([head, to, made], dry_run, &call.query)))
+}
+
+/// What `POST /revisions/{revision}/rollback` answers to a body of JSON, done to a store that no gateway serves if `check`
+/// accepts what it leads to.
+pub fn roll_back(
+    store: &Store,
+    context: &Context,
+    rollback: (Revision, &[u8]),
+    check: &mut dyn FnMut(&View<'_>) -> Result<(), model::Error>,
+) -> (u16, Vec<u8>) {
+    in_memory(roll_back_stored(store, context, rollback, check))
+}
+
+fn roll_back_stored(
+    store: &Store,
+    context: &Context,
+    (to, body): (Revision, &[u8]),
+    check: &mut dyn FnMut(&View<'_>) -> Result<(), model::Error>,
+) -> Answer {
+    let body = Bytes::copy_from_slice(body);
+    let Body::Json(body) = body::decode(Some("application/json"), &body)? else {
+        return Err(Failure::UnsupportedMediaType);
+    };
+    let request = Request::read(body)?;
+    let origin = request.origin(Origin::program("command line"), to);
+    let how = (origin, request.expected_revision, request.dry_run);
+    let size = paging::page(&[], false)?.size;
+    let work = go_back(to, context.clone(), size);
+    let ((head, undone), made) = carry_out(store, check, how, work)?;
+    Ok(ok(undone.answer([head, to, made], request.dry_run, &[])))
+}
+
+/// Applies what leads back, and tells it; from which revision on as well.
+fn go_back(
+    to: Revision,
+    context: Context,
+    size: usize,
+) -> impl FnMut(&mut Transaction<'_>) -> Result<(Revision, Undone), Refusal> + Send {
+    move |transaction| {
+        let head = transaction.head();
+        let (changes, undone) = {
+            let view = transaction.view()?;
+            let history = view.history()?;
+            let changes = history.changes_to(to).map_err(missing)?;
+            (changes, Undone::of(&history, to, &context, size)?)
+        };
+        transaction.apply(&changes)?;
+        Ok((head, undone))
+    }
+}
+
+/// What a rollback changes, and the beginning of it in full.
+struct Undone {
+    counts: Counts,
+    data: Vec<u8>,
+    /// The offset of the rest.
+    last: Option<String>,
+}
+
+impl Undone {
+    /// The rest is to be read where it is: in the diff that was carried out.
+    fn answer(&self, [head, to, made]: [Revision; 3], dry_run: bool, query: &Query) -> Vec<u8> {
+        let Counts {
+            created,
+            updated,
+            deleted,
+        } = self.counts;
+        let mut out = format!(
+            "{{\"revision\":{made},\"rolled_back_to\":{to},\"dry_run\":{dry_run},\
+             \"created\":{created},\"updated\":{updated},\"deleted\":{deleted},"
+        )
+        .into_bytes();
+        out.extend_from_slice(&self.data);
+        let path = format!("/revisions/{head}/diff/{to}");
+        end(&mut out, &path, self.last.as_deref(), query);
+        out
+    }
+
+    fn of(
+        history: &History<'_>,
+        to: Revision,
+        context: &Context,
+        size: usize,
+    ) -> Result<Self, Refusal> {
+        let mut counts = Counts::default();
+        let mut first = Vec::new();
+        for difference in history.diff(history.newest(), to, None).map_err(missing)? {
+            let difference = difference?;
+            let counter = match (difference.before, difference.after) {
+                (None, _) => &mut counts.created,
+                (_, None) => &mut counts.deleted,
+                _ => &mut counts.updated,
+            };
+            *counter += 1;
+            if first.len() < size {
+                first.push(difference);
+            }
+        }
+        let mut out = Vec::new();
+        data(&mut out, context, &first)?;
+        let more = first.len() as u64 != counts.total();
+        Ok(Self {
+            counts,
+            data: out,
+            last: first.last().filter(|_| more).map(place),
+        })
+    }
+}
+
+impl Request {
+    fn origin(&self, asked: Origin, to: Revision) -> Origin {
+        let given = self.message.clone().or(asked.message);
+        Origin {
+            message: Some(given.unwrap_or_else(|| format!("rollback to revision {to}"))),
+            ..asked
+        }
+    }
+
+    fn read(body: Object) -> Result<Self, Failure> {
+        let mut request = Self::default();
+        for (name, value) in body {
+            match (name.as_str(), value) {
+                (_, Value::Null) => {}
+                ("message", Value::String(text)) => request.message = Some(text.to_string()),
+                ("message", _) => return Err(bad("message", "expected a string")),
+                ("dry_run", Value::Bool(dry_run)) => request.dry_run = dry_run,
+                ("dry_run", _) => return Err(bad("dry_run", "expected a boolean")),
+                ("expected_revision", value) => {
+                    let number = value.as_int().and_then(|number| u64::try_from(number).ok());
+                    let number = number
+                        .ok_or_else(|| bad("expected_revision", "expected a revision's number"))?;
+                    request.expected_revision = Some(Revision(number));
+                }
+                (name, _) => return Err(bad(name, "unknown field")),
+            }
+        }
+        Ok(request)
+    }
+}
