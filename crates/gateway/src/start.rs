@@ -236,7 +236,7 @@ fn declarative_text(settings: &Settings) -> Result<Option<Text>, Failure> {
 
 /// Opens the store. One that cannot be read is never served as an empty configuration; with a file there is another source.
 pub(crate) fn open_store(settings: &Settings, has_file: bool) -> Result<Store, Failure> {
-    let options = store_options(settings);
+    let options = settings.store.options();
     let (store, recovery) = Store::open(&settings.store.path, options).map_err(Failure::new)?;
     match recovery {
         Recovery::SetAside { aside, damage, .. } if !has_file => Err(Failure::new(format!(
@@ -256,15 +256,7 @@ pub(crate) fn open_store(settings: &Settings, has_file: bool) -> Result<Store, F
 
 /// Opens the store beside the process before.
 fn join_store(settings: &Settings, lock: File) -> Result<Store, Failure> {
-    Store::join(&settings.store.path, store_options(settings), lock).map_err(Failure::new)
-}
-
-fn store_options(settings: &Settings) -> store::Options {
-    let mut options = store::Options::default();
-    if let Some(size) = settings.store.max_size {
-        options.max_size = usize::try_from(size).unwrap_or(options.max_size);
-    }
-    options
+    Store::join(&settings.store.path, settings.store.options(), lock).map_err(Failure::new)
 }
 
 /// The snapshot of what the store holds. When a file replaces that anyway, an old state that can no longer be compiled

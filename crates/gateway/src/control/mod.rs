@@ -42,6 +42,8 @@ const WAITING_LOADS: usize = 4;
 const GROUP: usize = 256;
 /// After so long without a change, what changes have left behind is given back to the system.
 const IDLE: Duration = Duration::from_secs(1);
+/// How often history is looked over when nothing changes: it grows old all the same.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// The [`Control`] of this program.
 pub(crate) struct Gateway {
@@ -289,12 +291,21 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
         next: None,
     };
     let mut is_tidy = true;
+    let mut rest = LOOK;
     loop {
-        let command = match queue.wait(if is_tidy { None } else { Some(IDLE) }) {
+        let command = match queue.wait(rest) {
             Ok(command) => command,
+            Err(RecvTimeoutError::Timeout) if writer.compact() => {
+                // A little at a time: what has come meanwhile goes first.
+                is_tidy = false;
+                rest = Duration::ZERO;
+                continue;
+            }
             Err(RecvTimeoutError::Timeout) => {
-                writer.give_back();
-                is_tidy = true;
+                if !std::mem::replace(&mut is_tidy, true) {
+                    writer.give_back();
+                }
+                rest = LOOK;
                 continue;
             }
             Err(RecvTimeoutError::Disconnected) => return,
@@ -309,7 +320,9 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
             // What it remembers of the last document may be half of the truth.
             writer.loader = model::declarative::Loader::new();
         }
+        writer.compact_when_overdue();
         is_tidy = is_load;
+        rest = IDLE;
         if is_load {
             writer.give_back();
         }
@@ -323,11 +336,10 @@ struct Queue<'q> {
 }
 
 impl Queue<'_> {
-    fn wait(&mut self, limit: Option<Duration>) -> Result<Command, RecvTimeoutError> {
-        match (self.next.take(), limit) {
-            (Some(next), _) => Ok(next),
-            (None, Some(limit)) => self.commands.recv_timeout(limit),
-            (None, None) => Ok(self.commands.recv()?),
+    fn wait(&mut self, limit: Duration) -> Result<Command, RecvTimeoutError> {
+        match self.next.take() {
+            Some(next) => Ok(next),
+            None => self.commands.recv_timeout(limit),
         }
     }
 

@@ -23,6 +23,9 @@ use store::{
 /// Under this name the hash of the configuration is kept with its revision.
 const HASH: &str = "configuration_hash";
 
+/// Entries of history that are removed at a time: more than a group of changes adds, in a few milliseconds.
+const COMPACTED: usize = 1024;
+
 /// What it takes to change the configuration.
 pub(crate) struct Writer {
     pub(crate) store: Store,
@@ -237,6 +240,21 @@ impl Writer {
     pub(crate) fn give_back(&self) {
         memory::give_back();
         self.store.release_resident_pages();
+    }
+
+    /// Removes some of the history that is not to be kept, and says whether there is more.
+    pub(crate) fn compact(&self) -> bool {
+        self.store.compact(COMPACTED).unwrap_or_else(|error| {
+            tracing::warn!(%error, "old history cannot be removed");
+            false
+        })
+    }
+
+    /// The same only when so much has gathered that it cannot wait until nothing else is to be done.
+    pub(crate) fn compact_when_overdue(&self) {
+        if matches!(self.store.is_compaction_overdue(), Ok(true)) {
+            self.compact();
+        }
     }
 
     /// The hash of the configuration in the store.

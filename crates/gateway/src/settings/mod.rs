@@ -33,6 +33,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use store::Retention;
 use uuid::Uuid;
 
 /// Where `kong.conf` is looked for when no `--conf` names it.
@@ -129,6 +130,20 @@ pub(crate) struct StoreSettings {
     pub(crate) path: PathBuf,
     /// Not set: the store's own default.
     pub(crate) max_size: Option<u64>,
+    pub(crate) retention: Retention,
+}
+
+impl StoreSettings {
+    pub(crate) fn options(&self) -> store::Options {
+        let mut options = store::Options {
+            retention: self.retention,
+            ..store::Options::default()
+        };
+        if let Some(size) = self.max_size {
+            options.max_size = usize::try_from(size).unwrap_or(options.max_size);
+        }
+        options
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -321,6 +336,17 @@ fn listeners(raw: &mut RawSettings, name: &str, purpose: Purpose) -> Vec<Listen>
     }
 }
 
+/// In each setting 0 stands for no limit.
+fn retention(raw: &RawSettings) -> Retention {
+    let limit = |limit: u64| if limit == 0 { u64::MAX } else { limit };
+    let age = duration(raw, "history_max_age");
+    Retention {
+        revisions: limit(number(raw, "history_max_revisions") as u64),
+        age: if age.is_zero() { Duration::MAX } else { age },
+        bytes: limit(size(raw, "history_max_size")),
+    }
+}
+
 fn store_settings(raw: &mut RawSettings, prefix: &Path, file: Option<&Path>) -> StoreSettings {
     let path = raw
         .text("lmdb_environment_path")
@@ -330,6 +356,7 @@ fn store_settings(raw: &mut RawSettings, prefix: &Path, file: Option<&Path>) -> 
         max_size: raw
             .text("lmdb_map_size")
             .and_then(|text| values::size(text).ok()),
+        retention: retention(raw),
         database: database(raw, file),
     }
 }
