@@ -79,6 +79,9 @@ pub(crate) enum Command {
     /// Kong's spelling of some commands
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// List, show, compare and restore revisions of the configuration
+    #[command(subcommand)]
+    Revisions(RevisionsCommand),
     /// Print every setting with its default, as a kong.conf
     Settings {
         /// As a page in Markdown instead
@@ -146,6 +149,65 @@ pub(crate) enum TokensCommand {
     },
 }
 
+/// Asked of the running gateway, or else of its store.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RevisionsCommand {
+    /// List revisions, newest first
+    List {
+        /// Only those that changed this entity, and what they changed of it
+        #[arg(long, value_name = "TYPE/KEY", value_parser = type_and_key)]
+        entity: Option<(String, String)>,
+        /// Only those made at this time or later: RFC 3339, or seconds since 1970
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
+        /// Only those made at this time or earlier
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
+        /// How many at most
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Show a revision and what it changed
+    Show {
+        revision: u64,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Show what leads from one revision to another, older or newer
+    Diff {
+        from: u64,
+        to: u64,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Make the state of a revision that of a new one
+    Rollback {
+        revision: u64,
+        /// Why; kept with the new revision
+        #[arg(long)]
+        message: Option<String>,
+        /// Only if the newest revision is this one
+        #[arg(long, value_name = "REVISION")]
+        expected_revision: Option<u64>,
+        /// Say what would change, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// Declarative configuration (YAML or JSON); without one, that of the settings
@@ -165,6 +227,15 @@ pub(crate) struct SettingsArgs {
     /// A setting; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = name_and_value)]
     pub(crate) set: Vec<(String, String)>,
+}
+
+fn type_and_key(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('/') {
+        Some((kind, key)) if !kind.is_empty() && !key.is_empty() => {
+            Ok((kind.to_owned(), key.to_owned()))
+        }
+        _ => Err("expected <type>/<id or name>, such as services/billing"),
+    }
 }
 
 fn name_and_value(text: &str) -> Result<(String, String), &'static str> {

@@ -5,7 +5,7 @@ use crate::cli::{
 };
 use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
 use crate::transfer::{self, Imported, Target};
-use crate::{check, events, instance, start, tokens};
+use crate::{check, events, instance, revisions, start, tokens};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -77,6 +77,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             settings,
         } => export(&settings, output.as_deref(), format),
         Command::Config(ConfigCommand::DbExport { file, settings }) => db_export(&settings, &file),
+        Command::Revisions(command) => revisions::run(command),
         Command::Settings { markdown: true } => say(&settings::page()),
         Command::Settings { markdown: false } => say(&settings::sample()),
         Command::Version => say(concat!("silverback ", env!("CARGO_PKG_VERSION"), "\n")),
@@ -101,7 +102,7 @@ fn resolve(args: &SettingsArgs, file: Option<&Path>) -> Result<Resolved, Failure
 }
 
 /// The settings alone, for commands that talk to a running gateway.
-fn resolved_settings(args: &SettingsArgs) -> Result<Settings, Failure> {
+pub(crate) fn resolved_settings(args: &SettingsArgs) -> Result<Settings, Failure> {
     accepted(resolve(args, None)?.settings)
 }
 
@@ -253,7 +254,7 @@ fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "warning: {text}");
 }
 
-fn say(text: &str) -> Result<(), Failure> {
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
     let mut output = io::stdout();
     output
         .write_all(text.as_bytes())

@@ -24,6 +24,7 @@ mod occupant;
 mod plane;
 mod progress;
 mod reload;
+mod revisions;
 mod service_manager;
 mod settings;
 mod signals;

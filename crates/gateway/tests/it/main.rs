@@ -24,6 +24,7 @@ mod names_under_failure;
 mod no_room;
 mod proxy_protocol;
 mod recovery;
+mod revisions;
 mod signals;
 mod slow;
 mod status;

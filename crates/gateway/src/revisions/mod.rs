@@ -1,0 +1,120 @@
+//! `silverback revisions`: history at the command line. The running gateway is asked for it; when none runs, its store.
+
+mod source;
+mod text;
+
+use crate::cli::{OutputArgs, RevisionsCommand};
+use crate::commands::{Failure, resolved_settings, say};
+use serde_json::{Value, json};
+use source::Source;
+use std::fmt::Write;
+
+pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
+    match command {
+        RevisionsCommand::List {
+            entity,
+            since,
+            until,
+            limit,
+            output,
+        } => {
+            let mut path = format!("/revisions?size={}", limit.clamp(1, PAGE));
+            let (kind, id) = entity.unzip();
+            for (name, value) in [
+                ("since", since),
+                ("until", until),
+                ("entity_type", kind),
+                ("entity_id", id),
+            ] {
+                if let Some(value) = value {
+                    let _ = write!(path, "&{name}={}", escape(&value));
+                }
+            }
+            let listed = all(&open(&output)?, &path, limit)?;
+            tell(&output, &listed, text::list)
+        }
+        RevisionsCommand::Show { revision, output } => {
+            let path = format!("/revisions/{revision}?size={PAGE}");
+            let shown = all(&open(&output)?, &path, usize::MAX)?;
+            tell(&output, &shown, text::revision)
+        }
+        RevisionsCommand::Diff { from, to, output } => {
+            let path = format!("/revisions/{from}/diff/{to}?size={PAGE}");
+            let shown = all(&open(&output)?, &path, usize::MAX)?;
+            tell(&output, &shown, text::changes)
+        }
+        RevisionsCommand::Rollback {
+            revision,
+            message,
+            expected_revision,
+            dry_run,
+            output,
+        } => {
+            let body = json!({
+                "message": message,
+                "expected_revision": expected_revision,
+                "dry_run": dry_run,
+            });
+            let done = open(&output)?.roll_back(revision, &body)?;
+            tell(&output, &done, text::rollback)
+        }
+    }
+}
+
+/// What a page has at most.
+const PAGE: usize = 1000;
+
+fn open(output: &OutputArgs) -> Result<Source, Failure> {
+    Source::open(&resolved_settings(&output.settings)?)
+}
+
+fn tell(output: &OutputArgs, answer: &Value, text: fn(&Value) -> String) -> Result<(), Failure> {
+    if output.json {
+        say(&format!("{answer:#}\n"))
+    } else {
+        say(&text(answer))
+    }
+}
+
+/// A list in one piece, of up to so many items.
+fn all(source: &Source, path: &str, limit: usize) -> Result<Value, Failure> {
+    let mut whole = source.get(path)?;
+    let mut data = items(&mut whole);
+    while data.len() < limit
+        && let Some(next) = whole["next"].take().as_str()
+    {
+        let mut page = source.get(next)?;
+        data.append(&mut items(&mut page));
+        whole["next"] = page["next"].take();
+    }
+    data.truncate(limit);
+    if let Some(whole) = whole.as_object_mut() {
+        whole.remove("next");
+        whole.remove("offset");
+        whole.insert("data".to_owned(), data.into());
+    }
+    Ok(whole)
+}
+
+fn items(page: &mut Value) -> Vec<Value> {
+    match page["data"].take() {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    }
+}
+
+/// Percent-encodes an argument.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b':' => {
+                out.push(char::from(byte));
+            }
+            _ => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,101 @@
+//! Where history is read: at the running gateway, over its socket, or in the store when nobody serves it.
+
+use crate::client::{Client, ClientError};
+use crate::commands::Failure;
+use crate::control::{rebuild, writer};
+use crate::plane;
+use crate::settings::{Database, Settings};
+use crate::start;
+use model::schema::Context;
+use plugin::Node;
+use proxy::snapshot::BuildSettings;
+use serde_json::Value;
+use store::{Revision, Store};
+
+pub(super) enum Source {
+    Running(Client),
+    Stored(Box<Stored>),
+}
+
+pub(super) struct Stored {
+    store: Store,
+    context: Context,
+    build: BuildSettings,
+}
+
+impl Source {
+    pub(super) fn open(settings: &Settings) -> Result<Self, Failure> {
+        match Client::connect(&settings.prefix) {
+            Ok(client) => Ok(Self::Running(client)),
+            Err(ClientError::NotRunning(_)) => Ok(Self::Stored(Box::new(Stored::open(settings)?))),
+            Err(error) => Err(Failure::new(error)),
+        }
+    }
+
+    pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
+        match self {
+            Self::Running(client) => {
+                let answer = client.request("GET", path, &[], "").map_err(Failure::new)?;
+                read(answer.status, &answer.body)
+            }
+            Self::Stored(stored) => {
+                let (status, body) = admin::read_history(&stored.store, &stored.context, path);
+                read(status, &body)
+            }
+        }
+    }
+
+    pub(super) fn roll_back(&self, revision: u64, body: &Value) -> Result<Value, Failure> {
+        let body = body.to_string();
+        match self {
+            Self::Running(client) => {
+                let path = format!("/revisions/{revision}/rollback");
+                let headers = [("content-type", "application/json")];
+                let answer = client.request("POST", &path, &headers, body);
+                let answer = answer.map_err(Failure::new)?;
+                read(answer.status, &answer.body)
+            }
+            Self::Stored(stored) => {
+                let (status, body) = admin::roll_back(
+                    &stored.store,
+                    &stored.context,
+                    (Revision(revision), body.as_bytes()),
+                    // What could not be served must not be what the next start finds.
+                    &mut |view| rebuild::whole(view, None, &stored.build).map(drop),
+                );
+                read(status, &body)
+            }
+        }
+    }
+}
+
+fn read(status: u16, body: &[u8]) -> Result<Value, Failure> {
+    let answer: Value = serde_json::from_slice(body)
+        .map_err(|error| Failure::new(format!("the answer is no JSON: {error}")))?;
+    if (200..300).contains(&status) {
+        return Ok(answer);
+    }
+    Err(Failure::new(match answer["message"].as_str() {
+        Some(message) => message.to_owned(),
+        None => format!("status {status}: {answer}"),
+    }))
+}
+
+impl Stored {
+    fn open(settings: &Settings) -> Result<Self, Failure> {
+        let path = &settings.store.path;
+        let shown = path.display();
+        if !Store::exists(path) {
+            return Err(Failure::new(format!(
+                "no gateway is running with prefix {}, and there is no store in {shown}",
+                settings.prefix.display()
+            )));
+        }
+        let is_off = settings.store.database != Database::Lmdb;
+        Ok(Self {
+            store: start::open_store(settings, false)?,
+            context: writer::context(&settings.model, is_off),
+            build: plane::build_settings(settings, Node::default())?,
+        })
+    }
+}

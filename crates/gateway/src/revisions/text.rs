@@ -1,0 +1,295 @@
+//! History as text for people: one line for a revision, and for each entity that differs the fields that do.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// A table of revisions; those of one entity with what they changed of it.
+pub(super) fn list(answer: &Value) -> String {
+    let revisions = items(answer);
+    let Some(first) = revisions.first() else {
+        return "no revisions\n".to_owned();
+    };
+    let with_changes = first.get("change").is_some();
+    let mut rows = vec![["REVISION", "TIME", "CHANGES", "BY", "MESSAGE"].map(str::to_owned)];
+    rows.extend(revisions.iter().map(row));
+    let widths = [0, 1, 2, 3].map(|column| {
+        let lengths = rows
+            .iter()
+            .map(|row: &[String; 5]| row[column].chars().count());
+        lengths.max().unwrap_or(0)
+    });
+    let mut out = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        let mut line = String::new();
+        for (text, width) in row.iter().zip(widths) {
+            let _ = write!(line, "{text:<width$}  ");
+        }
+        line.push_str(&row[4]);
+        let _ = writeln!(out, "{}", line.trim_end());
+        if with_changes && index > 0 {
+            change(&mut out, &revisions[index - 1]["change"]);
+        }
+    }
+    out
+}
+
+fn row(revision: &Value) -> [String; 5] {
+    [
+        revision["revision"].to_string(),
+        plain(&revision["time"]),
+        counts(revision),
+        made_by(revision),
+        // One line, whatever was given.
+        plain(&revision["message"])
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" "),
+    ]
+}
+
+fn counts(revision: &Value) -> String {
+    let [created, updated, deleted] =
+        ["created", "updated", "deleted"].map(|name| revision[name].as_u64().unwrap_or(0));
+    format!("+{created} ~{updated} -{deleted}")
+}
+
+fn made_by(revision: &Value) -> String {
+    let (source, actor) = (plain(&revision["source"]), plain(&revision["actor"]));
+    match actor.is_empty() {
+        true => source,
+        false => format!("{actor} ({source})"),
+    }
+}
+
+/// A revision with all that it changed.
+pub(super) fn revision(answer: &Value) -> String {
+    let mut out = format!("revision {}\n", answer["revision"]);
+    for (name, text) in [
+        ("time", plain(&answer["time"])),
+        ("by", made_by(answer)),
+        ("request", plain(&answer["request_id"])),
+        ("message", plain(&answer["message"])),
+        ("changes", counts(answer)),
+    ] {
+        if !text.is_empty() {
+            let _ = writeln!(out, "  {name:<8} {}", printable(&text));
+        }
+    }
+    out.push('\n');
+    out.push_str(&changes(answer));
+    out
+}
+
+/// What a rollback came to.
+pub(super) fn rollback(answer: &Value) -> String {
+    let (to, counts) = (&answer["rolled_back_to"], counts(answer));
+    let changed = ["created", "updated", "deleted"]
+        .iter()
+        .any(|name| answer[*name] != 0);
+    let mut out = match (changed, answer["dry_run"] == true) {
+        (false, _) => format!("the configuration is that of revision {to} already\n"),
+        (true, true) => format!("would roll back to revision {to}: {counts}\n"),
+        (true, false) => format!(
+            "revision {}: rolled back to revision {to}: {counts}\n",
+            answer["revision"]
+        ),
+    };
+    out.push_str(&changes_of(answer));
+    let shown = items(answer).len();
+    if let (true, Some(next)) = (shown > 0, answer["next"].as_str()) {
+        let ends = next.split('?').next().unwrap_or_default();
+        let ends: Vec<&str> = ends
+            .split('/')
+            .filter(|part| part.parse::<u64>().is_ok())
+            .collect();
+        let _ = writeln!(
+            out,
+            "and more: silverback revisions diff {}",
+            ends.join(" ")
+        );
+    }
+    out
+}
+
+/// Every entity that differs.
+pub(super) fn changes(answer: &Value) -> String {
+    match items(answer) {
+        [] => "no entity differs\n".to_owned(),
+        _ => changes_of(answer),
+    }
+}
+
+fn changes_of(answer: &Value) -> String {
+    let mut out = String::new();
+    for one in items(answer) {
+        change(&mut out, one);
+    }
+    out
+}
+
+/// The entity, and a line for each field that comes, goes or differs.
+fn change(out: &mut String, change: &Value) {
+    let mark = match change["action"].as_str() {
+        Some("create") => '+',
+        Some("delete") => '-',
+        _ => '~',
+    };
+    let [before, after] = ["before", "after"].map(|name| fields(&change[name]));
+    let named = ["name", "username", "key", "target", "prefix", "group"]
+        .iter()
+        .find_map(|name| after.get(*name).or(before.get(*name)));
+    let name = named.map(|name| format!(" {name}")).unwrap_or_default();
+    let _ = writeln!(
+        out,
+        "{mark} {} {}{name}",
+        plain(&change["type"]),
+        plain(&change["id"])
+    );
+    let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let (before, after) = (before.get(name), after.get(name));
+        if before == after {
+            continue;
+        }
+        for (mark, value) in [('-', before), ('+', after)] {
+            if let Some(value) = value {
+                let _ = writeln!(out, "    {mark} {name}: {value}");
+            }
+        }
+    }
+}
+
+/// The fields of an entity that have a value, each by its path and as JSON. Lists are values.
+fn fields(entity: &Value) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    collect(String::new(), entity, &mut found);
+    found
+}
+
+fn collect(path: String, value: &Value, found: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Null => {}
+        Value::Object(fields) if path.is_empty() || !fields.is_empty() => {
+            for (name, value) in fields {
+                let path = match path.is_empty() {
+                    true => name.clone(),
+                    false => format!("{path}.{name}"),
+                };
+                collect(path, value, found);
+            }
+        }
+        value => {
+            found.insert(path, value.to_string());
+        }
+    }
+}
+
+fn items(answer: &Value) -> &[Value] {
+    answer["data"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A text without its quotes; nothing for null.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => printable(text),
+        other => other.to_string(),
+    }
+}
+
+/// What a client has sent must not steer a terminal.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn revision_1() -> Value {
+        json!({
+            "revision": 1, "time": "2026-01-01T00:00:00.000Z", "source": "local", "actor": null,
+            "request_id": null, "message": "two\nlines \u{1b}[1m", "created": 1, "updated": 0, "deleted": 0,
+        })
+    }
+
+    #[test]
+    fn revisions_are_a_table() {
+        let mut second = revision_1();
+        second["revision"] = 12.into();
+        second["actor"] = "ci".into();
+        second["message"] = Value::Null;
+        let answer = json!({"data": [second, revision_1()]});
+        let expected = "\
+REVISION  TIME                      CHANGES   BY          MESSAGE
+12        2026-01-01T00:00:00.000Z  +1 ~0 -0  ci (local)
+1         2026-01-01T00:00:00.000Z  +1 ~0 -0  local       two lines [1m
+";
+        assert_eq!(list(&answer), expected);
+        assert_eq!(list(&json!({"data": []})), "no revisions\n");
+    }
+
+    #[test]
+    fn a_change_is_the_fields_that_differ() {
+        let mut answer = revision_1();
+        answer["data"] = json!([
+            {
+                "action": "update", "type": "routes", "id": "a",
+                "before": {"id": "a", "name": "r", "paths": ["/x"], "tags": null, "service": {"id": "s"}},
+                "after": {"id": "a", "name": "r", "paths": ["/x", "/y"], "tags": ["t"], "service": null},
+            },
+            {"action": "create", "type": "consumers", "id": "b", "before": null, "after": {"id": "b", "username": "u"}},
+            {"action": "delete", "type": "snis", "id": "c", "before": {"id": "c"}, "after": null},
+        ]);
+        let expected = "\
+revision 1
+  time     2026-01-01T00:00:00.000Z
+  by       local
+  message  two lines  [1m
+  changes  +1 ~0 -0
+
+~ routes a \"r\"
+    - paths: [\"/x\"]
+    + paths: [\"/x\",\"/y\"]
+    - service.id: \"s\"
+    + tags: [\"t\"]
++ consumers b \"u\"
+    + id: \"b\"
+    + username: \"u\"
+- snis c
+    - id: \"c\"
+";
+        assert_eq!(revision(&answer), expected);
+        assert_eq!(changes(&json!({"data": []})), "no entity differs\n");
+    }
+
+    #[test]
+    fn a_rollback_says_what_it_did_and_where_the_rest_is() {
+        let mut answer = json!({
+            "revision": 9, "rolled_back_to": 3, "dry_run": false, "created": 0, "updated": 0, "deleted": 2,
+            "data": [{"action": "delete", "type": "snis", "id": "c", "before": {"id": "c"}, "after": null}],
+            "next": "/revisions/8/diff/3?offset=x",
+        });
+        let expected = "\
+revision 9: rolled back to revision 3: +0 ~0 -2
+- snis c
+    - id: \"c\"
+and more: silverback revisions diff 8 3
+";
+        assert_eq!(rollback(&answer), expected);
+        answer["dry_run"] = true.into();
+        assert!(rollback(&answer).starts_with("would roll back to revision 3: +0 ~0 -2\n"));
+        let nothing =
+            json!({"rolled_back_to": 3, "created": 0, "updated": 0, "deleted": 0, "data": []});
+        assert_eq!(
+            rollback(&nothing),
+            "the configuration is that of revision 3 already\n"
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! History of the running program: over the Admin API and at the command line, with a gateway and without.
+
+use crate::{launch, launch_in, shop};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use testkit::{Echo, Gateway, Launch};
+
+/// What a command has printed; it must end well.
+fn say(launch: &Launch, words: &[&str]) -> String {
+    let output = launch.other(words).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn refused(launch: &Launch, words: &[&str]) -> String {
+    let output = launch.other(words).output().expect("it runs");
+    assert!(!output.status.success(), "{words:?}");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+fn in_json(launch: &Launch, words: &[&str]) -> Value {
+    let words = [words, &["--json"]].concat();
+    serde_json::from_str(&say(launch, &words)).expect("JSON")
+}
+
+/// Revision 1 makes a service, 2 a route of it, 3 moves the route.
+fn three_revisions(gateway: &Gateway, echo: &Echo) {
+    let service = format!(r#"{{"name": "shop", "url": "{}"}}"#, echo.url());
+    let route = r#"{"name": "r", "paths": ["/old"]}"#;
+    let moved = r#"{"paths": ["/new"]}"#;
+    for (method, path, body, status) in [
+        ("POST", "/services", service.as_str(), 201),
+        ("POST", "/services/shop/routes", route, 201),
+        ("PATCH", "/routes/r", moved, 200),
+    ] {
+        assert_eq!(gateway.admin_send(method, path, body).status, status);
+    }
+}
+
+fn statuses(gateway: &Gateway) -> [u16; 2] {
+    ["/old", "/new"].map(|path| gateway.get(path, &[]).status)
+}
+
+#[test]
+fn a_rollback_is_live_when_it_is_answered_and_after_a_restart() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).start();
+    three_revisions(&gateway, &echo);
+    assert_eq!(statuses(&gateway), [404, 200]);
+    let answer = gateway.admin_send(
+        "POST",
+        "/revisions/2/rollback",
+        r#"{"message": "too early"}"#,
+    );
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["revision"], 4);
+    assert_eq!(statuses(&gateway), [200, 404]);
+    gateway.kill();
+    let gateway = launch_in(prefix.path()).start();
+    assert_eq!(statuses(&gateway), [200, 404]);
+    let newest = gateway.admin_get("/revisions/4").json();
+    assert_eq!(newest["message"], "too early");
+    assert!(
+        newest["source"]
+            .as_str()
+            .is_some_and(|source| source.starts_with("127.0.0.1:"))
+    );
+}
+
+#[test]
+fn without_a_database_the_hash_goes_back_with_the_configuration() {
+    let echo = Echo::start();
+    let gateway = launch().configuration(&shop(&echo)).start();
+    let hash =
+        |gateway: &Gateway| gateway.admin_get("/status").json()["configuration_hash"].clone();
+    let first = hash(&gateway);
+    assert_eq!(gateway.post_config("_format_version: '3.0'\n").status, 201);
+    assert_ne!(hash(&gateway), first);
+    assert_eq!(gateway.get("/open", &[]).status, 404);
+    let answer = gateway.admin_send("POST", "/revisions/1/rollback", "");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(gateway.get("/open", &[]).status, 200);
+    assert_eq!(hash(&gateway), first);
+    // What is loaded next is compared with what is there now.
+    assert_eq!(gateway.post_config(&shop(&echo)).status, 201);
+    assert_eq!(gateway.get("/open", &[]).status, 200);
+}
+
+#[test]
+fn the_command_line_tells_the_same_with_and_without_a_gateway() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).start();
+    three_revisions(&gateway, &echo);
+    let questions: [&[&str]; 5] = [
+        &["revisions", "list", "--limit", "2"],
+        &["revisions", "list", "--entity", "routes/r"],
+        &["revisions", "show", "3"],
+        &["revisions", "diff", "1", "3"],
+        &[
+            "revisions",
+            "rollback",
+            "2",
+            "--dry-run",
+            "--expected-revision",
+            "3",
+        ],
+    ];
+    let told = |launch: &Launch| {
+        let texts = questions.map(|words| say(launch, words));
+        (texts, questions.map(|words| in_json(launch, words)))
+    };
+    let running = told(gateway.launch());
+    let (texts, answers) = &running;
+    assert_eq!(texts[0].lines().count(), 3, "{}", texts[0]);
+    assert!(
+        texts[2].contains("    - paths: [\"/old\"]\n    + paths: [\"/new\"]\n"),
+        "{}",
+        texts[2]
+    );
+    assert!(texts[3].starts_with("+ routes "), "{}", texts[3]);
+    assert!(
+        texts[4].starts_with("would roll back to revision 2: +0 ~1 -0\n"),
+        "{}",
+        texts[4]
+    );
+    assert_eq!(answers[0]["data"][0]["revision"], 3);
+    assert_eq!(
+        answers[1]["data"][0]["change"]["before"]["paths"],
+        json!(["/old"])
+    );
+    let unknown = refused(gateway.launch(), &["revisions", "show", "9"]);
+    assert_eq!(unknown, "error: there is no revision 9, the newest is 3\n");
+    gateway.stop();
+    assert_eq!(told(&launch_in(prefix.path())), running);
+}
+
+#[test]
+fn a_store_that_nobody_serves_is_rolled_back_for_the_next_start() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).start();
+    three_revisions(&gateway, &echo);
+    assert_eq!(gateway.admin_send("DELETE", "/routes/r", "").status, 204);
+    gateway.stop();
+
+    let launch = launch_in(prefix.path());
+    let stale = refused(
+        &launch,
+        &["revisions", "rollback", "1", "--expected-revision", "2"],
+    );
+    assert_eq!(stale, "error: the newest revision is 4, not 2\n");
+    let done = say(
+        &launch,
+        &["revisions", "rollback", "2", "--message", "by hand"],
+    );
+    assert!(
+        done.starts_with("revision 5: rolled back to revision 2: +1 ~0 -0\n"),
+        "{done}"
+    );
+    let gateway = launch.start();
+    assert_eq!(statuses(&gateway), [200, 404]);
+    let newest = gateway.admin_get("/revisions/5").json();
+    assert_eq!(
+        (&newest["source"], &newest["message"]),
+        (&json!("command line"), &json!("by hand"))
+    );
+}
+
+#[test]
+fn without_gateway_and_store_there_is_no_history() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let told = refused(&launch_in(prefix.path()), &["revisions", "list"]);
+    assert!(
+        told.contains("no gateway is running") && told.contains("no store"),
+        "{told}"
+    );
+    assert_eq!(
+        std::fs::read_dir(prefix.path()).expect("readable").count(),
+        0
+    );
+}
+
+#[test]
+fn what_is_not_to_be_kept_is_removed_while_nothing_changes() {
+    let gateway = launch().set("history_max_revisions", "2").start();
+    for number in 0..5 {
+        let body = format!(r#"{{"username": "c{number}"}}"#);
+        assert_eq!(gateway.admin_send("POST", "/consumers", &body).status, 201);
+    }
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while gateway.admin_get("/revisions/3").status != 410 {
+        assert!(Instant::now() < deadline, "old revisions stay");
+        std::thread::yield_now();
+    }
+    let kept = gateway.admin_get("/revisions").json();
+    let kept = kept["data"].as_array().expect("a list");
+    let kept: Vec<&Value> = kept.iter().map(|one| &one["revision"]).collect();
+    assert_eq!(kept, [5, 4]);
+}
