@@ -8,6 +8,7 @@
 
 mod fixtures;
 mod heads;
+mod history;
 mod operation;
 mod plans;
 mod requests;
@@ -44,6 +45,11 @@ pub fn operations() -> Vec<Operation> {
     .collect()
 }
 
+/// Operations whose setting up takes minutes under callgrind: only for who names them.
+pub fn long_operations() -> Vec<Operation> {
+    history::operations()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,7 +57,8 @@ mod tests {
 
     #[test]
     fn every_operation_has_a_name_of_its_own() {
-        let operations = operations();
+        let mut operations = operations();
+        operations.extend(long_operations());
         let names: BTreeSet<&str> = operations.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names.len(), operations.len());
     }
@@ -59,7 +66,8 @@ mod tests {
     #[test]
     fn operations_run_more_than_once() {
         // Those that are run seldom are large: too much for a build that is not optimised.
-        let small = operations().into_iter().filter(|one| one.count > 1);
+        let all = operations().into_iter().chain(long_operations());
+        let small = all.filter(|one| one.count > 1);
         for operation in small.filter(|one| !one.name.ends_with("/100000")) {
             let mut work = operation.set_up();
             for _ in 0..3 {

@@ -28,7 +28,7 @@ enum Command {
     Run { operation: String, times: u32 },
     /// Count instructions per run
     Count {
-        /// Operations whose name begins so; all without
+        /// Operations whose name begins so; all but the longest without
         operations: Vec<String>,
         /// Write the counts here as JSON
         #[arg(long)]
@@ -53,7 +53,8 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<()> {
-    let all = micro::operations();
+    let (usual, long) = (micro::operations(), micro::long_operations());
+    let all: Vec<&Operation> = usual.iter().chain(&long).collect();
     match command {
         Command::List => {
             for operation in &all {
@@ -73,7 +74,10 @@ fn run(command: Command) -> Result<()> {
             check,
             update,
         } => {
-            let chosen = choose(&all, &operations)?;
+            let chosen = match operations.as_slice() {
+                [] => usual.iter().collect(),
+                names => choose(&all, names)?,
+            };
             let baseline = check.as_deref().map(Counts::read).transpose()?;
             if let Some(baseline) = &baseline
                 && let Some(reason) = baseline.is_of_another_machine()
@@ -94,15 +98,13 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-fn choose<'o>(all: &'o [Operation], names: &[String]) -> Result<Vec<&'o Operation>> {
+fn choose<'o>(all: &[&'o Operation], names: &[String]) -> Result<Vec<&'o Operation>> {
     let is_meant = |operation: &Operation, name: &String| operation.name.starts_with(name.as_str());
     for name in names {
         if !all.iter().any(|operation| is_meant(operation, name)) {
             bail!("there is no operation {name}; `micro list` names them");
         }
     }
-    let chosen = all
-        .iter()
-        .filter(|operation| names.is_empty() || names.iter().any(|name| is_meant(operation, name)));
-    Ok(chosen.collect())
+    let is_chosen = |operation: &&Operation| names.iter().any(|name| is_meant(operation, name));
+    Ok(all.iter().copied().filter(is_chosen).collect())
 }
