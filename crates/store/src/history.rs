@@ -20,6 +20,9 @@ use heed::{PutFlags, RoTxn, RwTxn, WithoutTls};
 /// So many keys fill a page of LMDB. It is also what is removed of a record at once, at least.
 pub(crate) const PIECE_KEYS: usize = (4096 - 16) / ENTITY_KEY_LENGTH;
 
+/// Removing so many bytes takes about as long as removing an entry.
+const LONG: u64 = 4096;
+
 /// What is kept of a revision: what was before it, when it was made and by whom. Entities are ordered by key.
 pub(crate) struct Record<'r> {
     pub(crate) entities: &'r [(EntityKey, Option<Vec<u8>>)],
@@ -152,10 +155,11 @@ impl Writer<'_, '_> {
     }
 
     /// Removes the last piece of the oldest record that is on its way out, the head in the end, and gives the number of
-    /// entries.
+    /// entries. Long ones count more than once.
     fn sweep(&mut self) -> Result<usize, CommitError> {
         let journal = (self.tables.journal, JOURNAL);
         let revision = self.header.swept + 1;
+        let before = self.header.history_bytes;
         let end = keys::journal(revision + 1, HEAD_PIECE);
         let last = journal.0.get_lower_than(self.txn, &end)?;
         let damage = Damage::Entry { table: "journal" };
@@ -181,7 +185,8 @@ impl Writer<'_, '_> {
         if number == HEAD_PIECE {
             self.header.swept = revision;
         }
-        Ok(1 + entities.len() / ENTITY_KEY_LENGTH)
+        let bytes = before - self.header.history_bytes;
+        Ok(1 + entities.len() / ENTITY_KEY_LENGTH + (bytes / LONG) as usize)
     }
 }
 

@@ -351,21 +351,15 @@ impl<'v> History<'v> {
     }
 
     fn check_record(&self, revision: Revision) -> Result<(), JournalError> {
-        self.check_state(revision)?;
-        if revision > self.oldest() {
-            return Ok(());
+        let (head, oldest) = (self.newest(), Revision(self.oldest + 1));
+        // Nobody made the empty store.
+        if revision > head || revision.0 == 0 {
+            Err(JournalError::Unknown { revision, head })
+        } else if revision < oldest {
+            Err(JournalError::NotKept { revision, oldest })
+        } else {
+            Ok(())
         }
-        Err(match revision.0 {
-            // The empty store: nobody made it.
-            0 => JournalError::Unknown {
-                revision,
-                head: self.newest(),
-            },
-            _ => JournalError::NotKept {
-                revision,
-                oldest: Revision(self.oldest + 1),
-            },
-        })
     }
 }
 

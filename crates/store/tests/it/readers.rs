@@ -1,9 +1,9 @@
 //! Readers beside a writer.
 
-use crate::support::{Fixture, commit, fixture, id, put, reference};
+use crate::support::{Fixture, commit, fixture, fixture_with, id, put, reference};
 use model::{EntityKind as K, Object, codec};
 use std::sync::atomic::{AtomicBool, Ordering};
-use store::{Change, Journal, Options, Reader, Revision, Store, View};
+use store::{Change, Journal, Options, Reader, Retention, Revision, Store, View};
 
 /// A configuration in which every entity says which round it is of, and which is whole only with all of them.
 fn round(number: u64) -> Vec<Change> {
@@ -163,4 +163,30 @@ fn resident_pages_are_let_go_and_read_again() {
     fixture.store.release_resident_pages();
     assert_eq!(resident(&path), 0);
     assert_eq!(read_all(), bytes);
+}
+
+#[test]
+fn idle_readers_do_not_make_the_file_grow_while_history_is_removed() {
+    let fixture = fixture_with(Options {
+        retention: Retention {
+            revisions: 1,
+            ..Retention::default()
+        },
+        ..Options::default()
+    });
+    let store = &fixture.store;
+    let readers: Vec<Reader> = (0..8).map(|_| store.reader()).collect();
+    for number in 1..120 {
+        commit(store, round(number)).unwrap();
+    }
+    for reader in &readers {
+        reader.read(check_whole).unwrap();
+    }
+    let size = store.size().unwrap();
+    while store.compact(64).unwrap() {
+        // As workers do: each has looked something up since.
+        readers[0].read(check_whole).unwrap();
+    }
+    let grown = store.size().unwrap().saturating_sub(size);
+    assert!(grown < 1 << 20, "{grown}");
 }
