@@ -145,6 +145,8 @@ impl Writer {
                 added: vec![Group::Consumer(number)],
                 removed: vec![],
             },
+            // Those that are there make room.
+            (3, Some(old)) if is_enough => self.change_set(vec![], vec![old], url),
             (_, old) => {
                 let removed = Vec::from_iter(old.filter(|_| is_enough));
                 self.change_set(vec![Group::Shop(number)], removed, url)
