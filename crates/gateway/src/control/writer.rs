@@ -20,6 +20,9 @@ use store::{
     Change, ChangeSet, CommitError, Mirror, Origin, Rejected, Revision, Store, Transaction,
 };
 
+#[cfg(test)]
+mod tests;
+
 /// Under this name the hash of the configuration is kept with its revision.
 const HASH: &str = "configuration_hash";
 

@@ -1,0 +1,279 @@
+//! Whatever is proposed: the snapshot that is live then is the one that would be made of everything that is stored.
+
+use super::*;
+use crate::control::rebuild;
+use crate::lookup::StoreLookup;
+use admin::control::{Failure, Refusal};
+use model::schema::registry;
+use model::{EntityKind, Object};
+use proxy::session;
+use proxy::snapshot::Live;
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+use store::{Journal, Options};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+const GROUPS: usize = 250;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % end
+    }
+
+    fn one_in(&mut self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+
+    fn pick<'l, T>(&mut self, list: &'l [T]) -> &'l T {
+        &list[self.below(list.len() as u64) as usize]
+    }
+
+    /// One of the pool of a kind, there or not; or none.
+    fn reference(&mut self, kind: EntityKind) -> Value {
+        match self.one_in(3) {
+            true => Value::Null,
+            false => json!({"id": id(kind, self.below(POOL))}),
+        }
+    }
+}
+
+/// Entities of a kind, so few that they meet.
+const POOL: u64 = 5;
+
+fn id(kind: EntityKind, number: u64) -> Uuid {
+    Uuid::from_u128(u128::from(kind as u8) << 64 | u128::from(number + 1))
+}
+
+fn writer() -> (Writer, TempDir) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let opened = Store::open(directory.path(), Options::default());
+    let (store, _) = opened.expect("it can be created");
+    let build = BuildSettings {
+        plugins: plugins::BUNDLED,
+        ..BuildSettings::default()
+    };
+    let empty = rebuild::empty(&build).expect("nothing is wrong with nothing");
+    let lookup = Arc::new(StoreLookup::new(store.clone()));
+    let plane = DataPlane::new(Live::new(empty), session::Settings::default(), lookup, 1);
+    let writer = Writer {
+        store,
+        plane: Arc::new(plane),
+        model: ModelSettings::default(),
+        dbless: false,
+        build,
+        loader: Loader::new(),
+        stages: Arc::default(),
+    };
+    (writer, directory)
+}
+
+static PAIRS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
+    let pair = |name: &str| {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]);
+        let made = made.expect("a certificate can be made");
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    };
+    ["one.test", "two.test"].map(pair).into()
+});
+
+const KINDS: [EntityKind; 9] = [
+    EntityKind::Services,
+    EntityKind::Routes,
+    EntityKind::Plugins,
+    EntityKind::Upstreams,
+    EntityKind::Targets,
+    EntityKind::Consumers,
+    EntityKind::KeyauthCredentials,
+    EntityKind::Certificates,
+    EntityKind::Snis,
+];
+
+fn entity(kind: EntityKind, random: &mut Random) -> Value {
+    let name = format!("n{}.test", random.below(8));
+    match kind {
+        EntityKind::Services => json!({
+            "name": name, "host": format!("n{}.test", random.below(8)), "retries": random.below(3),
+            "protocol": random.pick(&["http", "https"]), "enabled": !random.one_in(5),
+        }),
+        EntityKind::Routes => json!({
+            "name": name, "service": random.reference(EntityKind::Services), "preserve_host": random.one_in(2),
+            "paths": [random.pick(&["/", "/a", "/a/b", "~/a/(?<id>\\d+)$", "/c"])],
+            "methods": if random.one_in(3) { json!(["GET"]) } else { Value::Null },
+            "hosts": if random.one_in(3) { json!([random.pick(&["one.test", "*.test"])]) } else { Value::Null },
+        }),
+        EntityKind::Plugins => {
+            let (name, config) = match random.below(4) {
+                0 => (
+                    "request-termination",
+                    json!({"status_code": 400 + random.below(9)}),
+                ),
+                1 => ("basic-auth", json!({"hide_credentials": random.one_in(2)})),
+                _ => (
+                    "key-auth",
+                    json!({"key_names": [random.pick(&["apikey", "key"])]}),
+                ),
+            };
+            let consumer = match name {
+                "request-termination" => random.reference(EntityKind::Consumers),
+                _ => Value::Null,
+            };
+            json!({
+                "name": name, "config": config, "enabled": !random.one_in(5), "consumer": consumer,
+                "service": random.reference(EntityKind::Services), "route": random.reference(EntityKind::Routes),
+            })
+        }
+        EntityKind::Upstreams => json!({
+            "name": name, "slots": 10 + random.below(3),
+            "algorithm": random.pick(&["round-robin", "least-connections"]),
+        }),
+        EntityKind::Targets => json!({
+            "upstream": {"id": id(EntityKind::Upstreams, random.below(POOL))}, "weight": random.below(3) * 50,
+            "target": random.pick(&["10.0.0.1:80", "10.0.0.2:81", "b.test:82"]),
+        }),
+        EntityKind::Consumers => json!({"username": name}),
+        EntityKind::KeyauthCredentials => json!({
+            "key": name, "consumer": {"id": id(EntityKind::Consumers, random.below(POOL))},
+        }),
+        EntityKind::Certificates => {
+            let (cert, key) = random.pick(&PAIRS);
+            json!({"cert": cert, "key": key})
+        }
+        _ => json!({
+            "name": name, "certificate": {"id": id(EntityKind::Certificates, random.below(POOL))},
+        }),
+    }
+}
+
+fn change(writer: &Writer, random: &mut Random) -> Change {
+    let kind = *random.pick(&KINDS);
+    let id = id(kind, random.below(POOL));
+    if random.one_in(4) {
+        return Change::Delete { kind, id };
+    }
+    let mut entity = entity(kind, random);
+    entity["id"] = json!(id);
+    let given: Object = serde_json::from_value(entity).expect("an object");
+    let context = context(&writer.model, writer.dbless);
+    let complete = registry().entity(kind).complete(given, &context);
+    let mut complete = complete.unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
+    if kind == EntityKind::Plugins && random.one_in(8) {
+        // As no schema lets it through: it can be stored, and not be served.
+        complete.insert("config", model::Value::from("none"));
+    }
+    Change::Put {
+        kind,
+        id,
+        entity: codec::encode(&complete),
+    }
+}
+
+/// Several applications, one of which may be refused; and sometimes the whole, after all of it.
+fn proposal(writer: &Writer, random: &mut Random) -> Proposal {
+    let sets: Vec<ChangeSet> = (0..1 + random.below(3))
+        .map(|_| ChangeSet {
+            changes: (0..1 + random.below(3))
+                .map(|_| change(writer, random))
+                .collect(),
+            meta: Vec::new(),
+        })
+        .collect();
+    let goes_on = random.one_in(2);
+    let fails = random.one_in(10);
+    let mut proposal = Proposal::new(Origin::program("test"), move |transaction| {
+        for set in &sets {
+            match transaction.apply(set) {
+                Err(CommitError::Violations(_)) if goes_on => {}
+                applied => applied?,
+            }
+        }
+        match fails {
+            true => Err(Refusal::Failure(Failure::Internal("in the end".to_owned()))),
+            false => Ok(()),
+        }
+    });
+    proposal.dry_run = random.one_in(12);
+    if random.one_in(12) {
+        let ahead = random.below(2);
+        proposal.expected_head = Some(Revision(writer.store.head().0 + ahead));
+    }
+    proposal
+}
+
+/// How often each came of a proposal.
+#[derive(Debug, Default)]
+struct Outcomes {
+    done: usize,
+    invalid: usize,
+    unservable: usize,
+    refused: usize,
+    conflicts: usize,
+}
+
+impl Outcomes {
+    fn count(&mut self, outcome: Result<Revision, LoadError>) {
+        match outcome {
+            Ok(_) => self.done += 1,
+            Err(LoadError::Invalid(error)) => match error.code {
+                model::ErrorCode::DeclarativeConfig => self.unservable += 1,
+                _ => self.invalid += 1,
+            },
+            Err(LoadError::Refused(_)) => self.refused += 1,
+            Err(LoadError::Conflict { .. }) => self.conflicts += 1,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_live_snapshot_is_that_of_everything_stored() {
+    let (mut writer, _directory) = writer();
+    let mut random = Random(2026);
+    let mut outcomes = Outcomes::default();
+    for number in 0..GROUPS {
+        let (group, answers): (Vec<_>, Vec<_>) = (0..1 + random.below(4))
+            .map(|_| {
+                let proposal = proposal(&writer, &mut random);
+                let (answer, outcome) = oneshot::channel();
+                (Proposed { proposal, answer }, outcome)
+            })
+            .unzip();
+        writer.propose(group);
+        for mut answer in answers {
+            let outcome = answer.try_recv();
+            outcomes.count(outcome.expect("it is answered"));
+        }
+        let live = writer.plane.snapshot.load();
+        assert_eq!(live.revision, writer.store.head().0);
+        let view = writer.store.view().expect("it can be read");
+        let whole = rebuild::whole(&view, None, &writer.build);
+        let whole = whole.expect("what cannot be served is never stored");
+        let [live, whole] = [live.describe(), whole.describe()];
+        for (live, whole) in live.iter().zip(&whole) {
+            assert_eq!(live, whole, "group {number}");
+        }
+        assert_eq!(live.len(), whole.len(), "group {number}");
+    }
+    assert_eq!(writer.store.verify().expect("it can be read"), []);
+    let Outcomes {
+        done,
+        invalid,
+        unservable,
+        refused,
+        conflicts,
+    } = outcomes;
+    assert!(done > GROUPS / 4, "{outcomes:?}");
+    assert!(
+        [invalid, unservable, refused, conflicts]
+            .iter()
+            .all(|many| *many > 5),
+        "{outcomes:?}"
+    );
+}
