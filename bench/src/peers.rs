@@ -32,6 +32,7 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Args, Clone, Debug, Default)]
+#[group(id = "options_of_peers")]
 pub struct Options {
     /// Use the peer at PATH instead of the one on PATH; may be repeated
     #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
