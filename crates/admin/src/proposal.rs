@@ -2,7 +2,7 @@
 //! was true when a request came may not be any more when its turn comes.
 
 use crate::control::{Control, LoadError};
-use crate::request::Call;
+use crate::request::{Call, MAX_MESSAGE};
 use crate::respond::Failure;
 use axum::http::StatusCode;
 use std::fmt;
@@ -65,7 +65,7 @@ impl Proposal {
             Err(Refusal::Failure(failure)) => LoadError::Refused(failure),
             Err(Refusal::Commit(
                 error @ (CommitError::Violations(_) | CommitError::Conflict { .. }),
-            )) => error.into(),
+            )) if !transaction.is_spoiled() => error.into(),
             Err(Refusal::Commit(error)) => return Err(error),
         };
         transaction.discard()?;
@@ -135,6 +135,10 @@ pub(crate) async fn propose_to<T: Send + 'static>(
     dry_run: bool,
     work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<(T, Revision), Failure> {
+    if (origin.message.as_ref()).is_some_and(|message| message.len() > MAX_MESSAGE) {
+        let text = format!("message: longer than {MAX_MESSAGE} bytes");
+        return Err(Failure::bad_request(text));
+    }
     let (mut proposal, outcome) = prepare(origin, work);
     proposal.expected_head = expected_head;
     proposal.dry_run = dry_run;
@@ -244,4 +248,45 @@ pub(crate) fn unwritable(error: &io::Error) -> Failure {
     };
     let text = format!("the change cannot be written: {cause}");
     Failure::Message(StatusCode::INSUFFICIENT_STORAGE, text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{EntityKind, Object, codec};
+    use store::{Change, ChangeSet, Journal, Options};
+    use uuid::Uuid;
+
+    /// Of very many changes a rule of uniqueness is found broken when half of them are written.
+    #[test]
+    fn what_is_wrong_with_very_many_changes_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(directory.path(), Options::default()).unwrap();
+        let consumer = |number: u128| Change::Put {
+            kind: EntityKind::Consumers,
+            id: Uuid::from_u128(number),
+            entity: codec::encode(&Object::from_iter([(
+                "username",
+                (number % 2000).to_string().into(),
+            )])),
+        };
+        let changes = ChangeSet {
+            changes: (0..2001).map(consumer).collect(),
+            meta: Vec::new(),
+        };
+        let mut proposal = Proposal::new(Origin::default(), move |transaction| {
+            Ok(transaction.apply(&changes)?)
+        });
+        let error = store
+            .transact(&mut |transaction| proposal.run(transaction))
+            .unwrap_err();
+        let LoadError::Invalid(error) = LoadError::from(error) else {
+            panic!("another error");
+        };
+        assert_eq!(
+            error.message,
+            "UNIQUE violation detected on '{username=\"0\"}'"
+        );
+        assert_eq!(store.head(), Revision(0));
+    }
 }

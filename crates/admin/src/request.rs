@@ -78,7 +78,7 @@ pub(crate) fn query(text: &str) -> Result<Vec<(String, Option<String>)>, Failure
 /// Says why a change is made; kept with its revision.
 const CHANGE_MESSAGE: &str = "x-change-message";
 const REQUEST_ID: &str = "x-request-id";
-const MAX_MESSAGE: usize = 4096;
+pub(crate) const MAX_MESSAGE: usize = 4096;
 const MAX_REQUEST_ID: usize = 128;
 
 /// Who asks, from where, and why.

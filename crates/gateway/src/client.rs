@@ -6,7 +6,7 @@ use crate::workers::current_thread_runtime;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{HOST, HeaderMap};
+use hyper::header::HOST;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use std::io;
@@ -43,7 +43,6 @@ pub(crate) struct Client {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
@@ -51,7 +50,6 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 pub(crate) struct Lines<'c> {
     pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
     runtime: &'c Runtime,
     body: Incoming,
     read: Vec<u8>,
@@ -82,7 +80,6 @@ impl Client {
         let (head, body) = response.into_parts();
         Ok(Answer {
             status: head.status.as_u16(),
-            headers: head.headers,
             body: self.runtime.block_on(body.collect())?.to_bytes(),
         })
     }
@@ -99,7 +96,6 @@ impl Client {
         let (head, body) = response.into_parts();
         Ok(Lines {
             status: head.status.as_u16(),
-            headers: head.headers,
             runtime: &self.runtime,
             body,
             read: Vec::new(),
@@ -218,7 +214,6 @@ mod tests {
             .request("GET", "/x", &[("C", "d")], "")
             .expect("an answer");
         assert_eq!((answer.status, answer.is_success()), (404, false));
-        assert_eq!(answer.headers["a"], "b");
         assert_eq!(answer.json(), Some(serde_json::json!({})));
     }
 

@@ -5,10 +5,6 @@ mod access_log;
 mod audit_log;
 mod check;
 mod cli;
-#[allow(
-    dead_code,
-    reason = "the commands that speak to the gateway come with their endpoints"
-)]
 mod client;
 mod commands;
 mod control;

@@ -164,6 +164,11 @@ impl Transaction<'_> {
         View::new_borrowed(&self.txn, self.tables)
     }
 
+    /// Whether something is half done, so that the transaction can only end with an error.
+    pub fn is_spoiled(&self) -> bool {
+        self.is_spoiled
+    }
+
     /// Fails when the newest revision is another one.
     pub fn expect_head(&self, expected: Revision) -> Result<(), CommitError> {
         let head = self.head();

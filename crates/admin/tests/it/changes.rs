@@ -208,6 +208,10 @@ async fn a_body_of_another_shape_is_told_what_is_wrong() {
             json!({"changes": [], "expected_revision": -1}),
             "expected_revision: expected a revision's number",
         ),
+        (
+            json!({"changes": [], "message": "m".repeat(5000)}),
+            "message: longer than 4096 bytes",
+        ),
     ] {
         let (status, answer) = change(&api, &body).await;
         assert_eq!((status, answer["message"].as_str()), (400, Some(message)));
