@@ -38,9 +38,10 @@ pub(crate) fn operations() -> Vec<Operation> {
                 let last = history.newest();
                 count(history, Revision(last.0 - 1), last)
             }),
-            reading("entity-at-oldest", length, |history, number| {
+            reading("entity-at-first", length, |history, number| {
                 let id = entity_id(number);
-                let found = history.entity(EntityKind::Services, id, history.oldest());
+                // The first that has any: before it the store was empty.
+                let found = history.entity(EntityKind::Services, id, Revision(1));
                 usize::from(found.expect(READABLE).is_some())
             }),
         ]
