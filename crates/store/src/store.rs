@@ -8,6 +8,7 @@ use crate::keys;
 use crate::map;
 use crate::past::Difference;
 use crate::reader::{Reader, Slot};
+use crate::rules::KINDS;
 use crate::view::View;
 use model::EntityKind;
 use rustix::mm::{Advice, madvise};
@@ -82,6 +83,8 @@ pub(crate) struct Inner {
     pub(crate) retention: Retention,
     /// The newest revision.
     head: AtomicU64,
+    /// By kind, the newest revision that may have changed any of its entities.
+    changed: [AtomicU64; KINDS],
     /// Of LMDB's, whether they made a revision or not; a reader compares it with its own before every lookup.
     transactions: AtomicU64,
     watch: watch::Sender<Revision>,
@@ -117,6 +120,7 @@ impl Store {
             environment,
             retention: options.retention,
             head: AtomicU64::new(head),
+            changed: std::array::from_fn(|_| AtomicU64::new(head)),
             transactions: AtomicU64::new(0),
             watch: watch::Sender::new(Revision(head)),
             writing: Mutex::new(()),
@@ -136,9 +140,16 @@ impl Store {
     pub fn refresh(&self) -> Result<Revision, StoreError> {
         let newest = self.view()?.revision();
         if newest > self.inner.head() {
+            self.inner.note_changes(newest, EntityKind::ALL);
             self.inner.publish(newest);
         }
         Ok(newest)
+    }
+
+    /// The newest revision that may have changed an entity of this kind: what was read of the kind at it or later is what
+    /// would be read now.
+    pub fn last_change(&self, kind: EntityKind) -> Revision {
+        Revision(self.inner.changed[kind as usize].load(Ordering::Acquire))
     }
 
     /// Frees the pages that a process which has ended without closing the store still holds.
@@ -277,6 +288,17 @@ impl Journal for Store {
 impl Inner {
     pub(crate) fn head(&self) -> Revision {
         Revision(self.head.load(Ordering::Acquire))
+    }
+
+    /// To be called before the revision is published.
+    pub(crate) fn note_changes(
+        &self,
+        revision: Revision,
+        kinds: impl IntoIterator<Item = EntityKind>,
+    ) {
+        for kind in kinds {
+            self.changed[kind as usize].store(revision.0, Ordering::Release);
+        }
     }
 
     pub(crate) fn publish(&self, revision: Revision) {

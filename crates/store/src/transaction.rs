@@ -13,6 +13,7 @@ use crate::record;
 use crate::store::{Retention, Store, lock};
 use crate::view::View;
 use heed::RwTxn;
+use model::EntityKind;
 
 /// Change sets of at most so many entities are checked whole before any of them is written. A larger one that breaks a rule of
 /// uniqueness spoils its transaction.
@@ -112,7 +113,19 @@ impl Store {
         if head > transaction.begun_at {
             self.check_room(used, transaction.view()?.used_bytes()?)?;
             transaction.write_header()?;
-            transaction.txn.commit()?;
+            let Transaction {
+                txn,
+                begun_at,
+                sealed,
+                ..
+            } = transaction;
+            txn.commit()?;
+            if begun_at > self.inner.head() {
+                // Another process has committed before; what is not known.
+                self.inner.note_changes(head, EntityKind::ALL);
+            }
+            let kinds = sealed.iter().filter_map(|(key, _)| keys::parse_entity(key));
+            self.inner.note_changes(head, kinds.map(|(kind, _)| kind));
         }
         Ok((done, head))
     }

@@ -1,8 +1,8 @@
-//! What a worker has looked up lately, at the newest revision. A tree of ten thousand entries is a dozen cache lines away
+//! What a worker has looked up lately. A tree of ten thousand entries is a dozen cache lines away
 //! for each lookup; this is two.
 //!
 //! Of a fixed size, so that memory does not grow with credentials, and only of what exists, so that guessing keys cannot
-//! push out those in use. Entries of an older revision count as absent: any change empties it.
+//! push out those in use. Entries that are older than the newest change of what they were made of count as absent.
 
 use std::hash::{BuildHasher, RandomState};
 use store::Revision;
@@ -42,10 +42,11 @@ impl<V: Clone> Cache<V> {
         Tag(u128::from(high.hash_one(key)) << 64 | u128::from(low.hash_one(key)))
     }
 
-    pub(super) fn get(&self, tag: Tag, revision: Revision) -> Option<V> {
+    /// An entry of this revision or a newer one.
+    pub(super) fn get(&self, tag: Tag, since: Revision) -> Option<V> {
         let set = self.entries.get(Self::places(tag))?;
         let mut found = set.iter().flatten();
-        let entry = found.find(|entry| entry.tag == tag.0 && entry.revision == revision)?;
+        let entry = found.find(|entry| entry.tag == tag.0 && entry.revision >= since)?;
         Some(entry.value.clone())
     }
 
@@ -73,11 +74,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_counts_only_at_its_revision() {
+    fn an_entry_counts_until_what_it_was_made_of_changes() {
         let mut cache = Cache::new();
         let tag = cache.tag(b"key");
         assert_eq!(cache.get(tag, Revision(1)), None);
         cache.put(tag, Revision(1), "value");
+        assert_eq!(cache.get(tag, Revision(0)), Some("value"));
         assert_eq!(cache.get(tag, Revision(1)), Some("value"));
         assert_eq!(cache.get(tag, Revision(2)), None);
         cache.put(tag, Revision(2), "newer");

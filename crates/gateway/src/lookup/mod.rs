@@ -11,7 +11,7 @@ use plugin::{KeyOwner, Lookup, LookupError};
 use serde::de::DeserializeOwned;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::{Journal, Reader, Store, StoreError, View};
+use store::{Reader, Store, StoreError, View};
 use uuid::Uuid;
 
 /// Lookups of all workers. Each thread reads through a reader of its own, which takes no lock that another worker uses.
@@ -121,6 +121,9 @@ fn decoded<T: DeserializeOwned>(
     Ok(entity.map(codec::decode).transpose()?)
 }
 
+/// What a [`KeyOwner`] is made of.
+const KEY_OWNER_KINDS: [EntityKind; 2] = [EntityKind::KeyauthCredentials, EntityKind::Consumers];
+
 fn key_owner(view: &View<'_>, key: &str) -> Result<Option<KeyOwner>, ReadError> {
     let kind = EntityKind::KeyauthCredentials;
     let found: Option<KeyauthCredential> = decoded_by_unique(view, kind, "key", key)?;
@@ -135,10 +138,11 @@ fn key_owner(view: &View<'_>, key: &str) -> Result<Option<KeyOwner>, ReadError> 
 
 impl Lookup for StoreLookup {
     fn key_owner(&self, key: &str) -> Result<Option<KeyOwner>, LookupError> {
-        let head = self.store.head();
+        let changes = KEY_OWNER_KINDS.map(|kind| self.store.last_change(kind));
+        let since = changes.into_iter().max().unwrap_or_default();
         self.with_local(|local| {
             let tag = local.keys.tag(key.as_bytes());
-            if let Some(owner) = local.keys.get(tag, head) {
+            if let Some(owner) = local.keys.get(tag, since) {
                 return Ok(Some(owner));
             }
             let (revision, found) = read(&local.reader, |view| {

@@ -136,3 +136,39 @@ fn a_change_set_is_live_whole_when_it_is_answered() {
         assert_eq!(refused.status, 400, "{}", refused.text());
     }
 }
+
+/// Workers remember the keys that they have looked up, until a credential or a consumer changes.
+#[test]
+fn a_key_that_was_in_use_is_gone_when_its_removal_is_answered() {
+    let echo = Echo::start();
+    let gateway = launch().start();
+    let body = format!(
+        r#"{{"changes": [
+            {{"action": "create", "type": "services", "data": {{"name": "shop", "url": "{}"}}}},
+            {{"action": "create", "type": "routes", "data": {{"paths": ["/shop"], "service": {{"name": "shop"}}}}}},
+            {{"action": "create", "type": "plugins", "data": {{"name": "key-auth", "service": {{"name": "shop"}}}}}},
+            {{"action": "create", "type": "consumers", "data": {{"username": "alice"}}}}
+        ]}}"#,
+        echo.url()
+    );
+    assert_eq!(gateway.admin_send("POST", "/changes", &body).status, 200);
+    let asked = || gateway.get("/shop", &[("apikey", "k")]);
+    for round in 0..20 {
+        assert_eq!(asked().status, 401);
+        let made = gateway.admin_send("POST", "/consumers/alice/key-auth", r#"{"key": "k"}"#);
+        assert_eq!(made.status, 201, "{}", made.text());
+        assert_eq!(asked().status, 200);
+        // Of something else, which leaves what is remembered.
+        let route = format!(r#"{{"paths": ["/aside/{round}"]}}"#);
+        assert_eq!(gateway.admin_send("POST", "/routes", &route).status, 201);
+        assert_eq!(asked().status, 200);
+        let renamed = format!(r#"{{"custom_id": "alice-{round}"}}"#);
+        let patched = gateway.admin_send("PATCH", "/consumers/alice", &renamed);
+        assert_eq!(patched.status, 200);
+        let seen = asked().json();
+        let custom_id = &seen["headers"]["x-consumer-custom-id"];
+        assert_eq!(custom_id, &format!("alice-{round}"), "{seen}");
+        let removed = gateway.admin_send("DELETE", "/consumers/alice/key-auth/k", "");
+        assert_eq!(removed.status, 204);
+    }
+}

@@ -573,3 +573,26 @@ fn many_changes_that_are_not_unique_spoil_their_transaction() {
     assert_eq!(fixture.store.head(), Revision(0));
     assert_consistent(&fixture.store);
 }
+
+#[test]
+fn it_is_known_when_a_kind_was_last_changed() {
+    let fixture = fixture();
+    let store = &fixture.store;
+    let changed = |store: &Store| [K::Services, K::Routes].map(|kind| store.last_change(kind));
+    commit(store, vec![service(1, "s"), route(2, "r", 1)]).unwrap();
+    assert_eq!(changed(store), [Revision(1), Revision(1)]);
+    commit(store, vec![service(3, "t")]).unwrap();
+    assert_eq!(changed(store), [Revision(2), Revision(1)]);
+    // Nothing changes, or nothing is kept.
+    commit(store, vec![route(2, "r", 1)]).unwrap();
+    commit(store, vec![route(4, "r", 1)]).unwrap_err();
+    assert_eq!(changed(store), [Revision(2), Revision(1)]);
+    // What goes with another has changed as well.
+    let plugin = vec![("name", "key-auth".into()), ("route", reference(id(2)))];
+    commit(store, vec![put(K::Plugins, id(5), &plugin)]).unwrap();
+    commit(store, vec![delete(K::Routes, id(2))]).unwrap();
+    assert_eq!(store.last_change(K::Plugins), Revision(4));
+    // What changed before is not known of a store that is opened anew.
+    let fixture = fixture.reopen();
+    assert_eq!(changed(&fixture.store), [Revision(4), Revision(4)]);
+}
