@@ -1,8 +1,11 @@
 //! The Status API, and what it tells while the node ends.
 
 use crate::{launch, one_route, shop};
+use std::io::Write;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
-use testkit::{Answer, Client, Echo, Gateway, get, request};
+use testkit::upstream::read_until_blank_line;
+use testkit::{Answer, Client, Echo, Gateway, Scripted, get, request};
 
 fn ready(gateway: &Gateway) -> (u16, String) {
     let answer = get(gateway.status, "/status/ready", &[]);
@@ -127,18 +130,32 @@ fn before_listeners_close_the_node_says_that_it_drains_and_serves_on() {
 
 #[test]
 fn the_apis_end_after_the_last_request() {
-    let echo = Echo::start();
-    let mut gateway = launch().configuration(&shop(&echo)).start();
+    // Answers when it is told to, however long the rest takes.
+    let (release, held) = mpsc::channel();
+    let held = Mutex::new(held);
+    let upstream = Scripted::start(move |mut stream| {
+        read_until_blank_line(&mut stream);
+        let held = held.lock().expect("nobody panics with it");
+        if held.recv().is_ok() {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let text = format!(
+        "_format_version: '3.0'\nservices:\n- url: http://{}\n  routes: [{{paths: [/open]}}]\n",
+        upstream.address
+    );
+    let mut gateway = launch().configuration(&text).start();
     let mut busy = Client::connect(gateway.proxy);
-    busy.send("GET /open/__delay/1000 HTTP/1.1\r\nHost: a\r\n\r\n")
+    busy.send("GET /open HTTP/1.1\r\nHost: a\r\n\r\n")
         .expect("sent");
-    while echo.requests() < 1 {
+    while upstream.connections() < 1 {
         std::thread::yield_now();
     }
     gateway.signal("TERM");
     gateway.wait_for_log("requests in flight may finish");
     assert_eq!(ready(&gateway), (503, "draining".to_owned()));
     assert_eq!(gateway.admin_get("/status").status, 200);
+    release.send(()).expect("the upstream waits");
     assert_eq!(busy.receive("GET").expect("an answer").status, 200);
     assert!(gateway.wait().success());
 }
