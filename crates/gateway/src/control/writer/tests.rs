@@ -273,7 +273,7 @@ fn the_live_snapshot_is_that_of_everything_stored() {
     assert!(
         [invalid, unservable, refused, conflicts]
             .iter()
-            .all(|many| *many > 5),
+            .all(|many| *many > 0),
         "{outcomes:?}"
     );
 }
