@@ -63,6 +63,10 @@ impl Snapshot {
             self.instances().len(),
             self.plugins.plans.len()
         ));
+        // rustls's settings share a cache, which is shown otherwise while another thread looks at it.
+        for line in &mut lines {
+            *line = line.replace("\"<locked>\"", "[]");
+        }
         lines
     }
 
