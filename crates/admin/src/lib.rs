@@ -1,7 +1,7 @@
 //! The Admin API: Kong's, over HTTP. The only crate that knows its URLs.
 //!
-//! It validates and answers; what changes the configuration goes through [`Control`], which the program implements.
-//! Everything but `POST /config` is a read of the store's newest revision, and never waits.
+//! Reads are answered from the store's newest revision, and never wait. What changes the configuration is a
+//! [`control::Proposal`], which [`Control`] carries out: the program implements it.
 
 #![forbid(unsafe_code)]
 
