@@ -172,6 +172,9 @@ fn matching(
                 host: Some(asked.host.as_bytes()),
                 scheme: Scheme::Http,
                 sni: None,
+                query: None,
+                source: None,
+                destination: None,
                 port: 8000,
                 headers: &asked.headers,
             };

@@ -41,6 +41,9 @@ impl Expression {
             Self::Number(predicate) => fields
                 .number(predicate.field)
                 .is_some_and(|value| predicate.comparison.holds(value, predicate.value)),
+            Self::Address(predicate) => fields
+                .address(predicate.field)
+                .is_some_and(|address| predicate.test.holds(address)),
         }
     }
 }
@@ -52,12 +55,12 @@ impl TextPredicate {
         buffer: &mut Vec<u8>,
         observer: &mut impl Observer,
     ) -> bool {
-        let TextField::Header(name) = &self.field else {
+        if !self.field.has_several_values() {
             let value = fields.text(&self.field);
             return value.is_some_and(|value| self.test_value(value, buffer, observer));
-        };
+        }
         let mut passed = false;
-        fields.header(name, &mut |value| {
+        fields.texts(&self.field, &mut |value| {
             passed = self.test_value(value, buffer, observer);
             // The first that passes decides for `any`, the first that fails for all.
             if passed == (self.quantifier == Quantifier::Any) {

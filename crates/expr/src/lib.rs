@@ -9,15 +9,18 @@
 
 #![forbid(unsafe_code)]
 
+mod block;
 mod evaluate;
 mod field;
 mod pattern;
 mod prefix;
 mod tree;
 
+pub use block::{BadBlock, Block};
 pub use evaluate::{NoObserver, Observer};
-pub use field::{Fields, NumberField, TextField};
+pub use field::{AddressField, Fields, NumberField, TextField};
 pub use pattern::{Dialect, Group, Regex, RegexError};
 pub use tree::{
-    Comparison, Expression, NumberPredicate, Quantifier, TextPredicate, TextTest, Transform,
+    AddressPredicate, AddressTest, Comparison, Expression, NumberPredicate, Quantifier,
+    TextPredicate, TextTest, Transform,
 };

@@ -1,7 +1,9 @@
 //! The tree of an expression, and the constructors that keep it small.
 
-use crate::field::{NumberField, TextField};
+use crate::block::Block;
+use crate::field::{AddressField, NumberField, TextField};
 use crate::pattern::Regex;
+use std::net::IpAddr;
 
 /// A predicate on a request.
 #[derive(Debug, Clone)]
@@ -13,6 +15,7 @@ pub enum Expression {
     Not(Box<Expression>),
     Text(Box<TextPredicate>),
     Number(NumberPredicate),
+    Address(AddressPredicate),
 }
 
 /// A test of a text field.
@@ -76,6 +79,25 @@ pub enum Comparison {
     GreaterOrEqual,
 }
 
+/// A test of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressPredicate {
+    pub field: AddressField,
+    pub test: AddressTest,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressTest {
+    /// `==`
+    Equals(IpAddr),
+    /// `!=`
+    Differs(IpAddr),
+    /// `in`
+    In(Block),
+    /// `not in`
+    NotIn(Block),
+}
+
 impl Expression {
     /// True when every part is; a single part is returned as it is.
     pub fn all(parts: Vec<Expression>) -> Self {
@@ -106,6 +128,10 @@ impl Expression {
         })
     }
 
+    pub fn address(field: AddressField, test: AddressTest) -> Self {
+        Self::Address(AddressPredicate { field, test })
+    }
+
     /// Calls `visit` with every text predicate, in order.
     pub fn each_text<'e>(&'e self, visit: &mut dyn FnMut(&'e TextPredicate)) {
         match self {
@@ -114,7 +140,7 @@ impl Expression {
             }
             Self::Not(part) => part.each_text(visit),
             Self::Text(predicate) => visit(predicate),
-            Self::Number(_) => {}
+            Self::Number(_) | Self::Address(_) => {}
         }
     }
 }
@@ -134,6 +160,17 @@ impl Comparison {
             Self::LessOrEqual => left <= right,
             Self::Greater => left > right,
             Self::GreaterOrEqual => left >= right,
+        }
+    }
+}
+
+impl AddressTest {
+    pub fn holds(self, address: IpAddr) -> bool {
+        match self {
+            Self::Equals(wanted) => address == wanted,
+            Self::Differs(other) => address != other,
+            Self::In(block) => block.contains(address),
+            Self::NotIn(block) => !block.contains(address),
         }
     }
 }

@@ -1,15 +1,17 @@
 //! What expressions answer, and what regexes of both dialects accept, find and promise.
 
 use expr::{
-    Comparison, Dialect, Expression, Fields, NoObserver, NumberField, Observer, Quantifier, Regex,
-    TextField, TextPredicate, TextTest, Transform,
+    AddressField, AddressTest, Comparison, Dialect, Expression, Fields, NoObserver, NumberField,
+    Observer, Quantifier, Regex, TextField, TextPredicate, TextTest, Transform,
 };
+use std::net::IpAddr;
 use std::ops::{ControlFlow, Range};
 
 #[derive(Default)]
 struct Sample {
     path: Option<&'static str>,
     port: Option<i64>,
+    address: Option<IpAddr>,
     header: Vec<&'static str>,
 }
 
@@ -25,7 +27,11 @@ impl Fields for Sample {
         self.port
     }
 
-    fn header(&self, _name: &str, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+    fn address(&self, _field: AddressField) -> Option<IpAddr> {
+        self.address
+    }
+
+    fn texts(&self, _field: &TextField, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
         let _ = self
             .header
             .iter()
@@ -246,5 +252,28 @@ fn prefixes_are_what_every_match_begins_with() {
                 assert_eq!(found, prefix, "{pattern} {dialect:?}");
             }
         }
+    }
+}
+
+#[test]
+fn addresses_are_compared_and_looked_for_in_blocks() {
+    let sample = Sample {
+        address: Some("10.1.2.3".parse().unwrap()),
+        ..Sample::default()
+    };
+    let (own, other) = ("10.1.2.3".parse().unwrap(), "10.1.2.4".parse().unwrap());
+    let (around, elsewhere) = ("10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap());
+    for (test, expected) in [
+        (AddressTest::Equals(own), true),
+        (AddressTest::Equals(other), false),
+        (AddressTest::Differs(other), true),
+        (AddressTest::In(around), true),
+        (AddressTest::In(elsewhere), false),
+        (AddressTest::NotIn(around), false),
+        (AddressTest::NotIn(elsewhere), true),
+    ] {
+        let expression = Expression::address(AddressField::Source, test);
+        assert_eq!(passes(&expression, &sample), expected, "{test:?}");
+        assert!(!passes(&expression, &Sample::default()), "{test:?}");
     }
 }

@@ -12,5 +12,4 @@ pub mod plan;
 pub mod respond;
 pub mod session;
 pub mod snapshot;
-mod tables;
 pub mod upstream;

@@ -9,13 +9,13 @@ mod places;
 pub use build::{Planner, Plans};
 pub use places::{Place, Places, Scope, Scoped};
 
-use crate::tables::{Slots, Sorted};
 use model::entities::ConsumerId;
 use plugin::{
     BodyUse, Chunk, Flow, LogEntry, Phases, Plugin, PluginDef, PluginError, RequestCx, Response,
     ResponseCx, Step,
 };
 use std::sync::Arc;
+use tables::{Slots, Sorted};
 
 /// A plugin instance by its place in the snapshot's [`Instances`]: a quarter of an `Arc`, and no count to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! Candidates: what routes are split into, each with an expression of its own and a place in the order of all.
 
-use expr::{Dialect, Expression, Regex, RegexError, TextTest};
+use expr::{BadBlock, Dialect, Expression, Regex, RegexError, TextTest};
 use model::entities::{PathHandling, Route, RouteId};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -25,8 +25,8 @@ pub struct RouteError {
 pub enum Problem {
     #[error("regex {pattern:?} cannot be used: {source}")]
     Regex { pattern: String, source: RegexError },
-    #[error("`{text}` is neither an address nor a block of addresses")]
-    Address { text: String },
+    #[error(transparent)]
+    Address(#[from] BadBlock),
     #[error("it has nothing to match requests by")]
     NoAttributes,
 }

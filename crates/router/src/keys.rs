@@ -58,7 +58,10 @@ fn alternatives<'e, K>(
         Expression::Text(predicate) if predicate.transform == Transform::None => {
             key(predicate).map(|key| vec![key])
         }
-        Expression::Text(_) | Expression::Number(_) | Expression::Not(_) => None,
+        Expression::Text(_)
+        | Expression::Number(_)
+        | Expression::Address(_)
+        | Expression::Not(_) => None,
     }
 }
 
@@ -151,7 +154,9 @@ fn host_key(predicate: &TextPredicate, flavor: Flavor) -> Option<HostKey<'_>> {
         (TextField::SentHost, TextTest::Equals(sent)) => {
             let name = match flavor {
                 Flavor::Traditional => Host::parse(sent.as_bytes()).name,
-                Flavor::TraditionalCompatible => host::split(sent.as_bytes()).0,
+                Flavor::TraditionalCompatible | Flavor::Expressions => {
+                    host::split(sent.as_bytes()).0
+                }
             };
             std::str::from_utf8(name).ok().map(HostKey::Exact)
         }

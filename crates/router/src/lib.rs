@@ -23,7 +23,7 @@ mod tree;
 mod upstream;
 
 pub use candidate::{Problem, RouteError, RouteIndex};
-pub use expr::Group;
+pub use expr::{Block, Group};
 pub use request::{HeaderSource, Request, Scheme};
 pub use router::{Match, Options, Router, Scratch};
 pub use stream::{StreamRequest, StreamRouter};
@@ -33,9 +33,11 @@ pub use stream::{StreamRequest, StreamRouter};
 pub enum Flavor {
     Traditional,
     TraditionalCompatible,
+    /// As [`Self::TraditionalCompatible`], and routes may be an expression and a priority instead.
+    Expressions,
 }
 
-/// How [`Flavor::TraditionalCompatible`] orders candidates: `route_match_calculation`.
+/// How the flavours but [`Flavor::Traditional`] order candidates: `route_match_calculation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calculation {
     /// As Kong 3.9.1 really does, a shift in 32 bits included.

@@ -2,7 +2,8 @@
 
 use crate::Flavor;
 use crate::host::{self, Host};
-use expr::{Fields, NumberField, TextField};
+use expr::{AddressField, Fields, NumberField, TextField};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 
 /// A request to find a route for.
@@ -18,7 +19,13 @@ pub struct Request<'a> {
     pub scheme: Scheme,
     /// Of the TLS handshake.
     pub sni: Option<&'a str>,
+    /// As sent, behind the `?`.
+    pub query: Option<&'a [u8]>,
+    /// Of the client, after trusted hops.
+    pub source: Option<SocketAddr>,
     /// Of the listener.
+    pub destination: Option<IpAddr>,
+    /// Of the listener, as clients see it.
     pub port: u16,
     pub headers: &'a dyn HeaderSource,
 }
@@ -87,7 +94,7 @@ impl<'a> View<'a> {
             wildcard_host: None,
             port: match flavor {
                 Flavor::Traditional => request.scheme.default_port(),
-                Flavor::TraditionalCompatible => i64::from(request.port),
+                Flavor::TraditionalCompatible | Flavor::Expressions => i64::from(request.port),
             },
         };
         if let Some(sent) = request.host {
@@ -104,7 +111,7 @@ impl<'a> View<'a> {
                 self.wildcard_host = host.wildcard_name();
                 host.port
             }
-            Flavor::TraditionalCompatible => {
+            Flavor::TraditionalCompatible | Flavor::Expressions => {
                 let (name, port) = host::split(sent);
                 self.host = Some(name);
                 port
@@ -127,7 +134,7 @@ impl<'a> View<'a> {
 
     fn is_named(&self, sent: &[u8], name: &[u8]) -> bool {
         let spelt = |byte: u8| match (self.flavor, byte) {
-            (Flavor::TraditionalCompatible, b'-') => b'_',
+            (Flavor::TraditionalCompatible | Flavor::Expressions, b'-') => b'_',
             _ => byte.to_ascii_lowercase(),
         };
         let pairs = || sent.iter().zip(name);
@@ -145,17 +152,30 @@ impl Fields for View<'_> {
             TextField::Method => Some(self.request.method.as_bytes()),
             TextField::Protocol => Some(self.request.scheme.name().as_bytes()),
             TextField::Sni => self.request.sni.map(str::as_bytes),
-            TextField::Header(_) => None,
+            TextField::Segments { .. } | TextField::Header(_) | TextField::Query(_) => None,
         }
     }
 
     fn number(&self, field: NumberField) -> Option<i64> {
         match field {
             NumberField::DestinationPort => Some(self.port),
+            NumberField::SourcePort => self.request.source.map(|source| source.port().into()),
+            NumberField::SegmentCount => None,
         }
     }
 
-    fn header(&self, name: &str, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+    fn address(&self, field: AddressField) -> Option<IpAddr> {
+        let address = match field {
+            AddressField::Source => self.request.source.map(|source| source.ip()),
+            AddressField::Destination => self.request.destination,
+        };
+        address.map(|address| address.to_canonical())
+    }
+
+    fn texts(&self, field: &TextField, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+        let TextField::Header(name) = field else {
+            return;
+        };
         let mut left = self.max_headers;
         self.request.headers.each(&mut |sent, value| {
             if left == 0 {

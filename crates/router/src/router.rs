@@ -212,7 +212,7 @@ impl Router {
         let located = found.located.filter(|_| candidate.strip_path);
         let handling = match self.options.flavor {
             Flavor::Traditional => candidate.handling,
-            Flavor::TraditionalCompatible => PathHandling::V0,
+            Flavor::TraditionalCompatible | Flavor::Expressions => PathHandling::V0,
         };
         // By length from the start, wherever the text was found: so does Kong.
         let stripped = located.map(|(start, end)| (end - start) as usize);
@@ -260,7 +260,7 @@ impl Compiler<'_> {
             Flavor::Traditional => {
                 Traditional { regexes, previous }.compile(index, route, &mut each)
             }
-            Flavor::TraditionalCompatible => Compatible {
+            Flavor::TraditionalCompatible | Flavor::Expressions => Compatible {
                 calculation: options.calculation,
                 regexes,
                 previous,

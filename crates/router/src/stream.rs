@@ -6,10 +6,11 @@
 
 use crate::candidate::{Problem, RouteError, RouteIndex, sni_name};
 use crate::{Calculation, Flavor, Options};
+use expr::Block;
 use model::entities::{Endpoint, Protocol, Route};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use uuid::Uuid;
 
 /// An immutable router of streams.
@@ -54,12 +55,6 @@ enum SniTest {
 struct End {
     block: Option<Block>,
     port: Option<u16>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    address: IpAddr,
-    bits: u8,
 }
 
 /// Smaller ones are tried first.
@@ -211,11 +206,7 @@ impl SniTest {
 
 impl End {
     fn read(entry: &Endpoint) -> Result<Self, Problem> {
-        let block = entry.ip.as_deref().map(|text| {
-            Block::read(text).ok_or_else(|| Problem::Address {
-                text: text.to_owned(),
-            })
-        });
+        let block = entry.ip.as_deref().map(|text| text.parse::<Block>());
         Ok(Self {
             block: block.transpose()?,
             port: entry.port,
@@ -228,7 +219,7 @@ impl End {
     }
 
     fn is_exact_address(&self) -> bool {
-        self.block.is_some_and(Block::is_single)
+        self.block.is_some_and(|block| block.is_single())
     }
 
     /// In what order Kong's `traditional` looks at entries: exact addresses, ports, blocks; of each first those with both.
@@ -239,37 +230,6 @@ impl End {
             (false, true) if self.block.is_some() => 2,
             (false, true) => 3,
             (false, false) => 4,
-        }
-    }
-}
-
-impl Block {
-    fn read(text: &str) -> Option<Self> {
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().ok()?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Some(most), |bits| bits.parse().ok())?;
-        (bits <= most).then_some(Self { address, bits })
-    }
-
-    fn is_single(self) -> bool {
-        self.bits == if self.address.is_ipv4() { 32 } else { 128 }
-    }
-
-    fn contains(self, address: IpAddr) -> bool {
-        match (self.address, address) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let differ = own.to_bits() ^ other.to_bits();
-                differ.checked_shr(32 - u32::from(self.bits)).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let differ = own.to_bits() ^ other.to_bits();
-                differ.checked_shr(128 - u32::from(self.bits)).unwrap_or(0) == 0
-            }
-            _ => false,
         }
     }
 }
@@ -291,7 +251,7 @@ fn compile(
         sources: sources.into(),
         destinations: destinations.into(),
     };
-    if options.flavor == Flavor::TraditionalCompatible {
+    if options.flavor != Flavor::Traditional {
         let word = word(!route.snis.is_empty(), &sources, &destinations);
         let place = Place::Compatible(Reverse(word), Reverse(route.id.0));
         return Ok(vec![(place, candidate(&sources, &destinations))]);
@@ -333,8 +293,8 @@ fn passes_nameless(route: &Route, options: Options) -> bool {
     let plain = [Protocol::Tcp, Protocol::Udp];
     match (options.flavor, options.calculation) {
         (Flavor::Traditional, _) => false,
-        (Flavor::TraditionalCompatible, Calculation::Original) => true,
-        (Flavor::TraditionalCompatible, Calculation::Strict) => {
+        (Flavor::TraditionalCompatible | Flavor::Expressions, Calculation::Original) => true,
+        (Flavor::TraditionalCompatible | Flavor::Expressions, Calculation::Strict) => {
             route.protocols.iter().any(|own| plain.contains(own))
         }
     }

@@ -5,12 +5,12 @@
 
 use super::places::Entry;
 use super::{InstanceIndex, Instances, LayerIndex, Places, Plan, PlanPhases, Slot};
-use crate::tables::Sorted;
 use model::entities::{RouteId, ServiceId};
 use model::hashing::Folding;
 use plugin::{BodyUse, Phases};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use tables::Sorted;
 
 /// The plans that are in use, so that equal ones are the same object.
 #[derive(Clone, Default)]

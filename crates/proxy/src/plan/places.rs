@@ -2,10 +2,10 @@
 //! what applies to it and not what is configured, and there consumers apart.
 
 use super::{InstanceIndex, Instances, Layer, LayerIndex, PlanPhases};
-use crate::tables::Sorted;
 use model::entities::{ConsumerId, RouteId, ServiceId};
 use plugin::{BodyUse, Phases};
 use std::sync::Arc;
+use tables::Sorted;
 
 /// What an instance is configured for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -35,7 +35,7 @@ mod worker;
 pub use admission::{ConnectionLimits, UpstreamLimits};
 pub use pace::MinRate;
 pub use plane::{DataPlane, Settings, Totals};
-pub use real_ip::{BadBlock, Block, RealIp, Source};
+pub use real_ip::{RealIp, Source};
 pub use server::{Entrances, Stop, serve};
 
 use crate::forward::usual_forwarded;

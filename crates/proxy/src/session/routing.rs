@@ -53,6 +53,9 @@ impl Routed {
                 Scheme::Https => router::Scheme::Https,
             },
             sni: arrival.sni.as_deref(),
+            query: head.query_bytes(),
+            source: None,
+            destination: None,
             port: arrival.port,
             headers: &headers,
         };

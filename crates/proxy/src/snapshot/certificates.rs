@@ -2,13 +2,13 @@
 
 use super::build::{BuildError, BuildSettings};
 use super::delta::{Delta, Edit};
-use crate::tables::Sorted;
 use crate::upstream::CertificateLookup;
 use compact_str::CompactString;
 use model::entities::{Certificate, CertificateId, Sni, SniId};
 use net::tls::{CertificateError, Certificates, SniTable};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tables::Sorted;
 use uuid::Uuid;
 
 #[derive(Clone)]

@@ -6,7 +6,6 @@ use super::digest::{digest, mix};
 use crate::plan::{
     Instance, InstanceIndex, Instances, Place, Places, Planner, Plans, Scope, Scoped,
 };
-use crate::tables::Sorted;
 use model::Value;
 use model::entities::{Plugin, Protocol};
 use model::hashing::FastMap;
@@ -16,6 +15,7 @@ use plugin::{
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use tables::Sorted;
 
 /// A plugin that is configured and does not work yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use super::plugins::PluginTables;
 use super::services::Services;
 use super::{RouteInfo, ServiceIndex};
 use crate::plan::{Place, Plan, Planner};
-use crate::tables::{Slots, Sorted};
 use model::entities::{Route, RouteId, ServiceId};
 use router::{RouteIndex, Router};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tables::{Slots, Sorted};
 
 /// The routes that requests can reach.
 #[derive(Clone, Default)]

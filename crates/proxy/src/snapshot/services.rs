@@ -5,7 +5,6 @@ use super::delta::{Delta, Edit, Lookup, UpstreamParts};
 use super::{Destination, ServiceIndex, ServiceInfo, ServiceRef};
 use crate::balance::{self, TargetSettings};
 use crate::health::{Checks, Probing};
-use crate::tables::{Slots, Sorted};
 use crate::upstream::{TlsDefaults, Way, probe_tls};
 use compact_str::CompactString;
 use model::entities::{CaCertificateId, Route, Service, ServiceId, Target, Upstream, UpstreamId};
@@ -14,6 +13,7 @@ use net::tls::CertificateError;
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::sync::Arc;
+use tables::{Slots, Sorted};
 use uuid::Uuid;
 
 #[derive(Clone, Default)]

@@ -5,11 +5,11 @@ use super::build::{BuildSettings, warn_of};
 use super::delta::{Delta, Edit};
 use super::services::Services;
 use super::{Protocols, ServiceIndex, ServiceRef, Snapshot};
-use crate::tables::Sorted;
 use model::entities::{Plugin, PluginId, Route, RouteId, ServiceId};
 use plugin::{Implementation, Lack, Phases, PluginDef};
 use router::{RouteIndex, StreamRequest, StreamRouter};
 use std::sync::Arc;
+use tables::Sorted;
 
 /// All of them.
 #[derive(Clone, Default)]

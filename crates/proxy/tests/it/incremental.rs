@@ -348,6 +348,9 @@ fn decisions(snapshot: &Snapshot) -> Vec<Option<Uuid>> {
                     host: Some(host.as_bytes()),
                     scheme: Scheme::Http,
                     sni: None,
+                    query: None,
+                    source: None,
+                    destination: None,
                     port: 80,
                     headers: &NoHeaders,
                 };

@@ -91,6 +91,9 @@ impl Sample {
             host: self.host.as_deref().map(str::as_bytes),
             scheme: self.scheme,
             sni: self.sni.as_deref(),
+            query: None,
+            source: None,
+            destination: None,
             port: match self.scheme {
                 Scheme::Http => 80,
                 Scheme::Https => 443,

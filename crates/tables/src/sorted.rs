@@ -9,7 +9,7 @@ const MOST: usize = 64;
 
 /// A clone shares everything; a change copies the segment it is in, and the list of segments.
 #[derive(Debug)]
-pub(crate) struct Sorted<K, V> {
+pub struct Sorted<K, V> {
     /// In order, and none is empty.
     segments: Arc<Vec<Segment<K, V>>>,
     length: usize,
@@ -25,7 +25,7 @@ struct Place {
 }
 
 impl<K: Ord, V> Sorted<K, V> {
-    pub(crate) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
     {
@@ -33,13 +33,13 @@ impl<K: Ord, V> Sorted<K, V> {
         Some(&self.segments[segment][at].1)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let entries = self.segments.iter().flat_map(|segment| segment.iter());
         entries.map(|(key, value)| (key, value))
     }
 
     /// The entries from the first key on that is not less than the one given.
-    pub(crate) fn starting_at<'s, Q: Ord + ?Sized>(
+    pub fn starting_at<'s, Q: Ord + ?Sized>(
         &'s self,
         key: &Q,
     ) -> impl Iterator<Item = (&'s K, &'s V)> + use<'s, K, V, Q>
@@ -52,11 +52,11 @@ impl<K: Ord, V> Sorted<K, V> {
         entries.skip(place.at).map(|(key, value)| (key, value))
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.length
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
@@ -77,7 +77,7 @@ impl<K: Ord, V> Sorted<K, V> {
 
 impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
     /// Sets the value of a key, and gives the one it had.
-    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(|known| known.cmp(&key)) {
             Ok(place) => Some(std::mem::replace(self.value(place), value)),
             Err(place) => {
@@ -87,7 +87,7 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
         }
     }
 
-    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
@@ -103,7 +103,7 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
         Some(value)
     }
 
-    pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
     {

@@ -10,7 +10,7 @@ const NONE: u32 = u32::MAX;
 
 /// A clone shares everything; a change copies the segment it is in, and the list of segments.
 #[derive(Debug)]
-pub(crate) struct Slots<T> {
+pub struct Slots<T> {
     /// One look at memory less than a vector of them behind a pointer.
     segments: Arc<[Segment<T>]>,
     /// The first free place; each names the next one.
@@ -29,7 +29,7 @@ enum Slot<T> {
 impl<T> Slots<T> {
     /// The value of a number that was given by [`Self::claim`] or [`Self::insert`] and not freed since.
     #[inline]
-    pub(crate) fn get(&self, index: u32) -> &T {
+    pub fn get(&self, index: u32) -> &T {
         let (segment, at) = place(index);
         match &self.segments[segment][at] {
             Slot::Used(value) => value,
@@ -37,7 +37,7 @@ impl<T> Slots<T> {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let slots = self.segments.iter().flat_map(|segment| segment.iter());
         (0..).zip(slots).filter_map(|(index, slot)| match slot {
             Slot::Used(value) => Some((index, value)),
@@ -45,14 +45,18 @@ impl<T> Slots<T> {
         })
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.used as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
     }
 }
 
 impl<T: Clone> Slots<T> {
     /// Makes room for so many more values at once: the list of segments is copied whenever it grows.
-    pub(crate) fn reserve(&mut self, more: usize) {
+    pub fn reserve(&mut self, more: usize) {
         let places = self.segments.len() * SEGMENT;
         let missing = (self.len() + more).saturating_sub(places);
         if missing == 0 {
@@ -78,14 +82,14 @@ impl<T: Clone> Slots<T> {
         self.free = free;
     }
 
-    pub(crate) fn insert(&mut self, value: T) -> u32 {
+    pub fn insert(&mut self, value: T) -> u32 {
         let index = self.claim();
         self.fill(index, value);
         index
     }
 
     /// A number for a value that is not made yet: [`Self::fill`] before anybody looks.
-    pub(crate) fn claim(&mut self) -> u32 {
+    pub fn claim(&mut self) -> u32 {
         if self.free == NONE {
             self.reserve(1);
         }
@@ -99,19 +103,19 @@ impl<T: Clone> Slots<T> {
     }
 
     /// Sets or replaces the value of a number that is in use.
-    pub(crate) fn fill(&mut self, index: u32, value: T) {
+    pub fn fill(&mut self, index: u32, value: T) {
         *self.slot(index) = Slot::Used(value);
     }
 
     /// Takes a value out. Its number is given to another one.
-    pub(crate) fn free(&mut self, index: u32) {
+    pub fn free(&mut self, index: u32) {
         let next = self.free;
         *self.slot(index) = Slot::Free { next };
         self.free = index;
         self.used -= 1;
     }
 
-    pub(crate) fn get_mut(&mut self, index: u32) -> &mut T {
+    pub fn get_mut(&mut self, index: u32) -> &mut T {
         match self.slot(index) {
             Slot::Used(value) => value,
             Slot::Free { .. } => unused(index),
