@@ -11,6 +11,7 @@
 
 mod candidate;
 mod compatible;
+mod conflicts;
 mod host;
 mod index;
 mod keys;
@@ -23,6 +24,7 @@ mod tree;
 mod upstream;
 
 pub use candidate::{Problem, RouteError, RouteIndex};
+pub use conflicts::{Conflicts, Never, Reason, Tie, Witness};
 pub use expr::{Block, Group};
 pub use request::{HeaderSource, Request, Scheme};
 pub use router::{Match, Options, Router, Scratch};
