@@ -4,8 +4,10 @@
 //! evaluation allocates nothing. Semantics are those of Kong's expression router: a predicate on a field without a value
 //! is false whatever its test, and of several values all must pass unless one is enough ([`Quantifier`]).
 //!
-//! Not here: the text form of the language, how expressions are indexed (`router`), and where field values come from
-//! ([`Fields`] is implemented by the caller).
+//! Their text form, the language of Kong's `expressions` flavour, is in [`syntax`].
+//!
+//! Not here: how expressions are indexed (`router`), and where field values come from ([`Fields`] is implemented by the
+//! caller).
 
 #![forbid(unsafe_code)]
 
@@ -14,12 +16,14 @@ mod evaluate;
 mod field;
 mod pattern;
 mod prefix;
+pub mod syntax;
 mod tree;
 
 pub use block::{BadBlock, Block};
 pub use evaluate::{NoObserver, Observer};
 pub use field::{AddressField, Fields, NumberField, TextField};
 pub use pattern::{Dialect, Group, Regex, RegexError};
+pub use syntax::{Error, Parsed, Subsystem, Typed, parse, read};
 pub use tree::{
     AddressPredicate, AddressTest, Comparison, Expression, NumberPredicate, Quantifier,
     TextPredicate, TextTest, Transform,

@@ -1,0 +1,1 @@
+//! The grammar, the errors, and that printing loses nothing.
