@@ -35,6 +35,7 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
                 router::Calculation::Original
             },
             max_headers: proxy.max_headers,
+            max_arguments: proxy.max_arguments,
         },
         upstream_http2: proxy.upstream_http2,
         tls: TlsDefaults {

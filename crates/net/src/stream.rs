@@ -3,6 +3,7 @@
 
 use crate::http2::{Called, Served};
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -94,6 +95,17 @@ impl Stream {
     #[inline]
     pub fn keeps_back(&self) -> bool {
         !matches!(self, Self::Tcp(_))
+    }
+
+    /// Our end of a connection; none of a stream on one.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.local_addr().ok(),
+            Self::Tls(stream) => stream.get_ref().0.local_addr().ok(),
+            Self::Served(_) | Self::Called(_) => None,
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => None,
+        }
     }
 
     /// Sends what is kept back.

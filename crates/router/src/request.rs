@@ -1,8 +1,11 @@
 //! What the router is told of a request, and the fields that expressions see in it.
 
-use crate::Flavor;
 use crate::host::{self, Host};
+use crate::query::Arguments;
+use crate::segments::Segments;
+use crate::{Flavor, Options};
 use expr::{AddressField, Fields, NumberField, TextField};
+use std::cell::{Cell, Ref, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 
@@ -21,9 +24,9 @@ pub struct Request<'a> {
     pub sni: Option<&'a str>,
     /// As sent, behind the `?`.
     pub query: Option<&'a [u8]>,
-    /// Of the client, after trusted hops.
+    /// Of the client, after trusted hops. These may tell an address without a port, which is 0 then.
     pub source: Option<SocketAddr>,
-    /// Of the listener.
+    /// The address that the client has reached; where it is not known beforehand, [`HeaderSource::destination`] is asked.
     pub destination: Option<IpAddr>,
     /// Of the listener, as clients see it.
     pub port: u16,
@@ -40,6 +43,12 @@ pub enum Scheme {
 pub trait HeaderSource {
     /// Shows name and value of each header line, in order. Names may be in any case.
     fn each(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
+
+    /// The address that the client has reached. Here because finding it out may cost a system call, and only routes that
+    /// look at it ask.
+    fn destination(&self) -> Option<IpAddr> {
+        None
+    }
 }
 
 impl<N: AsRef<[u8]>, V: AsRef<[u8]>> HeaderSource for Vec<(N, V)> {
@@ -66,11 +75,43 @@ impl Scheme {
     }
 }
 
+/// Parts of a request that are read when the first route asks for them. The memory is reused from request to request.
+#[derive(Default)]
+pub(crate) struct Parts {
+    segments: Lazy<Segments>,
+    arguments: Lazy<Arguments>,
+}
+
+#[derive(Default)]
+struct Lazy<T> {
+    is_read: Cell<bool>,
+    part: RefCell<T>,
+}
+
+impl<T> Lazy<T> {
+    fn get(&self, read: impl FnOnce(&mut T)) -> Ref<'_, T> {
+        if !self.is_read.replace(true) {
+            read(&mut self.part.borrow_mut());
+        }
+        self.part.borrow()
+    }
+}
+
+impl Parts {
+    /// To be called between requests.
+    pub(crate) fn forget(&mut self) {
+        self.segments.is_read.set(false);
+        self.arguments.is_read.set(false);
+    }
+}
+
 /// A request as the expressions of one flavour see it.
 pub(crate) struct View<'a> {
     request: &'a Request<'a>,
     flavor: Flavor,
     max_headers: usize,
+    max_arguments: usize,
+    parts: &'a Parts,
     path: &'a [u8],
     host: Option<&'a [u8]>,
     wildcard_host: Option<&'a [u8]>,
@@ -78,21 +119,23 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// `path` is the normalised one.
+    /// `path` is the normalised one; `parts` know nothing of another request.
     pub(crate) fn new(
         request: &'a Request<'a>,
         path: &'a [u8],
-        flavor: Flavor,
-        max_headers: usize,
+        parts: &'a Parts,
+        options: &Options,
     ) -> Self {
         let mut view = Self {
             request,
-            flavor,
-            max_headers,
+            flavor: options.flavor,
+            max_headers: options.max_headers,
+            max_arguments: options.max_arguments,
+            parts,
             path,
             host: None,
             wildcard_host: None,
-            port: match flavor {
+            port: match options.flavor {
                 Flavor::Traditional => request.scheme.default_port(),
                 Flavor::TraditionalCompatible | Flavor::Expressions => i64::from(request.port),
             },
@@ -137,8 +180,34 @@ impl<'a> View<'a> {
             (Flavor::TraditionalCompatible | Flavor::Expressions, b'-') => b'_',
             _ => byte.to_ascii_lowercase(),
         };
+        // Expressions may name a header in any case.
         let pairs = || sent.iter().zip(name);
-        sent.len() == name.len() && pairs().all(|(&byte, &wanted)| spelt(byte) == wanted)
+        sent.len() == name.len()
+            && pairs().all(|(&byte, wanted)| spelt(byte) == wanted.to_ascii_lowercase())
+    }
+
+    fn segments(&self) -> Ref<'_, Segments> {
+        let segments = &self.parts.segments;
+        segments.get(|segments| segments.read(self.path))
+    }
+
+    fn arguments(&self) -> Ref<'_, Arguments> {
+        let query = self.request.query.unwrap_or(b"");
+        let arguments = &self.parts.arguments;
+        arguments.get(|arguments| arguments.read(query, self.max_arguments))
+    }
+
+    fn headers(&self, name: &str, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+        let mut left = self.max_headers;
+        self.request.headers.each(&mut |sent, value| {
+            if left == 0 {
+                return;
+            }
+            left -= 1;
+            if self.is_named(sent, name.as_bytes()) && visit(value).is_break() {
+                left = 0;
+            }
+        });
     }
 }
 
@@ -152,39 +221,42 @@ impl Fields for View<'_> {
             TextField::Method => Some(self.request.method.as_bytes()),
             TextField::Protocol => Some(self.request.scheme.name().as_bytes()),
             TextField::Sni => self.request.sni.map(str::as_bytes),
-            TextField::Segments { .. } | TextField::Header(_) | TextField::Query(_) => None,
+            TextField::Segments { first, last } => self.segments().joined(self.path, *first, *last),
+            TextField::Header(_) | TextField::Query(_) => None,
         }
     }
 
     fn number(&self, field: NumberField) -> Option<i64> {
         match field {
             NumberField::DestinationPort => Some(self.port),
-            NumberField::SourcePort => self.request.source.map(|source| source.port().into()),
-            NumberField::SegmentCount => None,
+            NumberField::SourcePort => {
+                let port = self.request.source.map(|source| source.port());
+                port.filter(|&port| port != 0).map(i64::from)
+            }
+            NumberField::SegmentCount => i64::try_from(self.segments().count()).ok(),
         }
     }
 
     fn address(&self, field: AddressField) -> Option<IpAddr> {
         let address = match field {
             AddressField::Source => self.request.source.map(|source| source.ip()),
-            AddressField::Destination => self.request.destination,
+            AddressField::Destination => {
+                let known = self.request.destination;
+                known.or_else(|| self.request.headers.destination())
+            }
         };
         address.map(|address| address.to_canonical())
     }
 
     fn texts(&self, field: &TextField, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
-        let TextField::Header(name) = field else {
-            return;
-        };
-        let mut left = self.max_headers;
-        self.request.headers.each(&mut |sent, value| {
-            if left == 0 {
-                return;
+        match field {
+            TextField::Header(name) => self.headers(name, visit),
+            TextField::Query(name) => {
+                let arguments = self.arguments();
+                // Whether it stopped is not asked for.
+                let _ = arguments.values(name.as_bytes()).try_for_each(visit);
             }
-            left -= 1;
-            if self.is_named(sent, name.as_bytes()) && visit(value).is_break() {
-                left = 0;
-            }
-        });
+            _ => {}
+        }
     }
 }

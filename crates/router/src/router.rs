@@ -3,7 +3,7 @@
 use crate::candidate::{Candidate, Place, Problem, Regexes, RouteError, RouteIndex};
 use crate::compatible::Compatible;
 use crate::index::{Cursors, Index, Verdict};
-use crate::request::{Request, View};
+use crate::request::{Parts, Request, View};
 use crate::traditional::Traditional;
 use crate::{Calculation, Flavor, upstream};
 use expr::{Expression, Group, Observer, Regex, TextField};
@@ -18,6 +18,8 @@ pub struct Options {
     pub calculation: Calculation,
     /// How many header lines of a request are looked at: `lua_max_req_headers`.
     pub max_headers: usize,
+    /// How many arguments of a query are looked at: `lua_max_uri_args`.
+    pub max_arguments: usize,
 }
 
 /// An immutable router.
@@ -36,6 +38,7 @@ pub struct Router {
 pub struct Scratch {
     path: Vec<u8>,
     normalized: bool,
+    parts: Parts,
     lowered: Vec<u8>,
     cursors: Cursors,
 }
@@ -112,7 +115,7 @@ impl Router {
     pub fn matches(&self, request: &Request<'_>, scratch: &mut Scratch) -> Option<Match> {
         scratch.normalize(request.path);
         let path = scratch.normalized.then_some(&scratch.path[..]);
-        let view = self.view(request, path.unwrap_or(request.path));
+        let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
         let search = self.index.find(&view, &mut scratch.cursors);
         while let Some(entry) = self.index.next(search, &mut scratch.cursors) {
             let found = match entry.verdict() {
@@ -139,13 +142,13 @@ impl Router {
     ) -> Option<Match> {
         scratch.normalize(request.path);
         let path = scratch.normalized.then_some(&scratch.path[..]);
-        let view = self.view(request, path.unwrap_or(request.path));
+        let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
         let mut ranks = 0..self.candidates.len() as u32;
         ranks.find_map(|rank| self.try_candidate(rank, &view, &mut scratch.lowered))
     }
 
-    fn view<'v>(&self, request: &'v Request<'v>, path: &'v [u8]) -> View<'v> {
-        View::new(request, path, self.options.flavor, self.options.max_headers)
+    fn view<'v>(&self, request: &'v Request<'v>, path: &'v [u8], parts: &'v Parts) -> View<'v> {
+        View::new(request, path, parts, &self.options)
     }
 
     fn try_candidate(&self, rank: u32, view: &View<'_>, lowered: &mut Vec<u8>) -> Option<Match> {
@@ -187,7 +190,7 @@ impl Router {
         }
         scratch.normalize(request.path);
         let path = scratch.normalized.then_some(&scratch.path[..]);
-        let view = self.view(request, path.unwrap_or(request.path));
+        let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
         let candidate = &self.candidates[found.rank as usize];
         let mut captures = Captures {
             of_path_only: self.options.flavor == Flavor::Traditional,
@@ -296,6 +299,7 @@ impl Scratch {
     }
 
     fn normalize(&mut self, path: &[u8]) {
+        self.parts.forget();
         self.normalized = normalize_into(path, Slashes::Merge, &mut self.path);
     }
 }
@@ -306,6 +310,7 @@ impl Default for Options {
             flavor: Flavor::TraditionalCompatible,
             calculation: Calculation::Original,
             max_headers: 100,
+            max_arguments: 100,
         }
     }
 }

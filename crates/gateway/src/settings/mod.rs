@@ -185,6 +185,7 @@ pub(crate) struct ProxySettings {
     /// The largest body that plugins can read.
     pub(crate) plugin_body: u64,
     pub(crate) max_headers: usize,
+    pub(crate) max_arguments: usize,
     pub(crate) client_header_timeout: Duration,
     pub(crate) client_body_timeout: Duration,
     pub(crate) client_keepalive_timeout: Duration,
@@ -465,6 +466,7 @@ fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
             .unwrap_or((4, 8192)),
         plugin_body: size(raw, "nginx_http_client_body_buffer_size"),
         max_headers: number(raw, "lua_max_req_headers") as usize,
+        max_arguments: number(raw, "lua_max_uri_args") as usize,
         client_header_timeout: duration(raw, "nginx_http_client_header_timeout"),
         client_body_timeout: duration(raw, "nginx_http_client_body_timeout"),
         client_keepalive_timeout: duration(raw, "nginx_http_keepalive_timeout"),

@@ -29,6 +29,8 @@ pub(super) async fn serve_http2(
 ) {
     let plane = ticket.plane.clone();
     arrival.http2 = true;
+    // Its streams have nobody to ask.
+    arrival.local(&stream);
     arrival.write_usual_forwarded();
     let arrival = Arc::new(arrival);
     let mut server = Server::new(stream, before, server_settings(&plane.settings));

@@ -48,8 +48,8 @@ use plugin::{Latencies, LogEntry, Phases, RequestCx, Scheme};
 use request_body::BodyShare;
 use routing::Routed;
 use std::future::poll_fn;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
@@ -103,6 +103,8 @@ struct Arrival {
     peer: SocketAddr,
     /// The listener's, mapped by `port_maps`.
     port: u16,
+    /// The address that the client has reached: the listener's, or asked of the connection when a route asks for it.
+    local: OnceLock<IpAddr>,
     scheme: Scheme,
     /// The client speaks HTTP/2, and this is one of its streams.
     http2: bool,
@@ -117,6 +119,14 @@ impl Arrival {
     fn write_usual_forwarded(&mut self) {
         let usual = usual_forwarded(self.peer.ip(), self.scheme, self.port, self.http2);
         self.forwarded = usual.into();
+    }
+
+    fn local(&self, stream: &Stream) -> Option<IpAddr> {
+        if let Some(known) = self.local.get() {
+            return Some(*known);
+        }
+        let address = stream.local_addr()?.ip();
+        Some(*self.local.get_or_init(|| address))
     }
 }
 
@@ -201,7 +211,8 @@ impl Connection {
         }
         let view = worker::with(|worker| worker.view(plane));
         let opening = Opening::new(self, &head, arrival);
-        let mut routed = Routed::find(&view.snapshot, &head, arrival);
+        let client = opening.client();
+        let mut routed = Routed::find(&view.snapshot, &head, arrival, client, &self.stream);
         let captures = routed.captures();
         let plan = routed.plan(&view.snapshot);
         // What plugins fill takes longer to move than a request without any would spend on it.
@@ -211,7 +222,7 @@ impl Connection {
         };
         let mut cx = RequestCx {
             head: &head,
-            client: opening.client(),
+            client,
             scheme: arrival.scheme,
             http2: arrival.http2,
             host: &opening.host,

@@ -10,8 +10,10 @@ use crate::snapshot::Protocols;
 use crate::snapshot::{RouteInfo, ServiceRef, Snapshot};
 use model::entities::Protocol;
 use net::http1::{Known, RequestHead};
-use plugin::{Capture, RequestCx, Response, Scheme};
+use net::stream::Stream;
+use plugin::{Capture, Client, RequestCx, Response, Scheme};
 use router::RouteIndex;
+use std::net::{IpAddr, SocketAddr};
 
 /// A request's route and the parts of its match.
 pub(super) struct Routed {
@@ -30,20 +32,38 @@ struct Captured {
     value: String,
 }
 
-/// The headers of a request as the router asks for them.
-struct Headers<'a>(&'a RequestHead);
+/// What the router asks of a request only if a route does.
+struct Headers<'a> {
+    head: &'a RequestHead,
+    arrival: &'a Arrival,
+    stream: &'a Stream,
+}
 
 impl router::HeaderSource for Headers<'_> {
     fn each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
-        self.0
+        self.head
             .fields()
             .for_each(|(_, name, value)| visit(name, value));
+    }
+
+    fn destination(&self) -> Option<IpAddr> {
+        self.arrival.local(self.stream)
     }
 }
 
 impl Routed {
-    pub(super) fn find(snapshot: &Snapshot, head: &RequestHead, arrival: &Arrival) -> Self {
-        let headers = Headers(head);
+    pub(super) fn find(
+        snapshot: &Snapshot,
+        head: &RequestHead,
+        arrival: &Arrival,
+        client: Client,
+        stream: &Stream,
+    ) -> Self {
+        let headers = Headers {
+            head,
+            arrival,
+            stream,
+        };
         let request = router::Request {
             method: head.method(),
             path: head.path_bytes(),
@@ -54,7 +74,7 @@ impl Routed {
             },
             sni: arrival.sni.as_deref(),
             query: head.query_bytes(),
-            source: None,
+            source: Some(SocketAddr::new(client.ip, client.port)),
             destination: None,
             port: arrival.port,
             headers: &headers,

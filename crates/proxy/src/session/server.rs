@@ -13,9 +13,9 @@ use net::tls::ServerTls;
 use net::udp::DatagramListener;
 use plugin::Scheme;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
@@ -208,6 +208,7 @@ impl Doors {
         tls: &ServerTls,
     ) -> io::Result<()> {
         let listener = Arc::new(TcpListener::from_std(listener)?);
+        let local = listener.local_addr()?;
         let server = Server {
             purpose,
             plane: plane.clone(),
@@ -218,7 +219,8 @@ impl Doors {
             http2: listen.http2,
             proxy_protocol: listen.proxy_protocol,
             keepalive: listen.keepalive,
-            port: public_port(plane, listen, listener.local_addr()?.port()),
+            port: public_port(plane, listen, local.port()),
+            local: Some(local.ip()).filter(|address| !address.is_unspecified()),
         };
         self.listeners.push((listener.clone(), server.clone()));
         self.accepting.spawn(async move {
@@ -280,6 +282,8 @@ pub(super) struct Server {
     keepalive: Keepalive,
     http2: bool,
     pub(super) port: u16,
+    /// None where it is every address.
+    local: Option<IpAddr>,
 }
 
 impl Server {
@@ -321,6 +325,7 @@ impl Server {
         let arrival = Arrival {
             peer: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
             port: self.port,
+            local: self.local.map(OnceLock::from).unwrap_or_default(),
             scheme: Scheme::Http,
             http2: false,
             sni: None,
@@ -447,6 +452,7 @@ pub(super) fn ticket_over(plane: &Arc<DataPlane>) -> (Ticket, Arrival) {
     let arrival = Arrival {
         peer: SocketAddr::from(([127, 0, 0, 1], 1)),
         port: 1,
+        local: OnceLock::new(),
         scheme: Scheme::Http,
         http2: false,
         sni: None,

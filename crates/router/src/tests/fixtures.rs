@@ -15,6 +15,7 @@ const fn options(flavor: Flavor, calculation: Calculation) -> Options {
         flavor,
         calculation,
         max_headers: 100,
+        max_arguments: 100,
     }
 }
 

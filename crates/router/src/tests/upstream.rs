@@ -8,6 +8,7 @@ const TRADITIONAL: Options = Options {
     flavor: Flavor::Traditional,
     calculation: Calculation::Original,
     max_headers: 100,
+    max_arguments: 100,
 };
 
 /// strip_path, route path, request path; then the upstream path for a service path of `/`, `/base` and `/base/`, first
