@@ -3,7 +3,7 @@
 //! Works on the published form of schemas (`schema_json`), reduced once per entity to what inference needs.
 //! Source: kong/api/arguments.lua (infer_value).
 
-use model::schema::registry;
+use model::schema::{RouterFlavor, registry};
 use model::{EntityKind, Object, Value};
 use serde_json::Value as Json;
 use std::collections::HashMap;
@@ -25,7 +25,11 @@ enum Shape {
 static ENTITIES: LazyLock<HashMap<EntityKind, Shape>> = LazyLock::new(|| {
     EntityKind::ALL
         .into_iter()
-        .map(|kind| (kind, record(&registry().entity(kind).schema_json())))
+        .map(|kind| {
+            // The flavour with every field: where another is in use, what it does not have is refused anyway.
+            let schema = registry().entity(kind).schema_json(RouterFlavor::Expressions);
+            (kind, record(&schema))
+        })
         .collect()
 });
 

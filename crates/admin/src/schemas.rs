@@ -11,7 +11,9 @@ use model::{EntityKind, Object};
 
 pub(crate) fn entity(call: &Call<'_>) -> Answer {
     let kind = kind(call)?;
-    Ok(json(StatusCode::OK, &registry().entity(kind).schema_json()))
+    let flavor = call.control.context().flavor;
+    let schema = registry().entity(kind).schema_json(flavor);
+    Ok(json(StatusCode::OK, &schema))
 }
 
 pub(crate) fn plugin(call: &Call<'_>) -> Answer {

@@ -14,6 +14,7 @@
 mod block;
 mod evaluate;
 mod field;
+mod former;
 mod pattern;
 mod prefix;
 pub mod syntax;
@@ -22,6 +23,7 @@ mod tree;
 pub use block::{BadBlock, Block};
 pub use evaluate::{NoObserver, Observer};
 pub use field::{AddressField, Fields, NumberField, TextField};
+pub use former::modernized;
 pub use pattern::{Dialect, Group, Regex, RegexError};
 pub use syntax::{Error, Parsed, Subsystem, Typed, parse, read};
 pub use tree::{

@@ -27,7 +27,8 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
         router: router::Options {
             flavor: match settings.model.flavor {
                 RouterFlavor::Traditional => router::Flavor::Traditional,
-                _ => router::Flavor::TraditionalCompatible,
+                RouterFlavor::TraditionalCompatible => router::Flavor::TraditionalCompatible,
+                RouterFlavor::Expressions => router::Flavor::Expressions,
             },
             calculation: if settings.model.strict_calculation {
                 router::Calculation::Strict

@@ -396,7 +396,8 @@ fn every_plugin_shows_its_schema() {
         );
         assert!(!schema.to_string().contains("\"validator\""));
     }
-    let services = registry().by_name("services").unwrap().schema_json();
+    let services = registry().by_name("services").unwrap();
+    let services = services.schema_json(RouterFlavor::default());
     assert_eq!(
         services["entity_checks"][0],
         serde_json::json!({"conditional": {"if_field": "protocol", "if_match": {"one_of": ["tcp", "tls", "udp", "grpc", "grpcs"]},

@@ -412,12 +412,7 @@ fn refuse_file_with_lmdb(raw: &mut RawSettings, file: Option<&Path>) {
 fn model_settings(raw: &mut RawSettings) -> ModelSettings {
     let flavor = match raw.text("router_flavor") {
         Some("traditional") => RouterFlavor::Traditional,
-        Some("expressions") => {
-            let message =
-                "expressions is not available yet; traditional_compatible and traditional are";
-            raw.problem("router_flavor", message);
-            RouterFlavor::TraditionalCompatible
-        }
+        Some("expressions") => RouterFlavor::Expressions,
         _ => RouterFlavor::TraditionalCompatible,
     };
     ModelSettings {

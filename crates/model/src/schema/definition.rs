@@ -37,7 +37,7 @@ pub(crate) struct Field {
     /// `"name":`, as written in JSON.
     pub(crate) json_key: String,
     /// `,"name":null`: an absent field in one piece.
-    pub(crate) json_null: String,
+    pub(crate) json_absent: String,
 }
 
 #[derive(Debug, Clone)]
@@ -89,6 +89,17 @@ pub(crate) enum Effect {
     Into(Vec<CompactString>),
     /// The value moves to this path unless a value is there; output shows both.
     ReplacedBy(Vec<CompactString>),
+}
+
+impl Field {
+    /// What the field is where an entity does not have it: null, unless it cannot be. That is so for entities that were
+    /// stored when there was no such field, as under another router flavour.
+    pub(crate) fn absent(&self) -> &Value {
+        match &self.default {
+            Some(default) if self.required => default,
+            _ => &Value::Null,
+        }
+    }
 }
 
 impl Record {

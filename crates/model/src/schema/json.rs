@@ -27,9 +27,17 @@ impl EntitySchema {
     }
 
     /// A canonical entity with every field, null where it is not set, as exports have it: without the deprecated forms of
-    /// plugin settings, and with each value as it is stored, where JSON for clients writes 1.0 as 1.
+    /// plugin settings, and with each value as it is stored, where JSON for clients writes 1.0 as 1. What only other
+    /// flavours know is there as well, unless it says nothing: an export leaves nothing out.
     pub(crate) fn spelled_out(&self, entity: &Object, flavor: RouterFlavor) -> Object {
         let mut all = spell_out(self.shown_as(entity, flavor), entity);
+        for field in &self.table(flavor).elsewhere {
+            if let Some(value) = entity.get(&field.name)
+                && field.default.as_ref() != Some(value)
+            {
+                all.push(field.name.clone(), value.clone());
+            }
+        }
         if self.ttl
             && let Some(ttl) = entity.get("ttl")
         {
@@ -67,8 +75,16 @@ impl EntitySchema {
     }
 
     /// What `GET /schemas/<entity>` answers.
-    pub fn schema_json(&self) -> Json {
-        described(&self.definition)
+    pub fn schema_json(&self, flavor: RouterFlavor) -> Json {
+        let name = match flavor {
+            RouterFlavor::Traditional => "traditional",
+            RouterFlavor::TraditionalCompatible => "traditional_compatible",
+            RouterFlavor::Expressions => "expressions",
+        };
+        match self.definition["flavors"].get(name) {
+            Some(changes) => described(&changed(&self.definition, changes)),
+            None => described(&self.definition),
+        }
     }
 
     /// What `GET /schemas/vaults/<name>` answers.
@@ -88,7 +104,10 @@ fn spell_out(record: &Record, object: &Object) -> Object {
     let fields = record.fields.iter().filter(|field| !field.transient);
     let all = fields.map(|field| {
         let value = object.get(&field.name);
-        let value = value.map_or(Value::Null, |value| spell_out_value(field, value));
+        let value = match value {
+            Some(value) => spell_out_value(field, value),
+            None => field.absent().clone(),
+        };
         (field.name.clone(), value)
     });
     all.collect()
@@ -125,7 +144,7 @@ fn write_record(record: &Record, object: &Object, out: &mut Vec<u8>) {
         out.extend_from_slice(field.json_key.as_bytes());
         match value {
             Some(value) => write_field(field, value, out),
-            None => out.extend_from_slice(b"null"),
+            None => write_value(field.absent(), out),
         }
     }
     for shorthand in &record.shorthands {
@@ -257,6 +276,23 @@ fn described(definition: &Json) -> Json {
         "fields": fields(&definition["fields"]),
         "entity_checks": checks.into_iter().flatten().map(check).collect::<Vec<_>>(),
     })
+}
+
+/// A definition with what a flavour replaces, adds and leaves out.
+fn changed(definition: &Json, changes: &Json) -> Json {
+    let items = |list: &Json| list.as_array().cloned().unwrap_or_default();
+    let mut fields = items(&definition["fields"]);
+    for change in items(&changes["fields"]) {
+        let name = |field: &Json| field.as_object()?.keys().next().cloned();
+        match fields.iter_mut().find(|one| name(one) == name(&change)) {
+            Some(field) => *field = change,
+            None => fields.push(change),
+        }
+    }
+    let without = items(&changes["without_checks"]);
+    let mut checks = items(&definition["entity_checks"]);
+    checks.retain(|check| !without.contains(&check["custom_entity_check"]["fn"]));
+    json!({ "fields": fields, "entity_checks": checks })
 }
 
 fn fields(list: &Json) -> Vec<Json> {

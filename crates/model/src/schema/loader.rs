@@ -6,7 +6,7 @@ use super::constraint::Constraint;
 use super::definition::{Auto, Effect, Field, Kind, MAX_FIELDS, Record, Reference, Shorthand};
 use super::pattern::Pattern;
 use super::validators::{EntityRule, Validator};
-use super::{OnDelete, shorthand};
+use super::{OnDelete, json, shorthand};
 use crate::EntityKind;
 use crate::value::Value;
 use compact_str::CompactString;
@@ -97,11 +97,11 @@ pub(crate) fn value(json: &Json) -> Value {
 fn field(name: &str, attributes: &Attributes) -> Field {
     let flag = |key: &str| attributes.get(key) == Some(&Json::Bool(true));
     let kind = kind(name, attributes);
-    Field {
+    let mut field = Field {
         // Schemas are read once and never dropped.
         name: CompactString::const_new(String::leak(name.to_owned())),
         json_key: format!("\"{name}\":"),
-        json_null: format!(",\"{name}\":null"),
+        json_absent: String::new(),
         required: flag("required"),
         default: attributes
             .get("default")
@@ -114,7 +114,12 @@ fn field(name: &str, attributes: &Attributes) -> Field {
         error_text: attributes.get("err").and_then(Json::as_str).map(Into::into),
         constraints: constraints(attributes, &kind),
         kind,
-    }
+    };
+    let mut absent = Vec::new();
+    json::write_value(field.absent(), &mut absent);
+    let absent = String::from_utf8(absent).expect("JSON is text");
+    field.json_absent = format!(",{}{absent}", field.json_key);
+    field
 }
 
 /// A default in canonical form: the fields of its records in schema order.

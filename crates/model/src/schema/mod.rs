@@ -154,6 +154,9 @@ struct Table {
     /// By key, sorted. Several keys may stand for one subschema, so they hold positions in `subschemas`.
     keys: Vec<(CompactString, usize)>,
     subschemas: Vec<Record>,
+    /// Fields that only other flavours have. What was stored under one of those may have them: they are kept, behind all
+    /// others, and are neither shown nor looked at.
+    elsewhere: Vec<definition::Field>,
 }
 
 impl EntitySchema {
@@ -204,6 +207,8 @@ impl EntitySchema {
         let record = self.select(table, &input, existing, context)?;
         let ttl = self.take_ttl(&mut input, existing);
         let given = self.given_secrets(&input, existing);
+        let (known, kept) = existing.map_or((None, Vec::new()), |one| table.known_of(one));
+        let existing = known.as_ref().or(existing);
         let respelled = self.respell(table, record, existing, context)?;
         let existing = respelled.as_ref().or(existing);
         let engine = Engine {
@@ -227,6 +232,9 @@ impl EntitySchema {
             {
                 transformation.apply(&mut entity)?;
             }
+        }
+        for (name, value) in kept {
+            entity.push(name, value);
         }
         if let Some(ttl) = ttl {
             entity.push("ttl", ttl);
@@ -343,6 +351,31 @@ impl EntitySchema {
             return None;
         }
         Some(&table.subschemas[table.keys[found].1])
+    }
+}
+
+impl Table {
+    /// Whether a field is one that only other flavours have.
+    fn is_elsewhere(&self, name: &[u8]) -> bool {
+        let mut elsewhere = self.elsewhere.iter();
+        elsewhere.any(|field| field.name.as_bytes() == name)
+    }
+
+    /// A stored entity without what only other flavours know, where it has any of that; and that.
+    fn known_of(&self, existing: &Object) -> (Option<Object>, Vec<(CompactString, Value)>) {
+        let is_elsewhere = |(name, _): &(&str, &Value)| self.is_elsewhere(name.as_bytes());
+        let kept = existing.iter().filter(is_elsewhere);
+        let kept: Vec<_> = kept
+            .map(|(name, value)| (name.into(), value.clone()))
+            .collect();
+        if kept.is_empty() {
+            return (None, kept);
+        }
+        let mut known = existing.clone();
+        for (name, _) in &kept {
+            known.remove(name);
+        }
+        (Some(known), kept)
     }
 }
 

@@ -180,6 +180,7 @@ fn table(base: Record, definition: &Json) -> Table {
         base,
         keys,
         subschemas,
+        elsewhere: Vec::new(),
     }
 }
 
@@ -198,6 +199,7 @@ fn plugin_table(definition: &Json, plugins: &[PluginSchema]) -> Table {
         base,
         keys,
         subschemas,
+        elsewhere: Vec::new(),
     }
 }
 
@@ -212,9 +214,16 @@ fn route_tables(definition: &Json) -> Vec<Table> {
         }
         table(loader::specialize(&base, changes), &definition)
     };
-    vec![
+    let mut tables = vec![
         flavor("traditional"),
         table(base.clone(), definition),
         flavor("expressions"),
-    ]
+    ];
+    for at in 0..tables.len() {
+        let others = tables.iter().flat_map(|table| &table.base.fields);
+        let own = &tables[at].base;
+        let elsewhere = others.filter(|field| own.position(&field.name).is_none());
+        tables[at].elsewhere = elsewhere.cloned().collect();
+    }
+    tables
 }

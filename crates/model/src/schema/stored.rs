@@ -28,7 +28,8 @@ impl EntitySchema {
             Some(key) => self.shown_for(subschema_name(stored, key)?, flavor),
             None => self.shown_for(None, flavor),
         };
-        Reader { rest: stored }.record(record, out)
+        let mut reader = Reader { rest: stored };
+        reader.record(record, &self.table(flavor).elsewhere, out)
     }
 }
 
@@ -95,7 +96,8 @@ enum Token<'b> {
 }
 
 impl<'b> Reader<'b> {
-    fn record(&mut self, record: &Record, out: &mut Vec<u8>) -> Done {
+    /// Fields that are `elsewhere` are passed over.
+    fn record(&mut self, record: &Record, elsewhere: &[Field], out: &mut Vec<u8>) -> Done {
         let mut left = self.map()?;
         let mut name = self.next_name(&mut left)?;
         let start = out.len();
@@ -106,15 +108,19 @@ impl<'b> Reader<'b> {
                 self.field(field, out)?;
                 name = self.next_name(&mut left)?;
             } else {
-                out.extend_from_slice(field.json_null.as_bytes());
+                out.extend_from_slice(field.json_absent.as_bytes());
             }
         }
         // What follows the fields is no field: `ttl`.
         while let Some(extra) = name {
-            out.push(b',');
-            write_text(extra, out)?;
-            out.push(b':');
-            self.value(out)?;
+            if elsewhere.iter().any(|one| one.name.as_bytes() == extra) {
+                self.skip()?;
+            } else {
+                out.push(b',');
+                write_text(extra, out)?;
+                out.push(b':');
+                self.value(out)?;
+            }
             name = self.next_name(&mut left)?;
         }
         // Every field began with a comma, so that it is written in one piece: the first one opens the object.
@@ -138,7 +144,7 @@ impl<'b> Reader<'b> {
 
     fn field(&mut self, field: &Field, out: &mut Vec<u8>) -> Done {
         match &field.kind {
-            Kind::Record(record) if self.at_map() => self.record(record, out),
+            Kind::Record(record) if self.at_map() => self.record(record, &[], out),
             Kind::Array(element) | Kind::Set(element) if has_records(element) => {
                 match self.token()? {
                     Token::Array(length) => {

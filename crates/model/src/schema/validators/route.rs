@@ -45,15 +45,10 @@ const HEADERS: usize = 8;
 const EXPRESSION: usize = 9;
 const REGEX_PRIORITY: usize = 10;
 const PRIORITY: usize = 11;
-const CLASSIC: [(usize, &str); 7] = [
-    (5, "methods"),
-    (6, "hosts"),
-    (PATHS, "paths"),
-    (HEADERS, "headers"),
-    (SNIS, "snis"),
-    (3, "sources"),
-    (4, "destinations"),
-];
+/// `snis`, `sources`, `destinations`, `methods`, `hosts`, `paths`, `headers`.
+const CLASSIC: std::ops::RangeInclusive<usize> = SNIS..=HEADERS;
+const CLASSIC_NAMES: &str =
+    "'methods', 'hosts', 'paths', 'headers', 'snis', 'sources' or 'destinations'";
 
 /// What would make the expression of the route fail to compile.
 /// Source: kong/db/schema/entities/routes.lua (validate_route).
@@ -92,29 +87,30 @@ fn compile(pattern: &str) -> Result<(), String> {
         .map_err(|error| format!("{PREFIX}{error}"))
 }
 
+/// Routes are made of an expression or of the other fields.
 fn exclusive_fields(values: &[&Value]) -> Result<(), String> {
-    let is_set = |at: usize| match values[at] {
-        Value::Null => false,
-        Value::Array(values) => !values.is_empty(),
-        Value::Object(object) => !object.is_empty(),
-        value => value.as_int() != Some(0),
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(values) => values.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        // What numbers are by default counts as not given.
+        value => value.as_int() == Some(0),
     };
-    let classic = CLASSIC.iter().find(|(at, _)| is_set(*at));
-    if is_set(EXPRESSION) {
-        if let Some((_, name)) = classic {
-            return Err(format!("{PREFIX}cannot set '{name}' with 'expression'"));
+    let has_classic = values[CLASSIC].iter().any(|value| !is_empty(value));
+    let clash = if !values[EXPRESSION].is_null() {
+        if has_classic {
+            format!("'expression' with {CLASSIC_NAMES}")
+        } else if !is_empty(values[REGEX_PRIORITY]) {
+            "'regex_priority' with 'expression'".to_owned()
+        } else {
+            return Ok(());
         }
-        if is_set(REGEX_PRIORITY) {
-            return Err(format!(
-                "{PREFIX}cannot set 'regex_priority' with 'expression'"
-            ));
-        }
-    } else if is_set(PRIORITY)
-        && let Some((_, name)) = classic
-    {
-        return Err(format!("{PREFIX}cannot set '{name}' with 'priority'"));
-    }
-    Ok(())
+    } else if has_classic && !is_empty(values[PRIORITY]) {
+        format!("'priority' with {CLASSIC_NAMES}")
+    } else {
+        return Ok(());
+    };
+    Err(format!("{PREFIX}cannot set {clash} simultaneously"))
 }
 
 /// A header without values becomes `()`, which is where the parser stops. Only the position of the group in the
