@@ -27,7 +27,9 @@ static ENTITIES: LazyLock<HashMap<EntityKind, Shape>> = LazyLock::new(|| {
         .into_iter()
         .map(|kind| {
             // The flavour with every field: where another is in use, what it does not have is refused anyway.
-            let schema = registry().entity(kind).schema_json(RouterFlavor::Expressions);
+            let schema = registry()
+                .entity(kind)
+                .schema_json(RouterFlavor::Expressions);
             (kind, record(&schema))
         })
         .collect()
