@@ -1,16 +1,19 @@
 //! What tests of the whole program stand on: the real binary on free ports, upstreams that echo or misbehave, and a plain
-//! HTTP client that sends exactly the bytes it is told to. Blocking and without a runtime, so that a test reads top-down.
+//! HTTP client that sends exactly the bytes it is told to. Blocking and without a runtime, so that a test reads top-down. And rule sets for
+//! routers, real and hostile ([`rules`]), and an allocator that counts ([`memory`]).
 //!
 //! For development only: a failure panics, with what was expected.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod backend;
 pub mod dns;
 pub mod echo;
 pub mod gateway;
 pub mod http;
+pub mod memory;
 mod message;
+pub mod rules;
 pub mod upstream;
 
 pub use backend::Backend;

@@ -1,0 +1,80 @@
+//! What a router takes: no memory for a match, and a bounded amount for each route.
+
+use router::{Flavor, Options, RouteIndex, Router, Scratch};
+use testkit::memory::{Counting, Counts};
+use testkit::rules::{Kind, RuleSet, hostile};
+
+mod routes;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const KINDS: [Kind; 4] = [Kind::Prefixes, Kind::Hosts, Kind::Headers, Kind::Regexes];
+
+fn build(rules: &[testkit::rules::Rule]) -> Router {
+    let routes = routes::of(rules);
+    let options = Options {
+        flavor: Flavor::Expressions,
+        ..Options::default()
+    };
+    let (router, errors) = Router::build((0..).map(RouteIndex).zip(&routes), options, None);
+    assert!(
+        errors.is_empty(),
+        "{} errors, first {:?}",
+        errors.len(),
+        errors.first()
+    );
+    router
+}
+
+/// Asks for everything; says how much was found.
+fn ask(router: &Router, set: &RuleSet, scratch: &mut Scratch) -> usize {
+    let hits = set.hits.iter().map(|(sample, _)| sample);
+    let asked = hits.chain(&set.misses);
+    asked
+        .filter(|sample| router.matches(&routes::request(sample), scratch).is_some())
+        .count()
+}
+
+#[test]
+fn a_match_allocates_nothing() {
+    for kind in KINDS {
+        let set = kind.set(500, 500);
+        let router = build(&set.rules);
+        let mut scratch = Scratch::default();
+        // Regexes make what they search with at the first use.
+        assert_eq!(ask(&router, &set, &mut scratch), 500, "{}", kind.name());
+        let before = Counts::of_this_thread();
+        ask(&router, &set, &mut scratch);
+        assert_eq!(Counts::since(before), Counts::default(), "{}", kind.name());
+    }
+}
+
+#[test]
+fn a_hostile_request_allocates_nothing_either() {
+    for set in hostile() {
+        let router = build(&set.rules);
+        let mut scratch = Scratch::default();
+        let mut ask = || router.matches(&routes::request(&set.sample), &mut scratch);
+        assert_eq!(ask(), None, "{}", set.name);
+        let before = Counts::of_this_thread();
+        ask();
+        assert_eq!(Counts::since(before), Counts::default(), "{}", set.name);
+    }
+}
+
+#[test]
+fn a_route_without_regexes_takes_less_than_a_kilobyte() {
+    for kind in KINDS {
+        let count = 2000;
+        let rules = kind.set(count, 1).rules;
+        let before = Counts::of_this_thread();
+        let router = build(&rules);
+        let held = Counts::since(before).held;
+        let each = held / count as i64;
+        println!("{}: {each} bytes a route", kind.name());
+        let bound = if kind == Kind::Regexes { 40_000 } else { 1024 };
+        assert!(each < bound, "{}: {each} bytes a route", kind.name());
+        drop(router);
+    }
+}

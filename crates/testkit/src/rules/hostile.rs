@@ -1,0 +1,133 @@
+//! Rule sets and requests that cost a router as much as they can: each is a way in which a match could stop being cheap.
+
+use super::{Rule, Sample, repeated};
+
+/// What the longest request head leaves of a path.
+const LONG: usize = 8 << 10;
+
+/// Rules that are hard on a router, and one request for each way to be.
+#[derive(Debug, Clone)]
+pub struct Hostile {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub rules: Vec<Rule>,
+    /// None of the rules takes it, so that all that could must be looked at.
+    pub sample: Sample,
+}
+
+/// Every such set; all in attributes, which every flavour has.
+pub fn hostile() -> Vec<Hostile> {
+    vec![
+        Hostile {
+            name: "nested-regexes",
+            about: "100 regexes of nested repetitions, which backtracking would take for ever on; 8 KB path",
+            rules: (0..100)
+                .map(|number| path(format!("~/((a+)+)+b{number}$")))
+                .collect(),
+            sample: Sample::get(repeated_path("a")),
+        },
+        Hostile {
+            name: "searching-regexes",
+            about: "1,000 regexes that begin with anything, which nothing can sort out beforehand; 8 KB path",
+            rules: (0..1000)
+                .map(|number| path(format!("~/.*x{number}$")))
+                .collect(),
+            sample: Sample::get(repeated_path("ax")),
+        },
+        Hostile {
+            name: "overlapping-prefixes",
+            about: "4,000 prefixes, each the beginning of the next, of which none has its header; 8 KB path",
+            rules: (1..=4000)
+                .map(|length| with_header(path(repeated_path("a")[..=length].to_owned())))
+                .collect(),
+            sample: Sample::get(repeated_path("a")),
+        },
+        Hostile {
+            name: "overlapping-segments",
+            about: "2,000 prefixes of whole segments, each the beginning of the next, of which none has its header; 8 KB path",
+            rules: (1..=2000)
+                .map(|count| with_header(path("/a".repeat(count))))
+                .collect(),
+            sample: Sample::get(repeated_path("a/")),
+        },
+        Hostile {
+            name: "wildcards",
+            about: "1,000 wildcard hosts over each other, of which none has its header; a host of 1,000 labels",
+            rules: (1..=1000)
+                .map(|count| Rule {
+                    hosts: vec![format!("*.{}", "a.".repeat(count).trim_end_matches('.'))],
+                    ..with_header(path("/".to_owned()))
+                })
+                .collect(),
+            sample: Sample::get("/users/42").with_host(format!("{}a", "a.".repeat(1000))),
+        },
+        Hostile {
+            name: "headers",
+            about: "10,000 rules by as many headers; a request with 90 others",
+            rules: (0..10_000)
+                .map(|number| Rule {
+                    headers: vec![(format!("x-{number}"), "yes".to_owned())],
+                    ..path("/".to_owned())
+                })
+                .collect(),
+            sample: (0..90).fold(Sample::get("/users/42"), |sample, number| {
+                sample.with_header(&format!("y-{number}"), "yes")
+            }),
+        },
+        Hostile {
+            name: "header-flood",
+            about: "10,000 rules by the values of one header; a request with 90 other values of it",
+            rules: (0..10_000)
+                .map(|number| Rule {
+                    headers: vec![("x-version".to_owned(), format!("v{number}"))],
+                    ..path("/".to_owned())
+                })
+                .collect(),
+            sample: (0..90).fold(Sample::get("/users/42"), |sample, number| {
+                sample.with_header("x-version", format!("w{number}"))
+            }),
+        },
+        Hostile {
+            name: "long-path",
+            about: "10,000 ordinary prefixes; a path of 8 KB that must be normalised: dots, escapes and doubled slashes",
+            rules: (0..10_000)
+                .map(|number| path(format!("/service-{number}")))
+                .collect(),
+            sample: Sample::get(repeated_path("a/../%61//./")),
+        },
+    ]
+}
+
+fn path(path: String) -> Rule {
+    Rule {
+        path: Some(path),
+        ..Rule::default()
+    }
+}
+
+/// A header that no request has, so that the rest of the rule decides nothing.
+fn with_header(rule: Rule) -> Rule {
+    Rule {
+        headers: vec![("x-none".to_owned(), "~*^yes$".to_owned())],
+        ..rule
+    }
+}
+
+fn repeated_path(part: &str) -> String {
+    format!("/{}", repeated(part, LONG - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_as_long_as_they_can_be() {
+        for set in hostile() {
+            assert!(!set.rules.is_empty() && !set.about.is_empty());
+            assert!(set.sample.path.len() <= LONG);
+            let is_hard_by_its_path = set.about.contains("8 KB");
+            assert_eq!(set.sample.path.len() == LONG, is_hard_by_its_path);
+        }
+    }
+}

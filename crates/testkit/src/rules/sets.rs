@@ -1,0 +1,286 @@
+//! Rule sets of any size, of each kind that gateways have.
+
+use super::{Api, Endpoint, Rule, RuleSet, Sample, named, spread};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What the rules of a set ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Plain paths.
+    Prefixes,
+    /// Ten plain paths on each of many hosts.
+    Hosts,
+    /// One path for all; method and a header make the difference.
+    Headers,
+    /// The endpoints of all public APIs, parameters as regexes, again below another prefix when there are no more.
+    Regexes,
+    /// The same as expressions with a regex.
+    Expressions,
+    /// The same as expressions over segments.
+    Segments,
+    /// Expressions over ranges: of addresses, of ports and of numbers of segments.
+    Ranges,
+}
+
+const METHODS: [&str; 4] = ["GET", "POST", "PUT", "DELETE"];
+
+impl Kind {
+    pub const ALL: [Self; 7] = [
+        Self::Prefixes,
+        Self::Hosts,
+        Self::Headers,
+        Self::Regexes,
+        Self::Expressions,
+        Self::Segments,
+        Self::Ranges,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prefixes => "prefixes",
+            Self::Hosts => "hosts",
+            Self::Headers => "headers",
+            Self::Regexes => "api-regexes",
+            Self::Expressions => "api-expressions",
+            Self::Segments => "api-segments",
+            Self::Ranges => "ranges",
+        }
+    }
+
+    /// Whether its rules are expressions, which not every flavour has.
+    pub fn is_of_expressions(self) -> bool {
+        matches!(self, Self::Expressions | Self::Segments | Self::Ranges)
+    }
+
+    /// `count` rules, and so many requests of either sort.
+    pub fn set(self, count: usize, requests: usize) -> RuleSet {
+        match self {
+            Self::Prefixes => prefixes(count, requests),
+            Self::Hosts => hosts(count, requests),
+            Self::Headers => headers(count, requests),
+            Self::Regexes => of_apis(count, requests, |prefix, endpoint| Rule {
+                methods: endpoint.methods.clone(),
+                path: Some(format!("~{prefix}{}", endpoint.template.regex())),
+                ..Rule::default()
+            }),
+            Self::Expressions => of_apis(count, requests, |prefix, endpoint| Rule {
+                expression: Some(endpoint.regex_expression(prefix)),
+                ..Rule::default()
+            }),
+            Self::Segments => of_apis(count, requests, |prefix, endpoint| Rule {
+                expression: Some(endpoint.segments_expression(prefix)),
+                ..Rule::default()
+            }),
+            Self::Ranges => ranges(count, requests),
+        }
+    }
+}
+
+/// As the configurations of the benchmark have them.
+fn prefixes(count: usize, requests: usize) -> RuleSet {
+    let path = |number: usize| format!("/service-{}/route-{number}", number % 100);
+    let rule = |number| Rule {
+        path: Some(path(number)),
+        ..Rule::default()
+    };
+    RuleSet {
+        rules: (0..count).map(rule).collect(),
+        hits: spread(requests, count)
+            .map(|number| (Sample::get(format!("{}/users/42", path(number))), number))
+            .collect(),
+        misses: spread(requests, 100)
+            .map(|number| Sample::get(format!("/service-{number}/other/users/42")))
+            .collect(),
+    }
+}
+
+fn hosts(count: usize, requests: usize) -> RuleSet {
+    let host = |number: usize| format!("host-{}.test", number / 10);
+    let path = |number: usize| format!("/api/v{}", number % 10);
+    let rule = |number| Rule {
+        hosts: vec![host(number)],
+        path: Some(path(number)),
+        ..Rule::default()
+    };
+    let sample = |number| Sample::get(format!("{}/users/42", path(number))).with_host(host(number));
+    let miss = |number| Sample::get("/api/latest/users/42").with_host(host(number));
+    RuleSet {
+        rules: (0..count).map(rule).collect(),
+        hits: spread(requests, count)
+            .map(|number| (sample(number), number))
+            .collect(),
+        misses: spread(requests, count).map(miss).collect(),
+    }
+}
+
+fn headers(count: usize, requests: usize) -> RuleSet {
+    let version = |number: usize| named("v", number / METHODS.len());
+    let method = |number: usize| METHODS[number % METHODS.len()];
+    let rule = |number| Rule {
+        methods: vec![method(number)],
+        path: Some("/api".to_owned()),
+        headers: vec![("x-version".to_owned(), version(number))],
+        ..Rule::default()
+    };
+    let sample = |number, version: String| {
+        let sample = Sample::get("/api/users/42").with_method(method(number));
+        sample.with_header("X-Version", version)
+    };
+    RuleSet {
+        rules: (0..count).map(rule).collect(),
+        hits: spread(requests, count)
+            .map(|number| (sample(number, version(number)), number))
+            .collect(),
+        misses: spread(requests, count)
+            .map(|number| sample(number, named("none", number)))
+            .collect(),
+    }
+}
+
+/// Fewer than all endpoints are spread over all of them; for more, there is one service after the other that has them all.
+fn of_apis(count: usize, requests: usize, rule: impl Fn(&str, &Endpoint) -> Rule) -> RuleSet {
+    let endpoints: Vec<_> = Api::ALL.into_iter().flat_map(Api::endpoints).collect();
+    let all = endpoints.len();
+    let endpoint = |number: usize| {
+        let at = if count < all {
+            number * all / count
+        } else {
+            number % all
+        };
+        &endpoints[at]
+    };
+    let prefix = |number: usize| format!("/service-{}", number / all);
+    let rules = (0..count).map(|number| Rule {
+        priority: endpoint(number).template.priority(),
+        ..rule(&prefix(number), endpoint(number))
+    });
+    let path = |turn: usize, number: usize| {
+        let path = endpoint(number).template.path(turn);
+        format!("{}{path}", prefix(number))
+    };
+    let turns = || (0..).zip(spread(requests, count));
+    let hits = turns().map(|(turn, number)| {
+        let methods = &endpoint(number).methods;
+        let sample = Sample::get(path(turn, number));
+        (sample.with_method(methods[turn % methods.len()]), number)
+    });
+    // Longer than every endpoint has it, or below none of the services. `{path}` would take the first.
+    let misses = turns().map(|(turn, number)| {
+        let path = path(turn, number);
+        match endpoint(number).template.text.ends_with("{path}") {
+            true => Sample::get(format!("/none{path}")),
+            false => Sample::get(format!(
+                "{}/none/of/these/has/so/many/segments",
+                path.trim_end_matches('/')
+            )),
+        }
+    });
+    RuleSet {
+        rules: rules.collect(),
+        hits: hits.collect(),
+        misses: misses.collect(),
+    }
+}
+
+/// A quarter of them each: an IPv4 block and a port; a prefix and a range of ports; a prefix and a range of numbers of
+/// segments; an IPv6 block and a least number of segments.
+fn ranges(count: usize, requests: usize) -> RuleSet {
+    let rule = |number: usize| Rule {
+        expression: Some(range_expression(number)),
+        ..Rule::default()
+    };
+    let miss = |number: usize| {
+        let mut sample = Sample::get(format!("/ports-{number}/users/42"));
+        sample.port = 7999;
+        sample
+    };
+    RuleSet {
+        rules: (0..count).map(rule).collect(),
+        hits: spread(requests, count)
+            .map(|number| (range_sample(number), number))
+            .collect(),
+        misses: spread(requests, count).map(miss).collect(),
+    }
+}
+
+fn range_expression(number: usize) -> String {
+    let (high, low) = (number / 4 / 256, number / 4 % 256);
+    let port = 8000 + number % 1000;
+    let segments = 2 + number / 4 % 3;
+    match number % 4 {
+        0 => format!("net.src.ip in 10.{high}.{low}.0/24 && net.dst.port == 8000"),
+        1 => format!(
+            r#"http.path ^= "/ports-{number}/" && net.dst.port >= {port} && net.dst.port < {}"#,
+            port + 10
+        ),
+        2 => format!(
+            r#"http.path ^= "/tree-{number}/" && http.path.segments.len >= {segments} && http.path.segments.len <= {}"#,
+            segments + 2
+        ),
+        _ => format!(
+            "net.src.ip in 2001:db8:{:x}::/48 && http.path.segments.len > 2",
+            number / 4
+        ),
+    }
+}
+
+fn range_sample(number: usize) -> Sample {
+    let group = u16::try_from(number / 4).expect("there are fewer blocks");
+    let port = 8000 + u16::try_from(number % 1000).expect("it is below 1000");
+    let [high, low] = group.to_be_bytes();
+    let mut sample = Sample::get(match number % 4 {
+        1 => format!("/ports-{number}/users/42"),
+        2 => format!("/tree-{number}/users/42/orders"),
+        _ => "/api/users/42/orders".to_owned(),
+    });
+    // A port in the Host header would count instead of the listener's.
+    sample = sample.with_host("gateway.test".to_owned());
+    match number % 4 {
+        0 => sample
+            .source
+            .set_ip(IpAddr::V4(Ipv4Addr::new(10, high, low, 77))),
+        1 => sample.port = port + 5,
+        2 => {}
+        _ => sample.source.set_ip(IpAddr::V6(Ipv6Addr::new(
+            0x2001, 0xdb8, group, 0, 0, 0, 0, 7,
+        ))),
+    }
+    sample
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_as_many_rules_and_requests_as_are_asked_for() {
+        for kind in Kind::ALL {
+            for count in [1, 10, 1000, 2000] {
+                let set = kind.set(count, 100);
+                assert_eq!(set.rules.len(), count);
+                assert_eq!((set.hits.len(), set.misses.len()), (100, 100));
+                assert!(set.hits.iter().all(|&(_, number)| number < count));
+                let by_expression = set.rules.iter().all(|rule| rule.expression.is_some());
+                assert_eq!(by_expression, kind.is_of_expressions());
+            }
+        }
+    }
+
+    #[test]
+    fn rules_have_a_text_each() {
+        let text = |kind: Kind| kind.set(1, 1).rules[0].text();
+        assert_eq!(text(Kind::Prefixes), r#"http.path ^= "/service-0/route-0""#);
+        assert_eq!(
+            text(Kind::Hosts),
+            r#"http.host == "host-0.test" && http.path ^= "/api/v0""#
+        );
+        assert_eq!(
+            text(Kind::Headers),
+            r#"http.method == "GET" && http.path ^= "/api" && any(lower(http.headers.x_version)) == "v-0""#
+        );
+        assert_eq!(
+            text(Kind::Regexes),
+            r##"http.method == "GET" && http.path ~ r#"^/service-0/$"#"##
+        );
+    }
+}
