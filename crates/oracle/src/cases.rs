@@ -1,0 +1,145 @@
+//! One case after the other: routes, a router of them, requests, and whether all agree on each.
+
+use crate::engine::Engines;
+use crate::judge::{Answer, Judge};
+use crate::naive::Naive;
+use crate::random::Random;
+use crate::requests::Sample;
+use crate::routes::Drawn;
+use crate::world::World;
+use router::{Calculation, Flavor, Options, RouteIndex, Router, Scratch};
+use std::fmt::Write as _;
+
+/// Every way to match routes.
+pub fn all_options() -> [Options; 3] {
+    let options = |flavor, calculation| Options {
+        flavor,
+        calculation,
+        ..Options::default()
+    };
+    [
+        options(Flavor::Traditional, Calculation::Original),
+        options(Flavor::TraditionalCompatible, Calculation::Original),
+        options(Flavor::TraditionalCompatible, Calculation::Strict),
+    ]
+}
+
+/// How much was compared.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    pub requests: u64,
+    /// Those that reached a route.
+    pub hits: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.hits += other.hits;
+    }
+}
+
+/// How large a case may get.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    pub routes: usize,
+    pub requests: usize,
+}
+
+/// A router of random routes decides random requests as the slow ways do. Panics, with the fewest routes that still show
+/// it, where it does not.
+pub fn decide_alike(random: &mut Random, options: Options, size: Size) -> Tally {
+    let world = World::random(random);
+    let count = random.between(1, size.routes);
+    let routes: Vec<_> = (0..count)
+        .map(|_| Drawn::random(random, &world, options.flavor))
+        .collect();
+    let mut bench = Bench::new(&routes, options);
+    let mut tally = Tally::default();
+    for _ in 0..size.requests {
+        if random.is_spent() {
+            break;
+        }
+        let sample = Sample::random(random, &world);
+        tally.requests += 1;
+        match bench.difference(&sample) {
+            Ok(hit) => tally.hits += u64::from(hit),
+            Err(_) => panic!("{}", report(routes, options, &sample)),
+        }
+    }
+    tally
+}
+
+/// The routes by their numbers.
+pub fn numbered(routes: &[Drawn]) -> impl Iterator<Item = (RouteIndex, &Drawn)> {
+    (0..).map(RouteIndex).zip(routes)
+}
+
+/// A router of usable routes.
+pub fn router(routes: &[Drawn], options: Options) -> Router {
+    let settings = numbered(routes).map(|(index, drawn)| (index, &drawn.route));
+    let (router, errors) = Router::build(settings, options, None);
+    assert!(errors.is_empty(), "{errors:?}");
+    router
+}
+
+/// A router and those who check it.
+struct Bench {
+    router: Router,
+    judge: Judge,
+    naive: Option<Naive>,
+    engines: Engines,
+    scratch: Scratch,
+}
+
+impl Bench {
+    fn new(routes: &[Drawn], options: Options) -> Self {
+        let router = router(routes, options);
+        let reference = options.flavor != Flavor::Traditional;
+        let naive = reference.then(|| Naive::new(numbered(routes), options));
+        if let Some(naive) = &naive {
+            let order = router.order().map(|(route, _)| route);
+            assert!(order.eq(naive.order()), "in another order: {routes:#?}");
+        }
+        Self {
+            judge: Judge::new(&router, options, numbered(routes)),
+            router,
+            naive,
+            engines: Engines::new(options.flavor),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Whether a route was found, or who said what.
+    fn difference(&mut self, sample: &Sample) -> Result<bool, String> {
+        let found = Answer::of_router(&self.router, sample, &mut self.scratch);
+        let judged = self.judge.decide(sample, &mut self.engines);
+        let naive = match &mut self.naive {
+            Some(naive) => naive.decide(sample, &mut self.engines),
+            None => judged.clone(),
+        };
+        if found == judged && judged == naive {
+            return Ok(found.is_some());
+        }
+        let mut text = format!("the router:     {found:?}\n");
+        let _ = writeln!(text, "its candidates: {judged:?}");
+        let _ = write!(text, "the reference:  {naive:?}");
+        Err(text)
+    }
+}
+
+/// Leaves out whatever routes the difference does not need.
+fn report(mut routes: Vec<Drawn>, options: Options, sample: &Sample) -> String {
+    let mut at = 0;
+    while at < routes.len() {
+        let left_out = routes.remove(at);
+        if Bench::new(&routes, options).difference(sample).is_ok() {
+            routes.insert(at, left_out);
+            at += 1;
+        }
+    }
+    let difference = Bench::new(&routes, options).difference(sample);
+    let difference = difference.err().unwrap_or_default();
+    let routes: Vec<_> = routes.iter().map(|drawn| &drawn.route).collect();
+    format!("{options:?}\n{sample:#?}\n{routes:#?}\n{difference}")
+}

@@ -1,0 +1,246 @@
+//! A router that is changed over and over, beside one that is built anew from what is there.
+
+use crate::cases::Tally;
+use crate::engine::Engines;
+use crate::judge::{Answer, Judge};
+use crate::random::Random;
+use crate::requests::Sample;
+use crate::routes::Drawn;
+use crate::world::World;
+use router::{Options, RouteIndex, Router, Scratch};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Routes that come and go, and the router that follows them.
+pub struct Changes {
+    options: Options,
+    world: World,
+    routes: BTreeMap<RouteIndex, Drawn>,
+    /// Indexes that routes had and that others get.
+    free: Vec<RouteIndex>,
+    router: Arc<Router>,
+    scratch: Scratch,
+    engines: Engines,
+}
+
+/// A router and what it answered.
+pub struct Kept {
+    router: Arc<Router>,
+    answers: Vec<(Sample, Option<Answer>)>,
+}
+
+/// Where the number of routes goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Course {
+    Grow,
+    Stay,
+    Shrink,
+}
+
+impl Changes {
+    pub fn new(random: &mut Random, options: Options) -> Self {
+        Self {
+            options,
+            world: World::random(random),
+            routes: BTreeMap::new(),
+            free: Vec::new(),
+            router: Arc::new(Router::build([], options, None).0),
+            scratch: Scratch::default(),
+            engines: Engines::new(options.flavor),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// One replacement: up to `most` routes are left out, changed or added.
+    pub fn step(&mut self, random: &mut Random, course: Course, most: usize) {
+        let mut removed = Vec::new();
+        let mut put = Vec::new();
+        for _ in 0..random.between(1, most) {
+            let kind = random.below(10);
+            let adds = match course {
+                Course::Grow => kind < 7,
+                Course::Stay => kind < 4,
+                Course::Shrink => kind < 1,
+            };
+            let changes = !adds && kind >= 8;
+            if adds || self.routes.is_empty() {
+                put.push(self.add(random));
+            } else if let Some(index) = self.one(random, &removed, &put) {
+                removed.push(index);
+                if changes {
+                    self.change(random, index);
+                    put.push(index);
+                } else {
+                    self.routes.remove(&index);
+                    self.free.push(index);
+                }
+            }
+            if course == Course::Stay && !changes {
+                self.balance(random, &mut removed, &mut put, adds);
+            }
+        }
+        // Those that went again at once.
+        put.retain(|index| self.routes.contains_key(index));
+        self.replace(&removed, &put);
+    }
+
+    /// After something was added something else goes, and the other way round.
+    fn balance(
+        &mut self,
+        random: &mut Random,
+        removed: &mut Vec<RouteIndex>,
+        put: &mut Vec<RouteIndex>,
+        added: bool,
+    ) {
+        if !added {
+            put.push(self.add(random));
+        } else if let Some(index) = self.one(random, removed, put) {
+            removed.push(index);
+            self.routes.remove(&index);
+            self.free.push(index);
+        }
+    }
+
+    fn add(&mut self, random: &mut Random) -> RouteIndex {
+        let next = self.routes.len() + self.free.len();
+        let next = RouteIndex(u32::try_from(next).unwrap_or(u32::MAX));
+        let index = self.free.pop().unwrap_or(next);
+        let drawn = Drawn::random(random, &self.world, self.options.flavor);
+        self.routes.insert(index, drawn);
+        index
+    }
+
+    fn change(&mut self, random: &mut Random, index: RouteIndex) {
+        let other = Drawn::random(random, &self.world, self.options.flavor);
+        let Some(drawn) = self.routes.get_mut(&index) else {
+            return;
+        };
+        let route = &mut drawn.route;
+        match random.below(5) {
+            // Nothing, or almost.
+            0 => {}
+            1 => route.strip_path = !route.strip_path,
+            2 if route.expression.is_some() => route.priority = other.route.priority.or(Some(7)),
+            2 => route.regex_priority = other.route.regex_priority,
+            _ => {
+                let id = route.id;
+                *drawn = other;
+                drawn.route.id = id;
+            }
+        }
+    }
+
+    /// A route that this step has not touched.
+    fn one(
+        &self,
+        random: &mut Random,
+        removed: &[RouteIndex],
+        put: &[RouteIndex],
+    ) -> Option<RouteIndex> {
+        let start = RouteIndex(u32::try_from(random.below(self.routes.len() + 1)).unwrap_or(0));
+        let from_there = self.routes.range(start..).chain(self.routes.range(..start));
+        let mut indexes = from_there.map(|(index, _)| *index);
+        indexes.find(|index| !removed.contains(index) && !put.contains(index))
+    }
+
+    fn replace(&mut self, removed: &[RouteIndex], put: &[RouteIndex]) {
+        let put = put.iter().map(|index| (*index, &self.routes[index].route));
+        let (router, errors) = self.router.replace(&|index| removed.contains(&index), put);
+        assert!(errors.is_empty(), "{errors:?}");
+        self.router = Arc::new(router);
+    }
+
+    /// The router as it is now, and its answers to so many requests.
+    pub fn keep(&self, random: &mut Random, requests: usize) -> Kept {
+        let samples = (0..requests).map(|_| Sample::random(random, &self.world));
+        let mut scratch = Scratch::default();
+        let answers = samples.map(|sample| {
+            let answer = Answer::of_router(&self.router, &sample, &mut scratch);
+            (sample, answer)
+        });
+        Kept {
+            answers: answers.collect(),
+            router: self.router.clone(),
+        }
+    }
+
+    /// The router and one of all routes that is built anew have one order, and decide so many requests alike in all that
+    /// comes of it.
+    pub fn check(&mut self, random: &mut Random, requests: usize) -> Tally {
+        let routes = || self.routes.iter().map(|(index, drawn)| (*index, drawn));
+        let settings = routes().map(|(index, drawn)| (index, &drawn.route));
+        let (fresh, errors) = Router::build(settings, self.options, None);
+        assert!(errors.is_empty(), "{errors:?}");
+        let order = |router: &Router| -> Vec<_> {
+            let order = router.order();
+            order
+                .map(|(route, expression)| (route, format!("{expression:?}")))
+                .collect()
+        };
+        assert_eq!(order(&self.router), order(&fresh), "{:?}", self.options);
+        let judge = Judge::new(&fresh, self.options, routes());
+        let mut tally = Tally::default();
+        for number in 0..requests {
+            let sample = Sample::random(random, &self.world);
+            let mut all = |router| decision(router, &sample, &mut self.scratch);
+            let (own, other) = (all(&self.router), all(&fresh));
+            assert_eq!(own, other, "{:?}\n{sample:#?}", self.options);
+            let answer = own.map(|(answer, _)| answer);
+            if number % 8 == 0 {
+                assert_eq!(
+                    answer,
+                    judge.decide(&sample, &mut self.engines),
+                    "{sample:#?}"
+                );
+            }
+            tally.requests += 1;
+            tally.hits += u64::from(answer.is_some());
+        }
+        tally
+    }
+}
+
+impl Kept {
+    /// It answers as it did.
+    pub fn check(&self) {
+        let mut scratch = Scratch::default();
+        for (sample, answer) in &self.answers {
+            assert_eq!(
+                Answer::of_router(&self.router, sample, &mut scratch),
+                *answer
+            );
+        }
+    }
+}
+
+/// An answer, and what a service would be asked for.
+fn decision(
+    router: &Router,
+    sample: &Sample,
+    scratch: &mut Scratch,
+) -> Option<(Answer, Vec<Vec<u8>>)> {
+    let answer = Answer::of_router(router, sample, scratch)?;
+    let request = sample.request();
+    let found = router.matches(&request, scratch)?;
+    let path = scratch.path(&request);
+    let write = |base| {
+        let mut out = Vec::new();
+        router.write_upstream_uri(&found, base, path, sample.query.as_deref(), &mut out);
+        out
+    };
+    Some((
+        answer,
+        [None, Some("/base"), Some("/base/")].map(write).to_vec(),
+    ))
+}

@@ -1,0 +1,101 @@
+//! What a router's candidates say when each is asked in order, and what the router says.
+
+use crate::engine::Engines;
+use crate::facts::Facts;
+use crate::requests::Sample;
+use crate::routes::Drawn;
+use crate::term::{Term, Trail};
+use expr::Group;
+use router::{Options, RouteIndex, Router, Scratch};
+use std::collections::{BTreeMap, HashMap};
+
+/// A decision, and all that comes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub route: RouteIndex,
+    /// What is stripped of the path.
+    pub prefix: Option<Vec<u8>>,
+    /// By number as text, and by name.
+    pub captures: BTreeMap<String, Vec<u8>>,
+}
+
+/// A candidate, taken apart.
+pub(crate) struct Judged {
+    pub(crate) route: RouteIndex,
+    pub(crate) term: Term,
+    pub(crate) strips: bool,
+}
+
+/// The candidates of one router, in its order.
+pub struct Judge {
+    options: Options,
+    candidates: Vec<Judged>,
+}
+
+impl Judge {
+    pub fn new<'r>(
+        router: &Router,
+        options: Options,
+        routes: impl IntoIterator<Item = (RouteIndex, &'r Drawn)>,
+    ) -> Self {
+        let routes = routes.into_iter();
+        let strips: HashMap<_, _> = routes
+            .map(|(index, drawn)| (index, drawn.route.strip_path))
+            .collect();
+        let candidates = router.order().map(|(route, expression)| Judged {
+            route,
+            term: Term::of(expression),
+            strips: strips[&route],
+        });
+        Self {
+            options,
+            candidates: candidates.collect(),
+        }
+    }
+
+    pub fn decide(&self, sample: &Sample, engines: &mut Engines) -> Option<Answer> {
+        let facts = Facts::new(sample, self.options);
+        let mut candidates = self.candidates.iter();
+        candidates.find_map(|candidate| candidate.ask(&facts, engines))
+    }
+}
+
+impl Judged {
+    pub(crate) fn ask(&self, facts: &Facts, engines: &mut Engines) -> Option<Answer> {
+        let mut trail = Trail::default();
+        let holds = self.term.holds(facts, engines, &mut trail);
+        let located = trail.located.filter(|_| self.strips);
+        holds.then(|| Answer {
+            route: self.route,
+            // A place in a text of another length may be none in the path.
+            prefix: located.and_then(|range| Some(facts.path.get(range)?.to_vec())),
+            captures: trail.captures,
+        })
+    }
+}
+
+impl Answer {
+    pub fn of_router(router: &Router, sample: &Sample, scratch: &mut Scratch) -> Option<Self> {
+        let request = sample.request();
+        let found = router.matches(&request, scratch)?;
+        let prefix = router.matched_prefix(&found, scratch.path(&request));
+        let prefix = prefix.map(<[u8]>::to_vec);
+        let mut captures = BTreeMap::new();
+        router.captures(&found, &request, scratch, &mut |group, value| {
+            let name = match group {
+                Group::Number(number) => number.to_string(),
+                Group::Name(name) => name.to_owned(),
+            };
+            captures.insert(name, value.to_vec());
+        });
+        assert!(
+            captures.is_empty() || router.has_captures(&found),
+            "what has captures says so"
+        );
+        Some(Self {
+            route: found.route,
+            prefix,
+            captures,
+        })
+    }
+}

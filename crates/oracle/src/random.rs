@@ -1,0 +1,79 @@
+//! Choices: of a generator that a seed repeats, or of bytes that a fuzzer chose.
+
+pub struct Random(Source);
+
+enum Source {
+    /// SplitMix64.
+    Seed(u64),
+    /// From the front; behind the end every choice is the first.
+    Bytes { bytes: Vec<u8>, at: usize },
+}
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(Source::Seed(seed))
+    }
+
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Source::Bytes {
+            bytes: bytes.to_vec(),
+            at: 0,
+        })
+    }
+
+    /// Whether there is anything left to decide by.
+    pub fn is_spent(&self) -> bool {
+        match &self.0 {
+            Source::Seed(_) => false,
+            Source::Bytes { bytes, at } => *at >= bytes.len(),
+        }
+    }
+
+    /// A number less than `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        let width = match end {
+            0..=1 => return 0,
+            2..=0x100 => 1,
+            0x101..=0x1_0000 => 2,
+            _ => 8,
+        };
+        usize::try_from(self.number(width) % end as u64).unwrap_or(0)
+    }
+
+    /// Of so many bytes at least.
+    fn number(&mut self, width: usize) -> u64 {
+        match &mut self.0 {
+            Source::Seed(state) => {
+                *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                (mixed ^ (mixed >> 31)) >> 1
+            }
+            Source::Bytes { bytes, at } => {
+                let start = (*at).min(bytes.len());
+                let taken = bytes[start..].iter().take(width);
+                *at = start + width;
+                taken.fold(0, |number, byte| number << 8 | u64::from(*byte))
+            }
+        }
+    }
+
+    /// Once in so many times.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        // Not 0: bytes that have ended choose the common case.
+        self.below(times) == times - 1
+    }
+
+    pub fn one<'o, T>(&mut self, of: &'o [T]) -> &'o T {
+        &of[self.below(of.len())]
+    }
+
+    pub(crate) fn word(&mut self, of: &[&'static str]) -> &'static str {
+        of[self.below(of.len())]
+    }
+
+    /// From `least` to `most`, both included.
+    pub fn between(&mut self, least: usize, most: usize) -> usize {
+        least + self.below(most - least + 1)
+    }
+}
