@@ -73,11 +73,7 @@ impl TextPredicate {
     }
 
     fn test_value(&self, value: &[u8], buffer: &mut Vec<u8>, observer: &mut impl Observer) -> bool {
-        let value = match self.transform {
-            Transform::None => value,
-            Transform::Lower => lower(value, buffer),
-            Transform::LowerAscii => lower_ascii(value, buffer),
-        };
+        let value = self.transform.apply(value, buffer);
         let TextTest::Matches(regex) = &self.test else {
             let located = self.test.locate(value);
             if let (TextField::Path, Some(Some(located))) = (&self.field, &located) {
@@ -121,20 +117,24 @@ fn contains(value: &[u8], text: &[u8]) -> bool {
     text.is_empty() || value.windows(text.len()).any(|window| window == text)
 }
 
-fn lower<'b>(value: &[u8], buffer: &'b mut Vec<u8>) -> &'b [u8] {
-    if value.is_ascii() {
-        return lower_ascii(value, buffer);
+impl Transform {
+    /// The value as it is compared. What `buffer` holds before means nothing.
+    #[inline]
+    pub fn apply<'v>(self, value: &'v [u8], buffer: &'v mut Vec<u8>) -> &'v [u8] {
+        let is_ascii = match self {
+            Self::None => return value,
+            Self::Lower => value.is_ascii(),
+            Self::LowerAscii => true,
+        };
+        buffer.clear();
+        if is_ascii {
+            buffer.extend(value.iter().map(u8::to_ascii_lowercase));
+            return buffer;
+        }
+        for chunk in value.utf8_chunks() {
+            buffer.extend_from_slice(chunk.valid().to_lowercase().as_bytes());
+            buffer.extend_from_slice(chunk.invalid());
+        }
+        buffer
     }
-    buffer.clear();
-    for chunk in value.utf8_chunks() {
-        buffer.extend_from_slice(chunk.valid().to_lowercase().as_bytes());
-        buffer.extend_from_slice(chunk.invalid());
-    }
-    buffer
-}
-
-fn lower_ascii<'b>(value: &[u8], buffer: &'b mut Vec<u8>) -> &'b [u8] {
-    buffer.clear();
-    buffer.extend(value.iter().map(u8::to_ascii_lowercase));
-    buffer
 }

@@ -36,7 +36,7 @@ pub enum Quantifier {
 }
 
 /// What a value goes through before it is tested; the literal does not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transform {
     None,
     /// `lower(…)`: every letter of Unicode.

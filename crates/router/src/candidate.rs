@@ -1,10 +1,17 @@
 //! Candidates: what routes are split into, each with an expression of its own and a place in the order of all.
 
-use expr::{BadBlock, Dialect, Expression, Regex, RegexError, TextTest};
+use crate::Flavor;
+use crate::bucket::{Entry, Rank};
+use crate::index;
+use crate::keys::Demand;
+use expr::{BadBlock, Dialect, Expression, Fields, Observer, Regex, RegexError, TextTest};
 use model::entities::{PathHandling, Route, RouteId};
-use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::borrow::Borrow;
+use std::cmp::{Ordering, Reverse};
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
+use tables::{Map, Slots};
 use uuid::Uuid;
 
 /// The position of a route among those that the router was built from.
@@ -35,6 +42,9 @@ pub enum Problem {
 #[derive(Clone)]
 pub(crate) struct Candidate {
     pub(crate) route: RouteIndex,
+    pub(crate) place: Place,
+    /// Which of the candidates of its route: where places are equal, earlier ones are tried first.
+    part: u32,
     /// Shared with the routers before and after that have the same route.
     pub(crate) expression: Arc<Expression>,
     pub(crate) strip_path: bool,
@@ -51,68 +61,162 @@ pub(crate) enum Place {
     Traditional(Arc<crate::priority::Traditional>, RouteId),
 }
 
-/// Regexes by their text, so that equal ones are compiled and kept once.
-#[derive(Default)]
-pub(crate) struct Regexes {
-    used: HashMap<Box<str>, Regex>,
+/// Candidates by the numbers that an index knows them by, for whoever changes it.
+pub(crate) struct Catalog<'c> {
+    pub(crate) slots: &'c Slots<Candidate>,
+    pub(crate) flavor: Flavor,
 }
 
+/// Regexes by their text, so that equal ones are compiled and kept once, with how many predicates have them.
+#[derive(Clone, Default)]
+pub(crate) struct Regexes(Map<Pattern, u32>);
+
+/// A regex that is equal to another by its text.
+#[derive(Clone)]
+struct Pattern(Regex);
+
 impl Regexes {
-    /// Those that candidates use.
-    pub(crate) fn of<'c>(candidates: impl Iterator<Item = &'c Candidate>) -> Self {
-        let mut used = HashMap::new();
-        for candidate in candidates {
-            candidate.expression.each_text(&mut |predicate| {
-                if let TextTest::Matches(regex) = &predicate.test
-                    && !used.contains_key(regex.pattern())
-                {
-                    used.insert(regex.pattern().into(), regex.clone());
-                }
-            });
+    /// The regex, compiled if there is none of that text.
+    pub(crate) fn get(&self, pattern: &str, dialect: Dialect) -> Result<Regex, RegexError> {
+        match self.0.key(pattern) {
+            Some(known) => Ok(known.0.clone()),
+            None => Regex::new(pattern, dialect),
         }
-        Self { used }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.used.is_empty()
-    }
-
-    /// The regex, taken from those of an earlier router if it is there.
-    pub(crate) fn test(
-        &mut self,
-        pattern: &str,
-        dialect: Dialect,
-        previous: Option<&Regexes>,
-    ) -> Result<TextTest, Problem> {
-        if let Some(known) = self.used.get(pattern) {
-            return Ok(TextTest::Matches(known.clone()));
-        }
-        let known = previous.and_then(|previous| previous.used.get(pattern));
-        let regex = match known {
-            Some(known) => known.clone(),
-            None => Regex::new(pattern, dialect).map_err(|source| Problem::Regex {
-                pattern: pattern.to_owned(),
-                source,
-            })?,
-        };
-        self.used.insert(pattern.into(), regex.clone());
+    /// [`Self::get`] for a predicate of a classic route.
+    pub(crate) fn test(&self, pattern: &str, dialect: Dialect) -> Result<TextTest, Problem> {
+        let regex = self.get(pattern, dialect);
+        let regex = regex.map_err(|source| Problem::Regex {
+            pattern: pattern.to_owned(),
+            source,
+        })?;
         Ok(TextTest::Matches(regex))
+    }
+
+    pub(crate) fn keep(&mut self, expression: &Expression) {
+        each_regex(
+            expression,
+            &mut |regex| match self.0.get_mut(regex.pattern()) {
+                Some(uses) => *uses += 1,
+                None => {
+                    self.0.insert(Pattern(regex.clone()), 1);
+                }
+            },
+        );
+    }
+
+    pub(crate) fn release(&mut self, expression: &Expression) {
+        each_regex(
+            expression,
+            &mut |regex| match self.0.get_mut(regex.pattern()) {
+                Some(uses) if *uses > 1 => *uses -= 1,
+                _ => {
+                    self.0.remove(regex.pattern());
+                }
+            },
+        );
+    }
+}
+
+fn each_regex(expression: &Expression, visit: &mut dyn FnMut(&Regex)) {
+    expression.each_text(&mut |predicate| {
+        if let TextTest::Matches(regex) = &predicate.test {
+            visit(regex);
+        }
+    });
+}
+
+impl Borrow<str> for Pattern {
+    fn borrow(&self) -> &str {
+        self.0.pattern()
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.pattern() == other.0.pattern()
+    }
+}
+
+impl Eq for Pattern {}
+
+/// As of its text.
+impl Hash for Pattern {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.pattern().hash(state);
+    }
+}
+
+impl Place {
+    /// What is compared first, in a form that takes little room.
+    pub(crate) fn rank(&self) -> Rank {
+        match self {
+            Self::Compatible(Reverse(word), _) => Rank(!word),
+            Self::Traditional(priority, _) => priority.rank(),
+        }
+    }
+}
+
+impl Catalog<'_> {
+    /// The order of two candidates.
+    pub(crate) fn order(&self, left: &Entry, right: &Entry) -> Ordering {
+        let place = |entry: &Entry| self.slots.get(entry.slot);
+        let order = left.rank.cmp(&right.rank);
+        order.then_with(|| place(left).cmp_place(place(right)))
+    }
+
+    /// What the cover of an entry demands beyond host and path.
+    pub(crate) fn demands(&self, entry: &Entry) -> Vec<Demand> {
+        let candidate = self.slots.get(entry.slot);
+        index::demands(&candidate.expression, entry.cover, self.flavor)
     }
 }
 
 impl Candidate {
-    pub(crate) fn new(route: RouteIndex, settings: &Route, expression: Expression) -> Self {
+    pub(crate) fn new(
+        (route, settings): (RouteIndex, &Route),
+        (place, part): (Place, u32),
+        expression: Expression,
+    ) -> Self {
         let mut captures = false;
-        expression.each_text(&mut |predicate| {
-            captures |= matches!(&predicate.test, TextTest::Matches(regex) if regex.has_groups());
-        });
+        each_regex(&expression, &mut |regex| captures |= regex.has_groups());
         Self {
             route,
+            place,
+            part,
             expression: Arc::new(expression),
             strip_path: settings.strip_path,
             handling: settings.path_handling.unwrap_or(PathHandling::V0),
             captures,
         }
+    }
+
+    pub(crate) fn cmp_place(&self, other: &Self) -> Ordering {
+        let place = self.place.cmp(&other.place);
+        place.then(self.part.cmp(&other.part))
+    }
+
+    /// Whether a request matches; then what of its path was located last.
+    pub(crate) fn ask<F: Fields>(
+        &self,
+        fields: &F,
+        lowered: &mut Vec<u8>,
+    ) -> Option<Option<(u32, u32)>> {
+        let mut located = Located(None);
+        let matches = self.expression.evaluate(fields, lowered, &mut located);
+        matches.then_some(located.0)
+    }
+}
+
+/// Remembers where the path was located last.
+struct Located(Option<(u32, u32)>);
+
+impl Observer for Located {
+    fn path(&mut self, located: Range<usize>) {
+        // A path longer than this does not fit into a request head.
+        let end = |end| u32::try_from(end).unwrap_or(u32::MAX);
+        self.0 = Some((end(located.start), end(located.end)));
     }
 }
 

@@ -18,33 +18,35 @@ const SPLIT_NAMESPACE: Uuid = Uuid::from_u128(0x7f14_5bf9_0dce_4f91_98eb_debb_ce
 
 pub(crate) struct Compatible<'r> {
     pub(crate) calculation: Calculation,
-    pub(crate) regexes: &'r mut Regexes,
-    pub(crate) previous: Option<&'r Regexes>,
+    pub(crate) regexes: &'r Regexes,
 }
 
 impl Compatible<'_> {
     /// Calls `each` with every candidate of a route, or with why there is none.
     pub(crate) fn compile(
-        &mut self,
+        &self,
         index: RouteIndex,
         route: &Route,
-        each: &mut dyn FnMut(Result<(Place, Candidate), Problem>),
+        each: &mut dyn FnMut(Result<Candidate, Problem>),
     ) {
         let groups = group_paths(route);
-        for (number, paths) in groups.iter().enumerate() {
+        for (number, paths) in (0..).zip(&groups) {
             let id = match groups.len() {
                 1 => route.id.0,
-                _ => split_id(route.id.0, number + 1),
+                _ => split_id(route.id.0, number as usize + 1),
             };
             let word = Weight::new(route, paths).word(self.calculation);
             let place = Place::Compatible(Reverse(word), Reverse(id));
             let expression = self.expression(route, paths);
-            each(expression.map(|expression| (place, Candidate::new(index, route, expression))));
+            each(
+                expression
+                    .map(|expression| Candidate::new((index, route), (place, number), expression)),
+            );
         }
     }
 
     /// The parts in Kong's order: it decides which of several regexes gives the captures.
-    fn expression(&mut self, route: &Route, paths: &[&str]) -> Result<Expression, Problem> {
+    fn expression(&self, route: &Route, paths: &[&str]) -> Result<Expression, Problem> {
         let mut parts = Vec::new();
         if !route.snis.is_empty() {
             parts.push(self.snis(route));
@@ -88,7 +90,7 @@ impl Compatible<'_> {
         Expression::any(vec![without_tls, snis])
     }
 
-    fn path(&mut self, path: &str) -> Result<Expression, Problem> {
+    fn path(&self, path: &str) -> Result<Expression, Problem> {
         let test = match path.strip_prefix('~') {
             Some(pattern) => self.regex(&format!("^{pattern}"))?,
             None => TextTest::StartsWith(path.into()),
@@ -96,7 +98,7 @@ impl Compatible<'_> {
         Ok(Expression::text(TextField::Path, test))
     }
 
-    fn header(&mut self, name: &str, value: &str) -> Result<Expression, Problem> {
+    fn header(&self, name: &str, value: &str) -> Result<Expression, Problem> {
         let value = value.to_ascii_lowercase();
         let test = match value.strip_prefix("~*") {
             Some(pattern) => self.regex(pattern)?,
@@ -111,8 +113,8 @@ impl Compatible<'_> {
         .into())
     }
 
-    fn regex(&mut self, pattern: &str) -> Result<TextTest, Problem> {
-        self.regexes.test(pattern, Dialect::Rust, self.previous)
+    fn regex(&self, pattern: &str) -> Result<TextTest, Problem> {
+        self.regexes.test(pattern, Dialect::Rust)
     }
 }
 

@@ -1,315 +1,444 @@
-//! The index: from host, path and method of a request to the candidates it could reach, best first.
+//! The index: from a request to the candidates that it could reach, and the best of those that match.
 //!
-//! Candidates are filed under each host that they accept (or under none), there under each path prefix, and carry the
-//! set of their methods. A request looks into the places of its host, of the wildcards over it and of no host, walks the
-//! tree of each along its path, and merges what it finds there by rank.
+//! Candidates are filed under each host that they accept (or under none), there under each beginning of a path, and there
+//! in a [`Bucket`]. A request looks into the places of its host, of the wildcards over it and of no host, walks the tree of
+//! each along its path, and asks the buckets that it comes through, the one with the best candidate first, until no other
+//! can have a better one than was found.
 
 use crate::Flavor;
-use crate::candidate::Candidate;
-use crate::keys::{self, HostKey, Rest};
-use crate::request::View;
-use crate::tree::{Root, Trees};
-use compact_str::CompactString;
-use std::cmp::Reverse;
-use std::collections::binary_heap::PeekMut;
-use std::collections::{BinaryHeap, HashMap};
+use crate::bucket::{Bucket, Entry, Keyed, Rank, Split, Verdict};
+use crate::candidate::{Candidate, Catalog};
+use crate::keys::{
+    self, Cover, Demand, HostKey, PathAnswer, PathKey, Range, RangeDimension, Rest, Text,
+};
+use crate::tree::{Tree, Value};
+use expr::{Expression, Fields, Step, TextField};
+use smallvec::SmallVec;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use tables::{Map, Slots};
 
-/// How many places one candidate may take. Beyond it all its paths share one, under what they have in common.
-const MAX_PLACES: usize = 64;
+/// How many places a cover may take. Beyond it all its paths share one, under what they have in common.
+const MOST_PLACES: usize = 64;
+
+/// How many buckets wait to be asked; others are asked as they are found.
+const MOST_PENDING: usize = 16;
 
 /// The bit that stands for every method without one of its own.
 const OTHER_METHODS: u32 = 1 << 31;
-
 const ALL_METHODS: u32 = u32::MAX;
 
-/// The number of the place for candidates without hosts.
-const ANY_HOST: usize = 0;
+/// Each with a bit of its own.
+const PROTOCOLS: [&str; 5] = ["http", "https", "tcp", "udp", "tls"];
+const OTHER_PROTOCOLS: u8 = 1 << 7;
+const ALL_PROTOCOLS: u8 = u8::MAX;
 
+/// A clone shares everything.
+#[derive(Clone, Default)]
 pub(crate) struct Index {
-    exact: HashMap<CompactString, Root>,
-    prefixes: Wildcards,
-    suffixes: Wildcards,
-    any_host: Option<Root>,
-    trees: Trees,
-    entries: Vec<Entry>,
-    methods: Methods,
+    exact: Map<Text, Paths>,
+    prefixes: Tree<Paths>,
+    /// By the host from its end.
+    suffixes: Tree<Paths>,
+    any_host: Paths,
+    methods: Arc<Methods>,
 }
 
-/// A candidate in one of its places.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
-    pub(crate) rank: u32,
-    methods: u32,
-    /// A length, or one of the constants.
-    decided: u32,
-}
+type Paths = Tree<Bucket>;
 
-/// What is to be done with an entry that a request led to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The expression of the candidate must be asked.
-    Open,
-    /// The candidate matches, and located so many bytes at the start of the path if it has paths.
-    Matches(Option<u32>),
-}
+/// The methods that routes have named, one bit each.
+#[derive(Debug, Clone, Default)]
+struct Methods(Vec<(Box<str>, u32)>);
 
-const OPEN: u32 = u32::MAX;
-const WITHOUT_PATH: u32 = u32::MAX - 1;
-
-/// Beginnings or ends of hosts.
-#[derive(Default)]
-struct Wildcards {
-    roots: HashMap<CompactString, Root>,
-    /// The length of the longest: longer ones are not looked for, however many dots a host has.
-    longest: usize,
-}
-
-/// The methods that routes name, one bit each.
-#[derive(Default)]
-struct Methods {
-    bits: Vec<(Box<str>, u32)>,
-}
-
-/// Where a request has got to in the lists of candidates it found; reused from request to request.
-#[derive(Default)]
-pub(crate) struct Cursors(BinaryHeap<Reverse<Cursor>>);
-
-/// The order is by rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Cursor {
-    rank: u32,
-    at: u32,
-    end: u32,
-}
-
-/// An entry and where it is to be filed.
-struct Filing<'c> {
-    /// Of the hosts, numbered as they appeared.
-    host: usize,
-    path: &'c [u8],
+/// A place and what is there.
+struct Filing {
+    host: Option<HostKey>,
+    path: Vec<Step>,
     entry: Entry,
 }
 
-impl Index {
-    /// Of candidates in the order of their ranks.
-    pub(crate) fn build(candidates: &[Candidate], flavor: Flavor) -> Self {
-        let mut methods = Methods::default();
-        let mut hosts = vec![None];
-        let mut filings = file(candidates, flavor, &mut hosts, &mut methods);
-        filings.sort_unstable_by(|left, right| left.key().cmp(&right.key()));
-        filings.dedup_by(|left, right| left.key() == right.key());
-
-        let mut index = Self {
-            exact: HashMap::new(),
-            prefixes: Wildcards::default(),
-            suffixes: Wildcards::default(),
-            any_host: None,
-            trees: Trees::default(),
-            entries: filings.iter().map(|filing| filing.entry).collect(),
-            methods,
-        };
-        let mut first = 0;
-        for group in filings.chunk_by(|left, right| left.host == right.host) {
-            let paths: Vec<_> = group.iter().map(|filing| filing.path).collect();
-            let root = index.trees.insert(&paths, first);
-            index.add_host(hosts[group[0].host].as_ref(), root);
-            first += group.len();
-        }
-        index
-    }
-
-    fn add_host(&mut self, host: Option<&HostKey<'_>>, root: Root) {
-        match host {
-            Some(HostKey::Exact(host)) => {
-                self.exact.insert((*host).into(), root);
-            }
-            Some(HostKey::Prefix(start)) => self.prefixes.insert(start, root),
-            Some(HostKey::Suffix(end)) => self.suffixes.insert(end, root),
-            None => self.any_host = Some(root),
-        }
-    }
-
-    /// Sets the cursors to the candidates that the request could reach.
-    pub(crate) fn find(&self, view: &View<'_>, cursors: &mut Cursors) -> Search {
-        cursors.0.clear();
-        let search = Search {
-            methods: self.methods.bit(view.method()),
-        };
-        let mut look_into = |root: Root| {
-            self.trees.prefixes_of(root, view.path(), |list| {
-                if let Some(cursor) = self.next_of(list.start, list.end, search) {
-                    cursors.0.push(Reverse(cursor));
-                }
-            });
-        };
-        if let Some(root) = self.any_host {
-            look_into(root);
-        }
-        if let Some(host) = view.host() {
-            if let Some(root) = lookup(&self.exact, host) {
-                look_into(root);
-            }
-            self.prefixes.each_of(host, Side::Start, &mut look_into);
-            self.suffixes.each_of(host, Side::End, &mut look_into);
-        }
-        search
-    }
-
-    /// The next candidate, best first. One that is filed in several places may come more than once.
-    pub(crate) fn next(&self, search: Search, cursors: &mut Cursors) -> Option<Entry> {
-        let mut best = cursors.0.peek_mut()?;
-        let Cursor { at, end, .. } = best.0;
-        match self.next_of(at + 1, end, search) {
-            Some(cursor) => best.0 = cursor,
-            None => {
-                PeekMut::pop(best);
-            }
-        }
-        Some(self.entries[at as usize])
-    }
-
-    fn next_of(&self, start: u32, end: u32, search: Search) -> Option<Cursor> {
-        let list = &self.entries[start as usize..end as usize];
-        let skipped = list
-            .iter()
-            .position(|entry| entry.methods & search.methods != 0)?;
-        Some(Cursor {
-            rank: list[skipped].rank,
-            at: start + skipped as u32,
-            end,
-        })
-    }
-}
-
-/// What of a request is asked of every entry.
+/// The best candidate so far.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Search {
-    methods: u32,
+pub(crate) struct Found {
+    entry: Entry,
+    pub(crate) located: Option<(u32, u32)>,
 }
 
-fn file<'c>(
-    candidates: &'c [Candidate],
-    flavor: Flavor,
-    hosts: &mut Vec<Option<HostKey<'c>>>,
-    methods: &mut Methods,
-) -> Vec<Filing<'c>> {
-    let mut numbers: HashMap<HostKey<'c>, usize> = HashMap::new();
-    let mut number = |key: HostKey<'c>| {
-        *numbers.entry(key).or_insert_with_key(|key| {
-            hosts.push(Some(*key));
-            hosts.len() - 1
-        })
-    };
-    let mut filings = Vec::with_capacity(candidates.len());
-    for (rank, candidate) in (0..).zip(candidates) {
-        let hosts: Vec<_> = match keys::hosts(&candidate.expression, flavor) {
-            Some(keys) => keys.into_iter().map(&mut number).collect(),
-            None => vec![ANY_HOST],
+impl Found {
+    pub(crate) fn slot(&self) -> u32 {
+        self.entry.slot
+    }
+}
+
+impl Index {
+    pub(crate) fn add(&mut self, candidate: (u32, Rank, &Expression), catalog: &Catalog<'_>) {
+        let methods = Arc::make_mut(&mut self.methods);
+        for filing in filings(candidate, catalog.flavor, methods) {
+            let entry = filing.entry;
+            self.change(&filing, &mut |bucket| bucket.add(entry, catalog));
+        }
+    }
+
+    /// The candidate must be as it was when it was added.
+    pub(crate) fn remove(&mut self, candidate: (u32, Rank, &Expression), catalog: &Catalog<'_>) {
+        let mut methods = Methods::clone(&self.methods);
+        for filing in filings(candidate, catalog.flavor, &mut methods) {
+            let entry = filing.entry;
+            self.change(&filing, &mut |bucket| bucket.remove(&entry, catalog));
+        }
+    }
+
+    fn change(&mut self, filing: &Filing, change: &mut dyn FnMut(&mut Bucket)) {
+        let mut at_path = |paths: &mut Paths| paths.change(&filing.path, &mut *change);
+        match &filing.host {
+            None => at_path(&mut self.any_host),
+            Some(HostKey::Exact(host)) => {
+                let host = host.as_bytes();
+                if self.exact.get(host).is_none() {
+                    self.exact.insert(host.into(), Paths::default());
+                }
+                if let Some(paths) = self.exact.get_mut(host) {
+                    at_path(paths);
+                    if paths.is_empty() {
+                        self.exact.remove(host);
+                    }
+                }
+            }
+            Some(HostKey::Prefix(start)) => {
+                let key = [Step::Literal(start.as_bytes().into())];
+                self.prefixes.change(&key, at_path);
+            }
+            Some(HostKey::Suffix(end)) => {
+                let reversed: Vec<u8> = end.bytes().rev().collect();
+                let key = [Step::Literal(reversed.into())];
+                self.suffixes.change(&key, at_path);
+            }
+        }
+    }
+
+    /// The best candidate that matches.
+    pub(crate) fn find<F: Fields>(
+        &self,
+        fields: &F,
+        candidates: &Slots<Candidate>,
+        lowered: &mut Vec<u8>,
+    ) -> Option<Found> {
+        let mut search = Search::new(self, fields, candidates, lowered);
+        let path = search.path;
+        self.each_paths(fields, &mut |paths| {
+            paths.walk(path, &mut |bucket, at| search.add(bucket, at));
+        });
+        search.ask_pending();
+        search.best
+    }
+
+    /// Every candidate that the request is led to, in no order, some more than once.
+    pub(crate) fn reach<F: Fields>(
+        &self,
+        fields: &F,
+        lowered: &mut Vec<u8>,
+        visit: &mut dyn FnMut(u32),
+    ) {
+        let path = fields.text(&TextField::Path).unwrap_or_default();
+        self.each_paths(fields, &mut |paths| {
+            paths.walk(path, &mut |bucket, _| {
+                reach(bucket, fields, lowered, visit);
+            });
+        });
+    }
+
+    fn each_paths<'i, F: Fields>(&'i self, fields: &F, visit: &mut impl FnMut(&'i Paths)) {
+        visit(&self.any_host);
+        let Some(host) = fields.text(&TextField::Host) else {
+            return;
         };
-        let mut paths = keys::paths(&candidate.expression).unwrap_or_else(|| vec![b""]);
-        let methods = methods.set(keys::methods(&candidate.expression));
-        let mut rest = keys::rest(&candidate.expression);
-        if hosts.len() * paths.len() > MAX_PLACES {
-            paths = vec![common_start(&paths)];
-            rest = Rest::Open;
+        if let Some(paths) = self.exact.get(host) {
+            visit(paths);
         }
-        if methods != ALL_METHODS && methods & OTHER_METHODS != 0 {
-            rest = Rest::Open;
+        self.prefixes.walk(host, &mut |paths, _| visit(paths));
+        self.suffixes.walk_back(host, visit);
+    }
+}
+
+fn reach<F: Fields>(
+    bucket: &Bucket,
+    fields: &F,
+    lowered: &mut Vec<u8>,
+    visit: &mut dyn FnMut(u32),
+) {
+    match bucket {
+        Bucket::Empty => {}
+        Bucket::One(entry) => visit(entry.slot),
+        Bucket::List(list) => list.entries.iter().for_each(|entry| visit(entry.slot)),
+        Bucket::Split(split) => {
+            let mut below: Vec<&Bucket> = vec![&split.rest];
+            split.each_bucket(fields, lowered, &mut |bucket| below.push(bucket));
+            for bucket in below {
+                reach(bucket, fields, lowered, visit);
+            }
         }
-        for &host in &hosts {
-            filings.extend(paths.iter().map(|&path| Filing {
-                host,
-                path,
-                entry: Entry::new(rank, methods, rest, path),
-            }));
+    }
+}
+
+impl Split {
+    /// Calls `visit` with the buckets of the values that a request has of the field.
+    fn each_bucket<'s, F: Fields>(
+        &'s self,
+        fields: &F,
+        lowered: &mut Vec<u8>,
+        visit: &mut impl FnMut(&'s Bucket),
+    ) {
+        match &self.keyed {
+            Keyed::Texts { of, buckets } => {
+                let mut look_up = |value: &[u8]| {
+                    let value = of.transform.apply(value, lowered);
+                    if let Some(bucket) = buckets.get(value) {
+                        visit(bucket);
+                    }
+                };
+                if of.field.has_several_values() {
+                    fields.texts(&of.field, &mut |value| {
+                        look_up(value);
+                        ControlFlow::Continue(())
+                    });
+                } else if let Some(value) = fields.text(&of.field) {
+                    look_up(value);
+                }
+            }
+            Keyed::Ranges {
+                of,
+                lengths,
+                buckets,
+            } => {
+                let value = match of {
+                    RangeDimension::Address(field) => fields.address(*field).map(Range::of_address),
+                    RangeDimension::Number(field) => fields.number(*field).map(Range::of_number),
+                };
+                let around = value.into_iter().flat_map(|value| lengths.around(value));
+                for bucket in around.filter_map(|range| buckets.get(&range)) {
+                    visit(bucket);
+                }
+            }
         }
+    }
+}
+
+/// One request on its way through the index.
+struct Search<'s, 'i, F> {
+    fields: &'s F,
+    candidates: &'s Slots<Candidate>,
+    lowered: &'s mut Vec<u8>,
+    path: &'s [u8],
+    is_ascii: bool,
+    methods: u32,
+    protocols: u8,
+    best: Option<Found>,
+    /// Buckets and how much of the path their keys took. On the stack, so that matching allocates nothing.
+    pending: SmallVec<[(&'i Bucket, u32); MOST_PENDING]>,
+}
+
+impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
+    fn new(
+        index: &Index,
+        fields: &'s F,
+        candidates: &'s Slots<Candidate>,
+        lowered: &'s mut Vec<u8>,
+    ) -> Self {
+        let path = fields.text(&TextField::Path).unwrap_or_default();
+        Self {
+            methods: fields
+                .text(&TextField::Method)
+                .map_or(ALL_METHODS, |method| index.methods.bit(method)),
+            protocols: fields
+                .text(&TextField::Protocol)
+                .map_or(ALL_PROTOCOLS, protocol_bit),
+            fields,
+            candidates,
+            lowered,
+            path,
+            is_ascii: path.is_ascii(),
+            best: None,
+            pending: SmallVec::new(),
+        }
+    }
+
+    fn add(&mut self, bucket: &'i Bucket, at: usize) {
+        // A path longer than this does not fit into a request head.
+        let at = u32::try_from(at).unwrap_or(u32::MAX);
+        if self.pending.len() == MOST_PENDING {
+            self.ask(bucket, at);
+        } else if !bucket.is_empty() {
+            self.pending.push((bucket, at));
+        }
+    }
+
+    /// The best first, so that most of the others need not be asked.
+    fn ask_pending(&mut self) {
+        while !self.pending.is_empty() {
+            let ranks = self.pending.iter().map(|(bucket, _)| bucket.best());
+            let best = ranks.enumerate().min_by_key(|(_, rank)| *rank);
+            let Some((place, _)) = best else {
+                return;
+            };
+            let (bucket, at) = self.pending.swap_remove(place);
+            self.ask(bucket, at);
+        }
+    }
+
+    fn ask(&mut self, bucket: &'i Bucket, at: u32) {
+        if let (Some(found), Some(best)) = (&self.best, bucket.best())
+            && found.entry.rank < best
+        {
+            return;
+        }
+        match bucket {
+            Bucket::Empty => {}
+            Bucket::One(entry) => {
+                let _ = self.ask_entry(entry, at);
+            }
+            Bucket::List(list) => {
+                let _ = list
+                    .entries
+                    .iter()
+                    .try_for_each(|entry| self.ask_entry(entry, at));
+            }
+            Bucket::Split(split) => self.ask_split(split, at),
+        }
+    }
+
+    fn ask_split(&mut self, split: &'i Split, at: u32) {
+        let Self {
+            fields,
+            lowered,
+            pending,
+            ..
+        } = self;
+        let mut crowded: SmallVec<[&'i Bucket; MOST_PENDING]> = SmallVec::new();
+        let mut add = |bucket: &'i Bucket| match pending.len() < MOST_PENDING {
+            true => pending.push((bucket, at)),
+            false => crowded.push(bucket),
+        };
+        split.each_bucket(*fields, lowered, &mut add);
+        if !split.rest.is_empty() {
+            add(&split.rest);
+        }
+        for bucket in crowded {
+            self.ask(bucket, at);
+        }
+    }
+
+    /// Breaks when no later entry of the list can be better.
+    fn ask_entry(&mut self, entry: &Entry, at: u32) -> ControlFlow<()> {
+        if self
+            .best
+            .as_ref()
+            .is_some_and(|found| !self.is_better(entry, found))
+        {
+            return ControlFlow::Break(());
+        }
+        if entry.methods & self.methods == 0
+            || entry.protocols & self.protocols == 0
+            || entry.at_end && at as usize != self.path.len()
+        {
+            return ControlFlow::Continue(());
+        }
+        let located = match entry.verdict {
+            Verdict::Matches => Some(None),
+            Verdict::MatchesPath => Some(Some((0, at))),
+            Verdict::MatchesAsciiPath if self.is_ascii => Some(Some((0, at))),
+            Verdict::Open | Verdict::MatchesAsciiPath => {
+                let candidate = self.candidates.get(entry.slot);
+                candidate.ask(self.fields, self.lowered)
+            }
+        };
+        match located {
+            Some(located) => {
+                self.best = Some(Found {
+                    entry: *entry,
+                    located,
+                });
+                ControlFlow::Break(())
+            }
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn is_better(&self, entry: &Entry, found: &Found) -> bool {
+        let order = entry.rank.cmp(&found.entry.rank);
+        let place = |slot| self.candidates.get(slot);
+        order
+            .then_with(|| place(entry.slot).cmp_place(place(found.entry.slot)))
+            .is_lt()
+    }
+}
+
+/// All places of a candidate.
+fn filings(
+    (slot, rank, expression): (u32, Rank, &Expression),
+    flavor: Flavor,
+    methods: &mut Methods,
+) -> Vec<Filing> {
+    let covers = keys::covers(expression, flavor);
+    let rest = match covers.len() {
+        1 => keys::rest(expression),
+        _ => Rest::Open,
+    };
+    let mut filings = Vec::new();
+    for (number, cover) in (0..).zip(covers) {
+        let entry = Entry {
+            rank,
+            slot,
+            methods: methods.set(cover.methods.as_deref()),
+            protocols: protocol_set(cover.protocols.as_deref()),
+            cover: number,
+            at_end: false,
+            verdict: Verdict::Open,
+        };
+        file(cover, entry, rest, &mut filings);
     }
     filings
 }
 
-fn lookup(roots: &HashMap<CompactString, Root>, host: &[u8]) -> Option<Root> {
-    if roots.is_empty() {
-        return None;
+fn file(cover: Cover, entry: Entry, rest: Rest, filings: &mut Vec<Filing>) {
+    let hosts = match cover.hosts {
+        Some(hosts) => hosts.into_iter().map(Some).collect(),
+        None => vec![None],
+    };
+    let mut paths = cover.paths.unwrap_or_else(|| vec![PathKey::anything()]);
+    if hosts.len() * paths.len() > MOST_PLACES && paths.len() > 1 {
+        paths = vec![PathKey::common(&paths)];
     }
-    // Configured hosts are texts, so what is none cannot be among them.
-    let host = std::str::from_utf8(host).ok()?;
-    roots.get(host).copied()
-}
-
-impl Filing<'_> {
-    fn key(&self) -> (usize, &[u8], u32) {
-        (self.host, self.path, self.entry.rank)
-    }
-}
-
-impl Entry {
-    fn new(rank: u32, methods: u32, rest: Rest, path: &[u8]) -> Self {
-        let decided = match rest {
-            Rest::Open => OPEN,
-            Rest::Decided { by_path: false } => WITHOUT_PATH,
-            Rest::Decided { by_path: true } => u32::try_from(path.len()).unwrap_or(OPEN),
+    let is_exact = (entry.methods == ALL_METHODS || entry.methods & OTHER_METHODS == 0)
+        && (entry.protocols == ALL_PROTOCOLS || entry.protocols & OTHER_PROTOCOLS == 0);
+    for path in &paths {
+        let verdict = match (rest, path.answer) {
+            _ if !is_exact => Verdict::Open,
+            (Rest::Open, _) | (Rest::AsPath, PathAnswer::Open) => Verdict::Open,
+            (Rest::Decided, _) => Verdict::Matches,
+            (Rest::AsPath, PathAnswer::Decided) => Verdict::MatchesPath,
+            (Rest::AsPath, PathAnswer::DecidedInAscii) => Verdict::MatchesAsciiPath,
         };
-        Self {
-            rank,
-            methods,
-            decided,
-        }
-    }
-
-    pub(crate) fn verdict(self) -> Verdict {
-        match self.decided {
-            OPEN => Verdict::Open,
-            WITHOUT_PATH => Verdict::Matches(None),
-            length => Verdict::Matches(Some(length)),
-        }
+        filings.extend(hosts.iter().map(|host| Filing {
+            host: host.clone(),
+            path: path.steps.clone(),
+            entry: Entry {
+                at_end: path.at_end,
+                verdict,
+                ..entry
+            },
+        }));
     }
 }
 
-fn common_start<'c>(paths: &[&'c [u8]]) -> &'c [u8] {
-    let Some(&first) = paths.first() else {
-        return b"";
-    };
-    let shared = |path: &&[u8]| {
-        let pairs = first.iter().zip(*path);
-        pairs.take_while(|(left, right)| left == right).count()
-    };
-    let length = paths.iter().map(shared).min().unwrap_or(0);
-    &first[..length]
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Start,
-    End,
-}
-
-impl Wildcards {
-    fn insert(&mut self, part: &str, root: Root) {
-        self.longest = self.longest.max(part.len());
-        self.roots.insert(part.into(), root);
-    }
-
-    /// Wildcards begin or end at a dot, so only such parts of the host are looked up.
-    fn each_of(&self, host: &[u8], side: Side, found: &mut impl FnMut(Root)) {
-        if self.roots.is_empty() {
-            return;
-        }
-        for dot in memchr::memchr_iter(b'.', host) {
-            let part = match side {
-                Side::Start => &host[..=dot],
-                Side::End => &host[dot..],
-            };
-            if part.len() <= self.longest
-                && let Some(root) = lookup(&self.roots, part)
-            {
-                found(root);
-            }
-        }
-    }
+/// What the covers of a candidate demand beyond what it is filed under, by their numbers.
+pub(crate) fn demands(expression: &Expression, cover: u8, flavor: Flavor) -> Vec<Demand> {
+    let covers = keys::covers(expression, flavor).into_iter();
+    let cover = covers.into_iter().nth(cover.into());
+    cover.map(|cover| cover.demands).unwrap_or_default()
 }
 
 impl Methods {
-    fn set(&mut self, methods: Option<Vec<&str>>) -> u32 {
+    fn set(&mut self, methods: Option<&[Box<str>]>) -> u32 {
         let Some(methods) = methods else {
             return ALL_METHODS;
         };
@@ -318,17 +447,30 @@ impl Methods {
     }
 
     fn bit_or_new(&mut self, method: &str) -> u32 {
-        let known = self.bit(method);
-        let bit = 1 << self.bits.len().min(31);
+        let known = self.bit(method.as_bytes());
+        let bit = 1 << self.0.len().min(31);
         if known != OTHER_METHODS || bit == OTHER_METHODS {
             return known;
         }
-        self.bits.push((method.into(), bit));
+        self.0.push((method.into(), bit));
         bit
     }
 
-    fn bit(&self, method: &str) -> u32 {
-        let known = self.bits.iter().find(|(known, _)| **known == *method);
+    fn bit(&self, method: &[u8]) -> u32 {
+        let known = self.0.iter().find(|(known, _)| known.as_bytes() == method);
         known.map_or(OTHER_METHODS, |&(_, bit)| bit)
     }
+}
+
+fn protocol_set(protocols: Option<&[Box<str>]>) -> u8 {
+    let bits = protocols.map(|protocols| {
+        let bits = protocols.iter().map(|name| protocol_bit(name.as_bytes()));
+        bits.fold(0, |set, bit| set | bit)
+    });
+    bits.unwrap_or(ALL_PROTOCOLS)
+}
+
+fn protocol_bit(name: &[u8]) -> u8 {
+    let known = PROTOCOLS.iter().position(|known| known.as_bytes() == name);
+    known.map_or(OTHER_PROTOCOLS, |place| 1 << place)
 }

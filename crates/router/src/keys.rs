@@ -1,88 +1,580 @@
-//! What an expression demands of a request so plainly that it can be looked up. Sound for any structure: a request that
-//! satisfies the expression has one of the keys found here. What cannot be looked up yields no keys, and the candidate
-//! is then found by every request.
+//! What an expression demands of a request so plainly that it can be looked up.
+//!
+//! Sound for any boolean structure: a request that satisfies an expression satisfies one of its [`Cover`]s, and has of each
+//! dimension that this one names one of the values. Alternatives become covers of their own, or several values of one
+//! cover where they differ in one dimension only. A negation demands nothing that could be looked up. Where there would be
+//! too many covers, what they have in common is demanded.
 
 use crate::Flavor;
 use crate::host::{self, Host};
-use expr::{Expression, TextField, TextPredicate, TextTest, Transform};
+use expr::{
+    AddressField, AddressPredicate, AddressTest, Block, Comparison, Expression, NumberField,
+    NumberPredicate, Step, TextField, TextPredicate, TextTest, Transform,
+};
+use smallvec::SmallVec;
+use std::net::IpAddr;
+
+/// How many covers an expression may have.
+const MOST_COVERS: usize = 64;
+
+/// How many classes a key of a path may have: lookups go as deep.
+const MOST_CLASSES: usize = 32;
+
+/// The largest number that is told apart from larger ones. There is no port beyond it, and hardly as many segments.
+const LARGEST: i64 = u16::MAX as i64;
+
+/// Demands on a request. Of each dimension one of the values is enough; without values the dimension is not looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Cover {
+    pub(crate) hosts: Option<Vec<HostKey>>,
+    pub(crate) paths: Option<Vec<PathKey>>,
+    pub(crate) methods: Option<Vec<Box<str>>>,
+    pub(crate) protocols: Option<Vec<Box<str>>>,
+    /// At most one of a dimension.
+    pub(crate) demands: Vec<Demand>,
+}
 
 /// A demand on the host without its port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HostKey {
+    Exact(Box<str>),
+    /// What it begins with.
+    Prefix(Box<str>),
+    /// What it ends with.
+    Suffix(Box<str>),
+}
+
+/// A demand on what the path begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PathKey {
+    pub(crate) steps: Vec<Step>,
+    /// Whether the path must end behind the steps.
+    pub(crate) at_end: bool,
+    pub(crate) answer: PathAnswer,
+}
+
+/// What is known of the predicate on the path when a path begins with the steps of its key, and ends there if it must.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PathAnswer {
+    /// Nothing.
+    Open,
+    /// It is true, and located as much as the steps took.
+    Decided,
+    /// The same, if the path is ASCII.
+    DecidedInAscii,
+}
+
+/// Values of a field beyond host, path and method.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Demand {
+    Texts {
+        of: TextDimension,
+        texts: Vec<Text>,
+    },
+    Ranges {
+        of: RangeDimension,
+        ranges: Vec<Range>,
+    },
+}
+
+/// A text that is looked up: in place, where it is as short as most.
+pub(crate) type Text = SmallVec<[u8; 24]>;
+
+/// A text field as it is compared.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct TextDimension {
+    pub(crate) field: TextField,
+    pub(crate) transform: Transform,
+}
+
+/// A field of which ranges are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum HostKey<'e> {
-    Exact(&'e str),
-    /// What it begins with, up to and with a dot.
-    Prefix(&'e str),
-    /// What it ends with, from a dot on.
-    Suffix(&'e str),
+pub(crate) enum RangeDimension {
+    Address(AddressField),
+    Number(NumberField),
 }
 
-/// The hosts that an expression accepts; `None` when it may accept any.
-pub(crate) fn hosts(expression: &Expression, flavor: Flavor) -> Option<Vec<HostKey<'_>>> {
-    alternatives(expression, &|predicate| host_key(predicate, flavor))
+/// All values that begin with some bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Range {
+    pub(crate) width: Width,
+    /// How many bits they have in common.
+    pub(crate) length: u8,
+    /// These, followed by zeros.
+    bits: u128,
 }
 
-/// What the paths that an expression accepts begin with; `None` when it may accept any.
-pub(crate) fn paths(expression: &Expression) -> Option<Vec<&[u8]>> {
-    alternatives(expression, &path_key)
+/// Of how many bits values are: those of different widths have nothing in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Width {
+    Number = 16,
+    V4 = 32,
+    V6 = 128,
 }
 
-/// The methods that an expression accepts; `None` when it may accept any.
-pub(crate) fn methods(expression: &Expression) -> Option<Vec<&str>> {
-    alternatives(
-        expression,
-        &|predicate| match (&predicate.field, &predicate.test) {
-            (TextField::Method, TextTest::Equals(method)) => Some(&**method),
-            _ => None,
-        },
-    )
-}
-
-/// Of parts that must all be true the one with the fewest keys is enough; of alternatives each must have keys; a
-/// negation has none.
-fn alternatives<'e, K>(
-    expression: &'e Expression,
-    key: &impl Fn(&'e TextPredicate) -> Option<K>,
-) -> Option<Vec<K>> {
+/// What an expression demands: of every request that satisfies it one of these is true.
+pub(crate) fn covers(expression: &Expression, flavor: Flavor) -> Vec<Cover> {
     match expression {
-        Expression::All(parts) => parts
-            .iter()
-            .filter_map(|part| alternatives(part, key))
-            .min_by_key(Vec::len),
-        Expression::Any(parts) => {
-            let mut keys = Vec::new();
+        Expression::All(parts) => {
+            let mut all = vec![Cover::default()];
             for part in parts {
-                keys.extend(alternatives(part, key)?);
+                all = both(all, covers(part, flavor));
             }
-            Some(keys)
+            all
         }
-        Expression::Text(predicate) if predicate.transform == Transform::None => {
-            key(predicate).map(|key| vec![key])
+        Expression::Any(parts) => {
+            let mut any = Vec::new();
+            for part in parts {
+                for cover in covers(part, flavor) {
+                    add(&mut any, cover);
+                }
+            }
+            bound(any)
         }
-        Expression::Text(_)
-        | Expression::Number(_)
-        | Expression::Address(_)
-        | Expression::Not(_) => None,
+        Expression::Not(_) => vec![Cover::default()],
+        Expression::Text(predicate) => vec![of_text(predicate, flavor)],
+        Expression::Number(predicate) => vec![of_number(predicate)],
+        Expression::Address(predicate) => vec![of_address(predicate)],
     }
 }
 
-/// Whether nothing is left to ask when a request has the keys of an expression.
+/// What is demanded by two parts that must both be true.
+fn both(left: Vec<Cover>, right: Vec<Cover>) -> Vec<Cover> {
+    let (left, right) = match left.len() * right.len() > MOST_COVERS {
+        true if left.len() > right.len() => (left, vec![common(right)]),
+        true => (vec![common(left)], right),
+        false => (left, right),
+    };
+    let pairs = left
+        .iter()
+        .flat_map(|left| right.iter().map(move |right| (left, right)));
+    pairs.map(|(left, right)| left.and(right)).collect()
+}
+
+/// Adds an alternative, in place of one that differs in one dimension if there is any.
+fn add(any: &mut Vec<Cover>, cover: Cover) {
+    // Among many there would be as many comparisons again for each.
+    let near = any.iter_mut().rev().take(MOST_COVERS);
+    let merged = near.into_iter().any(|known| known.merge(&cover));
+    if !merged {
+        any.push(cover);
+    }
+}
+
+fn bound(covers: Vec<Cover>) -> Vec<Cover> {
+    match covers.len() > MOST_COVERS {
+        true => vec![common(covers)],
+        false => covers,
+    }
+}
+
+/// One cover for what several cover.
+fn common(covers: Vec<Cover>) -> Cover {
+    let mut covers = covers.into_iter();
+    let first = covers.next().unwrap_or_default();
+    covers.fold(first, |one, other| one.or(other))
+}
+
+impl Cover {
+    fn and(&self, other: &Self) -> Self {
+        let mut demands = self.demands.clone();
+        for demand in &other.demands {
+            match demands.iter_mut().find(|known| known.is_of_same(demand)) {
+                Some(known) => known.narrow(demand),
+                None => demands.push(demand.clone()),
+            }
+        }
+        Self {
+            hosts: fewest(&self.hosts, &other.hosts, |host| host.text().len()),
+            paths: fewest(&self.paths, &other.paths, PathKey::weight),
+            methods: fewest(&self.methods, &other.methods, |_| 0),
+            protocols: fewest(&self.protocols, &other.protocols, |_| 0),
+            demands,
+        }
+    }
+
+    fn or(self, other: Self) -> Self {
+        let mut demands = Vec::new();
+        for mut demand in self.demands {
+            let same = other.demands.iter().find(|known| known.is_of_same(&demand));
+            if let Some(same) = same {
+                demand.widen(same);
+                demands.push(demand);
+            }
+        }
+        Self {
+            hosts: union(self.hosts, other.hosts),
+            paths: union(self.paths, other.paths),
+            methods: union(self.methods, other.methods),
+            protocols: union(self.protocols, other.protocols),
+            demands,
+        }
+    }
+
+    /// Becomes both where they differ in one dimension only; else says no.
+    fn merge(&mut self, other: &Self) -> bool {
+        let same_demands = self.demands == other.demands;
+        let same = [
+            self.hosts == other.hosts,
+            self.paths == other.paths,
+            self.methods == other.methods,
+            self.protocols == other.protocols,
+            same_demands,
+        ];
+        match same {
+            [true, true, true, true, true] => {}
+            [false, true, true, true, true] => extend(&mut self.hosts, &other.hosts),
+            [true, false, true, true, true] => extend(&mut self.paths, &other.paths),
+            [true, true, false, true, true] => extend(&mut self.methods, &other.methods),
+            [true, true, true, false, true] => extend(&mut self.protocols, &other.protocols),
+            [true, true, true, true, false] => {
+                let ([own], [other]) = (&mut self.demands[..], &other.demands[..]) else {
+                    return false;
+                };
+                if !own.is_of_same(other) {
+                    return false;
+                }
+                own.widen(other);
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Both lists must be satisfied, so either may be asked for: the shorter one, then the one that says more.
+fn fewest<K: Clone>(
+    left: &Option<Vec<K>>,
+    right: &Option<Vec<K>>,
+    weight: impl Fn(&K) -> usize,
+) -> Option<Vec<K>> {
+    let least = |keys: &[K]| keys.iter().map(&weight).min().unwrap_or(0);
+    match (left, right) {
+        (Some(left), Some(right)) => {
+            let order = left.len().cmp(&right.len());
+            let order = order.then_with(|| least(right).cmp(&least(left)));
+            Some(if order.is_le() { left } else { right }.clone())
+        }
+        (Some(only), None) | (None, Some(only)) => Some(only.clone()),
+        (None, None) => None,
+    }
+}
+
+fn union<K: PartialEq>(left: Option<Vec<K>>, right: Option<Vec<K>>) -> Option<Vec<K>> {
+    let (mut left, right) = (left?, right?);
+    left.extend(right);
+    Some(left)
+}
+
+fn extend<K: Clone>(own: &mut Option<Vec<K>>, other: &Option<Vec<K>>) {
+    match (&mut *own, other) {
+        (Some(own), Some(other)) => own.extend_from_slice(other),
+        _ => *own = None,
+    }
+}
+
+impl Demand {
+    fn is_of_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Texts { of: one, .. }, Self::Texts { of: two, .. }) => one == two,
+            (Self::Ranges { of: one, .. }, Self::Ranges { of: two, .. }) => one == two,
+            _ => false,
+        }
+    }
+
+    /// Both demands must be satisfied.
+    fn narrow(&mut self, other: &Self) {
+        match (&mut *self, other) {
+            (Self::Texts { texts: own, .. }, Self::Texts { texts: other, .. })
+                if other.len() < own.len() =>
+            {
+                own.clone_from(other);
+            }
+            (Self::Ranges { ranges: own, .. }, Self::Ranges { ranges: other, .. }) => {
+                let pairs = own
+                    .iter()
+                    .flat_map(|one| other.iter().map(move |two| (one, two)));
+                *own = pairs.filter_map(|(one, two)| one.and(*two)).collect();
+                own.sort_unstable();
+                own.dedup();
+            }
+            _ => {}
+        }
+    }
+
+    /// Either demand is enough.
+    fn widen(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Texts { texts: own, .. }, Self::Texts { texts: other, .. }) => {
+                own.extend_from_slice(other);
+            }
+            (Self::Ranges { ranges: own, .. }, Self::Ranges { ranges: other, .. }) => {
+                own.extend_from_slice(other);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Range {
+    fn new(width: Width, bits: u128, length: u8) -> Self {
+        let behind = width as u32 - u32::from(length);
+        let kept = u128::MAX.checked_shl(behind).unwrap_or(0);
+        Self {
+            width,
+            length,
+            bits: bits & kept,
+        }
+    }
+
+    fn of_block(block: Block) -> Self {
+        let of_address = Self::of_address(block.address());
+        Self::new(of_address.width, of_address.bits, block.bits())
+    }
+
+    pub(crate) fn of_address(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::new(Width::V4, address.to_bits().into(), 32),
+            IpAddr::V6(address) => Self::new(Width::V6, address.to_bits(), 128),
+        }
+    }
+
+    /// Numbers below and above those that are told apart count as the least and the largest.
+    pub(crate) fn of_number(number: i64) -> Self {
+        Self::new(Width::Number, number.clamp(0, LARGEST) as u128, 16)
+    }
+
+    /// The fewest ranges that have all numbers from the first to the last.
+    fn between(first: i64, last: i64) -> Vec<Self> {
+        let mut next = first.clamp(0, LARGEST) as u128;
+        let end = last.clamp(0, LARGEST) as u128 + 1;
+        let mut ranges = Vec::new();
+        while next < end {
+            // As large as where it begins allows, and no larger than what is left.
+            let aligned = next.trailing_zeros().min(16);
+            let fitting = (end - next).ilog2();
+            let behind = aligned.min(fitting);
+            ranges.push(Self::new(Width::Number, next, 16 - behind as u8));
+            next += 1 << behind;
+        }
+        ranges
+    }
+
+    /// The one that has the first bits of this.
+    pub(crate) fn cut(self, length: u8) -> Self {
+        Self::new(self.width, self.bits, length)
+    }
+
+    /// What two have in common, which is the smaller or nothing.
+    fn and(self, other: Self) -> Option<Self> {
+        let (small, large) = match self.length < other.length {
+            true => (other, self),
+            false => (self, other),
+        };
+        (small.width == large.width && small.cut(large.length) == large).then_some(small)
+    }
+}
+
+impl HostKey {
+    fn text(&self) -> &str {
+        match self {
+            Self::Exact(text) | Self::Prefix(text) | Self::Suffix(text) => text,
+        }
+    }
+}
+
+impl PathKey {
+    fn literal(text: &str, at_end: bool) -> Self {
+        Self {
+            steps: vec![Step::Literal(text.as_bytes().into())],
+            at_end,
+            answer: PathAnswer::Decided,
+        }
+    }
+
+    /// How much it says.
+    fn weight(&self) -> usize {
+        let bytes = self.steps.iter().map(|step| match step {
+            Step::Literal(bytes) => bytes.len(),
+            Step::Class(_) => 1,
+        });
+        bytes.sum()
+    }
+
+    /// Of every path.
+    pub(crate) fn anything() -> Self {
+        Self {
+            steps: Vec::new(),
+            at_end: false,
+            answer: PathAnswer::Open,
+        }
+    }
+
+    /// One for all that begin with any of these.
+    pub(crate) fn common(keys: &[Self]) -> Self {
+        let mut starts = keys.iter().map(|key| match key.steps.first() {
+            Some(Step::Literal(bytes)) => &bytes[..],
+            _ => b"",
+        });
+        let first = starts.next().unwrap_or_default();
+        let shared = starts.map(|start| {
+            let pairs = first.iter().zip(start);
+            pairs.take_while(|(left, right)| left == right).count()
+        });
+        let length = shared.min().unwrap_or(first.len());
+        Self {
+            steps: vec![Step::Literal(first[..length].into())],
+            ..Self::anything()
+        }
+    }
+}
+
+fn of_text(predicate: &TextPredicate, flavor: Flavor) -> Cover {
+    let plain = predicate.transform == Transform::None;
+    match (&predicate.field, &predicate.test) {
+        (TextField::Host | TextField::SentHost | TextField::WildcardHost, _) if plain => Cover {
+            hosts: host_key(predicate, flavor).map(|key| vec![key]),
+            ..Cover::default()
+        },
+        (TextField::Path, _) if plain => Cover {
+            paths: path_keys(&predicate.test),
+            ..Cover::default()
+        },
+        (TextField::Method, TextTest::Equals(method)) if plain => Cover {
+            methods: Some(vec![method.clone()]),
+            ..Cover::default()
+        },
+        (TextField::Protocol, TextTest::Equals(name)) if plain => Cover {
+            protocols: Some(vec![name.clone()]),
+            ..Cover::default()
+        },
+        // Of several values one is equal, whether one is enough or not.
+        (field, TextTest::Equals(text)) => Cover {
+            demands: vec![Demand::Texts {
+                of: TextDimension {
+                    field: field.clone(),
+                    transform: predicate.transform,
+                },
+                texts: vec![text.as_bytes().into()],
+            }],
+            ..Cover::default()
+        },
+        _ => Cover::default(),
+    }
+}
+
+fn host_key(predicate: &TextPredicate, flavor: Flavor) -> Option<HostKey> {
+    match (&predicate.field, &predicate.test) {
+        (TextField::SentHost, TextTest::Equals(sent)) => {
+            let name = match flavor {
+                Flavor::Traditional => Host::parse(sent.as_bytes()).name,
+                Flavor::TraditionalCompatible | Flavor::Expressions => {
+                    host::split(sent.as_bytes()).0
+                }
+            };
+            let name = std::str::from_utf8(name).ok()?;
+            Some(HostKey::Exact(name.into()))
+        }
+        (TextField::Host, TextTest::Equals(host)) => Some(HostKey::Exact(host.clone())),
+        (TextField::Host | TextField::WildcardHost, TextTest::StartsWith(start)) => {
+            (!start.is_empty()).then(|| HostKey::Prefix(start.clone()))
+        }
+        (TextField::Host | TextField::WildcardHost, TextTest::EndsWith(end)) => {
+            (!end.is_empty()).then(|| HostKey::Suffix(end.clone()))
+        }
+        _ => None,
+    }
+}
+
+fn path_keys(test: &TextTest) -> Option<Vec<PathKey>> {
+    match test {
+        TextTest::Equals(text) => Some(vec![PathKey::literal(text, true)]),
+        TextTest::StartsWith(text) => Some(vec![PathKey::literal(text, false)]),
+        TextTest::Matches(regex) => {
+            let starts = regex.starts();
+            let keys = starts.iter().map(|start| {
+                let answer = match (start.is_whole(), starts.len()) {
+                    (true, 1) => PathAnswer::DecidedInAscii,
+                    _ => PathAnswer::Open,
+                };
+                PathKey {
+                    steps: start.steps().to_vec(),
+                    at_end: start.is_whole() && start.ends_text(),
+                    answer,
+                }
+            });
+            let keys: Vec<_> = keys.map(PathKey::bounded).collect();
+            keys.iter().all(|key| !key.steps.is_empty()).then_some(keys)
+        }
+        _ => None,
+    }
+}
+
+impl PathKey {
+    /// With no more classes than a key may have.
+    fn bounded(mut self) -> Self {
+        let is_class = |step: &Step| matches!(step, Step::Class(_));
+        let classes = (0..self.steps.len()).filter(|&at| is_class(&self.steps[at]));
+        if let Some(end) = classes.into_iter().nth(MOST_CLASSES) {
+            self.steps.truncate(end);
+            self.at_end = false;
+            self.answer = PathAnswer::Open;
+        }
+        // Beyond ASCII a class takes what the regex might not, and then the path need not end behind it.
+        self
+    }
+}
+
+fn of_number(predicate: &NumberPredicate) -> Cover {
+    let value = predicate.value;
+    let ranges = match predicate.comparison {
+        Comparison::Equal => Range::between(value, value),
+        Comparison::Less => Range::between(i64::MIN, value.saturating_sub(1)),
+        Comparison::LessOrEqual => Range::between(i64::MIN, value),
+        Comparison::Greater => Range::between(value.saturating_add(1), i64::MAX),
+        Comparison::GreaterOrEqual => Range::between(value, i64::MAX),
+        Comparison::NotEqual => return Cover::default(),
+    };
+    demanding(RangeDimension::Number(predicate.field), ranges)
+}
+
+fn of_address(predicate: &AddressPredicate) -> Cover {
+    let range = match predicate.test {
+        AddressTest::Equals(address) => Range::of_address(address),
+        AddressTest::In(block) => Range::of_block(block),
+        AddressTest::Differs(_) | AddressTest::NotIn(_) => return Cover::default(),
+    };
+    demanding(RangeDimension::Address(predicate.field), vec![range])
+}
+
+fn demanding(of: RangeDimension, ranges: Vec<Range>) -> Cover {
+    Cover {
+        demands: vec![Demand::Ranges { of, ranges }],
+        ..Cover::default()
+    }
+}
+
+/// Whether nothing is left to ask when a request was led to an expression by a cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// The expression must be evaluated.
     Open,
-    /// It is true. With a path key, that is also the part of the path it locates.
-    Decided { by_path: bool },
+    /// It is true, and locates no part of the path.
+    Decided,
+    /// It is true as far as the key of the path decides, and locates what that took.
+    AsPath,
 }
 
-/// What an index must be asked by so that a part of an expression needs no evaluation.
+/// What is looked up whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dimension {
     Host,
     Path,
     Method,
+    Protocol,
 }
 
-/// Only conjunctions of at most one part per dimension can be decided: of two parts the index knows one.
+/// Only conjunctions of at most one part per dimension are decided: of two parts the index asks for one.
 pub(crate) fn rest(expression: &Expression) -> Rest {
     let parts = match expression {
         Expression::All(parts) => parts,
@@ -95,8 +587,9 @@ pub(crate) fn rest(expression: &Expression) -> Rest {
             _ => return Rest::Open,
         }
     }
-    Rest::Decided {
-        by_path: seen.contains(&Dimension::Path),
+    match seen.contains(&Dimension::Path) {
+        true => Rest::AsPath,
+        false => Rest::Decided,
     }
 }
 
@@ -111,11 +604,28 @@ fn dimension(part: &Expression) -> Option<Dimension> {
     if !decided.all(|other| other == Some(first)) {
         return None;
     }
-    // Of prefixes of several lengths the first that is true is the located one, which the index does not know.
-    let lengths = alternatives.iter().filter_map(prefix_length);
-    let mut lengths = lengths.collect::<Vec<_>>();
-    lengths.dedup();
-    (lengths.len() <= 1).then_some(first)
+    (first != Dimension::Path || locates_one(alternatives)).then_some(first)
+}
+
+/// Whether no two alternatives locate different parts of one path: of those the first in order counts, which the index
+/// does not know.
+fn locates_one(alternatives: &[Expression]) -> bool {
+    if alternatives.len() == 1 {
+        return true;
+    }
+    let tests = alternatives.iter().map(|alternative| match alternative {
+        Expression::Text(predicate) => Some(&predicate.test),
+        _ => None,
+    });
+    let mut lengths = tests.map(|test| match test {
+        Some(TextTest::StartsWith(start)) => Some(Some(start.len())),
+        Some(TextTest::Equals(_)) => Some(None),
+        _ => None,
+    });
+    let Some(Some(first)) = lengths.next() else {
+        return false;
+    };
+    lengths.all(|other| other == Some(first))
 }
 
 fn predicate_dimension(expression: &Expression) -> Option<Dimension> {
@@ -127,58 +637,48 @@ fn predicate_dimension(expression: &Expression) -> Option<Dimension> {
     }
     match (&predicate.field, &predicate.test) {
         (TextField::Host, TextTest::Equals(_)) => Some(Dimension::Host),
-        (TextField::Host, TextTest::StartsWith(start)) if start.ends_with('.') => {
-            Some(Dimension::Host)
+        (TextField::Host, TextTest::StartsWith(text) | TextTest::EndsWith(text)) => {
+            (!text.is_empty()).then_some(Dimension::Host)
         }
-        (TextField::Host, TextTest::EndsWith(end)) if end.starts_with('.') => Some(Dimension::Host),
-        (TextField::Path, TextTest::StartsWith(start)) if !start.is_empty() => {
+        (TextField::Path, TextTest::Equals(_) | TextTest::StartsWith(_) | TextTest::Matches(_)) => {
             Some(Dimension::Path)
         }
         (TextField::Method, TextTest::Equals(_)) => Some(Dimension::Method),
+        (TextField::Protocol, TextTest::Equals(_)) => Some(Dimension::Protocol),
         _ => None,
     }
 }
 
-fn prefix_length(expression: &Expression) -> Option<usize> {
-    match expression {
-        Expression::Text(predicate) => match &predicate.test {
-            TextTest::StartsWith(start) if predicate.field == TextField::Path => Some(start.len()),
-            _ => None,
-        },
-        _ => None,
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn host_key(predicate: &TextPredicate, flavor: Flavor) -> Option<HostKey<'_>> {
-    match (&predicate.field, &predicate.test) {
-        (TextField::SentHost, TextTest::Equals(sent)) => {
-            let name = match flavor {
-                Flavor::Traditional => Host::parse(sent.as_bytes()).name,
-                Flavor::TraditionalCompatible | Flavor::Expressions => {
-                    host::split(sent.as_bytes()).0
-                }
-            };
-            std::str::from_utf8(name).ok().map(HostKey::Exact)
+    #[test]
+    fn numbers_between_two_are_in_few_ranges_and_others_in_none() {
+        for (first, last) in [(80, 80), (8000, 8099), (0, 65_535), (1, 65_534), (-5, 3)] {
+            let ranges = Range::between(first, last);
+            assert!(ranges.len() <= 30, "{ranges:?}");
+            for number in [
+                0, 1, 79, 80, 81, 7999, 8000, 8050, 8099, 8100, 65_534, 65_535,
+            ] {
+                let value = Range::of_number(number);
+                let found = ranges
+                    .iter()
+                    .filter(|range| value.cut(range.length) == **range);
+                let expected = usize::from((first..=last).contains(&number));
+                assert_eq!(found.count(), expected, "{first} {number} {last}");
+            }
         }
-        (TextField::Host, TextTest::Equals(host)) => Some(HostKey::Exact(host)),
-        (TextField::Host | TextField::WildcardHost, TextTest::StartsWith(start)) => {
-            start.ends_with('.').then_some(HostKey::Prefix(start))
-        }
-        (TextField::Host | TextField::WildcardHost, TextTest::EndsWith(end)) => {
-            end.starts_with('.').then_some(HostKey::Suffix(end))
-        }
-        _ => None,
+        assert!(Range::between(9, 8).is_empty());
     }
-}
 
-fn path_key(predicate: &TextPredicate) -> Option<&[u8]> {
-    if predicate.field != TextField::Path {
-        return None;
+    #[test]
+    fn ranges_have_the_smaller_in_common_or_nothing() {
+        let range = |text: &str| Range::of_block(text.parse().expect("it is a block"));
+        let (wide, narrow) = (range("10.0.0.0/8"), range("10.1.0.0/16"));
+        assert_eq!(wide.and(narrow), Some(narrow));
+        assert_eq!(narrow.and(wide), Some(narrow));
+        assert_eq!(range("11.0.0.0/8").and(narrow), None);
+        assert_eq!(range("::/0").and(range("0.0.0.0/0")), None);
     }
-    let start = match &predicate.test {
-        TextTest::Equals(text) | TextTest::StartsWith(text) => text.as_bytes(),
-        TextTest::Matches(regex) => regex.prefix(),
-        _ => b"",
-    };
-    (!start.is_empty()).then_some(start)
 }

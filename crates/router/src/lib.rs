@@ -9,18 +9,21 @@
 
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod candidate;
 mod compatible;
 mod conflicts;
 mod host;
 mod index;
 mod keys;
+mod label;
 mod priority;
 mod query;
 mod request;
 mod router;
 mod segments;
 mod stream;
+mod table;
 mod traditional;
 mod tree;
 mod upstream;

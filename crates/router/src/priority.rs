@@ -1,6 +1,7 @@
 //! In what order candidates are tried.
 
 use crate::Calculation;
+use crate::bucket::Rank;
 use crate::host::Host;
 use model::entities::Route;
 use std::cmp::Reverse;
@@ -141,6 +142,33 @@ impl Traditional {
             path_length: Reverse(length),
             created_at: route.created_at,
         }
+    }
+}
+
+impl Traditional {
+    /// The first of what is compared, in a form that takes little room.
+    pub(crate) fn rank(&self) -> Rank {
+        /// The most that is told apart in the bits that there are. Behind that more, nothing may be told apart.
+        const HEADERS: usize = (1 << 9) - 1;
+        const REST: i64 = (1 << 38) - 1;
+
+        let kinds = u64::from(7 - self.kinds.0.min(7));
+        let category = u64::from(!self.category.0);
+        let hosts_with_port = u64::from(!self.hosts_with_port.0);
+        let refinement = u64::from(7 - self.refinement.0.min(7));
+        let headers = HEADERS - self.headers.0.min(HEADERS);
+        // Only regexes have a priority and only other paths a length, and those of one refinement are of one kind.
+        let length = i64::try_from(self.path_length.0).unwrap_or(REST);
+        let more = match headers {
+            0 => 0,
+            _ => self
+                .regex_priority
+                .0
+                .saturating_add(length)
+                .clamp(-REST, REST),
+        };
+        let front = kinds << 12 | category << 4 | hosts_with_port << 3 | refinement;
+        Rank(front << 48 | (headers as u64) << 39 | (REST - more) as u64)
     }
 }
 

@@ -163,18 +163,6 @@ impl<'a> View<'a> {
         self.port = port.unwrap_or(self.port);
     }
 
-    pub(crate) fn host(&self) -> Option<&'a [u8]> {
-        self.host
-    }
-
-    pub(crate) fn path(&self) -> &'a [u8] {
-        self.path
-    }
-
-    pub(crate) fn method(&self) -> &'a str {
-        self.request.method
-    }
-
     fn is_named(&self, sent: &[u8], name: &[u8]) -> bool {
         let spelt = |byte: u8| match (self.flavor, byte) {
             (Flavor::TraditionalCompatible | Flavor::Expressions, b'-') => b'_',

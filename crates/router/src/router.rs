@@ -1,15 +1,14 @@
 //! The router: built from all routes, asked by every request.
 
-use crate::candidate::{Candidate, Place, Problem, Regexes, RouteError, RouteIndex};
+use crate::candidate::{Candidate, Problem, Regexes, RouteError, RouteIndex};
 use crate::compatible::Compatible;
-use crate::index::{Cursors, Index, Verdict};
 use crate::request::{Parts, Request, View};
+use crate::table::Table;
 use crate::traditional::Traditional;
 use crate::{Calculation, Flavor, upstream};
 use expr::{Expression, Group, Observer, Regex, TextField};
 use model::entities::{PathHandling, Route};
 use model::uri::{Slashes, normalize_into};
-use std::ops::Range;
 
 /// How routes are matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +21,11 @@ pub struct Options {
     pub max_arguments: usize,
 }
 
-/// An immutable router.
+/// An immutable router. A clone shares everything.
+#[derive(Clone)]
 pub struct Router {
     options: Options,
-    /// In the order they are tried.
-    candidates: Vec<Candidate>,
-    /// Of each candidate.
-    places: Vec<Place>,
-    index: Index,
-    regexes: Regexes,
+    table: Table,
 }
 
 /// Memory for matching, to be kept from request to request.
@@ -40,14 +35,13 @@ pub struct Scratch {
     normalized: bool,
     parts: Parts,
     lowered: Vec<u8>,
-    cursors: Cursors,
 }
 
 /// A route that was found. Means something only to the router that found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Match {
     pub route: RouteIndex,
-    rank: u32,
+    slot: u32,
     /// The part of the path that the route asked for.
     located: Option<(u32, u32)>,
 }
@@ -61,54 +55,59 @@ impl Router {
         previous: Option<&Router>,
     ) -> (Self, Vec<RouteError>) {
         let previous = previous.filter(|previous| previous.options.flavor == options.flavor);
-        let mut compiler = Compiler {
+        let router = Self {
             options,
-            regexes: Regexes::default(),
-            previous: previous.map(|previous| &previous.regexes),
-            placed: Vec::new(),
-            errors: Vec::new(),
+            table: Table::new(options.flavor),
         };
-        routes
-            .into_iter()
-            .for_each(|(index, route)| compiler.add(index, route));
-        compiler.finish()
+        let regexes = previous.map_or_else(Regexes::default, |previous| {
+            previous.table.regexes().clone()
+        });
+        router.with(regexes, routes)
     }
 
-    /// The router of which some routes were replaced, added or left out: those that stay are not compiled again. The same
-    /// as one of all routes that is built anew.
+    /// The router of which some routes were replaced, added or left out, at a cost that depends on these and not on how
+    /// many there are. Decides as one of all routes that is built anew. A route that is replaced is among those removed.
     pub fn replace<'r>(
         &self,
-        is_removed: &dyn Fn(RouteIndex) -> bool,
+        removed: &[RouteIndex],
         routes: impl IntoIterator<Item = (RouteIndex, &'r Route)>,
     ) -> (Self, Vec<RouteError>) {
-        let kept = || {
-            let all = self.places.iter().zip(&self.candidates);
-            all.filter(|(_, candidate)| !is_removed(candidate.route))
-        };
-        let regexes = match self.regexes.is_empty() {
-            true => Regexes::default(),
-            false => Regexes::of(kept().map(|(_, candidate)| candidate)),
-        };
+        let mut router = self.clone();
+        for route in removed {
+            router.table.remove(*route);
+        }
+        // Regexes of what was replaced serve again.
+        router.with(self.table.regexes().clone(), routes)
+    }
+
+    fn with<'r>(
+        mut self,
+        regexes: Regexes,
+        routes: impl IntoIterator<Item = (RouteIndex, &'r Route)>,
+    ) -> (Self, Vec<RouteError>) {
         let mut compiler = Compiler {
             options: self.options,
             regexes,
-            previous: Some(&self.regexes),
-            placed: Vec::with_capacity(self.candidates.len() + 1),
+            candidates: Vec::new(),
             errors: Vec::new(),
         };
-        compiler
-            .placed
-            .extend(kept().map(|(place, candidate)| (place.clone(), candidate.clone())));
-        routes
-            .into_iter()
-            .for_each(|(index, route)| compiler.add(index, route));
-        compiler.finish()
+        for (index, route) in routes {
+            compiler.add(index, route);
+        }
+        let Compiler {
+            mut candidates,
+            errors,
+            ..
+        } = compiler;
+        candidates.sort_by(Candidate::cmp_place);
+        self.table.add(candidates.into_iter());
+        (self, errors)
     }
 
     /// Every candidate's route and what it demands of requests, in the order they are tried.
     pub fn order(&self) -> impl Iterator<Item = (RouteIndex, &Expression)> {
-        let candidates = self.candidates.iter();
-        candidates.map(|candidate| (candidate.route, &*candidate.expression))
+        let candidates = self.table.in_order().into_iter();
+        candidates.map(|(_, candidate)| (candidate.route, &*candidate.expression))
     }
 
     /// The route of a request. Afterwards [`Scratch::path`] has its normalised path, until the next request.
@@ -116,24 +115,15 @@ impl Router {
         scratch.normalize(request.path);
         let path = scratch.normalized.then_some(&scratch.path[..]);
         let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
-        let search = self.index.find(&view, &mut scratch.cursors);
-        while let Some(entry) = self.index.next(search, &mut scratch.cursors) {
-            let found = match entry.verdict() {
-                Verdict::Open => self.try_candidate(entry.rank, &view, &mut scratch.lowered),
-                Verdict::Matches(located) => Some(Match {
-                    route: self.candidates[entry.rank as usize].route,
-                    rank: entry.rank,
-                    located: located.map(|end| (0, end)),
-                }),
-            };
-            if found.is_some() {
-                return found;
-            }
-        }
-        None
+        let found = self.table.find(&view, &mut scratch.lowered)?;
+        Some(Match {
+            route: self.table.get(found.slot()).route,
+            slot: found.slot(),
+            located: found.located,
+        })
     }
 
-    /// What [`Self::matches`] must answer: every candidate is asked in order.
+    /// What [`Self::matches`] must answer: every candidate is asked.
     #[cfg(test)]
     pub(crate) fn matches_without_index(
         &self,
@@ -143,36 +133,33 @@ impl Router {
         scratch.normalize(request.path);
         let path = scratch.normalized.then_some(&scratch.path[..]);
         let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
-        let mut ranks = 0..self.candidates.len() as u32;
-        ranks.find_map(|rank| self.try_candidate(rank, &view, &mut scratch.lowered))
+        let matching = self.table.iter().filter_map(|(slot, candidate)| {
+            let located = candidate.ask(&view, &mut scratch.lowered)?;
+            Some((slot, candidate, located))
+        });
+        let best = matching.min_by(|(_, left, _), (_, right, _)| left.cmp_place(right));
+        best.map(|(slot, candidate, located)| Match {
+            route: candidate.route,
+            slot,
+            located,
+        })
     }
 
     fn view<'v>(&self, request: &'v Request<'v>, path: &'v [u8], parts: &'v Parts) -> View<'v> {
         View::new(request, path, parts, &self.options)
     }
 
-    fn try_candidate(&self, rank: u32, view: &View<'_>, lowered: &mut Vec<u8>) -> Option<Match> {
-        let candidate = &self.candidates[rank as usize];
-        let mut located = Located(None);
-        let matched = candidate.expression.evaluate(view, lowered, &mut located);
-        matched.then_some(Match {
-            route: candidate.route,
-            rank,
-            located: located.0,
-        })
-    }
-
     /// The part of a normalised path that the route asked for and that does not go upstream: `X-Forwarded-Prefix`.
     /// `None` for a route that strips nothing.
     pub fn matched_prefix<'p>(&self, found: &Match, path: &'p [u8]) -> Option<&'p [u8]> {
-        let candidate = &self.candidates[found.rank as usize];
+        let candidate = self.table.get(found.slot);
         let (start, end) = found.located.filter(|_| candidate.strip_path)?;
         path.get(start as usize..end as usize)
     }
 
     /// Whether [`Self::captures`] may have something to show.
     pub fn has_captures(&self, found: &Match) -> bool {
-        self.candidates[found.rank as usize].captures
+        self.table.get(found.slot).captures
     }
 
     /// Calls `each` with what the groups of the route's regexes captured; of two with one name or number the later
@@ -191,7 +178,7 @@ impl Router {
         scratch.normalize(request.path);
         let path = scratch.normalized.then_some(&scratch.path[..]);
         let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
-        let candidate = &self.candidates[found.rank as usize];
+        let candidate = self.table.get(found.slot);
         let mut captures = Captures {
             of_path_only: self.options.flavor == Flavor::Traditional,
             each,
@@ -211,7 +198,7 @@ impl Router {
         query: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) {
-        let candidate = &self.candidates[found.rank as usize];
+        let candidate = self.table.get(found.slot);
         let located = found.located.filter(|_| candidate.strip_path);
         let handling = match self.options.flavor {
             Flavor::Traditional => candidate.handling,
@@ -228,16 +215,16 @@ impl Router {
     }
 }
 
-/// Collects the candidates of a router.
-struct Compiler<'p> {
+/// Collects the candidates of routes.
+struct Compiler {
     options: Options,
+    /// Those that are there already.
     regexes: Regexes,
-    previous: Option<&'p Regexes>,
-    placed: Vec<(Place, Candidate)>,
+    candidates: Vec<Candidate>,
     errors: Vec<RouteError>,
 }
 
-impl Compiler<'_> {
+impl Compiler {
     /// Routes that HTTP requests cannot reach are left out.
     fn add(&mut self, index: RouteIndex, route: &Route) {
         if !route.protocols.iter().any(|protocol| protocol.is_http()) {
@@ -246,13 +233,12 @@ impl Compiler<'_> {
         let Self {
             options,
             regexes,
-            previous,
-            placed,
+            candidates,
             errors,
         } = self;
-        let previous = *previous;
-        let mut each = |compiled: Result<(Place, Candidate), Problem>| match compiled {
-            Ok(candidate) => placed.push(candidate),
+        let known = candidates.len();
+        let mut each = |compiled: Result<Candidate, Problem>| match compiled {
+            Ok(candidate) => candidates.push(candidate),
             Err(problem) => errors.push(RouteError {
                 route: index,
                 id: route.id,
@@ -260,31 +246,17 @@ impl Compiler<'_> {
             }),
         };
         match options.flavor {
-            Flavor::Traditional => {
-                Traditional { regexes, previous }.compile(index, route, &mut each)
-            }
+            Flavor::Traditional => Traditional { regexes }.compile(index, route, &mut each),
             Flavor::TraditionalCompatible | Flavor::Expressions => Compatible {
                 calculation: options.calculation,
                 regexes,
-                previous,
             }
             .compile(index, route, &mut each),
         }
-    }
-
-    fn finish(self) -> (Router, Vec<RouteError>) {
-        let mut placed = self.placed;
-        // Stable, and hardly any work when most are in order.
-        placed.sort_by(|(left, _), (right, _)| left.cmp(right));
-        let (places, candidates): (Vec<_>, Vec<_>) = placed.into_iter().unzip();
-        let router = Router {
-            index: Index::build(&candidates, self.options.flavor),
-            options: self.options,
-            candidates,
-            places,
-            regexes: self.regexes,
-        };
-        (router, self.errors)
+        // The next route with the same text finds it.
+        for candidate in &candidates[known..] {
+            regexes.keep(&candidate.expression);
+        }
     }
 }
 
@@ -312,17 +284,6 @@ impl Default for Options {
             max_headers: 100,
             max_arguments: 100,
         }
-    }
-}
-
-/// Remembers where the path was located last.
-struct Located(Option<(u32, u32)>);
-
-impl Observer for Located {
-    fn path(&mut self, located: Range<usize>) {
-        // A path longer than this does not fit into a request head.
-        let end = |end| u32::try_from(end).unwrap_or(u32::MAX);
-        self.0 = Some((end(located.start), end(located.end)));
     }
 }
 

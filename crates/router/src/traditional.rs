@@ -17,37 +17,38 @@ use model::uri::{Slashes, normalize};
 use std::sync::Arc;
 
 pub(crate) struct Traditional<'r> {
-    pub(crate) regexes: &'r mut Regexes,
-    pub(crate) previous: Option<&'r Regexes>,
+    pub(crate) regexes: &'r Regexes,
 }
 
 impl Traditional<'_> {
     /// Calls `each` with every candidate of a route, or with why there is none.
     pub(crate) fn compile(
-        &mut self,
+        &self,
         index: RouteIndex,
         route: &Route,
-        each: &mut dyn FnMut(Result<(Place, Candidate), Problem>),
+        each: &mut dyn FnMut(Result<Candidate, Problem>),
     ) {
         let paths: Vec<_> = match &route.paths[..] {
             [] => vec![None],
             paths => paths.iter().map(|path| Some(path.as_str())).collect(),
         };
         let headers = counted_headers(route).count();
+        let mut part = 0;
         for (hosts, with_port) in split_hosts(route) {
             for &path in &paths {
                 let priority = Priority::new(route, path, headers, with_port);
                 let expression = self.expression(route, &hosts, path);
                 each(expression.map(|expression| {
                     let place = Place::Traditional(Arc::new(priority), route.id);
-                    (place, Candidate::new(index, route, expression))
+                    Candidate::new((index, route), (place, part), expression)
                 }));
+                part += 1;
             }
         }
     }
 
     fn expression(
-        &mut self,
+        &self,
         route: &Route,
         hosts: &[&str],
         path: Option<&str>,
@@ -78,7 +79,7 @@ impl Traditional<'_> {
         Ok(Expression::all(parts))
     }
 
-    fn path(&mut self, path: &str) -> Result<Expression, Problem> {
+    fn path(&self, path: &str) -> Result<Expression, Problem> {
         let test = match path.strip_prefix('~') {
             Some(pattern) => self.regex(&format!(r"\A(?:{pattern})"))?,
             None => {
@@ -90,7 +91,7 @@ impl Traditional<'_> {
     }
 
     /// A list of exactly one value may hold a regex.
-    fn header(&mut self, name: &str, values: &[CompactString]) -> Result<Expression, Problem> {
+    fn header(&self, name: &str, values: &[CompactString]) -> Result<Expression, Problem> {
         let one_of = |test| {
             let field = TextField::Header(name.to_ascii_lowercase().into());
             Expression::from(TextPredicate {
@@ -111,8 +112,8 @@ impl Traditional<'_> {
         ))
     }
 
-    fn regex(&mut self, pattern: &str) -> Result<TextTest, Problem> {
-        self.regexes.test(pattern, Dialect::Pcre, self.previous)
+    fn regex(&self, pattern: &str) -> Result<TextTest, Problem> {
+        self.regexes.test(pattern, Dialect::Pcre)
     }
 }
 

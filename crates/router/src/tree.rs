@@ -1,176 +1,329 @@
-//! Radix trees over path prefixes, many in one arena. A lookup walks the bytes of the path once, whatever the number of
-//! prefixes, and touches only nodes that the path runs through.
+//! A radix tree over the beginnings of texts, shared between versions: a change copies the nodes on the way to its key. A
+//! lookup walks the bytes of the text once, whatever the number of keys, and touches only nodes that the text runs through.
+//!
+//! A key is a sequence of steps: bytes, or a class of bytes repeated, which takes as many as there are ([`expr::Class`]).
+//! So a path with parameters is a way through the tree like any other. Every node has one way to it, which takes the same
+//! part of a text whenever it is walked, and no node is visited twice.
 
-use std::collections::VecDeque;
-use std::ops::Range;
+use crate::label::Label;
+use expr::{Class, Step};
+use smallvec::SmallVec;
+use std::sync::Arc;
 
-/// All trees.
-#[derive(Default)]
-pub(crate) struct Trees {
-    nodes: Vec<Node>,
-    /// The first byte of each node's label, side by side for siblings, which are searched by it.
-    firsts: Vec<u8>,
-    labels: Vec<u8>,
+/// What a node holds. Nothing is held by the default value.
+pub(crate) trait Value: Clone + Default {
+    fn is_empty(&self) -> bool;
 }
 
-/// A tree in the arena.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Root(u32);
+/// A clone shares everything.
+#[derive(Clone)]
+pub(crate) struct Tree<V> {
+    root: Option<Arc<Node<V>>>,
+}
 
-/// Half a cache line: a lookup among many routes costs what it has to fetch.
-#[derive(Clone, Copy, Default)]
-struct Node {
-    /// The bytes between the parent's prefix and this one's.
+/// With a bucket of one candidate and the counters of its [`Arc`] a cache line: a lookup among many keys costs the lines
+/// that it has to fetch.
+#[derive(Clone, Default)]
+struct Node<V> {
+    /// The bytes behind those of the parent. Empty at the root and behind a class, nowhere else.
     label: Label,
-    /// The values that were inserted with exactly this prefix.
-    values: Span,
-    children: Span,
+    value: V,
+    below: Option<Box<Below<V>>>,
 }
 
-/// Bytes, in place if they are few.
-#[derive(Clone, Copy, Default)]
-struct Label {
-    length: u32,
-    /// The bytes, or at the start the number of the first of them in [`Trees::labels`].
-    inline: [u8; INLINE],
+/// What keys go on with.
+#[derive(Clone)]
+struct Below<V> {
+    /// The first byte of each child's label, in the order of the children.
+    firsts: SmallVec<[u8; 16]>,
+    children: Box<[Arc<Node<V>>]>,
+    /// What follows a class behind the label; seldom any.
+    classes: Box<[Branch<V>]>,
 }
 
-const INLINE: usize = 12;
-
-#[derive(Clone, Copy, Default)]
-struct Span {
-    start: u32,
-    length: u32,
+#[derive(Clone)]
+struct Branch<V> {
+    class: Class,
+    node: Arc<Node<V>>,
 }
 
-/// A node to be filled: the keys that share its prefix, and where its label begins in them.
-struct Pending {
-    node: usize,
-    keys: Range<usize>,
-    depth: usize,
+/// From a node to one below it.
+#[derive(Debug, Clone, Copy)]
+enum Link {
+    Child(usize),
+    Class(usize),
 }
 
-impl Trees {
-    /// A tree of the keys, which are in order. The value of a key is its position, counted from `first`.
-    pub(crate) fn insert(&mut self, keys: &[&[u8]], first: usize) -> Root {
-        let root = self.add_nodes(1).start;
-        let mut pending = VecDeque::from([Pending {
-            node: root,
-            keys: 0..keys.len(),
-            depth: 0,
-        }]);
-        // By level, so that siblings are neighbours, and without recursion, since chains can be as long as paths.
-        while let Some(next) = pending.pop_front() {
-            self.fill(&next, keys, first, &mut pending);
+impl<V: Value> Tree<V> {
+    /// Calls `each` with every value whose key the text begins with, and how many bytes the key took.
+    pub(crate) fn walk<'t>(&'t self, text: &[u8], each: &mut impl FnMut(&'t V, usize)) {
+        if let Some(root) = &self.root {
+            root.walk(text, 0, each);
         }
-        Root(narrow(root))
     }
 
-    fn fill(
-        &mut self,
-        next: &Pending,
-        keys: &[&[u8]],
-        first: usize,
-        pending: &mut VecDeque<Pending>,
-    ) {
-        let own = &keys[next.keys.clone()];
-        let (Some(&lowest), Some(&highest)) = (own.first(), own.last()) else {
+    /// [`Self::walk`] in a tree of reversed keys, over a text from its end. Such keys have no classes.
+    pub(crate) fn walk_back<'t>(&'t self, text: &[u8], each: &mut impl FnMut(&'t V)) {
+        let mut node = self.root.as_ref();
+        let mut rest = text;
+        while let Some(own) = node {
+            let label = own.label.bytes();
+            let Some(before) = rest.len().checked_sub(label.len()) else {
+                return;
+            };
+            let (kept, end) = rest.split_at(before);
+            if !end.iter().rev().eq(label) {
+                return;
+            }
+            if !own.value.is_empty() {
+                each(&own.value);
+            }
+            rest = kept;
+            node = rest.last().and_then(|&last| own.child(last));
+        }
+    }
+
+    #[cfg(test)]
+    fn get(&self, key: &[Step]) -> Option<&V> {
+        let mut node = self.root.as_ref()?;
+        for link in self.links(key)? {
+            node = node.follow(link);
+        }
+        Some(&node.value)
+    }
+
+    /// Changes the value of a key, which is empty at first. One that is empty afterwards is not kept.
+    pub(crate) fn change(&mut self, key: &[Step], change: impl FnOnce(&mut V)) {
+        let mut node = self.root.get_or_insert_default();
+        for step in key {
+            node = match step {
+                Step::Literal(bytes) => Node::reach(node, bytes),
+                Step::Class(class) => Node::reach_class(node, *class),
+            };
+        }
+        let value = &mut Arc::make_mut(node).value;
+        change(value);
+        if value.is_empty() {
+            self.prune(key);
+        }
+    }
+
+    /// Takes out what holds nothing any more on the way to a key.
+    fn prune(&mut self, key: &[Step]) {
+        let Some(mut links) = self.links(key) else {
             return;
         };
-        // Keys are in order, so what the outermost share they all share.
-        let end = next.depth + shared(&lowest[next.depth..], &highest[next.depth..]);
-        let complete = own.iter().take_while(|key| key.len() == end).count();
-        let label = self.add_label(&lowest[next.depth..end]);
-
-        let mut groups = Vec::new();
-        let mut at = complete;
-        for group in own[complete..].chunk_by(|left, right| left[end] == right[end]) {
-            groups.push(next.keys.start + at..next.keys.start + at + group.len());
-            at += group.len();
-        }
-        let children = self.add_nodes(groups.len());
-        for (node, group) in children.clone().zip(groups) {
-            self.firsts[node] = keys[group.start][end];
-            pending.push_back(Pending {
-                node,
-                keys: group,
-                depth: end,
-            });
-        }
-        self.nodes[next.node] = Node {
-            label,
-            values: Span::new(first + next.keys.start, complete),
-            children: Span::new(children.start, children.len()),
-        };
-    }
-
-    fn add_nodes(&mut self, count: usize) -> Range<usize> {
-        let start = self.nodes.len();
-        self.nodes.resize(start + count, Node::default());
-        self.firsts.resize(start + count, 0);
-        start..start + count
-    }
-
-    fn add_label(&mut self, bytes: &[u8]) -> Label {
-        let mut inline = [0; INLINE];
-        match inline.get_mut(..bytes.len()) {
-            Some(place) => place.copy_from_slice(bytes),
-            None => {
-                inline[..4].copy_from_slice(&narrow(self.labels.len()).to_ne_bytes());
-                self.labels.extend_from_slice(bytes);
-            }
-        }
-        Label {
-            length: narrow(bytes.len()),
-            inline,
-        }
-    }
-
-    fn label<'t>(&'t self, label: &'t Label) -> &'t [u8] {
-        let length = label.length as usize;
-        label.inline.get(..length).unwrap_or_else(|| {
-            let [a, b, c, d, ..] = label.inline;
-            let start = u32::from_ne_bytes([a, b, c, d]) as usize;
-            &self.labels[start..start + length]
-        })
-    }
-
-    /// Calls `each` with the values of every key that the path begins with, the shortest first.
-    pub(crate) fn prefixes_of(&self, root: Root, path: &[u8], mut each: impl FnMut(Range<u32>)) {
-        let mut node = &self.nodes[root.0 as usize];
-        let mut rest = path;
         loop {
-            let Some(behind) = rest.strip_prefix(self.label(&node.label)) else {
+            let Some(node) = self.follow_mut(&links) else {
                 return;
             };
-            rest = behind;
-            if node.values.length > 0 {
-                each(node.values.start..node.values.start + node.values.length);
+            if !node.is_bare() {
+                node.merge();
+                return;
             }
-            let Some(&next) = rest.first() else {
+            let Some(last) = links.pop() else {
+                self.root = None;
                 return;
             };
-            let children = node.children.range();
-            let Some(child) = memchr::memchr(next, &self.firsts[children.clone()]) else {
-                return;
-            };
-            node = &self.nodes[children.start + child];
+            if let Some(parent) = self.follow_mut(&links) {
+                parent.remove(last);
+            }
         }
+    }
+
+    /// The way to the node of a key.
+    fn links(&self, key: &[Step]) -> Option<Vec<Link>> {
+        let mut links = Vec::new();
+        let mut node = self.root.as_ref()?;
+        for step in key {
+            match step {
+                Step::Literal(bytes) => {
+                    let mut rest = &bytes[..];
+                    while let Some(&first) = rest.first() {
+                        let below = node.below.as_ref()?;
+                        let child = memchr::memchr(first, &below.firsts)?;
+                        node = &below.children[child];
+                        rest = rest.strip_prefix(node.label.bytes())?;
+                        links.push(Link::Child(child));
+                    }
+                }
+                Step::Class(class) => {
+                    let classes = &node.below.as_ref()?.classes;
+                    let at = classes.iter().position(|branch| branch.class == *class)?;
+                    node = &classes[at].node;
+                    links.push(Link::Class(at));
+                }
+            }
+        }
+        Some(links)
+    }
+
+    fn follow_mut(&mut self, links: &[Link]) -> Option<&mut Node<V>> {
+        let mut node = self.root.as_mut()?;
+        for link in links {
+            let below = Arc::make_mut(node).below.as_mut()?;
+            node = match *link {
+                Link::Child(at) => &mut below.children[at],
+                Link::Class(at) => &mut below.classes[at].node,
+            };
+        }
+        Some(Arc::make_mut(node))
     }
 }
 
-impl Span {
-    fn new(start: usize, length: usize) -> Self {
-        Self {
-            start: narrow(start),
-            length: narrow(length),
+impl<V: Value> Node<V> {
+    /// `at` is where the label begins.
+    fn walk<'t>(&'t self, text: &[u8], at: usize, each: &mut impl FnMut(&'t V, usize)) {
+        let mut node = self;
+        let mut at = at;
+        loop {
+            let label = node.label.bytes();
+            if !text[at..].starts_with(label) {
+                return;
+            }
+            at += label.len();
+            if !node.value.is_empty() {
+                each(&node.value, at);
+            }
+            let Some(below) = &node.below else {
+                return;
+            };
+            for branch in &below.classes {
+                // As deep as keys have classes: their number is limited where keys are made.
+                if let Some(taken) = branch.class.take(&text[at..]) {
+                    branch.node.walk(text, at + taken, each);
+                }
+            }
+            let Some(child) = text.get(at).and_then(|&next| below.child(next)) else {
+                return;
+            };
+            node = child;
         }
     }
 
-    fn range(self) -> Range<usize> {
-        let start = self.start as usize;
-        start..start + self.length as usize
+    fn child(&self, first: u8) -> Option<&Arc<Self>> {
+        self.below.as_ref()?.child(first)
     }
+
+    #[cfg(test)]
+    fn follow(&self, link: Link) -> &Arc<Self> {
+        let below = self.below.as_ref().expect("links were found");
+        match link {
+            Link::Child(at) => &below.children[at],
+            Link::Class(at) => &below.classes[at].node,
+        }
+    }
+
+    /// The node so many bytes behind the label of this one, which is made if need be.
+    fn reach<'n>(mut node: &'n mut Arc<Self>, bytes: &[u8]) -> &'n mut Arc<Self> {
+        let mut rest = bytes;
+        while let Some(&first) = rest.first() {
+            let below = Arc::make_mut(node).below.get_or_insert_default();
+            let child = match memchr::memchr(first, &below.firsts) {
+                Some(child) => child,
+                None => below.add_child(rest),
+            };
+            let shared = shared(below.children[child].label.bytes(), rest);
+            Self::split(&mut below.children[child], shared);
+            rest = &rest[shared..];
+            node = &mut below.children[child];
+        }
+        node
+    }
+
+    fn reach_class(node: &mut Arc<Self>, class: Class) -> &mut Arc<Self> {
+        let below = Arc::make_mut(node).below.get_or_insert_default();
+        let classes = &mut below.classes;
+        let known = classes.iter().position(|branch| branch.class == class);
+        let at = known.unwrap_or_else(|| {
+            let node = Arc::default();
+            edit(classes, |classes| classes.push(Branch { class, node }));
+            classes.len() - 1
+        });
+        &mut classes[at].node
+    }
+
+    /// Gives the first bytes of a label, if these are not all, to a node of their own.
+    fn split(node: &mut Arc<Self>, length: usize) {
+        if length == node.label.bytes().len() {
+            return;
+        }
+        let mut lower = std::mem::take(node);
+        let own = Arc::make_mut(&mut lower);
+        let (upper_label, lower_label) = own.label.bytes().split_at(length);
+        let mut upper = Self::default();
+        upper.label = Label::new(upper_label);
+        own.label = Label::new(lower_label);
+        upper.below = Some(Box::new(Below {
+            firsts: SmallVec::from_slice(&own.label.bytes()[..1]),
+            children: Box::new([lower]),
+            classes: Box::default(),
+        }));
+        *node = Arc::new(upper);
+    }
+
+    /// Whether nothing is lost with this node.
+    fn is_bare(&self) -> bool {
+        self.value.is_empty() && self.below.is_none()
+    }
+
+    fn remove(&mut self, link: Link) {
+        let Some(below) = &mut self.below else {
+            return;
+        };
+        match link {
+            Link::Child(at) => {
+                below.firsts.remove(at);
+                edit(&mut below.children, |children| drop(children.remove(at)));
+            }
+            Link::Class(at) => edit(&mut below.classes, |classes| drop(classes.remove(at))),
+        }
+        if below.children.is_empty() && below.classes.is_empty() {
+            self.below = None;
+        }
+    }
+
+    /// Makes one node of this and its only child, where this one holds nothing itself.
+    fn merge(&mut self) {
+        if !self.value.is_empty() || self.label.bytes().is_empty() {
+            return;
+        }
+        let Some(below) = &mut self.below else {
+            return;
+        };
+        let ([child], []) = (&mut below.children[..], &below.classes[..]) else {
+            return;
+        };
+        let child = Arc::make_mut(child);
+        self.label = Label::new(&[self.label.bytes(), child.label.bytes()].concat());
+        self.value = std::mem::take(&mut child.value);
+        let lower = std::mem::take(&mut child.below);
+        self.below = lower;
+    }
+}
+
+impl<V: Value> Below<V> {
+    fn child(&self, first: u8) -> Option<&Arc<Node<V>>> {
+        let child = memchr::memchr(first, &self.firsts)?;
+        self.children.get(child)
+    }
+
+    fn add_child(&mut self, label: &[u8]) -> usize {
+        let at = self.firsts.partition_point(|&known| known < label[0]);
+        self.firsts.insert(at, label[0]);
+        let mut child = Node::default();
+        child.label = Label::new(label);
+        edit(&mut self.children, |children| {
+            children.insert(at, Arc::new(child))
+        });
+        at
+    }
+}
+
+fn edit<T>(list: &mut Box<[T]>, edit: impl FnOnce(&mut Vec<T>)) {
+    let mut whole = std::mem::take(list).into_vec();
+    edit(&mut whole);
+    *list = whole.into_boxed_slice();
 }
 
 fn shared(left: &[u8], right: &[u8]) -> usize {
@@ -178,42 +331,189 @@ fn shared(left: &[u8], right: &[u8]) -> usize {
     pairs.take_while(|(left, right)| left == right).count()
 }
 
-fn narrow(number: usize) -> u32 {
-    u32::try_from(number).expect("an index holds less than 4 GiB")
+/// Without recursion: thousands of prefixes of one text are as many nodes below each other.
+impl<V> Drop for Node<V> {
+    fn drop(&mut self) {
+        let Some(below) = self.below.take() else {
+            return;
+        };
+        let mut pending = below.children.into_vec();
+        while let Some(node) = pending.pop() {
+            let below = Arc::into_inner(node).and_then(|mut node| node.below.take());
+            pending.extend(below.into_iter().flat_map(|below| below.children));
+        }
+    }
+}
+
+impl<V> Default for Below<V> {
+    fn default() -> Self {
+        Self {
+            firsts: SmallVec::new(),
+            children: Box::default(),
+            classes: Box::default(),
+        }
+    }
+}
+
+impl<V> Default for Tree<V> {
+    fn default() -> Self {
+        Self { root: None }
+    }
+}
+
+impl<V: Value> Value for Tree<V> {
+    fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
-    fn found(keys: &[&str], path: &str) -> Vec<u32> {
-        let keys: Vec<_> = keys.iter().map(|key| key.as_bytes()).collect();
-        assert!(keys.is_sorted());
-        let mut trees = Trees::default();
-        trees.insert(&[b"/other"], 0);
-        let root = trees.insert(&keys, 100);
+    impl Value for Vec<u32> {
+        fn is_empty(&self) -> bool {
+            self.is_empty()
+        }
+    }
+
+    fn literal(text: &str) -> Vec<Step> {
+        vec![Step::Literal(text.as_bytes().into())]
+    }
+
+    fn tree_of(keys: &[&str]) -> Tree<Vec<u32>> {
+        let mut tree = Tree::default();
+        for (number, key) in (0..).zip(keys) {
+            tree.change(&literal(key), |value: &mut Vec<u32>| value.push(number));
+        }
+        tree
+    }
+
+    fn found(tree: &Tree<Vec<u32>>, text: &str) -> Vec<(u32, usize)> {
         let mut values = Vec::new();
-        trees.prefixes_of(root, path.as_bytes(), |range| values.extend(range));
+        tree.walk(text.as_bytes(), &mut |list, at| {
+            values.extend(list.iter().map(|&value| (value, at)));
+        });
         values
     }
 
     #[test]
     fn every_prefix_is_found_and_nothing_else() {
-        let keys = ["", "/", "/a", "/a", "/ab", "/abc/d", "/b"];
-        assert_eq!(found(&keys, "/abc"), [100, 101, 102, 103, 104]);
-        assert_eq!(found(&keys, "/abc/de"), [100, 101, 102, 103, 104, 105]);
-        assert_eq!(found(&keys, "/b"), [100, 101, 106]);
-        assert_eq!(found(&keys, "x"), [100]);
-        assert_eq!(found(&keys, ""), [100]);
-        assert!(found(&["/abc"], "/ab").is_empty());
-        assert!(found(&[], "/ab").is_empty());
+        let tree = tree_of(&["", "/", "/a", "/a", "/ab", "/abc/d", "/b"]);
+        let values =
+            |text| -> Vec<u32> { found(&tree, text).iter().map(|found| found.0).collect() };
+        assert_eq!(values("/abc"), [0, 1, 2, 3, 4]);
+        assert_eq!(values("/abc/de"), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(values("/b"), [0, 1, 6]);
+        assert_eq!(values("x"), [0]);
+        assert_eq!(values(""), [0]);
+        assert_eq!(found(&tree, "/abc/de").last(), Some(&(5, 6)));
+        assert!(found(&tree_of(&["/abc"]), "/ab").is_empty());
+        assert!(found(&tree_of(&[]), "/ab").is_empty());
     }
 
     #[test]
-    fn chains_as_long_as_paths_are_built_without_recursion() {
+    fn reversed_keys_are_found_from_the_end() {
+        let tree = tree_of(&["moc.", "moc.a.", "gro."]);
+        let found = |text: &str| {
+            let mut values = Vec::new();
+            tree.walk_back(text.as_bytes(), &mut |list| {
+                values.extend(list.iter().copied())
+            });
+            values
+        };
+        assert_eq!(found("x.a.com"), [0, 1]);
+        assert_eq!(found(".org"), [2]);
+        assert!(found("com").is_empty());
+    }
+
+    #[test]
+    fn classes_take_what_they_can_and_keys_go_on_behind() {
+        let mut set = [u64::MAX; 4];
+        set[0] &= !(1 << b'/');
+        let class = Class {
+            bytes: expr::ByteSet(set),
+            min: 1,
+            max: u32::MAX,
+        };
+        let key = |before: &str, behind: &str| {
+            let literal = |text: &str| Step::Literal(text.as_bytes().into());
+            vec![literal(before), Step::Class(class), literal(behind)]
+        };
+        let mut tree = tree_of(&["/users/me", "/users/"]);
+        tree.change(&key("/users/", "/orders"), |value| value.push(7));
+        tree.change(&key("/users/", ""), |value| value.push(8));
+        assert_eq!(
+            found(&tree, "/users/me/orders"),
+            [(1, 7), (8, 9), (7, 16), (0, 9)]
+        );
+        assert_eq!(found(&tree, "/users/"), [(1, 7)]);
+        let before = tree.clone();
+        tree.change(&key("/users/", "/orders"), Vec::clear);
+        tree.change(&key("/users/", ""), Vec::clear);
+        assert_eq!(found(&tree, "/users/me/orders"), [(1, 7), (0, 9)]);
+        assert_eq!(found(&before, "/users/me/orders").len(), 4);
+    }
+
+    #[test]
+    fn chains_as_long_as_paths_are_built_and_dropped_without_recursion() {
         let text = "/".repeat(50_000);
-        let keys: Vec<_> = (1..=text.len()).map(|end| &text[..end]).collect();
-        assert_eq!(found(&keys[..2_000], &text).len(), 2_000);
-        assert_eq!(found(&[&text], &text), [100]);
+        let mut tree = Tree::default();
+        for end in 1..=2_000 {
+            tree.change(&literal(&text[..end]), |value: &mut Vec<u32>| value.push(1));
+        }
+        assert_eq!(found(&tree, &text).len(), 2_000);
+        let small = std::thread::Builder::new().stack_size(64 << 10);
+        let dropped = small.spawn(move || drop(tree)).expect("a thread starts");
+        dropped.join().expect("its stack is large enough");
+    }
+
+    /// Nodes that hold nothing and are not where ways part.
+    fn idle(node: &Node<Vec<u32>>) -> usize {
+        let children = node.below.as_ref().map_or(&[][..], |below| &below.children);
+        let own = node.value.is_empty() && !node.label.bytes().is_empty() && children.len() < 2;
+        usize::from(own) + children.iter().map(|child| idle(child)).sum::<usize>()
+    }
+
+    #[test]
+    fn behaves_as_a_map_whose_keys_are_looked_up_by_prefix() {
+        let mut random = 7_u32;
+        let mut next = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 16) as usize
+        };
+        let mut tree = Tree::<Vec<u32>>::default();
+        let mut known = BTreeMap::<String, Vec<u32>>::new();
+        let mut before = (tree.clone(), known.clone());
+        for step in 0..20_000 {
+            let length = next() % 7;
+            let key: String = (0..length).map(|_| ["a", "b", "/"][next() % 3]).collect();
+            if next() % 16 < if step < 10_000 { 10 } else { 5 } {
+                tree.change(&literal(&key), |value| value.push(step));
+                known.entry(key.clone()).or_default().push(step);
+            } else {
+                tree.change(&literal(&key), Vec::clear);
+                known.remove(&key);
+            }
+            if step % 10 == 0 {
+                let expected: Vec<(u32, usize)> = (0..=key.len())
+                    .filter_map(|end| Some((end, known.get(&key[..end])?)))
+                    .flat_map(|(end, list)| list.iter().map(move |&value| (value, end)))
+                    .collect();
+                assert_eq!(found(&tree, &key), expected);
+            }
+            if step % 2_000 == 0 {
+                for (key, value) in &before.1 {
+                    assert_eq!(before.0.get(&literal(key)), Some(value));
+                }
+                before = (tree.clone(), known.clone());
+                assert_eq!(tree.root.as_deref().map_or(0, idle), 0);
+            }
+        }
+        for key in known.keys() {
+            tree.change(&literal(key), Vec::clear);
+        }
+        assert!(Value::is_empty(&tree));
     }
 }

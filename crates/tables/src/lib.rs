@@ -3,8 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+mod map;
 mod slots;
 mod sorted;
 
+pub use map::Map;
 pub use slots::Slots;
 pub use sorted::Sorted;

@@ -156,14 +156,14 @@ impl Routes {
             Some((*index, route.as_ref()?))
         });
         let put: Vec<(RouteIndex, &Route)> = put.collect();
-        let removed = &applied.removed;
+        let removed: Vec<RouteIndex> = applied.removed.iter().copied().collect();
         let count = put.len().max(removed.len());
         if count == 0 {
             return None;
         }
         let (router, problems) = match put.len() == self.len() {
             true => Router::build(put, settings.router, Some(base)),
-            false => base.replace(&|index| removed.contains(&index), put),
+            false => base.replace(&removed, put),
         };
         warn_of(&problems);
         Some((router, count))

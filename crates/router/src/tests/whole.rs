@@ -240,8 +240,8 @@ fn a_router_with_replaced_routes_decides_like_a_new_one() {
         let routes = numbered(&numbers_after, after.iter());
         let routes = (routes.into_iter()).filter(|(index, _)| fresh.contains(&index.0));
         let removed = [1, 2, 4].map(RouteIndex);
-        let (replaced, errors) = build(numbered(&numbers_before, before.iter()))
-            .replace(&|index| removed.contains(&index), routes);
+        let (replaced, errors) =
+            build(numbered(&numbers_before, before.iter())).replace(&removed, routes);
         let order = |router: &Router| format!("{:?}", router.order().collect::<Vec<_>>());
         assert_eq!(order(&replaced), order(&built));
         assert!(errors.is_empty());
@@ -267,8 +267,7 @@ fn an_unusable_replacement_is_reported() {
     for options in ALL_OPTIONS {
         let unusable = with_path(2, "~/b(");
         let second = RouteIndex(1);
-        let (replaced, errors) =
-            router(&before, options).replace(&|index| index == second, [(second, &unusable)]);
+        let (replaced, errors) = router(&before, options).replace(&[second], [(second, &unusable)]);
         assert_eq!(errors.len(), 1);
         assert_eq!(found(&replaced, &Sample::get("/a")), Some(0));
         assert_eq!(found(&replaced, &Sample::get("/b")), None);

@@ -1,0 +1,115 @@
+//! The candidates of a router and what finds them. A copy that is changed shares with the one before all but the places
+//! that the change touches.
+
+use crate::Flavor;
+use crate::candidate::{Candidate, Catalog, Regexes, RouteIndex};
+use crate::index::{Found, Index};
+use expr::Fields;
+use smallvec::SmallVec;
+use tables::{Map, Slots};
+
+#[derive(Clone)]
+pub(crate) struct Table {
+    flavor: Flavor,
+    slots: Slots<Candidate>,
+    of_route: Map<RouteIndex, SmallVec<[u32; 2]>>,
+    index: Index,
+    regexes: Regexes,
+}
+
+impl Table {
+    pub(crate) fn new(flavor: Flavor) -> Self {
+        Self {
+            flavor,
+            slots: Slots::default(),
+            of_route: Map::default(),
+            index: Index::default(),
+            regexes: Regexes::default(),
+        }
+    }
+
+    /// Of the candidates that were added.
+    pub(crate) fn regexes(&self) -> &Regexes {
+        &self.regexes
+    }
+
+    /// Adds candidates. Cheapest in their order.
+    pub(crate) fn add(&mut self, candidates: impl ExactSizeIterator<Item = Candidate>) {
+        self.slots.reserve(candidates.len());
+        for candidate in candidates {
+            self.regexes.keep(&candidate.expression);
+            let (rank, expression) = (candidate.place.rank(), candidate.expression.clone());
+            let route = candidate.route;
+            let slot = self.slots.insert(candidate);
+            match self.of_route.get_mut(&route) {
+                Some(own) => own.push(slot),
+                None => {
+                    self.of_route.insert(route, SmallVec::from_slice(&[slot]));
+                }
+            }
+            let catalog = Catalog {
+                slots: &self.slots,
+                flavor: self.flavor,
+            };
+            self.index.add((slot, rank, &expression), &catalog);
+        }
+    }
+
+    /// Takes out the candidates of a route.
+    pub(crate) fn remove(&mut self, route: RouteIndex) {
+        for slot in self.of_route.remove(&route).into_iter().flatten() {
+            let candidate = self.slots.get(slot);
+            let (rank, expression) = (candidate.place.rank(), candidate.expression.clone());
+            let catalog = Catalog {
+                slots: &self.slots,
+                flavor: self.flavor,
+            };
+            self.index.remove((slot, rank, &expression), &catalog);
+            self.regexes.release(&expression);
+            self.slots.free(slot);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: u32) -> &Candidate {
+        self.slots.get(slot)
+    }
+
+    /// In no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Candidate)> {
+        self.slots.iter()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// All, in the order they are tried.
+    pub(crate) fn in_order(&self) -> Vec<(u32, &Candidate)> {
+        let mut all: Vec<_> = self.slots.iter().collect();
+        all.sort_by(|(_, left), (_, right)| left.cmp_place(right));
+        all
+    }
+
+    /// The first candidate that matches.
+    #[inline]
+    pub(crate) fn find(&self, fields: &impl Fields, lowered: &mut Vec<u8>) -> Option<Found> {
+        self.index.find(fields, &self.slots, lowered)
+    }
+
+    /// The candidates that a request is led to, in the order they are tried. The others cannot match it.
+    pub(crate) fn reachable(
+        &self,
+        fields: &impl Fields,
+        lowered: &mut Vec<u8>,
+    ) -> Vec<(u32, &Candidate)> {
+        let mut found = Vec::new();
+        self.index
+            .reach(fields, lowered, &mut |slot| found.push(slot));
+        found.sort_unstable();
+        found.dedup();
+        let mut found: Vec<_> = found.iter().map(|&slot| (slot, self.get(slot))).collect();
+        found.sort_by(|(_, left), (_, right)| left.cmp_place(right));
+        found
+    }
+}
