@@ -16,8 +16,13 @@ mod evaluate;
 mod field;
 mod former;
 mod pattern;
+mod plain;
 mod prefix;
+mod starts;
+mod steps;
 pub mod syntax;
+#[cfg(test)]
+mod testing;
 mod tree;
 
 pub use block::{BadBlock, Block};
@@ -25,6 +30,7 @@ pub use evaluate::{NoObserver, Observer};
 pub use field::{AddressField, Fields, NumberField, TextField};
 pub use former::modernized;
 pub use pattern::{Dialect, Group, Regex, RegexError};
+pub use steps::{ByteSet, Class, Step, Steps};
 pub use syntax::{Error, Parsed, Subsystem, Typed, parse, read};
 pub use tree::{
     AddressPredicate, AddressTest, Comparison, Expression, NumberPredicate, Quantifier,

@@ -1,7 +1,11 @@
 //! Regexes of both dialects behind one type: the `regex` crate's, which runs in linear time, and PCRE's as far as
 //! `fancy-regex` knows it, with a limit on backtracking. Both search bytes.
 
+use crate::plain;
 use crate::prefix;
+use crate::starts::Starts;
+use crate::steps::{Step, Steps};
+use regex_syntax::hir::Hir;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +38,7 @@ pub struct Regex(Arc<Inner>);
 struct Inner {
     pattern: Box<str>,
     engine: Engine,
-    prefix: Box<[u8]>,
+    starts: Starts,
 }
 
 enum Engine {
@@ -59,17 +63,18 @@ pub enum RegexError {
 
 impl Regex {
     pub fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
-        let (engine, prefix) = match dialect {
-            Dialect::Rust => (Engine::Linear(linear(pattern)?), prefix::of_rust(pattern)),
-            Dialect::Pcre => (
-                Engine::Backtracking(backtracking(pattern).map_err(Box::new)?),
-                prefix::of_pcre(pattern),
-            ),
+        let engine = match dialect {
+            Dialect::Rust => Engine::Linear(linear(pattern)?),
+            Dialect::Pcre => Engine::Backtracking(backtracking(pattern).map_err(Box::new)?),
+        };
+        let starts = match parsed(pattern, dialect) {
+            Some(parsed) => Starts::of(&parsed, dialect == Dialect::Rust),
+            None => Starts::literal(prefix::of_pcre(pattern)),
         };
         Ok(Self(Arc::new(Inner {
             pattern: pattern.into(),
             engine,
-            prefix: prefix.into_boxed_slice(),
+            starts,
         })))
     }
 
@@ -77,9 +82,25 @@ impl Regex {
         &self.0.pattern
     }
 
+    /// With which steps a text begins that the regex is found in: at least one of these can be walked then, in texts of
+    /// any bytes. At least one and at most eight, in the order in which a search prefers them; a single one without
+    /// steps when nothing is known. Where all are whole and the text is ASCII, the regex is found if one can be walked,
+    /// and what is found is what the first of those walks.
+    pub fn starts(&self) -> &[Steps] {
+        &self.0.starts.alternatives
+    }
+
     /// Bytes with which every text begins that the regex can be found in; empty when none are known.
     pub fn prefix(&self) -> &[u8] {
-        &self.0.prefix
+        let mut literals = self.starts().iter().map(|steps| match steps.steps() {
+            [Step::Literal(literal), ..] => &**literal,
+            _ => &[],
+        });
+        let first = literals.next().unwrap_or_default();
+        literals.fold(first, |common, literal| {
+            let pairs = common.iter().zip(literal);
+            &common[..pairs.take_while(|(own, other)| own == other).count()]
+        })
     }
 
     pub fn is_match(&self, text: &[u8]) -> bool {
@@ -170,4 +191,16 @@ fn backtracking(pattern: &str) -> Result<fancy_regex::Regex, fancy_regex::Error>
         .delegate_dfa_size_limit(CACHE_SIZE_LIMIT)
         .max_prog_size(PROGRAM_SIZE_LIMIT)
         .build()
+}
+
+/// What the pattern means in terms of `regex-syntax`; None if that is not known.
+fn parsed(pattern: &str, dialect: Dialect) -> Option<Hir> {
+    let unicode = match dialect {
+        Dialect::Rust => true,
+        Dialect::Pcre if plain::is_plain(pattern) => false,
+        Dialect::Pcre => return None,
+    };
+    let mut parser = regex_syntax::ParserBuilder::new();
+    parser.utf8(false).unicode(unicode);
+    parser.build().parse(pattern).ok()
 }

@@ -233,7 +233,7 @@ fn prefixes_are_what_every_match_begins_with() {
         ("^/a(/b)/(c|d)", "/a/b/"),
         ("^/ab*c", "/a"),
         ("^/ab+c", "/ab"),
-        ("^/a{3}b", "/a"),
+        ("^/a{3}b", "/aaab"),
         ("^/a$", "/a"),
         (r"^/a\.b", "/a.b"),
         ("/a", ""),
@@ -248,7 +248,7 @@ fn prefixes_are_what_every_match_begins_with() {
             let regex = Regex::new(pattern, dialect).unwrap();
             let found = String::from_utf8_lossy(regex.prefix());
             assert!(prefix.starts_with(&*found), "{pattern} {dialect:?} {found}");
-            if !pattern.contains("{3}") && !pattern.starts_with("(?i)") {
+            if !pattern.starts_with("(?i)") {
                 assert_eq!(found, prefix, "{pattern} {dialect:?}");
             }
         }

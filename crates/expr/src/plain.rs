@@ -1,0 +1,158 @@
+//! Which patterns mean the same in both dialects once classes are ASCII's, so that what is known of the one dialect can
+//! be said of the other. A list of what is allowed, for the dialects differ in more than can be listed.
+
+/// How deep groups may stand in each other: less than either parser refuses.
+const MAX_DEPTH: usize = 20;
+
+/// Whether the pattern is made of nothing but ASCII literals, escaped punctuation, the classes `\d`, `\w`, `\s` and
+/// theirs negated, simple bracketed classes, groups that are plain, named or do not capture, alternation, the anchors
+/// `^`, `$`, `\A` and `\z`, and greedy or lazy repetition.
+pub(crate) fn is_plain(pattern: &str) -> bool {
+    let mut reader = Reader {
+        rest: pattern.as_bytes(),
+        depth: 0,
+        repeatable: false,
+    };
+    while !reader.rest.is_empty() {
+        if reader.token().is_none() {
+            return false;
+        }
+    }
+    reader.depth == 0
+}
+
+struct Reader<'p> {
+    rest: &'p [u8],
+    depth: usize,
+    /// Whether what was read last may be repeated.
+    repeatable: bool,
+}
+
+impl Reader<'_> {
+    /// Reads one; None if it is not among those allowed.
+    fn token(&mut self) -> Option<()> {
+        let first = self.next()?;
+        self.repeatable = match first {
+            b'^' | b'$' | b'|' => false,
+            b'(' => self.group()?,
+            b')' => {
+                self.depth = self.depth.checked_sub(1)?;
+                true
+            }
+            b'[' => self.class()?,
+            b'*' | b'+' | b'?' | b'{' => self.repetition(first)?,
+            b'\\' => self.escape()?,
+            b']' | b'}' => return None,
+            b' '..=b'~' => true,
+            _ => return None,
+        };
+        Some(())
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*first)
+    }
+
+    fn skip(&mut self, text: &str) -> bool {
+        let rest = self.rest.strip_prefix(text.as_bytes());
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    fn group(&mut self) -> Option<bool> {
+        self.depth += 1;
+        if self.skip("?P<") || self.skip("?<") {
+            let end = self.rest.iter().position(|byte| *byte == b'>')?;
+            let (name, rest) = self.rest.split_at(end);
+            let (first, others) = name.split_first()?;
+            let word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+            if !(first.is_ascii_alphabetic() && others.iter().all(word)) {
+                return None;
+            }
+            self.rest = &rest[1..];
+        } else if !self.skip("?:") && matches!(self.rest.first()?, b'?' | b'*') {
+            return None;
+        }
+        // An empty group can be repeated in one dialect only.
+        let empty = self.rest.first() == Some(&b')');
+        (!empty && self.depth <= MAX_DEPTH).then_some(false)
+    }
+
+    fn escape(&mut self) -> Option<bool> {
+        match self.next()? {
+            b'A' | b'z' => Some(false),
+            escaped => is_same_everywhere(escaped).then_some(true),
+        }
+    }
+
+    /// What stands between brackets, without what only one dialect reads as more than a literal: other brackets, set
+    /// operators, and a hyphen that is neither first nor last nor within a range of letters or digits.
+    fn class(&mut self) -> Option<bool> {
+        self.skip("^");
+        let mut first = true;
+        loop {
+            match self.next()? {
+                b']' if first => return None,
+                b']' => return Some(true),
+                b'\\' => {
+                    let escaped = self.next().filter(|byte| is_same_everywhere(*byte));
+                    escaped?;
+                    // `\w-z` is a range to none, and to neither dialect the same.
+                    if self.rest.first() == Some(&b'-') && self.rest.get(1) != Some(&b']') {
+                        return None;
+                    }
+                }
+                b'[' | b'&' | b'~' => return None,
+                b'-' if first || self.rest.first() == Some(&b']') => {}
+                start if start.is_ascii_alphanumeric() && self.rest.first() == Some(&b'-') => {
+                    if self.rest.get(1) != Some(&b']') {
+                        self.next();
+                        let end = self.next().filter(u8::is_ascii_alphanumeric)?;
+                        if end < start || self.rest.first() == Some(&b'-') {
+                            return None;
+                        }
+                    }
+                }
+                b'-' => return None,
+                b' '..=b'~' => {
+                    if self.rest.first() == Some(&b'-') && self.rest.get(1) != Some(&b']') {
+                        return None;
+                    }
+                }
+                _ => return None,
+            }
+            first = false;
+        }
+    }
+
+    fn repetition(&mut self, first: u8) -> Option<bool> {
+        if !self.repeatable {
+            return None;
+        }
+        if first == b'{' {
+            let end = self.rest.iter().position(|byte| *byte == b'}')?;
+            let (counts, rest) = self.rest.split_at(end);
+            let counts = std::str::from_utf8(counts).ok()?;
+            let (min, max) = counts.split_once(',').unwrap_or((counts, counts));
+            let digits = |text: &str| text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
+            if min.is_empty() || !digits(min) || !digits(max) {
+                return None;
+            }
+            self.rest = &rest[1..];
+        }
+        self.skip("?");
+        Some(false)
+    }
+}
+
+/// Whether a backslash before it has one meaning: that of a class, or of the character itself.
+fn is_same_everywhere(escaped: u8) -> bool {
+    match escaped {
+        b'd' | b'D' | b'w' | b'W' | b's' | b'S' => true,
+        // The ends of words.
+        b'<' | b'>' => false,
+        _ => escaped.is_ascii_punctuation(),
+    }
+}

@@ -1,0 +1,462 @@
+//! Reads off a pattern the [`Steps`] with which every text begins that it is found in. Alternatives are written out as
+//! long as they are few; what cannot be a step ends the steps, so that they demand less than the pattern, never more.
+//!
+//! A class may be walked greedily, without a way back, if its length does not depend on what follows: it is fixed, or
+//! nothing that follows can begin with a byte of the class, or whatever follows cannot fail.
+
+use crate::steps::{ByteSet, Class, Step, Steps};
+use regex_syntax::hir::{self, Hir, HirKind, Look};
+
+/// More alternatives than these are not written out.
+const MAX_ALTERNATIVES: usize = 8;
+
+/// Steps of one alternative, behind which nothing is known.
+const MAX_STEPS: usize = 64;
+
+/// How much of all alternatives together is looked at: branches within branches are written out again and again.
+const MAX_WORK: usize = 2_000;
+
+/// A byte is repeated this often at most in a literal.
+const MAX_WRITTEN_OUT: u32 = 16;
+
+/// What is known of where a regex is found.
+#[derive(Debug)]
+#[expect(
+    dead_code,
+    reason = "engines are to be built only where these do not say enough"
+)]
+pub(crate) struct Starts {
+    /// In the order in which the regex prefers them.
+    pub(crate) alternatives: Box<[Steps]>,
+    /// The groups of each of them; none at all when the regex has none.
+    pub(crate) groups: Box<[Box<[Span]>]>,
+    /// Whether every class holds all or nothing beyond ASCII, so that none holds more than the regex says.
+    pub(crate) exact_beyond_ascii: bool,
+}
+
+/// Where a group stands in the steps of an alternative. In the order of their numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) group: u16,
+    pub(crate) start: Place,
+    pub(crate) end: Place,
+}
+
+/// So many bytes behind the beginning of a step, or of the end of the last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) step: u8,
+    pub(crate) offset: u16,
+}
+
+impl Starts {
+    pub(crate) fn unknown() -> Self {
+        Self {
+            alternatives: Box::new([Steps::unknown()]),
+            groups: Box::default(),
+            exact_beyond_ascii: false,
+        }
+    }
+
+    /// Every text begins with the literal, and nothing else is known.
+    pub(crate) fn literal(literal: Vec<u8>) -> Self {
+        if literal.is_empty() {
+            return Self::unknown();
+        }
+        let steps = Steps {
+            steps: Box::new([Step::Literal(literal.into())]),
+            ..Steps::unknown()
+        };
+        Self {
+            alternatives: Box::new([steps]),
+            ..Self::unknown()
+        }
+    }
+
+    /// Of a pattern whose classes are Unicode's, or are of bytes.
+    pub(crate) fn of(pattern: &Hir, unicode: bool) -> Self {
+        // Unicode's classes and literals hold whole characters. Mixed with bytes, a walk could get out of step.
+        if unicode && !pattern.properties().is_utf8() {
+            return Self::unknown();
+        }
+        let mut reader = Reader {
+            unicode,
+            work: MAX_WORK,
+            exact_beyond_ascii: true,
+        };
+        let paths = reader.follow(vec![Path::default()], pattern);
+        if paths.iter().any(|path| !path.anchored) {
+            return Self::unknown();
+        }
+        let (alternatives, groups): (Vec<_>, Vec<_>) = paths.into_iter().map(Path::finish).unzip();
+        let empty = |steps: &Steps| !steps.whole && steps.steps.is_empty();
+        if alternatives.iter().any(empty) {
+            return Self::unknown();
+        }
+        Self {
+            alternatives: alternatives.into(),
+            groups: if pattern.properties().explicit_captures_len() == 0 {
+                Box::default()
+            } else {
+                groups.into()
+            },
+            exact_beyond_ascii: reader.exact_beyond_ascii,
+        }
+    }
+
+    /// Whether the steps are all there is to the regex, in texts of ASCII at least.
+    #[expect(dead_code, reason = "as the fields")]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.alternatives.iter().all(|steps| steps.whole)
+    }
+}
+
+struct Reader {
+    unicode: bool,
+    work: usize,
+    exact_beyond_ascii: bool,
+}
+
+/// An alternative as far as it was read.
+#[derive(Debug, Clone, Default)]
+struct Path {
+    anchored: bool,
+    /// Nothing behind this is known.
+    stopped: bool,
+    /// It must be at the end of the text.
+    ended: bool,
+    parts: Vec<Part>,
+    spans: Vec<Span>,
+}
+
+#[derive(Debug, Clone)]
+enum Part {
+    Literal(Vec<u8>),
+    Class { class: Class, greedy: bool },
+}
+
+impl Reader {
+    /// The paths, each followed by the part in every way there is, in the order in which a search tries them.
+    fn follow(&mut self, mut paths: Vec<Path>, part: &Hir) -> Vec<Path> {
+        let needed = paths.len();
+        let Some(left) = self.work.checked_sub(needed) else {
+            return stopped(paths);
+        };
+        self.work = left;
+        match part.kind() {
+            HirKind::Empty => {}
+            HirKind::Literal(literal) => {
+                each_open(&mut paths, |path| path.push_literal(&literal.0))
+            }
+            HirKind::Class(class) => {
+                let class = self.class(class, 1, 1);
+                each_open(&mut paths, |path| path.push_class(class, true));
+            }
+            HirKind::Look(Look::Start) => each_open(&mut paths, Path::start),
+            HirKind::Look(Look::End) => each_open(&mut paths, |path| path.ended = true),
+            HirKind::Look(_) => return stopped(paths),
+            HirKind::Capture(group) => {
+                let Ok(number) = u16::try_from(group.index) else {
+                    return stopped(paths);
+                };
+                each_open(&mut paths, |path| path.open(number));
+                paths = self.follow(paths, &group.sub);
+                each_open(&mut paths, |path| path.close(number));
+            }
+            HirKind::Concat(parts) => {
+                for part in parts {
+                    paths = self.follow(paths, part);
+                }
+            }
+            HirKind::Alternation(branches) => {
+                let branches: Vec<_> = branches.iter().map(Some).collect();
+                return self.branch(paths, &branches);
+            }
+            HirKind::Repetition(repetition) => return self.repeat(paths, repetition),
+        }
+        paths
+    }
+
+    /// Each path with each branch behind it; None is an empty one.
+    fn branch(&mut self, paths: Vec<Path>, branches: &[Option<&Hir>]) -> Vec<Path> {
+        let mut followed = Vec::new();
+        for path in &paths {
+            if path.stopped {
+                followed.push(path.clone());
+                continue;
+            }
+            for branch in branches {
+                let path = vec![path.clone()];
+                match branch {
+                    Some(part) => followed.extend(self.follow(path, part)),
+                    None => followed.extend(path),
+                }
+                if followed.len() > MAX_ALTERNATIVES {
+                    return stopped(paths);
+                }
+            }
+        }
+        followed
+    }
+
+    fn repeat(&mut self, mut paths: Vec<Path>, repetition: &hir::Repetition) -> Vec<Path> {
+        let (min, max) = (repetition.min, repetition.max.unwrap_or(u32::MAX));
+        let greedy = repetition.greedy;
+        match repetition.sub.kind() {
+            _ if max == 0 => return stopped(paths),
+            HirKind::Literal(literal) if literal.0.len() == 1 && literal.0.is_ascii() => {
+                each_open(&mut paths, |path| {
+                    path.push_repeated(literal.0[0], min, max, greedy);
+                });
+            }
+            HirKind::Class(class) => {
+                let class = self.class(class, min, max);
+                each_open(&mut paths, |path| path.push_class(class, greedy));
+            }
+            _ if (min, max) == (0, 1) => {
+                let mut branches = [Some(&*repetition.sub), None];
+                if !greedy {
+                    branches.reverse();
+                }
+                return self.branch(paths, &branches);
+            }
+            _ => return stopped(paths),
+        }
+        paths
+    }
+
+    fn class(&mut self, class: &hir::Class, min: u32, max: u32) -> Class {
+        let mut bytes = ByteSet::default();
+        let mut all = false;
+        let ranges: &mut dyn Iterator<Item = (u32, u32)> = match class {
+            hir::Class::Unicode(class) => {
+                let ranges = class.iter().map(|range| (range.start(), range.end()));
+                &mut ranges.map(|(start, end)| (start.into(), end.into()))
+            }
+            hir::Class::Bytes(class) => {
+                let ranges = class.iter().map(|range| (range.start(), range.end()));
+                &mut ranges.map(|(start, end)| (start.into(), end.into()))
+            }
+        };
+        let last = if self.unicode {
+            char::MAX.into()
+        } else {
+            u8::MAX.into()
+        };
+        for (start, end) in ranges {
+            for byte in start..=end.min(0x7F) {
+                bytes.insert(byte as u8);
+            }
+            if end > 0x7F {
+                bytes.insert_beyond_ascii();
+                all |= start <= 0x80 && end == last;
+            }
+        }
+        let beyond = bytes.goes_beyond_ascii();
+        self.exact_beyond_ascii &= all || !beyond;
+        Class {
+            bytes,
+            min,
+            max,
+            characters: self.unicode && beyond,
+        }
+    }
+}
+
+fn stopped(mut paths: Vec<Path>) -> Vec<Path> {
+    paths.iter_mut().for_each(|path| path.stopped = true);
+    paths
+}
+
+fn each_open(paths: &mut [Path], change: impl FnMut(&mut Path)) {
+    paths
+        .iter_mut()
+        .filter(|path| !path.stopped)
+        .for_each(change);
+}
+
+impl Path {
+    fn start(&mut self) {
+        if self.parts.is_empty() {
+            self.anchored = true;
+        } else {
+            // Behind parts that may be empty it is not always in vain.
+            self.stopped = true;
+        }
+    }
+
+    /// Whether a part may follow. None does behind the end of the text, unless it is empty.
+    fn may_go_on(&mut self) -> bool {
+        self.stopped |= !self.anchored || self.ended || self.parts.len() == MAX_STEPS;
+        !self.stopped
+    }
+
+    fn push_literal(&mut self, literal: &[u8]) {
+        if !self.may_go_on() {
+            return;
+        }
+        if let Some(Part::Literal(last)) = self.parts.last_mut() {
+            last.extend_from_slice(literal);
+        } else {
+            self.parts.push(Part::Literal(literal.to_vec()));
+        }
+    }
+
+    fn push_repeated(&mut self, byte: u8, min: u32, max: u32, greedy: bool) {
+        let written = min.min(MAX_WRITTEN_OUT);
+        if written > 0 {
+            self.push_literal(&vec![byte; written as usize]);
+        }
+        let max = if max == u32::MAX { max } else { max - written };
+        if max > 0 {
+            let class = Class {
+                bytes: ByteSet::of(byte),
+                min: min - written,
+                max,
+                characters: false,
+            };
+            self.push_class(class, greedy);
+        }
+    }
+
+    fn push_class(&mut self, class: Class, greedy: bool) {
+        if !self.may_go_on() {
+            return;
+        }
+        let boundary = self.place();
+        let parted = boundary.is_none_or(|here| {
+            let mut spans = self.spans.iter();
+            spans.any(|span| span.start == here || span.end == here)
+        });
+        if let Some(Part::Class {
+            class: last,
+            greedy: true,
+        }) = self.parts.last_mut()
+            && greedy
+            && !parted
+            && (last.bytes, last.characters) == (class.bytes, class.characters)
+        {
+            last.min = last.min.saturating_add(class.min);
+            last.max = last.max.saturating_add(class.max);
+        } else {
+            self.parts.push(Part::Class { class, greedy });
+        }
+    }
+
+    /// Where it has come to; None if that cannot be said.
+    fn place(&self) -> Option<Place> {
+        let (step, offset) = match self.parts.last() {
+            Some(Part::Literal(literal)) => (self.parts.len() - 1, literal.len()),
+            _ => (self.parts.len(), 0),
+        };
+        Some(Place {
+            step: step.try_into().ok()?,
+            offset: offset.try_into().ok()?,
+        })
+    }
+
+    fn open(&mut self, group: u16) {
+        let Some(start) = self.place() else {
+            self.stopped = true;
+            return;
+        };
+        let end = start;
+        self.spans.push(Span { group, start, end });
+    }
+
+    fn close(&mut self, group: u16) {
+        let end = self.place();
+        let mut spans = self.spans.iter_mut().rev();
+        match (spans.find(|span| span.group == group), end) {
+            (Some(span), Some(end)) => span.end = end,
+            _ => self.stopped = true,
+        }
+    }
+
+    fn finish(mut self) -> (Steps, Box<[Span]>) {
+        let whole = self.cut();
+        let steps = self.parts.into_iter().map(|part| match part {
+            Part::Literal(literal) => Step::Literal(literal.into()),
+            Part::Class { class, .. } => Step::Class(class),
+        });
+        let steps = Steps {
+            steps: steps.collect(),
+            whole,
+            ends_text: whole && self.ended,
+        };
+        (steps, self.spans.into())
+    }
+
+    /// Leaves out what is behind the first class that cannot be walked without a way back. Whether what is left is all
+    /// that the regex demands.
+    fn cut(&mut self) -> bool {
+        let mut whole = !self.stopped;
+        let mut kept = self.parts.len();
+        let mut rest = Rest {
+            first: ByteSet::default(),
+            unknown: self.stopped,
+            may_be_empty: !self.ended,
+            cannot_fail: !self.ended && !self.stopped,
+        };
+        for (index, part) in self.parts.iter().enumerate().rev() {
+            rest = match part {
+                Part::Literal(literal) => Rest::starting(ByteSet::of(literal[0])),
+                Part::Class { class, greedy } => {
+                    if !rest.leaves(class, *greedy) {
+                        kept = index + 1;
+                        whole = false;
+                    }
+                    let fixed = class.min == class.max;
+                    whole &= *greedy || fixed || !rest.may_be_empty;
+                    rest.behind(class)
+                }
+            };
+        }
+        self.parts.truncate(kept);
+        whole
+    }
+}
+
+/// What may follow a place in a path.
+#[derive(Clone, Copy)]
+struct Rest {
+    /// The bytes it can begin with.
+    first: ByteSet,
+    /// Anything may.
+    unknown: bool,
+    /// The regex may be satisfied here, wherever in the text that is.
+    may_be_empty: bool,
+    /// It is satisfied by any text.
+    cannot_fail: bool,
+}
+
+impl Rest {
+    fn starting(first: ByteSet) -> Self {
+        Self {
+            first,
+            unknown: false,
+            may_be_empty: false,
+            cannot_fail: false,
+        }
+    }
+
+    /// Whether the class takes as much as it can, if the regex is to be found.
+    fn leaves(&self, class: &Class, greedy: bool) -> bool {
+        let apart = !self.unknown && self.first.is_disjoint(&class.bytes);
+        class.min == class.max || apart || (greedy && self.cannot_fail)
+    }
+
+    /// What may follow the place before the class.
+    fn behind(self, class: &Class) -> Self {
+        if class.min > 0 {
+            return Self::starting(class.bytes);
+        }
+        Self {
+            first: self.first.union(class.bytes),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
