@@ -9,6 +9,7 @@ use crate::{Calculation, Flavor, upstream};
 use expr::{Expression, Group, Observer, Regex, TextField};
 use model::entities::{PathHandling, Route};
 use model::uri::{Slashes, normalize_into};
+use std::collections::HashSet;
 
 /// How routes are matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +122,22 @@ impl Router {
             slot: found.slot(),
             located: found.located,
         })
+    }
+
+    /// The routes that the index leads a request to, in the order they are tried: no other can match it. For those who
+    /// want to know more than which one is found.
+    pub fn reachable(&self, request: &Request<'_>, scratch: &mut Scratch) -> Vec<RouteIndex> {
+        scratch.normalize(request.path);
+        let path = scratch.normalized.then_some(&scratch.path[..]);
+        let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
+        let reachable = self.table.reachable(&view, &mut scratch.lowered);
+        let mut routes: Vec<_> = reachable
+            .iter()
+            .map(|(_, candidate)| candidate.route)
+            .collect();
+        let mut seen = HashSet::new();
+        routes.retain(|route| seen.insert(*route));
+        routes
     }
 
     /// What [`Self::matches`] must answer: every candidate is asked.

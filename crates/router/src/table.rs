@@ -76,12 +76,9 @@ impl Table {
     }
 
     /// In no order.
+    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Candidate)> {
         self.slots.iter()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
     }
 
     /// All, in the order they are tried.

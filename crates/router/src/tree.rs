@@ -370,6 +370,7 @@ impl<V: Value> Value for Tree<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use expr::{Dialect, Regex};
     use std::collections::BTreeMap;
 
     impl Value for Vec<u32> {
@@ -430,28 +431,22 @@ mod tests {
 
     #[test]
     fn classes_take_what_they_can_and_keys_go_on_behind() {
-        let mut set = [u64::MAX; 4];
-        set[0] &= !(1 << b'/');
-        let class = Class {
-            bytes: expr::ByteSet(set),
-            min: 1,
-            max: u32::MAX,
+        let key = |pattern: &str| {
+            let regex = Regex::new(pattern, Dialect::Rust).expect("it is a regex");
+            regex.starts()[0].steps().to_vec()
         };
-        let key = |before: &str, behind: &str| {
-            let literal = |text: &str| Step::Literal(text.as_bytes().into());
-            vec![literal(before), Step::Class(class), literal(behind)]
-        };
+        let (orders, user) = (key("^/users/[^/]+/orders"), key("^/users/[^/]+"));
         let mut tree = tree_of(&["/users/me", "/users/"]);
-        tree.change(&key("/users/", "/orders"), |value| value.push(7));
-        tree.change(&key("/users/", ""), |value| value.push(8));
+        tree.change(&orders, |value| value.push(7));
+        tree.change(&user, |value| value.push(8));
         assert_eq!(
             found(&tree, "/users/me/orders"),
             [(1, 7), (8, 9), (7, 16), (0, 9)]
         );
         assert_eq!(found(&tree, "/users/"), [(1, 7)]);
         let before = tree.clone();
-        tree.change(&key("/users/", "/orders"), Vec::clear);
-        tree.change(&key("/users/", ""), Vec::clear);
+        tree.change(&orders, Vec::clear);
+        tree.change(&user, Vec::clear);
         assert_eq!(found(&tree, "/users/me/orders"), [(1, 7), (0, 9)]);
         assert_eq!(found(&before, "/users/me/orders").len(), 4);
     }

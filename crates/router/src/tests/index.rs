@@ -169,7 +169,11 @@ fn the_index_answers_as_asking_every_candidate_does() {
                     found, expected,
                     "{options:?} {round} {sample:?} {routes:#?}"
                 );
-                hits += usize::from(found.is_some());
+                if let Some(found) = found {
+                    hits += 1;
+                    let reachable = router.reachable(&request, &mut scratch);
+                    assert!(reachable.contains(&found.route), "{sample:?}");
+                }
             }
             last = Some(router);
         }
