@@ -9,6 +9,7 @@ mod forward;
 mod forward_response;
 pub mod health;
 pub mod plan;
+pub mod protocols;
 pub mod respond;
 pub mod session;
 pub mod snapshot;

@@ -118,6 +118,16 @@ impl Slot {
     }
 }
 
+/// One plugin of a plan, for those who want to know what would run.
+#[derive(Clone, Copy)]
+pub struct Planned {
+    pub def: &'static PluginDef,
+    /// Whether it runs for whom nothing else is configured.
+    pub for_everyone: bool,
+    /// How many consumers have something else.
+    pub consumers: usize,
+}
+
 /// The instances chosen for a request that have work after `access`. Reused from one request of a connection to the next.
 #[derive(Debug, Default)]
 pub struct Picked(Vec<InstanceIndex>);
@@ -147,6 +157,24 @@ impl Plan {
         });
         let phases = std::iter::once(format!("{:?}", self.phases));
         slots.chain(phases).collect()
+    }
+
+    /// What it has, in execution order.
+    pub fn plugins(&self, instances: &Instances) -> Vec<Planned> {
+        let planned = self.slots.iter().filter_map(|slot| {
+            let layers = slot.overrides.iter().flatten();
+            let layers = || layers.clone().map(|layer| instances.layers.get(layer.0));
+            let of_consumers = || {
+                let mut all = layers().flat_map(|layer| layer.consumers.iter());
+                all.next().map(|(_, index)| *index)
+            };
+            Some(Planned {
+                def: instances.get(slot.default.or_else(of_consumers)?).def,
+                for_everyone: slot.default.is_some(),
+                consumers: layers().map(|layer| layer.consumers.len()).sum(),
+            })
+        });
+        planned.collect()
     }
 
     /// Whether the body must be in memory before [`Plan::access`].

@@ -139,6 +139,14 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
+    /// Where its requests go, for those who want to know.
+    pub fn leads_to(self) -> LeadsTo<'s> {
+        match &self.info.destination {
+            Destination::Host(target) => LeadsTo::Host(target),
+            Destination::Upstream(index, _) => LeadsTo::Upstream(self.services.upstream(*index)),
+        }
+    }
+
     /// What comes before the paths of requests.
     #[inline]
     pub fn path(self) -> Option<&'s str> {
@@ -190,6 +198,13 @@ impl<'s> ServiceRef<'s> {
             Destination::Upstream(index, _) => self.services.upstream(*index).hashing.as_ref(),
         }
     }
+}
+
+/// Where a service leads to.
+#[derive(Debug, Clone, Copy)]
+pub enum LeadsTo<'s> {
+    Host(&'s Target),
+    Upstream(&'s Arc<Upstream>),
 }
 
 /// Where a try goes.
@@ -254,6 +269,11 @@ impl Snapshot {
     /// In the order of their ids.
     pub fn routes(&self) -> impl Iterator<Item = &RouteInfo> {
         self.routes.iter()
+    }
+
+    /// With what the router calls them.
+    pub fn indexed_routes(&self) -> impl Iterator<Item = (RouteIndex, &RouteInfo)> {
+        self.routes.indexed()
     }
 
     #[inline]

@@ -6,9 +6,8 @@ use super::worker;
 use super::{Arrival, Connection};
 use crate::balance::Hashing;
 use crate::plan::Plan;
-use crate::snapshot::Protocols;
+use crate::protocols::Spoken;
 use crate::snapshot::{RouteInfo, ServiceRef, Snapshot};
-use model::entities::Protocol;
 use net::http1::{Known, RequestHead};
 use net::stream::Stream;
 use plugin::{Capture, Client, RequestCx, Response, Scheme};
@@ -171,36 +170,29 @@ impl Routed {
 
 impl Connection {
     /// The answer for a request that came over a protocol that its route does not serve.
-    /// Source: kong/runloop/handler.lua access.before.
     pub(super) fn check_protocol(
         &self,
         route: &RouteInfo,
         opening: &Opening<'_>,
         cx: &RequestCx<'_>,
     ) -> Option<Response> {
-        let protocols = route.protocols;
-        if protocols.contains(Protocol::Grpc) || protocols.contains(Protocol::Grpcs) {
-            return self.check_grpc(protocols, opening, cx);
-        }
-        if protocols.contains(Protocol::Http) || !protocols.contains(Protocol::Https) {
-            return None;
-        }
         let told = |known| {
             opening
                 .trusts_peer()
                 .then(|| cx.head.known(known).next())
                 .flatten()
         };
-        let scheme = told(Known::XForwardedProto).unwrap_or(cx.scheme.name().as_bytes());
-        if scheme == b"https" {
+        // What most routes serve is served whatever was spoken.
+        if !route.is_particular() {
             return None;
         }
-        let host = told(Known::XForwardedHost).unwrap_or(cx.host.as_bytes());
-        Some(redirect_to_https(
-            route.https_redirect_status_code,
-            host,
-            cx.head.target(),
-        ))
+        route.refuses(&Spoken {
+            scheme: told(Known::XForwardedProto).unwrap_or(cx.scheme.name().as_bytes()),
+            host: told(Known::XForwardedHost).unwrap_or(cx.host.as_bytes()),
+            target: cx.head.target(),
+            http2: cx.http2,
+            grpc_type: cx.has_grpc_type(),
+        })
     }
 }
 
@@ -209,51 +201,4 @@ fn wants_captures(snapshot: &Snapshot, route: RouteIndex) -> bool {
     let route = snapshot.route(route);
     let hashing = || snapshot.service(route).and_then(ServiceRef::hashing);
     !route.plan.is_empty() || hashing().is_some_and(Hashing::wants_captures)
-}
-
-fn redirect_to_https(status: u16, host: &[u8], target: &str) -> Response {
-    if status == 426 {
-        return Response::error(426, "Please use HTTPS protocol")
-            .with_header("Connection", "Upgrade")
-            .with_header("Upgrade", "TLS/1.2, HTTP/1.1");
-    }
-    let host = String::from_utf8_lossy(host);
-    Response::new(status, "").with_header("Location", format!("https://{host}{target}"))
-}
-
-impl Connection {
-    /// A gRPC route takes gRPC over HTTP/2, and one for grpcs alone over TLS.
-    fn check_grpc(
-        &self,
-        protocols: Protocols,
-        opening: &Opening<'_>,
-        cx: &RequestCx<'_>,
-    ) -> Option<Response> {
-        if !cx.is_grpc() {
-            return Some(refuse_without_grpc(cx));
-        }
-        let told = opening
-            .trusts_peer()
-            .then(|| cx.head.known(Known::XForwardedProto).next())
-            .flatten();
-        let scheme = told.unwrap_or(cx.scheme.name().as_bytes());
-        if protocols.contains(Protocol::Grpc) || scheme == b"https" {
-            return None;
-        }
-        let response = Response::new(200, "")
-            .with_header("content-type", "application/grpc")
-            .with_header("grpc-status", "1")
-            .with_header("grpc-message", "gRPC request matched gRPCs route");
-        Some(response)
-    }
-}
-
-fn refuse_without_grpc(cx: &RequestCx<'_>) -> Response {
-    if cx.has_grpc_type() {
-        Response::error(426, "Please use HTTP2 protocol")
-            .with_header("connection", "Upgrade")
-            .with_header("upgrade", "HTTP/2")
-    } else {
-        Response::error(415, "Non-gRPC request matched gRPC route")
-    }
 }

@@ -39,6 +39,11 @@ impl Routes {
         self.by_id.iter().map(|(_, index)| self.get(*index))
     }
 
+    pub(super) fn indexed(&self) -> impl Iterator<Item = (RouteIndex, &RouteInfo)> {
+        let indexes = self.by_id.iter();
+        indexes.map(|(_, index)| (*index, self.get(*index)))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }

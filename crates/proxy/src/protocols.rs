@@ -1,0 +1,76 @@
+//! The answers for requests that come over a protocol that their route does not serve.
+//! Source: kong/runloop/handler.lua access.before.
+
+use crate::snapshot::RouteInfo;
+use model::entities::Protocol;
+use plugin::Response;
+
+/// What of a request tells its protocol.
+#[derive(Debug, Clone, Copy)]
+pub struct Spoken<'a> {
+    /// Of the connection, or what a trusted hop says of its own.
+    pub scheme: &'a [u8],
+    /// The host that a redirect leads to.
+    pub host: &'a [u8],
+    /// As sent, with the query.
+    pub target: &'a str,
+    pub http2: bool,
+    /// Whether the type of its content is gRPC's.
+    pub grpc_type: bool,
+}
+
+impl RouteInfo {
+    /// Whether there are requests that [`Self::refuses`] has an answer for.
+    #[inline]
+    pub fn is_particular(&self) -> bool {
+        let serves = |protocol| self.protocols.contains(protocol);
+        let is_grpc = serves(Protocol::Grpc) || serves(Protocol::Grpcs);
+        is_grpc || serves(Protocol::Https) && !serves(Protocol::Http)
+    }
+
+    /// None for a request that may go on.
+    pub fn refuses(&self, spoken: &Spoken<'_>) -> Option<Response> {
+        let serves = |protocol| self.protocols.contains(protocol);
+        let is_secure = spoken.scheme == b"https";
+        if serves(Protocol::Grpc) || serves(Protocol::Grpcs) {
+            return refuse_without_grpc(spoken).or_else(|| {
+                let is_fine = serves(Protocol::Grpc) || is_secure;
+                (!is_fine).then(grpc_without_tls)
+            });
+        }
+        if serves(Protocol::Http) || !serves(Protocol::Https) || is_secure {
+            return None;
+        }
+        Some(redirect_to_https(self.https_redirect_status_code, spoken))
+    }
+}
+
+fn redirect_to_https(status: u16, spoken: &Spoken<'_>) -> Response {
+    if status == 426 {
+        return Response::error(426, "Please use HTTPS protocol")
+            .with_header("Connection", "Upgrade")
+            .with_header("Upgrade", "TLS/1.2, HTTP/1.1");
+    }
+    let host = String::from_utf8_lossy(spoken.host);
+    let location = format!("https://{host}{}", spoken.target);
+    Response::new(status, "").with_header("Location", location)
+}
+
+fn refuse_without_grpc(spoken: &Spoken<'_>) -> Option<Response> {
+    match (spoken.grpc_type, spoken.http2) {
+        (true, true) => None,
+        (true, false) => Some(
+            Response::error(426, "Please use HTTP2 protocol")
+                .with_header("connection", "Upgrade")
+                .with_header("upgrade", "HTTP/2"),
+        ),
+        (false, _) => Some(Response::error(415, "Non-gRPC request matched gRPC route")),
+    }
+}
+
+fn grpc_without_tls() -> Response {
+    Response::new(200, "")
+        .with_header("content-type", "application/grpc")
+        .with_header("grpc-status", "1")
+        .with_header("grpc-message", "gRPC request matched gRPCs route")
+}
