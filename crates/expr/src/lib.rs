@@ -20,6 +20,7 @@ mod plain;
 mod prefix;
 mod starts;
 mod steps;
+mod reasons;
 pub mod syntax;
 #[cfg(test)]
 mod testing;
@@ -31,6 +32,7 @@ pub use field::{AddressField, Fields, NumberField, TextField};
 pub use former::modernized;
 pub use pattern::{Dialect, Group, Regex, RegexError};
 pub use steps::{ByteSet, Class, Step, Steps};
+pub use reasons::{Distance, Reason};
 pub use syntax::{Error, Parsed, Subsystem, Typed, parse, read};
 pub use tree::{
     AddressPredicate, AddressTest, Comparison, Expression, NumberPredicate, Quantifier,

@@ -79,6 +79,9 @@ pub(crate) enum Command {
     /// Kong's spelling of some commands
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Check, lay out and explain expressions of routes
+    #[command(subcommand)]
+    Expr(ExprCommand),
     /// List, show, compare and restore revisions of the configuration
     #[command(subcommand)]
     Revisions(RevisionsCommand),
@@ -206,6 +209,48 @@ pub(crate) struct OutputArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) settings: SettingsArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExprCommand {
+    /// Say what is wrong, and where
+    Check {
+        /// It is of a route of a stream protocol
+        #[arg(long)]
+        stream: bool,
+        #[command(flatten)]
+        input: ExprInput,
+    },
+    /// Print it in the one way that expressions are written, over several lines if it is long
+    Format {
+        /// How many characters a line has at most
+        #[arg(long, default_value_t = 100)]
+        width: u16,
+        /// Write the files instead of printing
+        #[arg(long, requires = "files")]
+        write: bool,
+        #[command(flatten)]
+        input: ExprInput,
+    },
+    /// Say in words what it demands, and how requests are led to it
+    Explain {
+        /// It is of a route of a stream protocol
+        #[arg(long)]
+        stream: bool,
+        #[command(flatten)]
+        input: ExprInput,
+    },
+}
+
+/// From standard input when nothing is given.
+#[derive(Debug, Args)]
+pub(crate) struct ExprInput {
+    /// The expression
+    #[arg(conflicts_with = "files")]
+    pub(crate) text: Option<String>,
+    /// A file that holds one; may be repeated
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

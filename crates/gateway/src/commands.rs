@@ -5,7 +5,7 @@ use crate::cli::{
 };
 use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
 use crate::transfer::{self, Imported, Target};
-use crate::{check, events, instance, revisions, start, tokens};
+use crate::{check, events, expr, instance, revisions, start, tokens};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -77,6 +77,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             settings,
         } => export(&settings, output.as_deref(), format),
         Command::Config(ConfigCommand::DbExport { file, settings }) => db_export(&settings, &file),
+        Command::Expr(command) => expr::run(&command),
         Command::Revisions(command) => revisions::run(command),
         Command::Settings { markdown: true } => say(&settings::page()),
         Command::Settings { markdown: false } => say(&settings::sample()),
@@ -249,7 +250,7 @@ fn db_export(args: &SettingsArgs, file: &Path) -> Result<(), Failure> {
     transfer::export(&settings, Target::NewFile(file), format)
 }
 
-fn warn(text: &str) {
+pub(crate) fn warn(text: &str) {
     // Nobody reads it: nothing to be done.
     let _ = writeln!(io::stderr(), "warning: {text}");
 }

@@ -15,6 +15,7 @@ mod conformance;
 mod descriptors;
 mod events;
 mod exchanges;
+mod expressions;
 mod health_checks;
 mod kills;
 mod local;
