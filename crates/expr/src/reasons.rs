@@ -128,7 +128,8 @@ impl Expression {
     /// Of the field that a predicate asks for.
     fn values(&self, fields: &impl Fields) -> Vec<String> {
         let number = |field: NumberField| fields.number(field).map(|number| number.to_string());
-        let address = |field: AddressField| fields.address(field).map(|address| address.to_string());
+        let address =
+            |field: AddressField| fields.address(field).map(|address| address.to_string());
         match self {
             Self::Text(predicate) => {
                 let mut values = Vec::new();
@@ -223,7 +224,10 @@ mod tests {
 
     #[test]
     fn what_is_true_has_no_reasons_to_be_false() {
-        assert_eq!(reasons(r#"http.path ^= "/users" && net.dst.port == 80"#), []);
+        assert_eq!(
+            reasons(r#"http.path ^= "/users" && net.dst.port == 80"#),
+            []
+        );
         let distance = read(r#"http.method == "GET""#).distance(&Request, &mut Vec::new());
         assert_eq!(distance, Distance { parts: 0, bytes: 0 });
     }

@@ -109,9 +109,8 @@ fn format(input: &ExprInput, width: usize, write: bool) -> Result<(), Failure> {
         };
         let done = match text.file.filter(|_| write) {
             Some(_) if formatted == text.text => Ok(()),
-            Some(file) => std::fs::write(file, formatted).map_err(|error| {
-                Failure::new(text.at(format!("cannot be written: {error}")))
-            }),
+            Some(file) => std::fs::write(file, formatted)
+                .map_err(|error| Failure::new(text.at(format!("cannot be written: {error}")))),
             None => say(&formatted),
         };
         failure.extend(done.err());

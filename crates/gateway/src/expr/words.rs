@@ -27,7 +27,9 @@ pub(super) fn describe(expression: &Expression, depth: usize, out: &mut String) 
         Expression::Number(predicate) => {
             let field = match predicate.field {
                 NumberField::SourcePort => "the client's port",
-                NumberField::DestinationPort => "the port in the Host header, or else the listener's,",
+                NumberField::DestinationPort => {
+                    "the port in the Host header, or else the listener's,"
+                }
                 NumberField::SegmentCount => "the number of segments of the path",
             };
             let comparison = match predicate.comparison {
@@ -119,7 +121,10 @@ pub(super) fn warnings(expression: &Expression) -> Vec<String> {
         let Some(warning) = warning(predicate) else {
             return;
         };
-        warnings.push(format!("{}: {warning}", Expression::from(predicate.clone())));
+        warnings.push(format!(
+            "{}: {warning}",
+            Expression::from(predicate.clone())
+        ));
     });
     warnings
 }

@@ -54,7 +54,7 @@ fn check_underlines_what_is_wrong_in_each_file() {
     assert_eq!((status, output.as_str()), (1, ""));
     for part in [
         &format!("error: {field}: Unknown LHS field"),
-        "^---",
+        "^-------^",
         "did you mean `http.path`?",
         &format!("error: {end}: "),
         "expected rhs",
@@ -68,7 +68,10 @@ fn check_underlines_what_is_wrong_in_each_file() {
 fn what_is_hardly_meant_is_a_warning() {
     let (status, _, errors) = told(&expr(&["check", r#"http.path ~ "/a""#], ""));
     assert_eq!(status, 0);
-    assert!(errors.starts_with("warning: http.path ~ \"/a\": "), "{errors}");
+    assert!(
+        errors.starts_with("warning: http.path ~ \"/a\": "),
+        "{errors}"
+    );
 }
 
 #[test]
