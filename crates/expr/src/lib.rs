@@ -18,9 +18,9 @@ mod former;
 mod pattern;
 mod plain;
 mod prefix;
+mod reasons;
 mod starts;
 mod steps;
-mod reasons;
 pub mod syntax;
 #[cfg(test)]
 mod testing;
@@ -31,8 +31,8 @@ pub use evaluate::{NoObserver, Observer};
 pub use field::{AddressField, Fields, NumberField, TextField};
 pub use former::modernized;
 pub use pattern::{Dialect, Group, Regex, RegexError};
-pub use steps::{ByteSet, Class, Step, Steps};
 pub use reasons::{Distance, Reason};
+pub use steps::{ByteSet, Class, Step, Steps};
 pub use syntax::{Error, Parsed, Subsystem, Typed, parse, read};
 pub use tree::{
     AddressPredicate, AddressTest, Comparison, Expression, NumberPredicate, Quantifier,
