@@ -26,8 +26,8 @@ usage: cargo xtask <command>
   fuzz    run the fuzz targets, or one: cargo xtask fuzz [TARGET] [--seconds N]; with a nightly toolchain and cargo-fuzz where they
           are installed, otherwise on the committed corpora and changes of them
   bench   measure the gateway beside other proxies and write a report (cargo xtask bench --help, bench/README.md)
-  soak    what lasts, in full: 100,000 random change sets with crashes, a thousand kills under writers; or one of them: cargo xtask
-          soak [store | kills] [--seed N]
+  soak    what lasts, in full: 100,000 random change sets with crashes, a thousand kills under writers, millions of routing
+          decisions compared with slow ones; or one of them: cargo xtask soak [store | kills | router] [--seed N]
   compat  protocol suites of others and clients of Kong against the gateway (cargo xtask compat --help;
           docs/compatibility.md; needs Go)
 ";

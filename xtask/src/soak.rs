@@ -1,4 +1,4 @@
-//! `cargo xtask soak [store | kills] [--seed N]`: the tests of what lasts, in full. The test run has a share of each.
+//! `cargo xtask soak [store | kills | router] [--seed N]`: the tests of what lasts, in full. The test run has a share of each.
 
 use crate::shell::{self, cargo};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,22 +7,30 @@ use std::time::{SystemTime, UNIX_EPOCH};
 struct Soak {
     name: &'static str,
     package: &'static str,
-    tests: &'static str,
+    /// What `cargo test` is told besides.
+    tests: &'static [&'static str],
     amount: (&'static str, &'static str),
 }
 
-const SOAKS: [Soak; 2] = [
+const SOAKS: [Soak; 3] = [
     Soak {
         name: "store",
         package: "store",
-        tests: "endure",
+        tests: &["--test", "it", "--", "endure"],
         amount: ("ENDURE_CHANGE_SETS", "100000"),
     },
     Soak {
         name: "kills",
         package: "gateway",
-        tests: "kills",
+        tests: &["--test", "it", "--", "kills"],
         amount: ("ENDURE_KILLS", "1000"),
+    },
+    Soak {
+        name: "router",
+        package: "oracle",
+        // Millions of decisions: built for speed.
+        tests: &["--profile", "demo", "--"],
+        amount: ("ENDURE_REQUESTS", "5000000"),
     },
 ];
 
@@ -32,7 +40,11 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         ["--seed", seed] => (None, Some(*seed)),
         [only] => (Some(*only), None),
         [only, "--seed", seed] => (Some(*only), Some(*seed)),
-        _ => return Err("cargo xtask soak takes store or kills, and --seed with a number".into()),
+        _ => {
+            return Err(
+                "cargo xtask soak takes store, kills or router, and --seed with a number".into(),
+            );
+        }
     };
     let seed = match seed {
         Some(seed) => seed.parse().map_err(|_| "--seed takes a number")?,
@@ -45,8 +57,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     for soak in wanted {
         let (variable, amount) = soak.amount;
         eprintln!("{variable}={amount} ENDURE_SEED={seed}");
-        let mut command = cargo(&["test", "--package", soak.package, "--test", "it", "--"]);
-        command.args([soak.tests, "--nocapture"]);
+        let mut command = cargo(&["test", "--package", soak.package]);
+        command.args(soak.tests).arg("--nocapture");
         shell::run(
             command
                 .env(variable, amount)
@@ -57,7 +69,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     if ran {
         Ok(())
     } else {
-        Err("there are store and kills".into())
+        Err("there are store, kills and router".into())
     }
 }
 

@@ -10,13 +10,14 @@ mod connection;
 mod events;
 mod head;
 mod opening;
+mod router;
 mod uri;
 
 /// A target: its name, and what it does with its input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target; the name is that of its file in `fuzz/fuzz_targets` and of its folder in `fuzz/corpus`.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -26,6 +27,7 @@ pub const TARGETS: [Target; 9] = [
     ("connection", connection),
     ("http2", http2),
     ("events", events),
+    ("router", router),
 ];
 
 pub use chunked::chunked_body;
@@ -33,6 +35,7 @@ pub use connection::{connection, http2};
 pub use events::events;
 pub use head::{request_head, response_head};
 pub use opening::{client_hello, proxy_header};
+pub use router::router;
 pub use uri::uri;
 
 /// Input past this is cut off where a check looks at every beginning of it.

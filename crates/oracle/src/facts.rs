@@ -6,9 +6,6 @@ use model::uri::{Slashes, normalize};
 use router::{Flavor, Options, Scheme};
 use std::net::IpAddr;
 
-/// How many arguments of a query count.
-const MAX_ARGUMENTS: usize = 100;
-
 pub(crate) struct Facts {
     method: Vec<u8>,
     protocol: Vec<u8>,
@@ -66,7 +63,10 @@ impl Facts {
             headers: headers
                 .map(|(name, value)| (spelt(name), value.clone()))
                 .collect(),
-            queries: arguments(sample.query.as_deref().unwrap_or(b"")),
+            queries: arguments(
+                sample.query.as_deref().unwrap_or(b""),
+                options.max_arguments,
+            ),
             source: sample.source.map(|source| source.ip().to_canonical()),
             destination: sample.destination.map(|address| address.to_canonical()),
             source_port: sample.source.map(|source| source.port().into()),
@@ -127,7 +127,7 @@ fn segments(path: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Names and values of a query, decoded. A name without a value has an empty one, and a value without a name is none.
-fn arguments(query: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn arguments(query: &[u8], most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let parts = query.split(|byte| *byte == b'&');
     let pairs = parts.map(|part| match part.iter().position(|byte| *byte == b'=') {
         Some(at) => (decoded(&part[..at]), decoded(&part[at + 1..])),
@@ -135,7 +135,7 @@ fn arguments(query: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     });
     pairs
         .filter(|(name, _)| !name.is_empty())
-        .take(MAX_ARGUMENTS)
+        .take(most)
         .collect()
 }
 

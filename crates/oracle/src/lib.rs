@@ -13,6 +13,7 @@
 mod cases;
 mod changes;
 mod engine;
+mod expressions;
 mod facts;
 mod judge;
 mod naive;
@@ -27,6 +28,7 @@ mod world;
 pub use cases::{Size, Tally, all_options, decide_alike, numbered, router};
 pub use changes::{Changes, Course, Kept};
 pub use engine::Engines;
+pub use expressions::read_alike;
 pub use judge::{Answer, Judge};
 pub use naive::Naive;
 pub use random::Random;

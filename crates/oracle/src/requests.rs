@@ -1,7 +1,7 @@
 //! Random requests, made of what routes are made of so that they meet, and changed so that they nearly do.
 
 use crate::random::Random;
-use crate::world::{HEADERS, METHODS, QUERIES, World};
+use crate::world::{HEADERS, QUERIES, World};
 use router::{Request, Scheme};
 use std::net::{IpAddr, SocketAddr};
 
@@ -104,7 +104,7 @@ impl Sample {
     pub fn random(random: &mut Random, world: &World) -> Self {
         let scheme = *random.one(&[Scheme::Http, Scheme::Https]);
         let mut sample = Self {
-            method: method(random),
+            method: method(random, world),
             host: random.below(8).gt(&0).then(|| host(random, world)),
             scheme,
             sni: (random.below(3) > 0).then(|| sni(random, world)),
@@ -145,11 +145,11 @@ impl Sample {
     }
 }
 
-fn method(random: &mut Random) -> String {
+fn method(random: &mut Random, world: &World) -> String {
     match random.below(12) {
         0 => "get".to_owned(),
         1 => "OTHER".to_owned(),
-        _ => (*random.one(METHODS)).to_owned(),
+        _ => random.one(&world.methods).clone(),
     }
 }
 

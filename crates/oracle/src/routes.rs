@@ -4,7 +4,7 @@ use crate::pattern::Pattern;
 use crate::print::print;
 use crate::random::Random;
 use crate::term::{AddressOperator, Lower, Operator, Taken, Term};
-use crate::world::{HEADERS, METHODS, QUERIES, World};
+use crate::world::{HEADERS, QUERIES, World};
 use expr::{AddressField, Comparison, NumberField, TextField};
 use model::entities::{Endpoint, PathHandling, Protocol, Route, RouteId};
 use router::Flavor;
@@ -55,6 +55,13 @@ pub fn blank(id: u128) -> Route {
     }
 }
 
+impl From<Route> for Drawn {
+    /// Of a classic route.
+    fn from(route: Route) -> Self {
+        Self { route, term: None }
+    }
+}
+
 impl Drawn {
     /// A route that the flavour can use.
     pub fn random(random: &mut Random, world: &World, flavor: Flavor) -> Self {
@@ -73,7 +80,7 @@ impl Drawn {
             };
         }
         classic(random, world, flavor, &mut route);
-        Self { route, term: None }
+        route.into()
     }
 }
 
@@ -89,7 +96,7 @@ fn classic(random: &mut Random, world: &World, flavor: Flavor, route: &mut Route
     }
     route.hosts = some(random, |random| host(random, world));
     route.paths = some(random, |random| path(random, world));
-    route.methods = some(random, |random| *random.one(METHODS));
+    route.methods = some(random, |random| random.one(&world.methods).as_str());
     route.regex_priority = Some(*random.one(&[0, 0, 1, 2, 5, -1, 4096]));
     if random.once_in(3) {
         route.headers = headers(random, world);
@@ -200,7 +207,7 @@ fn ends(random: &mut Random, world: &World) -> Vec<Endpoint> {
 }
 
 /// What people write, or anything.
-fn shape(random: &mut Random, world: &World) -> Term {
+pub(crate) fn shape(random: &mut Random, world: &World) -> Term {
     if random.below(2) == 0 {
         return term(random, world, 4);
     }
@@ -304,7 +311,7 @@ fn text_field(random: &mut Random, world: &World) -> (TextField, String) {
     match random.below(16) {
         0..=4 => (TextField::Path, path),
         5..=7 => (TextField::Host, random.one(&world.hosts).clone()),
-        8 => (TextField::Method, (*random.one(METHODS)).to_owned()),
+        8 => (TextField::Method, random.one(&world.methods).clone()),
         9 => (TextField::Sni, random.one(&world.hosts).clone()),
         10 => (
             TextField::Protocol,

@@ -5,10 +5,10 @@ use crate::random::Random;
 use expr::Block;
 use std::net::IpAddr;
 
-pub(crate) const METHODS: &[&str] = &["GET", "POST", "PUT", "PURGE", "PATCH"];
+const METHODS: &[&str] = &["GET", "POST", "PUT", "PURGE", "PATCH"];
 pub(crate) const HEADERS: &[&str] = &["x-a", "x-b", "x_c", "accept", "x-version"];
 /// As identifiers may spell them.
-pub(crate) const QUERIES: &[&str] = &["a", "b", "Mode", "v.x", "a_b"];
+pub(crate) const QUERIES: &[&str] = &["a", "b", "Mode", "v_x", "a_b"];
 
 const LABELS: &[&str] = &["a", "b", "ab", "api", "x-1", "exämple"];
 const SEGMENTS: &[&str] = &[
@@ -60,6 +60,7 @@ pub struct World {
     pub(crate) hosts: Vec<String>,
     pub(crate) paths: Vec<String>,
     pub(crate) patterns: Vec<Pattern>,
+    pub(crate) methods: Vec<String>,
     pub(crate) values: Vec<String>,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) blocks: Vec<Block>,
@@ -86,6 +87,7 @@ impl World {
             patterns: (0..pattern_count)
                 .map(|_| Pattern::random(random))
                 .collect(),
+            methods: methods(random),
             values: values(random),
             addresses: parsed(ADDRESSES),
             blocks: parsed(BLOCKS),
@@ -133,6 +135,14 @@ fn path(random: &mut Random) -> String {
         path.push('/');
     }
     path
+}
+
+/// Sometimes more than fit into a set of bits.
+fn methods(random: &mut Random) -> Vec<String> {
+    let many = random.once_in(6);
+    let numbered = (0..if many { 60 } else { 0 }).map(|number| format!("M{number}"));
+    let methods = METHODS.iter().map(|method| (*method).to_owned());
+    methods.chain(numbered).collect()
 }
 
 fn values(random: &mut Random) -> Vec<String> {

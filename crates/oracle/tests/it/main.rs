@@ -3,6 +3,8 @@
 
 mod alike;
 mod changes;
+mod expressions;
+mod hostile;
 
 /// What `cargo xtask soak` asks for.
 fn asked_for(name: &str) -> Option<u64> {

@@ -1,0 +1,23 @@
+//! Expressions are read as they were meant, and written so that they are read again.
+
+use crate::{random, share};
+use oracle::{Engines, Tally, read_alike};
+use router::Flavor;
+
+#[test]
+fn expressions_say_what_they_were_meant_to_say() {
+    let mut tally = Tally::default();
+    let mut case = 0;
+    while tally.requests < share(4_000) {
+        // Regexes are of the case alone: they would be more and more.
+        let mut engines = Engines::new(Flavor::Expressions);
+        let cases = (case..case + 20).map(|number| random(number));
+        for mut random in cases {
+            tally.add(read_alike(&mut random, &mut engines, 10));
+        }
+        case += 20;
+    }
+    println!("{case} expressions, {tally:?}");
+    let share = tally.hits * 100 / tally.requests;
+    assert!((5..95).contains(&share), "{share} % say little");
+}

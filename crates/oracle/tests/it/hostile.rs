@@ -1,0 +1,118 @@
+//! Routes and requests that are meant to be expensive: what they cost is counted, in predicates that are put to a request,
+//! by how often these ask for its headers.
+
+use oracle::{Drawn, Sample, blank, router};
+use router::{HeaderSource, Match, Options, Request, Router, Scratch};
+use std::cell::Cell;
+
+/// Headers, and how often they were looked through.
+struct Counted<'h> {
+    headers: &'h [(Vec<u8>, Vec<u8>)],
+    asked: Cell<usize>,
+}
+
+impl HeaderSource for Counted<'_> {
+    fn each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
+        self.asked.set(self.asked.get() + 1);
+        for (name, value) in self.headers {
+            visit(name, value);
+        }
+    }
+}
+
+/// The match, and how often headers were asked for.
+fn cost(router: &Router, sample: &Sample) -> (Option<Match>, usize) {
+    let headers = Counted {
+        headers: &sample.headers,
+        asked: Cell::new(0),
+    };
+    let request = Request {
+        headers: &headers,
+        ..sample.request()
+    };
+    let found = router.matches(&request, &mut Scratch::default());
+    (found, headers.asked.get())
+}
+
+/// A route for each number, all with a header that they ask for.
+fn routes(
+    count: usize,
+    header: impl Fn(usize) -> (String, String),
+    change: impl Fn(usize, &mut Drawn),
+) -> Vec<Drawn> {
+    let numbers = 0..count;
+    let each = numbers.map(|number| {
+        let (name, value) = header(number);
+        let mut drawn = Drawn::from(blank(number as u128));
+        drawn.route.headers = vec![(name.into(), vec![value.into()])];
+        change(number, &mut drawn);
+        drawn
+    });
+    each.collect()
+}
+
+fn with_header(mut sample: Sample, name: &str, value: &str) -> Sample {
+    sample.headers.push((name.into(), value.into()));
+    sample
+}
+
+const COUNT: usize = 1_000;
+
+#[test]
+fn of_overlapping_prefixes_none_is_asked_twice() {
+    let prefix = |number: usize| "/a/bc".repeat(number + 1);
+    let routes = routes(
+        COUNT,
+        |number| ("x-a".into(), format!("v{number}")),
+        |number, drawn| drawn.route.paths = vec![prefix(number).into()],
+    );
+    let router = router(&routes, Options::default());
+    let longest = Sample::get(prefix(2 * COUNT).as_bytes());
+    for (value, found) in [("none", None), ("v0", Some(0)), ("v999", Some(999))] {
+        let (match_, asked) = cost(&router, &with_header(longest.clone(), "x-a", value));
+        assert_eq!(match_.map(|found| found.route.0), found);
+        assert!(asked <= COUNT + 1, "{asked}");
+    }
+}
+
+#[test]
+fn of_wildcards_over_a_host_of_dots_none_is_asked_twice() {
+    let routes = routes(
+        COUNT,
+        |number| ("x-a".into(), format!("v{number}")),
+        |number, drawn| {
+            let labels = ".a".repeat(number / 2 + 1);
+            drawn.route.hosts = vec![match number % 2 {
+                0 => format!("*{labels}").into(),
+                _ => format!("{}.*", &labels[1..]).into(),
+            }];
+        },
+    );
+    let router = router(&routes, Options::default());
+    let mut sample = Sample::get(b"/");
+    sample.host = Some(b"a.".repeat(4_000));
+    for host in [b"a.".repeat(4_000), b".a".repeat(4_000), b".".repeat(8_000)] {
+        sample.host = Some(host);
+        let (found, asked) = cost(&router, &sample);
+        assert_eq!(found, None);
+        assert!(asked <= COUNT, "{asked}");
+    }
+}
+
+#[test]
+fn with_a_better_match_found_worse_ones_are_not_asked() {
+    let routes = routes(
+        COUNT,
+        |number| (format!("x-{number}"), "v".into()),
+        |_, drawn| drawn.route.paths = vec!["/a".into()],
+    );
+    let router = router(&routes, Options::default());
+    // The greatest id comes first.
+    let sample = with_header(Sample::get(b"/a"), "x-999", "v");
+    let (found, asked) = cost(&router, &sample);
+    assert_eq!(found.map(|found| found.route.0), Some(999));
+    assert!(asked <= 20, "{asked}");
+    let (found, asked) = cost(&router, &Sample::get(b"/a"));
+    assert_eq!(found, None);
+    assert!(asked <= 2 * COUNT, "{asked}");
+}
