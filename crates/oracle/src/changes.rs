@@ -156,7 +156,7 @@ impl Changes {
 
     fn replace(&mut self, removed: &[RouteIndex], put: &[RouteIndex]) {
         let put = put.iter().map(|index| (*index, &self.routes[index].route));
-        let (router, errors) = self.router.replace(&|index| removed.contains(&index), put);
+        let (router, errors) = self.router.replace(removed, put);
         assert!(errors.is_empty(), "{errors:?}");
         self.router = Arc::new(router);
     }

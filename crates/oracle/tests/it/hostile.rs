@@ -100,6 +100,24 @@ fn of_wildcards_over_a_host_of_dots_none_is_asked_twice() {
 }
 
 #[test]
+fn routes_that_differ_in_the_value_of_a_header_are_looked_up_by_it() {
+    let routes = routes(
+        COUNT,
+        |number| ("x-a".into(), format!("v{number}")),
+        |_, drawn| drawn.route.paths = vec!["/a".into()],
+    );
+    let router = router(&routes, Options::default());
+    let mut sample = Sample::get(b"/a");
+    for number in 0..COUNT {
+        sample = with_header(sample, &format!("x-{number}"), "v");
+    }
+    sample.headers.insert(0, (b"X-A".to_vec(), b"V7".to_vec()));
+    let (found, asked) = cost(&router, &sample);
+    assert_eq!(found.map(|found| found.route.0), Some(7));
+    assert!(asked <= 20, "{asked}");
+}
+
+#[test]
 fn with_a_better_match_found_worse_ones_are_not_asked() {
     let routes = routes(
         COUNT,
