@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod engine;
 mod evaluate;
 mod field;
 mod former;

@@ -1,27 +1,15 @@
-//! Regexes of both dialects behind one type: the `regex` crate's, which runs in linear time, and PCRE's as far as
-//! `fancy-regex` knows it, with a limit on backtracking. Both search bytes.
+//! Regexes of both dialects behind one type. What a regex demands of the start of a text is known of it as steps; where
+//! nothing else is, which is so of most regexes on paths, the steps answer and no engine is built.
 
+use crate::engine::{self, Engine};
 use crate::plain;
 use crate::prefix;
-use crate::starts::Starts;
+use crate::starts::{MAX_STEPS, Place, Starts};
 use crate::steps::{Step, Steps};
-use regex_syntax::hir::Hir;
+use regex_syntax::hir::{Hir, HirKind};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
-
-/// What one compiled regex may take: the `regex` crate's own default, which Kong's router runs with, so that a pattern
-/// is accepted here exactly if it is there. Repeated repetitions of large classes run into it.
-const COMPILED_SIZE_LIMIT: usize = 10 << 20;
-
-/// What searching with one regex may keep in memory per thread. An eighth of the default: there may be thousands.
-const CACHE_SIZE_LIMIT: usize = 256 << 10;
-
-/// Kong's `LIMIT_MATCH`.
-const BACKTRACK_LIMIT: usize = 10_000;
-
-/// How many instructions a backtracking regex may become, since its subroutine calls are written out in place.
-const PROGRAM_SIZE_LIMIT: usize = 100_000;
+use std::sync::{Arc, OnceLock};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -37,13 +25,21 @@ pub struct Regex(Arc<Inner>);
 
 struct Inner {
     pattern: Box<str>,
-    engine: Engine,
+    dialect: Dialect,
     starts: Starts,
+    /// Whether the steps answer as far as they can, and there is no engine until they cannot.
+    by_steps: bool,
+    /// Of the first group on, where in the pattern its name stands. Empty where the engine names them.
+    names: Box<[Name]>,
+    /// None inside: it did not compile, which cannot be of one that is built late.
+    engine: OnceLock<Option<Box<Engine>>>,
 }
 
-enum Engine {
-    Linear(regex::bytes::Regex),
-    Backtracking(fancy_regex::Regex),
+/// Empty for a group without a name.
+#[derive(Clone, Copy, Default)]
+struct Name {
+    start: u16,
+    length: u16,
 }
 
 /// A group that took part in a match. Named ones have a number too.
@@ -61,21 +57,39 @@ pub enum RegexError {
     Pcre(#[from] Box<fancy_regex::Error>),
 }
 
+/// What the steps have to say of a text.
+enum Walked {
+    /// The regex is found from the start of the text to here, by this alternative.
+    Found {
+        alternative: usize,
+        end: usize,
+    },
+    Nowhere,
+    /// Only the engine knows.
+    Unknown,
+}
+
 impl Regex {
     pub fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
-        let engine = match dialect {
-            Dialect::Rust => Engine::Linear(linear(pattern)?),
-            Dialect::Pcre => Engine::Backtracking(backtracking(pattern).map_err(Box::new)?),
-        };
-        let starts = match parsed(pattern, dialect) {
-            Some(parsed) => Starts::of(&parsed, dialect == Dialect::Rust),
-            None => Starts::literal(prefix::of_pcre(pattern)),
-        };
-        Ok(Self(Arc::new(Inner {
+        let mut inner = Inner {
             pattern: pattern.into(),
-            engine,
-            starts,
-        })))
+            dialect,
+            starts: Starts::unknown(),
+            by_steps: false,
+            names: Box::default(),
+            engine: OnceLock::new(),
+        };
+        let parsed = parsed(pattern, dialect);
+        match &parsed {
+            Some(parsed) => inner.starts = Starts::of(parsed, dialect == Dialect::Rust),
+            None => inner.starts = Starts::literal(prefix::of_pcre(pattern)),
+        }
+        let lazy = parsed.filter(|parsed| inner.starts.is_whole() && engine::compiles(parsed));
+        match lazy.and_then(|parsed| names(pattern, &parsed)) {
+            Some(names) => (inner.by_steps, inner.names) = (true, names),
+            None => inner.engine = Some(Box::new(Engine::new(pattern, dialect)?)).into(),
+        }
+        Ok(Self(Arc::new(inner)))
     }
 
     pub fn pattern(&self) -> &str {
@@ -104,52 +118,113 @@ impl Regex {
     }
 
     pub fn is_match(&self, text: &[u8]) -> bool {
-        match &self.0.engine {
-            Engine::Linear(regex) => regex.is_match(text),
-            // A search that was given up found nothing, as in Kong.
-            Engine::Backtracking(regex) => regex.is_match(text).unwrap_or(false),
+        match self.walk(text) {
+            Walked::Found { .. } => true,
+            Walked::Nowhere => false,
+            Walked::Unknown => self.engine().is_some_and(|engine| engine.is_match(text)),
         }
     }
 
     /// Where the regex is found first.
     pub fn find(&self, text: &[u8]) -> Option<Range<usize>> {
-        match &self.0.engine {
-            Engine::Linear(regex) => regex.find(text).map(|found| found.range()),
-            Engine::Backtracking(regex) => {
-                let found = regex.find(text).ok().flatten();
-                found.map(|found| found.start()..found.end())
-            }
+        match self.walk(text) {
+            Walked::Found { end, .. } => Some(0..end),
+            Walked::Nowhere => None,
+            Walked::Unknown => self.engine()?.find(text),
         }
     }
 
     /// Whether it has groups besides the whole match.
     pub fn has_groups(&self) -> bool {
-        let count = match &self.0.engine {
-            Engine::Linear(regex) => regex.captures_len(),
-            Engine::Backtracking(regex) => regex.captures_len(),
-        };
-        count > 1
+        match self.0.engine.get() {
+            Some(Some(engine)) if !self.0.by_steps => engine.has_groups(),
+            _ => !self.0.names.is_empty(),
+        }
     }
 
     /// Calls `each` with the groups that took part in the first match, by number and again by name if they have one. The
     /// whole match is left out.
     pub fn captures<'t>(&self, text: &'t [u8], each: &mut dyn FnMut(Group<'_>, &'t [u8])) {
-        match &self.0.engine {
-            Engine::Linear(regex) => {
-                let Some(found) = regex.captures(text) else {
-                    return;
-                };
-                let group = |number| found.get(number).map(|group| group.range());
-                groups(text, regex.capture_names(), group, each);
+        let mut each = |number, name: Option<&str>, range: Range<usize>| {
+            each(Group::Number(number), &text[range.clone()]);
+            if let Some(name) = name {
+                each(Group::Name(name), &text[range]);
             }
-            Engine::Backtracking(regex) => {
-                let Some(found) = regex.captures(text).ok().flatten() else {
-                    return;
-                };
-                let group = |number| found.get(number).map(|group| group.start()..group.end());
-                groups(text, regex.capture_names(), group, each);
+        };
+        match self.walk(text) {
+            Walked::Found { alternative, .. } => self.walked_groups(alternative, text, &mut each),
+            Walked::Nowhere => {}
+            Walked::Unknown => {
+                if let Some(engine) = self.engine() {
+                    engine.captures(text, &mut each);
+                }
             }
         }
+    }
+
+    fn walk(&self, text: &[u8]) -> Walked {
+        if !self.0.by_steps {
+            return Walked::Unknown;
+        }
+        let alternatives = self.0.starts.alternatives.iter().enumerate();
+        let mut walked = alternatives.filter_map(|(alternative, steps)| {
+            let end = steps.walk(text)?;
+            Some(Walked::Found { alternative, end })
+        });
+        match walked.next() {
+            None => Walked::Nowhere,
+            Some(found) if self.is_exact(text) => found,
+            Some(_) => Walked::Unknown,
+        }
+    }
+
+    /// Whether the steps say as much of the text as the regex.
+    fn is_exact(&self, text: &[u8]) -> bool {
+        let exact_beyond_ascii = self.0.starts.exact_beyond_ascii;
+        match self.0.dialect {
+            Dialect::Pcre if exact_beyond_ascii => true,
+            Dialect::Rust if exact_beyond_ascii => std::str::from_utf8(text).is_ok(),
+            _ => text.is_ascii(),
+        }
+    }
+
+    fn walked_groups(
+        &self,
+        alternative: usize,
+        text: &[u8],
+        each: &mut dyn FnMut(usize, Option<&str>, Range<usize>),
+    ) {
+        let Inner { starts, names, .. } = &*self.0;
+        let mut begins = [0; MAX_STEPS + 1];
+        let mut steps = 0;
+        let end = starts.alternatives[alternative].walk_through(text, &mut |begin| {
+            begins[steps] = begin;
+            steps += 1;
+        });
+        begins[steps] = end.unwrap_or_default();
+        let at = |place: Place| begins[usize::from(place.step)] + usize::from(place.offset);
+        for span in &starts.groups {
+            if usize::from(span.alternative) == alternative {
+                let number = usize::from(span.group);
+                let name = names.get(number - 1).and_then(|name| self.name(*name));
+                each(number, name, at(span.start)..at(span.end));
+            }
+        }
+    }
+
+    fn name(&self, Name { start, length }: Name) -> Option<&str> {
+        let start = usize::from(start);
+        let name = self.0.pattern.get(start..start + usize::from(length));
+        name.filter(|name| !name.is_empty())
+    }
+
+    fn engine(&self) -> Option<&Engine> {
+        let build = || {
+            Engine::new(self.pattern(), self.0.dialect)
+                .ok()
+                .map(Box::new)
+        };
+        self.0.engine.get_or_init(build).as_deref()
     }
 }
 
@@ -157,40 +232,6 @@ impl fmt::Debug for Regex {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "~ {:?}", self.pattern())
     }
-}
-
-fn groups<'t, 'r>(
-    text: &'t [u8],
-    names: impl Iterator<Item = Option<&'r str>>,
-    group: impl Fn(usize) -> Option<Range<usize>>,
-    each: &mut dyn FnMut(Group<'_>, &'t [u8]),
-) {
-    for (number, name) in names.enumerate().skip(1) {
-        let Some(range) = group(number) else {
-            continue;
-        };
-        each(Group::Number(number), &text[range.clone()]);
-        if let Some(name) = name {
-            each(Group::Name(name), &text[range]);
-        }
-    }
-}
-
-fn linear(pattern: &str) -> Result<regex::bytes::Regex, regex::Error> {
-    regex::bytes::RegexBuilder::new(pattern)
-        .size_limit(COMPILED_SIZE_LIMIT)
-        .dfa_size_limit(CACHE_SIZE_LIMIT)
-        .build()
-}
-
-fn backtracking(pattern: &str) -> Result<fancy_regex::Regex, fancy_regex::Error> {
-    fancy_regex::RegexBuilder::new(pattern)
-        .bytes_mode(fancy_regex::BytesMode::Ascii)
-        .backtrack_limit(BACKTRACK_LIMIT)
-        .delegate_size_limit(COMPILED_SIZE_LIMIT)
-        .delegate_dfa_size_limit(CACHE_SIZE_LIMIT)
-        .max_prog_size(PROGRAM_SIZE_LIMIT)
-        .build()
 }
 
 /// What the pattern means in terms of `regex-syntax`; None if that is not known.
@@ -204,3 +245,31 @@ fn parsed(pattern: &str, dialect: Dialect) -> Option<Hir> {
     parser.utf8(false).unicode(unicode);
     parser.build().parse(pattern).ok()
 }
+
+/// Where the names of the groups stand; None if the pattern is too long to say.
+fn names(pattern: &str, parsed: &Hir) -> Option<Box<[Name]>> {
+    let mut names = vec![Name::default(); parsed.properties().explicit_captures_len()];
+    let mut unread = vec![parsed];
+    while let Some(part) = unread.pop() {
+        match part.kind() {
+            HirKind::Capture(group) => {
+                let index = group.index as usize - 1;
+                if let Some(name) = &group.name {
+                    // Wherever else these letters stand, they are the same.
+                    *names.get_mut(index)? = Name {
+                        start: pattern.find(&**name)?.try_into().ok()?,
+                        length: name.len().try_into().ok()?,
+                    };
+                }
+                unread.push(&group.sub);
+            }
+            HirKind::Concat(parts) | HirKind::Alternation(parts) => unread.extend(parts),
+            HirKind::Repetition(repetition) => unread.push(&repetition.sub),
+            HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => {}
+        }
+    }
+    Some(names.into())
+}
+
+#[cfg(test)]
+mod tests;

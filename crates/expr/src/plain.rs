@@ -137,7 +137,9 @@ impl Reader<'_> {
             let counts = std::str::from_utf8(counts).ok()?;
             let (min, max) = counts.split_once(',').unwrap_or((counts, counts));
             let digits = |text: &str| text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
-            if min.is_empty() || !digits(min) || !digits(max) {
+            // Groups repeated zero times are groups in one dialect only.
+            let none = !max.is_empty() && max.bytes().all(|byte| byte == b'0');
+            if min.is_empty() || !digits(min) || !digits(max) || none {
                 return None;
             }
             self.rest = &rest[1..];

@@ -11,7 +11,7 @@ use regex_syntax::hir::{self, Hir, HirKind, Look};
 const MAX_ALTERNATIVES: usize = 8;
 
 /// Steps of one alternative, behind which nothing is known.
-const MAX_STEPS: usize = 64;
+pub(crate) const MAX_STEPS: usize = 64;
 
 /// How much of all alternatives together is looked at: branches within branches are written out again and again.
 const MAX_WORK: usize = 2_000;
@@ -21,22 +21,19 @@ const MAX_WRITTEN_OUT: u32 = 16;
 
 /// What is known of where a regex is found.
 #[derive(Debug)]
-#[expect(
-    dead_code,
-    reason = "engines are to be built only where these do not say enough"
-)]
 pub(crate) struct Starts {
     /// In the order in which the regex prefers them.
     pub(crate) alternatives: Box<[Steps]>,
-    /// The groups of each of them; none at all when the regex has none.
-    pub(crate) groups: Box<[Box<[Span]>]>,
+    /// Where groups stand in them, if all are whole: by alternative, and in the order of their numbers.
+    pub(crate) groups: Box<[Span]>,
     /// Whether every class holds all or nothing beyond ASCII, so that none holds more than the regex says.
     pub(crate) exact_beyond_ascii: bool,
 }
 
-/// Where a group stands in the steps of an alternative. In the order of their numbers.
+/// Where a group stands in the steps of an alternative.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
+    pub(crate) alternative: u8,
     pub(crate) group: u16,
     pub(crate) start: Place,
     pub(crate) end: Place,
@@ -88,24 +85,31 @@ impl Starts {
         if paths.iter().any(|path| !path.anchored) {
             return Self::unknown();
         }
-        let (alternatives, groups): (Vec<_>, Vec<_>) = paths.into_iter().map(Path::finish).unzip();
+        let mut groups = Vec::new();
+        let mut alternatives = Vec::new();
+        for (index, path) in paths.into_iter().enumerate() {
+            let spans = path.spans.iter().map(|span| Span {
+                alternative: index as u8,
+                ..*span
+            });
+            groups.extend(spans);
+            alternatives.push(path.finish());
+        }
         let empty = |steps: &Steps| !steps.whole && steps.steps.is_empty();
         if alternatives.iter().any(empty) {
             return Self::unknown();
         }
+        if !alternatives.iter().all(|steps| steps.whole) {
+            groups.clear();
+        }
         Self {
             alternatives: alternatives.into(),
-            groups: if pattern.properties().explicit_captures_len() == 0 {
-                Box::default()
-            } else {
-                groups.into()
-            },
+            groups: groups.into(),
             exact_beyond_ascii: reader.exact_beyond_ascii,
         }
     }
 
     /// Whether the steps are all there is to the regex, in texts of ASCII at least.
-    #[expect(dead_code, reason = "as the fields")]
     pub(crate) fn is_whole(&self) -> bool {
         self.alternatives.iter().all(|steps| steps.whole)
     }
@@ -225,7 +229,8 @@ impl Reader {
         paths
     }
 
-    fn class(&mut self, class: &hir::Class, min: u32, max: u32) -> Class {
+    /// None if it repeats too often.
+    fn class(&mut self, class: &hir::Class, min: u32, max: u32) -> Option<Class> {
         let mut bytes = ByteSet::default();
         let mut all = false;
         let ranges: &mut dyn Iterator<Item = (u32, u32)> = match class {
@@ -247,19 +252,15 @@ impl Reader {
             for byte in start..=end.min(0x7F) {
                 bytes.insert(byte as u8);
             }
-            if end > 0x7F {
-                bytes.insert_beyond_ascii();
-                all |= start <= 0x80 && end == last;
+            if end > 0x7F && self.unicode {
+                bytes.insert_characters();
+            } else if end > 0x7F {
+                bytes.insert(u8::MAX);
             }
+            all |= start <= 0x80 && end == last;
         }
-        let beyond = bytes.goes_beyond_ascii();
-        self.exact_beyond_ascii &= all || !beyond;
-        Class {
-            bytes,
-            min,
-            max,
-            characters: self.unicode && beyond,
-        }
+        self.exact_beyond_ascii &= all || !bytes.goes_beyond_ascii();
+        Class::new(bytes, min, max)
     }
 }
 
@@ -309,38 +310,35 @@ impl Path {
         }
         let max = if max == u32::MAX { max } else { max - written };
         if max > 0 {
-            let class = Class {
-                bytes: ByteSet::of(byte),
-                min: min - written,
-                max,
-                characters: false,
-            };
-            self.push_class(class, greedy);
+            self.push_class(Class::new(ByteSet::of(byte), min - written, max), greedy);
         }
     }
 
-    fn push_class(&mut self, class: Class, greedy: bool) {
-        if !self.may_go_on() {
+    fn push_class(&mut self, class: Option<Class>, greedy: bool) {
+        self.stopped |= class.is_none();
+        let (true, Some(class)) = (self.may_go_on(), class) else {
             return;
-        }
-        let boundary = self.place();
-        let parted = boundary.is_none_or(|here| {
-            let mut spans = self.spans.iter();
-            spans.any(|span| span.start == here || span.end == here)
-        });
-        if let Some(Part::Class {
-            class: last,
-            greedy: true,
-        }) = self.parts.last_mut()
-            && greedy
-            && !parted
-            && (last.bytes, last.characters) == (class.bytes, class.characters)
-        {
-            last.min = last.min.saturating_add(class.min);
-            last.max = last.max.saturating_add(class.max);
+        };
+        let joined = match self.parts.last() {
+            Some(Part::Class {
+                class: last,
+                greedy: true,
+            }) if greedy && !self.is_parted() => joined(last, &class),
+            _ => None,
+        };
+        if let Some(class) = joined {
+            self.parts.pop();
+            self.parts.push(Part::Class { class, greedy });
         } else {
             self.parts.push(Part::Class { class, greedy });
         }
+    }
+
+    /// Whether a group begins or ends just here.
+    fn is_parted(&self) -> bool {
+        let here = self.place();
+        let mut spans = self.spans.iter();
+        spans.any(|span| here.is_none_or(|here| span.start == here || span.end == here))
     }
 
     /// Where it has come to; None if that cannot be said.
@@ -361,7 +359,12 @@ impl Path {
             return;
         };
         let end = start;
-        self.spans.push(Span { group, start, end });
+        self.spans.push(Span {
+            alternative: 0,
+            group,
+            start,
+            end,
+        });
     }
 
     fn close(&mut self, group: u16) {
@@ -373,18 +376,17 @@ impl Path {
         }
     }
 
-    fn finish(mut self) -> (Steps, Box<[Span]>) {
+    fn finish(mut self) -> Steps {
         let whole = self.cut();
         let steps = self.parts.into_iter().map(|part| match part {
             Part::Literal(literal) => Step::Literal(literal.into()),
             Part::Class { class, .. } => Step::Class(class),
         });
-        let steps = Steps {
+        Steps {
             steps: steps.collect(),
             whole,
             ends_text: whole && self.ended,
-        };
-        (steps, self.spans.into())
+        }
     }
 
     /// Leaves out what is behind the first class that cannot be walked without a way back. Whether what is left is all
@@ -406,7 +408,7 @@ impl Path {
                         kept = index + 1;
                         whole = false;
                     }
-                    let fixed = class.min == class.max;
+                    let fixed = class.min() == class.max();
                     whole &= *greedy || fixed || !rest.may_be_empty;
                     rest.behind(class)
                 }
@@ -415,6 +417,13 @@ impl Path {
         self.parts.truncate(kept);
         whole
     }
+}
+
+/// Both, one behind the other, as one.
+fn joined(first: &Class, second: &Class) -> Option<Class> {
+    let max = first.max().saturating_add(second.max());
+    let same = first.bytes() == second.bytes();
+    same.then(|| Class::new(first.bytes(), first.min() + second.min(), max))?
 }
 
 /// What may follow a place in a path.
@@ -442,17 +451,17 @@ impl Rest {
 
     /// Whether the class takes as much as it can, if the regex is to be found.
     fn leaves(&self, class: &Class, greedy: bool) -> bool {
-        let apart = !self.unknown && self.first.is_disjoint(&class.bytes);
-        class.min == class.max || apart || (greedy && self.cannot_fail)
+        let apart = !self.unknown && self.first.is_disjoint(&class.bytes());
+        class.min() == class.max() || apart || (greedy && self.cannot_fail)
     }
 
     /// What may follow the place before the class.
     fn behind(self, class: &Class) -> Self {
-        if class.min > 0 {
-            return Self::starting(class.bytes);
+        if class.min() > 0 {
+            return Self::starting(class.bytes());
         }
         Self {
-            first: self.first.union(class.bytes),
+            first: self.first.union(class.bytes()),
             ..self
         }
     }

@@ -19,17 +19,33 @@ pub enum Step {
 
 /// A repeated class of bytes. Bytes beyond ASCII are either all in it or none is, so it may hold more than the regex
 /// says there, and never less.
+// Kept small: there are several in most regexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Class {
-    pub(crate) bytes: ByteSet,
-    pub(crate) min: u32,
-    pub(crate) max: u32,
-    /// Whether a character of several bytes counts once.
-    pub(crate) characters: bool,
+    ascii: [u64; 2],
+    min: u16,
+    /// [`NO_LIMIT`] for none.
+    max: u16,
+    beyond: Beyond,
 }
 
+/// What of the bytes beyond ASCII is in a set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct ByteSet([u64; 4]);
+enum Beyond {
+    #[default]
+    Nothing,
+    Bytes,
+    /// All of them, and those of a character are counted as one.
+    Characters,
+}
+
+const NO_LIMIT: u16 = u16::MAX;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct ByteSet {
+    ascii: [u64; 2],
+    beyond: Beyond,
+}
 
 impl Steps {
     /// Nothing is demanded, and nothing is known of what may follow.
@@ -78,67 +94,95 @@ impl Steps {
 }
 
 impl Class {
-    pub fn bytes(&self) -> &ByteSet {
-        &self.bytes
+    /// None if it repeats too often to be counted here; `u32::MAX` is for no limit.
+    pub(crate) fn new(bytes: ByteSet, min: u32, max: u32) -> Option<Self> {
+        let counted = |count: u32| u16::try_from(count).ok().filter(|count| *count < NO_LIMIT);
+        Some(Self {
+            ascii: bytes.ascii,
+            beyond: bytes.beyond,
+            min: counted(min)?,
+            max: if max == u32::MAX {
+                NO_LIMIT
+            } else {
+                counted(max)?
+            },
+        })
+    }
+
+    pub fn bytes(&self) -> ByteSet {
+        ByteSet {
+            ascii: self.ascii,
+            beyond: self.beyond,
+        }
     }
 
     /// The least that it takes, of bytes or of characters.
     pub fn min(&self) -> u32 {
-        self.min
+        self.min.into()
     }
 
     /// The most that it takes, of bytes or of characters; `u32::MAX` for no limit.
     pub fn max(&self) -> u32 {
-        self.max
+        if self.max == NO_LIMIT {
+            u32::MAX
+        } else {
+            self.max.into()
+        }
     }
 
     /// How many bytes of the start of the text it takes; None when that is too few.
     pub fn take(&self, text: &[u8]) -> Option<usize> {
-        let unlimited = self.max == u32::MAX;
-        if self.characters && !(unlimited && self.min <= 1) {
+        let unlimited = self.max == NO_LIMIT;
+        if self.beyond == Beyond::Characters && !(unlimited && self.min <= 1) {
             return self.take_characters(text);
         }
         let limit = if unlimited {
             text.len()
         } else {
-            text.len().min(self.max as usize)
+            text.len().min(self.max.into())
         };
-        let end = text[..limit]
-            .iter()
-            .position(|byte| !self.bytes.contains(*byte));
+        let bytes = self.bytes();
+        let end = text[..limit].iter().position(|byte| !bytes.contains(*byte));
         let taken = end.unwrap_or(limit);
-        (taken >= self.min as usize).then_some(taken)
+        (taken >= self.min.into()).then_some(taken)
     }
 
     fn take_characters(&self, text: &[u8]) -> Option<usize> {
         let (mut taken, mut characters) = (0, 0);
+        let bytes = self.bytes();
         for byte in text {
             let goes_on = byte & 0xC0 == 0x80;
-            if !self.bytes.contains(*byte) || (!goes_on && characters == self.max) {
+            if !bytes.contains(*byte) || (!goes_on && characters == self.max()) {
                 break;
             }
             characters += u32::from(!goes_on);
             taken += 1;
         }
-        (characters >= self.min).then_some(taken)
+        (characters >= self.min()).then_some(taken)
     }
 }
 
 impl ByteSet {
     pub fn contains(&self, byte: u8) -> bool {
-        self.0[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
+        if byte.is_ascii() {
+            self.ascii[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
+        } else {
+            self.goes_beyond_ascii()
+        }
     }
 
     pub fn is_disjoint(&self, other: &Self) -> bool {
-        let mut pairs = self.0.iter().zip(&other.0);
+        let mut pairs = self.ascii.iter().zip(&other.ascii);
         pairs.all(|(own, other)| own & other == 0)
+            && !(self.goes_beyond_ascii() && other.goes_beyond_ascii())
     }
 
     /// Whether bytes beyond ASCII are in it.
-    pub(crate) fn goes_beyond_ascii(&self) -> bool {
-        self.0[2] | self.0[3] != 0
+    pub fn goes_beyond_ascii(&self) -> bool {
+        self.beyond != Beyond::Nothing
     }
 
+    /// The byte, or if it is not of ASCII, all that are not.
     pub(crate) fn of(byte: u8) -> Self {
         let mut set = Self::default();
         set.insert(byte);
@@ -146,15 +190,37 @@ impl ByteSet {
     }
 
     pub(crate) fn insert(&mut self, byte: u8) {
-        self.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
+        if byte.is_ascii() {
+            self.ascii[usize::from(byte >> 6)] |= 1 << (byte & 63);
+        } else {
+            self.beyond = Beyond::Bytes;
+        }
     }
 
-    pub(crate) fn insert_beyond_ascii(&mut self) {
-        (self.0[2], self.0[3]) = (u64::MAX, u64::MAX);
+    /// All bytes beyond ASCII, which are counted by the character.
+    pub(crate) fn insert_characters(&mut self) {
+        self.beyond = Beyond::Characters;
     }
 
     #[must_use]
     pub(crate) fn union(self, other: Self) -> Self {
-        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
+        Self {
+            ascii: std::array::from_fn(|word| self.ascii[word] | other.ascii[word]),
+            beyond: if self.goes_beyond_ascii() {
+                self.beyond
+            } else {
+                other.beyond
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_small() {
+        assert_eq!(size_of::<Step>(), 24);
     }
 }

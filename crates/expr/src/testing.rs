@@ -26,6 +26,17 @@ impl Random {
     }
 }
 
+/// A number in the environment, by which a test is told to try more.
+pub(crate) fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The pattern as texts are made of it.
+pub(crate) fn parsed(pattern: &str) -> Option<Hir> {
+    let mut parser = regex_syntax::ParserBuilder::new();
+    parser.utf8(false).build().parse(pattern).ok()
+}
+
 const LITERALS: &[&str] = &[
     "/", "/", "/", "/a", "/b", "/ab", "/v1", "a", "b", "ab", "ba", "1", "-", r"\.", "k", "s", "é",
     "_", r"\/",

@@ -1,6 +1,7 @@
+use crate::engine::Engine;
 use crate::pattern::{Dialect, Regex};
 use crate::steps::{Class, Step, Steps};
-use crate::testing::{Random, pattern, text};
+use crate::testing::{Random, parsed, pattern, setting, text};
 use std::fmt::Write as _;
 
 fn shown(steps: &Steps) -> String {
@@ -146,8 +147,7 @@ fn characters_of_several_bytes_count_once() {
 /// What [`Regex::starts`] promises, of random patterns and texts. `STEPS_ROUNDS` and `STEPS_SEED` make more of it.
 #[test]
 fn whatever_is_found_can_be_walked_and_whole_walks_are_found() {
-    let setting = |name: &str| std::env::var(name).ok()?.parse().ok();
-    let rounds = setting("STEPS_ROUNDS").unwrap_or(600);
+    let rounds = setting("STEPS_ROUNDS").unwrap_or(200);
     let seed = setting("STEPS_SEED").unwrap_or(7);
     let mut random = Random::new(seed);
     let mut seen = Seen::default();
@@ -158,15 +158,12 @@ fn whatever_is_found_can_be_walked_and_whole_walks_are_found() {
             Dialect::Rust
         };
         let pattern = pattern(&mut random);
-        let parsed = regex_syntax::ParserBuilder::new()
-            .utf8(false)
-            .build()
-            .parse(&pattern);
-        let (Ok(regex), Ok(parsed)) = (Regex::new(&pattern, dialect), parsed) else {
+        let (Ok(regex), Some(parsed)) = (Regex::new(&pattern, dialect), parsed(&pattern)) else {
             continue;
         };
+        let engine = Engine::new(&pattern, dialect).expect("it was accepted");
         for _ in 0..12 {
-            check(&regex, &text(&mut random, &parsed), &mut seen);
+            check(&regex, &engine, &text(&mut random, &parsed), &mut seen);
         }
     }
     assert!(
@@ -191,8 +188,8 @@ struct Seen {
     failed: usize,
 }
 
-fn check(regex: &Regex, text: &[u8], seen: &mut Seen) {
-    let found = regex.find(text);
+fn check(regex: &Regex, engine: &Engine, text: &[u8], seen: &mut Seen) {
+    let found = engine.find(text);
     let starts = regex.starts();
     let walked = starts.iter().find_map(|steps| steps.walk(text));
     let whole = starts.iter().all(Steps::is_whole);

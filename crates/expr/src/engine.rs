@@ -1,0 +1,143 @@
+//! The two regex engines behind one type: the `regex` crate's, which runs in linear time, and PCRE's as far as
+//! `fancy-regex` knows it, with a limit on backtracking. Both search bytes.
+
+use crate::pattern::{Dialect, RegexError};
+use regex_syntax::hir::{Class, Hir, HirKind};
+use std::ops::Range;
+
+/// What one compiled regex may take: the `regex` crate's own default, which Kong's router runs with, so that a pattern
+/// is accepted here exactly if it is there. Repeated repetitions of large classes run into it.
+const COMPILED_SIZE_LIMIT: usize = 10 << 20;
+
+/// What searching with one regex may keep in memory per thread. An eighth of the default: there may be thousands.
+const CACHE_SIZE_LIMIT: usize = 256 << 10;
+
+/// Kong's `LIMIT_MATCH`.
+const BACKTRACK_LIMIT: usize = 10_000;
+
+/// How many instructions a backtracking regex may become, since its subroutine calls are written out in place.
+const PROGRAM_SIZE_LIMIT: usize = 100_000;
+
+/// What [`size_bound`] of a pattern must stay below for it to be certain that it compiles. Well below the limit, since
+/// the bound is of the automaton, and not of what is made of it.
+const CERTAIN_SIZE: usize = COMPILED_SIZE_LIMIT / 2;
+
+#[derive(Debug)]
+pub(crate) enum Engine {
+    Linear(regex::bytes::Regex),
+    Backtracking(fancy_regex::Regex),
+}
+
+impl Engine {
+    pub(crate) fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
+        match dialect {
+            Dialect::Rust => Ok(Self::Linear(linear(pattern)?)),
+            Dialect::Pcre => {
+                let regex = backtracking(pattern).map_err(Box::new)?;
+                Ok(Self::Backtracking(regex))
+            }
+        }
+    }
+
+    pub(crate) fn is_match(&self, text: &[u8]) -> bool {
+        match self {
+            Self::Linear(regex) => regex.is_match(text),
+            // A search that was given up found nothing, as in Kong.
+            Self::Backtracking(regex) => regex.is_match(text).unwrap_or(false),
+        }
+    }
+
+    pub(crate) fn find(&self, text: &[u8]) -> Option<Range<usize>> {
+        match self {
+            Self::Linear(regex) => regex.find(text).map(|found| found.range()),
+            Self::Backtracking(regex) => {
+                let found = regex.find(text).ok().flatten();
+                found.map(|found| found.start()..found.end())
+            }
+        }
+    }
+
+    pub(crate) fn has_groups(&self) -> bool {
+        let count = match self {
+            Self::Linear(regex) => regex.captures_len(),
+            Self::Backtracking(regex) => regex.captures_len(),
+        };
+        count > 1
+    }
+
+    /// Calls `each` with the number, the name and the place of every group that took part in the first match, in the
+    /// order of their numbers and without the whole match.
+    pub(crate) fn captures(
+        &self,
+        text: &[u8],
+        each: &mut dyn FnMut(usize, Option<&str>, Range<usize>),
+    ) {
+        match self {
+            Self::Linear(regex) => {
+                let Some(found) = regex.captures(text) else {
+                    return;
+                };
+                for (number, name) in regex.capture_names().enumerate().skip(1) {
+                    if let Some(group) = found.get(number) {
+                        each(number, name, group.range());
+                    }
+                }
+            }
+            Self::Backtracking(regex) => {
+                let Some(found) = regex.captures(text).ok().flatten() else {
+                    return;
+                };
+                for (number, name) in regex.capture_names().enumerate().skip(1) {
+                    if let Some(group) = found.get(number) {
+                        each(number, name, group.start()..group.end());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether it is certain, without trying, that the parsed pattern can be compiled.
+pub(crate) fn compiles(pattern: &Hir) -> bool {
+    size_bound(pattern) < CERTAIN_SIZE
+}
+
+/// More bytes than an automaton for the pattern takes.
+fn size_bound(pattern: &Hir) -> usize {
+    // A state with what it may own, and the sequences of bytes that a range of characters becomes at most.
+    const STATE: usize = 128;
+    const SEQUENCES: usize = 4;
+    match pattern.kind() {
+        HirKind::Empty | HirKind::Look(_) => STATE,
+        HirKind::Literal(literal) => literal.0.len() * STATE,
+        HirKind::Class(Class::Unicode(class)) => (1 + class.ranges().len()) * SEQUENCES * STATE,
+        HirKind::Class(Class::Bytes(class)) => (1 + class.ranges().len()) * STATE,
+        HirKind::Capture(group) => size_bound(&group.sub) + 2 * STATE,
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            let parts = parts.iter().map(size_bound);
+            parts.fold(STATE, usize::saturating_add)
+        }
+        HirKind::Repetition(repetition) => {
+            let copies = repetition.max.unwrap_or(repetition.min.saturating_add(1));
+            let one = size_bound(&repetition.sub).saturating_add(STATE);
+            one.saturating_mul(copies as usize).saturating_add(STATE)
+        }
+    }
+}
+
+fn linear(pattern: &str) -> Result<regex::bytes::Regex, regex::Error> {
+    regex::bytes::RegexBuilder::new(pattern)
+        .size_limit(COMPILED_SIZE_LIMIT)
+        .dfa_size_limit(CACHE_SIZE_LIMIT)
+        .build()
+}
+
+fn backtracking(pattern: &str) -> Result<fancy_regex::Regex, fancy_regex::Error> {
+    fancy_regex::RegexBuilder::new(pattern)
+        .bytes_mode(fancy_regex::BytesMode::Ascii)
+        .backtrack_limit(BACKTRACK_LIMIT)
+        .delegate_size_limit(COMPILED_SIZE_LIMIT)
+        .delegate_dfa_size_limit(CACHE_SIZE_LIMIT)
+        .max_prog_size(PROGRAM_SIZE_LIMIT)
+        .build()
+}

@@ -1,0 +1,114 @@
+use super::*;
+use crate::testing::{Random, pattern, setting, text};
+
+/// Everything that can be asked of a regex, and of its engine.
+fn answers(regex: &Regex, text: &[u8]) -> (bool, Option<Range<usize>>, Vec<String>) {
+    let mut groups = Vec::new();
+    regex.captures(text, &mut |group, value| {
+        groups.push(format!("{group:?}={}", value.escape_ascii()));
+    });
+    (regex.is_match(text), regex.find(text), groups)
+}
+
+fn of_engine(engine: &Engine, text: &[u8]) -> (bool, Option<Range<usize>>, Vec<String>) {
+    let mut groups = Vec::new();
+    engine.captures(text, &mut |number, name, range| {
+        let value = text[range].escape_ascii();
+        groups.push(format!("{:?}={value}", Group::Number(number)));
+        groups.extend(name.map(|name| format!("{:?}={value}", Group::Name(name))));
+    });
+    (engine.is_match(text), engine.find(text), groups)
+}
+
+fn has_engine(regex: &Regex) -> bool {
+    regex.0.engine.get().is_some()
+}
+
+#[test]
+fn regexes_on_paths_need_no_engine() {
+    for dialect in [Dialect::Rust, Dialect::Pcre] {
+        let pattern = r"^/repos/(?<owner>[^/]+)/(?<repo>[^/]+)/issues(?:/(\d+))?$";
+        let regex = Regex::new(pattern, dialect).unwrap();
+        assert!(regex.has_groups());
+        let (found, range, groups) = answers(&regex, b"/repos/me/it/issues/12");
+        assert!(found);
+        assert_eq!(range, Some(0..22));
+        let owner_and_repo = [
+            "Number(1)=me",
+            "Name(\"owner\")=me",
+            "Number(2)=it",
+            "Name(\"repo\")=it",
+        ];
+        assert_eq!(groups[..4], owner_and_repo);
+        assert_eq!(groups[4..], ["Number(3)=12"]);
+        assert_eq!(answers(&regex, b"/repos/me/it/issues").2, owner_and_repo);
+        assert_eq!(answers(&regex, b"/repos/me/issues/12").1, None);
+        // Beyond ASCII, as long as classes hold all characters there.
+        let umlaut = Regex::new("^/(?<a>[^/]+)$", dialect).unwrap();
+        assert_eq!(answers(&umlaut, "/ä".as_bytes()).1, Some(0..3));
+        assert!(!has_engine(&regex) && !has_engine(&umlaut));
+    }
+}
+
+#[test]
+fn texts_that_steps_cannot_judge_are_left_to_an_engine() {
+    let digits = Regex::new(r"^/\d+$", Dialect::Rust).unwrap();
+    assert!(!digits.is_match("x/٣".as_bytes()) && !has_engine(&digits));
+    assert!(digits.is_match("/٣".as_bytes()) && !digits.is_match("/é".as_bytes()));
+    assert!(has_engine(&digits));
+    let characters = Regex::new("^/[^/]+$", Dialect::Rust).unwrap();
+    assert!(characters.is_match("/é".as_bytes()) && !has_engine(&characters));
+    assert!(!characters.is_match(b"/\xFF") && has_engine(&characters));
+    let bytes = Regex::new("^/[^/]+$", Dialect::Pcre).unwrap();
+    assert!(bytes.is_match(b"/\xFF") && !has_engine(&bytes));
+}
+
+#[test]
+fn what_may_not_compile_is_compiled_at_once() {
+    for pattern in [r"^/\w{200}$", "^/x", "/x", "^/(?:ab)*$"] {
+        let regex = Regex::new(pattern, Dialect::Rust).unwrap();
+        assert_eq!(has_engine(&regex), pattern != "^/x", "{pattern}");
+    }
+    assert!(Regex::new(r"^/\w{60000}$", Dialect::Rust).is_err());
+    assert!(Regex::new(r"^/(?<n>a)(?<n>b)$", Dialect::Rust).is_err());
+    assert!(Regex::new(r"^/(?:)*$", Dialect::Pcre).is_err());
+}
+
+/// Of random patterns and texts; `REGEX_ROUNDS` and `REGEX_SEED` make more of it.
+#[test]
+fn answers_without_an_engine_are_the_engines() {
+    let mut random = Random::new(setting("REGEX_SEED").unwrap_or(3));
+    let rounds = setting("REGEX_ROUNDS").unwrap_or(150);
+    let (mut lazy, mut groups) = (0, 0);
+    for _ in 0..rounds {
+        let dialect = if random.one_in(3) {
+            Dialect::Pcre
+        } else {
+            Dialect::Rust
+        };
+        let pattern = pattern(&mut random);
+        let engine = Engine::new(&pattern, dialect);
+        let regex = Regex::new(&pattern, dialect);
+        assert_eq!(engine.is_ok(), regex.is_ok(), "{pattern:?} {dialect:?}");
+        let (Ok(engine), Ok(regex)) = (engine, regex) else {
+            continue;
+        };
+        assert_eq!(regex.has_groups(), engine.has_groups(), "{regex:?}");
+        let Some(parsed) = crate::testing::parsed(&pattern) else {
+            continue;
+        };
+        lazy += usize::from(!has_engine(&regex));
+        for _ in 0..8 {
+            let text = text(&mut random, &parsed);
+            let (own, expected) = (answers(&regex, &text), of_engine(&engine, &text));
+            assert_eq!(
+                own,
+                expected,
+                "{regex:?} {dialect:?} {}",
+                text.escape_ascii()
+            );
+            groups += usize::from(regex.0.by_steps && !own.2.is_empty());
+        }
+    }
+    assert!(lazy * 5 > rounds && groups * 8 > rounds, "{lazy} {groups}");
+}
