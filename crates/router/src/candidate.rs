@@ -34,6 +34,8 @@ pub enum Problem {
     Regex { pattern: String, source: RegexError },
     #[error(transparent)]
     Address(#[from] BadBlock),
+    #[error(transparent)]
+    Expression(#[from] expr::Error),
     #[error("it has nothing to match requests by")]
     NoAttributes,
 }

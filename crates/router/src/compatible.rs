@@ -3,6 +3,7 @@
 
 use crate::Calculation;
 use crate::candidate::{Candidate, Place, Problem, Regexes, RouteIndex, sni_name};
+use crate::ends::{self, End, Side};
 use crate::host;
 use crate::priority::Weight;
 use expr::{
@@ -18,6 +19,8 @@ const SPLIT_NAMESPACE: Uuid = Uuid::from_u128(0x7f14_5bf9_0dce_4f91_98eb_debb_ce
 
 pub(crate) struct Compatible<'r> {
     pub(crate) calculation: Calculation,
+    /// What every candidate demands of the protocol.
+    pub(crate) protocols: Option<Expression>,
     pub(crate) regexes: &'r Regexes,
 }
 
@@ -51,6 +54,12 @@ impl Compatible<'_> {
         if !route.snis.is_empty() {
             parts.push(self.snis(route));
         }
+        let (sources, destinations) = (&route.sources, &route.destinations);
+        for (entries, side) in [(sources, Side::Source), (destinations, Side::Destination)] {
+            if !entries.is_empty() {
+                parts.push(ends::any_of(&End::read_all(entries)?, side));
+            }
+        }
         if !route.methods.is_empty() {
             let methods = route.methods.iter();
             parts.push(any(methods.map(|method| {
@@ -74,6 +83,7 @@ impl Compatible<'_> {
         if parts.is_empty() {
             return Err(Problem::NoAttributes);
         }
+        parts.extend(self.protocols.clone());
         Ok(Expression::all(parts))
     }
 
@@ -158,7 +168,7 @@ fn host_is(host: &str) -> Expression {
 }
 
 /// The dot next to the asterisk stays.
-fn wildcard_test(name: &str) -> TextTest {
+pub(crate) fn wildcard_test(name: &str) -> TextTest {
     if let Some(end) = name.strip_prefix('*') {
         TextTest::EndsWith(end.into())
     } else if let Some(start) = name.strip_suffix('*') {

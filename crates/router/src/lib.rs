@@ -13,6 +13,8 @@ mod bucket;
 mod candidate;
 mod compatible;
 mod conflicts;
+mod ends;
+mod expressions;
 mod host;
 mod index;
 mod keys;

@@ -168,10 +168,8 @@ impl<'a> View<'a> {
             (Flavor::TraditionalCompatible | Flavor::Expressions, b'-') => b'_',
             _ => byte.to_ascii_lowercase(),
         };
-        // Expressions may name a header in any case.
         let pairs = || sent.iter().zip(name);
-        sent.len() == name.len()
-            && pairs().all(|(&byte, wanted)| spelt(byte) == wanted.to_ascii_lowercase())
+        sent.len() == name.len() && pairs().all(|(&byte, &wanted)| spelt(byte) == wanted)
     }
 
     fn segments(&self) -> Ref<'_, Segments> {

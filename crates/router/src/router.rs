@@ -2,6 +2,7 @@
 
 use crate::candidate::{Candidate, Problem, Regexes, RouteError, RouteIndex};
 use crate::compatible::Compatible;
+use crate::expressions::Expressions;
 use crate::request::{Parts, Request, View};
 use crate::table::Table;
 use crate::traditional::Traditional;
@@ -170,7 +171,7 @@ impl Router {
     /// `None` for a route that strips nothing.
     pub fn matched_prefix<'p>(&self, found: &Match, path: &'p [u8]) -> Option<&'p [u8]> {
         let candidate = self.table.get(found.slot);
-        let (start, end) = found.located.filter(|_| candidate.strip_path)?;
+        let (start, end) = located(found).filter(|_| candidate.strip_path)?;
         path.get(start as usize..end as usize)
     }
 
@@ -216,7 +217,7 @@ impl Router {
         out: &mut Vec<u8>,
     ) {
         let candidate = self.table.get(found.slot);
-        let located = found.located.filter(|_| candidate.strip_path);
+        let located = located(found).filter(|_| candidate.strip_path);
         let handling = match self.options.flavor {
             Flavor::Traditional => candidate.handling,
             Flavor::TraditionalCompatible | Flavor::Expressions => PathHandling::V0,
@@ -230,6 +231,11 @@ impl Router {
             out.extend_from_slice(query);
         }
     }
+}
+
+/// What the route asked for of the path. Nothing where it asked for nothing: an empty text is none to Kong.
+fn located(found: &Match) -> Option<(u32, u32)> {
+    found.located.filter(|(start, end)| start < end)
 }
 
 /// Collects the candidates of routes.
@@ -264,7 +270,13 @@ impl Compiler {
         };
         match options.flavor {
             Flavor::Traditional => Traditional { regexes }.compile(index, route, &mut each),
-            Flavor::TraditionalCompatible | Flavor::Expressions => Compatible {
+            Flavor::TraditionalCompatible => Compatible {
+                calculation: options.calculation,
+                protocols: None,
+                regexes,
+            }
+            .compile(index, route, &mut each),
+            Flavor::Expressions => Expressions {
                 calculation: options.calculation,
                 regexes,
             }

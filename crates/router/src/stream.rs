@@ -1,16 +1,23 @@
 //! The router of streams: from the addresses and the server name of a connection to the route of protocol `tcp`, `tls`,
 //! `tls_passthrough` or `udp` that applies. Source: kong/router/transform.lua (stream_get_priority, get_expression), traditional.lua.
 //!
-//! Asked once per connection. Candidates are tried in order; names that routes ask for exactly are an index in front of them. As
-//! in Kong the protocols of a route take no part: what a route is for is looked at when it has been found.
+//! Asked once per connection. Candidates are expressions as those of HTTP, tried in order; names that they ask for exactly are
+//! an index in front of them. As in Kong the protocols of a route take no part but in the `expressions` flavour: what a route
+//! is for is looked at when it has been found.
 
 use crate::candidate::{Problem, RouteError, RouteIndex, sni_name};
-use crate::{Calculation, Flavor, Options};
-use expr::Block;
-use model::entities::{Endpoint, Protocol, Route};
+use crate::compatible::wildcard_test;
+use crate::ends::{self, End, Side};
+use crate::{Calculation, Flavor, Options, expressions};
+use expr::{
+    AddressField, Dialect, Expression, Fields, NoObserver, NumberField, Regex, Subsystem,
+    TextField, TextTest, Transform,
+};
+use model::entities::{Protocol, Route};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::ControlFlow;
 use uuid::Uuid;
 
 /// An immutable router of streams.
@@ -31,30 +38,14 @@ pub struct StreamRequest<'a> {
     pub destination: SocketAddr,
     /// In lower case. A client that names none counts as one without TLS, as in Kong.
     pub sni: Option<&'a str>,
+    /// Of UDP.
+    pub datagrams: bool,
 }
 
 #[derive(Debug)]
 struct Candidate {
     route: RouteIndex,
-    snis: Box<[SniTest]>,
-    /// Connections without a name pass whatever the names.
-    passes_nameless: bool,
-    sources: Box<[End]>,
-    destinations: Box<[End]>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum SniTest {
-    Equals(Box<str>),
-    StartsWith(Box<str>),
-    EndsWith(Box<str>),
-}
-
-/// One entry of `sources` or `destinations`.
-#[derive(Debug, Clone, Copy)]
-struct End {
-    block: Option<Block>,
-    port: Option<u16>,
+    expression: Expression,
 }
 
 /// Smaller ones are tried first.
@@ -82,8 +73,15 @@ impl StreamRouter {
             if route.protocols.iter().all(|protocol| protocol.is_http()) {
                 continue;
             }
-            match compile(index, route, options) {
-                Ok(candidates) => placed.extend(candidates),
+            match compile(route, options) {
+                Ok(candidates) => {
+                    let route = index;
+                    placed.extend(
+                        candidates
+                            .into_iter()
+                            .map(|(place, expression)| (place, Candidate { route, expression })),
+                    );
+                }
                 Err(problem) => errors.push(RouteError {
                     route: index,
                     id: route.id,
@@ -105,20 +103,15 @@ impl StreamRouter {
         let mut by_sni: HashMap<Box<str>, Vec<u32>> = HashMap::new();
         let mut any_sni = Vec::new();
         for (rank, candidate) in (0..).zip(&candidates) {
-            let exact = candidate.snis.iter().map(|sni| match sni {
-                SniTest::Equals(name) => Some(name),
-                _ => None,
-            });
-            match exact.collect::<Option<Vec<_>>>() {
-                Some(names) if !names.is_empty() => {
-                    for name in names {
-                        let ranks = by_sni.entry(name.clone()).or_default();
-                        if ranks.last() != Some(&rank) {
-                            ranks.push(rank);
-                        }
-                    }
+            let Some(names) = demanded_names(&candidate.expression) else {
+                any_sni.push(rank);
+                continue;
+            };
+            for name in names {
+                let ranks = by_sni.entry(name.into()).or_default();
+                if ranks.last() != Some(&rank) {
+                    ranks.push(rank);
                 }
-                _ => any_sni.push(rank),
             }
         }
         Self {
@@ -135,22 +128,29 @@ impl StreamRouter {
             destination: canonical(request.destination),
             ..*request
         };
-        let first = |ranks: &[u32]| {
-            let mut ranks = ranks.iter().copied();
-            ranks.find(|rank| self.candidates[*rank as usize].accepts(&request))
-        };
         let found = match request.sni {
-            None => {
-                let mut ranks = 0..self.candidates.len() as u32;
-                ranks.find(|rank| self.candidates[*rank as usize].accepts(&request))
-            }
-            Some(name) => {
-                let named = self.by_sni.get(name).and_then(|ranks| first(ranks));
-                let others = first(&self.any_sni);
+            Some(name) if !request.datagrams => {
+                let named = self.by_sni.get(name).map_or(&[][..], Vec::as_slice);
+                let named = self.first(named.iter().copied(), &request);
+                let others = self.first(self.any_sni.iter().copied(), &request);
                 [named, others].into_iter().flatten().min()
             }
+            _ => self.first(0..self.candidates.len() as u32, &request),
         };
         found.map(|rank| self.candidates[rank as usize].route)
+    }
+
+    /// The first of these candidates that accepts the connection.
+    fn first(
+        &self,
+        mut ranks: impl Iterator<Item = u32>,
+        request: &StreamRequest<'_>,
+    ) -> Option<u32> {
+        let mut buffer = Vec::new();
+        ranks.find(|&rank| {
+            let expression = &self.candidates[rank as usize].expression;
+            expression.evaluate(request, &mut buffer, &mut NoObserver)
+        })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -163,98 +163,78 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-impl Candidate {
-    fn accepts(&self, request: &StreamRequest<'_>) -> bool {
-        let accepts = |ends: &[End], address: SocketAddr| {
-            ends.is_empty() || ends.iter().any(|end| end.accepts(address))
-        };
-        self.accepts_name(request.sni)
-            && accepts(&self.sources, request.source)
-            && accepts(&self.destinations, request.destination)
-    }
-
-    fn accepts_name(&self, name: Option<&str>) -> bool {
-        match name {
-            _ if self.snis.is_empty() => true,
-            None => self.passes_nameless,
-            Some(name) => self.snis.iter().any(|sni| sni.accepts(name)),
-        }
-    }
-}
-
-impl SniTest {
-    /// The dot next to the asterisk stays.
-    fn new(sni: &str) -> Self {
-        let name = sni_name(sni).to_ascii_lowercase();
-        if let Some(end) = name.strip_prefix('*') {
-            Self::EndsWith(end.into())
-        } else if let Some(start) = name.strip_suffix('*') {
-            Self::StartsWith(start.into())
-        } else {
-            Self::Equals(name.into())
+impl Fields for StreamRequest<'_> {
+    fn text(&self, field: &TextField) -> Option<&[u8]> {
+        match field {
+            TextField::Protocol => Some(match self.sni {
+                _ if self.datagrams => b"udp",
+                Some(_) => b"tls",
+                None => b"tcp",
+            }),
+            TextField::Sni => self.sni.map(str::as_bytes),
+            _ => None,
         }
     }
 
-    fn accepts(&self, name: &str) -> bool {
-        match self {
-            Self::Equals(wanted) => name == &**wanted,
-            Self::StartsWith(start) => name.starts_with(&**start),
-            Self::EndsWith(end) => name.ends_with(&**end),
+    fn texts(&self, _: &TextField, _: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {}
+
+    fn number(&self, field: NumberField) -> Option<i64> {
+        match field {
+            NumberField::SourcePort => Some(self.source.port().into()),
+            NumberField::DestinationPort => Some(self.destination.port().into()),
+            NumberField::SegmentCount => None,
         }
     }
-}
 
-impl End {
-    fn read(entry: &Endpoint) -> Result<Self, Problem> {
-        let block = entry.ip.as_deref().map(|text| text.parse::<Block>());
-        Ok(Self {
-            block: block.transpose()?,
-            port: entry.port,
+    fn address(&self, field: AddressField) -> Option<IpAddr> {
+        Some(match field {
+            AddressField::Source => self.source.ip(),
+            AddressField::Destination => self.destination.ip(),
         })
     }
+}
 
-    fn accepts(&self, address: SocketAddr) -> bool {
-        self.port.is_none_or(|port| port == address.port())
-            && self.block.is_none_or(|block| block.contains(address.ip()))
-    }
-
-    fn is_exact_address(&self) -> bool {
-        self.block.is_some_and(|block| block.is_single())
-    }
-
-    /// In what order Kong's `traditional` looks at entries: exact addresses, ports, blocks; of each first those with both.
-    fn class(&self) -> u8 {
-        match (self.is_exact_address(), self.port.is_some()) {
-            (true, true) => 0,
-            (true, false) => 1,
-            (false, true) if self.block.is_some() => 2,
-            (false, true) => 3,
-            (false, false) => 4,
+/// Names of which a connection of TLS that tells its name must tell one to match. None: it need not.
+fn demanded_names(expression: &Expression) -> Option<Vec<&str>> {
+    match expression {
+        Expression::All(parts) => parts.iter().find_map(demanded_names),
+        Expression::Any(parts) => {
+            let each: Option<Vec<_>> = parts.iter().map(demanded_names).collect();
+            each.map(|each| each.concat())
         }
+        Expression::Text(predicate) if predicate.transform == Transform::None => {
+            match (&predicate.field, &predicate.test) {
+                (TextField::Sni, TextTest::Equals(name)) => Some(vec![name]),
+                // That lets others pass alone.
+                (TextField::Protocol, TextTest::Differs(protocol)) => {
+                    (**protocol == *"tls").then(Vec::new)
+                }
+                _ => None,
+            }
+        }
+        _ => None,
     }
 }
 
-fn compile(
-    index: RouteIndex,
-    route: &Route,
-    options: Options,
-) -> Result<Vec<(Place, Candidate)>, Problem> {
-    let ends = |entries: &[Endpoint]| entries.iter().map(End::read).collect::<Result<Vec<_>, _>>();
-    let (sources, destinations) = (ends(&route.sources)?, ends(&route.destinations)?);
+/// The candidates of a route, with their places.
+fn compile(route: &Route, options: Options) -> Result<Vec<(Place, Expression)>, Problem> {
+    if let (Flavor::Expressions, Some(text)) = (options.flavor, &route.expression) {
+        let mut regex = |pattern: &str| Regex::new(pattern, Dialect::Rust);
+        let expression = expressions::read(route, text, Subsystem::Stream, &mut regex)?;
+        let word = expressions::word(route);
+        return Ok(vec![(compatible_place(route, word), expression)]);
+    }
+    let (sources, destinations) = (
+        End::read_all(&route.sources)?,
+        End::read_all(&route.destinations)?,
+    );
     if route.snis.is_empty() && sources.is_empty() && destinations.is_empty() {
         return Err(Problem::NoAttributes);
     }
-    let candidate = |sources: &[End], destinations: &[End]| Candidate {
-        route: index,
-        snis: route.snis.iter().map(|sni| SniTest::new(sni)).collect(),
-        passes_nameless: passes_nameless(route, options),
-        sources: sources.into(),
-        destinations: destinations.into(),
-    };
     if options.flavor != Flavor::Traditional {
         let word = word(!route.snis.is_empty(), &sources, &destinations);
-        let place = Place::Compatible(Reverse(word), Reverse(route.id.0));
-        return Ok(vec![(place, candidate(&sources, &destinations))]);
+        let expression = demand(route, &sources, &destinations, options);
+        return Ok(vec![(compatible_place(route, word), expression)]);
     }
     let mut placed = Vec::new();
     for (source_class, sources) in by_class(&sources) {
@@ -268,16 +248,51 @@ fn compile(
                 ends: (source_class, destination_class),
                 created_at: route.created_at,
             };
-            placed.push((place, candidate(&sources, &destinations)));
+            placed.push((place, demand(route, &sources, &destinations, options)));
         }
     }
     Ok(placed)
 }
 
+fn compatible_place(route: &Route, word: u64) -> Place {
+    Place::Compatible(Reverse(word), Reverse(route.id.0))
+}
+
+/// What a classic route with these of its entries demands.
+fn demand(route: &Route, sources: &[End], destinations: &[End], options: Options) -> Expression {
+    let mut parts = Vec::new();
+    if !route.snis.is_empty() {
+        parts.push(names(route, options));
+    }
+    for (ends, side) in [(sources, Side::Source), (destinations, Side::Destination)] {
+        if !ends.is_empty() {
+            parts.push(ends::any_of(ends, side));
+        }
+    }
+    if options.flavor == Flavor::Expressions {
+        parts.extend(expressions::serves(route, Subsystem::Stream));
+    }
+    Expression::all(parts)
+}
+
+fn names(route: &Route, options: Options) -> Expression {
+    let names = route
+        .snis
+        .iter()
+        .map(|sni| sni_name(sni).to_ascii_lowercase());
+    let is = |name: String| Expression::text(TextField::Sni, wildcard_test(&name));
+    let named = Expression::any(names.map(is).collect());
+    if !passes_nameless(route, options) {
+        return named;
+    }
+    let without_tls = Expression::text(TextField::Protocol, TextTest::Differs("tls".into()));
+    Expression::any(vec![without_tls, named])
+}
+
 /// Entries that are looked at together; one empty list if there are none.
 fn by_class(ends: &[End]) -> Vec<(u8, Vec<End>)> {
     let of = |class| {
-        let own = ends.iter().copied().filter(|end| end.class() == class);
+        let own = ends.iter().copied().filter(|end| self::class(end) == class);
         (class, own.collect::<Vec<_>>())
     };
     let classes = (0..=4).map(of).filter(|(_, ends)| !ends.is_empty());
@@ -286,6 +301,17 @@ fn by_class(ends: &[End]) -> Vec<(u8, Vec<End>)> {
         classes.push((0, Vec::new()));
     }
     classes
+}
+
+/// In what order Kong's `traditional` looks at entries: exact addresses, ports, blocks; of each first those with both.
+fn class(end: &End) -> u8 {
+    match (end.is_address(), end.has_port()) {
+        (true, true) => 0,
+        (true, false) => 1,
+        (false, true) if end.is_block() => 2,
+        (false, true) => 3,
+        (false, false) => 4,
+    }
 }
 
 /// `traditional` wants the name; the other flavour lets connections without TLS pass, strictly only where the route serves such.
@@ -304,9 +330,7 @@ fn passes_nameless(route: &Route, options: Options) -> bool {
 fn word(has_snis: bool, sources: &[End], destinations: &[End]) -> u64 {
     let weight = |ends: &[End]| {
         let any = |test: fn(&End) -> bool| u64::from(ends.iter().any(test));
-        any(End::is_exact_address) << 3
-            | any(|end| end.port.is_some()) << 2
-            | any(|end| end.block.is_some_and(|block| !block.is_single()))
+        any(End::is_address) << 3 | any(End::has_port) << 2 | any(End::is_block)
     };
     let closely = has_snis || !sources.is_empty() && !destinations.is_empty();
     u64::from(closely) << 61 | weight(sources) << 4 | weight(destinations)

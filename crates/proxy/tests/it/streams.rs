@@ -55,6 +55,7 @@ fn found(snapshot: &Snapshot, port: u16) -> Option<(u128, bool)> {
         source: "192.0.2.1:4000".parse().expect("an address"),
         destination: ([10, 0, 0, 1], port).into(),
         sni: None,
+        datagrams: false,
     };
     let route = snapshot.stream_route(&request)?;
     Some((route.id.0.as_u128(), route.guard.is_some()))

@@ -2,6 +2,7 @@
 
 use crate::{Calculation, Flavor, Options, RouteIndex, Router, Scheme};
 use model::entities::{PathHandling, Protocol, Route, RouteId};
+use std::net::{IpAddr, SocketAddr};
 use uuid::Uuid;
 
 pub(super) const ALL_OPTIONS: [Options; 3] = [
@@ -66,6 +67,9 @@ pub(super) struct Sample {
     pub(super) scheme: Scheme,
     pub(super) sni: Option<String>,
     pub(super) headers: Vec<(String, String)>,
+    pub(super) query: Option<String>,
+    pub(super) source: Option<SocketAddr>,
+    pub(super) destination: Option<IpAddr>,
 }
 
 impl Sample {
@@ -77,6 +81,9 @@ impl Sample {
             scheme: Scheme::Http,
             sni: None,
             headers: Vec::new(),
+            query: None,
+            source: None,
+            destination: None,
         }
     }
 
@@ -92,9 +99,9 @@ impl Sample {
             host: self.host.as_deref().map(str::as_bytes),
             scheme: self.scheme,
             sni: self.sni.as_deref(),
-            query: None,
-            source: None,
-            destination: None,
+            query: self.query.as_deref().map(str::as_bytes),
+            source: self.source,
+            destination: self.destination,
             port: match self.scheme {
                 Scheme::Http => 80,
                 Scheme::Https => 443,

@@ -1,7 +1,7 @@
 //! The router of streams: Kong's decisions, and what they do not show.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route};
-use crate::{Options, RouteIndex, StreamRequest, StreamRouter};
+use crate::{Flavor, Options, RouteIndex, StreamRequest, StreamRouter};
 use model::entities::{Endpoint, Protocol, Route, RouteId};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -47,6 +47,7 @@ fn decide(router: &StreamRouter, request: &Value) -> Option<RouteIndex> {
         source: address("src_ip", "src_port"),
         destination: address("dst_ip", "dst_port"),
         sni: request["sni"].as_str(),
+        datagrams: false,
     })
 }
 
@@ -106,6 +107,7 @@ fn decided(
         source: from.parse().unwrap(),
         destination: to.parse().unwrap(),
         sni,
+        datagrams: false,
     };
     router.matches(&request).map(|index| index.0)
 }
@@ -229,4 +231,157 @@ fn routes_without_attributes_and_of_http_are_left_out() {
         http.matches(&sample.request(), &mut crate::Scratch::default()),
         None
     );
+}
+
+const EXPRESSIONS: Options = Options {
+    flavor: Flavor::Expressions,
+    ..COMPATIBLE
+};
+
+fn expression(number: u32, protocols: &[Protocol], text: &str) -> Route {
+    Route {
+        expression: Some(text.into()),
+        priority: Some(u64::from(number)),
+        protocols: protocols.to_vec(),
+        ..route(number)
+    }
+}
+
+#[test]
+fn expressions_see_addresses_ports_and_names_and_come_before_classic_routes() {
+    let routes = [
+        Route {
+            snis: vec!["a.test".into()],
+            sources: vec![end("192.0.2.1", 4000)],
+            destinations: vec![end("10.0.0.1", 9000)],
+            ..stream(9, Protocol::Tls)
+        },
+        expression(1, &[Protocol::Tls], "net.dst.port == 9000"),
+        expression(
+            2,
+            &[Protocol::Tls],
+            r#"tls.sni == "b.test" || lower(tls.sni) =^ ".b.test""#,
+        ),
+        expression(
+            3,
+            &[Protocol::Tls],
+            "net.src.ip in 2001:db8::/32 || net.src.port < 1024",
+        ),
+    ];
+    let name = |sni, from, to| decided(&routes, EXPRESSIONS, sni, from, to);
+    assert_eq!(name(Some("a.test"), CLIENT, SERVER), Some(1));
+    assert_eq!(name(Some("b.test"), CLIENT, SERVER), Some(2));
+    assert_eq!(name(Some("x.b.test"), CLIENT, SERVER), Some(2));
+    assert_eq!(name(Some("b.test"), "[2001:db8::1]:4000", SERVER), Some(3));
+    assert_eq!(name(Some("b.test"), "192.0.2.1:1000", SERVER), Some(3));
+    assert_eq!(name(None, CLIENT, SERVER), Some(1));
+    assert_eq!(name(Some("a.test"), CLIENT, "10.0.0.1:1"), None);
+}
+
+#[test]
+fn names_that_expressions_demand_are_found_whatever_stands_around_them() {
+    let tls = &[Protocol::Tls][..];
+    for (text, named, other, nameless) in [
+        (r#"tls.sni == "a.test""#, true, false, false),
+        (r#"tls.sni != "a.test""#, false, true, false),
+        (r#"!(tls.sni == "a.test")"#, false, true, true),
+        (
+            r#"net.protocol != "tls" || tls.sni == "a.test""#,
+            true,
+            false,
+            true,
+        ),
+        (r#"net.protocol != "tls""#, false, false, true),
+        (
+            r#"net.protocol != "udp" && tls.sni == "a.test""#,
+            true,
+            false,
+            false,
+        ),
+        (
+            r#"tls.sni == "b.test" || net.dst.port == 9000"#,
+            true,
+            true,
+            true,
+        ),
+        (
+            r#"tls.sni ~ "^a[.]" && net.dst.port == 9000"#,
+            true,
+            false,
+            false,
+        ),
+    ] {
+        let routes = [expression(1, tls, text)];
+        let passes = |sni| decided(&routes, EXPRESSIONS, sni, CLIENT, SERVER).is_some();
+        let decided = [Some("a.test"), Some("c.test"), None].map(passes);
+        assert_eq!(decided, [named, other, nameless], "{text}");
+    }
+}
+
+#[test]
+fn streams_must_be_of_a_protocol_of_the_route() {
+    let passes = |protocols: &[Protocol], sni, datagrams| {
+        let of = |route: Route| Route {
+            protocols: protocols.to_vec(),
+            ..route
+        };
+        let as_expression = of(expression(1, protocols, "net.dst.port == 9000"));
+        let as_classic = of(Route {
+            destinations: vec![end("", 9000)],
+            ..route(1)
+        });
+        let [as_expression, as_classic] = [as_expression, as_classic].map(|route| {
+            let (router, errors) = StreamRouter::build(numbered(&[route]), EXPRESSIONS);
+            assert!(errors.is_empty(), "{errors:?}");
+            let request = StreamRequest {
+                source: CLIENT.parse().unwrap(),
+                destination: SERVER.parse().unwrap(),
+                sni,
+                datagrams,
+            };
+            router.matches(&request).is_some()
+        });
+        assert_eq!(as_expression, as_classic, "{protocols:?}");
+        as_expression
+    };
+    use Protocol::{Tcp, Tls, TlsPassthrough, Udp};
+    for (protocols, tcp, tls, udp) in [
+        (&[Tcp][..], true, false, false),
+        (&[Udp], false, false, true),
+        (&[Tcp, Tls], true, true, false),
+        (&[Tcp, Tls, Udp], true, true, true),
+        // Kong lets these take whatever comes.
+        (&[Tls], true, true, true),
+        (&[TlsPassthrough], true, true, true),
+    ] {
+        let decided = [(None, false), (Some("a.test"), false), (None, true)]
+            .map(|(sni, datagrams)| passes(protocols, sni, datagrams));
+        assert_eq!(decided, [tcp, tls, udp], "{protocols:?}");
+    }
+}
+
+#[test]
+fn an_expression_that_streams_cannot_have_is_reported() {
+    let routes = [
+        expression(1, &[Protocol::Tcp], r#"http.path == "/""#),
+        expression(2, &[Protocol::Tcp], "net.port == 9000"),
+        stream(3, Protocol::Tcp),
+    ];
+    let (router, errors) = StreamRouter::build(numbered(&routes), EXPRESSIONS);
+    let reported: Vec<_> = errors.iter().map(|error| error.route.0).collect();
+    assert_eq!(reported, [0, 2]);
+    assert_eq!(router.order().collect::<Vec<_>>(), [RouteIndex(1)]);
+}
+
+#[test]
+fn a_block_of_one_address_is_a_block() {
+    let to = |number, ip| Route {
+        destinations: vec![end(ip, 0)],
+        ..stream(number, Protocol::Tcp)
+    };
+    let routes = [to(9, "10.0.0.1/32"), to(1, "10.0.0.1")];
+    for options in ALL_OPTIONS {
+        let decided = decided(&routes, options, None, CLIENT, SERVER);
+        assert_eq!(decided, Some(1), "{options:?}");
+    }
 }

@@ -29,6 +29,11 @@ fn traditional_compatible_decides_strictly_as_documented() {
 }
 
 #[test]
+fn expressions_decide_as_kong() {
+    check(Flavor::Expressions, Calculation::Original, 32);
+}
+
+#[test]
 fn hosts_are_split_as_kong_does() {
     let vectors: Value = serde_json::from_str(WIRE).unwrap();
     for case in list(&vectors["host_and_port"]["cases"]) {
@@ -61,6 +66,7 @@ fn check(flavor: Flavor, calculation: Calculation, count: usize) {
     };
     let (group_name, expect_name) = match (flavor, calculation) {
         (Flavor::Traditional, _) => ("traditional", "traditional"),
+        (Flavor::Expressions, _) => ("expressions", "expressions"),
         (_, Calculation::Original) => ("traditional_compatible", "traditional_compatible"),
         (_, Calculation::Strict) => ("traditional_compatible", "traditional_compatible_64bit"),
     };
@@ -94,7 +100,7 @@ fn check(flavor: Flavor, calculation: Calculation, count: usize) {
 
 /// What the router decides, in the form of the vectors.
 fn decide(router: &Router, settings: &[Value], request: &Value) -> Value {
-    let (sample, query) = read_request(request);
+    let sample = read_request(request);
     let mut scratch = Scratch::default();
     let request = sample.request();
     let found = router.matches(&request, &mut scratch);
@@ -110,8 +116,7 @@ fn decide(router: &Router, settings: &[Value], request: &Value) -> Value {
     let path = scratch.path(&request).to_vec();
     let mut uri = Vec::new();
     let service_path = chosen["service"]["path"].as_str();
-    let query = query.as_deref().map(str::as_bytes);
-    router.write_upstream_uri(&found, service_path, &path, query, &mut uri);
+    router.write_upstream_uri(&found, service_path, &path, request.query, &mut uri);
     decided.insert("upstream_uri".to_owned(), lossy(&uri));
     if let Some(prefix) = router.matched_prefix(&found, &path) {
         decided.insert("matched_prefix".to_owned(), lossy(prefix));
@@ -130,7 +135,7 @@ fn decide(router: &Router, settings: &[Value], request: &Value) -> Value {
     decided.into()
 }
 
-fn read_request(request: &Value) -> (Sample, Option<String>) {
+fn read_request(request: &Value) -> Sample {
     let uri = text(&request["uri"]);
     let (path, query) = match uri.split_once('?') {
         Some((path, query)) => (path, Some(query.to_owned())),
@@ -143,7 +148,7 @@ fn read_request(request: &Value) -> (Sample, Option<String>) {
             headers.extend(values.map(|value| (name.clone(), text(value).to_owned())));
         }
     }
-    let sample = Sample {
+    Sample {
         method: text(&request["method"]).to_owned(),
         path: path.to_owned(),
         host: request["host"].as_str().map(str::to_owned),
@@ -153,8 +158,10 @@ fn read_request(request: &Value) -> (Sample, Option<String>) {
         },
         sni: request["sni"].as_str().map(str::to_owned),
         headers,
-    };
-    (sample, query)
+        query,
+        source: None,
+        destination: None,
+    }
 }
 
 fn read_route(settings: &Value) -> Route {
@@ -187,6 +194,8 @@ fn read_route(settings: &Value) -> Route {
             .collect(),
         snis: texts(&settings["snis"]),
         regex_priority: settings["regex_priority"].as_i64(),
+        expression: settings["expression"].as_str().map(Into::into),
+        priority: settings["priority"].as_u64(),
         strip_path: settings["strip_path"].as_bool().unwrap(),
         path_handling: match settings["path_handling"].as_str() {
             Some("v1") => Some(PathHandling::V1),

@@ -76,6 +76,7 @@ impl Server {
                 source: arrived.client,
                 destination: arrived.destination,
                 sni: arrived.sni.as_deref(),
+                datagrams: false,
             },
         )?;
         let service = view.snapshot.stream_service(route);

@@ -290,6 +290,7 @@ impl Registered {
                 source: client,
                 destination: SocketAddr::new(local, sessions.port),
                 sni: None,
+                datagrams: true,
             },
         )?;
         let service = view.snapshot.stream_service(route);

@@ -1,0 +1,69 @@
+//! Entries of `sources` and `destinations`: an address or a block of them, a port, or both.
+//! Source: kong/router/transform.lua (gen_for_nets, parse_ip_addr).
+
+use crate::candidate::Problem;
+use expr::{AddressField, AddressTest, Block, Comparison, Expression, NumberField};
+use model::entities::Endpoint;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct End {
+    address: Option<AddressTest>,
+    port: Option<u16>,
+}
+
+/// Which end of a connection entries are about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Side {
+    Source,
+    Destination,
+}
+
+impl End {
+    /// Whatever has a slash is a block, even of one address; bits behind its prefix mean nothing.
+    pub(crate) fn read(entry: &Endpoint) -> Result<Self, Problem> {
+        let address = entry.ip.as_deref().map(|text| {
+            let block: Block = text.parse()?;
+            Ok::<_, Problem>(match text.contains('/') {
+                true => AddressTest::In(block.aligned()),
+                false => AddressTest::Equals(block.address()),
+            })
+        });
+        Ok(Self {
+            address: address.transpose()?,
+            port: entry.port,
+        })
+    }
+
+    pub(crate) fn read_all(entries: &[Endpoint]) -> Result<Vec<Self>, Problem> {
+        entries.iter().map(Self::read).collect()
+    }
+
+    pub(crate) fn is_address(&self) -> bool {
+        matches!(self.address, Some(AddressTest::Equals(_)))
+    }
+
+    pub(crate) fn is_block(&self) -> bool {
+        matches!(self.address, Some(AddressTest::In(_)))
+    }
+
+    pub(crate) fn has_port(&self) -> bool {
+        self.port.is_some()
+    }
+
+    fn expression(self, side: Side) -> Expression {
+        let (address, port) = match side {
+            Side::Source => (AddressField::Source, NumberField::SourcePort),
+            Side::Destination => (AddressField::Destination, NumberField::DestinationPort),
+        };
+        let address = self.address.map(|test| Expression::address(address, test));
+        let port = self
+            .port
+            .map(|own| Expression::number(port, Comparison::Equal, own.into()));
+        Expression::all(address.into_iter().chain(port).collect())
+    }
+}
+
+/// Any of the entries will do.
+pub(crate) fn any_of(ends: &[End], side: Side) -> Expression {
+    Expression::any(ends.iter().map(|end| end.expression(side)).collect())
+}

@@ -1,0 +1,103 @@
+//! Candidates of the `expressions` flavour: routes that are an expression and a priority, and classic routes beside them.
+//! Both serve only requests of their protocols. Source: kong/router/expressions.lua, kong/router/transform.lua.
+
+use crate::Calculation;
+use crate::candidate::{Candidate, Place, Problem, Regexes, RouteIndex};
+use crate::compatible::Compatible;
+use expr::{Dialect, Expression, Regex, RegexError, Subsystem, TextField, TextTest};
+use model::entities::{Protocol, Route};
+use std::cmp::Reverse;
+
+/// Above the words of classic routes.
+const EXPRESSION: u64 = 0xFF << 56;
+
+pub(crate) struct Expressions<'r> {
+    pub(crate) calculation: Calculation,
+    pub(crate) regexes: &'r Regexes,
+}
+
+impl Expressions<'_> {
+    /// Calls `each` with every candidate of a route, or with why there is none.
+    pub(crate) fn compile(
+        &self,
+        index: RouteIndex,
+        route: &Route,
+        each: &mut dyn FnMut(Result<Candidate, Problem>),
+    ) {
+        let Some(text) = &route.expression else {
+            let classic = Compatible {
+                calculation: self.calculation,
+                protocols: serves(route, Subsystem::Http),
+                regexes: self.regexes,
+            };
+            return classic.compile(index, route, each);
+        };
+        let mut regex = |pattern: &str| self.regexes.get(pattern, Dialect::Rust);
+        let expression = read(route, text, Subsystem::Http, &mut regex);
+        let place = place(route);
+        each(expression.map(|expression| Candidate::new((index, route), (place, 0), expression)));
+    }
+}
+
+/// Of a route that is an expression.
+pub(crate) fn place(route: &Route) -> Place {
+    Place::Compatible(Reverse(word(route)), Reverse(route.id.0))
+}
+
+/// The priority of a route that is an expression.
+pub(crate) fn word(route: &Route) -> u64 {
+    EXPRESSION | route.priority.unwrap_or(0)
+}
+
+/// What a route demands that is an expression, of its protocol too.
+pub(crate) fn read(
+    route: &Route,
+    text: &str,
+    subsystem: Subsystem,
+    regexes: &mut dyn FnMut(&str) -> Result<Regex, RegexError>,
+) -> Result<Expression, Problem> {
+    let modernized = expr::modernized(text);
+    let text = modernized.as_deref().unwrap_or(text);
+    let expression = expr::read(text, subsystem, regexes)?;
+    Ok(match serves(route, subsystem) {
+        None => expression,
+        Some(protocols) => match expression {
+            Expression::All(parts) => {
+                let mut parts = parts.into_vec();
+                parts.push(protocols);
+                Expression::all(parts)
+            }
+            other => Expression::all(vec![other, protocols]),
+        },
+    })
+}
+
+/// That a request is of a protocol of the route. A route for encrypted traffic alone takes the other too, and answers it
+/// with a redirect. Nothing is demanded where no request of the subsystem could fail.
+pub(crate) fn serves(route: &Route, subsystem: Subsystem) -> Option<Expression> {
+    if let [Protocol::Https | Protocol::Tls | Protocol::TlsPassthrough] = route.protocols[..] {
+        return None;
+    }
+    let possible: &[&str] = match subsystem {
+        Subsystem::Http => &["http", "https"],
+        Subsystem::Stream => &["tcp", "tls", "udp"],
+    };
+    let is_served = |name: &&&str| {
+        let mut protocols = route.protocols.iter();
+        protocols.any(|&protocol| name_of(protocol) == **name)
+    };
+    let served: Vec<_> = possible.iter().filter(is_served).collect();
+    let is = |name: &&str| Expression::text(TextField::Protocol, TextTest::Equals((*name).into()));
+    (served.len() < possible.len()).then(|| Expression::any(served.into_iter().map(is).collect()))
+}
+
+/// As `net.protocol` has it.
+fn name_of(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Http | Protocol::Grpc | Protocol::Ws => "http",
+        Protocol::Https | Protocol::Grpcs | Protocol::Wss => "https",
+        Protocol::Tcp | Protocol::TlsPassthrough => "tcp",
+        Protocol::Tls => "tls",
+        Protocol::Udp => "udp",
+    }
+}
