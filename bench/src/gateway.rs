@@ -47,16 +47,17 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// One worker, no configuration, nothing logged for a request.
+    /// One worker, no configuration, nothing logged for a request; with `more` settings.
     pub fn start(
         build: &Build,
         certificate: &Certificate,
         core: usize,
         directory: &Path,
+        more: &[(&'static str, String)],
     ) -> Result<Self> {
         // Not named by the port: a hundred gateways in a row get the same one again.
         let prefix = tempfile::tempdir_in(directory)?.keep();
-        Self::start_in(prefix, "off", build, certificate, core)
+        Self::start_in(prefix, "off", build, certificate, core, more)
     }
 
     /// The same store, served by a new process that takes writes of single entities.
@@ -68,7 +69,7 @@ impl Gateway {
     ) -> Result<Self> {
         let prefix = self.prefix.clone();
         drop(self);
-        Self::start_in(prefix, "lmdb", build, certificate, core)
+        Self::start_in(prefix, "lmdb", build, certificate, core, &[])
     }
 
     fn start_in(
@@ -77,13 +78,14 @@ impl Gateway {
         build: &Build,
         certificate: &Certificate,
         core: usize,
+        more: &[(&'static str, String)],
     ) -> Result<Self> {
         let (proxy, tls, admin) = (
             process::free_address()?,
             process::free_address()?,
             process::free_address()?,
         );
-        let environment = [
+        let mut environment = vec![
             ("KONG_DATABASE", database.to_owned()),
             ("KONG_PREFIX", prefix.display().to_string()),
             ("KONG_PROXY_LISTEN", format!("{proxy}, {tls} http2 ssl")),
@@ -105,6 +107,7 @@ impl Gateway {
             ),
             ("KONG_NGINX_HTTP_CLIENT_BODY_BUFFER_SIZE", "256m".to_owned()),
         ];
+        environment.extend_from_slice(more);
         let log = prefix.with_extension("log");
         let process = Process::start(
             &build.program,

@@ -209,12 +209,22 @@ impl Harness {
     }
 
     pub fn gateway(&mut self, build: &Build) -> Result<Gateway> {
+        self.gateway_with(build, &[])
+    }
+
+    /// A gateway with these settings besides the usual ones.
+    pub fn gateway_with(
+        &mut self,
+        build: &Build,
+        settings: &[(&'static str, String)],
+    ) -> Result<Gateway> {
         self.remember(build.command());
         Gateway::start(
             build,
             &self.certificate,
             self.cores.subject,
             self.directory.path(),
+            settings,
         )
         .with_context(|| format!("cannot start {}", build.name))
     }

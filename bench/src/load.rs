@@ -54,6 +54,16 @@ impl Request {
         Self::new(path, "Connection: close\r\n")
     }
 
+    /// With these headers and no others; `Host` is among them.
+    pub fn with_headers(path: &str, headers: &[(String, String)]) -> Self {
+        let mut text = format!("GET {path} HTTP/1.1\r\n");
+        for (name, value) in headers {
+            text.extend([name, ": ", value, "\r\n"]);
+        }
+        text.push_str("\r\n");
+        Self(text.into_bytes())
+    }
+
     fn new(path: &str, headers: &str) -> Self {
         let text = format!(
             "GET {path} HTTP/1.1\r\nHost: bench.test\r\nUser-Agent: bench\r\nAccept: */*\r\n{headers}\r\n"

@@ -21,6 +21,7 @@ mod progress;
 mod relay;
 mod report;
 mod rounds;
+mod rules;
 mod scenario;
 mod slots;
 mod statistics;

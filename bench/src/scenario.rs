@@ -10,6 +10,7 @@ mod micro;
 mod proxy;
 mod pushes;
 mod rebuild;
+mod routes;
 mod scrape;
 mod soak;
 
@@ -22,7 +23,7 @@ use clap::ValueEnum;
 pub enum Name {
     /// Proxying alone: answers of 512 bytes to 10 MiB, 8 to 1,024 connections, HTTP and TLS, handshakes
     Proxy,
-    /// Cost against size: routes, credentials, key-auth, rate limiting
+    /// Cost against size: routes of every kind, credentials, key-auth, rate limiting
     Gateway,
     /// Changes of the configuration: how long they take, and what traffic feels of them
     Config,

@@ -13,6 +13,7 @@ mod operation;
 mod plans;
 mod requests;
 mod routing;
+pub mod rules;
 mod snapshots;
 mod storage;
 
@@ -25,10 +26,6 @@ mod config;
 mod lookup;
 
 pub use operation::{Operation, TOGGLES, Work, run_counted};
-
-/// As the program has it: a tenth of many operations is memory that is taken and given back.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Every operation, by area.
 pub fn operations() -> Vec<Operation> {
@@ -50,6 +47,11 @@ pub fn long_operations() -> Vec<Operation> {
     history::operations()
 }
 
+/// Operations that show how the router's cost grows: to be timed, and counted for who names them.
+pub fn scaling_operations() -> Vec<Operation> {
+    routing::scaling()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +61,7 @@ mod tests {
     fn every_operation_has_a_name_of_its_own() {
         let mut operations = operations();
         operations.extend(long_operations());
+        operations.extend(scaling_operations());
         let names: BTreeSet<&str> = operations.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names.len(), operations.len());
     }

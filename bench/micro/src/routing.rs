@@ -1,204 +1,178 @@
-//! Finding the route of a request, and building what finds it.
+//! Finding the route of a request, building what finds it, and changing one route of it.
 
-use crate::fixtures::{path, prefix_routes, route, spread};
 use crate::operation::Operation;
+use crate::rules;
 use model::entities::Route;
-use router::{Flavor, Options, Request, RouteIndex, Router, Scheme, Scratch};
+use router::{Flavor, Router, Scratch};
+use std::collections::HashSet;
 use std::hint::black_box;
+use testkit::rules::{Kind, Sample, hostile};
 
-const FLAVORS: [(&str, Flavor); 2] = [
-    ("", Flavor::TraditionalCompatible),
-    ("/traditional", Flavor::Traditional),
-];
-/// How many requests take turns.
-const REQUESTS: usize = 100;
+/// How many requests take turns: enough that a large set is not in the nearest caches.
+const REQUESTS: usize = 1000;
 
+/// What is counted for every change: of each kind what a few and many routes cost.
 pub(crate) fn operations() -> Vec<Operation> {
-    let mut operations = Vec::new();
-    for (suffix, flavor) in FLAVORS {
-        for routes in [1, 10, 100, 10_000] {
-            operations.push(matching(
-                format!("router/prefixes/{routes}{suffix}"),
-                flavor,
-                move || (prefix_routes(routes), requests_of(routes)),
-            ));
-        }
-        operations.extend([
-            matching(format!("router/hosts/1000x10{suffix}"), flavor, hosts),
-            matching(format!("router/regexes/100{suffix}"), flavor, regexes),
-            matching(
-                format!("router/methods-headers/100{suffix}"),
-                flavor,
-                headers,
-            ),
-            matching(format!("router/none/10000{suffix}"), flavor, misses),
-            building(
-                format!("router/build/prefixes/10000{suffix}"),
-                flavor,
-                || prefix_routes(10_000),
-            ),
-        ]);
-    }
-    // Building this many takes long, and once tells enough.
-    operations.push(matching(
-        "router/prefixes/100000".to_owned(),
-        Flavor::TraditionalCompatible,
-        || (prefix_routes(100_000), requests_of(100_000)),
-    ));
-    operations.push(building(
-        "router/build/regexes/100".to_owned(),
-        Flavor::TraditionalCompatible,
-        || regexes().0,
-    ));
-    operations.push(rebuilding_regexes());
+    use Kind::{Headers, Hosts, Prefixes, Regexes};
+    let matched = [
+        (Prefixes, 1),
+        (Prefixes, 10),
+        (Prefixes, 10_000),
+        (Hosts, 10_000),
+        (Headers, 10_000),
+        (Regexes, 10),
+        (Regexes, 1000),
+    ];
+    let mut operations: Vec<_> = matched.map(|(kind, count)| hits(kind, count)).into();
+    operations.extend([
+        misses(Prefixes, 10_000),
+        misses(Regexes, 1000),
+        building(Prefixes, 10_000),
+        building(Regexes, 1000),
+        rebuilding(Regexes, 1000),
+        changing(Prefixes, 10_000),
+        changing(Regexes, 1000),
+    ]);
+    operations.extend(
+        [
+            (Prefixes, 10_000),
+            (Hosts, 10_000),
+            (Headers, 10_000),
+            (Regexes, 1000),
+        ]
+        .map(|(kind, count)| traditional_hits(kind, count)),
+    );
+    let hard = [
+        "nested-regexes",
+        "overlapping-prefixes",
+        "wildcards",
+        "header-flood",
+    ];
+    operations.extend(hard.map(withstanding));
     operations
 }
 
-/// What the router is asked.
-struct Asked {
-    method: &'static str,
-    host: String,
-    path: String,
-    headers: Vec<(String, String)>,
-}
-
-impl Asked {
-    fn new(path: String) -> Self {
-        let headers = [
-            ("Host", "gateway.test:8000"),
-            ("User-Agent", "curl/8.5.0"),
-            ("Accept", "*/*"),
-            ("apikey", "0123456789abcdef0123456789abcdef"),
-        ];
-        Self {
-            method: "GET",
-            host: "gateway.test:8000".to_owned(),
-            path,
-            headers: headers
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into(),
+/// Every kind of rule from 1 to 100,000, and what else takes too long to be counted for every change: for who names them, and
+/// to be timed.
+pub(crate) fn scaling() -> Vec<Operation> {
+    let mut all = Vec::new();
+    for kind in Kind::ALL {
+        for count in [1, 10, 100, 1000, 10_000, 100_000] {
+            all.push(hits(kind, count));
+        }
+        for count in [10_000, 100_000] {
+            all.push(misses(kind, count));
+            all.push(building(kind, count));
+            all.push(changing(kind, count));
         }
     }
+    all.extend(hostile().iter().map(|set| withstanding(set.name)));
+    let counted: HashSet<String> = operations().into_iter().map(|one| one.name).collect();
+    all.retain(|operation| !counted.contains(&operation.name));
+    all
 }
 
-fn requests_of(routes: usize) -> Vec<Asked> {
-    spread(REQUESTS, routes)
-        .map(|number| Asked::new(format!("{}/users/42", path(number))))
-        .collect()
-}
-
-fn misses() -> (Vec<Route>, Vec<Asked>) {
-    let asked = spread(REQUESTS, 100).map(|number| Asked::new(format!("/service-{number}/other")));
-    (prefix_routes(10_000), asked.collect())
-}
-
-/// 1,000 hosts with the same ten paths each.
-fn hosts() -> (Vec<Route>, Vec<Asked>) {
-    let host = |number: usize| format!("host-{}.test", number / 10);
-    let path = |number: usize| format!("/api/v{}", number % 10);
-    let routes = (0..10_000).map(|number| Route {
-        hosts: vec![host(number).into()],
-        paths: vec![path(number).into()],
-        ..route(number)
-    });
-    let asked = spread(REQUESTS, 10_000).map(|number| Asked {
-        host: host(number),
-        ..Asked::new(format!("{}/users/42", path(number)))
-    });
-    (routes.collect(), asked.collect())
-}
-
-fn regexes() -> (Vec<Route>, Vec<Asked>) {
-    let routes = (0..REQUESTS).map(|number| Route {
-        paths: vec![format!(r"~/team-{number}/users/(?<user>\d+)/orders$").into()],
-        ..route(number)
-    });
-    let asked = spread(REQUESTS, REQUESTS)
-        .map(|number| Asked::new(format!("/team-{number}/users/42/orders")));
-    (routes.collect(), asked.collect())
-}
-
-/// One path for all: method and headers make the difference.
-fn headers() -> (Vec<Route>, Vec<Asked>) {
-    const METHODS: [&str; 4] = ["GET", "POST", "PUT", "DELETE"];
-    let version = |number: usize| format!("v{}", number / METHODS.len());
-    let routes = (0..REQUESTS).map(|number| Route {
-        paths: vec!["/api".into()],
-        methods: vec![METHODS[number % METHODS.len()].into()],
-        headers: vec![("x-version".into(), vec![version(number).into()])],
-        ..route(number)
-    });
-    let asked = spread(REQUESTS, REQUESTS).map(|number| {
-        let mut asked = Asked::new("/api/users/42".to_owned());
-        asked.method = METHODS[number % METHODS.len()];
-        asked
-            .headers
-            .push(("X-Version".to_owned(), version(number)));
-        asked
-    });
-    (routes.collect(), asked.collect())
-}
-
-fn options(flavor: Flavor) -> Options {
-    Options {
-        flavor,
-        ..Options::default()
+fn flavor(kind: Kind) -> Flavor {
+    match kind.is_of_expressions() {
+        true => Flavor::Expressions,
+        false => Flavor::TraditionalCompatible,
     }
 }
 
 fn build(routes: &[Route], flavor: Flavor, previous: Option<&Router>) -> Router {
-    let (router, errors) =
-        Router::build((0..).map(RouteIndex).zip(routes), options(flavor), previous);
-    assert!(errors.is_empty(), "every route can be used: {errors:?}");
-    router
+    rules::build(routes, flavor, previous).expect("every route can be used")
 }
 
-fn matching(
-    name: String,
-    flavor: Flavor,
-    prepare: impl Fn() -> (Vec<Route>, Vec<Asked>) + Send + Sync + 'static,
-) -> Operation {
-    Operation::repeat(name, 10 * REQUESTS as u32, move || {
-        let (routes, asked) = prepare();
-        let router = build(&routes, flavor, None);
-        let mut scratch = Scratch::default();
-        let mut next = 0;
-        move || {
-            let asked = &asked[next];
-            next = (next + 1) % REQUESTS;
-            let request = Request {
-                method: asked.method,
-                path: asked.path.as_bytes(),
-                host: Some(asked.host.as_bytes()),
-                scheme: Scheme::Http,
-                sni: None,
-                query: None,
-                source: None,
-                destination: None,
-                port: 8000,
-                headers: &asked.headers,
-            };
-            black_box(router.matches(black_box(&request), &mut scratch));
-        }
+fn hits(kind: Kind, count: usize) -> Operation {
+    let name = format!("router/{}/{count}", kind.name());
+    matching(name, kind, flavor(kind), count, Asked::Hits)
+}
+
+fn traditional_hits(kind: Kind, count: usize) -> Operation {
+    let name = format!("router/{}/{count}/traditional", kind.name());
+    matching(name, kind, Flavor::Traditional, count, Asked::Hits)
+}
+
+fn misses(kind: Kind, count: usize) -> Operation {
+    let name = format!("router/misses/{}/{count}", kind.name());
+    matching(name, kind, flavor(kind), count, Asked::Misses)
+}
+
+#[derive(Clone, Copy)]
+enum Asked {
+    Hits,
+    Misses,
+}
+
+fn matching(name: String, kind: Kind, flavor: Flavor, count: usize, asked: Asked) -> Operation {
+    Operation::repeat(name, 2 * REQUESTS as u32, move || {
+        let set = kind.set(count, REQUESTS);
+        let router = build(&rules::routes(&set.rules), flavor, None);
+        let samples = match asked {
+            Asked::Hits => set.hits.into_iter().map(|(sample, _)| sample).collect(),
+            Asked::Misses => set.misses,
+        };
+        ask_in_turn(router, samples)
     })
 }
 
-fn building(
-    name: String,
-    flavor: Flavor,
-    routes: impl Fn() -> Vec<Route> + Send + Sync + 'static,
-) -> Operation {
+/// One request that is as hard as can be.
+fn withstanding(name: &'static str) -> Operation {
+    Operation::repeat(format!("router/hostile/{name}"), 10, move || {
+        let set = hostile().into_iter().find(|set| set.name == name);
+        let set = set.expect("there is a set of that name");
+        let routes = rules::routes(&set.rules);
+        let router = build(&routes, Flavor::TraditionalCompatible, None);
+        ask_in_turn(router, vec![set.sample])
+    })
+}
+
+fn ask_in_turn(router: Router, samples: Vec<Sample>) -> impl FnMut() {
+    let mut scratch = Scratch::default();
+    let mut next = 0;
+    move || {
+        let request = rules::request(&samples[next]);
+        next = (next + 1) % samples.len();
+        black_box(router.matches(black_box(&request), &mut scratch));
+    }
+}
+
+fn building(kind: Kind, count: usize) -> Operation {
+    let name = format!("router/build/{}/{count}", kind.name());
     Operation::consume(name, 1, move || {
-        let routes = routes();
-        (|| (), move |()| build(&routes, flavor, None))
+        let routes = rules::routes(&kind.set(count, 1).rules);
+        (|| (), move |()| build(&routes, flavor(kind), None))
     })
 }
 
-fn rebuilding_regexes() -> Operation {
-    Operation::consume("router/rebuild/regexes/100", 1, || {
-        let (routes, _) = regexes();
-        let flavor = Flavor::TraditionalCompatible;
-        let previous = build(&routes, flavor, None);
-        (|| (), move |()| build(&routes, flavor, Some(&previous)))
+/// All routes anew, but a router of them is there.
+fn rebuilding(kind: Kind, count: usize) -> Operation {
+    let name = format!("router/rebuild/{}/{count}", kind.name());
+    Operation::consume(name, 1, move || {
+        let routes = rules::routes(&kind.set(count, 1).rules);
+        let previous = build(&routes, flavor(kind), None);
+        let run = move |()| build(&routes, flavor(kind), Some(&previous));
+        (|| (), run)
+    })
+}
+
+/// One route, another one each time.
+fn changing(kind: Kind, count: usize) -> Operation {
+    let name = format!("router/replace/{}/{count}", kind.name());
+    Operation::consume(name, 20, move || {
+        let routes = rules::routes(&kind.set(count, 1).rules);
+        let router = build(&routes, flavor(kind), None);
+        let mut at = 0;
+        let make = move || {
+            at = (at + 7919) % routes.len();
+            let mut route = routes[at].clone();
+            route.strip_path = !route.strip_path;
+            (at, route)
+        };
+        let run = move |(at, route): (usize, Route)| {
+            let at = u32::try_from(at).expect("there are fewer routes");
+            rules::replace(&router, at, &route)
+        };
+        (make, run)
     })
 }

@@ -1,6 +1,7 @@
 //! `gateway`: what routes, credentials and plugins cost, against their number. Each request goes to another route with
 //! another key than the one before.
 
+use super::routes;
 use crate::configuration::{self, Plugins, Shape};
 use crate::harness::{Harness, Subject};
 use crate::load::Request;
@@ -9,7 +10,7 @@ use crate::rounds::{self, Case};
 use anyhow::Result;
 use std::sync::Arc;
 
-const ABOUT: &str = "Cost of a request against the number of routes and credentials, without plugins, with key-auth, with rate limiting and with both.";
+const ABOUT: &str = "Cost of a request against the number of routes and credentials, without plugins, with key-auth, with rate limiting and with both; and against the number of routes of every kind.";
 const ROUTES: [usize; 4] = [1, 100, 10_000, 100_000];
 const CREDENTIALS: [usize; 4] = [1, 100, 10_000, 1_000_000];
 /// The configuration of the published LMDB test.
@@ -45,6 +46,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
             measure(harness, &mut scenario, &line, shape, name)?;
         }
     }
+    routes::measure(harness, &mut scenario)?;
     published(harness, &mut scenario)?;
     Ok(scenario)
 }

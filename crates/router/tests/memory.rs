@@ -1,13 +1,14 @@
 //! What a router takes: no memory for a match, and a bounded amount for each route.
 
 use router::{Flavor, Options, RouteIndex, Router, Scratch};
+use std::alloc::System;
 use testkit::memory::{Counting, Counts};
 use testkit::rules::{Kind, RuleSet, hostile};
 
 mod routes;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Counting<System> = Counting(System);
 
 const KINDS: [Kind; 4] = [Kind::Prefixes, Kind::Hosts, Kind::Headers, Kind::Regexes];
 

@@ -1,14 +1,14 @@
 //! An allocator that counts what each thread asks of it: for tests that something allocates nothing, or how much it holds.
 //!
-//! A test binary makes it its own: `#[global_allocator] static ALLOCATOR: Counting = Counting;`
+//! A binary makes it its own: `#[global_allocator] static ALLOCATOR: Counting<System> = Counting(System);`
 
 #![expect(unsafe_code, reason = "the interface of allocators is unsafe")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 
-/// The system's allocator, counted.
-pub struct Counting;
+/// Another allocator, counted.
+pub struct Counting<A>(pub A);
 
 /// What this thread has asked for since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,29 +46,29 @@ fn count(allocations: u64, taken: usize, given: usize) {
     COUNTS.set(counts);
 }
 
-// SAFETY: every call goes to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every call goes to the other allocator as it is.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size(), 0);
         // SAFETY: the caller's promises are those that are asked for.
-        unsafe { System.alloc(layout) }
+        unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size(), 0);
         // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count(0, 0, layout.size());
         // SAFETY: as above.
-        unsafe { System.dealloc(memory, layout) }
+        unsafe { self.0.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(1, size, layout.size());
         // SAFETY: as above.
-        unsafe { System.realloc(memory, layout, size) }
+        unsafe { self.0.realloc(memory, layout, size) }
     }
 }

@@ -159,11 +159,15 @@ impl Template {
     pub fn path(&self, number: usize) -> String {
         let mut path = String::new();
         for (at, part) in self.segments.iter().enumerate() {
-            let value = VALUES[(number + at) % VALUES.len()];
+            let mut value = VALUES[(number + at) % VALUES.len()].to_owned();
+            // Beyond the first few all paths differ.
+            if number >= VALUES.len() {
+                write!(value, "-{number}").expect("it is a String");
+            }
             path.push('/');
             match part {
                 Part::Literal(literal) => path.push_str(literal),
-                Part::Parameter(_) => path.push_str(value),
+                Part::Parameter(_) => path.push_str(&value),
                 Part::Pair { between, .. } => {
                     write!(path, "{value}{between}main").expect("it is a String");
                 }

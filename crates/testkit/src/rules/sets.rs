@@ -85,8 +85,11 @@ fn prefixes(count: usize, requests: usize) -> RuleSet {
     };
     RuleSet {
         rules: (0..count).map(rule).collect(),
-        hits: spread(requests, count)
-            .map(|number| (Sample::get(format!("{}/users/42", path(number))), number))
+        hits: turns(requests, count)
+            .map(|(turn, number)| {
+                let sample = Sample::get(format!("{}/users/{turn}", path(number)));
+                (sample, number)
+            })
             .collect(),
         misses: spread(requests, 100)
             .map(|number| Sample::get(format!("/service-{number}/other/users/42")))
@@ -102,12 +105,15 @@ fn hosts(count: usize, requests: usize) -> RuleSet {
         path: Some(path(number)),
         ..Rule::default()
     };
-    let sample = |number| Sample::get(format!("{}/users/42", path(number))).with_host(host(number));
+    let sample = |turn, number| {
+        let sample = Sample::get(format!("{}/users/{turn}", path(number)));
+        sample.with_host(host(number))
+    };
     let miss = |number| Sample::get("/api/latest/users/42").with_host(host(number));
     RuleSet {
         rules: (0..count).map(rule).collect(),
-        hits: spread(requests, count)
-            .map(|number| (sample(number), number))
+        hits: turns(requests, count)
+            .map(|(turn, number)| (sample(turn, number), number))
             .collect(),
         misses: spread(requests, count).map(miss).collect(),
     }
@@ -122,17 +128,17 @@ fn headers(count: usize, requests: usize) -> RuleSet {
         headers: vec![("x-version".to_owned(), version(number))],
         ..Rule::default()
     };
-    let sample = |number, version: String| {
-        let sample = Sample::get("/api/users/42").with_method(method(number));
+    let sample = |turn, number, version: String| {
+        let sample = Sample::get(format!("/api/users/{turn}")).with_method(method(number));
         sample.with_header("X-Version", version)
     };
     RuleSet {
         rules: (0..count).map(rule).collect(),
-        hits: spread(requests, count)
-            .map(|number| (sample(number, version(number)), number))
+        hits: turns(requests, count)
+            .map(|(turn, number)| (sample(turn, number, version(number)), number))
             .collect(),
-        misses: spread(requests, count)
-            .map(|number| sample(number, named("none", number)))
+        misses: turns(requests, count)
+            .map(|(turn, number)| sample(turn, number, named("none", number)))
             .collect(),
     }
 }
@@ -158,21 +164,25 @@ fn of_apis(count: usize, requests: usize, rule: impl Fn(&str, &Endpoint) -> Rule
         let path = endpoint(number).template.path(turn);
         format!("{}{path}", prefix(number))
     };
-    let turns = || (0..).zip(spread(requests, count));
-    let hits = turns().map(|(turn, number)| {
+    let hits = turns(requests, count).map(|(turn, number)| {
         let methods = &endpoint(number).methods;
         let sample = Sample::get(path(turn, number));
         (sample.with_method(methods[turn % methods.len()]), number)
     });
-    // Longer than every endpoint has it, or below none of the services. `{path}` would take the first.
-    let misses = turns().map(|(turn, number)| {
+    // Longer than every endpoint has it. Where `{path}` would take that, below none of the services.
+    let open: Vec<_> = endpoints
+        .iter()
+        .filter_map(|endpoint| endpoint.template.text.strip_suffix("{path}"))
+        .collect();
+    let misses = turns(requests, count).map(|(turn, number)| {
         let path = path(turn, number);
-        match endpoint(number).template.text.ends_with("{path}") {
+        let text = format!("{}/", endpoint(number).template.text);
+        match open.iter().any(|start| text.starts_with(start)) {
             true => Sample::get(format!("/none{path}")),
-            false => Sample::get(format!(
-                "{}/none/of/these/has/so/many/segments",
-                path.trim_end_matches('/')
-            )),
+            false => {
+                let path = path.trim_end_matches('/');
+                Sample::get(format!("{path}/none/of/these/has/so/many/segments"))
+            }
         }
     });
     RuleSet {
@@ -190,7 +200,8 @@ fn ranges(count: usize, requests: usize) -> RuleSet {
         ..Rule::default()
     };
     let miss = |number: usize| {
-        let mut sample = Sample::get(format!("/ports-{number}/users/42"));
+        let sample = Sample::get(format!("/ports-{number}/users/42"));
+        let mut sample = sample.with_host("gateway.test".to_owned());
         sample.port = 7999;
         sample
     };
@@ -201,6 +212,11 @@ fn ranges(count: usize, requests: usize) -> RuleSet {
             .collect(),
         misses: spread(requests, count).map(miss).collect(),
     }
+}
+
+/// Numbers of requests with those of the rules that they are for.
+fn turns(requests: usize, rules: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..).zip(spread(requests, rules))
 }
 
 fn range_expression(number: usize) -> String {
