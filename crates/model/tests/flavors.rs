@@ -221,3 +221,102 @@ fn a_stored_classic_route_has_the_default_priority_under_expressions() {
         .unwrap();
     assert_eq!(patched.get("priority"), Some(&Value::Int(0)));
 }
+
+fn with_expression(protocol: &str, expression: &str) -> Result<Object, String> {
+    let input = json!({"protocols": [protocol], "expression": expression});
+    complete(Expressions, input)
+}
+
+/// What the reference accepts and refuses. It was asked about bare expressions, so it did not know the former name of a field.
+#[test]
+fn expressions_are_accepted_as_by_the_reference() {
+    let text = std::fs::read_to_string("../router/tests/data/router-vectors.json").unwrap();
+    let vectors: Json = serde_json::from_str(&text).unwrap();
+    let cases = vectors["expression_validation"]["cases"]
+        .as_array()
+        .unwrap();
+    for case in cases {
+        let expression = case["expression"].as_str().unwrap();
+        if expression.contains("net.port") || expression.is_empty() {
+            continue;
+        }
+        let found = with_expression(case["protocol"].as_str().unwrap(), expression);
+        assert_eq!(found.is_ok(), case["valid"] == true, "{case}: {found:?}");
+        if let Err(problem) = found {
+            let prefix = "schema violation (Router Expression failed validation: ";
+            assert!(problem.starts_with(prefix), "{problem}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_expression_is_shown_with_what_is_meant_underlined() {
+    let problem = with_expression("http", "http.method == \"GET\" &&\nhttp.foo == \"a\"").unwrap_err();
+    let lines: Vec<&str> = problem.lines().collect();
+    assert_eq!(
+        lines[0],
+        "schema violation (Router Expression failed validation: Unknown LHS field"
+    );
+    assert!(problem.contains(" --> 2:1\n"), "{problem}");
+    assert!(problem.contains("http.foo == \"a\"\n"), "{problem}");
+    assert!(problem.contains(" ^"), "{problem}");
+}
+
+#[test]
+fn an_expression_is_checked_by_the_protocols_of_its_route() {
+    let http = r#"http.method == "GET" && net.src.ip == 1.2.3.4"#;
+    for protocol in ["http", "https", "grpc", "grpcs"] {
+        assert!(with_expression(protocol, http).is_ok(), "{protocol}");
+    }
+    for protocol in ["tcp", "tls", "udp", "tls_passthrough"] {
+        let problem = with_expression(protocol, http).unwrap_err();
+        assert!(problem.contains("Unknown LHS field"), "{problem}");
+        assert!(with_expression(protocol, "net.src.port == 80").is_ok());
+    }
+}
+
+#[test]
+fn a_former_name_is_accepted_and_kept() {
+    let expression = r#"http.method == "GET" && net.port == 8000"#;
+    let route = with_expression("grpc", expression).unwrap();
+    assert_eq!(route.get("expression"), Some(&Value::from(expression)));
+    assert!(with_expression("http", "any(net.port) == 80").is_err());
+}
+
+#[test]
+fn segments_of_paths_are_numbered_properly() {
+    for name in ["0", "1", "20_30", "len"] {
+        let literal = if name == "len" { "10" } else { "\"a\"" };
+        let expression = format!("http.path.segments.{name} == {literal}");
+        assert!(with_expression("grpcs", &expression).is_ok(), "{name}");
+    }
+    let wrong = [
+        "", "abc", "a_c", "1_2_3", "1_", "_1", "2_1", "1_1", "01_2", "001_2", "1_03", "len0",
+        "len_a",
+    ];
+    for name in wrong {
+        let expression = format!("http.path.segments.{name} == \"a\"");
+        assert!(with_expression("http", &expression).is_err(), "{name}");
+    }
+    assert!(with_expression("http", r#"http.path.segments.len == "10""#).is_err());
+}
+
+#[test]
+fn what_classic_fields_become_is_checked_as_well() {
+    let source = |ip: &str| json!({"protocols": ["tcp"], "sources": [{"ip": ip}]});
+    for flavor in [TraditionalCompatible, Expressions] {
+        let problem = complete(flavor, source("fd00::1/8")).unwrap_err();
+        let prefix = "schema violation (Router Expression failed validation: ";
+        assert!(problem.starts_with(prefix), "{problem}");
+        assert!(
+            problem.contains("host part of address was not zero"),
+            "{problem}"
+        );
+        assert!(complete(flavor, source("fd00::/8")).is_ok());
+        assert!(complete(flavor, source("10.0.0.1/8")).is_ok());
+        let problem = complete(flavor, json!({"paths": [r"~/(?=a)"]})).unwrap_err();
+        assert!(problem.contains("look-around"), "{problem}");
+    }
+    assert!(complete(Traditional, source("fd00::1/8")).is_ok());
+    assert!(complete(Traditional, json!({"paths": [r"~/(?=a)"]})).is_ok());
+}

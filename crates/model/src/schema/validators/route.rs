@@ -4,6 +4,8 @@ use super::text::percent_encoding;
 use crate::schema::{Context, RouterFlavor};
 use crate::uri::{Slashes, normalize};
 use crate::value::Value;
+use expr::{Dialect, Regex, RegexError, Subsystem};
+use std::sync::LazyLock;
 
 /// A literal path must be in normal form, a regular expression (`~/…`) must compile.
 /// Source: kong/db/schema/typedefs.lua (validate_path_with_regexes).
@@ -39,7 +41,10 @@ fn is_plainly_valid(pattern: &str) -> bool {
 const PREFIX: &str = "Router Expression failed validation: ";
 
 /// Positions in `field_sources` of the rule.
+const PROTOCOLS: usize = 1;
 const SNIS: usize = 2;
+const SOURCES: usize = 3;
+const DESTINATIONS: usize = 4;
 const PATHS: usize = 7;
 const HEADERS: usize = 8;
 const EXPRESSION: usize = 9;
@@ -50,18 +55,46 @@ const CLASSIC: std::ops::RangeInclusive<usize> = SNIS..=HEADERS;
 const CLASSIC_NAMES: &str =
     "'methods', 'hosts', 'paths', 'headers', 'snis', 'sources' or 'destinations'";
 
-/// What would make the expression of the route fail to compile.
+/// Whether the expression of the route is one: its own, or what its other fields become.
 /// Source: kong/db/schema/entities/routes.lua (validate_route).
 pub(super) fn router_expression(values: &[&Value], context: &Context) -> Result<(), String> {
     if context.flavor == RouterFlavor::Expressions {
         exclusive_fields(values)?;
     }
-    if !values[EXPRESSION].is_null() {
-        return Ok(());
+    let checked = match values[EXPRESSION].as_str() {
+        Some(text) => expression(text, subsystem(values[PROTOCOLS])),
+        None => classic(values),
+    };
+    checked.map_err(|problem| format!("{PREFIX}{problem}"))
+}
+
+/// The first protocol tells: those of both kinds never stand together.
+fn subsystem(protocols: &Value) -> Subsystem {
+    let first = protocols.as_array().and_then(<[Value]>::first);
+    match first.and_then(Value::as_str) {
+        Some("tcp" | "tls" | "tls_passthrough" | "udp") => Subsystem::Stream,
+        _ => Subsystem::Http,
+    }
+}
+
+fn expression(text: &str, subsystem: Subsystem) -> Result<(), String> {
+    let present = expr::modernized(text);
+    let text = present.as_deref().unwrap_or(text);
+    expr::read(text, subsystem, &mut regex)
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
+
+fn classic(values: &[&Value]) -> Result<(), String> {
+    for at in [SOURCES, DESTINATIONS] {
+        let entries = values[at].as_array().unwrap_or_default().iter();
+        for ip in entries.filter_map(|entry| entry.as_object()?.str("ip")) {
+            block_of_addresses(ip)?;
+        }
     }
     for path in values[PATHS].as_array().unwrap_or_default() {
         if let Some(pattern) = path.as_str().and_then(|path| path.strip_prefix('~')) {
-            compile(pattern)?;
+            compiles(pattern)?;
         }
     }
     let headers = values[HEADERS].as_object();
@@ -72,19 +105,36 @@ pub(super) fn router_expression(values: &[&Value], context: &Context) -> Result<
         }
         let texts = accepted.iter().filter_map(Value::as_str);
         for pattern in texts.filter_map(|text| text.strip_prefix("~*")) {
-            compile(&pattern.to_lowercase())?;
+            compiles(&pattern.to_lowercase())?;
         }
     }
     Ok(())
 }
 
-fn compile(pattern: &str) -> Result<(), String> {
-    if is_plainly_valid(pattern) {
+/// Bits of the host are cleared for IPv4 only when the expression is made.
+fn block_of_addresses(ip: &str) -> Result<(), String> {
+    if !(ip.contains(':') && ip.contains('/')) {
         return Ok(());
     }
-    regex::Regex::new(pattern)
+    let predicate = format!("net.src.ip in {ip}");
+    expr::parse(&predicate)
         .map(drop)
-        .map_err(|error| format!("{PREFIX}{error}"))
+        .map_err(|error| error.to_string())
+}
+
+fn compiles(pattern: &str) -> Result<(), String> {
+    regex(pattern).map(drop).map_err(|error| error.to_string())
+}
+
+/// Stands for any pattern that is plainly valid: of what is compiled here nothing is run.
+static VALID: LazyLock<Result<Regex, RegexError>> =
+    LazyLock::new(|| Regex::new("", Dialect::Rust));
+
+fn regex(pattern: &str) -> Result<Regex, RegexError> {
+    match &*VALID {
+        Ok(valid) if is_plainly_valid(pattern) => Ok(valid.clone()),
+        _ => Regex::new(pattern, Dialect::Rust),
+    }
 }
 
 /// Routes are made of an expression or of the other fields.
@@ -116,5 +166,5 @@ fn exclusive_fields(values: &[&Value]) -> Result<(), String> {
 /// A header without values becomes `()`, which is where the parser stops. Only the position of the group in the
 /// expression depends on the rest of the route; it is given for the group alone.
 fn empty_group() -> String {
-    format!("{PREFIX} --> 1:2\n  |\n1 | ()\n  |  ^---\n  |\n  = expected term")
+    " --> 1:2\n  |\n1 | ()\n  |  ^---\n  |\n  = expected term".to_owned()
 }
