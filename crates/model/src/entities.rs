@@ -167,6 +167,14 @@ pub struct Route {
     pub service: Option<ServiceId>,
 }
 
+impl Route {
+    /// Whether its expression calls a field by a name that is deprecated.
+    pub fn uses_former_names(&self) -> bool {
+        let expression = self.expression.as_deref();
+        expression.and_then(expr::modernized).is_some()
+    }
+}
+
 fn default_retries() -> u16 {
     5
 }

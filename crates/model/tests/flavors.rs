@@ -251,7 +251,8 @@ fn expressions_are_accepted_as_by_the_reference() {
 
 #[test]
 fn a_wrong_expression_is_shown_with_what_is_meant_underlined() {
-    let problem = with_expression("http", "http.method == \"GET\" &&\nhttp.foo == \"a\"").unwrap_err();
+    let problem =
+        with_expression("http", "http.method == \"GET\" &&\nhttp.foo == \"a\"").unwrap_err();
     let lines: Vec<&str> = problem.lines().collect();
     assert_eq!(
         lines[0],

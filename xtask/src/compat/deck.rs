@@ -11,22 +11,23 @@ use super::report::{Case, Outcome};
 use crate::shell;
 use std::fmt::Write;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use testkit::{Launch, http};
+use testkit::{Gateway, Launch};
 
 const VERSION: &str = "1.62.1";
 const MODULE: &str = "xtask/compat/deck";
-const FILES: [&str; 6] = [
+const FILES: [&str; 8] = [
     "kong.yml",
+    "expressions.yml",
     "more.yml",
     "plugins.yml",
     "team-a.yml",
     "team-b.yml",
     "wrong.yml",
+    "wrong-expressions.yml",
 ];
 /// Certificates and keys that the files take from the environment.
 const TEST_DATA: &str = "crates/admin/tests/data";
@@ -61,6 +62,19 @@ const CHANGES: [(&str, &str); 12] = [
     ("- name: \"*.example.org\"", "- name: \"*.example.net\""),
 ];
 
+/// The same for expressions.yml.
+const CHANGES_OF_EXPRESSIONS: [(&str, &str); 3] = [
+    ("priority: 33820977671045", "priority: 33820977671046"),
+    (
+        "http.queries.page != \"1\"",
+        "!(http.queries.page == \"1\")",
+    ),
+    (
+        "expression: net.dst.port >= 9000 && tls.sni =^ \".example.com\"\n        priority: 1",
+        "snis: [\"*.example.com\"]",
+    ),
+];
+
 /// Creates, updates and deletes, as decK counts them.
 type Counts = (usize, usize, usize);
 
@@ -68,6 +82,8 @@ const CLEAN: Counts = (0, 0, 0);
 /// What there is in kong.yml.
 const ALL: usize = 52;
 const OF_A_TEAM: usize = 7;
+/// What there is in expressions.yml.
+const EXPRESSIONS: usize = 7;
 /// What there is in plugins.yml.
 const PLUGINS: usize = 46;
 const MANY_SERVICES: usize = 100;
@@ -199,6 +215,56 @@ const SCENARIO: [Step; 30] = [
     changes("sync of the dump", &["sync", "dump.yml"], (ALL, 0, 0)),
 ];
 
+/// Against a gateway with `router_flavor = expressions`.
+const SCENARIO_OF_EXPRESSIONS: [Step; 11] = [
+    step(
+        "validate expressions",
+        &["validate", "expressions.yml"],
+        0,
+        None,
+        &[],
+    ),
+    step(
+        "validate, with a field that there is not",
+        &["validate", "wrong-expressions.yml"],
+        1,
+        None,
+        &[
+            "Router Expression failed validation: Unknown LHS field",
+            "^",
+        ],
+    ),
+    changes(
+        "sync of expressions",
+        &["sync", "expressions.yml"],
+        (EXPRESSIONS, 0, 0),
+    ),
+    diff("diff after sync", &["diff", "expressions.yml"], CLEAN),
+    step("dump", &["dump", "-o", "dump.yml"], 0, None, &[]),
+    diff("diff of the dump", &["diff", "dump.yml"], CLEAN),
+    diff(
+        "diff of a change",
+        &["diff", "changed-expressions.yml"],
+        (0, 3, 0),
+    ),
+    changes(
+        "sync of a change",
+        &["sync", "changed-expressions.yml"],
+        (0, 3, 0),
+    ),
+    diff(
+        "diff after the change",
+        &["diff", "changed-expressions.yml"],
+        CLEAN,
+    ),
+    changes("reset", &["reset", "--force"], (0, 0, EXPRESSIONS)),
+    changes(
+        "sync of the dump",
+        &["sync", "dump.yml"],
+        (EXPRESSIONS, 0, 0),
+    ),
+];
+
 /// What decK looks for in other editions, and takes for absent at a 404.
 const ABSENT: [&str; 9] = [
     "/workspaces",
@@ -221,41 +287,18 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     let flag = format!("-X github.com/kong/deck/cmd.VERSION=v{VERSION}");
     let words = ["build", "-ldflags", flag.as_str(), "."];
     let program = bench.go.make(&fetch(bench.go)?, &words, "deck")?;
-    let gateway = Launch::new(gateway)
-        .set("database", "lmdb")
-        .try_start()
-        .map_err(|log| format!("the gateway did not start:\n{log}"))?;
-    let deck = Deck {
-        program,
-        gateway: gateway.admin,
-        folder: prepare()?,
-    };
-    let mut outcome = Outcome {
-        suite: "deck",
-        version: VERSION.to_owned(),
-        way: "lmdb",
-        ..Outcome::default()
-    };
-    let chosen = |name: &str| bench.only.is_none_or(|only| only == name);
-    for step in SCENARIO.iter().filter(|step| chosen(step.name)) {
-        outcome.count(step.name, deck.take(step)?.err());
+    let classic = Deck::start(&program, Launch::new(gateway))?;
+    let mut outcome = classic.play("lmdb", &SCENARIO, bench)?;
+    if bench.only.is_none() {
+        classic.look_for_absent(&mut outcome);
+        classic.take_many_unless(bench.short, &mut outcome)?;
     }
-    if bench.only.is_some() {
-        return Ok(vec![outcome]);
-    }
-    for path in ABSENT {
-        let status = http::get(deck.gateway, path, &[]).status;
-        let why = (status != 404).then(|| format!("{status} instead of 404"));
-        outcome.count(path, why);
-    }
-    if bench.short {
-        let why = "takes longer than the rest together: not in a short run";
-        let name = format!("{MANY_ROUTES} routes");
-        outcome.left_out.push(Case::new(name, why));
-    } else {
-        deck.take_many(&mut outcome)?;
-    }
-    Ok(vec![outcome])
+    drop(classic);
+    eprintln!("== deck over expressions");
+    let launch = Launch::new(gateway).set("router_flavor", "expressions");
+    let deck = Deck::start(&program, launch)?;
+    let expressions = deck.play("expressions", &SCENARIO_OF_EXPRESSIONS, bench)?;
+    Ok(vec![outcome, expressions])
 }
 
 /// Gets what decK is built of; gives the folder of the module.
@@ -274,17 +317,24 @@ fn prepare() -> Result<TempDir, String> {
     for name in FILES {
         write(name, &read(&Path::new(MODULE).join(name))?)?;
     }
-    let mut changed = read(&Path::new(MODULE).join(FILES[0]))?;
-    for (old, new) in CHANGES {
-        if changed.matches(old).count() != 1 {
-            return Err(format!("{} has not one `{old}`", FILES[0]));
-        }
-        changed = changed.replace(old, new);
-    }
-    write("changed.yml", &changed)?;
+    write("changed.yml", &changed(FILES[0], &CHANGES)?)?;
+    let changed = changed(FILES[1], &CHANGES_OF_EXPRESSIONS)?;
+    write("changed-expressions.yml", &changed)?;
     write("nothing.yml", "_format_version: \"3.0\"\n")?;
     write("many.yml", &many())?;
     Ok(folder)
+}
+
+/// A file with some of its texts replaced, each of which it has once.
+fn changed(name: &str, changes: &[(&str, &str)]) -> Result<String, String> {
+    let mut changed = read(&Path::new(MODULE).join(name))?;
+    for (old, new) in changes {
+        if changed.matches(old).count() != 1 {
+            return Err(format!("{name} has not one `{old}`"));
+        }
+        changed = changed.replace(old, new);
+    }
+    Ok(changed)
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -310,16 +360,67 @@ fn many() -> String {
     text
 }
 
-struct Deck {
-    program: PathBuf,
-    gateway: SocketAddr,
+struct Deck<'p> {
+    program: &'p Path,
+    gateway: Gateway,
     folder: TempDir,
 }
 
-impl Deck {
+impl<'p> Deck<'p> {
+    /// A gateway with the embedded store, and a folder of its own for decK.
+    fn start(program: &'p Path, launch: Launch) -> Result<Self, String> {
+        let gateway = launch
+            .set("database", "lmdb")
+            .try_start()
+            .map_err(|log| format!("the gateway did not start:\n{log}"))?;
+        Ok(Self {
+            program,
+            gateway,
+            folder: prepare()?,
+        })
+    }
+
+    /// Takes the steps that were asked for.
+    fn play(
+        &self,
+        way: &'static str,
+        steps: &[Step],
+        bench: &Bench<'_>,
+    ) -> Result<Outcome, String> {
+        let mut outcome = Outcome {
+            suite: "deck",
+            version: VERSION.to_owned(),
+            way,
+            ..Outcome::default()
+        };
+        let chosen = |name: &str| bench.only.is_none_or(|only| only == name);
+        for step in steps.iter().filter(|step| chosen(step.name)) {
+            outcome.count(step.name, self.take(step)?.err());
+        }
+        Ok(outcome)
+    }
+
+    fn look_for_absent(&self, outcome: &mut Outcome) {
+        for path in ABSENT {
+            let status = self.gateway.admin_get(path).status;
+            let why = (status != 404).then(|| format!("{status} instead of 404"));
+            outcome.count(path, why);
+        }
+    }
+
+    fn take_many_unless(&self, short: bool, outcome: &mut Outcome) -> Result<(), String> {
+        if !short {
+            return self.take_many(outcome);
+        }
+        let why = "takes longer than the rest together: not in a short run";
+        let name = format!("{MANY_ROUTES} routes");
+        outcome.left_out.push(Case::new(name, why));
+        Ok(())
+    }
+
     /// The inner error is what was wrong.
     fn take(&self, step: &Step) -> Result<Result<(), String>, String> {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(self.program);
         command
             .current_dir(self.folder.path())
             .arg("gateway")
@@ -327,7 +428,7 @@ impl Deck {
             .arg("--analytics=false")
             .args((step.words[0] == "diff").then_some("--non-zero-exit-code"))
             .args((step.words[0] == "dump").then_some("--yes"))
-            .env("DECK_KONG_ADDR", format!("http://{}", self.gateway));
+            .env("DECK_KONG_ADDR", format!("http://{}", self.gateway.admin));
         for (name, file) in VARIABLES {
             command.env(name, read(&Path::new(TEST_DATA).join(file))?.trim());
         }
@@ -417,9 +518,14 @@ mod tests {
     #[test]
     fn every_change_finds_its_place() {
         let folder = prepare().expect("the files are there");
-        let changed = fs::read_to_string(folder.path().join("changed.yml"));
-        let changed = changed.expect("it was written");
-        assert!(CHANGES.iter().all(|(_, new)| changed.contains(new)));
+        for (name, changes) in [
+            ("changed.yml", &CHANGES[..]),
+            ("changed-expressions.yml", &CHANGES_OF_EXPRESSIONS),
+        ] {
+            let changed = fs::read_to_string(folder.path().join(name));
+            let changed = changed.expect("it was written");
+            assert!(changes.iter().all(|(_, new)| changed.contains(new)));
+        }
     }
 
     #[test]

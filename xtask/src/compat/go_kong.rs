@@ -1,5 +1,6 @@
 //! The tests of go-kong, the client library that decK, Kong's ingress controller and its Terraform provider are made with,
-//! against the gateway: with the embedded store, and with a declarative configuration only.
+//! against the gateway: with the embedded store, with a declarative configuration only, and with the router flavour
+//! `expressions`.
 //!
 //! The tests ask `GET /` which database there is, and skip what needs one unless it is called `postgres`. That word is
 //! the only thing which is changed in them. Every test must pass but those that are listed with a reason in
@@ -33,8 +34,15 @@ const WITHOUT_ADDRESS: &str = "TestBaseRootURL";
 const LIST: &str = "xtask/compat/go-kong.txt";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The databases, as the setting calls them.
-const WAYS: [&str; 2] = ["lmdb", "off"];
+/// The names of gateways, and their settings.
+const WAYS: [(&str, &[(&str, &str)]); 3] = [
+    ("lmdb", &[("database", "lmdb")]),
+    ("off", &[("database", "off")]),
+    (
+        "expressions",
+        &[("database", "lmdb"), ("router_flavor", "expressions")],
+    ),
+];
 
 pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     let Some(gateway) = bench.gateway else {
@@ -51,8 +59,13 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
         exempt: Exemptions::read()?,
     };
     let mut outcomes = Vec::new();
-    for way in WAYS {
+    for (way, settings) in WAYS {
         eprintln!("== go-kong over {way}");
+        let gateway = settings
+            .iter()
+            .fold(Launch::new(gateway), |launch, (name, value)| {
+                launch.set(name, *value)
+            });
         outcomes.push(suite.run(way, gateway, bench.only)?);
     }
     Ok(outcomes)
@@ -102,11 +115,10 @@ impl Suite {
     fn run(
         &self,
         way: &'static str,
-        gateway: &Path,
+        gateway: Launch,
         only: Option<&str>,
     ) -> Result<Outcome, String> {
-        let gateway = Launch::new(gateway)
-            .set("database", way)
+        let gateway = gateway
             .try_start()
             .map_err(|log| format!("the gateway did not start:\n{log}"))?;
         let address = format!("http://{}", gateway.admin);
@@ -314,14 +326,14 @@ mod tests {
         ];
         let results = results.map(|(name, ended)| (name.to_owned(), ended)).into();
         let names = ["TestA", "TestB", "TestC", "TestD", "TestE"];
-        let outcome = suite.judge(WAYS[0], &names, &results);
+        let outcome = suite.judge(WAYS[0].0, &names, &results);
         let failed: Vec<&str> = outcome.failed.iter().map(|case| &*case.name).collect();
         assert_eq!(
             (outcome.passed, failed),
             (1, vec!["TestB", "TestD", "TestE"])
         );
         assert_eq!(outcome.left_out, [Case::new("1 test", "enterprise")]);
-        let outcome = suite.judge(WAYS[1], &names, &results);
+        let outcome = suite.judge(WAYS[1].0, &names, &results);
         assert_eq!(outcome.failed.len(), 2);
     }
 

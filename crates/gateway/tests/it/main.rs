@@ -16,6 +16,7 @@ mod descriptors;
 mod events;
 mod exchanges;
 mod expressions;
+mod flavors;
 mod health_checks;
 mod kills;
 mod local;

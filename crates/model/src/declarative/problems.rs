@@ -551,6 +551,8 @@ fn list_value(out: &mut String, title: &str, name: &str, value: &Value, indent: 
             }
         }
         Value::String(message) => {
+            // What is underlined in a text of several lines stays under it.
+            let message = message.replace('\n', &format!("\n{:indent$}  ", ""));
             let _ = writeln!(out, " {message}");
         }
         other => {

@@ -13,7 +13,7 @@ use model::entities::{CertificateId, Config, PluginId, ServiceId, UpstreamId};
 use net::dns::Resolver;
 use net::tls::{CertificateError, Certificates};
 use plugin::{Node, PluginDef};
-use router::{RouteError, Router};
+use router::{Flavor, RouteError, Router};
 use std::fmt;
 use std::sync::Arc;
 
@@ -167,6 +167,7 @@ impl Snapshot {
         settings: &BuildSettings,
     ) {
         let rebuilds = &*settings.rebuilds;
+        warn_of_expressions(delta, settings);
         let mut applied = Applied::default();
         rebuilds.time(Part::Plans, || {
             let (services, plugins) = (&self.services, &mut self.plugins);
@@ -184,6 +185,24 @@ impl Snapshot {
         rebuilds.time(Part::Streams, || {
             self.streams.apply(delta, &self.services, settings)
         });
+    }
+}
+
+/// Expressions that are not used as they stand there.
+fn warn_of_expressions(delta: &Delta, settings: &BuildSettings) {
+    let put = delta.routes.iter().filter_map(|(_, route)| route.as_ref());
+    for route in put.filter(|route| route.expression.is_some()) {
+        match settings.router.flavor {
+            Flavor::Expressions if route.uses_former_names() => tracing::warn!(
+                "route {}: the field net.port of its expression is deprecated: use net.dst.port",
+                route.id
+            ),
+            Flavor::Expressions => {}
+            Flavor::Traditional | Flavor::TraditionalCompatible => tracing::warn!(
+                "route {}: its expression is not used, which needs router_flavor = expressions",
+                route.id
+            ),
+        }
     }
 }
 

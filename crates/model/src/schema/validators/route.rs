@@ -127,8 +127,7 @@ fn compiles(pattern: &str) -> Result<(), String> {
 }
 
 /// Stands for any pattern that is plainly valid: of what is compiled here nothing is run.
-static VALID: LazyLock<Result<Regex, RegexError>> =
-    LazyLock::new(|| Regex::new("", Dialect::Rust));
+static VALID: LazyLock<Result<Regex, RegexError>> = LazyLock::new(|| Regex::new("", Dialect::Rust));
 
 fn regex(pattern: &str) -> Result<Regex, RegexError> {
     match &*VALID {
