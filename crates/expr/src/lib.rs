@@ -16,6 +16,7 @@ mod engine;
 mod evaluate;
 mod field;
 mod former;
+mod literals;
 mod pattern;
 mod plain;
 mod prefix;

@@ -3,9 +3,9 @@
 
 use crate::engine::{self, Engine};
 use crate::plain;
-use crate::prefix;
 use crate::starts::{MAX_STEPS, Place, Starts};
-use crate::steps::{Step, Steps};
+use crate::steps::Steps;
+use crate::{literals, prefix};
 use regex_syntax::hir::{Hir, HirKind};
 use std::fmt;
 use std::ops::Range;
@@ -27,6 +27,8 @@ struct Inner {
     pattern: Box<str>,
     dialect: Dialect,
     starts: Starts,
+    /// Where the steps say less than all.
+    literals: Box<[Box<[u8]>]>,
     /// Whether the steps answer as far as they can, and there is no engine until they cannot.
     by_steps: bool,
     /// Of the first group on, where in the pattern its name stands. Empty where the engine names them.
@@ -75,6 +77,7 @@ impl Regex {
             pattern: pattern.into(),
             dialect,
             starts: Starts::unknown(),
+            literals: Box::default(),
             by_steps: false,
             names: Box::default(),
             engine: OnceLock::new(),
@@ -83,6 +86,9 @@ impl Regex {
         match &parsed {
             Some(parsed) => inner.starts = Starts::of(parsed, dialect == Dialect::Rust),
             None => inner.starts = Starts::literal(prefix::of_pcre(pattern)),
+        }
+        if !inner.starts.is_whole() {
+            inner.literals = parsed.as_ref().map(literals::required).unwrap_or_default();
         }
         let lazy = parsed.filter(|parsed| inner.starts.is_whole() && engine::compiles(parsed));
         match lazy.and_then(|parsed| names(pattern, &parsed)) {
@@ -104,17 +110,9 @@ impl Regex {
         &self.0.starts.alternatives
     }
 
-    /// Bytes with which every text begins that the regex can be found in; empty when none are known.
-    pub fn prefix(&self) -> &[u8] {
-        let mut literals = self.starts().iter().map(|steps| match steps.steps() {
-            [Step::Literal(literal), ..] => &**literal,
-            _ => &[],
-        });
-        let first = literals.next().unwrap_or_default();
-        literals.fold(first, |common, literal| {
-            let pairs = common.iter().zip(literal);
-            &common[..pairs.take_while(|(own, other)| own == other).count()]
-        })
+    /// Texts that occur in every text that the regex is found in, if [`Self::starts`] does not say all of it.
+    pub fn literals(&self) -> &[Box<[u8]>] {
+        &self.0.literals
     }
 
     pub fn is_match(&self, text: &[u8]) -> bool {

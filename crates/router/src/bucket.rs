@@ -5,9 +5,10 @@
 //! which is split in turn, so a poor choice costs one more lookup and is never mended.
 
 use crate::candidate::Catalog;
-use crate::keys::{Demand, Range, RangeDimension, Text, TextDimension, Width};
+use crate::keys::{Demand, Gram, Range, RangeDimension, Text, TextDimension, Width};
 use crate::tree::Value;
 use std::cmp::Ordering;
+use std::hash::Hash;
 use std::sync::Arc;
 use tables::Map;
 
@@ -88,6 +89,11 @@ pub(crate) enum Keyed {
         lengths: Lengths,
         buckets: Map<Range, Bucket>,
     },
+    /// Every entry under one gram of each alternative: of those that others have the least.
+    Grams {
+        of: TextDimension,
+        buckets: Map<Gram, Bucket>,
+    },
 }
 
 /// The lengths of the ranges in a map, which is asked for each, and how many ranges have it.
@@ -111,51 +117,72 @@ impl Bucket {
         }
     }
 
-    pub(crate) fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) {
+    /// Says in how many places it was not before.
+    pub(crate) fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> usize {
         match self {
             Self::Empty => *self = Self::One(entry),
+            Self::One(known) if known.is_same(&entry) => return 0,
             Self::One(known) => *self = Self::of(vec![*known, entry], catalog),
             Self::List(list) => {
                 let list = Arc::make_mut(list);
-                if !list.add(entry, catalog) || list.entries.len() < list.split_at {
-                    return;
+                if !list.add(entry, catalog) {
+                    return 0;
                 }
-                match Split::of(&list.entries, catalog) {
-                    Some(split) => *self = Self::Split(Arc::new(split)),
-                    None => list.split_at = 2 * list.entries.len(),
+                if list.entries.len() >= list.split_at {
+                    match Split::of(&list.entries, catalog) {
+                        Some(split) => *self = Self::Split(Arc::new(split)),
+                        None => list.split_at = 2 * list.entries.len(),
+                    }
                 }
             }
-            Self::Split(split) => Arc::make_mut(split).add(entry, catalog),
+            Self::Split(split) => return Arc::make_mut(split).add(entry, catalog),
         }
+        1
     }
 
     /// Takes out an entry that was added.
-    pub(crate) fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) {
+    /// Says in how many places it was.
+    pub(crate) fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) -> usize {
+        let removed;
         match self {
-            Self::Empty => {}
+            Self::Empty => removed = 0,
             Self::One(known) => {
-                if known.is_same(entry) {
+                removed = usize::from(known.is_same(entry));
+                if removed == 1 {
                     *self = Self::Empty;
                 }
             }
             Self::List(list) => {
-                let list = Arc::make_mut(list);
-                list.entries.retain(|known| !known.is_same(entry));
-                match list.entries[..] {
-                    [] => *self = Self::Empty,
-                    [only] => *self = Self::One(only),
-                    _ => {}
+                let known = list.entries.iter().position(|known| known.is_same(entry));
+                removed = usize::from(known.is_some());
+                if let Some(known) = known {
+                    let list = Arc::make_mut(list);
+                    list.entries.remove(known);
+                    if let [only] = list.entries[..] {
+                        *self = Self::One(only);
+                    }
                 }
             }
             Self::Split(split) => {
                 let split = Arc::make_mut(split);
-                split.remove(entry, catalog);
+                removed = split.remove(entry, catalog);
                 if split.length <= FEW / 2 {
                     let mut entries = Vec::new();
                     self.each(&mut |entry| entries.push(*entry));
                     *self = Self::of(entries, catalog);
                 }
             }
+        }
+        removed
+    }
+
+    /// How many places its entries have.
+    fn len(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::One(_) => 1,
+            Self::List(list) => list.entries.len(),
+            Self::Split(split) => split.length,
         }
     }
 
@@ -171,6 +198,9 @@ impl Bucket {
                         buckets.iter().for_each(|(_, bucket)| bucket.each(visit));
                     }
                     Keyed::Ranges { buckets, .. } => {
+                        buckets.iter().for_each(|(_, bucket)| bucket.each(visit));
+                    }
+                    Keyed::Grams { buckets, .. } => {
                         buckets.iter().for_each(|(_, bucket)| bucket.each(visit));
                     }
                 }
@@ -258,34 +288,25 @@ impl Split {
         Some(split)
     }
 
-    fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) {
+    fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> usize {
         self.best = self.best.min(entry.rank);
         let demands = catalog.demands(&entry);
-        match demands.iter().find(|demand| self.keyed.is_of(demand)) {
-            Some(demand) => {
-                let add = &mut |bucket: &mut Bucket| bucket.add(entry, catalog);
-                self.length += self.keyed.change(demand, add);
-            }
-            None => {
-                self.rest.add(entry, catalog);
-                self.length += 1;
-            }
-        }
+        let added = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
+            Some(demand) => self.keyed.add(demand, entry, catalog),
+            None => self.rest.add(entry, catalog),
+        };
+        self.length += added;
+        added
     }
 
-    fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) {
+    fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) -> usize {
         let demands = catalog.demands(entry);
-        let gone = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
-            Some(demand) => {
-                let remove = &mut |bucket: &mut Bucket| bucket.remove(entry, catalog);
-                self.keyed.change(demand, remove)
-            }
-            None => {
-                self.rest.remove(entry, catalog);
-                1
-            }
+        let removed = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
+            Some(demand) => self.keyed.remove(demand, entry, catalog),
+            None => self.rest.remove(entry, catalog),
         };
-        self.length = self.length.saturating_sub(gone);
+        self.length = self.length.saturating_sub(removed);
+        removed
     }
 }
 
@@ -294,6 +315,7 @@ impl Split {
 fn left_by(keyed: &Keyed, demands: &[Vec<Demand>]) -> usize {
     let mut texts = std::collections::HashMap::new();
     let mut ranges = std::collections::HashMap::new();
+    let mut grams: std::collections::HashMap<Gram, usize> = std::collections::HashMap::new();
     let mut rest = 0;
     for demands in demands {
         match demands.iter().find(|demand| keyed.is_of(demand)) {
@@ -305,10 +327,19 @@ fn left_by(keyed: &Keyed, demands: &[Vec<Demand>]) -> usize {
                 own.iter()
                     .for_each(|range| *ranges.entry(range).or_insert(0) += 1);
             }
+            Some(Demand::Grams { alternatives, .. }) => {
+                for own in alternatives {
+                    let count = |gram: &Gram| grams.get(gram).copied().unwrap_or(0);
+                    if let Some(rarest) = own.iter().copied().min_by_key(count) {
+                        *grams.entry(rarest).or_insert(0) += 1;
+                    }
+                }
+            }
             None => rest += 1,
         }
     }
-    let largest = texts.into_values().chain(ranges.into_values()).max();
+    let largest = texts.into_values().chain(ranges.into_values());
+    let largest = largest.chain(grams.into_values()).max();
     rest + largest.unwrap_or(0)
 }
 
@@ -324,6 +355,10 @@ impl Keyed {
                 lengths: Lengths::default(),
                 buckets: Map::default(),
             },
+            Demand::Grams { of, .. } => Self::Grams {
+                of: of.clone(),
+                buckets: Map::default(),
+            },
         }
     }
 
@@ -331,18 +366,19 @@ impl Keyed {
         match (self, demand) {
             (Self::Texts { of, .. }, Demand::Texts { of: other, .. }) => of == other,
             (Self::Ranges { of, .. }, Demand::Ranges { of: other, .. }) => of == other,
+            (Self::Grams { of, .. }, Demand::Grams { of: other, .. }) => of == other,
             _ => false,
         }
     }
 
-    /// Changes the bucket of every value. Says how many these are.
-    fn change(&mut self, demand: &Demand, change: &mut dyn FnMut(&mut Bucket)) -> usize {
+    /// Says in how many places the entry was not before.
+    fn add(&mut self, demand: &Demand, entry: Entry, catalog: &Catalog<'_>) -> usize {
         match (self, demand) {
             (Self::Texts { buckets, .. }, Demand::Texts { texts, .. }) => {
-                for text in texts {
-                    change_one(buckets, text.clone(), change);
-                }
-                texts.len()
+                let texts = texts.iter();
+                texts
+                    .map(|text| bucket_of(buckets, text.clone()).add(entry, catalog))
+                    .sum()
             }
             (
                 Self::Ranges {
@@ -350,56 +386,111 @@ impl Keyed {
                 },
                 Demand::Ranges { ranges, .. },
             ) => {
+                let mut added = 0;
+                for range in ranges {
+                    if buckets.get(range).is_none() {
+                        lengths.add(*range);
+                    }
+                    added += bucket_of(buckets, *range).add(entry, catalog);
+                }
+                added
+            }
+            (Self::Grams { buckets, .. }, Demand::Grams { alternatives, .. }) => {
+                let mut added = 0;
+                for grams in alternatives {
+                    let others = |gram: &Gram| buckets.get(gram).map_or(0, Bucket::len);
+                    if let Some(rarest) = grams.iter().copied().min_by_key(others) {
+                        added += bucket_of(buckets, rarest).add(entry, catalog);
+                    }
+                }
+                added
+            }
+            _ => 0,
+        }
+    }
+
+    /// Says from how many places the entry was taken.
+    fn remove(&mut self, demand: &Demand, entry: &Entry, catalog: &Catalog<'_>) -> usize {
+        match (self, demand) {
+            (Self::Texts { buckets, .. }, Demand::Texts { texts, .. }) => {
+                let texts = texts.iter();
+                texts
+                    .map(|text| remove_from(buckets, text, entry, catalog))
+                    .sum()
+            }
+            (
+                Self::Ranges {
+                    buckets, lengths, ..
+                },
+                Demand::Ranges { ranges, .. },
+            ) => {
+                let mut removed = 0;
                 for range in ranges {
                     let before = buckets.len();
-                    change_one(buckets, *range, change);
-                    lengths.count(*range, before, buckets.len());
+                    removed += remove_from(buckets, range, entry, catalog);
+                    if buckets.len() < before {
+                        lengths.remove(*range);
+                    }
                 }
-                ranges.len()
+                removed
+            }
+            (Self::Grams { buckets, .. }, Demand::Grams { alternatives, .. }) => {
+                // Which it was that others had the least is not known any more.
+                let grams = alternatives.iter().flatten();
+                grams
+                    .map(|gram| remove_from(buckets, gram, entry, catalog))
+                    .sum()
             }
             _ => 0,
         }
     }
 }
 
-fn change_one<K: std::hash::Hash + Eq + Clone>(
-    buckets: &mut Map<K, Bucket>,
-    key: K,
-    change: &mut dyn FnMut(&mut Bucket),
-) {
-    match buckets.get_mut(&key) {
-        Some(bucket) => {
-            change(bucket);
-            if bucket.is_empty() {
-                buckets.remove(&key);
-            }
-        }
-        None => {
-            let mut bucket = Bucket::Empty;
-            change(&mut bucket);
-            if !bucket.is_empty() {
-                buckets.insert(key, bucket);
-            }
-        }
+/// The bucket of a value, which is made if need be.
+fn bucket_of<K: Hash + Eq + Clone>(buckets: &mut Map<K, Bucket>, key: K) -> &mut Bucket {
+    if buckets.get(&key).is_none() {
+        buckets.insert(key.clone(), Bucket::Empty);
     }
+    buckets.get_mut(&key).expect("it was inserted")
+}
+
+fn remove_from<K: Hash + Eq + Clone>(
+    buckets: &mut Map<K, Bucket>,
+    key: &K,
+    entry: &Entry,
+    catalog: &Catalog<'_>,
+) -> usize {
+    let Some(bucket) = buckets.get_mut(key) else {
+        return 0;
+    };
+    let removed = bucket.remove(entry, catalog);
+    if bucket.is_empty() {
+        buckets.remove(key);
+    }
+    removed
 }
 
 impl Lengths {
-    /// A map that had so many ranges has one more or one less with this one.
-    fn count(&mut self, range: Range, before: usize, after: usize) {
-        let of_same = |(width, length, _): &(Width, u8, u32)| {
-            (*width, *length) == (range.width, range.length)
-        };
-        let known = self.0.iter().position(of_same);
-        match (after.cmp(&before), known) {
-            (Ordering::Greater, Some(known)) => self.0[known].2 += 1,
-            (Ordering::Greater, None) => self.0.push((range.width, range.length, 1)),
-            (Ordering::Less, Some(known)) if self.0[known].2 == 1 => {
+    fn add(&mut self, range: Range) {
+        match self.place(range) {
+            Some(known) => self.0[known].2 += 1,
+            None => self.0.push((range.width, range.length, 1)),
+        }
+    }
+
+    fn remove(&mut self, range: Range) {
+        if let Some(known) = self.place(range) {
+            self.0[known].2 -= 1;
+            if self.0[known].2 == 0 {
                 self.0.remove(known);
             }
-            (Ordering::Less, Some(known)) => self.0[known].2 -= 1,
-            _ => {}
         }
+    }
+
+    fn place(&self, range: Range) -> Option<usize> {
+        let same = (range.width, range.length);
+        let mut lengths = self.0.iter();
+        lengths.position(|(width, length, _)| (*width, *length) == same)
     }
 
     /// The ranges that may have a value.

@@ -10,6 +10,7 @@ use crate::bucket::{Bucket, Entry, Keyed, Rank, Split, Verdict};
 use crate::candidate::{Candidate, Catalog};
 use crate::keys::{
     self, Cover, Demand, HostKey, PathAnswer, PathKey, Range, RangeDimension, Rest, Text,
+    TextDimension,
 };
 use crate::tree::{Tree, Value};
 use expr::{Expression, Fields, Step, TextField};
@@ -75,7 +76,9 @@ impl Index {
         let methods = Arc::make_mut(&mut self.methods);
         for filing in filings(candidate, catalog.flavor, methods) {
             let entry = filing.entry;
-            self.change(&filing, &mut |bucket| bucket.add(entry, catalog));
+            self.change(&filing, &mut |bucket| {
+                bucket.add(entry, catalog);
+            });
         }
     }
 
@@ -84,7 +87,9 @@ impl Index {
         let mut methods = Methods::clone(&self.methods);
         for filing in filings(candidate, catalog.flavor, &mut methods) {
             let entry = filing.entry;
-            self.change(&filing, &mut |bucket| bucket.remove(&entry, catalog));
+            self.change(&filing, &mut |bucket| {
+                bucket.remove(&entry, catalog);
+            });
         }
     }
 
@@ -189,22 +194,18 @@ impl Split {
         visit: &mut impl FnMut(&'s Bucket),
     ) {
         match &self.keyed {
-            Keyed::Texts { of, buckets } => {
-                let mut look_up = |value: &[u8]| {
-                    let value = of.transform.apply(value, lowered);
-                    if let Some(bucket) = buckets.get(value) {
+            Keyed::Texts { of, buckets } => of.each_value(fields, lowered, &mut |value| {
+                if let Some(bucket) = buckets.get(value) {
+                    visit(bucket);
+                }
+            }),
+            Keyed::Grams { of, buckets } => of.each_value(fields, lowered, &mut |value| {
+                for gram in value.windows(3) {
+                    if let Some(bucket) = buckets.get(gram) {
                         visit(bucket);
                     }
-                };
-                if of.field.has_several_values() {
-                    fields.texts(&of.field, &mut |value| {
-                        look_up(value);
-                        ControlFlow::Continue(())
-                    });
-                } else if let Some(value) = fields.text(&of.field) {
-                    look_up(value);
                 }
-            }
+            }),
             Keyed::Ranges {
                 of,
                 lengths,
@@ -219,6 +220,25 @@ impl Split {
                     visit(bucket);
                 }
             }
+        }
+    }
+}
+
+impl TextDimension {
+    /// Calls `visit` with the values of a request, as they are compared.
+    fn each_value<F: Fields>(
+        &self,
+        fields: &F,
+        lowered: &mut Vec<u8>,
+        visit: &mut impl FnMut(&[u8]),
+    ) {
+        if self.field.has_several_values() {
+            fields.texts(&self.field, &mut |value| {
+                visit(self.transform.apply(value, lowered));
+                ControlFlow::Continue(())
+            });
+        } else if let Some(value) = fields.text(&self.field) {
+            visit(self.transform.apply(value, lowered));
         }
     }
 }

@@ -75,7 +75,15 @@ pub(crate) enum Demand {
         of: RangeDimension,
         ranges: Vec<Range>,
     },
+    /// Of each alternative all occur in the value.
+    Grams {
+        of: TextDimension,
+        alternatives: Vec<Vec<Gram>>,
+    },
 }
+
+/// Some bytes of a literal, by which values that contain it can be told from most others.
+pub(crate) type Gram = [u8; 3];
 
 /// A text that is looked up: in place, where it is as short as most.
 pub(crate) type Text = SmallVec<[u8; 24]>;
@@ -176,6 +184,23 @@ fn common(covers: Vec<Cover>) -> Cover {
 }
 
 impl Cover {
+    /// Whether nothing else of a test could be looked up.
+    fn says_all_of(&self, test: &TextTest) -> bool {
+        let decides = |key: &PathKey| key.answer != PathAnswer::Open;
+        match test {
+            TextTest::Matches(_) => self
+                .paths
+                .as_deref()
+                .is_some_and(|keys| keys.iter().all(decides)),
+            _ => {
+                self.hosts.is_some()
+                    || self.paths.is_some()
+                    || self.methods.is_some()
+                    || self.protocols.is_some()
+            }
+        }
+    }
+
     fn and(&self, other: &Self) -> Self {
         let mut demands = self.demands.clone();
         for demand in &other.demands {
@@ -278,6 +303,7 @@ impl Demand {
         match (self, other) {
             (Self::Texts { of: one, .. }, Self::Texts { of: two, .. }) => one == two,
             (Self::Ranges { of: one, .. }, Self::Ranges { of: two, .. }) => one == two,
+            (Self::Grams { of: one, .. }, Self::Grams { of: two, .. }) => one == two,
             _ => false,
         }
     }
@@ -298,6 +324,15 @@ impl Demand {
                 own.sort_unstable();
                 own.dedup();
             }
+            (
+                Self::Grams {
+                    alternatives: own, ..
+                },
+                Self::Grams {
+                    alternatives: other,
+                    ..
+                },
+            ) if other.len() < own.len() => own.clone_from(other),
             _ => {}
         }
     }
@@ -311,6 +346,15 @@ impl Demand {
             (Self::Ranges { ranges: own, .. }, Self::Ranges { ranges: other, .. }) => {
                 own.extend_from_slice(other);
             }
+            (
+                Self::Grams {
+                    alternatives: own, ..
+                },
+                Self::Grams {
+                    alternatives: other,
+                    ..
+                },
+            ) => own.extend_from_slice(other),
             _ => {}
         }
     }
@@ -430,36 +474,56 @@ impl PathKey {
 }
 
 fn of_text(predicate: &TextPredicate, flavor: Flavor) -> Cover {
-    let plain = predicate.transform == Transform::None;
-    match (&predicate.field, &predicate.test) {
-        (TextField::Host | TextField::SentHost | TextField::WildcardHost, _) if plain => Cover {
-            hosts: host_key(predicate, flavor).map(|key| vec![key]),
-            ..Cover::default()
-        },
-        (TextField::Path, _) if plain => Cover {
-            paths: path_keys(&predicate.test),
-            ..Cover::default()
-        },
-        (TextField::Method, TextTest::Equals(method)) if plain => Cover {
-            methods: Some(vec![method.clone()]),
-            ..Cover::default()
-        },
-        (TextField::Protocol, TextTest::Equals(name)) if plain => Cover {
-            protocols: Some(vec![name.clone()]),
-            ..Cover::default()
-        },
-        // Of several values one is equal, whether one is enough or not.
-        (field, TextTest::Equals(text)) => Cover {
-            demands: vec![Demand::Texts {
-                of: TextDimension {
-                    field: field.clone(),
-                    transform: predicate.transform,
-                },
-                texts: vec![text.as_bytes().into()],
-            }],
-            ..Cover::default()
-        },
-        _ => Cover::default(),
+    let mut cover = Cover::default();
+    if predicate.transform == Transform::None {
+        match (&predicate.field, &predicate.test) {
+            (TextField::Host | TextField::SentHost | TextField::WildcardHost, _) => {
+                cover.hosts = host_key(predicate, flavor).map(|key| vec![key]);
+            }
+            (TextField::Path, test) => cover.paths = path_keys(test),
+            (TextField::Method, TextTest::Equals(method)) => {
+                cover.methods = Some(vec![method.clone()]);
+            }
+            (TextField::Protocol, TextTest::Equals(name)) => {
+                cover.protocols = Some(vec![name.clone()]);
+            }
+            _ => {}
+        }
+    }
+    if !cover.says_all_of(&predicate.test) {
+        cover.demands.extend(demand(predicate));
+    }
+    cover
+}
+
+/// What can be looked up of a field that has no place in the index of its own, or of a test that does not fit there.
+fn demand(predicate: &TextPredicate) -> Option<Demand> {
+    let of = TextDimension {
+        field: predicate.field.clone(),
+        transform: predicate.transform,
+    };
+    let containing = |literals: &[&[u8]]| {
+        let grams = literals.iter().flat_map(|literal| literal.windows(3));
+        let grams: Vec<Gram> = grams.filter_map(|gram| gram.try_into().ok()).collect();
+        (!grams.is_empty()).then(|| Demand::Grams {
+            of: of.clone(),
+            alternatives: vec![grams],
+        })
+    };
+    // Of several values one passes, whether one is enough or not.
+    match &predicate.test {
+        TextTest::Equals(text) => Some(Demand::Texts {
+            texts: vec![text.as_bytes().into()],
+            of,
+        }),
+        TextTest::StartsWith(text) | TextTest::EndsWith(text) | TextTest::Contains(text) => {
+            containing(&[text.as_bytes()])
+        }
+        TextTest::Matches(regex) => {
+            let literals: Vec<&[u8]> = regex.literals().iter().map(|one| &**one).collect();
+            containing(&literals)
+        }
+        TextTest::Differs(_) => None,
     }
 }
 
