@@ -38,7 +38,7 @@ pub enum ErrorKind {
     #[error("host part of address was not zero")]
     HostBits { aligned: Block },
     #[error("Unknown LHS field")]
-    UnknownField(Option<Hint>),
+    UnknownField(Hint),
     #[error("illformed http.path.segments.* field")]
     BadSegments,
     #[error("Type mismatch between the LHS and RHS values of predicate")]
@@ -129,6 +129,8 @@ pub enum Hint {
     Unterminated { line: usize, column: usize },
     #[error("the parenthesis at {line}:{column} is not closed")]
     Unclosed { line: usize, column: usize },
+    #[error("functions surround a field: lower(http.host), any(lower(http.headers.x_a))")]
+    Functions,
     #[error("this parenthesis closes none")]
     ClosesNone,
     #[error("write `&&` for and, `||` for or")]
@@ -137,6 +139,13 @@ pub enum Hint {
     Octal,
     #[error("did you mean `{0}`?")]
     Nearest(&'static str),
+    #[error(
+        "fields are http.method, http.host, http.path, http.path.segments.…, http.headers.…, http.queries.…, \
+         net.protocol, net.src.ip, net.src.port, net.dst.ip, net.dst.port, tls.sni"
+    )]
+    HttpFields,
+    #[error("fields are net.protocol, net.src.ip, net.src.port, net.dst.ip, net.dst.port, tls.sni")]
+    StreamFields,
     #[error("`net.port` is now `net.dst.port`")]
     OldPort,
     #[error("routes of stream protocols have no fields of HTTP")]
@@ -174,9 +183,8 @@ impl Error {
 impl ErrorKind {
     fn note(&self) -> Option<String> {
         match self {
-            Self::Expected(_, hint) | Self::UnknownField(hint) => {
-                hint.as_ref().map(ToString::to_string)
-            }
+            Self::Expected(_, hint) => hint.as_ref().map(ToString::to_string),
+            Self::UnknownField(hint) => Some(hint.to_string()),
             Self::UnknownFunction(_) => Some("functions are lower() and any()".to_owned()),
             Self::NumberTooLarge => Some(format!("numbers are from {} to {}", i64::MIN, i64::MAX)),
             Self::HostBits { aligned } => Some(format!("the block is {aligned}")),

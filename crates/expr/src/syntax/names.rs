@@ -9,8 +9,8 @@ const HEADERS: &str = "http.headers.";
 const QUERIES: &str = "http.queries.";
 const SEGMENTS: &str = "http.path.segments.";
 
-/// How many letters may be wrong in a name for another to be suggested.
-const MOST_DIFFERENCES: usize = 3;
+/// One letter of so many may be wrong in a name for another to be suggested.
+const LETTERS_PER_DIFFERENCE: usize = 4;
 
 pub(super) enum Field {
     Text(TextField),
@@ -38,7 +38,7 @@ pub(super) fn resolve(name: &str, subsystem: Subsystem) -> Result<Field, ErrorKi
         "net.dst.port" => Field::Number(NumberField::DestinationPort),
         _ => match (http(name), subsystem) {
             (Some(Ok(_)), Subsystem::Stream) => {
-                return Err(ErrorKind::UnknownField(Some(Hint::HttpFieldInStream)));
+                return Err(ErrorKind::UnknownField(Hint::HttpFieldInStream));
             }
             (Some(field), Subsystem::Http) => field?,
             _ => return Err(ErrorKind::UnknownField(hint(name, subsystem))),
@@ -96,13 +96,13 @@ fn segments(range: &str) -> Option<TextField> {
     })
 }
 
-fn hint(name: &str, subsystem: Subsystem) -> Option<Hint> {
+fn hint(name: &str, subsystem: Subsystem) -> Hint {
     if name == "net.port" {
-        return Some(Hint::OldPort);
+        return Hint::OldPort;
     }
     let is_http = subsystem == Subsystem::Http;
     if is_http && (name.starts_with(HEADERS) || name.starts_with(QUERIES)) {
-        return Some(Hint::DotInName);
+        return Hint::DotInName;
     }
     let common = [
         "net.protocol",
@@ -117,8 +117,14 @@ fn hint(name: &str, subsystem: Subsystem) -> Option<Hint> {
     let http_only = http.into_iter().chain(groups).filter(|_| is_http);
     let known = common.into_iter().chain(http_only);
     let measured = known.map(|known| (differences(name, known), known));
-    let (differences, nearest) = measured.min()?;
-    (differences <= MOST_DIFFERENCES).then_some(Hint::Nearest(nearest))
+    let near = measured
+        .filter(|(differences, known)| differences * LETTERS_PER_DIFFERENCE <= known.len())
+        .min();
+    match (near, subsystem) {
+        (Some((_, nearest)), _) => Hint::Nearest(nearest),
+        (None, Subsystem::Http) => Hint::HttpFields,
+        (None, Subsystem::Stream) => Hint::StreamFields,
+    }
 }
 
 /// How many letters must be changed, added or left out to make one name the other. For a known name that ends in `…`,
@@ -132,8 +138,8 @@ fn differences(name: &str, known: &str) -> usize {
         None => (name, known),
     };
     // Names may be long, known ones are not.
-    if name.len() > known.len() + MOST_DIFFERENCES {
-        return usize::MAX;
+    if name.len() > 2 * known.len() {
+        return known.len();
     }
     let mut row: Vec<usize> = (0..=known.len()).collect();
     for (done, byte) in name.bytes().enumerate() {
@@ -144,7 +150,7 @@ fn differences(name: &str, known: &str) -> usize {
             row[at + 1] = changed.min(row[at] + 1).min(diagonal + 1);
         }
     }
-    row.last().copied().unwrap_or(usize::MAX)
+    row.last().copied().unwrap_or_default()
 }
 
 impl fmt::Display for TextField {

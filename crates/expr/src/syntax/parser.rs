@@ -219,7 +219,8 @@ impl Parser<'_> {
             for _ in &functions {
                 self.scanner.skip_blanks();
                 if !self.scanner.take(")") {
-                    return Err(self.scanner.expected(Expected::Close, None));
+                    let hint = Some(Hint::Functions);
+                    return Err(self.scanner.expected(Expected::Close, hint));
                 }
             }
             return Ok((functions, Span::new(span), name.into()));
@@ -228,7 +229,8 @@ impl Parser<'_> {
 
     fn no_name(&self, is_term: bool) -> Error {
         if !is_term {
-            return self.scanner.expected(Expected::Field, None);
+            let hint = Some(Hint::Functions);
+            return self.scanner.expected(Expected::Field, hint);
         }
         let hint = match self.scanner.rest().as_bytes().first() {
             Some(b'"' | b'\'' | b'0'..=b'9') => Hint::LiteralOnTheLeft,
