@@ -1,7 +1,10 @@
-//! The two regex engines behind one type: the `regex` crate's, which runs in linear time, and PCRE's as far as
+//! The two regex engines behind one type: that of the `regex` crate, which runs in linear time, and PCRE's as far as
 //! `fancy-regex` knows it, with a limit on backtracking. Both search bytes.
 
 use crate::pattern::{Dialect, RegexError};
+use regex_automata::meta;
+use regex_automata::util::primitives::PatternID;
+use regex_automata::util::syntax;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use std::ops::Range;
 
@@ -24,7 +27,7 @@ const CERTAIN_SIZE: usize = COMPILED_SIZE_LIMIT / 2;
 
 #[derive(Debug)]
 pub(crate) enum Engine {
-    Linear(regex::bytes::Regex),
+    Linear(meta::Regex),
     Backtracking(fancy_regex::Regex),
 }
 
@@ -74,11 +77,11 @@ impl Engine {
     ) {
         match self {
             Self::Linear(regex) => {
-                let Some(found) = regex.captures(text) else {
-                    return;
-                };
-                for (number, name) in regex.capture_names().enumerate().skip(1) {
-                    if let Some(group) = found.get(number) {
+                let mut found = regex.create_captures();
+                regex.captures(text, &mut found);
+                let names = found.group_info().pattern_names(PatternID::ZERO);
+                for (number, name) in names.enumerate().skip(1) {
+                    if let Some(group) = found.get_group(number) {
                         each(number, name, group.range());
                     }
                 }
@@ -125,11 +128,29 @@ fn size_bound(pattern: &Hir) -> usize {
     }
 }
 
-fn linear(pattern: &str) -> Result<regex::bytes::Regex, regex::Error> {
-    regex::bytes::RegexBuilder::new(pattern)
+/// As the `regex` crate's own, but for two of its engines: they take up to a megabyte of memory each and most of the
+/// time to compile, and were not faster here.
+fn linear(pattern: &str) -> Result<meta::Regex, regex::Error> {
+    let settings = meta::Config::new()
+        .utf8_empty(false)
+        .nfa_size_limit(Some(COMPILED_SIZE_LIMIT))
+        .hybrid_cache_capacity(CACHE_SIZE_LIMIT)
+        .onepass(false)
+        .dfa(false);
+    let built = meta::Builder::new()
+        .syntax(syntax::Config::new().utf8(false))
+        .configure(settings)
+        .build(pattern);
+    built.map_err(|_| refusal(pattern))
+}
+
+/// The words in which the `regex` crate refuses the pattern.
+fn refusal(pattern: &str) -> regex::Error {
+    let refused = regex::bytes::RegexBuilder::new(pattern)
         .size_limit(COMPILED_SIZE_LIMIT)
-        .dfa_size_limit(CACHE_SIZE_LIMIT)
-        .build()
+        .build();
+    let too_big = regex::Error::CompiledTooBig(COMPILED_SIZE_LIMIT);
+    refused.err().unwrap_or(too_big)
 }
 
 fn backtracking(pattern: &str) -> Result<fancy_regex::Regex, fancy_regex::Error> {
