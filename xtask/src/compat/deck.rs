@@ -65,10 +65,7 @@ const CHANGES: [(&str, &str); 12] = [
 /// The same for expressions.yml.
 const CHANGES_OF_EXPRESSIONS: [(&str, &str); 3] = [
     ("priority: 33820977671045", "priority: 33820977671046"),
-    (
-        "http.queries.page != \"1\"",
-        "!(http.queries.page == \"1\")",
-    ),
+    ("http.queries.page != \"1\"", "http.queries.page == \"2\""),
     (
         "expression: net.dst.port >= 9000 && tls.sni =^ \".example.com\"\n        priority: 1",
         "snis: [\"*.example.com\"]",

@@ -130,6 +130,7 @@ fn a_store_outlives_a_change_of_the_flavor() {
     let gateway = start("expressions");
     both(&gateway, &echo);
     gateway.wait_for_log("net.dst.port");
+    assert_eq!(gateway.get("/expression", &[]).status, 200);
     let stored = gateway.admin_get("/routes/expression").json();
     assert!(gateway.stop().success());
     for flavor in ["traditional_compatible", "traditional"] {
@@ -157,6 +158,7 @@ fn a_store_outlives_a_change_of_the_flavor() {
     let gateway = start("expressions");
     assert_eq!(gateway.admin_get("/routes/expression").json(), stored);
     assert_eq!(gateway.get("/classic", &[]).status, 200);
+    assert_eq!(gateway.get("/expression", &[]).status, 200);
     let classic = gateway.admin_get("/routes/classic").json();
     assert_eq!(
         (&classic["tags"], &classic["priority"]),
@@ -182,5 +184,6 @@ fn routes_of_another_flavor_get_the_fields_of_this_one() {
     let expression = json!({"paths": null, "expression": "http.path == \"/e\"", "priority": 1});
     let patched = send(&gateway, "PATCH", "/routes/r", &expression);
     assert_eq!(patched.status, 200, "{}", patched.text());
+    assert_eq!(gateway.get("/e", &[]).status, 200);
     assert_eq!(gateway.get("/r", &[]).status, 404);
 }
