@@ -63,6 +63,17 @@ pub(crate) enum Place {
     Traditional(Arc<crate::priority::Traditional>, RouteId),
 }
 
+impl Place {
+    /// Whether only the tie-break tells the two apart.
+    pub(crate) fn ranks_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Compatible(own, _), Self::Compatible(other, _)) => own == other,
+            (Self::Traditional(own, _), Self::Traditional(other, _)) => own.ranks_as(other),
+            _ => false,
+        }
+    }
+}
+
 /// Candidates by the numbers that an index knows them by, for whoever changes it.
 pub(crate) struct Catalog<'c> {
     pub(crate) slots: &'c Slots<Candidate>,

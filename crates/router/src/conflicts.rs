@@ -5,11 +5,38 @@
 //! expression and those tried before it, and a pair as tied only with a request that both match. What could not be
 //! answered is counted.
 
+mod automata;
+mod cases;
+mod near;
+mod ranges;
+mod reach;
+mod sample;
+mod texts;
+mod witness;
+
+use self::automata::Automata;
+use self::cases::{Case, TooMany};
+use self::near::Keys;
+use self::reach::Fate;
+use self::texts::Answer;
+use crate::candidate::Candidate;
 use crate::request::{Request, Scheme};
-use crate::{RouteIndex, Router};
+use crate::{RouteIndex, Router, Scratch};
 use expr::Expression;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::ControlFlow;
 use std::sync::Arc;
+
+/// How many pairs of one router are looked at.
+const GLANCES: usize = 100_000;
+const GLANCES_PER_CANDIDATE: usize = 200;
+
+/// After so many pairs without an answer, which take the longest, no more are looked at.
+const UNKNOWN_PAIRS: usize = 200;
+
+/// How many candidates are looked at around one.
+const NEIGHBOURS: usize = 1000;
 
 /// Where routes of one router get in each other's way.
 #[derive(Debug, Default)]
@@ -90,19 +117,314 @@ impl Witness {
 
 impl Router {
     /// What there is among all routes; at most `limit` of each kind.
-    pub fn conflicts(&self, _limit: usize) -> Conflicts {
-        Conflicts {
-            undecided: self.order().count(),
-            ..Conflicts::default()
+    pub fn conflicts(&self, limit: usize) -> Conflicts {
+        let mut analysis = Analysis::new(self, self.candidates(), limit);
+        for number in 0..analysis.ranked.len() {
+            analysis.judge(number);
+        }
+        analysis.tie_all();
+        analysis.finish()
+    }
+
+    /// What there is between these routes and any others; at most `limit` of each kind. At length only candidates are looked
+    /// at that have something in common with these.
+    pub fn conflicts_of(&self, routes: &[RouteIndex], limit: usize) -> Conflicts {
+        let is_one = |candidate: &&Candidate| routes.contains(&candidate.route);
+        let own = routes.iter().flat_map(|route| self.candidates_of(*route));
+        let cases: Vec<_> = own
+            .filter_map(|candidate| cases::cases(&candidate.expression).ok())
+            .flatten()
+            .collect();
+        let mut near = self.candidates_near(&|candidate| {
+            is_one(&candidate)
+                || cases
+                    .iter()
+                    .any(|case| case.may_meet(&candidate.expression))
+        });
+        near.sort_by(|left, right| left.cmp_place(right));
+        let mut analysis = Analysis::new(self, near, limit);
+        for number in 0..analysis.ranked.len() {
+            if is_one(&analysis.ranked[number]) {
+                analysis.judge(number);
+                analysis.look_around(number);
+            }
+        }
+        analysis.finish()
+    }
+}
+
+/// Puts requests to the router.
+struct Prober<'r> {
+    router: &'r Router,
+    scratch: Scratch,
+    automata: Automata,
+}
+
+impl<'r> Prober<'r> {
+    /// A request of the case, as far as its fields do not depend on each other.
+    fn request(&self, case: &Case<'_>) -> Answer<Witness> {
+        witness::of(case, self.router.options().flavor, &self.automata)
+    }
+
+    fn accepts(&mut self, expression: &Expression, witness: &Witness) -> bool {
+        let request = witness.request();
+        self.router
+            .satisfies(&request, expression, &mut self.scratch)
+    }
+
+    /// The candidate that the request is given to.
+    fn winner(&mut self, witness: &Witness) -> Option<&'r Candidate> {
+        let found = self.router.matches(&witness.request(), &mut self.scratch)?;
+        Some(self.router.candidate(&found))
+    }
+}
+
+/// What has been found so far.
+struct Analysis<'r> {
+    prober: Prober<'r>,
+    /// In the order they are tried.
+    ranked: Vec<&'r Candidate>,
+    limit: usize,
+    /// How many pairs may still be looked at, and how many of those in vain.
+    glances: usize,
+    unknown_pairs: usize,
+    never: BTreeMap<usize, Reason>,
+    /// By the numbers of the candidates.
+    ties: BTreeMap<(usize, usize), Witness>,
+    tied_routes: HashSet<(RouteIndex, RouteIndex)>,
+    undecided: usize,
+    truncated: bool,
+}
+
+impl<'r> Analysis<'r> {
+    fn new(router: &'r Router, ranked: Vec<&'r Candidate>, limit: usize) -> Self {
+        Self {
+            prober: Prober {
+                router,
+                scratch: Scratch::default(),
+                automata: Automata::default(),
+            },
+            glances: GLANCES + GLANCES_PER_CANDIDATE * ranked.len(),
+            unknown_pairs: UNKNOWN_PAIRS,
+            ranked,
+            limit,
+            never: BTreeMap::new(),
+            ties: BTreeMap::new(),
+            tied_routes: HashSet::new(),
+            undecided: 0,
+            truncated: false,
         }
     }
 
-    /// What there is between these routes and any others; at most `limit` of each kind. The time it takes is that of the
-    /// candidates near these.
-    pub fn conflicts_of(&self, routes: &[RouteIndex], _limit: usize) -> Conflicts {
+    /// Whether the candidate is ever chosen.
+    fn judge(&mut self, number: usize) {
+        let reason = match reach::fate(&mut self.prober, self.ranked[number]) {
+            Fate::Reached => return,
+            Fate::Unknown => {
+                self.undecided += 1;
+                return;
+            }
+            Fate::Contradicts => Reason::Contradiction,
+            Fate::Shadowed(by) => Reason::Shadowed {
+                by: Self::in_order(by),
+            },
+        };
+        if self.never.len() < self.limit {
+            self.never.insert(number, reason);
+        } else {
+            self.truncated = true;
+        }
+    }
+
+    /// Their routes.
+    fn in_order(mut candidates: Vec<&Candidate>) -> Vec<RouteIndex> {
+        candidates.sort_by(|left, right| left.cmp_place(right));
+        let mut routes = Vec::new();
+        for candidate in candidates {
+            if !routes.contains(&candidate.route) {
+                routes.push(candidate.route);
+            }
+        }
+        routes
+    }
+
+    /// All ties.
+    fn tie_all(&mut self) {
+        let ranked = self.ranked.clone();
+        let mut first = 0;
+        for group in ranked.chunk_by(|left, right| left.place.ranks_as(&right.place)) {
+            let cases: Vec<_> = group
+                .iter()
+                .map(|candidate| cases::cases(&candidate.expression))
+                .collect();
+            let known: Vec<_> = (first..)
+                .zip(&cases)
+                .filter_map(|(number, cases)| Some((number, cases.as_ref().ok()?)))
+                .collect();
+            let keys: Vec<_> = known.iter().map(|(_, cases)| Keys::of(cases)).collect();
+            let stopped = near::pairs(&keys, &mut |left, right| {
+                let (left, right) = (known[left], known[right]);
+                self.tie(left, right)
+            });
+            if stopped.is_break() {
+                self.truncated = true;
+                return;
+            }
+            first += group.len();
+        }
+    }
+
+    /// Notes it if one request satisfies both, of which the first is tried first.
+    fn tie(
+        &mut self,
+        (first, left): (usize, &Vec<Case<'r>>),
+        (second, right): (usize, &Vec<Case<'r>>),
+    ) -> ControlFlow<()> {
+        if self.glances == 0 || self.unknown_pairs == 0 || self.ties.len() >= self.limit {
+            return ControlFlow::Break(());
+        }
+        self.glances -= 1;
+        let candidates = [first, second].map(|number| self.ranked[number]);
+        let routes = (candidates[0].route, candidates[1].route);
+        if routes.0 == routes.1 || self.tied_routes.contains(&routes) {
+            return ControlFlow::Continue(());
+        }
+        match self.common_request(candidates, left, right) {
+            Answer::Nothing => {}
+            Answer::Unknown => {
+                self.undecided += 1;
+                self.unknown_pairs -= 1;
+            }
+            Answer::One(witness) => {
+                self.ties.insert((first, second), witness);
+                self.tied_routes.insert(routes);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// A request that satisfies both.
+    fn common_request(
+        &mut self,
+        candidates: [&Candidate; 2],
+        left: &[Case<'r>],
+        right: &[Case<'r>],
+    ) -> Answer<Witness> {
+        let mut unknown = false;
+        for (left, right) in left
+            .iter()
+            .flat_map(|left| right.iter().map(move |right| (left, right)))
+        {
+            if left.excludes(right) {
+                continue;
+            }
+            let answer = match left.and(right) {
+                Ok(None) => continue,
+                Ok(Some(both)) => self.prober.request(&both),
+                Err(TooMany) => Answer::Unknown,
+            };
+            match answer {
+                Answer::Nothing => {}
+                Answer::One(witness)
+                    if candidates
+                        .iter()
+                        .all(|one| self.prober.accepts(&one.expression, &witness)) =>
+                {
+                    return Answer::One(witness);
+                }
+                Answer::One(_) | Answer::Unknown => unknown = true,
+            }
+        }
+        match unknown {
+            true => Answer::Unknown,
+            false => Answer::Nothing,
+        }
+    }
+
+    /// What the candidate does to others: those that it shadows, and those tied with it.
+    fn look_around(&mut self, number: usize) {
+        let own = self.ranked[number];
+        let Ok(cases) = cases::cases(&own.expression) else {
+            self.undecided += 1;
+            return;
+        };
+        let mut neighbours = NEIGHBOURS;
+        for other in 0..self.ranked.len() {
+            let candidate = self.ranked[other];
+            let near = || {
+                cases
+                    .iter()
+                    .any(|case| case.may_meet(&candidate.expression))
+            };
+            if candidate.route == own.route || !near() {
+                continue;
+            }
+            if neighbours == 0 {
+                self.truncated = true;
+                return;
+            }
+            neighbours -= 1;
+            if other > number && !self.never.contains_key(&other) {
+                self.judge_as_shadowed(other, own.route);
+            }
+            if candidate.place.ranks_as(&own.place)
+                && let Ok(others) = cases::cases(&candidate.expression)
+            {
+                let (own, other) = ((number, &cases), (other, &others));
+                let (first, second) = if own.0 < other.0 {
+                    (own, other)
+                } else {
+                    (other, own)
+                };
+                if self.tie(first, second).is_break() {
+                    self.truncated = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Notes it if the candidate is shadowed and the route takes part in that.
+    fn judge_as_shadowed(&mut self, number: usize, route: RouteIndex) {
+        let fate = reach::fate(&mut self.prober, self.ranked[number]);
+        if let Fate::Shadowed(by) = fate
+            && by.iter().any(|candidate| candidate.route == route)
+        {
+            let by = Self::in_order(by);
+            if self.never.len() < self.limit {
+                self.never.insert(number, Reason::Shadowed { by });
+            } else {
+                self.truncated = true;
+            }
+        }
+    }
+
+    fn finish(self) -> Conflicts {
+        let route = |number: usize| self.ranked[number].route;
+        let mut parts: HashMap<RouteIndex, usize> = HashMap::new();
+        for number in self.never.keys() {
+            *parts.entry(route(*number)).or_default() += 1;
+        }
+        let is_whole = |route| {
+            let all = self.prober.router.candidates_of(route).count();
+            parts.get(&route) == Some(&all)
+        };
+        let never = self.never.into_iter().map(|(number, reason)| Never {
+            route: route(number),
+            part: Arc::clone(&self.ranked[number].expression),
+            whole: is_whole(route(number)),
+            reason,
+        });
+        let ties = self.ties.into_iter().map(|((first, second), witness)| Tie {
+            first: route(first),
+            second: route(second),
+            witness: Some(witness),
+        });
         Conflicts {
-            undecided: routes.len(),
-            ..Conflicts::default()
+            never: never.collect(),
+            ties: ties.collect(),
+            undecided: self.undecided,
+            truncated: self.truncated,
         }
     }
 }

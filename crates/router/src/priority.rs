@@ -113,6 +113,16 @@ pub(crate) struct Traditional {
 }
 
 impl Traditional {
+    /// Whether nothing but the age tells the two apart.
+    pub(crate) fn ranks_as(&self, other: &Self) -> bool {
+        let created_at = self.created_at;
+        let other = Self {
+            created_at,
+            ..other.clone()
+        };
+        *self == other
+    }
+
     /// Of the candidate of a route with this path. `headers` is how many of its headers count.
     pub(crate) fn new(
         route: &Route,

@@ -60,7 +60,7 @@ impl<N: AsRef<[u8]>, V: AsRef<[u8]>> HeaderSource for Vec<(N, V)> {
 }
 
 impl Scheme {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
             Self::Https => "https",

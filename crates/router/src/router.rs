@@ -7,7 +7,7 @@ use crate::request::{Parts, Request, View};
 use crate::table::Table;
 use crate::traditional::Traditional;
 use crate::{Calculation, Flavor, upstream};
-use expr::{Expression, Group, Observer, Regex, TextField};
+use expr::{Expression, Group, NoObserver, Observer, Regex, TextField};
 use model::entities::{PathHandling, Route};
 use model::uri::{Slashes, normalize_into};
 use std::collections::HashSet;
@@ -110,6 +110,44 @@ impl Router {
     pub fn order(&self) -> impl Iterator<Item = (RouteIndex, &Expression)> {
         let candidates = self.table.in_order().into_iter();
         candidates.map(|(_, candidate)| (candidate.route, &*candidate.expression))
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        self.options
+    }
+
+    /// All, in the order they are tried.
+    pub(crate) fn candidates(&self) -> Vec<&Candidate> {
+        let candidates = self.table.in_order().into_iter();
+        candidates.map(|(_, candidate)| candidate).collect()
+    }
+
+    /// Those that are wanted, in no order.
+    pub(crate) fn candidates_near(&self, wanted: &dyn Fn(&Candidate) -> bool) -> Vec<&Candidate> {
+        let candidates = self.table.iter().map(|(_, candidate)| candidate);
+        candidates.filter(|candidate| wanted(candidate)).collect()
+    }
+
+    pub(crate) fn candidates_of(&self, route: RouteIndex) -> impl Iterator<Item = &Candidate> {
+        self.table.of_route(route)
+    }
+
+    /// The candidate that was found.
+    pub(crate) fn candidate(&self, found: &Match) -> &Candidate {
+        self.table.get(found.slot)
+    }
+
+    /// Whether a request satisfies an expression.
+    pub(crate) fn satisfies(
+        &self,
+        request: &Request<'_>,
+        expression: &Expression,
+        scratch: &mut Scratch,
+    ) -> bool {
+        scratch.normalize(request.path);
+        let path = scratch.normalized.then_some(&scratch.path[..]);
+        let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
+        expression.evaluate(&view, &mut scratch.lowered, &mut NoObserver)
     }
 
     /// The route of a request. Afterwards [`Scratch::path`] has its normalised path, until the next request.

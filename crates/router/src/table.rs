@@ -75,8 +75,12 @@ impl Table {
         self.slots.get(slot)
     }
 
+    pub(crate) fn of_route(&self, route: RouteIndex) -> impl Iterator<Item = &Candidate> {
+        let slots = self.of_route.get(&route).into_iter().flatten();
+        slots.map(|&slot| self.get(slot))
+    }
+
     /// In no order.
-    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Candidate)> {
         self.slots.iter()
     }

@@ -76,21 +76,21 @@ const SENT_HEADERS: &[(&str, &str)] = &[("X-A", "1"), ("x-a", "TWO"), ("X-B", "t
 const SNIS: &[&str] = &["a.test", "*.test", "a.*", "b.test."];
 
 /// SplitMix64: a seed is all it takes to see a failure again.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).unwrap()
     }
 
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
@@ -104,7 +104,7 @@ impl Random {
         self.some(of).into_iter().map(T::from).collect()
     }
 
-    fn route(&mut self, number: u32) -> Route {
+    pub(super) fn route(&mut self, number: u32) -> Route {
         let mut route = Route {
             created_at: i64::try_from(self.below(3)).unwrap(),
             hosts: self.texts(HOSTS),
@@ -129,7 +129,7 @@ impl Random {
         route
     }
 
-    fn sample(&mut self) -> Sample {
+    pub(super) fn sample(&mut self) -> Sample {
         let mut sample = Sample::get(self.one(SENT_PATHS));
         sample.method = self.one(&["GET", "POST", "PURGE", "OTHER"]).to_owned();
         if self.below(5) > 0 {

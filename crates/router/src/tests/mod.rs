@@ -1,5 +1,6 @@
 //! The router against recorded decisions of Kong, and against itself without its index.
 
+mod conflicts;
 mod expressions;
 mod fixtures;
 mod index;

@@ -1,0 +1,422 @@
+//! Texts that pass several tests, found or excluded for certain: the tests walk all texts together, a byte at a time, until
+//! one passes all or no new state is reached. For regexes of the `regex` crate's dialect, of a moderate size.
+
+use super::texts::{Answer, Kind, Test};
+use regex_automata::Anchored;
+use regex_automata::hybrid::LazyStateID;
+use regex_automata::hybrid::dfa::{Cache, Config, DFA};
+use regex_automata::nfa::thompson;
+use regex_automata::util::{start, syntax};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+/// More tests of one text are not walked together.
+const MAX_TESTS: usize = 32;
+
+/// How many states of all tests together are looked at.
+const MAX_STATES: usize = 4000;
+
+const NFA_SIZE: usize = 1 << 20;
+const CACHE_SIZE: usize = 4 << 20;
+
+/// How many regexes are kept from one question to the next.
+const MAX_KEPT: usize = 256;
+
+/// Bytes that an example is made of rather than of others.
+const LIKED: &[u8] = b"ax1bc0yz-_./ABXYZ23456789defghijklmnopqrstuvw~";
+
+/// The automata of regexes, by pattern; none of those that are too large.
+#[derive(Default)]
+pub(super) struct Automata {
+    known: RefCell<HashMap<Box<str>, Option<Kept>>>,
+}
+
+struct Kept {
+    dfa: Arc<DFA>,
+    /// States that were made for earlier questions.
+    cache: Option<Box<Cache>>,
+}
+
+/// Where a test has got to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum State {
+    /// So many bytes of the literal have been seen.
+    Literal(usize),
+    Regex(LazyStateID),
+    /// Whatever comes, what is looked for has been found.
+    Found,
+    /// Whatever comes, it will not be.
+    Lost,
+}
+
+enum Machine<'t> {
+    Literal {
+        kind: Kind<'t>,
+        text: &'t [u8],
+        back: Vec<usize>,
+    },
+    Regex {
+        dfa: Arc<DFA>,
+        cache: Box<Cache>,
+    },
+}
+
+impl Automata {
+    /// A text that passes all tests, which must see the text in the same transformation. Regexes are of the `regex`
+    /// crate's dialect.
+    pub(super) fn solve(&self, tests: &[Test<'_>]) -> Answer<String> {
+        if tests.len() > MAX_TESTS {
+            return Answer::Unknown;
+        }
+        let machines = tests.iter().map(|test| self.machine(test.kind()));
+        let Some(machines) = machines.collect() else {
+            return Answer::Unknown;
+        };
+        let passes = tests.iter().map(|test| test.passes()).collect();
+        let Some(mut walk) = Walk::new(machines, passes) else {
+            return Answer::Unknown;
+        };
+        let answer = walk.run();
+        self.keep(tests, walk.machines);
+        answer
+    }
+
+    fn machine<'t>(&self, kind: Kind<'t>) -> Option<Machine<'t>> {
+        let Kind::Matches(regex) = kind else {
+            let text = kind.literal()?.as_bytes();
+            let back = fallbacks(text);
+            return Some(Machine::Literal { kind, text, back });
+        };
+        let mut known = self.known.borrow_mut();
+        if known.len() > MAX_KEPT {
+            known.clear();
+        }
+        let kept = match known.entry(regex.pattern().into()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(build(regex.pattern())),
+        };
+        let kept = kept.as_mut()?;
+        let dfa = Arc::clone(&kept.dfa);
+        let cache = kept.cache.take();
+        let cache = cache.unwrap_or_else(|| Box::new(dfa.create_cache()));
+        Some(Machine::Regex { dfa, cache })
+    }
+
+    fn keep(&self, tests: &[Test<'_>], machines: Vec<Machine<'_>>) {
+        let mut known = self.known.borrow_mut();
+        for (test, machine) in tests.iter().zip(machines) {
+            if let (Kind::Matches(regex), Machine::Regex { cache, .. }) = (test.kind(), machine)
+                && let Some(Some(kept)) = known.get_mut(regex.pattern())
+            {
+                let full = cache.memory_usage() > CACHE_SIZE / 2;
+                kept.cache = (!full).then_some(cache);
+            }
+        }
+    }
+}
+
+fn build(pattern: &str) -> Option<Kept> {
+    // A full cache is the end of the walk: its states would mean nothing afterwards.
+    let config = Config::new()
+        .cache_capacity(CACHE_SIZE)
+        .minimum_cache_clear_count(Some(0));
+    let nfa = thompson::Config::new()
+        .utf8(false)
+        .nfa_size_limit(Some(NFA_SIZE));
+    let dfa = DFA::builder()
+        .configure(config)
+        .syntax(syntax::Config::new().utf8(false))
+        .thompson(nfa)
+        .build(pattern);
+    let dfa = Arc::new(dfa.ok()?);
+    Some(Kept { dfa, cache: None })
+}
+
+/// Of each length of a start of the text, the length of the longest shorter start that it ends with.
+fn fallbacks(text: &[u8]) -> Vec<usize> {
+    let mut back = vec![0; text.len() + 1];
+    let mut length = 0;
+    for end in 1..text.len() {
+        while length > 0 && text[length] != text[end] {
+            length = back[length];
+        }
+        length += usize::from(text[length] == text[end]);
+        back[end + 1] = length;
+    }
+    back
+}
+
+impl Machine<'_> {
+    fn start(&mut self) -> Option<State> {
+        match self {
+            Self::Literal { .. } => Some(State::Literal(0)),
+            Self::Regex { dfa, cache } => {
+                let start = start::Config::new().anchored(Anchored::No);
+                let state = dfa.start_state(cache, &start).ok()?;
+                Some(State::Regex(state))
+            }
+        }
+        .map(|state| self.settled(state))
+    }
+
+    /// The state after one more byte; none if that is not known.
+    fn next(&mut self, state: State, byte: u8) -> Option<State> {
+        let next = match (state, &mut *self) {
+            (State::Literal(seen), Self::Literal { kind, text, back }) => match kind {
+                Kind::Equals(_) | Kind::StartsWith(_) => match text.get(seen) == Some(&byte) {
+                    true => State::Literal(seen + 1),
+                    false => State::Lost,
+                },
+                _ => {
+                    let mut seen = seen;
+                    while seen > 0 && text.get(seen) != Some(&byte) {
+                        seen = back[seen];
+                    }
+                    State::Literal(seen + usize::from(text.get(seen) == Some(&byte)))
+                }
+            },
+            (State::Regex(state), Self::Regex { dfa, cache }) => {
+                State::Regex(dfa.next_state(cache, state, byte).ok()?)
+            }
+            (state, _) => state,
+        };
+        if let State::Regex(state) = next
+            && state.is_quit()
+        {
+            return None;
+        }
+        Some(self.settled(next))
+    }
+
+    /// The state, as one of the last two if nothing can change any more.
+    fn settled(&self, state: State) -> State {
+        match (state, self) {
+            (
+                State::Literal(seen),
+                Self::Literal {
+                    kind: Kind::StartsWith(_) | Kind::Contains(_),
+                    text,
+                    ..
+                },
+            ) if seen == text.len() => State::Found,
+            (State::Regex(state), _) if state.is_match() => State::Found,
+            (State::Regex(state), _) if state.is_dead() => State::Lost,
+            _ => state,
+        }
+    }
+
+    /// Whether it has found what it looks for if the text ends here.
+    fn ends(&mut self, state: State) -> Option<bool> {
+        match (state, self) {
+            (State::Found, _) => Some(true),
+            (State::Literal(seen), Self::Literal { text, .. }) => Some(seen == text.len()),
+            (State::Regex(state), Self::Regex { dfa, cache }) => {
+                let end = dfa.next_eoi_state(cache, state).ok()?;
+                Some(end.is_match())
+            }
+            _ => Some(false),
+        }
+    }
+
+    /// A number for each byte, the same for those that it does not tell apart.
+    fn class(&self, byte: u8) -> u8 {
+        match self {
+            Self::Literal { text, .. } => {
+                let at = text.iter().position(|own| *own == byte);
+                at.map_or(u8::MAX, |at| text[at])
+            }
+            Self::Regex { dfa, .. } => dfa.byte_classes().get(byte),
+        }
+    }
+}
+
+/// The states of all machines that texts lead to, the shortest text first.
+struct Walk<'t> {
+    machines: Vec<Machine<'t>>,
+    passes: Vec<bool>,
+    /// With the state each was reached from, and by which byte.
+    reached: Vec<(Vec<State>, usize, u8)>,
+    numbers: HashMap<Vec<State>, usize>,
+}
+
+impl<'t> Walk<'t> {
+    fn new(mut machines: Vec<Machine<'t>>, passes: Vec<bool>) -> Option<Self> {
+        let start: Option<Vec<State>> = machines.iter_mut().map(Machine::start).collect();
+        let start = start?;
+        Some(Self {
+            machines,
+            passes,
+            reached: vec![(start.clone(), 0, 0)],
+            numbers: HashMap::from([(start, 0)]),
+        })
+    }
+
+    fn run(&mut self) -> Answer<String> {
+        let bytes = self.alphabet();
+        let mut next = 0;
+        let mut foreign = false;
+        while next < self.reached.len() {
+            match self.is_end(next) {
+                None => return Answer::Unknown,
+                Some(true) => match String::from_utf8(self.text(next)) {
+                    Ok(text) => return Answer::One(text),
+                    // There are such texts, but none to show yet.
+                    Err(_) => foreign = true,
+                },
+                Some(false) => {}
+            }
+            for byte in &bytes {
+                if self.step(next, *byte).is_none() {
+                    return Answer::Unknown;
+                }
+            }
+            if self.reached.len() > MAX_STATES {
+                return Answer::Unknown;
+            }
+            next += 1;
+        }
+        match foreign {
+            true => Answer::Unknown,
+            false => Answer::Nothing,
+        }
+    }
+
+    /// One byte of those that no machine tells apart.
+    fn alphabet(&self) -> Vec<u8> {
+        let mut seen: HashMap<Vec<u8>, ()> = HashMap::new();
+        let all = LIKED.iter().copied().chain(0..=u8::MAX);
+        all.filter(|byte| {
+            let classes = self.machines.iter().map(|machine| machine.class(*byte));
+            seen.insert(classes.collect(), ()).is_none()
+        })
+        .collect()
+    }
+
+    fn step(&mut self, from: usize, byte: u8) -> Option<()> {
+        let mut states = Vec::with_capacity(self.machines.len());
+        for (number, machine) in self.machines.iter_mut().enumerate() {
+            let state = machine.next(self.reached[from].0[number], byte)?;
+            let hopeless = match self.passes[number] {
+                true => State::Lost,
+                false => State::Found,
+            };
+            if state == hopeless {
+                return Some(());
+            }
+            states.push(state);
+        }
+        let number = self.reached.len();
+        if let Entry::Vacant(new) = self.numbers.entry(states) {
+            self.reached.push((new.key().clone(), from, byte));
+            new.insert(number);
+        }
+        Some(())
+    }
+
+    fn is_end(&mut self, number: usize) -> Option<bool> {
+        for (at, machine) in self.machines.iter_mut().enumerate() {
+            if machine.ends(self.reached[number].0[at])? != self.passes[at] {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    fn text(&self, mut number: usize) -> Vec<u8> {
+        let mut text = Vec::new();
+        while number != 0 {
+            let (_, from, byte) = &self.reached[number];
+            text.push(*byte);
+            number = *from;
+        }
+        text.reverse();
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expr::{Dialect, Expression, Regex, TextField, TextTest};
+
+    /// Solves tests written as `~`, `^`, `$`, `*` or `=` and a text, with a `!` before those that must fail.
+    fn solve(tests: &[&str]) -> Answer<String> {
+        let predicates: Vec<_> = tests
+            .iter()
+            .map(|test| {
+                let (test, passes) = match test.strip_prefix('!') {
+                    Some(test) => (test, false),
+                    None => (*test, true),
+                };
+                let text = &test[1..];
+                let test = match &test[..1] {
+                    "~" => TextTest::Matches(Regex::new(text, Dialect::Rust).unwrap()),
+                    "^" => TextTest::StartsWith(text.into()),
+                    "$" => TextTest::EndsWith(text.into()),
+                    "*" => TextTest::Contains(text.into()),
+                    _ => TextTest::Equals(text.into()),
+                };
+                (Expression::text(TextField::Path, test), passes)
+            })
+            .collect();
+        let tests: Vec<_> = predicates
+            .iter()
+            .map(|(expression, passes)| match expression {
+                Expression::Text(predicate) => Test::of(predicate, *passes),
+                _ => unreachable!("it is a test of a text"),
+            })
+            .collect();
+        let automata = Automata::default();
+        let answer = automata.solve(&tests);
+        assert_eq!(automata.solve(&tests), answer, "the second time");
+        if let Answer::One(text) = &answer {
+            assert!(tests.iter().all(|test| test.accepts(text)), "{text}");
+        }
+        answer
+    }
+
+    #[test]
+    fn tests_that_exclude_each_other_have_no_text() {
+        for tests in [
+            &["~^/users/[0-9]+$", "!~^/users/[^/]+$"][..],
+            &["~^/a/[^/]+/x$", "~^/a/[^/]+/y$"],
+            &["~^/(a|b)/x", "!~^/a/", "!~/x"],
+            &["^/a", "!^/"],
+            &["*aba", "$ab", "!*abaab", "!*abab", "!*aba"],
+            &["~^a*$", "*b"],
+            &["=/x", "!~^/x$"],
+            &["~(?i)^/ab$", "!~^/[aA][bB]$"],
+            &["~^.{3}$", "^abcd"],
+            &["$ab", "~a$"],
+        ] {
+            assert_eq!(solve(tests), Answer::Nothing, "{tests:?}");
+        }
+    }
+
+    #[test]
+    fn the_shortest_text_is_found_that_passes() {
+        for (tests, expected) in [
+            (&["~^/a/[^/]+/x$", "~^/a/y/[^/]+$"][..], "/a/y/x"),
+            (&["~^/users/[^/]+$", "!~^/users/[0-9]+$"], "/users/a"),
+            (&["*aba", "$ab"], "abab"),
+            (&["^ab", "$ba"], "aba"),
+            (&["!^a", "~."], "x"),
+            (&["*", "!=", "!$a"], "x"),
+            (&["~(?-u:^[b-c]+$)", "*cb"], "cb"),
+        ] {
+            assert_eq!(solve(tests), Answer::One(expected.to_owned()), "{tests:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_of_regexes_that_are_too_much() {
+        let large = format!("~^({})$", ["[ab]*a[ab]{9}"; 8].join("|"));
+        assert_eq!(
+            solve(&[&large, "~^[ab]*b[ab]{12}$", "!^b"]),
+            Answer::Unknown
+        );
+        assert_eq!(solve(&[r"~é\b", "!*é"]), Answer::Unknown);
+    }
+}

@@ -1,0 +1,453 @@
+//! Expressions as alternatives of demands per field, so that they can be compared, joined and taken from each other.
+//!
+//! A [`Case`] asks something of each of some fields, all of which must hold; of one field it may name alternatives. Each
+//! operation is exact but for cases that ask for the impossible: those are dropped when that is seen, and stay when not.
+
+use super::ranges::Ranges;
+use super::texts::Test;
+use expr::{AddressField, Expression, NumberField, Quantifier, TextField, TextPredicate};
+
+/// How many cases one expression may have, and how many alternatives may come of joining two lists of them.
+const MAX_CASES: usize = 128;
+const MAX_ALTERNATIVES: usize = 4096;
+
+/// The names of protocols, numbered.
+pub(super) const PROTOCOLS: [&str; 2] = ["http", "https"];
+
+/// There would be more than is looked at.
+#[derive(Debug)]
+pub(super) struct TooMany;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Field<'e> {
+    Protocol,
+    Number(NumberField),
+    Address(AddressField),
+    Text(&'e TextField),
+}
+
+/// What one field may be.
+#[derive(Debug, Clone)]
+pub(super) enum Values<'e> {
+    Ranges(Ranges),
+    Texts(Vec<Demand<'e>>),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Part<'e> {
+    pub(super) field: Field<'e>,
+    pub(super) values: Values<'e>,
+}
+
+/// A request is in it if all parts hold.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Case<'e> {
+    pub(super) parts: Vec<Part<'e>>,
+}
+
+/// Predicates on one field that all must hold.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Demand<'e> {
+    literals: Vec<Literal<'e>>,
+}
+
+/// A predicate, or that it does not hold: of a field without a value none does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Literal<'e> {
+    pub(super) predicate: &'e TextPredicate,
+    pub(super) holds: bool,
+}
+
+/// A request satisfies the expression exactly if it is in one of the cases.
+pub(super) fn cases(expression: &Expression) -> Result<Vec<Case<'_>>, TooMany> {
+    cases_of(expression, true)
+}
+
+fn cases_of(expression: &Expression, holds: bool) -> Result<Vec<Case<'_>>, TooMany> {
+    match (expression, holds) {
+        (Expression::All(parts), true) | (Expression::Any(parts), false) => {
+            product(parts.iter().map(|part| cases_of(part, holds)))
+        }
+        (Expression::Any(parts), true) | (Expression::All(parts), false) => {
+            sum(parts.iter().map(|part| cases_of(part, holds)))
+        }
+        (Expression::Not(part), _) => cases_of(part, !holds),
+        _ => {
+            let part = Part::of(expression, holds);
+            let part = part.filter(|part| !part.values.is_empty());
+            Ok(part
+                .map(|part| Case { parts: vec![part] })
+                .into_iter()
+                .collect())
+        }
+    }
+}
+
+fn sum<'e>(
+    parts: impl Iterator<Item = Result<Vec<Case<'e>>, TooMany>>,
+) -> Result<Vec<Case<'e>>, TooMany> {
+    let mut sum: Vec<Case<'e>> = Vec::new();
+    for cases in parts {
+        for case in cases? {
+            let [part] = &case.parts[..] else {
+                sum.push(case);
+                continue;
+            };
+            let alike = sum.iter_mut().find_map(|known| match &mut known.parts[..] {
+                [known] if known.field == part.field => Some(known),
+                _ => None,
+            });
+            match alike {
+                Some(known) => known.values.add(&part.values),
+                None => sum.push(case),
+            }
+        }
+        if sum.len() > MAX_CASES {
+            return Err(TooMany);
+        }
+    }
+    Ok(sum)
+}
+
+fn product<'e>(
+    parts: impl Iterator<Item = Result<Vec<Case<'e>>, TooMany>>,
+) -> Result<Vec<Case<'e>>, TooMany> {
+    let mut product = vec![Case::default()];
+    for cases in parts {
+        let cases = cases?;
+        if product.len() * cases.len() > MAX_CASES {
+            return Err(TooMany);
+        }
+        let mut next = Vec::with_capacity(product.len() * cases.len());
+        for left in &product {
+            for right in &cases {
+                next.extend(left.and(right)?);
+            }
+        }
+        product = next;
+    }
+    Ok(product)
+}
+
+impl<'e> Case<'e> {
+    /// What is in both; `None` if that is nothing.
+    pub(super) fn and(&self, other: &Self) -> Result<Option<Self>, TooMany> {
+        let mut both = self.clone();
+        for part in &other.parts {
+            if !both.narrow(part.field, &part.values)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(both))
+    }
+
+    /// What is in this and not in the other, as cases that have nothing in common.
+    pub(super) fn without(&self, other: &Self) -> Result<Vec<Self>, TooMany> {
+        let mut pieces = Vec::new();
+        let mut left = self.clone();
+        for part in &other.parts {
+            let mut outside = left.clone();
+            if outside.narrow(part.field, &part.negation()?)? {
+                pieces.push(outside);
+            }
+            if !left.narrow(part.field, &part.values)? {
+                break;
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Whether it is plain that no request is in both.
+    pub(super) fn excludes(&self, other: &Self) -> bool {
+        self.parts.iter().any(|own| {
+            let same = other.parts.iter().find(|part| part.field == own.field);
+            same.is_some_and(|part| own.values.excludes(&part.values))
+        })
+    }
+
+    /// Whether a request of it may satisfy the expression, by a glance.
+    pub(super) fn may_meet(&self, expression: &Expression) -> bool {
+        match expression {
+            Expression::All(parts) => parts.iter().all(|part| self.may_meet(part)),
+            Expression::Any(parts) => parts.iter().any(|part| self.may_meet(part)),
+            Expression::Not(_) => true,
+            _ => {
+                let other = Part::of(expression, true);
+                let own = other.as_ref().and_then(|other| self.values(other.field));
+                let excluded = own.zip(other.as_ref());
+                !excluded.is_some_and(|(own, other)| own.excludes(&other.values))
+            }
+        }
+    }
+
+    pub(super) fn values(&self, field: Field<'_>) -> Option<&Values<'e>> {
+        let part = self.parts.iter().find(|part| part.field == field);
+        part.map(|part| &part.values)
+    }
+
+    /// Whether anything is left.
+    fn narrow(&mut self, field: Field<'e>, values: &Values<'e>) -> Result<bool, TooMany> {
+        let known = self.parts.iter_mut().find(|part| part.field == field);
+        let Some(known) = known else {
+            let values = values.clone();
+            let some = !values.is_empty();
+            self.parts.push(Part { field, values });
+            return Ok(some);
+        };
+        known.values = known.values.and(values)?;
+        Ok(!known.values.is_empty())
+    }
+}
+
+impl<'e> Part<'e> {
+    /// Of a predicate; `None` of anything else.
+    fn of(expression: &'e Expression, holds: bool) -> Option<Self> {
+        let (field, values) = match expression {
+            Expression::Text(predicate) if predicate.field == TextField::Protocol => {
+                let test = Test::of(predicate, true);
+                let names = (0..).zip(PROTOCOLS);
+                let chosen = names.filter(|(_, name)| test.accepts(name));
+                (
+                    Field::Protocol,
+                    Ranges::choice(chosen.map(|(number, _)| number)),
+                )
+            }
+            Expression::Text(predicate) => {
+                let literal = Literal { predicate, holds };
+                return Some(Self::text(literal));
+            }
+            Expression::Number(predicate) => {
+                (Field::Number(predicate.field), Ranges::numbers(predicate))
+            }
+            Expression::Address(predicate) => (
+                Field::Address(predicate.field),
+                Ranges::addresses(predicate),
+            ),
+            Expression::All(_) | Expression::Any(_) | Expression::Not(_) => return None,
+        };
+        let all = field.all_values()?;
+        let values = match holds {
+            true => all.and(&values),
+            false => all.without(&values),
+        };
+        Some(Self {
+            field,
+            values: Values::Ranges(values),
+        })
+    }
+
+    fn text(literal: Literal<'e>) -> Self {
+        let demand = Demand::default().with(literal);
+        Self {
+            field: Field::Text(&literal.predicate.field),
+            values: Values::Texts(demand.into_iter().collect()),
+        }
+    }
+
+    /// What the field is where this part does not hold.
+    fn negation(&self) -> Result<Values<'e>, TooMany> {
+        let demands = match &self.values {
+            Values::Ranges(ranges) => {
+                let all = self.field.all_values();
+                let rest = all.map_or_else(|| ranges.clone(), |all| all.without(ranges));
+                return Ok(Values::Ranges(rest));
+            }
+            Values::Texts(demands) => demands,
+        };
+        let mut negation = vec![Demand::default()];
+        for demand in demands {
+            if negation.len() * demand.literals.len() > MAX_ALTERNATIVES {
+                return Err(TooMany);
+            }
+            let failing = |literal: &Literal<'e>| literal.negated();
+            negation = negation
+                .iter()
+                .flat_map(|known| {
+                    let literals = demand.literals.iter().map(failing);
+                    literals.filter_map(|literal| known.clone().with(literal))
+                })
+                .collect();
+        }
+        Ok(Values::Texts(negation))
+    }
+}
+
+impl Field<'_> {
+    /// Of fields whose values are ranges.
+    fn all_values(self) -> Option<Ranges> {
+        match self {
+            Self::Protocol => Some(Ranges::one_of(PROTOCOLS.len() as u8)),
+            Self::Number(field) => Some(Ranges::all_numbers(field)),
+            Self::Address(field) => Some(Ranges::all_addresses(field)),
+            Self::Text(_) => None,
+        }
+    }
+}
+
+impl<'e> Values<'e> {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Ranges(ranges) => ranges.is_empty(),
+            Self::Texts(demands) => demands.is_empty(),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Ranges(own), Self::Ranges(other)) => *own = own.or(other),
+            (Self::Texts(own), Self::Texts(other)) => own.extend_from_slice(other),
+            // One field has values of one kind.
+            _ => {}
+        }
+    }
+
+    fn and(&self, other: &Self) -> Result<Self, TooMany> {
+        match (self, other) {
+            (Self::Ranges(own), Self::Ranges(other)) => Ok(Self::Ranges(own.and(other))),
+            (Self::Texts(own), Self::Texts(other)) => {
+                let mut both = Vec::new();
+                for demand in own {
+                    if other.iter().any(|other| demand.implies_all(other)) {
+                        both.push(demand.clone());
+                        continue;
+                    }
+                    both.extend(other.iter().filter_map(|other| demand.and(other)));
+                    if both.len() > MAX_ALTERNATIVES {
+                        return Err(TooMany);
+                    }
+                }
+                Ok(Self::Texts(both))
+            }
+            _ => Ok(self.clone()),
+        }
+    }
+
+    fn excludes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ranges(own), Self::Ranges(other)) => !own.meets(other),
+            (Self::Texts(own), Self::Texts(other)) => own
+                .iter()
+                .all(|own| other.iter().all(|other| own.excludes(other))),
+            _ => false,
+        }
+    }
+}
+
+impl<'e> Demand<'e> {
+    pub(super) fn literals(&self) -> &[Literal<'e>] {
+        &self.literals
+    }
+
+    /// `None` if the two exclude each other.
+    fn with(mut self, literal: Literal<'e>) -> Option<Self> {
+        if self.implies(literal.negated()) || literal.is_never() {
+            return None;
+        }
+        if !self.implies(literal) {
+            self.literals.push(literal);
+        }
+        Some(self)
+    }
+
+    fn and(&self, other: &Self) -> Option<Self> {
+        let mut literals = other.literals.iter();
+        literals.try_fold(self.clone(), |both, literal| both.with(*literal))
+    }
+
+    fn excludes(&self, other: &Self) -> bool {
+        let mut literals = other.literals.iter();
+        literals.any(|literal| self.implies(literal.negated()))
+    }
+
+    fn implies_all(&self, other: &Self) -> bool {
+        other.literals.iter().all(|literal| self.implies(*literal))
+    }
+
+    /// Whether the literal holds wherever these do.
+    fn implies(&self, literal: Literal<'e>) -> bool {
+        let wanted = literal.claim();
+        let any = |passes: &dyn Fn(Claim<'e>) -> Option<bool>| {
+            let mut claims = self.literals.iter().map(Literal::claim);
+            claims.any(|claim| passes(claim).unwrap_or(false))
+        };
+        let by_all = |wanted: Test<'e>| any(&|own| Some(own.all?.implies(wanted)));
+        let by_some = |wanted: Test<'e>| any(&|own| Some(own.some?.implies(wanted)));
+        let by_loose = |wanted: Test<'e>| any(&|own| Some(own.loose?.implies(wanted)));
+        match wanted {
+            Claim {
+                all: Some(test),
+                some,
+                ..
+            } => by_all(test) && (some.is_none() || self.has_value()),
+            Claim {
+                some: Some(test), ..
+            } => by_some(test) || self.has_value() && by_all(test),
+            Claim {
+                loose: Some(test), ..
+            } => by_some(test) || by_all(test) || by_loose(test),
+            _ => false,
+        }
+    }
+
+    /// Whether the field must have a value.
+    pub(super) fn has_value(&self) -> bool {
+        self.literals.iter().any(|literal| {
+            let field = &literal.predicate.field;
+            literal.holds || matches!(field, TextField::Path | TextField::Method)
+        })
+    }
+}
+
+/// What a literal says of the values of its field.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Claim<'e> {
+    /// Every value passes.
+    pub(super) all: Option<Test<'e>>,
+    /// There is a value that passes.
+    pub(super) some: Option<Test<'e>>,
+    /// There is no value, or one that passes.
+    pub(super) loose: Option<Test<'e>>,
+}
+
+impl<'e> Literal<'e> {
+    pub(super) fn claim(&self) -> Claim<'e> {
+        let test = Some(Test::of(self.predicate, self.holds));
+        let one = !self.predicate.field.has_several_values();
+        let claim = Claim::default();
+        match (self.predicate.quantifier, self.holds) {
+            (_, true) if one => Claim {
+                all: test,
+                some: test,
+                ..claim
+            },
+            (_, false) if one => Claim { all: test, ..claim },
+            (Quantifier::All, true) => Claim {
+                all: test,
+                some: test,
+                ..claim
+            },
+            (Quantifier::All, false) => Claim {
+                loose: test,
+                ..claim
+            },
+            (Quantifier::Any, true) => Claim {
+                some: test,
+                ..claim
+            },
+            (Quantifier::Any, false) => Claim { all: test, ..claim },
+        }
+    }
+
+    fn negated(self) -> Self {
+        Self {
+            holds: !self.holds,
+            ..self
+        }
+    }
+
+    /// Whether no value is as it says.
+    fn is_never(self) -> bool {
+        let some = self.claim().some;
+        some.is_some_and(|test| test.implies(test.negated()))
+    }
+}

@@ -1,0 +1,141 @@
+//! Whether a candidate is ever chosen. A request that it asks for is made and given to the router. If another candidate gets
+//! it, what that one takes is taken from what is asked for, and a request is made from the rest; until the candidate gets
+//! one, or nothing is left.
+
+use super::Prober;
+use super::cases::{Case, TooMany, cases};
+use super::texts::Answer;
+use crate::candidate::Candidate;
+use std::sync::Arc;
+
+/// How many requests are made for one candidate, and how many cases may be left of it at a time.
+const MAX_STEPS: usize = 200;
+const MAX_PIECES: usize = 1000;
+
+/// How many are asked one by one which of them are needed.
+const MAX_MINIMISED: usize = 16;
+
+pub(super) enum Fate<'r> {
+    Reached,
+    Contradicts,
+    /// By these, in no order.
+    Shadowed(Vec<&'r Candidate>),
+    Unknown,
+}
+
+/// A candidate that got a request before.
+struct Suspect<'r> {
+    candidate: &'r Candidate,
+    cases: Vec<Case<'r>>,
+}
+
+pub(super) fn fate<'r>(prober: &mut Prober<'r>, candidate: &'r Candidate) -> Fate<'r> {
+    let Ok(wanted) = cases(&candidate.expression) else {
+        return Fate::Unknown;
+    };
+    let mut suspects = Vec::new();
+    let fate = search(prober, candidate, wanted.clone(), &mut suspects);
+    match fate.unwrap_or(Some(Fate::Unknown)) {
+        Some(fate) => fate,
+        None if suspects.is_empty() => Fate::Contradicts,
+        None => Fate::Shadowed(needed(prober, &wanted, suspects)),
+    }
+}
+
+/// `None` if no request is left.
+fn search<'r>(
+    prober: &mut Prober<'r>,
+    candidate: &'r Candidate,
+    mut pieces: Vec<Case<'r>>,
+    suspects: &mut Vec<Suspect<'r>>,
+) -> Result<Option<Fate<'r>>, TooMany> {
+    // Those that no request could be made for, which need not mean anything.
+    let mut dark: Vec<Case<'r>> = Vec::new();
+    for _ in 0..MAX_STEPS {
+        let Some(piece) = pieces.pop() else {
+            return Ok((!dark.is_empty()).then_some(Fate::Unknown));
+        };
+        let request = match prober.request(&piece) {
+            Answer::Nothing => continue,
+            Answer::One(request) if prober.accepts(&candidate.expression, &request) => request,
+            Answer::One(_) | Answer::Unknown => {
+                dark.push(piece);
+                continue;
+            }
+        };
+        let Some(winner) = prober.winner(&request) else {
+            return Ok(Some(Fate::Unknown));
+        };
+        if Arc::ptr_eq(&winner.expression, &candidate.expression) {
+            return Ok(Some(Fate::Reached));
+        }
+        let cases = cases(&winner.expression)?;
+        pieces.push(piece);
+        pieces = without(pieces, &cases)?;
+        dark = without(dark, &cases)?;
+        if suspects
+            .iter()
+            .any(|known| Arc::ptr_eq(&known.candidate.expression, &winner.expression))
+        {
+            // Taken once already, so the request was made from fields that do not agree.
+            return Ok(Some(Fate::Unknown));
+        }
+        suspects.push(Suspect {
+            candidate: winner,
+            cases,
+        });
+    }
+    Err(TooMany)
+}
+
+/// What of the pieces is in none of the cases.
+fn without<'r>(pieces: Vec<Case<'r>>, cases: &[Case<'r>]) -> Result<Vec<Case<'r>>, TooMany> {
+    let mut left = pieces;
+    for case in cases {
+        let mut next = Vec::with_capacity(left.len());
+        for piece in left {
+            match piece.excludes(case) {
+                true => next.push(piece),
+                false => next.extend(piece.without(case)?),
+            }
+        }
+        if next.len() > MAX_PIECES {
+            return Err(TooMany);
+        }
+        left = next;
+    }
+    Ok(left)
+}
+
+/// The one that shadows all by itself, or those that are left when no more can be spared.
+fn needed<'r>(
+    prober: &Prober<'r>,
+    wanted: &[Case<'r>],
+    suspects: Vec<Suspect<'r>>,
+) -> Vec<&'r Candidate> {
+    let covered = |by: &[&Suspect<'r>]| {
+        let mut left = Ok(wanted.to_vec());
+        for suspect in by {
+            left = left.and_then(|left| without(left, &suspect.cases));
+        }
+        left.is_ok_and(|left| {
+            left.iter()
+                .all(|piece| prober.request(piece) == Answer::Nothing)
+        })
+    };
+    let mut by: Vec<&Suspect<'r>> = suspects.iter().collect();
+    if let Some(one) = by.iter().find(|one| covered(&[one])) {
+        return vec![one.candidate];
+    }
+    if by.len() <= MAX_MINIMISED {
+        let mut at = 0;
+        while at < by.len() {
+            let spared = by.remove(at);
+            if !covered(&by) {
+                by.insert(at, spared);
+                at += 1;
+            }
+        }
+    }
+    by.iter().map(|suspect| suspect.candidate).collect()
+}

@@ -1,0 +1,133 @@
+//! Regexes seen from outside: texts they match, and whether a match survives more text around it.
+
+use expr::Regex;
+use regex_syntax::hir::{Class, Hir, HirKind, Look};
+
+/// How many texts of one regex are made.
+const VARIANTS: usize = 6;
+
+/// No longer texts are made.
+const MAX_LENGTH: usize = 256;
+
+/// Characters that examples are made of, if the regex lets them.
+const LIKED: &str = "a1x0b-_A";
+
+/// A few texts that the regex may match. Whether they do is for the regex to say: what surrounds a match is not looked at.
+pub(super) fn texts(regex: &Regex) -> Vec<String> {
+    let Some(parsed) = parse(regex.pattern()) else {
+        return Vec::new();
+    };
+    let variants = (0..VARIANTS).filter_map(|variant| {
+        let mut text = Vec::new();
+        write(&parsed, variant, &mut text)?;
+        String::from_utf8(text).ok()
+    });
+    let mut texts: Vec<String> = variants.collect();
+    texts.dedup();
+    texts
+}
+
+/// Whether a text in which the regex is found may have any text behind it without changing that.
+pub(super) fn holds_with_more_behind(regex: &Regex) -> bool {
+    survives(regex, &[Look::Start, Look::StartLF, Look::StartCRLF])
+}
+
+/// As [`holds_with_more_behind`], of any text before it.
+pub(super) fn holds_with_more_before(regex: &Regex) -> bool {
+    survives(regex, &[Look::End, Look::EndLF, Look::EndCRLF])
+}
+
+/// Whether the regex looks around its match in no other way. PCRE's dialect has more ways, which do not parse here or would
+/// be read as something else.
+fn survives(regex: &Regex, harmless: &[Look]) -> bool {
+    if !means_the_same_in_both_dialects(regex.pattern()) {
+        return false;
+    }
+    let Some(parsed) = parse(regex.pattern()) else {
+        return false;
+    };
+    let looks = parsed.properties().look_set();
+    looks.iter().all(|look| harmless.contains(&look))
+}
+
+/// As far as looking around goes: escapes are common ones, and no repetition is repeated, which PCRE takes for one that
+/// gives nothing back.
+fn means_the_same_in_both_dialects(pattern: &str) -> bool {
+    let mut bytes = pattern.bytes();
+    let mut repeated = false;
+    while let Some(byte) = bytes.next() {
+        if byte == b'\\' {
+            let plain = |byte: u8| byte.is_ascii_punctuation() || b"dDwWsSA".contains(&byte);
+            if !bytes.next().is_some_and(plain) {
+                return false;
+            }
+            repeated = false;
+            continue;
+        }
+        if byte == b'+' && repeated {
+            return false;
+        }
+        repeated = b"*+?}".contains(&byte);
+    }
+    true
+}
+
+fn parse(pattern: &str) -> Option<Hir> {
+    let mut parser = regex_syntax::ParserBuilder::new().utf8(false).build();
+    parser.parse(pattern).ok()
+}
+
+/// Appends what the part matches. Variants differ in which alternative and which character they take, and in whether they
+/// repeat what need not be there.
+fn write(part: &Hir, variant: usize, text: &mut Vec<u8>) -> Option<()> {
+    if text.len() > MAX_LENGTH {
+        return None;
+    }
+    match part.kind() {
+        HirKind::Empty | HirKind::Look(_) => {}
+        HirKind::Literal(literal) => text.extend_from_slice(&literal.0),
+        HirKind::Class(class) => write_one_of(class, variant, text)?,
+        HirKind::Capture(group) => write(&group.sub, variant, text)?,
+        HirKind::Concat(parts) => {
+            for part in parts {
+                write(part, variant, text)?;
+            }
+        }
+        HirKind::Alternation(parts) => write(&parts[variant % parts.len()], variant, text)?,
+        HirKind::Repetition(repeated) => {
+            let wished = u32::try_from(variant % 2).unwrap_or(0);
+            let most = repeated.max.unwrap_or(u32::MAX);
+            for _ in 0..repeated.min.max(wished).min(most) {
+                write(&repeated.sub, variant, text)?;
+            }
+        }
+    }
+    Some(())
+}
+
+fn write_one_of(class: &Class, variant: usize, text: &mut Vec<u8>) -> Option<()> {
+    let holds = |character: char| match class {
+        Class::Unicode(class) => class
+            .ranges()
+            .iter()
+            .any(|range| range.start() <= character && character <= range.end()),
+        Class::Bytes(class) => class
+            .ranges()
+            .iter()
+            .any(|range| range.start() as char <= character && character <= range.end() as char),
+    };
+    let liked: Vec<char> = LIKED.chars().filter(|liked| holds(*liked)).collect();
+    if !liked.is_empty() {
+        text.push(liked[variant / 2 % liked.len()] as u8);
+        return Some(());
+    }
+    match class {
+        Class::Unicode(class) => {
+            let first = class.ranges().first()?.start();
+            let mut buffer = [0; 4];
+            text.extend_from_slice(first.encode_utf8(&mut buffer).as_bytes());
+        }
+        Class::Bytes(class) => text.push(class.ranges().first()?.start()),
+    }
+    Some(())
+}

@@ -1,0 +1,391 @@
+//! What follows from tests of one text, and texts that pass several. Sound, not complete: what is said to follow does; what
+//! is not said to may.
+
+use super::automata::Automata;
+use super::sample;
+use expr::{Regex, TextPredicate, TextTest, Transform};
+
+/// A test of one value, or that it fails the test.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Test<'e> {
+    transform: Transform,
+    kind: Kind<'e>,
+    passes: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind<'e> {
+    Equals(&'e str),
+    StartsWith(&'e str),
+    EndsWith(&'e str),
+    Contains(&'e str),
+    Matches(&'e Regex),
+}
+
+/// What is known of whether something exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer<T> {
+    Nothing,
+    One(T),
+    Unknown,
+}
+
+impl<T> Answer<T> {
+    pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> Answer<U> {
+        match self {
+            Self::Nothing => Answer::Nothing,
+            Self::One(value) => Answer::One(with(value)),
+            Self::Unknown => Answer::Unknown,
+        }
+    }
+}
+
+impl<'e> Test<'e> {
+    /// That a value passes the test of the predicate, or that it does not.
+    pub(super) fn of(predicate: &'e TextPredicate, passes: bool) -> Self {
+        let (kind, equal) = match &predicate.test {
+            TextTest::Equals(text) => (Kind::Equals(text), true),
+            TextTest::Differs(text) => (Kind::Equals(text), false),
+            TextTest::StartsWith(text) => (Kind::StartsWith(text), true),
+            TextTest::EndsWith(text) => (Kind::EndsWith(text), true),
+            TextTest::Contains(text) => (Kind::Contains(text), true),
+            TextTest::Matches(regex) => (Kind::Matches(regex), true),
+        };
+        Self {
+            transform: predicate.transform,
+            kind,
+            passes: passes == equal,
+        }
+    }
+
+    pub(super) const fn starts_with(text: &'e str) -> Self {
+        Self {
+            transform: Transform::None,
+            kind: Kind::StartsWith(text),
+            passes: true,
+        }
+    }
+
+    pub(super) const fn lacks(text: &'e str) -> Self {
+        Self {
+            transform: Transform::None,
+            kind: Kind::Contains(text),
+            passes: false,
+        }
+    }
+
+    pub(super) fn kind(self) -> Kind<'e> {
+        self.kind
+    }
+
+    /// Whether what is looked for must be found, or must not.
+    pub(super) fn passes(self) -> bool {
+        self.passes
+    }
+
+    pub(super) fn negated(self) -> Self {
+        Self {
+            passes: !self.passes,
+            ..self
+        }
+    }
+
+    /// Whether every value that passes this passes the other.
+    pub(super) fn implies(self, other: Self) -> bool {
+        if self.passes && self.cannot_pass() || !other.passes && other.cannot_pass() {
+            return true;
+        }
+        if other.passes && other.kind.passes_any() {
+            return true;
+        }
+        if let Some(only) = self.only() {
+            return other.accepts(only);
+        }
+        if let Some(only) = other.negated().only() {
+            return !self.accepts(only);
+        }
+        if self.transform != other.transform {
+            return false;
+        }
+        match (self.passes, other.passes) {
+            (true, true) => self.kind.implies(other.kind),
+            (true, false) => self.kind.excludes(other.kind),
+            (false, false) => other.kind.implies(self.kind),
+            // Nothing excluded leaves only what passes a narrow test.
+            (false, true) => false,
+        }
+    }
+
+    pub(super) fn accepts(self, value: &str) -> bool {
+        let accepts = |value: &str| self.kind.accepts(value) == self.passes;
+        match self.transform {
+            Transform::None => accepts(value),
+            Transform::Lower => accepts(&value.to_lowercase()),
+            Transform::LowerAscii => accepts(&value.to_ascii_lowercase()),
+        }
+    }
+
+    /// A text in lower case has no upper case in it.
+    fn cannot_pass(self) -> bool {
+        let upper = |text: &str| text.bytes().any(|byte| byte.is_ascii_uppercase());
+        self.transform != Transform::None && self.kind.literal().is_some_and(upper)
+    }
+
+    /// What a value that passes begins with.
+    pub(super) fn start(self) -> &'e [u8] {
+        match (self.kind, self.passes && self.transform == Transform::None) {
+            (Kind::Equals(text) | Kind::StartsWith(text), true) => text.as_bytes(),
+            (Kind::Matches(regex), true) => regex.prefix(),
+            _ => b"",
+        }
+    }
+
+    /// What a value that passes ends with.
+    pub(super) fn end(self) -> &'e [u8] {
+        match (self.kind, self.passes && self.transform == Transform::None) {
+            (Kind::Equals(text) | Kind::EndsWith(text), true) => text.as_bytes(),
+            _ => b"",
+        }
+    }
+
+    /// The regex that a value that passes matches.
+    pub(super) fn regex(self) -> Option<&'e Regex> {
+        match self.kind {
+            Kind::Matches(regex) if self.passes && self.transform == Transform::None => Some(regex),
+            _ => None,
+        }
+    }
+
+    /// The only value that passes.
+    pub(super) fn only(self) -> Option<&'e str> {
+        match self.kind {
+            Kind::Equals(text) if self.passes && self.transform == Transform::None => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl<'e> Kind<'e> {
+    pub(super) fn literal(self) -> Option<&'e str> {
+        match self {
+            Self::Equals(text)
+            | Self::StartsWith(text)
+            | Self::EndsWith(text)
+            | Self::Contains(text) => Some(text),
+            Self::Matches(_) => None,
+        }
+    }
+
+    fn passes_any(self) -> bool {
+        match self {
+            Self::StartsWith(text) | Self::EndsWith(text) | Self::Contains(text) => text.is_empty(),
+            Self::Matches(regex) => regex.pattern().is_empty(),
+            Self::Equals(_) => false,
+        }
+    }
+
+    fn accepts(self, value: &str) -> bool {
+        match self {
+            Self::Equals(text) => value == text,
+            Self::StartsWith(text) => value.starts_with(text),
+            Self::EndsWith(text) => value.ends_with(text),
+            Self::Contains(text) => value.contains(text),
+            Self::Matches(regex) => regex.is_match(value.as_bytes()),
+        }
+    }
+
+    fn implies(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Equals(text), _) => other.accepts(text),
+            (Self::StartsWith(own), Self::StartsWith(wanted)) => own.starts_with(wanted),
+            (Self::EndsWith(own), Self::EndsWith(wanted)) => own.ends_with(wanted),
+            (
+                Self::StartsWith(own) | Self::EndsWith(own) | Self::Contains(own),
+                Self::Contains(wanted),
+            ) => own.contains(wanted),
+            (Self::Matches(own), Self::Matches(wanted)) => {
+                own.pattern() == wanted.pattern()
+                    || sample::holds_with_more_behind(wanted) && wanted.is_match(own.prefix())
+            }
+            (Self::Matches(own), Self::StartsWith(wanted)) => {
+                own.prefix().starts_with(wanted.as_bytes())
+            }
+            (Self::Matches(own), Self::Contains(wanted)) => {
+                memchr::memmem::find(own.prefix(), wanted.as_bytes()).is_some()
+            }
+            (Self::StartsWith(own), Self::Matches(wanted)) => {
+                wanted.is_match(own.as_bytes()) && sample::holds_with_more_behind(wanted)
+            }
+            (Self::EndsWith(own), Self::Matches(wanted)) => {
+                wanted.is_match(own.as_bytes()) && sample::holds_with_more_before(wanted)
+            }
+            (Self::Contains(own), Self::Matches(wanted)) => {
+                wanted.is_match(own.as_bytes())
+                    && sample::holds_with_more_behind(wanted)
+                    && sample::holds_with_more_before(wanted)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether no value passes both.
+    fn excludes(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Equals(text), other) | (other, Self::Equals(text)) => !other.accepts(text),
+            (Self::EndsWith(left), Self::EndsWith(right)) => {
+                !left.ends_with(right) && !right.ends_with(left)
+            }
+            _ => {
+                let (left, right) = (self.start(), other.start());
+                !left.starts_with(right) && !right.starts_with(left)
+            }
+        }
+    }
+
+    fn start(self) -> &'e [u8] {
+        match self {
+            Self::Equals(text) | Self::StartsWith(text) => text.as_bytes(),
+            Self::Matches(regex) => regex.prefix(),
+            Self::EndsWith(_) | Self::Contains(_) => b"",
+        }
+    }
+}
+
+/// Where texts are looked for.
+#[derive(Clone, Copy)]
+pub(super) struct Solver<'a> {
+    /// Tried where nothing is asked for, in this order.
+    pub(super) fillers: &'a [&'a str],
+    /// What a text should pass as well if it can.
+    pub(super) wishes: &'a [Test<'a>],
+    /// None if regexes are of another dialect.
+    pub(super) automata: Option<&'a Automata>,
+}
+
+impl Solver<'_> {
+    /// A text that passes all tests.
+    pub(super) fn solve(&self, tests: &[Test<'_>]) -> Answer<String> {
+        for (number, test) in tests.iter().enumerate() {
+            let mut others = tests[number..].iter();
+            if others.any(|other| test.implies(other.negated())) {
+                return Answer::Nothing;
+            }
+        }
+        let passes = |text: &String| tests.iter().all(|test| test.accepts(text));
+        if let Some(only) = tests.iter().find_map(|test| test.only()) {
+            // Alone it decides: what is no text cannot be equal.
+            let only = only.to_owned();
+            return match passes(&only) {
+                true => Answer::One(only),
+                false => Answer::Nothing,
+            };
+        }
+        let mut parts = Parts::default();
+        tests.iter().for_each(|test| parts.add(*test));
+        let liked = |text: &String| self.wishes.iter().all(|wish| wish.accepts(text));
+        let mut found = None;
+        for text in parts.texts(self.fillers).filter(passes) {
+            if liked(&text) {
+                return Answer::One(text);
+            }
+            found.get_or_insert(text);
+        }
+        match self.walk(tests) {
+            Answer::One(text) if passes(&text) => Answer::One(text),
+            Answer::Nothing => Answer::Nothing,
+            Answer::One(_) | Answer::Unknown => found.map_or(Answer::Unknown, Answer::One),
+        }
+    }
+
+    fn walk(&self, tests: &[Test<'_>]) -> Answer<String> {
+        let one_transform = tests
+            .windows(2)
+            .all(|pair| pair[0].transform == pair[1].transform);
+        let Some(automata) = self.automata.filter(|_| one_transform) else {
+            return Answer::Unknown;
+        };
+        if !self.wishes.is_empty() {
+            let liked = automata.solve(&[tests, self.wishes].concat());
+            if let Answer::One(_) = liked {
+                return liked;
+            }
+        }
+        automata.solve(tests)
+    }
+}
+
+/// What a text must be made of.
+#[derive(Default)]
+struct Parts<'e> {
+    /// Whether a test sees the text in lower case.
+    lowered: bool,
+    whole: Option<&'e str>,
+    start: &'e str,
+    end: &'e str,
+    within: Vec<&'e str>,
+    regexes: Vec<&'e Regex>,
+}
+
+impl<'e> Parts<'e> {
+    fn add(&mut self, test: Test<'e>) {
+        self.lowered |= test.transform != Transform::None;
+        match test.kind {
+            _ if !test.passes => {}
+            Kind::Equals(text) => self.whole = Some(text),
+            Kind::StartsWith(text) if text.len() > self.start.len() => self.start = text,
+            Kind::EndsWith(text) if text.len() > self.end.len() => self.end = text,
+            Kind::Contains(text) => self.within.push(text),
+            Kind::Matches(regex) => self.regexes.push(regex),
+            Kind::StartsWith(_) | Kind::EndsWith(_) => {}
+        }
+    }
+
+    /// Texts that may pass: the parts next to each other, overlapping where they can, with what regexes match between them.
+    fn texts(&self, fillers: &[&str]) -> impl Iterator<Item = String> {
+        let mut texts: Vec<String> = self.whole.map(str::to_owned).into_iter().collect();
+        for found in self.samples() {
+            texts.push(found.clone());
+            texts.push(self.around(&found, ""));
+        }
+        for filler in fillers {
+            texts.push(self.around("", filler));
+        }
+        // Long lists of regexes take long to ask.
+        if let Some(found) = self.samples().next() {
+            for filler in fillers {
+                texts.push(format!("{found}{filler}"));
+                texts.push(format!("{filler}{found}"));
+            }
+        }
+        if self.lowered {
+            let upper: Vec<_> = texts.iter().map(|text| text.to_ascii_uppercase()).collect();
+            texts.extend(upper);
+        }
+        texts.into_iter()
+    }
+
+    fn samples(&self) -> impl Iterator<Item = String> {
+        self.regexes.iter().flat_map(|regex| sample::texts(regex))
+    }
+
+    fn around(&self, found: &str, filler: &str) -> String {
+        let mut text = self.start.to_owned();
+        let rest = found.strip_prefix(self.start).unwrap_or(found);
+        text.push_str(rest);
+        text.push_str(filler);
+        for within in &self.within {
+            if !text.contains(within) {
+                text.push_str(within);
+            }
+        }
+        join(&mut text, self.end);
+        text
+    }
+}
+
+/// Appends what of `end` the text does not end with.
+fn join(text: &mut String, end: &str) {
+    let fits = |at: &usize| end.is_char_boundary(*at) && text.ends_with(&end[..*at]);
+    let shared = (0..=end.len()).rev().find(fits).unwrap_or(0);
+    text.push_str(&end[shared..]);
+}

@@ -1,0 +1,288 @@
+//! Requests made from what cases ask for. Fields that depend on each other are not made to agree: whoever gets a request
+//! looks whether it does what it should.
+
+use super::Witness;
+use super::automata::Automata;
+use super::cases::{Case, Demand, Field, PROTOCOLS, Values};
+use super::ranges::{Example, Ranges};
+use super::texts::{Answer, Solver, Test};
+use crate::{Flavor, Scheme};
+use expr::{AddressField, NumberField, TextField};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// What is put where nothing is asked for, the most natural first.
+const NAMES: &[&str] = &["x", "", "a.test", "x0", "0", "-"];
+const PATHS: &[&str] = &["", "/x", "/", "x", "0", "x/x", ".x"];
+/// As clients send them.
+const LIKED_PATHS: &[Test<'static>] = &[Test::starts_with("/"), Test::lacks("//")];
+const METHODS: &[&str] = &["GET", "POST", "PUT", "OTHER", ""];
+const VALUES: &[&str] = &["", "x", "0", "x0", "-"];
+
+/// More segments are not made.
+const MAX_SEGMENTS: usize = 64;
+
+/// A request that is in the case, as far as its fields do not depend on each other.
+pub(super) fn of(case: &Case<'_>, flavor: Flavor, automata: &Automata) -> Answer<Witness> {
+    let mut draft = Draft::new(flavor, automata);
+    let mut unknown = false;
+    for part in &case.parts {
+        let known = match (part.field, &part.values) {
+            (Field::Text(field), Values::Texts(demands)) => draft.put_text(field, demands),
+            (field, Values::Ranges(ranges)) => draft.put_range(field, ranges),
+            (_, Values::Texts(_)) => Answer::Unknown,
+        };
+        match known {
+            Answer::Nothing => return Answer::Nothing,
+            Answer::Unknown => unknown = true,
+            Answer::One(()) => {}
+        }
+    }
+    match unknown {
+        true => Answer::Unknown,
+        false => draft.finish(),
+    }
+}
+
+/// A request in the making.
+struct Draft<'a> {
+    flavor: Flavor,
+    automata: Option<&'a Automata>,
+    witness: Witness,
+    path: Option<String>,
+    host: Option<String>,
+    sent_host: Option<String>,
+    /// Whether no wildcard may see the host, which it does not in brackets.
+    hidden_host: bool,
+    source: (Option<IpAddr>, Option<u16>),
+    destination_port: Option<i64>,
+    /// From which segment on, and what stands there.
+    segments: Vec<(usize, String)>,
+    segment_count: Option<usize>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(flavor: Flavor, automata: &'a Automata) -> Self {
+        Self {
+            flavor,
+            // The other dialect is PCRE's.
+            automata: (flavor != Flavor::Traditional).then_some(automata),
+            witness: Witness {
+                method: "GET".to_owned(),
+                scheme: Scheme::Http,
+                host: None,
+                path: String::new(),
+                query: None,
+                headers: Vec::new(),
+                sni: None,
+                source: None,
+                destination: None,
+                port: 0,
+            },
+            path: None,
+            host: None,
+            sent_host: None,
+            hidden_host: false,
+            source: (None, None),
+            destination_port: None,
+            segments: Vec::new(),
+            segment_count: None,
+        }
+    }
+
+    fn put_text(&mut self, field: &TextField, demands: &[Demand<'_>]) -> Answer<()> {
+        let mut unknown = false;
+        for demand in demands {
+            match values(field, demand, self.automata) {
+                Answer::Nothing => {}
+                Answer::Unknown => unknown = true,
+                Answer::One(values) => {
+                    self.put_values(field, values);
+                    return Answer::One(());
+                }
+            }
+        }
+        match unknown {
+            true => Answer::Unknown,
+            false => Answer::Nothing,
+        }
+    }
+
+    fn put_values(&mut self, field: &TextField, values: Vec<String>) {
+        self.hidden_host |= *field == TextField::WildcardHost && values.is_empty();
+        for value in values {
+            match field {
+                TextField::Method => self.witness.method = value,
+                TextField::Path => self.path = Some(value),
+                TextField::Host | TextField::WildcardHost => self.host = Some(value),
+                TextField::SentHost => self.sent_host = Some(value),
+                TextField::Sni => self.witness.sni = Some(value),
+                TextField::Header(name) => {
+                    let name = self.header_name(name);
+                    self.witness.headers.push((name, value));
+                }
+                TextField::Query(name) => self.put_query(name, &value),
+                TextField::Segments { first, .. } => {
+                    let first = usize::try_from(*first).unwrap_or(usize::MAX);
+                    self.segments.push((first, value));
+                }
+                // Has ranges.
+                TextField::Protocol => {}
+            }
+        }
+    }
+
+    /// As clients write it.
+    fn header_name(&self, name: &str) -> String {
+        match self.flavor {
+            Flavor::Traditional => name.to_owned(),
+            Flavor::TraditionalCompatible | Flavor::Expressions => name.replace('_', "-"),
+        }
+    }
+
+    fn put_query(&mut self, name: &str, value: &str) {
+        let query = self.witness.query.get_or_insert_default();
+        if !query.is_empty() {
+            query.push('&');
+        }
+        escape(name, query);
+        query.push('=');
+        escape(value, query);
+    }
+
+    fn put_range(&mut self, field: Field<'_>, ranges: &Ranges) -> Answer<()> {
+        let Some(example) = ranges.example() else {
+            return Answer::Nothing;
+        };
+        if example == Example::Absent {
+            return Answer::One(());
+        }
+        match field {
+            Field::Protocol => {
+                let name = example.choice().and_then(|number| PROTOCOLS.get(number));
+                if name == Some(&Scheme::Https.name()) {
+                    self.witness.scheme = Scheme::Https;
+                }
+            }
+            Field::Number(NumberField::DestinationPort) => self.destination_port = example.number(),
+            Field::Number(NumberField::SourcePort) => {
+                self.source.1 = example.number().and_then(|port| u16::try_from(port).ok());
+            }
+            Field::Number(NumberField::SegmentCount) => {
+                let count = example
+                    .number()
+                    .and_then(|count| usize::try_from(count).ok());
+                self.segment_count = count;
+            }
+            Field::Address(AddressField::Source) => self.source.0 = example.address(),
+            Field::Address(AddressField::Destination) => {
+                self.witness.destination = example.address();
+            }
+            Field::Text(_) => {}
+        }
+        Answer::One(())
+    }
+
+    fn finish(mut self) -> Answer<Witness> {
+        let Some(path) = self.path.take().or_else(|| self.path_of_segments()) else {
+            return Answer::Unknown;
+        };
+        self.witness.path = path;
+        if self.source != (None, None) {
+            let (address, port) = self.source;
+            let address = address.unwrap_or(Ipv4Addr::LOCALHOST.into());
+            self.witness.source = Some(SocketAddr::new(address, port.unwrap_or(40_000)));
+        }
+        let usual = match self.witness.scheme {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        };
+        let port = self.destination_port.unwrap_or(usual);
+        self.witness.port = u16::try_from(port).unwrap_or(0);
+        let unusual = port != usual;
+        if let Some(host) = &mut self.host
+            && (self.hidden_host || self.flavor == Flavor::Traditional && host.contains(':'))
+        {
+            *host = format!("[{host}]");
+        }
+        self.witness.host = match (self.sent_host.take(), self.host.take()) {
+            (Some(sent), _) => Some(sent),
+            (None, Some(host)) if unusual => Some(format!("{host}:{port}")),
+            (None, None) if unusual && self.flavor == Flavor::Traditional => {
+                Some(format!("x:{port}"))
+            }
+            (None, host) => host,
+        };
+        Answer::One(self.witness)
+    }
+
+    fn path_of_segments(&self) -> Option<String> {
+        let ends = self.segments.iter();
+        let ends = ends.map(|(first, text)| first.saturating_add(text.split('/').count()));
+        let needed = ends.max().unwrap_or(0);
+        let count = self.segment_count.unwrap_or(needed).max(needed);
+        if count > MAX_SEGMENTS {
+            return None;
+        }
+        let mut segments = vec!["x"; count];
+        for (first, text) in &self.segments {
+            let own = segments.iter_mut().skip(*first);
+            own.zip(text.split('/')).for_each(|(own, text)| *own = text);
+        }
+        Some(format!("/{}", segments.join("/")))
+    }
+}
+
+/// Values that a field may have so that it is as demanded.
+fn values(
+    field: &TextField,
+    demand: &Demand<'_>,
+    automata: Option<&Automata>,
+) -> Answer<Vec<String>> {
+    let (fillers, wishes) = match field {
+        TextField::Path => (PATHS, LIKED_PATHS),
+        TextField::Method => (METHODS, &[][..]),
+        TextField::Host | TextField::WildcardHost | TextField::SentHost | TextField::Sni => {
+            (NAMES, &[][..])
+        }
+        _ => (VALUES, &[][..]),
+    };
+    let solver = Solver {
+        fillers,
+        wishes,
+        automata,
+    };
+    let claims = || demand.literals().iter().map(|literal| literal.claim());
+    let all: Vec<Test<'_>> = claims().filter_map(|claim| claim.all).collect();
+    let with = |more: &[Test<'_>]| solver.solve(&[&all, more].concat());
+    if !demand.has_value() {
+        return Answer::One(Vec::new());
+    }
+    let some: Vec<Test<'_>> = claims().filter_map(|claim| claim.some).collect();
+    let loose: Vec<Test<'_>> = claims().filter_map(|claim| claim.loose).collect();
+    // One value that is all of it is the simplest.
+    if let Answer::One(value) = with(&[&some[..], &loose].concat()) {
+        return Answer::One(vec![value]);
+    }
+    if !field.has_several_values() {
+        return with(&some).map(|value| vec![value]);
+    }
+    let mut values = Vec::new();
+    for test in some.iter().chain(&loose) {
+        match with(&[*test]) {
+            Answer::One(value) => values.push(value),
+            Answer::Nothing => return Answer::Nothing,
+            Answer::Unknown => return Answer::Unknown,
+        }
+    }
+    Answer::One(values)
+}
+
+fn escape(text: &str, out: &mut String) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            out.push(byte as char);
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+}

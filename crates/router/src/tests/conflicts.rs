@@ -1,0 +1,377 @@
+//! What is said of routes before any request comes is true of all that come.
+
+use super::fixtures::{ALL_OPTIONS, numbered, route, router};
+use super::index::Random;
+use crate::{Conflicts, Flavor, Options, Reason, RouteIndex, Router, Scratch};
+use model::entities::Route;
+use std::collections::HashSet;
+
+const COMPATIBLE: Options = ALL_OPTIONS[1];
+
+/// Every third is a copy of another, every sixth one that another covers.
+fn routes(random: &mut Random, count: usize) -> Vec<Route> {
+    let mut routes: Vec<Route> = Vec::new();
+    for number in 0..count as u32 {
+        let mut own = random.route(number);
+        if number % 3 == 2 {
+            let known = routes[random.below(routes.len())].clone();
+            let (id, created_at) = (own.id, own.created_at);
+            own = Route {
+                id,
+                created_at,
+                ..known
+            };
+        }
+        if number % 6 == 5 && own.paths.len() > 1 {
+            own.paths.pop();
+        }
+        routes.push(own);
+    }
+    routes
+}
+
+/// The parts of routes that are said never to match, by their expression.
+fn never(conflicts: &Conflicts) -> HashSet<*const expr::Expression> {
+    let parts = conflicts.never.iter();
+    parts
+        .map(|never| std::sync::Arc::as_ptr(&never.part))
+        .collect()
+}
+
+#[test]
+fn no_request_is_given_to_a_part_that_is_said_to_get_none() {
+    for options in ALL_OPTIONS {
+        let mut random = Random(11);
+        let mut scratch = Scratch::default();
+        let (mut parts, mut claimed, mut undecided) = (0, 0, 0);
+        for round in 0..25 {
+            let count = 2 + random.below(30);
+            let routes = routes(&mut random, count);
+            let router = router(&routes, options);
+            let conflicts = router.conflicts(usize::MAX);
+            let never = never(&conflicts);
+            parts += router.order().count();
+            claimed += never.len();
+            undecided += conflicts.undecided;
+            for _ in 0..200 {
+                let sample = random.sample();
+                if let Some(found) = router.matches(&sample.request(), &mut scratch) {
+                    let part = &router.candidate(&found).expression;
+                    let part = std::sync::Arc::as_ptr(part);
+                    assert!(
+                        !never.contains(&part),
+                        "{options:?} {round} {sample:?} {routes:#?}"
+                    );
+                }
+            }
+        }
+        assert!(claimed > parts / 20, "{claimed} of {parts} say little");
+        assert!(undecided < parts / 10, "{undecided} of {parts} undecided");
+    }
+}
+
+#[test]
+fn every_example_of_a_tie_satisfies_both_routes() {
+    for options in ALL_OPTIONS {
+        let mut random = Random(13);
+        let mut ties = 0;
+        for _ in 0..15 {
+            let count = 2 + random.below(30);
+            let routes = routes(&mut random, count);
+            let conflicts = router(&routes, options).conflicts(usize::MAX);
+            for tie in &conflicts.ties {
+                ties += 1;
+                assert_ne!(tie.first, tie.second);
+                let witness = tie.witness.as_ref().expect("there is an example");
+                for index in [tie.first, tie.second] {
+                    let only = &routes[index.0 as usize..][..1];
+                    let found =
+                        router(only, options).matches(&witness.request(), &mut Scratch::default());
+                    assert!(found.is_some(), "{options:?} {witness:?} {only:#?}");
+                }
+            }
+        }
+        assert!(ties > 100, "{ties} ties say little");
+    }
+}
+
+#[test]
+fn pairs_that_a_request_finds_tied_are_among_the_ties() {
+    let mut scratch = Scratch::default();
+    for options in ALL_OPTIONS {
+        let mut random = Random(17);
+        let mut common = 0;
+        for round in 0..40 {
+            let count = 2 + random.below(10);
+            let routes = routes(&mut random, count);
+            let all = router(&routes, options);
+            let conflicts = all.conflicts(usize::MAX);
+            let ranked = all.candidates();
+            for _ in 0..100 {
+                let sample = random.sample();
+                let matching: Vec<_> = (ranked.iter())
+                    .filter(|candidate| {
+                        all.satisfies(&sample.request(), &candidate.expression, &mut scratch)
+                    })
+                    .collect();
+                for (at, first) in matching.iter().enumerate() {
+                    for second in &matching[at + 1..] {
+                        if first.route == second.route || !first.place.ranks_as(&second.place) {
+                            continue;
+                        }
+                        common += 1;
+                        let known = conflicts.ties.iter().any(|tie| {
+                            let pair = [tie.first, tie.second];
+                            pair.contains(&first.route) && pair.contains(&second.route)
+                        });
+                        assert!(
+                            known || conflicts.undecided > 0,
+                            "{options:?} {round} {sample:?} {:?} {:?}",
+                            first.expression,
+                            second.expression
+                        );
+                    }
+                }
+            }
+        }
+        assert!(common > 200, "{common} say little");
+    }
+}
+
+#[test]
+fn a_copy_of_a_route_never_matches_and_is_tied_with_it() {
+    for options in ALL_OPTIONS {
+        let copies = [1, 2].map(|number| Route {
+            created_at: number.into(),
+            hosts: vec!["a.test".into(), "*.b.test".into()],
+            paths: vec!["/a".into(), "/b".into()],
+            methods: vec!["GET".into()],
+            headers: vec![("x-a".into(), vec!["1".into(), "2".into()])],
+            snis: vec!["a.test".into()],
+            ..route(number)
+        });
+        let router = router(&copies, options);
+        let conflicts = router.conflicts(10);
+        let (first, second) = match options.flavor {
+            Flavor::Traditional => (RouteIndex(0), RouteIndex(1)),
+            _ => (RouteIndex(1), RouteIndex(0)),
+        };
+        assert!(!conflicts.never.is_empty());
+        for never in &conflicts.never {
+            assert_eq!((never.route, never.whole), (second, true), "{options:?}");
+            assert_eq!(never.reason, Reason::Shadowed { by: vec![first] });
+        }
+        assert_eq!(conflicts.ties.len(), 1);
+        assert_eq!(conflicts.ties[0].first, first);
+        assert_eq!(conflicts.ties[0].second, second);
+        assert_eq!(conflicts.undecided, 0);
+        for written in [first, second] {
+            let of_one = router.conflicts_of(&[written], 10);
+            assert_eq!(of_one.never.len(), conflicts.never.len());
+            assert_eq!(of_one.ties.len(), 1);
+        }
+    }
+}
+
+/// Of routes without conflicts but these, the one that never matches and those by which.
+#[track_caller]
+fn check_shadowed(routes: &[Route], expected: Option<(u32, &[u32])>) {
+    let (router, errors) = Router::build(numbered(routes), COMPATIBLE, None);
+    assert!(errors.is_empty(), "{errors:?}");
+    let conflicts = router.conflicts(10);
+    let found: Vec<_> = (conflicts.never.iter())
+        .map(|never| match &never.reason {
+            Reason::Shadowed { by } => (never.route.0, by.iter().map(|by| by.0).collect()),
+            Reason::Contradiction => (never.route.0, vec![]),
+        })
+        .collect();
+    let expected = expected.map(|(route, by)| (route, by.to_vec()));
+    assert_eq!(found, Vec::from_iter(expected));
+    assert_eq!(conflicts.undecided, 0);
+}
+
+fn with_path(number: u32, path: &str) -> Route {
+    Route {
+        paths: vec![path.into()],
+        ..route(number)
+    }
+}
+
+#[test]
+fn alternatives_that_several_routes_take_one_by_one_leave_nothing() {
+    let with_methods = |number, methods: &[&'static str]| Route {
+        methods: methods.iter().map(|method| (*method).into()).collect(),
+        ..with_path(number, "/a")
+    };
+    let mut routes = vec![
+        with_methods(0, &["GET", "POST"]),
+        with_methods(1, &["GET"]),
+        with_methods(2, &["POST", "PUT"]),
+    ];
+    check_shadowed(&routes, Some((0, &[2, 1])));
+    routes[0].methods.push("PATCH".into());
+    check_shadowed(&routes, None);
+}
+
+#[test]
+fn a_regex_before_all_shadows_what_begins_as_it_does() {
+    check_shadowed(
+        &[with_path(0, "/a/b"), with_path(1, "~/a")],
+        Some((0, &[1])),
+    );
+    check_shadowed(&[with_path(0, "/a/b"), with_path(1, "~/a$")], None);
+    check_shadowed(
+        &[with_path(0, "/a/b"), with_path(1, "~/(a|c)/[a-z]")],
+        Some((0, &[1])),
+    );
+    check_shadowed(&[with_path(0, "/a"), with_path(1, "/a/b")], None);
+    check_shadowed(
+        &[with_path(0, "~/a/.*"), with_path(1, "~/a")],
+        Some((0, &[1])),
+    );
+}
+
+#[test]
+fn a_regex_shadows_others_that_match_nothing_else() {
+    let users = || with_path(1, "~/users/[^/]+$");
+    check_shadowed(&[with_path(0, r"~/users/\d+$"), users()], Some((0, &[1])));
+    check_shadowed(&[with_path(0, r"~/users/\d*$"), users()], None);
+    let mut two = with_path(0, "~/(users|teams)/[0-9]{1,3}$");
+    check_shadowed(&[two.clone(), users()], None);
+    check_shadowed(
+        &[two.clone(), users(), with_path(2, "~/teams/[^/]")],
+        Some((0, &[2, 1])),
+    );
+    two.headers = vec![("x-a".into(), vec!["~*^a+$".into()])];
+    check_shadowed(&[two, users(), with_path(2, "~/teams")], None);
+}
+
+#[test]
+fn a_wildcard_of_more_kinds_shadows_only_its_own_hosts() {
+    let mut general = with_path(1, "~/");
+    general.hosts = vec!["*.test".into()];
+    let mut special = with_path(0, "/a");
+    special.hosts = vec!["*.a.test".into()];
+    check_shadowed(&[special.clone(), general.clone()], Some((0, &[1])));
+    special.hosts = vec!["*.a.test".into(), "*.other".into()];
+    check_shadowed(&[special.clone(), general.clone()], None);
+    special.hosts = vec!["a.*".into()];
+    check_shadowed(&[special, general], None);
+}
+
+#[test]
+fn names_of_servers_do_not_shadow_requests_without_tls() {
+    let mut named = with_path(1, "/a");
+    named.snis = vec!["a.test".into()];
+    check_shadowed(&[with_path(0, "/a"), named.clone()], None);
+    let mut same = with_path(0, "/a/b");
+    same.snis = vec!["a.test".into()];
+    let mut regex = with_path(1, "~/a");
+    regex.snis = vec!["*.test".into()];
+    check_shadowed(&[same, regex], Some((0, &[1])));
+}
+
+fn with_expression(number: u32, expression: &str, priority: u64) -> Route {
+    Route {
+        expression: Some(expression.into()),
+        priority: Some(priority),
+        ..route(number)
+    }
+}
+
+const EXPRESSIONS: Options = Options {
+    flavor: Flavor::Expressions,
+    ..COMPATIBLE
+};
+
+#[test]
+fn expressions_that_no_request_satisfies_are_contradictions() {
+    for text in [
+        r#"http.path == "/a" && http.path ^= "/b""#,
+        r#"http.host == "a.test" && http.host == "b.test""#,
+        r#"http.host =^ ".a.test" && http.host == "b.test""#,
+        r#"net.dst.port > 80 && net.dst.port <= 80"#,
+        r#"net.dst.port < 0"#,
+        r#"net.src.ip in 10.0.0.0/9 && net.src.ip in 10.128.0.0/9"#,
+        r#"net.src.ip in 10.0.0.0/8 && net.src.ip not in 10.0.0.0/9 && net.src.ip not in 10.128.0.0/9"#,
+        r#"(http.path ^= "/a") && !(http.path ^= "/a")"#,
+        r#"lower(http.path) == "/A""#,
+        r#"http.headers.x_a == "1" && http.headers.x_a == "2""#,
+        r#"http.headers.x_a == "1" && any(http.headers.x_a) == "2""#,
+        r#"any(http.headers.x_a) == "1" && !(any(http.headers.x_a) ^= "1")"#,
+        r#"net.protocol == "http" && net.protocol == "https""#,
+        r##"http.path ~ r#"^/a/[0-9]+$"# && http.path ~ r#"^/a/[a-z]+$"#"##,
+        r#"(http.method == "GET" || http.method == "PUT") && http.method != "GET" && http.method != "PUT""#,
+        r##"http.path ~ "^/a" && !(http.path ^= "/a")"##,
+    ] {
+        let routes = [with_expression(0, text, 1)];
+        let conflicts = router(&routes, EXPRESSIONS).conflicts(10);
+        assert_eq!(conflicts.never.len(), 1, "{text} {conflicts:?}");
+        assert_eq!(conflicts.never[0].reason, Reason::Contradiction);
+        assert!(conflicts.never[0].whole);
+    }
+}
+
+#[test]
+fn expressions_that_odd_requests_satisfy_are_none() {
+    for text in [
+        // Without a value nothing holds.
+        r#"!(tls.sni == "a") && !(tls.sni != "a")"#,
+        r#"!(http.headers.x_a == "1") && !(http.headers.x_a != "1")"#,
+        // One value is one and another the other.
+        r#"any(http.headers.x_a) == "1" && any(http.headers.x_a) == "2""#,
+        r#"!(http.headers.x_a == "1") && any(http.headers.x_a) == "1""#,
+        r#"lower(http.path) == "/a" && http.path != "/a""#,
+        r#"http.queries.q == "x" && http.queries.q != """#,
+        r#"net.dst.port >= 8080 && net.dst.port <= 8080"#,
+        r#"net.src.ip in 10.0.0.0/8 && net.src.ip != 10.0.0.0 && net.src.port > 1024"#,
+        r#"http.path.segments.0 == "a" && http.path.segments.2 == "c""#,
+        r#"http.path.segments.0 == "a" && http.path.segments.len == 3"#,
+        r##"http.path ~ "a" && http.path contains "b" && http.path =^ "c""##,
+        r##"http.path ~ r#"^/a/[^/]+/x$"# && http.path ~ r#"^/a/y/[^/]+$"#"##,
+        r#"http.host == "a.test" && net.dst.port == 8443 && net.protocol == "https""#,
+    ] {
+        let routes = [with_expression(0, text, 1)];
+        let conflicts = router(&routes, EXPRESSIONS).conflicts(10);
+        assert!(conflicts.never.is_empty(), "{text} {conflicts:?}");
+        assert_eq!(conflicts.undecided, 0, "{text}");
+    }
+}
+
+#[test]
+fn expressions_shadow_each_other_and_tie_by_priority() {
+    let check = |routes: &[(&str, u64)], shadowed: &[u32], tied: usize| {
+        let routes: Vec<_> = (0..)
+            .zip(routes)
+            .map(|(number, (text, priority))| with_expression(number, text, *priority))
+            .collect();
+        let conflicts = router(&routes, EXPRESSIONS).conflicts(10);
+        let never: Vec<_> = conflicts.never.iter().map(|never| never.route.0).collect();
+        assert_eq!(never, shadowed, "{routes:#?} {conflicts:#?}");
+        assert_eq!(conflicts.ties.len(), tied, "{routes:#?} {conflicts:#?}");
+        assert_eq!(conflicts.undecided, 0, "{routes:#?}");
+    };
+    let ports = [
+        ("net.src.port >= 100 && net.src.port < 200", 1),
+        ("net.src.port < 150", 2),
+        ("net.src.port >= 150", 2),
+    ];
+    check(&ports, &[0], 0);
+    let blocks = [
+        ("net.src.ip in 10.1.0.0/16", 1),
+        ("net.src.ip in 10.0.0.0/8 && http.method == \"GET\"", 2),
+        ("net.src.ip in 10.0.0.0/9 && http.method != \"GET\"", 2),
+    ];
+    check(&blocks, &[0], 0);
+    let same = [("http.path ^= \"/a\"", 7), ("http.path ^= \"/a/b\"", 7)];
+    check(&same, &[], 1);
+    let negated = [("http.path ^= \"/a\"", 1), ("!(http.path ^= \"/b\")", 2)];
+    check(&negated, &[0], 0);
+    let not_all = [
+        ("any(http.headers.x_a) == \"1\"", 1),
+        ("http.headers.x_a == \"1\"", 2),
+    ];
+    check(&not_all, &[], 0);
+    let all = [not_all[1], (not_all[0].0, 3)];
+    check(&all, &[0], 0);
+}
