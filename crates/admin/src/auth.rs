@@ -95,13 +95,14 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     bearer.or_else(|| Some(headers.get(KONG_ADMIN_TOKEN)?.as_bytes()))
 }
 
-/// Whether a request may change anything. Validating changes nothing, whatever its method.
+/// Whether a request may change anything. Validating and explaining change nothing, whatever their method.
 pub(crate) fn writes(request: &Parts) -> bool {
     match request.method {
         Method::GET | Method::HEAD | Method::OPTIONS => false,
         Method::POST => {
             let path = request.uri.path().trim_end_matches('/');
-            !(path.starts_with("/schemas/") && path.ends_with("/validate"))
+            let validates = path.starts_with("/schemas/") && path.ends_with("/validate");
+            !validates && path != "/router/explain"
         }
         _ => true,
     }
@@ -152,6 +153,7 @@ mod tests {
             ("OPTIONS", "/services", false),
             ("POST", "/schemas/services/validate", false),
             ("POST", "/schemas/plugins/validate/", false),
+            ("POST", "/router/explain/", false),
             ("POST", "/schemas/services", true),
             ("POST", "/services/validate", true),
             ("PUT", "/schemas/services/validate", true),

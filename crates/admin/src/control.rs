@@ -1,6 +1,7 @@
 //! What the Admin API asks of the gateway it administers. Implemented by the program (and by a fake in tests), so that
 //! this crate knows nothing of workers, snapshots or signals.
 
+use crate::explain::{Conflicts, Explanation, Question, Search};
 pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
 pub use crate::proposal::{Proposal, Refusal};
@@ -42,6 +43,17 @@ pub trait Control: Send + Sync + 'static {
         _healthy: bool,
     ) -> Result<(), String> {
         Err(format!("Upstream {upstream} has no balancer"))
+    }
+
+    /// What becomes of a request by the live configuration, and why. Heavy: the implementation moves it off the caller's thread,
+    /// and lets few be answered at a time.
+    fn explain(&self, _question: Question) -> BoxFuture<'_, Result<Explanation, Failure>> {
+        Box::pin(async { Err(Failure::not_found()) })
+    }
+
+    /// How routes get in each other's way. Heavy, too.
+    fn conflicts(&self, _search: Search) -> BoxFuture<'_, Result<Conflicts, Failure>> {
+        Box::pin(async { Err(Failure::not_found()) })
     }
 
     /// The entities at the newest revision.

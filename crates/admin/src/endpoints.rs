@@ -55,6 +55,8 @@ pub(crate) enum Action {
     },
     Robots,
     Changes,
+    Explain,
+    Conflicts,
     Revisions,
     Revision,
     RevisionDiff,
@@ -320,6 +322,8 @@ pub(crate) fn own() -> Vec<Endpoint> {
         endpoint("/revisions/{revision}", READ, Action::Revision),
         endpoint("/revisions/{from}/diff/{to}", READ, Action::RevisionDiff),
         endpoint("/revisions/{revision}/rollback", POST, Action::Rollback),
+        endpoint("/router/conflicts", READ, Action::Conflicts),
+        endpoint("/router/explain", POST, Action::Explain),
     ]
     .into_iter()
     .chain(histories)

@@ -15,6 +15,7 @@ pub mod control;
 mod endpoints;
 mod entities;
 pub mod events;
+pub mod explain;
 mod health;
 mod infer;
 mod metrics;

@@ -43,7 +43,8 @@ impl Failure {
         Self::Message(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed".into())
     }
 
-    pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
+    /// A mistake of ours.
+    pub fn internal(error: impl std::fmt::Display) -> Self {
         Self::Internal(error.to_string())
     }
 }

@@ -6,8 +6,8 @@ use crate::request::{self, Call};
 use crate::respond::{Answer, Failure, empty};
 use crate::state::App;
 use crate::{
-    changes, config, entities, metrics, node, openapi, revisions, schemas, status, tags, transfer,
-    transport,
+    changes, config, entities, explain, metrics, node, openapi, revisions, schemas, status, tags,
+    transfer, transport,
 };
 use axum::Router;
 use axum::body::Bytes;
@@ -162,6 +162,8 @@ async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
         )),
         Action::Disabled => Err(Failure::not_found()),
         Action::Changes => changes::apply(call).await,
+        Action::Conflicts => explain::conflicts::list(call).await,
+        Action::Explain => explain::explain(call).await,
         Action::Revisions => revisions::list(call),
         Action::Revision => revisions::show(call),
         Action::RevisionDiff => revisions::diff(call),

@@ -8,7 +8,7 @@ use crate::control::writer;
 use crate::declarative_file::{self, Text};
 use crate::plane;
 use crate::settings::{Database, Declarative, ModelSettings, Settings};
-use model::declarative::{Loader, Nothing, Options, Source, format_cli_errors};
+use model::declarative::{Loader, Nothing, Options, Put, Source, format_cli_errors};
 use model::entities::Config;
 use model::plugins::PluginReader;
 use plugin::Node;
@@ -55,6 +55,16 @@ pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> R
 }
 
 fn check_text(text: &Text, model: &ModelSettings, build: &BuildSettings) -> Result<(), Failure> {
+    compile(text, model, build, &mut |_| Ok(())).map(drop)
+}
+
+/// The snapshot that a document would be served by. `look` is shown its entities.
+pub(crate) fn compile(
+    text: &Text,
+    model: &ModelSettings,
+    build: &BuildSettings,
+    look: &mut dyn FnMut(&Put) -> Result<(), Failure>,
+) -> Result<Snapshot, Failure> {
     let options = Options {
         context: writer::context(model, true),
         flatten_errors: false,
@@ -68,8 +78,7 @@ fn check_text(text: &Text, model: &ModelSettings, build: &BuildSettings) -> Resu
     for put in &document.puts {
         config::add(&mut config, &mut plugins, put.kind, put.id, &put.entity)
             .map_err(Failure::new)?;
+        look(put)?;
     }
-    Snapshot::build(config, 0, None, build)
-        .map(drop)
-        .map_err(Failure::new)
+    Snapshot::build(config, 0, None, build).map_err(Failure::new)
 }

@@ -79,6 +79,8 @@ pub(crate) enum Command {
     /// Kong's spelling of some commands
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Tell which route a request gets and why not another, what runs for it and where it goes
+    Explain(ExplainArgs),
     /// Check, lay out and explain expressions of routes
     #[command(subcommand)]
     Expr(ExprCommand),
@@ -253,6 +255,40 @@ pub(crate) struct ExprInput {
     pub(crate) files: Vec<PathBuf>,
 }
 
+/// Asked of the running gateway, or of a declarative configuration.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The method, GET when absent, and the URL: http, https, tcp, tls or udp
+    #[arg(num_args = 1..=2, required = true, value_names = ["METHOD", "URL"])]
+    pub(crate) request: Vec<String>,
+    /// A header of the request; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
+    pub(crate) headers: Vec<(String, String)>,
+    /// The client's address and port, such as 1.2.3.4:5
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) source: Option<String>,
+    /// The listener's address and port; a port alone as :8443
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) destination: Option<String>,
+    /// The server name of the TLS handshake; that of the URL when absent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) sni: Option<String>,
+    /// A route to explain in any case: its id or name
+    #[arg(long, value_name = "ROUTE")]
+    pub(crate) route: Option<String>,
+    /// The consumer whose plugins are told: id or username
+    #[arg(long, value_name = "CONSUMER")]
+    pub(crate) consumer: Option<String>,
+    /// How many of the routes that come closest are told
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) closest: Option<u16>,
+    /// The declarative configuration (YAML or JSON) to ask, in place of the running gateway
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// Declarative configuration (YAML or JSON); without one, that of the settings
@@ -280,6 +316,15 @@ fn type_and_key(text: &str) -> Result<(String, String), &'static str> {
             Ok((kind.to_owned(), key.to_owned()))
         }
         _ => Err("expected <type>/<id or name>, such as services/billing"),
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("expected <name>: <value>"),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::cli::{
 };
 use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
 use crate::transfer::{self, Imported, Target};
-use crate::{check, events, expr, instance, revisions, start, tokens};
+use crate::{check, events, explain, expr, instance, revisions, start, tokens};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -77,6 +77,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             settings,
         } => export(&settings, output.as_deref(), format),
         Command::Config(ConfigCommand::DbExport { file, settings }) => db_export(&settings, &file),
+        Command::Explain(args) => explain::run(&args),
         Command::Expr(command) => expr::run(&command),
         Command::Revisions(command) => revisions::run(command),
         Command::Settings { markdown: true } => say(&settings::page()),

@@ -10,6 +10,7 @@ mod commands;
 mod control;
 mod declarative_file;
 mod events;
+mod explain;
 mod expr;
 mod instance;
 mod life;

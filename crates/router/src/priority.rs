@@ -1,5 +1,9 @@
 //! In what order candidates are tried.
 
+mod words;
+
+pub(crate) use words::Word;
+
 use crate::Calculation;
 use crate::bucket::Rank;
 use crate::host::Host;

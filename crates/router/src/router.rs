@@ -48,6 +48,12 @@ pub struct Match {
     located: Option<(u32, u32)>,
 }
 
+impl Match {
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+}
+
 impl Router {
     /// A router of those routes that HTTP requests can reach. Routes that cannot be used are left out and reported.
     /// Regexes that `previous` has are not compiled again.
@@ -201,8 +207,21 @@ impl Router {
         })
     }
 
-    fn view<'v>(&self, request: &'v Request<'v>, path: &'v [u8], parts: &'v Parts) -> View<'v> {
+    pub(crate) fn view<'v>(
+        &self,
+        request: &'v Request<'v>,
+        path: &'v [u8],
+        parts: &'v Parts,
+    ) -> View<'v> {
         View::new(request, path, parts, &self.options)
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        self.options
     }
 
     /// The part of a normalised path that the route asked for and that does not go upstream: `X-Forwarded-Prefix`.

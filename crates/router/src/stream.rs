@@ -123,21 +123,38 @@ impl StreamRouter {
 
     /// The route of a connection.
     pub fn matches(&self, request: &StreamRequest<'_>) -> Option<RouteIndex> {
-        let request = StreamRequest {
-            source: canonical(request.source),
-            destination: canonical(request.destination),
-            ..*request
-        };
-        let found = match request.sni {
+        let found = self.find(&request.canonical());
+        found.map(|rank| self.candidates[rank as usize].route)
+    }
+
+    /// All candidates in the order they are tried.
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = (RouteIndex, &Expression)> {
+        let candidates = self.candidates.iter();
+        candidates.map(|candidate| (candidate.route, &candidate.expression))
+    }
+
+    /// The candidates that the names lead to.
+    pub(crate) fn reachable(&self, request: &StreamRequest<'_>) -> Vec<u32> {
+        match request.sni {
+            Some(name) if !request.datagrams => {
+                let named = self.by_sni.get(name).into_iter().flatten();
+                named.chain(&self.any_sni).copied().collect()
+            }
+            _ => (0..self.candidates.len() as u32).collect(),
+        }
+    }
+
+    /// The first candidate that accepts a connection.
+    pub(crate) fn find(&self, request: &StreamRequest<'_>) -> Option<u32> {
+        match request.sni {
             Some(name) if !request.datagrams => {
                 let named = self.by_sni.get(name).map_or(&[][..], Vec::as_slice);
-                let named = self.first(named.iter().copied(), &request);
-                let others = self.first(self.any_sni.iter().copied(), &request);
+                let named = self.first(named.iter().copied(), request);
+                let others = self.first(self.any_sni.iter().copied(), request);
                 [named, others].into_iter().flatten().min()
             }
-            _ => self.first(0..self.candidates.len() as u32, &request),
-        };
-        found.map(|rank| self.candidates[rank as usize].route)
+            _ => self.first(0..self.candidates.len() as u32, request),
+        }
     }
 
     /// The first of these candidates that accepts the connection.
@@ -161,6 +178,16 @@ impl StreamRouter {
 /// A client over IPv4 of a listener for both is one over IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+impl StreamRequest<'_> {
+    pub(crate) fn canonical(&self) -> Self {
+        Self {
+            source: canonical(self.source),
+            destination: canonical(self.destination),
+            ..*self
+        }
+    }
 }
 
 impl Fields for StreamRequest<'_> {

@@ -9,6 +9,7 @@
 
 mod components;
 mod entities;
+mod explain;
 mod history;
 mod node;
 mod operation;

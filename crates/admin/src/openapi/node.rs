@@ -1,8 +1,8 @@
 //! The operations that are no entity's: of the node, of schemas, of whole configurations.
 
 use super::components::{Components, Fields, failure, integer, object, page_of, text};
-use super::history;
 use super::operation::Operation;
+use super::{explain, history};
 use crate::endpoints::{Action, Endpoint};
 use model::EntityKind;
 use serde_json::{Value, json};
@@ -54,6 +54,17 @@ pub(super) fn describe(
             &json!({ "type": "object", "required": ["openapi", "paths"] }),
         ),
         Action::Changes => changes(of("configuration", "Apply several changes as one revision")),
+        Action::Conflicts => explain::conflicts(of(
+            "router",
+            "List routes that no request can get, and pairs that only a tie-break puts in order",
+        )),
+        Action::Explain => explain::explain(
+            components,
+            of(
+                "router",
+                "Explain which route a request gets, and what happens then",
+            ),
+        ),
         Action::Revisions => {
             history::list(components, of("history", "List revisions, newest first"))
                 .query(

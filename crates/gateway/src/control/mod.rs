@@ -1,6 +1,8 @@
 //! The running node as the Admin API sees it, and the way of every change: validated, committed to the store, compiled, live.
 
 pub(crate) mod config;
+mod conflicts;
+pub(crate) mod explain;
 mod health;
 pub(crate) mod node;
 pub(crate) mod rebuild;
@@ -14,11 +16,12 @@ use crate::logging::{self, Logs};
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use crate::upgrade::Link;
 use admin::control::{
-    Access, Api, Audit, Connections, Control, Credentials, Database, DnsStatistics, Load,
-    LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal, Readiness, Reading,
-    UpstreamHealth,
+    Access, Api, Audit, Connections, Control, Credentials, Database, DnsStatistics,
+    Failure as Refused, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal,
+    Readiness, Reading, UpstreamHealth,
 };
 use admin::events::Feed;
+use admin::explain::{Conflicts, Explanation, Question, Search};
 use futures_util::future::BoxFuture;
 use model::schema::{Context, EnabledPlugins};
 use net::dns::Resolver;
@@ -30,7 +33,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Journal, Revision, Store};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 use writer::Writer;
 
@@ -38,6 +41,8 @@ use writer::Writer;
 const WAITING_COMMANDS: usize = 1024;
 /// Of that, documents: each may hold a body of many megabytes.
 const WAITING_LOADS: usize = 4;
+/// Questions about all routes that are answered at a time.
+const LOOKERS: usize = 2;
 /// Proposals that become durable together.
 const GROUP: usize = 256;
 /// After so long without a change, what changes have left behind is given back to the system.
@@ -58,6 +63,9 @@ pub(crate) struct Gateway {
     resolver: Resolver,
     stages: Arc<Stages>,
     rebuilds: Arc<Rebuilds>,
+    router: router::Options,
+    /// Those who look through all routes at a time: it takes a processor.
+    lookers: Arc<Semaphore>,
     logs: Logs,
     access_logs: AccessLogs,
     access: NetworkAccess,
@@ -137,6 +145,7 @@ impl Gateway {
         let resolver = parts.writer.build.resolver.clone();
         let stages = Arc::clone(&parts.writer.stages);
         let rebuilds = Arc::clone(&parts.writer.build.rebuilds);
+        let router = parts.writer.build.router;
         let writer = parts.writer;
         std::thread::Builder::new()
             .name("writer".to_owned())
@@ -153,6 +162,8 @@ impl Gateway {
             resolver,
             stages,
             rebuilds,
+            router,
+            lookers: Arc::new(Semaphore::new(LOOKERS)),
             logs: parts.logs,
             access_logs: parts.access_logs,
             access: parts.access,
@@ -261,6 +272,20 @@ impl Gateway {
                 Err(TrySendError::Disconnected(_)) => Err(LoadError::Exiting),
             }
         })
+    }
+
+    /// Does something that looks through all routes, on a thread of its own and among few.
+    async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let place = Arc::clone(&self.lookers).acquire_owned().await;
+        let place = place.map_err(Refused::internal)?;
+        let done = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            work()
+        });
+        done.await.map_err(Refused::internal)?
     }
 
     fn set_level_now(&self, level: LogLevel) -> LogLevel {
@@ -402,6 +427,21 @@ impl Control for Gateway {
     ) -> Result<(), String> {
         let snapshot = self.plane.snapshot.load();
         health::set(&snapshot, upstream, target, address, healthy)
+    }
+
+    fn explain(&self, question: Question) -> BoxFuture<'_, Result<Explanation, Refused>> {
+        let (store, flavor) = (self.store.clone(), self.router.flavor);
+        let snapshot = self.plane.snapshot.load();
+        Box::pin(self.look(move || {
+            let view = store.view().map_err(Refused::internal)?;
+            let configured = explain::InStore(&view);
+            explain::of(&snapshot, flavor, &question, &configured).map_err(Refused::from)
+        }))
+    }
+
+    fn conflicts(&self, search: Search) -> BoxFuture<'_, Result<Conflicts, Refused>> {
+        let snapshot = self.plane.snapshot.load();
+        Box::pin(self.look(move || conflicts::of(&snapshot, &search).map_err(Refused::from)))
     }
 
     fn store(&self) -> &Store {

@@ -15,6 +15,7 @@ mod conformance;
 mod descriptors;
 mod events;
 mod exchanges;
+mod explain;
 mod expressions;
 mod flavors;
 mod health_checks;

@@ -7,7 +7,7 @@ use super::services::Services;
 use super::{Protocols, ServiceIndex, ServiceRef, Snapshot};
 use model::entities::{Plugin, PluginId, Route, RouteId, ServiceId};
 use plugin::{Implementation, Lack, Phases, PluginDef};
-use router::{RouteIndex, StreamRequest, StreamRouter};
+use router::{RouteIndex, StreamExplanation, StreamRequest, StreamRouter, Wanted};
 use std::sync::Arc;
 use tables::Sorted;
 
@@ -144,6 +144,11 @@ impl Snapshot {
     pub fn stream_route(&self, request: &StreamRequest<'_>) -> Option<&StreamRoute> {
         let index = self.streams.router.matches(request)?;
         self.streams.infos.get(index.0 as usize)
+    }
+
+    /// Which route a connection gets, and why.
+    pub fn explain_stream(&self, request: &StreamRequest<'_>, wanted: Wanted) -> StreamExplanation {
+        self.streams.router.explain(request, wanted)
     }
 
     pub fn stream_service(&self, route: &StreamRoute) -> Option<ServiceRef<'_>> {

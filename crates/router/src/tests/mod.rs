@@ -1,6 +1,7 @@
 //! The router against recorded decisions of Kong, and against itself without its index.
 
 mod conflicts;
+mod explain;
 mod expressions;
 mod fixtures;
 mod index;

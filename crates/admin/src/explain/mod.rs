@@ -1,0 +1,30 @@
+//! `POST /router/explain`: which route a request gets, and why not another; what runs for it then, and where it goes. Not in Kong.
+
+mod answer;
+pub(crate) mod conflicts;
+mod question;
+
+pub use answer::{
+    Asked, Candidate, Explanation, GatewayAnswer, Named, Plugin, Reason, Seen, Service, Upstream,
+    Verdict,
+};
+pub use conflicts::{Cause, Conflicts, Example, Never, Search, Tie};
+pub use question::{Protocol, Question};
+
+use crate::request::Call;
+use crate::respond::{Answer, Failure, json_bytes};
+use axum::http::StatusCode;
+use model::{Error, Object, Value};
+
+pub(crate) async fn explain(call: &Call<'_>) -> Answer {
+    let question = Question::read(call.json_body()?)?;
+    let explanation = call.control.explain(question).await?;
+    let bytes = serde_json::to_vec(&explanation).map_err(Failure::internal)?;
+    Ok(json_bytes(StatusCode::OK, bytes))
+}
+
+/// What was asked about does not exist.
+pub fn unknown(field: &'static str, name: &str) -> Error {
+    let problem = format!("no {field} has the id or name {name}");
+    Error::schema_violation(Object::from_iter([(field, Value::from(problem))]))
+}

@@ -1,0 +1,73 @@
+//! How routes get in each other's way: from the live router to the words of the Admin API.
+
+use super::explain::{http_route, named};
+use admin::explain::{Cause, Conflicts, Example, Never, Search, Tie};
+use model::Error;
+use proxy::snapshot::Snapshot;
+use router::{RouteIndex, Witness};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+pub(super) fn of(snapshot: &Snapshot, search: &Search) -> Result<Conflicts, Error> {
+    let router = &snapshot.router;
+    let found = match &search.route {
+        Some(key) => router.conflicts_of(&[http_route(snapshot, key)?], search.size),
+        None => router.conflicts(search.size),
+    };
+    Ok(describe(snapshot, found))
+}
+
+fn describe(snapshot: &Snapshot, found: router::Conflicts) -> Conflicts {
+    let name = |index: RouteIndex| named(snapshot.route(index));
+    let never = found.never.into_iter().map(|never| {
+        let (reason, by) = match never.reason {
+            router::Reason::Contradiction => (Cause::Contradiction, Vec::new()),
+            router::Reason::Shadowed { by } => (Cause::Shadowed, by),
+        };
+        Never {
+            route: name(never.route),
+            expression: never.part.to_string(),
+            whole: never.whole,
+            reason,
+            by: by.into_iter().map(name).collect(),
+        }
+    });
+    let ties = found.ties.into_iter().map(|tie| Tie {
+        first: name(tie.first),
+        second: name(tie.second),
+        example: tie.witness.map(example),
+    });
+    Conflicts {
+        revision: snapshot.revision,
+        never: never.collect(),
+        ties: ties.collect(),
+        undecided: found.undecided,
+        truncated: found.truncated,
+    }
+}
+
+fn example(witness: Witness) -> Example {
+    let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in witness.headers {
+        headers.entry(name).or_default().push(value);
+    }
+    Example {
+        protocol: match witness.scheme {
+            router::Scheme::Http => "http".to_owned(),
+            router::Scheme::Https => "https".to_owned(),
+        },
+        method: witness.method,
+        path: match witness.query {
+            Some(query) => format!("{}?{query}", witness.path),
+            None => witness.path,
+        },
+        host: witness.host,
+        headers,
+        sni: witness.sni.unwrap_or_default(),
+        source: witness.source.map(|source| source.to_string()),
+        destination: match witness.destination {
+            Some(address) => SocketAddr::new(address, witness.port).to_string(),
+            None => format!(":{}", witness.port),
+        },
+    }
+}

@@ -1,0 +1,534 @@
+//! What becomes of a request: from the snapshot that would serve it to the words of the Admin API.
+
+use admin::explain::{
+    Asked, Candidate, Explanation, GatewayAnswer, Named, Plugin, Protocol, Question, Reason, Seen,
+    Service, Upstream, Verdict, unknown,
+};
+use model::entities::{self, Consumer, ConsumerId, RouteId, ServiceId};
+use model::{EntityKind, Error, codec};
+use plugin::{Implementation, Lack, Phases, PluginDef, Response, ResponseBody};
+use proxy::plan::{Planned, Scope};
+use proxy::protocols::Spoken;
+use proxy::snapshot::{LeadsTo, RouteInfo, ServiceRef, Snapshot};
+use router::{Flavor, RouteIndex, Scratch};
+use std::net::SocketAddr;
+use store::{KeyPart, View};
+use uuid::Uuid;
+
+/// What is configured and not in a snapshot: which entities its plugins are, and consumers.
+pub(crate) trait Configured {
+    /// Of these, the plugin with this name and scope.
+    fn plugin(&self, name: &str, scope: Scope) -> Option<entities::Plugin>;
+
+    /// By id or username.
+    fn consumer(&self, key: &str) -> Option<ConsumerId>;
+}
+
+/// Says what the snapshot does with a request.
+pub(crate) fn of(
+    snapshot: &Snapshot,
+    flavor: Flavor,
+    question: &Question,
+    configured: &dyn Configured,
+) -> Result<Explanation, Error> {
+    let consumer = question.consumer.as_deref().map(|key| {
+        let found = configured.consumer(key);
+        found.ok_or_else(|| unknown("consumer", key))
+    });
+    let explainer = Explainer {
+        snapshot,
+        question,
+        configured,
+        consumer: consumer.transpose()?,
+    };
+    let mut explanation = match question.protocol.is_stream() {
+        true => explainer.stream()?,
+        false => explainer.http()?,
+    };
+    explanation.revision = snapshot.revision;
+    explanation.flavor = flavor_name(flavor).to_owned();
+    Ok(explanation)
+}
+
+fn flavor_name(flavor: Flavor) -> &'static str {
+    match flavor {
+        Flavor::Traditional => "traditional",
+        Flavor::TraditionalCompatible => "traditional_compatible",
+        Flavor::Expressions => "expressions",
+    }
+}
+
+struct Explainer<'a> {
+    snapshot: &'a Snapshot,
+    question: &'a Question,
+    configured: &'a dyn Configured,
+    consumer: Option<ConsumerId>,
+}
+
+impl Explainer<'_> {
+    fn http(&self) -> Result<Explanation, Error> {
+        let (snapshot, question) = (self.snapshot, self.question);
+        let request = self.request();
+        let router = &snapshot.router;
+        let mut scratch = Scratch::default();
+        let asked = (question.route.as_deref()).map(|key| http_route(snapshot, key));
+        let asked = asked.transpose()?;
+        let told = router.explain(&request, &mut scratch, self.wanted(asked));
+        let name = |index| named(snapshot.route(index));
+        let mut explanation = self.tried(told.tried, &name, asked.map(name));
+        explanation.request.host = told.host.as_deref().map(text);
+        explanation.request.path = Some(text(&told.path));
+        let Some(found) = told.found else {
+            explanation.answer = Some(answer_of(404, "no Route matched with those values"));
+            return Ok(explanation);
+        };
+        router.captures(&found, &request, &mut scratch, &mut |group, value| {
+            let group = match group {
+                router::Group::Name(name) => name.to_owned(),
+                router::Group::Number(number) => number.to_string(),
+            };
+            explanation.captures.insert(group, text(value));
+        });
+        let route = snapshot.route(found.route);
+        let service = snapshot.service(route);
+        explanation.matched = Some(named(route));
+        explanation.service = service.map(describe_service);
+        explanation.answer = self.refusal(route);
+        if explanation.answer.is_some() {
+            return Ok(explanation);
+        }
+        explanation.plugins = self.plugins(route, service);
+        match service {
+            Some(service) => {
+                let path = told.path.as_slice();
+                explanation.upstream = Some(self.upstream(route, service, &found, path));
+            }
+            None => {
+                let mut answer = answer_of(503, "no Service found with those values");
+                answer.after_plugins = true;
+                explanation.answer = Some(answer);
+            }
+        }
+        Ok(explanation)
+    }
+
+    fn stream(&self) -> Result<Explanation, Error> {
+        let (snapshot, question) = (self.snapshot, self.question);
+        let anywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let request = router::StreamRequest {
+            source: question.source.unwrap_or(anywhere),
+            destination: SocketAddr::new(
+                question.destination.unwrap_or(anywhere.ip()),
+                question.port,
+            ),
+            sni: question.sni.as_deref(),
+            datagrams: question.protocol == Protocol::Udp,
+        };
+        let asked = (question.route.as_deref()).map(|key| {
+            let found = (0..).map(RouteIndex).zip(snapshot.stream_routes());
+            let mut found = found.filter(|(_, route)| is(key, route.id, route.name.as_deref()));
+            let found = found.next().ok_or_else(|| unknown("route", key));
+            found.map(|(index, _)| index)
+        });
+        let asked = asked.transpose()?;
+        let told = snapshot.explain_stream(&request, self.wanted(asked));
+        let route = |index: RouteIndex| &snapshot.stream_routes()[index.0 as usize];
+        let name = |index| Named {
+            id: route(index).id.0,
+            name: route(index).name.as_deref().map(str::to_owned),
+        };
+        let mut explanation = self.tried(told.tried, &name, asked.map(name));
+        let Some(found) = told.found else {
+            explanation.answer = Some(closes("no route matches"));
+            return Ok(explanation);
+        };
+        explanation.matched = Some(name(found));
+        let found = route(found);
+        let service = snapshot.stream_service(found);
+        explanation.service = service.map(describe_service);
+        explanation.answer = match (found.guard, service) {
+            (Some(guard), _) => Some(closes(&format!(
+                "the plugin {guard} would have to let it in, and has no phase for streams yet"
+            ))),
+            (None, None) => Some(closes("no Service found with those values")),
+            (None, Some(_)) => None,
+        };
+        Ok(explanation)
+    }
+
+    fn wanted(&self, route: Option<RouteIndex>) -> router::Wanted {
+        router::Wanted {
+            limit: self.question.limit,
+            closest: self.question.closest,
+            route,
+        }
+    }
+
+    fn request(&self) -> router::Request<'_> {
+        let question = self.question;
+        router::Request {
+            method: &question.method,
+            path: question.path.as_bytes(),
+            host: question.host.as_deref().map(str::as_bytes),
+            scheme: match question.protocol {
+                Protocol::Https => router::Scheme::Https,
+                _ => router::Scheme::Http,
+            },
+            sni: question.sni.as_deref(),
+            query: question.query.as_deref().map(str::as_bytes),
+            source: question.source,
+            destination: question.destination,
+            port: question.port,
+            headers: &question.headers,
+        }
+    }
+
+    /// What the routes say, and nothing of what comes then.
+    fn tried(
+        &self,
+        tried: router::Tried,
+        name: &dyn Fn(RouteIndex) -> Named,
+        asked: Option<Named>,
+    ) -> Explanation {
+        let candidates = |explained: Vec<router::Explained>| {
+            let named = explained.into_iter().map(|one| {
+                let route = name(one.route);
+                candidate(one, route)
+            });
+            named.collect::<Vec<_>>()
+        };
+        let question = self.question;
+        let is_http = !question.protocol.is_stream();
+        Explanation {
+            request: Seen {
+                protocol: question.protocol.to_string(),
+                method: is_http.then(|| question.method.clone()),
+                sni: question.sni.clone(),
+                source: question.source.map(|source| source.to_string()),
+                destination: Some(match question.destination {
+                    Some(address) => SocketAddr::new(address, question.port).to_string(),
+                    None => format!(":{}", question.port),
+                }),
+                ..Seen::default()
+            },
+            candidates: candidates(tried.candidates),
+            omitted: tried.omitted,
+            closest: candidates(tried.closest),
+            route: asked.map(|named| Asked {
+                named,
+                candidates: candidates(tried.route),
+            }),
+            ..Explanation::default()
+        }
+    }
+
+    /// The answer for a protocol that the route does not serve.
+    fn refusal(&self, route: &RouteInfo) -> Option<GatewayAnswer> {
+        let question = self.question;
+        let header = |wanted: &str| {
+            let mut headers = question.headers.iter();
+            let found = headers.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            found.map_or("", |(_, value)| value)
+        };
+        let grpc_type = header("content-type").starts_with("application/grpc");
+        let host = question.host.as_deref().unwrap_or_default();
+        let target = match &question.query {
+            Some(query) => format!("{}?{query}", question.path),
+            None => question.path.clone(),
+        };
+        let refused = route.refuses(&Spoken {
+            scheme: question.protocol.name().as_bytes(),
+            host: without_port(host).to_ascii_lowercase().as_bytes(),
+            target: &target,
+            // Clients of gRPC speak nothing else.
+            http2: grpc_type,
+            grpc_type,
+        })?;
+        Some(answer(&refused))
+    }
+
+    fn plugins(&self, route: &RouteInfo, service: Option<ServiceRef<'_>>) -> Vec<Plugin> {
+        let planned = route.plan.plugins(self.snapshot.instances());
+        let (route, service) = (route.id, service.map(|service| service.id));
+        let described = planned
+            .iter()
+            .filter_map(|planned| self.plugin(planned, route, service));
+        described.collect()
+    }
+
+    /// None for one that does not run for the consumer.
+    fn plugin(
+        &self,
+        planned: &Planned,
+        route: RouteId,
+        service: Option<ServiceId>,
+    ) -> Option<Plugin> {
+        let def = planned.def;
+        let mut scopes = scopes(route, service, self.consumer).into_iter();
+        let found = scopes.find_map(|scope| {
+            let plugin = self.configured.plugin(def.name, scope)?;
+            let is_http = plugin.protocols.iter().any(|protocol| protocol.is_http());
+            (plugin.enabled && is_http && accepts(def, scope)).then_some((plugin, scope))
+        });
+        if found.is_none() && self.consumer.is_some() {
+            return None;
+        }
+        let (plugin, scope) = found.unzip();
+        Some(Plugin {
+            name: def.name.to_owned(),
+            priority: def.priority,
+            phases: phases(def),
+            scope: scope.map(scope_name),
+            id: plugin.as_ref().map(|plugin| plugin.id.0),
+            instance_name: plugin
+                .and_then(|plugin| plugin.instance_name.map(|name| name.to_string())),
+            consumers: planned.consumers,
+            refuses: matches!(def.implementation, Implementation::Later(Lack::Protection)),
+        })
+    }
+
+    fn upstream(
+        &self,
+        route: &RouteInfo,
+        service: ServiceRef<'_>,
+        found: &router::Match,
+        path: &[u8],
+    ) -> Upstream {
+        let router = &self.snapshot.router;
+        let query = self.question.query.as_deref().map(str::as_bytes);
+        let mut uri = Vec::new();
+        router.write_upstream_uri(found, service.path(), path, query, &mut uri);
+        let preserved = self.question.host.clone().filter(|_| route.preserve_host);
+        Upstream {
+            uri: text(&uri),
+            host: preserved.or_else(|| match service.leads_to() {
+                LeadsTo::Host(target) => Some(target.authority.to_string()),
+                // With the port of the target.
+                LeadsTo::Upstream(_) => None,
+            }),
+            stripped: router.matched_prefix(found, path).map(text),
+        }
+    }
+}
+
+/// Of those that are served.
+pub(super) fn http_route(snapshot: &Snapshot, key: &str) -> Result<RouteIndex, Error> {
+    let mut routes = snapshot.indexed_routes();
+    let found = routes.find(|(_, route)| is(key, route.id, route.name.as_deref()));
+    let found = found.ok_or_else(|| unknown("route", key));
+    found.map(|(index, _)| index)
+}
+
+/// Whether a route is meant by an id or a name.
+fn is(key: &str, id: RouteId, name: Option<&str>) -> bool {
+    match Uuid::try_parse(key) {
+        Ok(key) => id.0 == key,
+        Err(_) => name == Some(key),
+    }
+}
+
+fn candidate(explained: router::Explained, route: Named) -> Candidate {
+    let (verdict, reasons) = match explained.verdict {
+        router::Verdict::Matches => (Verdict::Matches, Vec::new()),
+        router::Verdict::ComesLater => (Verdict::ComesLater, Vec::new()),
+        router::Verdict::Fails(reasons) => (Verdict::Fails, reasons),
+    };
+    let reasons = reasons.into_iter().map(|reason| Reason {
+        part: reason.part,
+        any_of: reason.any_of,
+        found: reason.found.into_iter().collect(),
+    });
+    Candidate {
+        route,
+        place: explained.place,
+        rank: explained.rank,
+        expression: explained.expression,
+        verdict,
+        reasons: reasons.collect(),
+    }
+}
+
+pub(super) fn named(route: &RouteInfo) -> Named {
+    Named {
+        id: route.id.0,
+        name: route.name.as_deref().map(str::to_owned),
+    }
+}
+
+fn describe_service(service: ServiceRef<'_>) -> Service {
+    let (host, port, upstream) = match service.leads_to() {
+        LeadsTo::Host(target) => (target.host.name(), Some(target.host.port()), None),
+        LeadsTo::Upstream(upstream) => {
+            let named = Named {
+                id: upstream.id().0,
+                name: Some(upstream.name().to_owned()),
+            };
+            (upstream.name(), None, Some(named))
+        }
+    };
+    Service {
+        named: Named {
+            id: service.id.0,
+            name: service.name.as_deref().map(str::to_owned),
+        },
+        protocol: format!("{:?}", service.protocol).to_ascii_lowercase(),
+        host: host.to_owned(),
+        port,
+        upstream,
+    }
+}
+
+/// What is tried for a route, its service and a consumer, most specific first; as [`proxy::plan::Planner`] resolves it.
+fn scopes(route: RouteId, service: Option<ServiceId>, consumer: Option<ConsumerId>) -> Vec<Scope> {
+    let scope = |of_route: bool, of_service: bool, of_consumer: bool| {
+        Some(Scope {
+            route: of_route.then_some(route),
+            service: if of_service { Some(service?) } else { None },
+            consumer: if of_consumer { Some(consumer?) } else { None },
+        })
+    };
+    let all = [
+        scope(true, true, true),
+        scope(true, false, true),
+        scope(false, true, true),
+        scope(true, true, false),
+        scope(false, false, true),
+        scope(true, false, false),
+        scope(false, true, false),
+        scope(false, false, false),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn scope_name(scope: Scope) -> String {
+    let parts = [
+        ("route", scope.route.is_some()),
+        ("service", scope.service.is_some()),
+        ("consumer", scope.consumer.is_some()),
+    ];
+    let parts: Vec<&str> = parts
+        .into_iter()
+        .filter_map(|(name, is_set)| is_set.then_some(name))
+        .collect();
+    match parts.is_empty() {
+        true => "global".to_owned(),
+        false => parts.join(" and "),
+    }
+}
+
+fn accepts(def: &PluginDef, scope: Scope) -> bool {
+    (scope.route.is_none() || def.scopes.route)
+        && (scope.service.is_none() || def.scopes.service)
+        && (scope.consumer.is_none() || def.scopes.consumer)
+}
+
+fn phases(def: &PluginDef) -> Vec<String> {
+    let known = [
+        ("certificate", Phases::CERTIFICATE),
+        ("rewrite", Phases::REWRITE),
+        ("access", Phases::ACCESS),
+        ("header_filter", Phases::HEADER_FILTER),
+        ("body_filter", Phases::BODY_FILTER),
+        ("log", Phases::LOG),
+    ];
+    let own = known
+        .into_iter()
+        .filter(|(_, phase)| def.phases.intersects(*phase));
+    own.map(|(name, _)| name.to_owned()).collect()
+}
+
+fn answer_of(status: u16, message: &str) -> GatewayAnswer {
+    GatewayAnswer {
+        status,
+        message: message.to_owned(),
+        location: None,
+        after_plugins: false,
+    }
+}
+
+/// Kong's status in the log for a stream that it closes.
+fn closes(message: &str) -> GatewayAnswer {
+    answer_of(500, &format!("the connection is closed: {message}"))
+}
+
+fn answer(response: &Response) -> GatewayAnswer {
+    let message = match &response.body {
+        ResponseBody::Error(message) => message.as_deref().unwrap_or_default().to_owned(),
+        ResponseBody::Bytes(body) => text(body),
+    };
+    let header = |name: &str| response.headers.value(name).map(text);
+    GatewayAnswer {
+        location: header("Location"),
+        ..answer_of(response.status, &header("grpc-message").unwrap_or(message))
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+fn text(bytes: impl AsRef<[u8]>) -> String {
+    String::from_utf8_lossy(bytes.as_ref()).into_owned()
+}
+
+/// What the store has at a revision.
+pub(crate) struct InStore<'v>(pub(crate) &'v View<'v>);
+
+impl Configured for InStore<'_> {
+    fn plugin(&self, name: &str, scope: Scope) -> Option<entities::Plugin> {
+        let part = |id: Option<Uuid>| id.map_or(KeyPart::Absent, KeyPart::Reference);
+        let key = [
+            KeyPart::Text(name),
+            part(scope.route.map(|id| id.0)),
+            part(scope.service.map(|id| id.0)),
+            part(scope.consumer.map(|id| id.0)),
+        ];
+        let id = self.0.id_by_cache_key(EntityKind::Plugins, &key);
+        let bytes = self.0.get(EntityKind::Plugins, id.ok()??);
+        codec::decode(bytes.ok()??).ok()
+    }
+
+    fn consumer(&self, key: &str) -> Option<ConsumerId> {
+        let kind = EntityKind::Consumers;
+        let id = match Uuid::try_parse(key) {
+            Ok(id) => self.0.get(kind, id).ok()?.map(|_| id),
+            Err(_) => self.0.id_by_unique(kind, "username", key).ok()?,
+        };
+        id.map(ConsumerId)
+    }
+}
+
+/// What a document has.
+#[derive(Default)]
+pub(crate) struct InDocument {
+    pub(crate) plugins: Vec<entities::Plugin>,
+    pub(crate) consumers: Vec<Consumer>,
+}
+
+impl Configured for InDocument {
+    fn plugin(&self, name: &str, scope: Scope) -> Option<entities::Plugin> {
+        let mut plugins = self.plugins.iter();
+        let found = plugins.find(|plugin| {
+            let own = Scope {
+                route: plugin.route,
+                service: plugin.service,
+                consumer: plugin.consumer,
+            };
+            plugin.name == name && own == scope
+        });
+        found.cloned()
+    }
+
+    fn consumer(&self, key: &str) -> Option<ConsumerId> {
+        let id = Uuid::try_parse(key).ok();
+        let mut consumers = self.consumers.iter();
+        let found = consumers.find(|consumer| match id {
+            Some(id) => consumer.id.0 == id,
+            None => consumer.username.as_deref() == Some(key),
+        });
+        found.map(|consumer| consumer.id)
+    }
+}

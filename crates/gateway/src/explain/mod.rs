@@ -1,0 +1,126 @@
+//! `silverback explain`: what becomes of a request. The running gateway is asked, or else its store, or a declarative
+//! configuration.
+
+mod text;
+
+use crate::check;
+use crate::cli::ExplainArgs;
+use crate::client::{Client, ClientError};
+use crate::commands::{Failure, resolved_settings, say};
+use crate::control::{explain, rebuild};
+use crate::declarative_file;
+use crate::plane;
+use crate::settings::Settings;
+use crate::start;
+use admin::explain::{Explanation, Question};
+use model::{EntityKind, Object, codec};
+use plugin::Node;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use store::Store;
+
+pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
+    let settings = resolved_settings(&args.output.settings)?;
+    let body = question(args);
+    let explanation = match &args.config {
+        Some(file) => of_document(file, &settings, &body)?,
+        None => match Client::connect(&settings.prefix) {
+            Ok(client) => of_gateway(&client, &body)?,
+            Err(error @ ClientError::NotRunning(_)) => match Store::exists(&settings.store.path) {
+                true => of_store(&settings, &body)?,
+                false => return Err(Failure::new(error)),
+            },
+            Err(error) => return Err(Failure::new(error)),
+        },
+    };
+    if args.output.json {
+        let shown = serde_json::to_string_pretty(&explanation).map_err(Failure::new)?;
+        return say(&format!("{shown}\n"));
+    }
+    say(&text::explanation(&explanation))
+}
+
+/// The body of `POST /router/explain`.
+fn question(args: &ExplainArgs) -> Value {
+    let (method, url) = match args.request.as_slice() {
+        [method, url] => (Some(method), url.as_str()),
+        [url] => (None, url.as_str()),
+        _ => (None, ""),
+    };
+    let mut headers = Map::new();
+    for (name, value) in &args.headers {
+        let values = headers.entry(name.as_str()).or_insert_with(|| json!([]));
+        if let Some(values) = values.as_array_mut() {
+            values.push(value.as_str().into());
+        }
+    }
+    json!({
+        "method": method,
+        "url": url,
+        "headers": headers,
+        "source": args.source,
+        "destination": args.destination,
+        "sni": args.sni,
+        "route": args.route,
+        "consumer": args.consumer,
+        "closest": args.closest,
+    })
+}
+
+fn of_gateway(client: &Client, body: &Value) -> Result<Explanation, Failure> {
+    let headers = [("content-type", "application/json")];
+    let answer = client.request("POST", "/router/explain", &headers, body.to_string());
+    let answer = answer.map_err(Failure::new)?;
+    if answer.is_success() {
+        return serde_json::from_slice(&answer.body).map_err(Failure::new);
+    }
+    let message = answer.json().and_then(|answer| {
+        let message = answer["message"].as_str();
+        message.map(str::to_owned)
+    });
+    Err(Failure::new(message.unwrap_or_else(|| {
+        format!("the gateway answers with status {}", answer.status)
+    })))
+}
+
+fn of_store(settings: &Settings, body: &Value) -> Result<Explanation, Failure> {
+    let question = read(body)?;
+    let build = plane::build_settings(settings, Node::default())?;
+    let store = start::open_store(settings, false)?;
+    let view = store.view().map_err(Failure::new)?;
+    let snapshot =
+        rebuild::whole(&view, None, &build).map_err(|error| Failure::new(error.message))?;
+    let configured = explain::InStore(&view);
+    explain::of(&snapshot, build.router.flavor, &question, &configured)
+        .map_err(|error| Failure::new(error.message))
+}
+
+fn of_document(file: &Path, settings: &Settings, body: &Value) -> Result<Explanation, Failure> {
+    let question = read(body)?;
+    let build = plane::build_settings(settings, Node::default())?;
+    let text = declarative_file::read_file(file).map_err(Failure::new)?;
+    let mut configured = explain::InDocument::default();
+    let snapshot = check::compile(&text, &settings.model, &build, &mut |put| {
+        let bytes = put.entity.as_slice();
+        match put.kind {
+            EntityKind::Plugins => configured.plugins.push(decode(bytes)?),
+            EntityKind::Consumers => configured.consumers.push(decode(bytes)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    explain::of(&snapshot, build.router.flavor, &question, &configured)
+        .map_err(|error| Failure::new(error.message))
+}
+
+fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    codec::decode(bytes).map_err(Failure::new)
+}
+
+fn read(body: &Value) -> Result<Question, Failure> {
+    let body: Object = match serde_json::from_value(body.clone()).map_err(Failure::new)? {
+        model::Value::Object(body) => body,
+        _ => Object::new(),
+    };
+    Question::read(body).map_err(|error| Failure::new(error.message))
+}

@@ -1,0 +1,187 @@
+//! An explanation as text for people.
+
+use admin::explain::{
+    Candidate, Explanation, GatewayAnswer, Named, Plugin, Reason, Seen, Service, Upstream, Verdict,
+};
+use std::fmt::Write;
+
+pub(super) fn explanation(told: &Explanation) -> String {
+    let mut out = String::new();
+    let matched = match &told.matched {
+        Some(route) => format!("gets the route {}", name(route)),
+        None => "matches no route".to_owned(),
+    };
+    let _ = writeln!(out, "{} {matched}", request(&told.request));
+    let _ = writeln!(
+        out,
+        "by revision {}, router_flavor = {}",
+        told.revision, told.flavor
+    );
+    tried(&mut out, told);
+    if let Some(asked) = &told.route {
+        let _ = writeln!(out, "\nThe route {}:", name(&asked.named));
+        if asked.candidates.is_empty() {
+            out.push_str("  requests of this kind cannot reach it\n");
+        }
+        candidates(&mut out, &asked.candidates);
+    }
+    if !told.captures.is_empty() {
+        out.push_str("\nCaptured:\n");
+        for (group, value) in &told.captures {
+            let _ = writeln!(out, "  {group} = {value:?}");
+        }
+    }
+    if !told.plugins.is_empty() {
+        out.push_str("\nPlugins, in the order they run:\n");
+        told.plugins.iter().for_each(|one| plugin(&mut out, one));
+    }
+    if let Some(one) = &told.service {
+        service(&mut out, one, told.upstream.as_ref());
+    }
+    if let Some(one) = &told.answer {
+        answer(&mut out, one);
+    }
+    out
+}
+
+fn request(seen: &Seen) -> String {
+    let method = seen.method.as_deref().map(|method| format!("{method} "));
+    let place = match (&seen.host, &seen.sni) {
+        (Some(host), _) => host.as_str(),
+        (None, Some(sni)) => sni,
+        (None, None) => seen.destination.as_deref().unwrap_or_default(),
+    };
+    format!(
+        "{}{}://{place}{}",
+        method.unwrap_or_default(),
+        seen.protocol,
+        seen.path.as_deref().unwrap_or_default()
+    )
+}
+
+fn name(named: &Named) -> String {
+    match &named.name {
+        Some(name) => format!("{name} ({})", named.id),
+        None => named.id.to_string(),
+    }
+}
+
+fn tried(out: &mut String, told: &Explanation) {
+    if told.candidates.is_empty() {
+        out.push_str("\nNo route comes into question.\n");
+    } else {
+        out.push_str("\nTried, in this order:\n");
+        candidates(out, &told.candidates);
+    }
+    if told.omitted > 0 {
+        let _ = writeln!(out, "  and {} more", told.omitted);
+    }
+    if !told.closest.is_empty() {
+        out.push_str("\nClosest of the others:\n");
+        candidates(out, &told.closest);
+    }
+}
+
+fn candidates(out: &mut String, candidates: &[Candidate]) {
+    for candidate in candidates {
+        let verdict = match candidate.verdict {
+            Verdict::Matches => "matches",
+            Verdict::ComesLater => "matches too, but comes later",
+            Verdict::Fails => "does not match",
+        };
+        let _ = writeln!(out, "  {} {verdict}", name(&candidate.route));
+        let _ = writeln!(out, "    {}", candidate.expression);
+        let _ = writeln!(
+            out,
+            "    place {}: {}",
+            candidate.place,
+            candidate.rank.join("; ")
+        );
+        candidate.reasons.iter().for_each(|one| reason(out, one));
+    }
+}
+
+fn reason(out: &mut String, reason: &Reason) {
+    if reason.any_of.is_empty() {
+        let _ = writeln!(out, "    - {} is false", reason.part);
+    } else {
+        out.push_str("    - none of these is true:\n");
+        for part in &reason.any_of {
+            let _ = writeln!(out, "        {part}");
+        }
+    }
+    for (field, values) in &reason.found {
+        let values: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
+        let _ = match values.is_empty() {
+            true => writeln!(out, "      {field} has no value"),
+            false => writeln!(out, "      {field} is {}", values.join(", ")),
+        };
+    }
+}
+
+fn plugin(out: &mut String, plugin: &Plugin) {
+    let scope = match &plugin.scope {
+        Some(scope) => scope.clone(),
+        None => "some consumers only".to_owned(),
+    };
+    let _ = write!(
+        out,
+        "  {} (priority {}; {}): {scope}",
+        plugin.name,
+        plugin.priority,
+        plugin.phases.join(", ")
+    );
+    if let Some(id) = plugin.id {
+        let _ = match &plugin.instance_name {
+            Some(name) => write!(out, ", {name} {id}"),
+            None => write!(out, ", {id}"),
+        };
+    }
+    match plugin.consumers {
+        0 => {}
+        1 => out.push_str("; 1 consumer has its own"),
+        count => {
+            let _ = write!(out, "; {count} consumers have their own");
+        }
+    }
+    if plugin.refuses {
+        out.push_str("; does not work yet, so that every request is refused with status 500");
+    }
+    out.push('\n');
+}
+
+fn service(out: &mut String, service: &Service, upstream: Option<&Upstream>) {
+    let port = service.port.map(|port| format!(":{port}"));
+    let port = port.unwrap_or_default();
+    let _ = writeln!(out, "\nService {}", name(&service.named));
+    let _ = write!(out, "  {}://{}{port}", service.protocol, service.host);
+    if let Some(upstream) = &service.upstream {
+        let _ = write!(out, ", the upstream {}", upstream.id);
+    }
+    out.push('\n');
+    if let Some(upstream) = upstream {
+        let _ = writeln!(out, "  asked for {}", upstream.uri);
+        if let Some(stripped) = &upstream.stripped {
+            let _ = writeln!(out, "  {stripped:?} was cut off the path");
+        }
+        let _ = match &upstream.host {
+            Some(host) => writeln!(out, "  Host: {host}"),
+            None => writeln!(out, "  Host: that of each target"),
+        };
+    }
+}
+
+fn answer(out: &mut String, answer: &GatewayAnswer) {
+    let when = match answer.after_plugins {
+        true => "After its plugins the gateway answers",
+        false => "The gateway answers",
+    };
+    let _ = write!(out, "\n{when} with status {}", answer.status);
+    if !answer.message.is_empty() {
+        let _ = write!(out, ": {}", answer.message);
+    }
+    if let Some(location) = &answer.location {
+        let _ = write!(out, ", to {location}");
+    }
+    out.push('\n');
+}

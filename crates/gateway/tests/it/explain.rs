@@ -1,0 +1,287 @@
+//! Explanations of the running program: over the Admin API and at the command line, with a gateway and without.
+
+use crate::{launch, launch_in};
+use serde_json::{Value, json};
+use testkit::{Gateway, Launch};
+
+/// Two routes in question for `/a/b`, one further off, one for clients with TLS alone, one without a service.
+const CONFIGURATION: &str = r#"
+_format_version: "3.0"
+services:
+  - name: shop
+    url: http://shop.internal:8080/base
+    routes:
+      - {name: long, paths: [/a/b]}
+      - {name: short, paths: [/a]}
+      - {name: posts, paths: [/a/b], methods: [POST], headers: {x-kind: [one, two]}}
+      - {name: regex, paths: ["~/users/(?<id>\\d+)"], strip_path: false, preserve_host: true}
+      - {name: secure, paths: [/secure], protocols: [https]}
+      - {name: moved, paths: [/moved], protocols: [https], https_redirect_status_code: 301}
+routes:
+  - {name: alone, paths: [/alone]}
+plugins:
+  - {name: key-auth, instance_name: keys}
+  - {name: key-auth, route: short, config: {key_names: [k]}}
+  - {name: request-termination, service: shop}
+  - {name: request-termination, consumer: alice}
+consumers:
+  - {username: alice}
+"#;
+
+fn configured() -> Gateway {
+    launch().configuration(CONFIGURATION).start()
+}
+
+fn explain(gateway: &Gateway, question: &Value) -> Value {
+    let answer = gateway.admin_send("POST", "/router/explain", &question.to_string());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()
+}
+
+fn names(candidates: &Value) -> Vec<(&str, &str)> {
+    let candidates = candidates.as_array().expect("an array").iter();
+    let names = candidates.map(|candidate| {
+        let name = candidate["route"]["name"].as_str().expect("a name");
+        (name, candidate["verdict"].as_str().expect("a verdict"))
+    });
+    names.collect()
+}
+
+fn say(launch: &Launch, words: &[&str]) -> String {
+    let output = launch.other(words).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn candidates_are_told_in_their_order_with_what_keeps_the_others_out() {
+    let gateway = configured();
+    let told = explain(
+        &gateway,
+        &json!({"url": "http://example.com/a//b?q=1", "headers": {"x-kind": "three"}, "closest": 1}),
+    );
+    assert_eq!(told["matched"]["name"], "long");
+    assert_eq!(told["request"]["path"], "/a/b");
+    assert_eq!(told["request"]["host"], "example.com");
+    assert_eq!(
+        names(&told["candidates"]),
+        [
+            ("posts", "fails"),
+            ("long", "matches"),
+            ("short", "comes_later")
+        ]
+    );
+    let reasons = &told["candidates"][0]["reasons"];
+    assert_eq!(reasons[0]["part"], "http.method == \"POST\"");
+    assert_eq!(reasons[0]["found"]["http.method"], json!(["GET"]));
+    assert_eq!(reasons[1]["any_of"].as_array().map(Vec::len), Some(2));
+    assert_eq!(reasons[1]["found"]["http.headers.x_kind"], json!(["three"]));
+    assert_eq!(told["candidates"][1]["expression"], "http.path ^= \"/a/b\"");
+    assert_eq!(
+        told["candidates"][1]["rank"][1], "1 kind of attributes",
+        "{told:#}"
+    );
+    assert_eq!(told["closest"].as_array().map(Vec::len), Some(1));
+    assert_eq!(told["upstream"]["uri"], "/base?q=1");
+    assert_eq!(told["upstream"]["host"], "shop.internal:8080");
+    assert_eq!(told["upstream"]["stripped"], "/a/b");
+    assert_eq!(told["service"]["name"], "shop");
+    assert_eq!(told["answer"], Value::Null);
+}
+
+#[test]
+fn plugins_are_told_in_their_order_with_where_they_come_from() {
+    let gateway = configured();
+    let plugins = |question: Value| {
+        let told = explain(&gateway, &question);
+        let plugins = told["plugins"].as_array().expect("an array").iter();
+        let each = plugins.map(|plugin| {
+            let text = |name: &str| plugin[name].as_str().unwrap_or("-").to_owned();
+            (text("name"), text("scope"), text("instance_name"))
+        });
+        each.collect::<Vec<_>>()
+    };
+    let plugin = |name: &str, scope: &str, instance: &str| {
+        (name.to_owned(), scope.to_owned(), instance.to_owned())
+    };
+    assert_eq!(
+        plugins(json!({"path": "/a/b"})),
+        [
+            plugin("key-auth", "global", "keys"),
+            plugin("request-termination", "service", "-")
+        ]
+    );
+    assert_eq!(
+        plugins(json!({"path": "/a", "consumer": "alice"})),
+        [
+            plugin("key-auth", "route", "-"),
+            plugin("request-termination", "consumer", "-")
+        ]
+    );
+    let told = explain(&gateway, &json!({"path": "/a"}));
+    assert_eq!(told["plugins"][1]["consumers"], 1);
+    assert_eq!(told["plugins"][0]["phases"], json!(["access"]));
+}
+
+#[test]
+fn captures_and_answers_of_the_gateway_are_told() {
+    let gateway = configured();
+    let told = explain(&gateway, &json!({"url": "http://h:81/users/7/x"}));
+    assert_eq!(told["captures"], json!({"1": "7", "id": "7"}));
+    assert_eq!(told["upstream"]["uri"], "/base/users/7/x");
+    assert_eq!(told["upstream"]["host"], "h:81");
+    let answer = |question: Value| explain(&gateway, &question)["answer"].clone();
+    assert_eq!(answer(json!({"path": "/nothing"}))["status"], 404);
+    assert_eq!(answer(json!({"url": "http://h/secure"}))["status"], 426);
+    assert_eq!(answer(json!({"url": "https://h/secure"})), Value::Null);
+    let moved = answer(json!({"url": "http://H:80/moved/x?y"}));
+    assert_eq!(
+        (&moved["status"], &moved["location"]),
+        (&json!(301), &json!("https://h/moved/x?y"))
+    );
+    let alone = answer(json!({"path": "/alone"}));
+    assert_eq!(
+        (&alone["status"], &alone["after_plugins"]),
+        (&json!(503), &json!(true))
+    );
+}
+
+#[test]
+fn a_route_is_explained_when_it_is_asked_about() {
+    let gateway = configured();
+    let told = explain(
+        &gateway,
+        &json!({"path": "/nothing", "route": "posts", "closest": 0}),
+    );
+    assert_eq!(told["route"]["name"], "posts");
+    let reasons = told["route"]["candidates"][0]["reasons"].as_array();
+    assert_eq!(reasons.map(Vec::len), Some(3), "{told:#}");
+    assert_eq!(told["closest"], json!([]));
+    let unknown = gateway.admin_send("POST", "/router/explain", r#"{"route": "x"}"#);
+    assert_eq!(unknown.status, 400);
+    assert_eq!(
+        unknown.json()["fields"],
+        json!({"route": "no route has the id or name x"})
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_question_is_told_by_field() {
+    let gateway = configured();
+    let answer = gateway.admin_send("POST", "/router/explain", r#"{"url": "x", "closest": "1"}"#);
+    assert_eq!(answer.status, 400);
+    let fields = answer.json()["fields"].clone();
+    assert!(fields["url"].is_string() && fields["closest"].is_string());
+}
+
+#[test]
+fn the_command_line_tells_the_same_of_gateway_store_and_document() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let file = prefix.path().join("explained.yml");
+    // With ids, since those of a document without are made up anew, and they decide ties.
+    let text = CONFIGURATION.replace(
+        "name: long,",
+        "name: long, id: 5c1dd8bb-8e4c-4f2f-a86c-5b6bd9e3c1ef,",
+    );
+    std::fs::write(&file, &text).expect("writable");
+    let file = file.to_str().expect("a path in UTF-8");
+    let gateway = launch_in(prefix.path()).configuration(&text).start();
+    let words = [
+        "explain",
+        "GET",
+        "https://example.com/a/b",
+        "-H",
+        "x-kind: one",
+    ];
+    let text = say(gateway.launch(), &words);
+    for part in [
+        "GET https://example.com/a/b gets the route long (5c1dd8bb-8e4c-4f2f-a86c-5b6bd9e3c1ef)\n",
+        "http.method == \"POST\" is false\n",
+        "http.method is \"GET\"\n",
+        "matches too, but comes later\n",
+        "key-auth (priority 1250; access): global, keys ",
+        "asked for /base\n",
+    ] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+    let json_of = |launch: &Launch, more: &[&str]| -> Value {
+        let words = [&words[..], &["--json"], more].concat();
+        let mut told: Value = serde_json::from_str(&say(launch, &words)).expect("JSON");
+        told["revision"].take();
+        told
+    };
+    let running = json_of(gateway.launch(), &[]);
+    assert_eq!(running["matched"]["name"], "long");
+    gateway.stop();
+    let launch = launch_in(prefix.path());
+    assert_eq!(json_of(&launch, &[]), running);
+    let of_document = json_of(&launch, &["--config", file]);
+    assert_eq!(of_document["matched"], running["matched"]);
+    assert_eq!(
+        names(&of_document["candidates"]),
+        names(&running["candidates"])
+    );
+    assert_eq!(of_document["plugins"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn without_gateway_and_store_there_is_nobody_to_ask() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let launch = launch_in(prefix.path());
+    let output = launch.other(&["explain", "http://h/"]).output();
+    let output = output.expect("it runs");
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("no gateway is running"), "{errors}");
+}
+
+#[test]
+fn conflicts_are_listed_and_bounded() {
+    let gateway = configured();
+    let answer = gateway.admin_get("/router/conflicts?size=10&route=long");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let told = answer.json();
+    assert!(
+        told["never"].is_array() && told["ties"].is_array(),
+        "{told}"
+    );
+    assert_eq!(gateway.admin_get("/router/conflicts?size=0").status, 400);
+    assert_eq!(gateway.admin_get("/router/conflicts?route=x").status, 400);
+}
+
+#[test]
+fn streams_are_explained_by_their_ends_and_names() {
+    let configuration = r#"
+_format_version: "3.0"
+services:
+  - name: mail
+    url: tcp://mail.internal:25
+    routes:
+      - {name: named, protocols: [tls], snis: [mail.example]}
+      - {name: port, protocols: [tcp], destinations: [{port: 25}]}
+      - {name: both, protocols: [tcp], destinations: [{port: 25}], sources: [{ip: 10.0.0.0/8}]}
+"#;
+    let gateway = launch().configuration(configuration).start();
+    let told = explain(
+        &gateway,
+        &json!({"protocol": "tls", "sni": "x", "source": "192.0.2.1:9", "destination": ":25"}),
+    );
+    assert_eq!(told["matched"]["name"], "port", "{told:#}");
+    assert_eq!(told["service"]["host"], "mail.internal");
+    assert_eq!(
+        names(&told["candidates"]),
+        [("both", "fails"), ("port", "matches")]
+    );
+    assert_eq!(names(&told["closest"]), [("named", "fails")]);
+    let reason = &told["candidates"][0]["reasons"][0];
+    assert_eq!(reason["found"]["net.src.ip"], json!(["192.0.2.1"]));
+    let told = explain(&gateway, &json!({"protocol": "tls", "sni": "Mail.example"}));
+    assert_eq!(told["matched"]["name"], "named", "{told:#}");
+    // As in Kong, whoever names no server gets past the names of a route.
+    let told = explain(&gateway, &json!({"protocol": "udp", "destination": ":53"}));
+    assert_eq!(told["matched"]["name"], "named", "{told:#}");
+    let told = explain(&gateway, &json!({"protocol": "tls", "sni": "x", "destination": ":53"}));
+    assert_eq!(told["matched"], Value::Null);
+    assert_eq!(told["answer"]["status"], 500);
+}

@@ -1,0 +1,202 @@
+//! What a router makes of a request, for people: the candidates in the order they are tried, and of each why the request gets it
+//! or not. Looks at every candidate there is, so it is for those who ask, not for requests.
+
+use crate::request::Parts;
+use crate::request::Request;
+use crate::router::{Match, Router, Scratch};
+use crate::stream::{StreamRequest, StreamRouter};
+use crate::{RouteIndex, rank};
+use expr::{Distance, Expression, Fields, Reason, TextField};
+use std::collections::HashSet;
+
+/// What is to be told.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// How many candidates at most.
+    pub limit: usize,
+    /// How many of the other routes that come closest.
+    pub closest: usize,
+    /// One to tell of in any case.
+    pub route: Option<RouteIndex>,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub struct Explanation {
+    pub found: Option<Match>,
+    /// Without its port.
+    pub host: Option<Vec<u8>>,
+    /// Normalised.
+    pub path: Vec<u8>,
+    pub tried: Tried,
+}
+
+/// What became of a stream.
+#[derive(Debug)]
+pub struct StreamExplanation {
+    pub found: Option<RouteIndex>,
+    pub tried: Tried,
+}
+
+/// The candidates that say something about a request.
+#[derive(Debug)]
+pub struct Tried {
+    /// Those that the index yields, in the order they are tried.
+    pub candidates: Vec<Explained>,
+    /// How many more of them there are.
+    pub omitted: usize,
+    /// Other routes, each by its nearest candidate, the nearest first.
+    pub closest: Vec<Explained>,
+    /// All candidates of the route that was asked about.
+    pub route: Vec<Explained>,
+}
+
+/// A candidate, and what it says of the request.
+#[derive(Debug)]
+pub struct Explained {
+    pub route: RouteIndex,
+    /// Where it stands among all, from 0.
+    pub place: usize,
+    /// What has put it there, the most important first.
+    pub rank: Vec<String>,
+    /// What it demands, in the expression language.
+    pub expression: String,
+    pub verdict: Verdict,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Matches,
+    /// It is true of the request too, and tried after the one that matches.
+    ComesLater,
+    /// With the parts that are false.
+    Fails(Vec<Reason>),
+}
+
+impl Router {
+    /// The route of a request, and why it is no other.
+    pub fn explain(
+        &self,
+        request: &Request<'_>,
+        scratch: &mut Scratch,
+        wanted: Wanted,
+    ) -> Explanation {
+        let found = self.matches(request, scratch);
+        let slot = found.map(|found| found.slot());
+        let path = scratch.path(request).to_vec();
+        let parts = Parts::default();
+        let view = self.view(request, &path, &parts);
+        let table = self.table();
+        let reachable = table.reachable(&view, &mut Vec::new());
+        let reachable: HashSet<u32> = reachable.into_iter().map(|(slot, _)| slot).collect();
+        let ranked = table.in_order();
+        let tried: Vec<Ranked<'_>> = ranked
+            .iter()
+            .map(|(own, candidate)| Ranked {
+                route: candidate.route,
+                expression: &candidate.expression,
+                is_reachable: reachable.contains(own),
+                is_found: slot == Some(*own),
+            })
+            .collect();
+        let rank = |place: usize| rank::of(&ranked[place].1.place, self.options());
+        Explanation {
+            found,
+            host: view.text(&TextField::Host).map(<[u8]>::to_vec),
+            tried: Tried::of(&tried, &rank, &view, wanted),
+            path: path.clone(),
+        }
+    }
+}
+
+impl StreamRouter {
+    /// The route of a connection, and why it is no other. All candidates are tried that do not ask for another name.
+    pub fn explain(&self, request: &StreamRequest<'_>, wanted: Wanted) -> StreamExplanation {
+        let request = request.canonical();
+        let found = self.find(&request);
+        let reachable: HashSet<u32> = self.reachable(&request).into_iter().collect();
+        let tried: Vec<Ranked<'_>> = (0..)
+            .zip(self.candidates())
+            .map(|(rank, (route, expression))| Ranked {
+                route,
+                expression,
+                is_reachable: reachable.contains(&rank),
+                is_found: found == Some(rank),
+            })
+            .collect();
+        StreamExplanation {
+            found: found.map(|rank| tried[rank as usize].route),
+            tried: Tried::of(&tried, &|_| Vec::new(), &request, wanted),
+        }
+    }
+}
+
+/// A candidate in the order of all.
+pub(crate) struct Ranked<'c> {
+    pub(crate) route: RouteIndex,
+    pub(crate) expression: &'c Expression,
+    /// Whether the index yields it.
+    pub(crate) is_reachable: bool,
+    pub(crate) is_found: bool,
+}
+
+impl Tried {
+    /// `rank` says what has put a candidate where it stands.
+    pub(crate) fn of(
+        ranked: &[Ranked<'_>],
+        rank: &dyn Fn(usize) -> Vec<String>,
+        fields: &impl Fields,
+        wanted: Wanted,
+    ) -> Self {
+        let explained = |(place, candidate): (usize, &Ranked<'_>)| Explained {
+            route: candidate.route,
+            place,
+            rank: rank(place),
+            expression: candidate.expression.to_string(),
+            verdict: candidate.verdict(fields),
+        };
+        let all = || ranked.iter().enumerate();
+        let reachable = || all().filter(|(_, candidate)| candidate.is_reachable);
+        let candidates: Vec<Explained> = reachable().take(wanted.limit).map(explained).collect();
+        let asked = all().filter(|(_, candidate)| Some(candidate.route) == wanted.route);
+        let closest = closest(ranked, fields, wanted.closest).into_iter();
+        Self {
+            omitted: reachable().count() - candidates.len(),
+            candidates,
+            closest: closest
+                .map(|place| explained((place, &ranked[place])))
+                .collect(),
+            route: asked.map(explained).collect(),
+        }
+    }
+}
+
+impl Ranked<'_> {
+    fn verdict(&self, fields: &impl Fields) -> Verdict {
+        let reasons = self.expression.reasons(fields);
+        match (reasons.is_empty(), self.is_found) {
+            (true, true) => Verdict::Matches,
+            (true, false) => Verdict::ComesLater,
+            (false, _) => Verdict::Fails(reasons),
+        }
+    }
+}
+
+/// The places of the nearest candidates of routes that have none among the reachable ones.
+fn closest(ranked: &[Ranked<'_>], fields: &impl Fields, count: usize) -> Vec<usize> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let tried = ranked.iter().filter(|candidate| candidate.is_reachable);
+    let mut known: HashSet<RouteIndex> = tried.map(|candidate| candidate.route).collect();
+    let mut buffer = Vec::new();
+    let others = ranked.iter().enumerate();
+    let others = others.filter(|(_, candidate)| !known.contains(&candidate.route));
+    let mut others: Vec<(Distance, usize)> = others
+        .map(|(place, candidate)| (candidate.expression.distance(fields, &mut buffer), place))
+        .collect();
+    others.sort_unstable();
+    let places = others.into_iter().map(|(_, place)| place);
+    let places = places.filter(|place| known.insert(ranked[*place].route));
+    places.take(count).collect()
+}
