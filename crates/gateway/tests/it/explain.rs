@@ -281,7 +281,10 @@ services:
     // As in Kong, whoever names no server gets past the names of a route.
     let told = explain(&gateway, &json!({"protocol": "udp", "destination": ":53"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
-    let told = explain(&gateway, &json!({"protocol": "tls", "sni": "x", "destination": ":53"}));
+    let told = explain(
+        &gateway,
+        &json!({"protocol": "tls", "sni": "x", "destination": ":53"}),
+    );
     assert_eq!(told["matched"], Value::Null);
     assert_eq!(told["answer"]["status"], 500);
 }
