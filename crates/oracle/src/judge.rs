@@ -64,7 +64,10 @@ impl Judged {
     pub(crate) fn ask(&self, facts: &Facts, engines: &mut Engines) -> Option<Answer> {
         let mut trail = Trail::default();
         let holds = self.term.holds(facts, engines, &mut trail);
-        let located = trail.located.filter(|_| self.strips);
+        // To Kong an empty text is none.
+        let located = trail
+            .located
+            .filter(|range| self.strips && !range.is_empty());
         holds.then(|| Answer {
             route: self.route,
             // A place in a text of another length may be none in the path.
