@@ -11,7 +11,7 @@ use router::{Calculation, Flavor, Options, RouteIndex, Router, Scratch};
 use std::fmt::Write as _;
 
 /// Every way to match routes.
-pub fn all_options() -> [Options; 3] {
+pub fn all_options() -> [Options; 5] {
     let options = |flavor, calculation| Options {
         flavor,
         calculation,
@@ -21,6 +21,8 @@ pub fn all_options() -> [Options; 3] {
         options(Flavor::Traditional, Calculation::Original),
         options(Flavor::TraditionalCompatible, Calculation::Original),
         options(Flavor::TraditionalCompatible, Calculation::Strict),
+        options(Flavor::Expressions, Calculation::Original),
+        options(Flavor::Expressions, Calculation::Strict),
     ]
 }
 

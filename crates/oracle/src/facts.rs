@@ -3,7 +3,7 @@
 use crate::requests::Sample;
 use expr::{AddressField, NumberField, TextField};
 use model::uri::{Slashes, normalize};
-use router::{Flavor, Options, Scheme};
+use router::{Flavor, Options, Scheme, StreamRequest};
 use std::net::IpAddr;
 
 pub(crate) struct Facts {
@@ -71,6 +71,24 @@ impl Facts {
             destination: sample.destination.map(|address| address.to_canonical()),
             source_port: sample.source.map(|source| source.port().into()),
             port: port.unwrap_or(own_port.into()),
+        }
+    }
+
+    pub(crate) fn of_stream(request: &StreamRequest<'_>) -> Self {
+        let blank = Self::new(&Sample::get(b"/"), Options::default());
+        let protocol: &[u8] = match request.sni {
+            _ if request.datagrams => b"udp",
+            Some(_) => b"tls",
+            None => b"tcp",
+        };
+        Self {
+            protocol: protocol.to_vec(),
+            sni: request.sni.map(|name| name.as_bytes().to_vec()),
+            source: Some(request.source.ip().to_canonical()),
+            destination: Some(request.destination.ip().to_canonical()),
+            source_port: Some(request.source.port().into()),
+            port: request.destination.port().into(),
+            ..blank
         }
     }
 

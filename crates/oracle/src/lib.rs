@@ -22,6 +22,7 @@ mod print;
 mod random;
 mod requests;
 mod routes;
+mod streams;
 mod term;
 mod world;
 
@@ -34,4 +35,5 @@ pub use naive::Naive;
 pub use random::Random;
 pub use requests::Sample;
 pub use routes::{Drawn, blank};
+pub use streams::streams_alike;
 pub use world::World;

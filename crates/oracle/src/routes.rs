@@ -85,7 +85,7 @@ impl Drawn {
 }
 
 /// Different ones, in no order.
-fn id(random: &mut Random) -> u128 {
+pub(crate) fn id(random: &mut Random) -> u128 {
     let mut half = || random.below(usize::MAX) as u128;
     half() << 64 | half()
 }
@@ -125,7 +125,10 @@ fn classic(random: &mut Random, world: &World, flavor: Flavor, route: &mut Route
 }
 
 /// None in half of the cases, else up to three.
-fn some<T: Into<F>, F>(random: &mut Random, mut one: impl FnMut(&mut Random) -> T) -> Vec<F> {
+pub(crate) fn some<T: Into<F>, F>(
+    random: &mut Random,
+    mut one: impl FnMut(&mut Random) -> T,
+) -> Vec<F> {
     let count = random.below(6).saturating_sub(2);
     (0..count).map(|_| one(random).into()).collect()
 }
@@ -151,7 +154,7 @@ fn path(random: &mut Random, world: &World) -> String {
     }
 }
 
-fn sni(random: &mut Random, world: &World, flavor: Flavor) -> String {
+pub(crate) fn sni(random: &mut Random, world: &World, flavor: Flavor) -> String {
     let host = random.one(&world.hosts);
     let wildcards = flavor != Flavor::Traditional;
     match (random.below(5), host.find('.'), host.rfind('.')) {
@@ -189,7 +192,7 @@ fn lowered_pattern<'w>(random: &mut Random, world: &'w World) -> &'w str {
     }
 }
 
-fn ends(random: &mut Random, world: &World) -> Vec<Endpoint> {
+pub(crate) fn ends(random: &mut Random, world: &World) -> Vec<Endpoint> {
     let mut ends = Vec::new();
     for _ in 0..random.below(3) {
         let ip = match random.below(3) {
@@ -208,7 +211,7 @@ fn ends(random: &mut Random, world: &World) -> Vec<Endpoint> {
 
 /// What people write, or anything.
 pub(crate) fn shape(random: &mut Random, world: &World) -> Term {
-    if random.below(2) == 0 {
+    if world.streams || random.below(2) == 0 {
         return term(random, world, 4);
     }
     let mut parts = Vec::new();
@@ -308,6 +311,15 @@ fn regex_of(random: &mut Random, world: &World, field: &TextField, literal: &str
 /// A field, and a value that requests may have.
 fn text_field(random: &mut Random, world: &World) -> (TextField, String) {
     let path = random.one(&world.paths).clone();
+    if world.streams {
+        return match random.below(3) {
+            0 => (
+                TextField::Protocol,
+                random.word(&["tcp", "tls", "udp"]).to_owned(),
+            ),
+            _ => (TextField::Sni, random.one(&world.hosts).to_lowercase()),
+        };
+    }
     match random.below(16) {
         0..=4 => (TextField::Path, path),
         5..=7 => (TextField::Host, random.one(&world.hosts).clone()),
@@ -357,11 +369,11 @@ fn other_test(random: &mut Random, world: &World) -> Term {
         Comparison::GreaterOrEqual,
     ]);
     match random.below(5) {
-        0 => {
+        0 if !world.streams => {
             let value = i64::try_from(random.below(6)).unwrap_or(0);
             Term::Number(NumberField::SegmentCount, comparison, value)
         }
-        1 | 2 => {
+        0..=2 => {
             let field = *random.one(&[NumberField::DestinationPort, NumberField::SourcePort]);
             let near = *random.one(&[0, 0, 1, -1, 100_000, i64::MIN, -80]);
             let value = i64::from(*random.one(&world.ports)).saturating_add(near);

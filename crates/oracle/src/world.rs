@@ -65,6 +65,8 @@ pub struct World {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) blocks: Vec<Block>,
     pub(crate) ports: Vec<u16>,
+    /// Whether expressions are of connections and not of requests.
+    pub(crate) streams: bool,
     /// How many of 10 routes ask for the first host and the first path: lists become long, and trees deep.
     pub(crate) crowd: usize,
 }
@@ -92,7 +94,15 @@ impl World {
             addresses: parsed(ADDRESSES),
             blocks: parsed(BLOCKS),
             ports: PORTS.to_vec(),
+            streams: false,
             crowd: *random.one(&[0, 0, 3, 9]),
+        }
+    }
+
+    pub(crate) fn of_streams(random: &mut Random) -> Self {
+        Self {
+            streams: true,
+            ..Self::random(random)
         }
     }
 

@@ -5,6 +5,7 @@ mod alike;
 mod changes;
 mod expressions;
 mod hostile;
+mod streams;
 
 /// What `cargo xtask soak` asks for.
 fn asked_for(name: &str) -> Option<u64> {

@@ -1,0 +1,188 @@
+//! Routers of streams: random routes and connections, and who must get these by the reference.
+
+use crate::cases::{Tally, numbered};
+use crate::engine::Engines;
+use crate::facts::Facts;
+use crate::print::print;
+use crate::random::Random;
+use crate::routes::{Drawn, blank, ends, id, shape, sni, some};
+use crate::term::Trail;
+use crate::world::World;
+use expr::Block;
+use model::entities::{Endpoint, Protocol, Route};
+use router::{Calculation, Flavor, Options, RouteIndex, StreamRequest, StreamRouter};
+use std::net::SocketAddr;
+
+const PROTOCOLS: &[&[Protocol]] = &[
+    &[Protocol::Tcp],
+    &[Protocol::Tls],
+    &[Protocol::TlsPassthrough],
+    &[Protocol::Udp],
+    &[Protocol::Tcp, Protocol::Tls, Protocol::Udp],
+];
+
+/// A router of random routes sends random connections where the reference says.
+pub fn streams_alike(random: &mut Random, options: Options, most: usize, requests: usize) -> Tally {
+    let world = World::of_streams(random);
+    let routes: Vec<_> = (0..random.between(1, most))
+        .map(|_| route(random, &world, options.flavor))
+        .collect();
+    let settings = numbered(&routes).map(|(index, drawn)| (index, &drawn.route));
+    let (router, errors) = StreamRouter::build(settings, options);
+    assert!(errors.is_empty(), "{errors:?}");
+    let order = order(&router, &routes, options);
+    let mut engines = Engines::new(Flavor::Expressions);
+    let mut tally = Tally::default();
+    for _ in 0..requests {
+        let name = random.one(&world.hosts).to_lowercase();
+        let end =
+            |random: &mut Random| SocketAddr::new(world.address(random), *random.one(&world.ports));
+        let request = StreamRequest {
+            source: end(random),
+            destination: end(random),
+            sni: (random.below(4) > 0).then_some(&*name),
+            datagrams: random.below(4) == 0,
+        };
+        let mut ranked = order.iter().copied();
+        let facts = Facts::of_stream(&request);
+        let wanted = ranked.find(|index| {
+            let drawn = &routes[index.0 as usize];
+            match &drawn.term {
+                Some(term) => {
+                    is_served(&drawn.route, &request)
+                        && term.holds(&facts, &mut engines, &mut Trail::default())
+                }
+                None => accepts(&drawn.route, &request, options),
+            }
+        });
+        let found = router.matches(&request);
+        assert_eq!(found, wanted, "{options:?} {request:?} {routes:#?}");
+        tally.requests += 1;
+        tally.hits += u64::from(found.is_some());
+    }
+    tally
+}
+
+fn route(random: &mut Random, world: &World, flavor: Flavor) -> Drawn {
+    let mut route = blank(id(random));
+    route.created_at = i64::try_from(random.below(3)).unwrap_or(0);
+    route.protocols = random.one(PROTOCOLS).to_vec();
+    if flavor == Flavor::Expressions && random.below(2) == 0 {
+        let term = shape(random, world);
+        route.expression = Some(print(&term, random));
+        route.priority = Some(random.below(4) as u64);
+        let term = Some(term);
+        return Drawn { route, term };
+    }
+    route.snis = some(random, |random| sni(random, world, flavor));
+    route.sources = ends(random, world);
+    route.destinations = ends(random, world);
+    if flavor == Flavor::Traditional {
+        // What a route with entries of several kinds becomes is for its own code to know.
+        route.sources.truncate(1);
+        route.destinations.truncate(1);
+    }
+    if route.snis.is_empty() && route.sources.is_empty() && route.destinations.is_empty() {
+        route.snis.push(world.hosts[0].as_str().into());
+    }
+    route.into()
+}
+
+/// The order of `traditional` is taken as it is.
+fn order(router: &StreamRouter, routes: &[Drawn], options: Options) -> Vec<RouteIndex> {
+    if options.flavor == Flavor::Traditional {
+        return router.order().collect();
+    }
+    let mut order: Vec<_> = numbered(routes)
+        .map(|(index, drawn)| (index, &drawn.route))
+        .collect();
+    order.sort_by_key(|(_, route)| std::cmp::Reverse((word(route), route.id.0)));
+    order.into_iter().map(|(index, _)| index).collect()
+}
+
+/// Sections 5.5 and 6.
+fn word(route: &Route) -> u64 {
+    if route.expression.is_some() {
+        return 0xFF << 56 | route.priority.unwrap_or(0);
+    }
+    let weight = |entries: &[Endpoint]| {
+        let weights = entries.iter().map(|entry| {
+            let address = match &entry.ip {
+                Some(text) if text.contains('/') => 1,
+                Some(_) => 8,
+                None => 0,
+            };
+            address | if entry.port.is_some() { 4 } else { 0 }
+        });
+        weights.fold(0, |all, weight| all | weight)
+    };
+    let both = !route.sources.is_empty() && !route.destinations.is_empty();
+    let closely = u64::from(!route.snis.is_empty() || both);
+    closely << 61 | weight(&route.sources) << 4 | weight(&route.destinations)
+}
+
+fn accepts(route: &Route, request: &StreamRequest<'_>, options: Options) -> bool {
+    let end = |entries: &[Endpoint], address: SocketAddr| {
+        let mut entries_left = entries.iter();
+        entries.is_empty() || entries_left.any(|entry| entry_accepts(entry, address))
+    };
+    name(route, request, options)
+        && (options.flavor != Flavor::Expressions || is_served(route, request))
+        && end(&route.sources, request.source)
+        && end(&route.destinations, request.destination)
+}
+
+fn name(route: &Route, request: &StreamRequest<'_>, options: Options) -> bool {
+    let plain = [Protocol::Tcp, Protocol::Udp];
+    let passes_nameless = match (options.flavor, options.calculation) {
+        (Flavor::Traditional, _) => false,
+        (_, Calculation::Original) => true,
+        (_, Calculation::Strict) => plain.iter().any(|own| route.protocols.contains(own)),
+    };
+    if route.snis.is_empty() || passes_nameless && protocol(request) != "tls" {
+        return true;
+    }
+    route.snis.iter().any(|sni| {
+        let sni = sni.strip_suffix('.').unwrap_or(sni).to_ascii_lowercase();
+        request.sni.is_some_and(
+            |name| match (sni.strip_prefix('*'), sni.strip_suffix('*')) {
+                (Some(end), _) => name.ends_with(end),
+                (None, Some(start)) => name.starts_with(start),
+                (None, None) => name == sni,
+            },
+        )
+    })
+}
+
+fn protocol(request: &StreamRequest<'_>) -> &'static str {
+    match request.sni {
+        _ if request.datagrams => "udp",
+        Some(_) => "tls",
+        None => "tcp",
+    }
+}
+
+/// Section 8.6: a route for TLS alone also gets connections without it.
+fn is_served(route: &Route, request: &StreamRequest<'_>) -> bool {
+    if matches!(
+        route.protocols[..],
+        [Protocol::Tls | Protocol::TlsPassthrough]
+    ) {
+        return true;
+    }
+    route.protocols.iter().any(|own| match own {
+        Protocol::Tls => protocol(request) == "tls",
+        Protocol::Udp => protocol(request) == "udp",
+        _ => protocol(request) == "tcp",
+    })
+}
+
+fn entry_accepts(entry: &Endpoint, address: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
+    let block = entry
+        .ip
+        .as_deref()
+        .and_then(|text| text.parse::<Block>().ok());
+    let is_in = block.is_none_or(|block| block.contains(ip));
+    is_in && entry.port.is_none_or(|port| port == address.port())
+}

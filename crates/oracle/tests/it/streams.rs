@@ -1,0 +1,19 @@
+//! Streams go where the reference says.
+
+use crate::{random, share};
+use oracle::{Tally, all_options, streams_alike};
+
+#[test]
+fn streams_go_where_the_reference_sends_them() {
+    for options in all_options() {
+        let (mut tally, mut case) = (Tally::default(), 0);
+        while tally.requests < share(2_000) {
+            let most = if case % 10 == 0 { 300 } else { 30 };
+            tally.add(streams_alike(&mut random(case), options, most, 100));
+            case += 1;
+        }
+        println!("{options:?}: {case} routers of streams, {tally:?}");
+        let share = tally.hits * 100 / tally.requests;
+        assert!((10..95).contains(&share), "{share} % say little");
+    }
+}
