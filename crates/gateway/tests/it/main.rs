@@ -16,6 +16,7 @@ mod descriptors;
 mod events;
 mod exchanges;
 mod explain;
+mod expression_routes;
 mod expressions;
 mod flavors;
 mod health_checks;

@@ -101,6 +101,31 @@ fn connections_are_routed_by_addresses_and_pass_both_ways() {
 }
 
 #[test]
+fn streams_are_routed_by_expressions() {
+    let (one, two) = (named_echo("one:"), named_echo("two:"));
+    let gateway = stream_launch("127.0.0.1:0, 127.0.0.2:0")
+        .set("router_flavor", "expressions")
+        .configuration(&configuration(&[
+            service(
+                "one",
+                "tcp",
+                one.address,
+                "protocols: [tcp], expression: 'net.dst.ip == 127.0.0.1 && net.src.ip in 127.0.0.0/8'",
+            ),
+            service(
+                "two",
+                "tcp",
+                two.address,
+                "protocols: [tcp], destinations: [{ip: 127.0.0.0/8}]",
+            ),
+        ]))
+        .start();
+    let listening = gateway.listening("stream");
+    assert_eq!(ask(connect(listening[0]), "hello"), "one:hello");
+    assert_eq!(ask(connect(listening[1]), "hello"), "two:hello");
+}
+
+#[test]
 fn routes_of_streams_and_of_http_do_not_see_each_other() {
     let upstream = named_echo("s:");
     let gateway = stream_launch("127.0.0.1:0")
