@@ -31,6 +31,13 @@ pub(crate) enum Engine {
     Backtracking(fancy_regex::Regex),
 }
 
+/// A group and where it was found.
+pub(crate) struct Located<'r> {
+    pub(crate) number: usize,
+    pub(crate) name: Option<&'r str>,
+    pub(crate) range: Range<usize>,
+}
+
 impl Engine {
     pub(crate) fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
         match dialect {
@@ -68,13 +75,9 @@ impl Engine {
         count > 1
     }
 
-    /// Calls `each` with the number, the name and the place of every group that took part in the first match, in the
-    /// order of their numbers and without the whole match.
-    pub(crate) fn captures(
-        &self,
-        text: &[u8],
-        each: &mut dyn FnMut(usize, Option<&str>, Range<usize>),
-    ) {
+    /// Calls `each` with every group that took part in the first match, in the order of their numbers and without the
+    /// whole match.
+    pub(crate) fn captures(&self, text: &[u8], each: &mut dyn FnMut(Located<'_>)) {
         match self {
             Self::Linear(regex) => {
                 let mut found = regex.create_captures();
@@ -82,7 +85,12 @@ impl Engine {
                 let names = found.group_info().pattern_names(PatternID::ZERO);
                 for (number, name) in names.enumerate().skip(1) {
                     if let Some(group) = found.get_group(number) {
-                        each(number, name, group.range());
+                        let range = group.range();
+                        each(Located {
+                            number,
+                            name,
+                            range,
+                        });
                     }
                 }
             }
@@ -92,7 +100,12 @@ impl Engine {
                 };
                 for (number, name) in regex.capture_names().enumerate().skip(1) {
                     if let Some(group) = found.get(number) {
-                        each(number, name, group.start()..group.end());
+                        let range = group.start()..group.end();
+                        each(Located {
+                            number,
+                            name,
+                            range,
+                        });
                     }
                 }
             }

@@ -1,10 +1,10 @@
 //! Regexes of both dialects behind one type. What a regex demands of the start of a text is known of it as steps; where
 //! nothing else is, which is so of most regexes on paths, the steps answer and no engine is built.
 
-use crate::engine::{self, Engine};
+use crate::engine::{self, Engine, Located};
 use crate::plain;
 use crate::starts::{MAX_STEPS, Place, Starts};
-use crate::steps::Steps;
+use crate::steps::{Step, Steps};
 use crate::{literals, prefix};
 use regex_syntax::hir::{Hir, HirKind};
 use std::fmt;
@@ -115,6 +115,19 @@ impl Regex {
         &self.0.literals
     }
 
+    /// Bytes with which every text begins that the regex can be found in; empty when none are known.
+    pub fn prefix(&self) -> &[u8] {
+        let mut literals = self.starts().iter().map(|steps| match steps.steps() {
+            [Step::Literal(literal), ..] => &**literal,
+            _ => &[],
+        });
+        let first = literals.next().unwrap_or_default();
+        literals.fold(first, |common, literal| {
+            let pairs = common.iter().zip(literal);
+            &common[..pairs.take_while(|(own, other)| own == other).count()]
+        })
+    }
+
     pub fn is_match(&self, text: &[u8]) -> bool {
         match self.walk(text) {
             Walked::Found { .. } => true,
@@ -143,10 +156,11 @@ impl Regex {
     /// Calls `each` with the groups that took part in the first match, by number and again by name if they have one. The
     /// whole match is left out.
     pub fn captures<'t>(&self, text: &'t [u8], each: &mut dyn FnMut(Group<'_>, &'t [u8])) {
-        let mut each = |number, name: Option<&str>, range: Range<usize>| {
-            each(Group::Number(number), &text[range.clone()]);
-            if let Some(name) = name {
-                each(Group::Name(name), &text[range]);
+        let mut each = |located: Located<'_>| {
+            let value = &text[located.range];
+            each(Group::Number(located.number), value);
+            if let Some(name) = located.name {
+                each(Group::Name(name), value);
             }
         };
         match self.walk(text) {
@@ -186,12 +200,7 @@ impl Regex {
         }
     }
 
-    fn walked_groups(
-        &self,
-        alternative: usize,
-        text: &[u8],
-        each: &mut dyn FnMut(usize, Option<&str>, Range<usize>),
-    ) {
+    fn walked_groups(&self, alternative: usize, text: &[u8], each: &mut dyn FnMut(Located<'_>)) {
         let Inner { starts, names, .. } = &*self.0;
         let mut begins = [0; MAX_STEPS + 1];
         let mut steps = 0;
@@ -205,7 +214,12 @@ impl Regex {
             if usize::from(span.alternative) == alternative {
                 let number = usize::from(span.group);
                 let name = names.get(number - 1).and_then(|name| self.name(*name));
-                each(number, name, at(span.start)..at(span.end));
+                let range = at(span.start)..at(span.end);
+                each(Located {
+                    number,
+                    name,
+                    range,
+                });
             }
         }
     }

@@ -118,10 +118,6 @@ impl Router {
         candidates.map(|(_, candidate)| (candidate.route, &*candidate.expression))
     }
 
-    pub(crate) fn options(&self) -> Options {
-        self.options
-    }
-
     /// All, in the order they are tried.
     pub(crate) fn candidates(&self) -> Vec<&Candidate> {
         let candidates = self.table.in_order().into_iter();
