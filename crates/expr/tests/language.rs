@@ -312,10 +312,16 @@ fn nesting_has_a_limit_and_below_it_small_stacks_are_enough() {
 
 /// Everything that follows the tree down.
 fn round(text: &str) {
-    let parsed = parse(text).unwrap();
-    assert_eq!(parse(&parsed.to_string()).unwrap(), parsed);
-    assert_eq!(parse(&parsed.format(40)).unwrap(), parsed);
-    let compiled = compiled(text).unwrap();
+    let parsed = parse(text).expect("it is an expression");
+    assert_eq!(
+        parse(&parsed.to_string()).expect("it is an expression"),
+        parsed
+    );
+    assert_eq!(
+        parse(&parsed.format(40)).expect("it is an expression"),
+        parsed
+    );
+    let compiled = compiled(text).expect("it is an expression");
     assert_eq!(compiled.to_string(), compiled.clone().to_string());
     compiled.evaluate(&Nothing, &mut Vec::new(), &mut NoObserver);
 }

@@ -8,6 +8,7 @@
 mod chunked;
 mod connection;
 mod events;
+mod expression;
 mod head;
 mod opening;
 mod router;
@@ -17,7 +18,7 @@ mod uri;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target; the name is that of its file in `fuzz/fuzz_targets` and of its folder in `fuzz/corpus`.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -28,11 +29,13 @@ pub const TARGETS: [Target; 10] = [
     ("http2", http2),
     ("events", events),
     ("router", router),
+    ("expression", expression),
 ];
 
 pub use chunked::chunked_body;
 pub use connection::{connection, http2};
 pub use events::events;
+pub use expression::expression;
 pub use head::{request_head, response_head};
 pub use opening::{client_hello, proxy_header};
 pub use router::router;

@@ -187,6 +187,13 @@ impl ErrorKind {
             Self::UnknownField(hint) => Some(hint.to_string()),
             Self::UnknownFunction(_) => Some("functions are lower() and any()".to_owned()),
             Self::NumberTooLarge => Some(format!("numbers are from {} to {}", i64::MIN, i64::MAX)),
+            Self::BadIpv4 => {
+                Some("it has four numbers from 0 to 255 without leading zeros".to_owned())
+            }
+            Self::BadIpv6 => Some(
+                "it has eight groups of up to four hexadecimal digits, or fewer around one `::`"
+                    .to_owned(),
+            ),
             Self::HostBits { aligned } => Some(format!("the block is {aligned}")),
             Self::BadSegments => Some(
                 "a segment is http.path.segments.N, several are http.path.segments.N_M with N less than M, \

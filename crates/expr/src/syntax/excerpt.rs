@@ -7,6 +7,8 @@ use std::ops::Range;
 const WIDTH: usize = 100;
 /// How many of them may stand before the part that is meant.
 const BEFORE: usize = 50;
+/// How many characters a part of the line may have, since there are some that take no column.
+const MOST_CHARACTERS: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Excerpt {
@@ -104,9 +106,9 @@ impl fmt::Display for Excerpt {
 fn beginning(before: &str) -> String {
     let mut columns = 0;
     let mut from = before.len();
-    for (at, character) in before.char_indices().rev() {
+    for (number, (at, character)) in before.char_indices().rev().enumerate() {
         columns += columns_of(character);
-        if columns > BEFORE {
+        if columns > BEFORE || number == MOST_CHARACTERS {
             break;
         }
         from = at;
@@ -122,9 +124,9 @@ fn beginning(before: &str) -> String {
 /// Adds as much as has a place; whether that was all.
 fn append(shown: &mut String, text: &str) -> bool {
     let mut columns = width(shown);
-    for character in text.chars() {
+    for (number, character) in text.chars().enumerate() {
         columns += columns_of(character);
-        if columns > WIDTH {
+        if columns > WIDTH || number == MOST_CHARACTERS {
             shown.push('…');
             return false;
         }

@@ -5,8 +5,15 @@ use super::error::{Error, ErrorKind, Expected, Hint};
 use super::excerpt::position;
 use super::tree::{Literal, Operator, Span};
 use crate::block::Block;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::ops::Range;
+
+/// Of addresses.
+#[derive(Clone, Copy)]
+enum Family {
+    V4,
+    V6,
+}
 
 pub(super) struct Scanner<'t> {
     pub(super) text: &'t str,
@@ -110,9 +117,9 @@ impl<'t> Scanner<'t> {
         } else if self.is_at("r#\"") {
             Literal::Text(self.raw()?)
         } else if let Some(length) = ipv4_length(self.rest()) {
-            self.address(length, 2)?
+            self.address(length, Family::V4)?
         } else if let Some(length) = ipv6_length(self.rest()) {
-            self.address(length, 3)?
+            self.address(length, Family::V6)?
         } else {
             Literal::Number(self.number()?)
         };
@@ -161,34 +168,23 @@ impl<'t> Scanner<'t> {
         self.expected(expected, Some(Hint::Unterminated { line, column }))
     }
 
-    /// An address of that length, or the block it begins, the length of whose prefix has so many digits at most.
-    fn address(&mut self, length: usize, most_digits: usize) -> Result<Literal, Error> {
+    /// An address of that length, or the block it begins.
+    fn address(&mut self, length: usize, family: Family) -> Result<Literal, Error> {
         let start = self.at;
         let text = &self.rest()[..length];
         self.at += length;
-        let parsed = match most_digits {
-            2 => text
-                .parse()
-                .map(Ipv4Addr::into)
-                .map_err(|_| ErrorKind::BadIpv4),
-            _ => text
-                .parse()
-                .map(Ipv6Addr::into)
-                .map_err(|_| ErrorKind::BadIpv6),
+        let address = family.parse(text);
+        let digits = self.rest().strip_prefix('/').map_or(0, digits);
+        let digits = digits.min(family.most_digits());
+        let literal = if digits == 0 {
+            address.map(Literal::Address)
+        } else {
+            let bits = &self.rest()[1..=digits];
+            self.at += 1 + digits;
+            let block = address.and_then(|address| block(address, bits));
+            block.map(Literal::Block)
         };
-        let digits = self.rest().strip_prefix('/').map(digits).unwrap_or(0);
-        let digits = digits.min(most_digits);
-        if digits == 0 {
-            return parsed
-                .map(Literal::Address)
-                .map_err(|kind| self.error(kind, start..self.at));
-        }
-        let bits = &self.rest()[1..=digits];
-        self.at += 1 + digits;
-        let block = parsed.and_then(|address| block(address, bits));
-        block
-            .map(Literal::Block)
-            .map_err(|kind| self.error(kind, start..self.at))
+        literal.map_err(|kind| self.error(kind, start..self.at))
     }
 
     fn number(&mut self) -> Result<i64, Error> {
@@ -207,6 +203,23 @@ impl<'t> Scanner<'t> {
             i64::try_from(signed).ok()
         });
         value.ok_or_else(|| self.error(ErrorKind::NumberTooLarge, start..self.at))
+    }
+}
+
+impl Family {
+    fn parse(self, text: &str) -> Result<IpAddr, ErrorKind> {
+        match self {
+            Self::V4 => text.parse().map(IpAddr::V4).map_err(|_| ErrorKind::BadIpv4),
+            Self::V6 => text.parse().map(IpAddr::V6).map_err(|_| ErrorKind::BadIpv6),
+        }
+    }
+
+    /// That the length of a prefix may have.
+    fn most_digits(self) -> usize {
+        match self {
+            Self::V4 => 2,
+            Self::V6 => 3,
+        }
     }
 }
 
