@@ -11,7 +11,7 @@ fn expressions_say_what_they_were_meant_to_say() {
     while tally.requests < share(4_000) {
         // Regexes are of the case alone: they would be more and more.
         let mut engines = Engines::new(Flavor::Expressions);
-        let cases = (case..case + 20).map(|number| random(number));
+        let cases = (case..case + 20).map(random);
         for mut random in cases {
             tally.add(read_alike(&mut random, &mut engines, 10));
         }
