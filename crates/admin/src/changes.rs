@@ -5,6 +5,7 @@ use crate::control::{Control, Database, Refusal};
 use crate::endpoints;
 use crate::entities::find::Selector;
 use crate::entities::write::{self, Action, Input, Target, Write};
+use crate::explain::conflicts;
 use crate::proposal::propose;
 use crate::render;
 use crate::request::Call;
@@ -13,6 +14,7 @@ use axum::http::StatusCode;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use serde_json::json;
 use store::{CommitError, Revision, Transaction};
+use uuid::Uuid;
 
 /// The body, its own shape checked.
 struct Request {
@@ -68,7 +70,7 @@ pub(crate) async fn apply(call: &Call<'_>) -> Answer {
     let control = call.app.shared();
     let mut origin = call.origin.clone();
     origin.message = message.or(origin.message);
-    let (shown, revision) = propose(
+    let ((shown, routes), revision) = propose(
         call,
         origin,
         expected_revision,
@@ -76,6 +78,7 @@ pub(crate) async fn apply(call: &Call<'_>) -> Answer {
         move |transaction| apply_all(&changes, &*control, transaction),
     )
     .await?;
+    conflicts::warn(call, routes).await;
     let mut out =
         format!("{{\"revision\":{revision},\"dry_run\":{dry_run},\"changes\":[").into_bytes();
     out.extend_from_slice(&shown);
@@ -83,21 +86,22 @@ pub(crate) async fn apply(call: &Call<'_>) -> Answer {
     Ok(json_bytes(StatusCode::OK, out))
 }
 
-/// Each on what those before it have left. One that is refused keeps none of the others from being tried: all that is wrong is told.
+/// Each on what those before it have left; gives what is shown of them, and which routes were put. One that is refused keeps none of the others from being tried: all that is wrong is told.
 fn apply_all(
     changes: &[Result<Change, String>],
     control: &dyn Control,
     transaction: &mut Transaction<'_>,
-) -> Result<Vec<u8>, Refusal> {
+) -> Result<(Vec<u8>, Vec<Uuid>), Refusal> {
     let mut errors = Vec::new();
-    let mut out = Vec::new();
+    let (mut out, mut routes) = (Vec::new(), Vec::new());
     for (index, change) in changes.iter().enumerate() {
         let result = match change {
             Ok(change) => change.apply(control, transaction, &mut out),
             Err(text) => Err(Failure::bad_request(text.clone()).into()),
         };
         match result {
-            Ok(()) => {}
+            Ok(id) if change.as_ref().is_ok_and(Change::is_of_route) => routes.extend(id),
+            Ok(_) => {}
             Err(Refusal::Failure(failure)) => errors.push(problem(index, &failure)),
             Err(Refusal::Commit(CommitError::Violations(violations))) => {
                 let failures = violations.iter().map(|one| one.to_error().into());
@@ -107,7 +111,7 @@ fn apply_all(
         }
     }
     if errors.is_empty() {
-        return Ok(out);
+        return Ok((out, routes));
     }
     let refused = json!({
         "message": format!("nothing was changed: {} errors in {} changes", errors.len(), changes.len()),
@@ -117,12 +121,17 @@ fn apply_all(
 }
 
 impl Change {
+    fn is_of_route(&self) -> bool {
+        self.kind == EntityKind::Routes
+    }
+
+    /// Gives the id of the entity that is there then.
     fn apply(
         &self,
         control: &dyn Control,
         transaction: &mut Transaction<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Uuid>, Refusal> {
         let target = |change: &Self| {
             let key = change.key.as_deref().unwrap_or_default();
             Selector::parse(control, change.kind, key).map(Target::of)
@@ -145,12 +154,12 @@ impl Change {
         out.extend_from_slice(
             format!("{{\"action\":\"{verb}\",\"type\":\"{kind}\",\"entity\":").as_bytes(),
         );
-        match found {
-            Some(found) => render::entity(out, control, &transaction.view()?, self.kind, &found)?,
+        match &found {
+            Some(found) => render::entity(out, control, &transaction.view()?, self.kind, found)?,
             None => out.extend_from_slice(b"null"),
         }
         out.push(b'}');
-        Ok(())
+        Ok(found.map(|found| found.id))
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::explain::{Conflicts, Explanation, Question, Search};
 pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
-pub use crate::proposal::{Proposal, Refusal};
+pub use crate::proposal::{Preview, Proposal, Refusal};
 pub use crate::respond::Failure;
 use crate::tokens::{self, Tokens};
 use axum::http::HeaderMap;
@@ -51,9 +51,9 @@ pub trait Control: Send + Sync + 'static {
         Box::pin(async { Err(Failure::not_found()) })
     }
 
-    /// How routes get in each other's way. Heavy, too.
+    /// How routes get in each other's way; not at all where none are served. Heavy, too.
     fn conflicts(&self, _search: Search) -> BoxFuture<'_, Result<Conflicts, Failure>> {
-        Box::pin(async { Err(Failure::not_found()) })
+        Box::pin(async { Ok(Conflicts::default()) })
     }
 
     /// The entities at the newest revision.

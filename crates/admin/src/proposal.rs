@@ -5,6 +5,7 @@ use crate::control::{Control, LoadError};
 use crate::request::{Call, MAX_MESSAGE};
 use crate::respond::Failure;
 use axum::http::StatusCode;
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,29 @@ pub struct Proposal {
     pub expected_head: Option<Revision>,
     /// Everything is tried, up to the compiled configuration, and nothing kept.
     pub dry_run: bool,
+    /// Where a dry run leaves what it has compiled, for whoever wants to look at it.
+    pub preview: Option<Preview>,
     prepare: Prepare,
+}
+
+/// What a dry run has compiled: known to whoever carries proposals out, and opaque here.
+#[derive(Debug, Clone, Default)]
+pub struct Preview(Arc<Mutex<Option<Arc<dyn Any + Send + Sync>>>>);
+
+impl Preview {
+    pub fn set(&self, compiled: Arc<dyn Any + Send + Sync>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(compiled);
+    }
+
+    /// None before it was set, and of anything else.
+    pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let compiled = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        compiled?.downcast().ok()
+    }
 }
 
 type Prepare = Box<dyn FnMut(&mut Transaction<'_>) -> Result<(), Refusal> + Send>;
@@ -40,6 +63,7 @@ impl Proposal {
             origin,
             expected_head: None,
             dry_run: false,
+            preview: None,
             prepare: Box::new(prepare),
         }
     }
@@ -120,7 +144,13 @@ pub(crate) async fn propose<T: Send + 'static>(
     dry_run: bool,
     work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<(T, Revision), Failure> {
-    let proposed = propose_to(call.control, origin, expected_head, dry_run, work).await?;
+    let preview = (dry_run && call.warns_of_conflicts()).then(|| call.preview.clone());
+    let (mut proposal, outcome) = prepare_bounded(origin, work)?;
+    proposal.expected_head = expected_head;
+    proposal.dry_run = dry_run;
+    proposal.preview = preview;
+    let revision = call.control.commit(proposal).await.map_err(refused)?;
+    let proposed = (take(&outcome)?, revision);
     if !dry_run {
         call.made.get_or_init(|| proposed.1);
     }
@@ -135,11 +165,7 @@ pub(crate) async fn propose_to<T: Send + 'static>(
     dry_run: bool,
     work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<(T, Revision), Failure> {
-    if (origin.message.as_ref()).is_some_and(|message| message.len() > MAX_MESSAGE) {
-        let text = format!("message: longer than {MAX_MESSAGE} bytes");
-        return Err(Failure::bad_request(text));
-    }
-    let (mut proposal, outcome) = prepare(origin, work);
+    let (mut proposal, outcome) = prepare_bounded(origin, work)?;
     proposal.expected_head = expected_head;
     proposal.dry_run = dry_run;
     let revision = control.commit(proposal).await.map_err(refused)?;
@@ -179,6 +205,17 @@ pub(crate) fn carry_out<T: Send + 'static>(
 
 /// Where a proposal leaves what its work has given.
 type Outcome<T> = Arc<Mutex<Option<T>>>;
+
+fn prepare_bounded<T: Send + 'static>(
+    origin: Origin,
+    work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
+) -> Result<(Proposal, Outcome<T>), Failure> {
+    if (origin.message.as_ref()).is_some_and(|message| message.len() > MAX_MESSAGE) {
+        let text = format!("message: longer than {MAX_MESSAGE} bytes");
+        return Err(Failure::bad_request(text));
+    }
+    Ok(prepare(origin, work))
+}
 
 fn prepare<T: Send + 'static>(
     origin: Origin,

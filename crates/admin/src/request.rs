@@ -5,6 +5,7 @@ use crate::auth::Caller;
 use crate::body::{self, Body, form};
 use crate::control::Control;
 use crate::peer::Connection;
+use crate::proposal::Preview;
 use crate::respond::Failure;
 use crate::state::App;
 use axum::http::request::Parts;
@@ -20,6 +21,10 @@ pub(crate) struct Call<'a> {
     pub(crate) origin: Origin,
     /// What it has changed, for the audit log.
     pub(crate) made: OnceLock<Made>,
+    /// What a dry run of it has compiled.
+    pub(crate) preview: Preview,
+    /// What is to be said besides the answer.
+    pub(crate) warnings: OnceLock<Vec<String>>,
     pub(crate) method: &'a str,
     /// Path parameters, percent-decoded.
     pub(crate) parameters: Vec<(String, String)>,
@@ -42,6 +47,11 @@ impl Call<'_> {
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
         let (_, value) = self.query.iter().find(|(key, _)| key == name)?;
         Some(value.as_deref().unwrap_or(""))
+    }
+
+    /// Whether a write is to be answered with what it makes of conflicts between routes.
+    pub(crate) fn warns_of_conflicts(&self) -> bool {
+        self.query("warn") == Some("conflicts")
     }
 
     /// Refuses a content type before anything else is looked at, as Kong does.

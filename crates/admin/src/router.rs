@@ -2,6 +2,7 @@
 
 use crate::control::{Api, Control};
 use crate::endpoints::{self, Action, Endpoint};
+use crate::proposal::Preview;
 use crate::request::{self, Call};
 use crate::respond::{Answer, Failure, empty};
 use crate::state::App;
@@ -15,7 +16,7 @@ use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{DefaultBodyLimit, RawPathParams};
 use axum::http::header::{
     ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, CONTENT_TYPE,
+    ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, CONTENT_TYPE, WARNING,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -93,6 +94,8 @@ async fn answer(
         control: app.control(),
         origin: request::origin(parts)?,
         made: OnceLock::new(),
+        preview: Preview::default(),
+        warnings: OnceLock::new(),
         method: parts.method.as_str(),
         parameters,
         query: request::query(parts.uri.query().unwrap_or(""))?,
@@ -112,6 +115,13 @@ async fn answer(
         return Ok(response);
     }
     let mut response = dispatch(&call, action).await?;
+    for warning in call.warnings.into_inner().unwrap_or_default() {
+        // RFC 9111 section 5.5: what is not said by a cache has no agent.
+        let text = warning.replace(['"', '\\'], "'");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
     if let Some(made) = call.made.into_inner() {
         response.extensions_mut().insert(made);
     }

@@ -6,6 +6,7 @@ use crate::body::Body;
 use crate::control::{Control, Database, Refusal};
 use crate::entities::find::{self, Found, Selector, select};
 use crate::entities::{certificates, foreign, reference_to, target, ttl, view};
+use crate::explain::conflicts;
 use crate::infer::infer;
 use crate::proposal::propose;
 use crate::request::Call;
@@ -157,11 +158,16 @@ pub(crate) async fn run(call: &Call<'_>, write: Write) -> Result<Option<Found>, 
         // Mistakes are told first, then that nothing is written; only the removal of nothing comes to an end.
         return Ok(write.decide(call.control, &view(call)?)?.found);
     }
-    let control = call.app.shared();
+    let (control, kind) = (call.app.shared(), write.kind);
     let (found, _) = propose(call, call.origin.clone(), None, false, move |transaction| {
         apply(&write, &*control, transaction)
     })
     .await?;
+    if kind == EntityKind::Routes
+        && let Some(found) = &found
+    {
+        conflicts::warn(call, vec![found.id]).await;
+    }
     Ok(found)
 }
 

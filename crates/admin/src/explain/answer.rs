@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use uuid::Uuid;
 
 /// The answer of `POST /router/explain`.
@@ -58,6 +59,15 @@ pub struct Seen {
 pub struct Named {
     pub id: Uuid,
     pub name: Option<String>,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => formatter.write_str(name),
+            None => self.id.fmt(formatter),
+        }
+    }
 }
 
 /// One way to reach a route: a route with several paths may have several.

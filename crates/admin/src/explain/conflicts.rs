@@ -1,20 +1,33 @@
 //! `GET /router/conflicts`: routes that no request can get, and pairs of which only an id or an age says which comes first.
 
 use super::Named;
+use crate::proposal::Preview;
 use crate::request::Call;
 use crate::respond::{Answer, Failure, json_bytes};
 use axum::http::StatusCode;
 use model::{Error, Object, Value};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
+use uuid::Uuid;
 
 /// What is to be looked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Search {
-    /// Only conflicts of this one: its id or name.
-    pub route: Option<String>,
+    pub among: Among,
     /// How many of each kind at most.
     pub size: usize,
+    /// Where, if not in what is live.
+    pub preview: Preview,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Among {
+    All,
+    /// Only conflicts of this one: its id or name.
+    Route(String),
+    /// Only conflicts of these. Those that are not served have none.
+    Routes(Vec<Uuid>),
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
@@ -90,10 +103,78 @@ pub(crate) async fn list(call: &Call<'_>) -> Answer {
         Error::schema_violation(Object::from_iter([("size", Value::from(problem))]))
     })?;
     let search = Search {
-        route: call.query("route").map(str::to_owned),
+        among: match call.query("route") {
+            Some(route) => Among::Route(route.to_owned()),
+            None => Among::All,
+        },
         size,
+        preview: Preview::default(),
     };
     let conflicts = call.control.conflicts(search).await?;
     let bytes = serde_json::to_vec(&conflicts).map_err(Failure::internal)?;
     Ok(json_bytes(StatusCode::OK, bytes))
+}
+
+/// How many warnings of each kind a write is answered with.
+const WARNINGS: usize = 10;
+
+/// Keeps what a write has made of conflicts, if it is to be told. A write is not answered otherwise because this fails.
+pub(crate) async fn warn(call: &Call<'_>, routes: Vec<Uuid>) {
+    if !call.warns_of_conflicts() || routes.is_empty() {
+        return;
+    }
+    let search = Search {
+        among: Among::Routes(routes),
+        size: WARNINGS,
+        preview: call.preview.clone(),
+    };
+    let texts = match call.control.conflicts(search).await {
+        Ok(found) => {
+            let never = found.never.iter().map(ToString::to_string);
+            never
+                .chain(found.ties.iter().map(ToString::to_string))
+                .collect()
+        }
+        Err(error) => {
+            tracing::warn!(?error, "conflicts of routes cannot be told");
+            vec!["conflicts of routes cannot be told".to_owned()]
+        }
+    };
+    // Asked once for a request.
+    let _ = call.warnings.set(texts);
+}
+
+impl fmt::Display for Never {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = match self.whole {
+            true => "",
+            false => "a part of ",
+        };
+        write!(
+            formatter,
+            "no request can get {part}the route {}: ",
+            self.route
+        )?;
+        match self.reason {
+            Cause::Contradiction => formatter.write_str("its demands contradict each other"),
+            Cause::Shadowed => {
+                formatter.write_str("all of them get ")?;
+                for (number, route) in self.by.iter().enumerate() {
+                    let separator = if number == 0 { "" } else { ", " };
+                    write!(formatter, "{separator}{route}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Tie {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, second, .. } = self;
+        write!(
+            formatter,
+            "the routes {first} and {second} rank alike: requests for both get {first}"
+        )
+    }
 }

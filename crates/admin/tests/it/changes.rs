@@ -221,3 +221,41 @@ async fn a_body_of_another_shape_is_told_what_is_wrong() {
     let (status, answer) = change(&Api::off(), &json!({"changes": []})).await;
     assert_eq!((status, &answer["code"]), (405, &json!(12)));
 }
+
+#[tokio::test]
+async fn writes_of_routes_warn_of_conflicts_when_they_are_asked_to() {
+    let api = Api::lmdb();
+    let route = json!({"name": "r", "paths": ["/r"]});
+    let answer = api.json("POST", "/routes?warn=conflicts", &route).await;
+    let id = answer.json()["id"].as_str().unwrap().to_owned();
+    let warning =
+        format!("299 - \"no request can get the route {id}: its demands contradict each other\"");
+    assert_eq!(
+        (answer.status, answer.header("warning")),
+        (201, warning.as_str())
+    );
+    let patch = json!({"paths": ["/s"]});
+    let answer = api.json("PATCH", "/routes/r?warn=conflicts", &patch).await;
+    assert_eq!(answer.header("warning"), warning);
+    // Not of other entities, and not unasked.
+    let service = json!({"url": "http://shop.test"});
+    let answer = api.json("POST", "/services?warn=conflicts", &service).await;
+    assert_eq!(answer.header("warning"), "");
+    let answer = api.json("PATCH", "/routes/r", &patch).await;
+    assert_eq!(answer.header("warning"), "");
+    for dry_run in [true, false] {
+        let changes = json!({
+            "changes": [
+                {"action": "update", "type": "routes", "key": "r", "data": {"paths": ["/t"]}},
+                {"action": "delete", "type": "consumers", "key": "nobody"},
+            ],
+            "dry_run": dry_run,
+        });
+        let path = "/changes?warn=conflicts";
+        let answer = api.json("POST", path, &changes).await;
+        assert_eq!(
+            (answer.status, answer.header("warning")),
+            (200, warning.as_str())
+        );
+    }
+}

@@ -2,9 +2,10 @@
 
 use admin::Control;
 use admin::control::{
-    Connections, Database, DeclarativeBody, Load, LoadError, Loaded, LogLevel, Memory, Metric,
-    Node, Pids, Proposal, Readiness, Role,
+    Connections, Database, DeclarativeBody, Failure, Load, LoadError, Loaded, LogLevel, Memory,
+    Metric, Node, Pids, Proposal, Readiness, Role,
 };
+use admin::explain::{Among, Cause, Conflicts, Named, Never, Search};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
@@ -160,6 +161,26 @@ impl Control for Fake {
                 (Ok(()), None) => unreachable!("the transaction was not asked"),
             }
         })
+    }
+
+    /// Every route that is asked about contradicts itself.
+    fn conflicts(&self, search: Search) -> BoxFuture<'_, Result<Conflicts, Failure>> {
+        let Among::Routes(ids) = search.among else {
+            return Box::pin(async { Ok(Conflicts::default()) });
+        };
+        let never = ids.into_iter().map(|id| Never {
+            route: Named { id, name: None },
+            expression: "http.path == \"\"".to_owned(),
+            whole: true,
+            reason: Cause::Contradiction,
+            by: Vec::new(),
+        });
+        let never = never.collect();
+        let found = Conflicts {
+            never,
+            ..Conflicts::default()
+        };
+        Box::pin(async { Ok(found) })
     }
 
     fn store(&self) -> &Store {

@@ -1,7 +1,7 @@
 //! How routes get in each other's way: from the live router to the words of the Admin API.
 
 use super::explain::{http_route, named};
-use admin::explain::{Cause, Conflicts, Example, Never, Search, Tie};
+use admin::explain::{Among, Cause, Conflicts, Example, Never, Search, Tie};
 use model::Error;
 use proxy::snapshot::Snapshot;
 use router::{RouteIndex, Witness};
@@ -10,9 +10,15 @@ use std::net::SocketAddr;
 
 pub(super) fn of(snapshot: &Snapshot, search: &Search) -> Result<Conflicts, Error> {
     let router = &snapshot.router;
-    let found = match &search.route {
-        Some(key) => router.conflicts_of(&[http_route(snapshot, key)?], search.size),
-        None => router.conflicts(search.size),
+    let found = match &search.among {
+        Among::All => router.conflicts(search.size),
+        Among::Route(key) => router.conflicts_of(&[http_route(snapshot, key)?], search.size),
+        Among::Routes(ids) => {
+            let served = snapshot.indexed_routes();
+            let served = served.filter(|(_, route)| ids.contains(&route.id.0));
+            let indexes: Vec<RouteIndex> = served.map(|(index, _)| index).collect();
+            router.conflicts_of(&indexes, search.size)
+        }
     };
     Ok(describe(snapshot, found))
 }

@@ -26,7 +26,7 @@ use futures_util::future::BoxFuture;
 use model::schema::{Context, EnabledPlugins};
 use net::dns::Resolver;
 use proxy::session::DataPlane;
-use proxy::snapshot::Rebuilds;
+use proxy::snapshot::{Rebuilds, Snapshot};
 use stages::Stages;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -440,7 +440,8 @@ impl Control for Gateway {
     }
 
     fn conflicts(&self, search: Search) -> BoxFuture<'_, Result<Conflicts, Refused>> {
-        let snapshot = self.plane.snapshot.load();
+        let previewed = search.preview.get::<Snapshot>();
+        let snapshot = previewed.unwrap_or_else(|| self.plane.snapshot.load());
         Box::pin(self.look(move || conflicts::of(&snapshot, &search).map_err(Refused::from)))
     }
 

@@ -180,7 +180,10 @@ impl Writer {
             let head = transaction.head();
             let outcome = proposal.run(transaction)?;
             if outcome.is_ok() && transaction.head() > head {
-                next(transaction, head, &current, build, &mut stages.start())?;
+                let next = next(transaction, head, &current, build, &mut stages.start())?;
+                if let Some(preview) = &proposal.preview {
+                    preview.set(Arc::new(next));
+                }
             }
             tried = Some(outcome);
             Err(CommitError::Abandoned)
