@@ -142,13 +142,10 @@ impl Router {
                     .any(|case| case.may_meet(&candidate.expression))
         });
         near.sort_by(|left, right| left.cmp_place(right));
+        let chosen: Vec<usize> = (0..near.len()).filter(|at| is_one(&near[*at])).collect();
         let mut analysis = Analysis::new(self, near, limit);
-        for number in 0..analysis.ranked.len() {
-            if is_one(&analysis.ranked[number]) {
-                analysis.judge(number);
-                analysis.look_around(number);
-            }
-        }
+        chosen.iter().for_each(|number| analysis.judge(*number));
+        analysis.look_around(&chosen);
         analysis.finish()
     }
 }
@@ -341,51 +338,45 @@ impl<'r> Analysis<'r> {
         }
     }
 
-    /// What the candidate does to others: those that it shadows, and those tied with it.
-    fn look_around(&mut self, number: usize) {
-        let own = self.ranked[number];
-        let Ok(cases) = cases::cases(&own.expression) else {
-            self.undecided += 1;
-            return;
+    /// What the chosen do to others: those that they shadow, and those tied with them.
+    fn look_around(&mut self, chosen: &[usize]) {
+        let ranked = self.ranked.clone();
+        let all: Vec<_> = ranked
+            .iter()
+            .map(|candidate| cases::cases(&candidate.expression).unwrap_or_default())
+            .collect();
+        let keys: Vec<_> = all.iter().map(|cases| Keys::of(cases)).collect();
+        let mut left = NEIGHBOURS;
+        let mut meet = |first: usize, second: usize| {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            // The chosen have been judged.
+            if chosen.contains(&first) && !chosen.contains(&second) {
+                self.judge_as_shadowed(second, ranked[first].route);
+            }
+            match ranked[first].place.ranks_as(&ranked[second].place) {
+                true => self.tie((first, &all[first]), (second, &all[second])),
+                false => ControlFlow::Continue(()),
+            }
         };
-        let mut neighbours = NEIGHBOURS;
-        for other in 0..self.ranked.len() {
-            let candidate = self.ranked[other];
-            let near = || {
-                cases
-                    .iter()
-                    .any(|case| case.may_meet(&candidate.expression))
-            };
-            if candidate.route == own.route || !near() {
-                continue;
-            }
-            if neighbours == 0 {
-                self.truncated = true;
-                return;
-            }
-            neighbours -= 1;
-            if other > number && !self.never.contains_key(&other) {
-                self.judge_as_shadowed(other, own.route);
-            }
-            if candidate.place.ranks_as(&own.place)
-                && let Ok(others) = cases::cases(&candidate.expression)
-            {
-                let (own, other) = ((number, &cases), (other, &others));
-                let (first, second) = if own.0 < other.0 {
-                    (own, other)
-                } else {
-                    (other, own)
-                };
-                if self.tie(first, second).is_break() {
-                    self.truncated = true;
-                    return;
-                }
-            }
-        }
+        let is_chosen = |number| chosen.contains(&number);
+        let mut stopped = near::pairs_with(&keys, &is_chosen, &mut meet).is_break();
+        let own: Vec<_> = chosen
+            .iter()
+            .map(|number| Keys::of(&all[*number]))
+            .collect();
+        let mut meet_own = |first: usize, second: usize| meet(chosen[first], chosen[second]);
+        stopped |= near::pairs(&own, &mut meet_own).is_break();
+        self.truncated |= stopped;
     }
 
     /// Notes it if the candidate is shadowed and the route takes part in that.
     fn judge_as_shadowed(&mut self, number: usize, route: RouteIndex) {
+        if self.never.contains_key(&number) || self.ranked[number].route == route {
+            return;
+        }
         let fate = reach::fate(&mut self.prober, self.ranked[number]);
         if let Fate::Shadowed(by) = fate
             && by.iter().any(|candidate| candidate.route == route)

@@ -12,10 +12,11 @@ fn answers(regex: &Regex, text: &[u8]) -> (bool, Option<Range<usize>>, Vec<Strin
 
 fn of_engine(engine: &Engine, text: &[u8]) -> (bool, Option<Range<usize>>, Vec<String>) {
     let mut groups = Vec::new();
-    engine.captures(text, &mut |number, name, range| {
-        let value = text[range].escape_ascii();
-        groups.push(format!("{:?}={value}", Group::Number(number)));
-        groups.extend(name.map(|name| format!("{:?}={value}", Group::Name(name))));
+    engine.captures(text, &mut |located| {
+        let value = text[located.range].escape_ascii();
+        groups.push(format!("{:?}={value}", Group::Number(located.number)));
+        let name = located.name.map(Group::Name);
+        groups.extend(name.map(|name| format!("{name:?}={value}")));
     });
     (engine.is_match(text), engine.find(text), groups)
 }

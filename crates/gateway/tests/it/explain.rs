@@ -288,3 +288,38 @@ services:
     assert_eq!(told["matched"], Value::Null);
     assert_eq!(told["answer"]["status"], 500);
 }
+
+#[test]
+fn writes_warn_of_conflicts_when_they_are_asked_to() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).start();
+    let write = |path: &str, body: &str| {
+        let answer = gateway.admin_send("POST", path, body);
+        assert!(answer.status < 300, "{}", answer.text());
+        answer.header("warning").map(str::to_owned)
+    };
+    let route =
+        |name: &str| format!(r#"{{"name": "{name}", "paths": ["/same"], "service": null}}"#);
+    assert_eq!(write("/routes?warn=conflicts", &route("one")), None);
+    let warning = write("/routes?warn=conflicts", &route("two")).expect("a warning");
+    assert!(
+        warning.starts_with("299 - \"") && warning.contains("one") && warning.contains("two"),
+        "{warning}"
+    );
+    assert_eq!(write("/routes", &route("three")), None);
+    let change = |name: &str, dry_run: bool| {
+        json!({
+            "changes": [{"action": "create", "type": "routes", "data": {"name": name, "paths": ["/same"]}}],
+            "dry_run": dry_run,
+        })
+        .to_string()
+    };
+    for (name, dry_run) in [("four", true), ("five", false)] {
+        let warning = write("/changes?warn=conflicts", &change(name, dry_run));
+        assert!(
+            warning.is_some_and(|warning| warning.contains(name)),
+            "{name}"
+        );
+    }
+    assert_eq!(gateway.admin_get("/routes/four").status, 404);
+}

@@ -2,7 +2,7 @@
 //! their paths begin with, and their methods and server names.
 
 use super::cases::{Case, Demand, Field, Values};
-use super::texts::Test;
+use super::texts::{Test, start_of};
 use expr::{Class, Step, Steps, TextField};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
@@ -101,7 +101,7 @@ fn keys_of(demand: &Demand<'_>, dimension: Dimension) -> Vec<Key> {
     let start = start.unwrap_or_default();
     let mut regexes = tests().filter_map(Test::regex);
     // What is walked says at least what the literal beginning says.
-    let by_steps = regexes.find(|regex| regex.prefix() == start);
+    let by_steps = regexes.find(|regex| start_of(regex) == start);
     match by_steps {
         Some(regex) => regex.starts().iter().map(key_of_steps).collect(),
         None => vec![key(start.iter(), false)],
@@ -134,16 +134,40 @@ pub(super) fn pairs(
     keys: &[Keys],
     visit: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
+    sweep(keys, &|_| 0, Which::All, visit)
+}
+
+/// [`pairs`] of those that are chosen with others.
+pub(super) fn pairs_with(
+    keys: &[Keys],
+    is_chosen: &dyn Fn(usize) -> bool,
+    visit: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    sweep(
+        keys,
+        &|number| is_chosen(number).into(),
+        Which::Across,
+        visit,
+    )
+}
+
+fn sweep(
+    keys: &[Keys],
+    side: &dyn Fn(usize) -> u8,
+    which: Which,
+    visit: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     let mut sweep = Sweep {
         keys,
         seen: HashSet::new(),
         open: Vec::new(),
         visit,
     };
-    let members: Vec<_> = (0..keys.len())
-        .map(|number| Member { number, side: 0 })
-        .collect();
-    sweep.within(&members, Which::All, 0)?;
+    let members = (0..keys.len()).map(|number| Member {
+        number,
+        side: side(number),
+    });
+    sweep.within(&members.collect::<Vec<_>>(), which, 0)?;
     while let Some(group) = sweep.open.pop() {
         sweep.split(group)?;
     }

@@ -3,7 +3,7 @@
 
 use super::automata::Automata;
 use super::sample;
-use expr::{Regex, TextPredicate, TextTest, Transform};
+use expr::{Regex, Step, TextPredicate, TextTest, Transform};
 
 /// A test of one value, or that it fails the test.
 #[derive(Debug, Clone, Copy)]
@@ -135,7 +135,7 @@ impl<'e> Test<'e> {
     pub(super) fn start(self) -> &'e [u8] {
         match (self.kind, self.passes && self.transform == Transform::None) {
             (Kind::Equals(text) | Kind::StartsWith(text), true) => text.as_bytes(),
-            (Kind::Matches(regex), true) => regex.prefix(),
+            (Kind::Matches(regex), true) => start_of(regex),
             _ => b"",
         }
     }
@@ -205,13 +205,13 @@ impl<'e> Kind<'e> {
             ) => own.contains(wanted),
             (Self::Matches(own), Self::Matches(wanted)) => {
                 own.pattern() == wanted.pattern()
-                    || sample::holds_with_more_behind(wanted) && wanted.is_match(own.prefix())
+                    || sample::holds_with_more_behind(wanted) && wanted.is_match(start_of(own))
             }
             (Self::Matches(own), Self::StartsWith(wanted)) => {
-                own.prefix().starts_with(wanted.as_bytes())
+                start_of(own).starts_with(wanted.as_bytes())
             }
             (Self::Matches(own), Self::Contains(wanted)) => {
-                memchr::memmem::find(own.prefix(), wanted.as_bytes()).is_some()
+                memchr::memmem::find(start_of(own), wanted.as_bytes()).is_some()
             }
             (Self::StartsWith(own), Self::Matches(wanted)) => {
                 wanted.is_match(own.as_bytes()) && sample::holds_with_more_behind(wanted)
@@ -245,10 +245,26 @@ impl<'e> Kind<'e> {
     fn start(self) -> &'e [u8] {
         match self {
             Self::Equals(text) | Self::StartsWith(text) => text.as_bytes(),
-            Self::Matches(regex) => regex.prefix(),
+            Self::Matches(regex) => start_of(regex),
             Self::EndsWith(_) | Self::Contains(_) => b"",
         }
     }
+}
+
+/// Bytes with which every text begins that the regex is found in.
+pub(super) fn start_of(regex: &Regex) -> &[u8] {
+    let mut starts = regex
+        .starts()
+        .iter()
+        .map(|steps| match steps.steps().first() {
+            Some(Step::Literal(literal)) => &literal[..],
+            _ => b"",
+        });
+    let first = starts.next().unwrap_or_default();
+    starts.fold(first, |common, other| {
+        let pairs = common.iter().zip(other);
+        &common[..pairs.take_while(|(own, other)| own == other).count()]
+    })
 }
 
 /// Where texts are looked for.

@@ -139,6 +139,34 @@ fn pairs_that_a_request_finds_tied_are_among_the_ties() {
 }
 
 #[test]
+fn what_is_said_of_one_route_is_what_is_said_of_all() {
+    for options in ALL_OPTIONS {
+        let mut random = Random(19);
+        for _ in 0..3 {
+            let routes = routes(&mut random, 20);
+            let router = router(&routes, options);
+            let all = router.conflicts(usize::MAX);
+            for number in 0..20 {
+                let own = RouteIndex(number);
+                let of_one = router.conflicts_of(&[own], usize::MAX);
+                let never = |conflicts: &Conflicts| {
+                    let parts = conflicts.never.iter();
+                    let parts = parts.filter(|never| never.route == own);
+                    parts.map(|never| format!("{never:?}")).collect::<Vec<_>>()
+                };
+                assert_eq!(never(&of_one), never(&all), "{options:?} {number}");
+                let ties = |conflicts: &Conflicts| {
+                    let ties = conflicts.ties.iter().map(|tie| (tie.first, tie.second));
+                    let own = ties.filter(|(first, second)| own == *first || own == *second);
+                    own.collect::<HashSet<_>>()
+                };
+                assert_eq!(ties(&of_one), ties(&all), "{options:?} {number}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_copy_of_a_route_never_matches_and_is_tied_with_it() {
     for options in ALL_OPTIONS {
         let copies = [1, 2].map(|number| Route {
@@ -165,10 +193,10 @@ fn a_copy_of_a_route_never_matches_and_is_tied_with_it() {
         assert_eq!(conflicts.ties[0].first, first);
         assert_eq!(conflicts.ties[0].second, second);
         assert_eq!(conflicts.undecided, 0);
-        for written in [first, second] {
-            let of_one = router.conflicts_of(&[written], 10);
-            assert_eq!(of_one.never.len(), conflicts.never.len());
-            assert_eq!(of_one.ties.len(), 1);
+        for written in [&[first][..], &[second], &[first, second]] {
+            let of_these = router.conflicts_of(written, 10);
+            assert_eq!(of_these.never.len(), conflicts.never.len());
+            assert_eq!(of_these.ties.len(), 1);
         }
     }
 }
