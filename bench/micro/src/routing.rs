@@ -13,7 +13,7 @@ const REQUESTS: usize = 1000;
 
 /// What is counted for every change: of each kind what a few and many routes cost.
 pub(crate) fn operations() -> Vec<Operation> {
-    use Kind::{Headers, Hosts, Prefixes, Regexes};
+    use Kind::{Expressions, Headers, Hosts, Prefixes, Ranges, Regexes, Segments};
     let matched = [
         (Prefixes, 1),
         (Prefixes, 10),
@@ -22,6 +22,9 @@ pub(crate) fn operations() -> Vec<Operation> {
         (Headers, 10_000),
         (Regexes, 10),
         (Regexes, 1000),
+        (Expressions, 1000),
+        (Segments, 1000),
+        (Ranges, 10_000),
     ];
     let mut operations: Vec<_> = matched.map(|(kind, count)| hits(kind, count)).into();
     operations.extend([

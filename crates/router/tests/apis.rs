@@ -11,20 +11,37 @@ mod routes;
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Classic(Flavor),
+    RegexExpressions,
+    SegmentExpressions,
 }
 
 impl Form {
     fn flavor(self) -> Flavor {
-        let Self::Classic(flavor) = self;
-        flavor
+        match self {
+            Self::Classic(flavor) => flavor,
+            Self::RegexExpressions | Self::SegmentExpressions => Flavor::Expressions,
+        }
     }
 
     fn rule(self, endpoint: &Endpoint) -> Rule {
-        Rule {
-            methods: endpoint.methods.clone(),
-            path: Some(format!("~{}", endpoint.template.regex())),
+        let rule = Rule {
             priority: endpoint.template.priority(),
             ..Rule::default()
+        };
+        match self {
+            Self::Classic(_) => Rule {
+                methods: endpoint.methods.clone(),
+                path: Some(format!("~{}", endpoint.template.regex())),
+                ..rule
+            },
+            Self::RegexExpressions => Rule {
+                expression: Some(endpoint.regex_expression("")),
+                ..rule
+            },
+            Self::SegmentExpressions => Rule {
+                expression: Some(endpoint.segments_expression("")),
+                ..rule
+            },
         }
     }
 }
@@ -64,12 +81,24 @@ impl Routed {
         }
     }
 
+    /// For expressions over segments a slash at the end is none.
+    fn takes(&self, endpoint: &Endpoint, path: &str) -> bool {
+        let takes = |path: &str| endpoint.template.takes(path);
+        match self.form {
+            Form::Classic(_) | Form::RegexExpressions => takes(path),
+            Form::SegmentExpressions => {
+                let path = path.trim_end_matches('/');
+                takes(path) || takes(&format!("{path}/"))
+            }
+        }
+    }
+
     /// The highest priority of those that take a request.
     fn expected(&self, method: &str, path: &str) -> Option<u16> {
         let mut taking = self.endpoints.iter();
         let taking = taking
             .by_ref()
-            .filter(|endpoint| endpoint.methods.contains(&method) && endpoint.template.takes(path));
+            .filter(|endpoint| endpoint.methods.contains(&method) && self.takes(endpoint, path));
         taking.map(|endpoint| endpoint.template.priority()).max()
     }
 
@@ -96,7 +125,7 @@ impl Routed {
             self.form
         );
         assert!(
-            endpoint.template.takes(path),
+            self.takes(endpoint, path),
             "{:?} {method} {path}: {text}",
             self.form
         );
@@ -170,4 +199,14 @@ fn regex_paths_of_public_apis_lead_to_the_endpoint() {
 #[test]
 fn regex_paths_of_public_apis_lead_to_the_endpoint_in_the_traditional_flavour() {
     every_request_leads_to_the_endpoint_that_says_most_about_it(Form::Classic(Flavor::Traditional));
+}
+
+#[test]
+fn regex_expressions_of_public_apis_lead_to_the_endpoint() {
+    every_request_leads_to_the_endpoint_that_says_most_about_it(Form::RegexExpressions);
+}
+
+#[test]
+fn segment_expressions_of_public_apis_lead_to_the_endpoint() {
+    every_request_leads_to_the_endpoint_that_says_most_about_it(Form::SegmentExpressions);
 }

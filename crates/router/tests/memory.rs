@@ -10,8 +10,6 @@ mod routes;
 #[global_allocator]
 static ALLOCATOR: Counting<System> = Counting(System);
 
-const KINDS: [Kind; 4] = [Kind::Prefixes, Kind::Hosts, Kind::Headers, Kind::Regexes];
-
 fn build(rules: &[testkit::rules::Rule]) -> Router {
     let routes = routes::of(rules);
     let options = Options {
@@ -39,7 +37,7 @@ fn ask(router: &Router, set: &RuleSet, scratch: &mut Scratch) -> usize {
 
 #[test]
 fn a_match_allocates_nothing() {
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let set = kind.set(500, 500);
         let router = build(&set.rules);
         let mut scratch = Scratch::default();
@@ -65,8 +63,8 @@ fn a_hostile_request_allocates_nothing_either() {
 }
 
 #[test]
-fn a_route_without_regexes_takes_less_than_a_kilobyte() {
-    for kind in KINDS {
+fn a_route_takes_about_a_kilobyte_at_most() {
+    for kind in Kind::ALL {
         let count = 2000;
         let rules = kind.set(count, 1).rules;
         let before = Counts::of_this_thread();
@@ -74,7 +72,9 @@ fn a_route_without_regexes_takes_less_than_a_kilobyte() {
         let held = Counts::since(before).held;
         let each = held / count as i64;
         println!("{}: {each} bytes a route", kind.name());
-        let bound = if kind == Kind::Regexes { 40_000 } else { 1024 };
+        // The regexes of the public APIs are long, and each is kept as it was written beside what it became.
+        let has_regexes = matches!(kind, Kind::Regexes | Kind::Expressions);
+        let bound = if has_regexes { 1280 } else { 1024 };
         assert!(each < bound, "{}: {each} bytes a route", kind.name());
         drop(router);
     }
