@@ -153,6 +153,10 @@ fn both(left: Vec<Cover>, right: Vec<Cover>) -> Vec<Cover> {
         true => (vec![common(left)], right),
         false => (left, right),
     };
+    // Of a long conjunction most parts may be such.
+    if right[..] == [Cover::default()] {
+        return left;
+    }
     let pairs = left
         .iter()
         .flat_map(|left| right.iter().map(move |right| (left, right)));

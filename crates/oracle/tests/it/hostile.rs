@@ -2,7 +2,7 @@
 //! by how often these ask for its headers.
 
 use oracle::{Drawn, Sample, blank, router};
-use router::{HeaderSource, Match, Options, Request, Router, Scratch};
+use router::{Flavor, HeaderSource, Match, Options, Request, RouteIndex, Router, Scratch};
 use std::cell::Cell;
 
 /// Headers, and how often they were looked through.
@@ -133,4 +133,70 @@ fn with_a_better_match_found_worse_ones_are_not_asked() {
     let (found, asked) = cost(&router, &Sample::get(b"/a"));
     assert_eq!(found, None);
     assert!(asked <= 2 * COUNT, "{asked}");
+}
+
+/// A route whose expression is long.
+fn with_expression(expression: String) -> Drawn {
+    let mut route = blank(1);
+    route.expression = Some(expression);
+    Drawn::from(route)
+}
+
+#[test]
+fn expressions_of_100_kb_are_matched_and_nested_ones_refused() {
+    let options = Options {
+        flavor: Flavor::Expressions,
+        ..Options::default()
+    };
+    let join = |sign: &str, part: &dyn Fn(usize) -> String| {
+        let parts: Vec<_> = (0..3_000).map(part).collect();
+        parts.join(sign)
+    };
+    let sample = Sample::get(b"/p2999");
+    for (expression, found) in [
+        (
+            join("||", &|number| format!("http.path ^= \"/p{number:04}\"")),
+            true,
+        ),
+        (
+            join("&&", &|number| format!("http.path != \"/p{number}x\"")),
+            true,
+        ),
+        // As many covers as no memory holds, were they multiplied out.
+        (
+            join("&&", &|number| {
+                format!("(http.path ^= \"/p\" || tls.sni == \"{number}\")")
+            }),
+            true,
+        ),
+        (
+            join("&&", &|number| {
+                format!("any(http.headers.a) == \"{number}\"")
+            }),
+            false,
+        ),
+        (
+            join("||", &|number| {
+                format!("http.path ~ \"^/p{number}[0-9]+x\"")
+            }),
+            false,
+        ),
+        (
+            join("||", &|number| format!("!(net.dst.port < {number})")),
+            true,
+        ),
+    ] {
+        let router = router(&[with_expression(expression)], options);
+        let (match_, asked) = cost(&router, &sample);
+        assert_eq!(match_.is_some(), found);
+        assert!(asked <= 3_001, "{asked}");
+    }
+    let nested = format!(
+        "{}net.dst.port == 1{}",
+        "!(".repeat(30_000),
+        ")".repeat(30_000)
+    );
+    let refused = with_expression(nested);
+    let (_, errors) = Router::build([(RouteIndex(0), &refused.route)], options, None);
+    assert_eq!(errors.len(), 1);
 }
