@@ -1,6 +1,10 @@
 //! Choices: of a generator that a seed repeats, or of bytes that a fuzzer chose.
 
-pub struct Random(Source);
+pub struct Random {
+    source: Source,
+    /// How many serial numbers were given.
+    serial: u64,
+}
 
 enum Source {
     /// SplitMix64.
@@ -11,22 +15,34 @@ enum Source {
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(Source::Seed(seed))
+        Self {
+            source: Source::Seed(seed),
+            serial: 0,
+        }
     }
 
     pub fn of_bytes(bytes: &[u8]) -> Self {
-        Self(Source::Bytes {
-            bytes: bytes.to_vec(),
-            at: 0,
-        })
+        Self {
+            source: Source::Bytes {
+                bytes: bytes.to_vec(),
+                at: 0,
+            },
+            serial: 0,
+        }
     }
 
     /// Whether there is anything left to decide by.
     pub fn is_spent(&self) -> bool {
-        match &self.0 {
+        match &self.source {
             Source::Seed(_) => false,
             Source::Bytes { bytes, at } => *at >= bytes.len(),
         }
+    }
+
+    /// Another one each time, also where choices have ended.
+    pub(crate) fn serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
     }
 
     /// A number less than `end`.
@@ -42,7 +58,7 @@ impl Random {
 
     /// Of so many bytes at least.
     fn number(&mut self, width: usize) -> u64 {
-        match &mut self.0 {
+        match &mut self.source {
             Source::Seed(state) => {
                 *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -86,8 +86,8 @@ impl Drawn {
 
 /// Different ones, in no order.
 pub(crate) fn id(random: &mut Random) -> u128 {
-    let mut half = || random.below(usize::MAX) as u128;
-    half() << 64 | half()
+    let half = random.below(usize::MAX) as u128;
+    half << 64 | u128::from(random.serial())
 }
 
 fn classic(random: &mut Random, world: &World, flavor: Flavor, route: &mut Route) {
