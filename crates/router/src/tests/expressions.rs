@@ -368,3 +368,42 @@ fn an_empty_text_that_is_found_in_the_path_is_not_stripped() {
         assert_eq!(uri, b"/base/a", "{text}");
     }
 }
+
+#[test]
+fn crowded_ranges_are_found_by_each_of_their_values_while_routes_come_and_go() {
+    // Each takes several ranges of bits, of different lengths, and some lie in others.
+    let routes: Vec<_> = (0..40_u32)
+        .map(|number| {
+            let (first, last) = (1_000 + 37 * number, 1_000 + 37 * number + 50);
+            let text = match number % 4 {
+                0 => format!("net.src.ip in 10.{number}.0.0/16"),
+                1 => format!("net.src.ip == 10.0.0.{number} || net.src.ip in fd00:{number}::/32"),
+                _ => format!("net.src.port >= {first} && net.src.port <= {last}"),
+            };
+            expression(number + 1, u64::from(number % 3), &text)
+        })
+        .collect();
+    let check = |router: &Router| {
+        for port in (950..2_600).step_by(3) {
+            for ip in ["10.4.1.1", "10.0.0.5", "fd00:9::1", "10.99.0.1", "::1"] {
+                let mut sample = Sample::get("/");
+                let ip: IpAddr = ip.parse().unwrap();
+                sample.source = Some((ip, port).into());
+                found_by(router, &sample.request());
+            }
+        }
+    };
+    let mut current = router(&routes, EXPRESSIONS);
+    check(&current);
+    let indexed: Vec<_> = numbered(&routes).collect();
+    for removed in indexed.chunks(9) {
+        let indexes: Vec<_> = removed.iter().map(|(index, _)| *index).collect();
+        (current, _) = current.replace(&indexes, []);
+        check(&current);
+    }
+    (current, _) = current.replace(&[], indexed.into_iter().rev());
+    check(&current);
+    let mut sample = Sample::get("/");
+    sample.source = Some(("10.4.0.1".parse::<IpAddr>().unwrap(), 1).into());
+    assert_eq!(found_by(&current, &sample.request()), Some(4));
+}
