@@ -5,7 +5,7 @@
 //! which is split in turn, so a poor choice costs one more lookup and is never mended.
 
 use crate::candidate::Catalog;
-use crate::keys::{Demand, Gram, Range, RangeDimension, Text, TextDimension, Width};
+use crate::keys::{Demand, Gram, Protocols, Range, RangeDimension, Text, TextDimension, Width};
 use crate::tree::Value;
 use std::cmp::Ordering;
 use std::hash::Hash;
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     /// The set of methods that it may accept.
     pub(crate) methods: u32,
     /// The set of protocols that it may accept.
-    pub(crate) protocols: u8,
+    pub(crate) protocols: Protocols,
     /// Which of the covers of the candidate led here.
     pub(crate) cover: u8,
     /// The path must end with the key.
@@ -63,6 +63,8 @@ pub(crate) enum Bucket {
 pub(crate) struct List {
     /// Best first.
     pub(crate) entries: Vec<Entry>,
+    /// Of all, and maybe of some that were taken out: routes with SNIs serve requests without TLS apart, all alike.
+    pub(crate) protocols: Protocols,
     /// With how many entries a split is tried again.
     split_at: usize,
 }
@@ -217,6 +219,9 @@ impl Bucket {
             [] => Self::Empty,
             [only] => Self::One(only),
             _ => Self::List(Arc::new(List {
+                protocols: entries
+                    .iter()
+                    .fold(entries[0].protocols, |all, entry| all.or(entry.protocols)),
                 entries,
                 split_at: FEW + 1,
             })),
@@ -239,6 +244,7 @@ impl List {
             return false;
         }
         self.entries.insert(at, entry);
+        self.protocols = self.protocols.or(entry.protocols);
         true
     }
 }

@@ -61,6 +61,16 @@ pub(crate) enum Place {
     Compatible(Reverse<u64>, Reverse<Uuid>),
     /// Behind a pointer: large, and the rarer flavour.
     Traditional(Arc<crate::priority::Traditional>, RouteId),
+    /// Of the `traditional` flavour too, for streams.
+    TraditionalStream {
+        kinds: Reverse<u32>,
+        category: Reverse<u8>,
+        /// Kong looks among the candidates of the very address first, then of the port, then among all.
+        ends: (u8, u8),
+        created_at: i64,
+        /// Not Kong's: what it does with routes of one age is by chance.
+        route: RouteIndex,
+    },
 }
 
 impl Place {
@@ -167,6 +177,15 @@ impl Place {
         match self {
             Self::Compatible(Reverse(word), _) => Rank(!word),
             Self::Traditional(priority, _) => priority.rank(),
+            Self::TraditionalStream {
+                kinds: Reverse(kinds),
+                category: Reverse(category),
+                ends: (source, destination),
+                ..
+            } => {
+                let ends = u64::from(*source) << 8 | u64::from(*destination);
+                Rank(u64::from(!kinds) << 24 | u64::from(!category) << 16 | ends)
+            }
         }
     }
 }

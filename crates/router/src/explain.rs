@@ -1,10 +1,12 @@
 //! What a router makes of a request, for people: the candidates in the order they are tried, and of each why the request gets it
 //! or not. Looks at every candidate there is, so it is for those who ask, not for requests.
 
+use crate::candidate::Candidate;
 use crate::request::Parts;
 use crate::request::Request;
 use crate::router::{Match, Router, Scratch};
 use crate::stream::{StreamRequest, StreamRouter};
+use crate::table::Table;
 use crate::{RouteIndex, rank};
 use expr::{Distance, Expression, Fields, Reason, TextField};
 use std::collections::HashSet;
@@ -86,19 +88,8 @@ impl Router {
         let path = scratch.path(request).to_vec();
         let parts = Parts::default();
         let view = self.view(request, &path, &parts);
-        let table = self.table();
-        let reachable = table.reachable(&view, &mut Vec::new());
-        let reachable: HashSet<u32> = reachable.into_iter().map(|(slot, _)| slot).collect();
-        let ranked = table.in_order();
-        let tried: Vec<Ranked<'_>> = ranked
-            .iter()
-            .map(|(own, candidate)| Ranked {
-                route: candidate.route,
-                expression: &candidate.expression,
-                is_reachable: reachable.contains(own),
-                is_found: slot == Some(*own),
-            })
-            .collect();
+        let ranked = self.table().in_order();
+        let tried = with_reach(self.table(), &ranked, &view, slot);
         let rank = |place: usize| rank::of(&ranked[place].1.place, self.options());
         Explanation {
             found,
@@ -110,25 +101,36 @@ impl Router {
 }
 
 impl StreamRouter {
-    /// The route of a connection, and why it is no other. All candidates are tried that do not ask for another name.
+    /// The route of a connection, and why it is no other.
     pub fn explain(&self, request: &StreamRequest<'_>, wanted: Wanted) -> StreamExplanation {
         let request = request.canonical();
-        let found = self.find(&request);
-        let reachable: HashSet<u32> = self.reachable(&request).into_iter().collect();
-        let tried: Vec<Ranked<'_>> = (0..)
-            .zip(self.candidates())
-            .map(|(rank, (route, expression))| Ranked {
-                route,
-                expression,
-                is_reachable: reachable.contains(&rank),
-                is_found: found == Some(rank),
-            })
-            .collect();
+        let found = self.table().find(&request, &mut Vec::new());
+        let slot = found.map(|found| found.slot());
+        let ranked = self.table().in_order();
+        let tried = with_reach(self.table(), &ranked, &request, slot);
         StreamExplanation {
-            found: found.map(|rank| tried[rank as usize].route),
+            found: slot.map(|slot| self.table().get(slot).route),
             tried: Tried::of(&tried, &|_| Vec::new(), &request, wanted),
         }
     }
+}
+
+/// All candidates in their order, and whether the index leads there.
+fn with_reach<'c>(
+    table: &Table,
+    ranked: &[(u32, &'c Candidate)],
+    fields: &impl Fields,
+    found: Option<u32>,
+) -> Vec<Ranked<'c>> {
+    let reachable = table.reachable(fields, &mut Vec::new());
+    let reachable: HashSet<u32> = reachable.into_iter().map(|(slot, _)| slot).collect();
+    let all = ranked.iter().map(|&(slot, candidate)| Ranked {
+        route: candidate.route,
+        expression: &candidate.expression,
+        is_reachable: reachable.contains(&slot),
+        is_found: found == Some(slot),
+    });
+    all.collect()
 }
 
 /// A candidate in the order of all.

@@ -9,8 +9,8 @@ use crate::Flavor;
 use crate::bucket::{Bucket, Entry, Keyed, Rank, Split, Verdict};
 use crate::candidate::{Candidate, Catalog};
 use crate::keys::{
-    self, Cover, Demand, HostKey, PathAnswer, PathKey, Range, RangeDimension, Rest, Text,
-    TextDimension,
+    self, Cover, Demand, HostKey, PathAnswer, PathKey, Protocols, Range, RangeDimension, Rest,
+    Text, TextDimension,
 };
 use crate::tree::{Tree, Value};
 use expr::{Expression, Fields, Step, TextField};
@@ -28,11 +28,6 @@ const MOST_PENDING: usize = 16;
 /// The bit that stands for every method without one of its own.
 const OTHER_METHODS: u32 = 1 << 31;
 const ALL_METHODS: u32 = u32::MAX;
-
-/// Each with a bit of its own.
-const PROTOCOLS: [&str; 5] = ["http", "https", "tcp", "udp", "tls"];
-const OTHER_PROTOCOLS: u8 = 1 << 7;
-const ALL_PROTOCOLS: u8 = u8::MAX;
 
 /// A clone shares everything.
 #[derive(Clone, Default)]
@@ -251,7 +246,7 @@ struct Search<'s, 'i, F> {
     path: &'s [u8],
     is_ascii: bool,
     methods: u32,
-    protocols: u8,
+    protocols: Protocols,
     best: Option<Found>,
     /// Buckets and how much of the path their keys took. On the stack, so that matching allocates nothing.
     pending: SmallVec<[(&'i Bucket, u32); MOST_PENDING]>,
@@ -271,7 +266,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
                 .map_or(ALL_METHODS, |method| index.methods.bit(method)),
             protocols: fields
                 .text(&TextField::Protocol)
-                .map_or(ALL_PROTOCOLS, protocol_bit),
+                .map_or(Protocols::ALL, Protocols::of),
             fields,
             candidates,
             lowered,
@@ -317,6 +312,9 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
                 let _ = self.ask_entry(entry, at);
             }
             Bucket::List(list) => {
+                if !list.protocols.intersects(self.protocols) {
+                    return;
+                }
                 let _ = list
                     .entries
                     .iter()
@@ -357,7 +355,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
             return ControlFlow::Break(());
         }
         if entry.methods & self.methods == 0
-            || entry.protocols & self.protocols == 0
+            || !entry.protocols.intersects(self.protocols)
             || entry.at_end && at as usize != self.path.len()
         {
             return ControlFlow::Continue(());
@@ -409,7 +407,7 @@ fn filings(
             rank,
             slot,
             methods: methods.set(cover.methods.as_deref()),
-            protocols: protocol_set(cover.protocols.as_deref()),
+            protocols: cover.protocols,
             cover: number,
             at_end: false,
             verdict: Verdict::Open,
@@ -428,8 +426,7 @@ fn file(cover: Cover, entry: Entry, rest: Rest, filings: &mut Vec<Filing>) {
     if hosts.len() * paths.len() > MOST_PLACES && paths.len() > 1 {
         paths = vec![PathKey::common(&paths)];
     }
-    let is_exact = (entry.methods == ALL_METHODS || entry.methods & OTHER_METHODS == 0)
-        && (entry.protocols == ALL_PROTOCOLS || entry.protocols & OTHER_PROTOCOLS == 0);
+    let is_exact = entry.methods == ALL_METHODS || entry.methods & OTHER_METHODS == 0;
     for path in &paths {
         let verdict = match (rest, path.answer) {
             _ if !is_exact => Verdict::Open,
@@ -480,17 +477,4 @@ impl Methods {
         let known = self.0.iter().find(|(known, _)| known.as_bytes() == method);
         known.map_or(OTHER_METHODS, |&(_, bit)| bit)
     }
-}
-
-fn protocol_set(protocols: Option<&[Box<str>]>) -> u8 {
-    let bits = protocols.map(|protocols| {
-        let bits = protocols.iter().map(|name| protocol_bit(name.as_bytes()));
-        bits.fold(0, |set, bit| set | bit)
-    });
-    bits.unwrap_or(ALL_PROTOCOLS)
-}
-
-fn protocol_bit(name: &[u8]) -> u8 {
-    let known = PROTOCOLS.iter().position(|known| known.as_bytes() == name);
-    known.map_or(OTHER_PROTOCOLS, |place| 1 << place)
 }

@@ -29,10 +29,17 @@ pub(crate) struct Cover {
     pub(crate) hosts: Option<Vec<HostKey>>,
     pub(crate) paths: Option<Vec<PathKey>>,
     pub(crate) methods: Option<Vec<Box<str>>>,
-    pub(crate) protocols: Option<Vec<Box<str>>>,
+    pub(crate) protocols: Protocols,
     /// At most one of a dimension.
     pub(crate) demands: Vec<Demand>,
 }
+
+/// A set of values of `net.protocol`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Protocols(u8);
+
+/// Those that requests and streams have, with a bit each.
+const PROTOCOLS: [&str; 5] = ["http", "https", "tcp", "udp", "tls"];
 
 /// A demand on the host without its port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,7 +207,7 @@ impl Cover {
                 self.hosts.is_some()
                     || self.paths.is_some()
                     || self.methods.is_some()
-                    || self.protocols.is_some()
+                    || self.protocols != Protocols::ALL
             }
         }
     }
@@ -217,7 +224,7 @@ impl Cover {
             hosts: fewest(&self.hosts, &other.hosts, |host| host.text().len()),
             paths: fewest(&self.paths, &other.paths, PathKey::weight),
             methods: fewest(&self.methods, &other.methods, |_| 0),
-            protocols: fewest(&self.protocols, &other.protocols, |_| 0),
+            protocols: self.protocols.and(other.protocols),
             demands,
         }
     }
@@ -235,7 +242,7 @@ impl Cover {
             hosts: union(self.hosts, other.hosts),
             paths: union(self.paths, other.paths),
             methods: union(self.methods, other.methods),
-            protocols: union(self.protocols, other.protocols),
+            protocols: self.protocols.or(other.protocols),
             demands,
         }
     }
@@ -255,7 +262,7 @@ impl Cover {
             [false, true, true, true, true] => extend(&mut self.hosts, &other.hosts),
             [true, false, true, true, true] => extend(&mut self.paths, &other.paths),
             [true, true, false, true, true] => extend(&mut self.methods, &other.methods),
-            [true, true, true, false, true] => extend(&mut self.protocols, &other.protocols),
+            [true, true, true, false, true] => self.protocols = self.protocols.or(other.protocols),
             [true, true, true, true, false] => {
                 let ([own], [other]) = (&mut self.demands[..], &other.demands[..]) else {
                     return false;
@@ -423,6 +430,38 @@ impl Range {
     }
 }
 
+impl Protocols {
+    pub(crate) const ALL: Self = Self((1 << PROTOCOLS.len()) - 1);
+
+    /// Empty for a name that none has.
+    pub(crate) fn of(name: &[u8]) -> Self {
+        let known = PROTOCOLS.iter().position(|known| known.as_bytes() == name);
+        Self(known.map_or(0, |place| 1 << place))
+    }
+
+    fn others(self) -> Self {
+        Self(Self::ALL.0 & !self.0)
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl Default for Protocols {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
 impl HostKey {
     fn text(&self) -> &str {
         match self {
@@ -489,7 +528,10 @@ fn of_text(predicate: &TextPredicate, flavor: Flavor) -> Cover {
                 cover.methods = Some(vec![method.clone()]);
             }
             (TextField::Protocol, TextTest::Equals(name)) => {
-                cover.protocols = Some(vec![name.clone()]);
+                cover.protocols = Protocols::of(name.as_bytes());
+            }
+            (TextField::Protocol, TextTest::Differs(name)) => {
+                cover.protocols = Protocols::of(name.as_bytes()).others();
             }
             _ => {}
         }
@@ -712,7 +754,9 @@ fn predicate_dimension(expression: &Expression) -> Option<Dimension> {
             Some(Dimension::Path)
         }
         (TextField::Method, TextTest::Equals(_)) => Some(Dimension::Method),
-        (TextField::Protocol, TextTest::Equals(_)) => Some(Dimension::Protocol),
+        (TextField::Protocol, TextTest::Equals(_) | TextTest::Differs(_)) => {
+            Some(Dimension::Protocol)
+        }
         _ => None,
     }
 }

@@ -23,5 +23,7 @@ pub(crate) fn of(place: &Place, options: Options) -> Vec<String> {
             words.push(format!("then the smaller id: {id}"));
             words
         }
+        // What orders streams is not told.
+        Place::TraditionalStream { .. } => Vec::new(),
     }
 }

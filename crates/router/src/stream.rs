@@ -1,34 +1,27 @@
 //! The router of streams: from the addresses and the server name of a connection to the route of protocol `tcp`, `tls`,
 //! `tls_passthrough` or `udp` that applies. Source: kong/router/transform.lua (stream_get_priority, get_expression), traditional.lua.
 //!
-//! Asked once per connection. Candidates are expressions as those of HTTP, tried in order; names that they ask for exactly are
-//! an index in front of them. As in Kong the protocols of a route take no part but in the `expressions` flavour: what a route
+//! Asked once per connection. Candidates are expressions as those of HTTP, under the same index, where names, addresses and
+//! ports tell them apart. As in Kong the protocols of a route take no part but in the `expressions` flavour: what a route
 //! is for is looked at when it has been found.
 
-use crate::candidate::{Problem, RouteError, RouteIndex, sni_name};
+use crate::candidate::{Candidate, Place, Problem, RouteError, RouteIndex, sni_name};
 use crate::compatible::wildcard_test;
 use crate::ends::{self, End, Side};
+use crate::table::Table;
 use crate::{Calculation, Flavor, Options, expressions};
 use expr::{
-    AddressField, Dialect, Expression, Fields, NoObserver, NumberField, Regex, Subsystem,
-    TextField, TextTest, Transform,
+    AddressField, Dialect, Expression, Fields, NumberField, Regex, Subsystem, TextField, TextTest,
 };
 use model::entities::{Protocol, Route};
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
-use uuid::Uuid;
 
 /// An immutable router of streams.
-#[derive(Debug, Default)]
+#[derive(Clone)]
 pub struct StreamRouter {
-    /// In the order they are tried.
-    candidates: Vec<Candidate>,
-    /// For each name that is asked for exactly, who asks for it.
-    by_sni: HashMap<Box<str>, Vec<u32>>,
-    /// Those that a connection of any name can reach.
-    any_sni: Vec<u32>,
+    table: Table,
 }
 
 /// A connection, or the first datagram of a session.
@@ -42,46 +35,20 @@ pub struct StreamRequest<'a> {
     pub datagrams: bool,
 }
 
-#[derive(Debug)]
-struct Candidate {
-    route: RouteIndex,
-    expression: Expression,
-}
-
-/// Smaller ones are tried first.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    Compatible(Reverse<u64>, Reverse<Uuid>),
-    Traditional {
-        kinds: Reverse<u32>,
-        category: Reverse<u8>,
-        /// Kong looks among the candidates of the very address first, then of the port, then among all.
-        ends: (u8, u8),
-        created_at: i64,
-    },
-}
-
 impl StreamRouter {
     /// A router of those routes that streams can reach. Routes that cannot be used are left out and reported.
     pub fn build<'r>(
         routes: impl IntoIterator<Item = (RouteIndex, &'r Route)>,
         options: Options,
     ) -> (Self, Vec<RouteError>) {
-        let mut placed = Vec::new();
+        let mut all = Vec::new();
         let mut errors = Vec::new();
         for (index, route) in routes {
             if route.protocols.iter().all(|protocol| protocol.is_http()) {
                 continue;
             }
-            match compile(route, options) {
-                Ok(candidates) => {
-                    let route = index;
-                    placed.extend(
-                        candidates
-                            .into_iter()
-                            .map(|(place, expression)| (place, Candidate { route, expression })),
-                    );
-                }
+            match compile((index, route), options) {
+                Ok(candidates) => all.extend(candidates),
                 Err(problem) => errors.push(RouteError {
                     route: index,
                     id: route.id,
@@ -89,89 +56,43 @@ impl StreamRouter {
                 }),
             }
         }
-        placed.sort_by(|(left, _), (right, _)| left.cmp(right));
-        let candidates = placed.into_iter().map(|(_, candidate)| candidate);
-        (Self::index(candidates.collect()), errors)
+        all.sort_by(Candidate::cmp_place);
+        let mut table = Table::new(options.flavor);
+        table.add(all.into_iter());
+        (Self { table }, errors)
     }
 
     /// The routes of all candidates, in the order they are tried.
     pub fn order(&self) -> impl Iterator<Item = RouteIndex> {
-        self.candidates.iter().map(|candidate| candidate.route)
-    }
-
-    fn index(candidates: Vec<Candidate>) -> Self {
-        let mut by_sni: HashMap<Box<str>, Vec<u32>> = HashMap::new();
-        let mut any_sni = Vec::new();
-        for (rank, candidate) in (0..).zip(&candidates) {
-            let Some(names) = demanded_names(&candidate.expression) else {
-                any_sni.push(rank);
-                continue;
-            };
-            for name in names {
-                let ranks = by_sni.entry(name.into()).or_default();
-                if ranks.last() != Some(&rank) {
-                    ranks.push(rank);
-                }
-            }
-        }
-        Self {
-            candidates,
-            by_sni,
-            any_sni,
-        }
+        self.candidates().map(|(route, _)| route)
     }
 
     /// The route of a connection.
     pub fn matches(&self, request: &StreamRequest<'_>) -> Option<RouteIndex> {
-        let found = self.find(&request.canonical());
-        found.map(|rank| self.candidates[rank as usize].route)
+        let found = self.table.find(&request.canonical(), &mut Vec::new())?;
+        Some(self.table.get(found.slot()).route)
     }
 
     /// All candidates in the order they are tried.
     pub(crate) fn candidates(&self) -> impl Iterator<Item = (RouteIndex, &Expression)> {
-        let candidates = self.candidates.iter();
-        candidates.map(|candidate| (candidate.route, &candidate.expression))
+        let candidates = self.table.in_order().into_iter();
+        candidates.map(|(_, candidate)| (candidate.route, &*candidate.expression))
     }
 
-    /// The candidates that the names lead to.
-    pub(crate) fn reachable(&self, request: &StreamRequest<'_>) -> Vec<u32> {
-        match request.sni {
-            Some(name) if !request.datagrams => {
-                let named = self.by_sni.get(name).into_iter().flatten();
-                named.chain(&self.any_sni).copied().collect()
-            }
-            _ => (0..self.candidates.len() as u32).collect(),
-        }
-    }
-
-    /// The first candidate that accepts a connection.
-    pub(crate) fn find(&self, request: &StreamRequest<'_>) -> Option<u32> {
-        match request.sni {
-            Some(name) if !request.datagrams => {
-                let named = self.by_sni.get(name).map_or(&[][..], Vec::as_slice);
-                let named = self.first(named.iter().copied(), request);
-                let others = self.first(self.any_sni.iter().copied(), request);
-                [named, others].into_iter().flatten().min()
-            }
-            _ => self.first(0..self.candidates.len() as u32, request),
-        }
-    }
-
-    /// The first of these candidates that accepts the connection.
-    fn first(
-        &self,
-        mut ranks: impl Iterator<Item = u32>,
-        request: &StreamRequest<'_>,
-    ) -> Option<u32> {
-        let mut buffer = Vec::new();
-        ranks.find(|&rank| {
-            let expression = &self.candidates[rank as usize].expression;
-            expression.evaluate(request, &mut buffer, &mut NoObserver)
-        })
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
     }
 
     pub fn is_empty(&self) -> bool {
-        self.candidates.is_empty()
+        self.table.is_empty()
+    }
+}
+
+impl Default for StreamRouter {
+    fn default() -> Self {
+        Self {
+            table: Table::new(Flavor::Traditional),
+        }
     }
 }
 
@@ -221,35 +142,14 @@ impl Fields for StreamRequest<'_> {
     }
 }
 
-/// Names of which a connection of TLS that tells its name must tell one to match. None: it need not.
-fn demanded_names(expression: &Expression) -> Option<Vec<&str>> {
-    match expression {
-        Expression::All(parts) => parts.iter().find_map(demanded_names),
-        Expression::Any(parts) => {
-            let each: Option<Vec<_>> = parts.iter().map(demanded_names).collect();
-            each.map(|each| each.concat())
-        }
-        Expression::Text(predicate) if predicate.transform == Transform::None => {
-            match (&predicate.field, &predicate.test) {
-                (TextField::Sni, TextTest::Equals(name)) => Some(vec![name]),
-                // That lets others pass alone.
-                (TextField::Protocol, TextTest::Differs(protocol)) => {
-                    (**protocol == *"tls").then(Vec::new)
-                }
-                _ => None,
-            }
-        }
-        _ => None,
-    }
-}
-
-/// The candidates of a route, with their places.
-fn compile(route: &Route, options: Options) -> Result<Vec<(Place, Expression)>, Problem> {
+/// The candidates of a route.
+fn compile(of: (RouteIndex, &Route), options: Options) -> Result<Vec<Candidate>, Problem> {
+    let (index, route) = of;
     if let (Flavor::Expressions, Some(text)) = (options.flavor, &route.expression) {
         let mut regex = |pattern: &str| Regex::new(pattern, Dialect::Rust);
         let expression = expressions::read(route, text, Subsystem::Stream, &mut regex)?;
-        let word = expressions::word(route);
-        return Ok(vec![(compatible_place(route, word), expression)]);
+        let place = compatible_place(route, expressions::word(route));
+        return Ok(vec![Candidate::new(of, (place, 0), expression)]);
     }
     let (sources, destinations) = (
         End::read_all(&route.sources)?,
@@ -261,24 +161,28 @@ fn compile(route: &Route, options: Options) -> Result<Vec<(Place, Expression)>, 
     if options.flavor != Flavor::Traditional {
         let word = word(!route.snis.is_empty(), &sources, &destinations);
         let expression = demand(route, &sources, &destinations, options);
-        return Ok(vec![(compatible_place(route, word), expression)]);
+        let place = compatible_place(route, word);
+        return Ok(vec![Candidate::new(of, (place, 0), expression)]);
     }
-    let mut placed = Vec::new();
+    let mut candidates = Vec::new();
     for (source_class, sources) in by_class(&sources) {
         for (destination_class, destinations) in by_class(&destinations) {
             let category = u8::from(!route.snis.is_empty()) << 2
                 | u8::from(!sources.is_empty()) << 1
                 | u8::from(!destinations.is_empty());
-            let place = Place::Traditional {
+            let place = Place::TraditionalStream {
                 kinds: Reverse(category.count_ones()),
                 category: Reverse(category),
                 ends: (source_class, destination_class),
                 created_at: route.created_at,
+                route: index,
             };
-            placed.push((place, demand(route, &sources, &destinations, options)));
+            let expression = demand(route, &sources, &destinations, options);
+            let part = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
+            candidates.push(Candidate::new(of, (place, part), expression));
         }
     }
-    Ok(placed)
+    Ok(candidates)
 }
 
 fn compatible_place(route: &Route, word: u64) -> Place {

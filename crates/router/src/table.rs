@@ -85,6 +85,10 @@ impl Table {
         self.slots.iter()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// All, in the order they are tried.
     pub(crate) fn in_order(&self) -> Vec<(u32, &Candidate)> {
         let mut all: Vec<_> = self.slots.iter().collect();

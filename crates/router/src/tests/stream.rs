@@ -1,7 +1,7 @@
 //! The router of streams: Kong's decisions, and what they do not show.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route};
-use crate::{Flavor, Options, RouteIndex, StreamRequest, StreamRouter};
+use crate::{Calculation, Flavor, Options, RouteIndex, StreamRequest, StreamRouter};
 use model::entities::{Endpoint, Protocol, Route, RouteId};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -383,5 +383,51 @@ fn a_block_of_one_address_is_a_block() {
     for options in ALL_OPTIONS {
         let decided = decided(&routes, options, None, CLIENT, SERVER);
         assert_eq!(decided, Some(1), "{options:?}");
+    }
+}
+
+#[test]
+fn names_and_addresses_lead_to_few_of_many_routes() {
+    let name = |number: u32| format!("host-{number}.test");
+    let routes: Vec<_> = (0..1_000)
+        .map(|number| match number % 2 {
+            0 => Route {
+                protocols: vec![Protocol::Tls],
+                snis: vec![name(number).into()],
+                ..route(number)
+            },
+            _ => Route {
+                protocols: vec![Protocol::Tcp],
+                sources: vec![Endpoint {
+                    ip: Some(format!("10.{}.{}.0/24", number / 256, number % 256).into()),
+                    port: None,
+                }],
+                ..route(number)
+            },
+        })
+        .collect();
+    for options in ALL_OPTIONS {
+        let (router, errors) = StreamRouter::build(numbered(&routes), options);
+        assert!(errors.is_empty(), "{errors:?}");
+        for number in (0..1_000).step_by(37) {
+            let name = name(number);
+            let source = format!("10.{}.{}.9:1", number / 256, number % 256);
+            let request = StreamRequest {
+                source: match number % 2 {
+                    0 => "192.0.2.1:1".parse().unwrap(),
+                    _ => source.parse().unwrap(),
+                },
+                destination: "192.0.2.2:443".parse().unwrap(),
+                sni: Some(&name).filter(|_| number % 2 == 0).map(|name| &**name),
+                datagrams: false,
+            };
+            let found = router.matches(&request).map(|route| route.0);
+            // A stream without a name passes routes with names outside `traditional`, and these come first.
+            let passes_any_name = options.flavor != Flavor::Traditional && number % 2 == 1;
+            let strictly = options.calculation == Calculation::Strict;
+            if !passes_any_name || strictly {
+                assert_eq!(found, Some(number), "{options:?}");
+            }
+        }
     }
 }
