@@ -630,7 +630,6 @@ impl PathKey {
             self.at_end = false;
             self.answer = PathAnswer::Open;
         }
-        // Beyond ASCII a class takes what the regex might not, and then the path need not end behind it.
         self
     }
 }
