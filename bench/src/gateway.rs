@@ -37,6 +37,46 @@ impl Build {
     }
 }
 
+/// The settings of every gateway under measurement, Silverback and Kong alike, but for its listeners: one worker, nothing logged for a
+/// request, connections kept on both sides whatever the number of requests, and buffers that hold the largest answer and configuration.
+pub fn settings(prefix: &Path, database: &str) -> Vec<(&'static str, String)> {
+    let fixed = [
+        ("KONG_NGINX_DAEMON", "off"),
+        ("KONG_NGINX_WORKER_PROCESSES", "1"),
+        ("KONG_STATUS_LISTEN", "off"),
+        ("KONG_PROXY_ACCESS_LOG", "off"),
+        ("KONG_ADMIN_ACCESS_LOG", "off"),
+        ("KONG_ANONYMOUS_REPORTS", "off"),
+        ("KONG_UPSTREAM_KEEPALIVE_POOL_SIZE", "4096"),
+        ("KONG_UPSTREAM_KEEPALIVE_MAX_REQUESTS", "0"),
+        ("KONG_UPSTREAM_KEEPALIVE_IDLE_TIMEOUT", "600"),
+        ("KONG_NGINX_HTTP_KEEPALIVE_REQUESTS", "1000000000"),
+        ("KONG_NGINX_HTTP_KEEPALIVE_TIMEOUT", "600s"),
+        ("KONG_NGINX_HTTP_CLIENT_BODY_BUFFER_SIZE", "256m"),
+        ("KONG_NGINX_PROXY_PROXY_BUFFER_SIZE", "64k"),
+        ("KONG_NGINX_PROXY_PROXY_BUFFERS", "8 64k"),
+        ("KONG_NGINX_PROXY_PROXY_BUSY_BUFFERS_SIZE", "128k"),
+    ];
+    let mut settings: Vec<_> = fixed
+        .into_iter()
+        .map(|(name, value)| (name, value.to_owned()))
+        .collect();
+    settings.extend([
+        ("KONG_DATABASE", database.to_owned()),
+        ("KONG_PREFIX", prefix.display().to_string()),
+    ]);
+    settings
+}
+
+/// The settings that make a gateway show this certificate.
+pub fn certificate_settings(certificate: &Certificate) -> [(&'static str, String); 2] {
+    let path = |path: &Path| path.display().to_string();
+    [
+        ("KONG_SSL_CERT", path(&certificate.certificate)),
+        ("KONG_SSL_CERT_KEY", path(&certificate.key)),
+    ]
+}
+
 /// A running gateway and where its listeners are.
 pub struct Gateway {
     pub process: Process,
@@ -85,28 +125,12 @@ impl Gateway {
             process::free_address()?,
             process::free_address()?,
         );
-        let mut environment = vec![
-            ("KONG_DATABASE", database.to_owned()),
-            ("KONG_PREFIX", prefix.display().to_string()),
+        let mut environment = settings(&prefix, database);
+        environment.extend([
             ("KONG_PROXY_LISTEN", format!("{proxy}, {tls} http2 ssl")),
             ("KONG_ADMIN_LISTEN", admin.to_string()),
-            ("KONG_STATUS_LISTEN", "off".to_owned()),
-            ("KONG_NGINX_WORKER_PROCESSES", "1".to_owned()),
-            ("KONG_PROXY_ACCESS_LOG", "off".to_owned()),
-            ("KONG_ADMIN_ACCESS_LOG", "off".to_owned()),
-            (
-                "KONG_SSL_CERT",
-                certificate.certificate.display().to_string(),
-            ),
-            ("KONG_SSL_CERT_KEY", certificate.key.display().to_string()),
-            ("KONG_UPSTREAM_KEEPALIVE_POOL_SIZE", "4096".to_owned()),
-            ("KONG_UPSTREAM_KEEPALIVE_MAX_REQUESTS", "0".to_owned()),
-            (
-                "KONG_NGINX_HTTP_KEEPALIVE_REQUESTS",
-                "1000000000".to_owned(),
-            ),
-            ("KONG_NGINX_HTTP_CLIENT_BODY_BUFFER_SIZE", "256m".to_owned()),
-        ];
+        ]);
+        environment.extend(certificate_settings(certificate));
         environment.extend_from_slice(more);
         let log = prefix.with_extension("log");
         let process = Process::start(

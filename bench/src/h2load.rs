@@ -23,8 +23,27 @@ pub struct Load {
 pub struct Outcome {
     /// Whether that was negotiated.
     pub http2: bool,
+    /// Requests that were answered with a 2xx or 3xx.
     pub succeeded: f64,
+    /// Bytes of all bodies.
+    pub data: f64,
     pub rate: f64,
+}
+
+impl Outcome {
+    /// Says what is wrong where fewer than these requests were answered, or answered with less than the upstream's body.
+    pub fn failure(&self, requests: usize, body: usize) -> Option<String> {
+        let (requests, body) = (requests as f64, body as f64);
+        if self.succeeded < requests {
+            return Some(format!(
+                "{} of {requests} requests failed",
+                requests - self.succeeded
+            ));
+        }
+        let expected = requests * body;
+        (self.data != expected)
+            .then(|| format!("the bodies had {} bytes instead of {expected}", self.data))
+    }
 }
 
 impl H2load {
@@ -63,6 +82,7 @@ fn parse(text: &str) -> Result<Outcome> {
         http2: text.lines().any(|line| line == "Application protocol: h2"),
         succeeded: number_before(text, "succeeded", "requests:")
             .context("h2load tells no requests that succeeded")?,
+        data: number_before(text, "data", "traffic:").context("h2load tells no bytes of bodies")?,
         rate: number_before(text, "req/s", "finished in").unwrap_or(0.0),
     })
 }
@@ -70,7 +90,9 @@ fn parse(text: &str) -> Result<Outcome> {
 /// The number in front of a word in the line that begins so.
 fn number_before(text: &str, word: &str, begins: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with(begins))?;
-    let words = line.split([' ', ',']).filter(|word| !word.is_empty());
+    let words = line
+        .split([' ', ',', '(', ')'])
+        .filter(|word| !word.is_empty());
     let words: Vec<&str> = words.collect();
     let at = words.iter().position(|candidate| *candidate == word)?;
     words[at.checked_sub(1)?].parse().ok()
@@ -83,13 +105,34 @@ mod tests {
     #[test]
     fn what_h2load_prints_is_understood() {
         let text = "TLS Protocol: TLSv1.3\nApplication protocol: h2\n\nfinished in 512.10ms, 9763.70 req/s, 1.2MB/s\n\
-                    requests: 5000 total, 1100 started, 5000 done, 1000 succeeded, 4000 failed, 4000 errored, 0 timeout\n";
+                    requests: 5000 total, 1100 started, 5000 done, 1000 succeeded, 4000 failed, 4000 errored, 0 timeout\n\
+                    traffic: 537.12KB (550010) total, 12.30KB (12595) headers (space savings 90.12%), 500.00KB (512000) data\n";
         let expected = Outcome {
             http2: true,
             succeeded: 1000.0,
+            data: 512_000.0,
             rate: 9763.70,
         };
         assert_eq!(parse(text).ok(), Some(expected));
         assert!(parse("").is_err());
+    }
+
+    #[test]
+    fn requests_that_failed_and_bodies_that_are_missing_are_told() {
+        let outcome = Outcome {
+            http2: true,
+            succeeded: 1000.0,
+            data: 512_000.0,
+            rate: 1.0,
+        };
+        assert_eq!(outcome.failure(1000, 512), None);
+        let failed = outcome.failure(1001, 512);
+        assert_eq!(failed.as_deref(), Some("1 of 1001 requests failed"));
+        let empty = Outcome {
+            data: 0.0,
+            ..outcome
+        };
+        let missing = "the bodies had 0 bytes instead of 512000";
+        assert_eq!(empty.failure(1000, 512).as_deref(), Some(missing));
     }
 }

@@ -1,5 +1,5 @@
 //! The load generator: one thread, one epoll loop, connections that stay open from sample to sample. Every answer is read to
-//! its end and checked: one that is not a whole 200 counts as failed, so that a wrong gateway cannot look fast. It is meant to
+//! its end and checked: one that is not a whole 200 with the upstream's body counts as failed, so that a wrong gateway cannot look fast. It is meant to
 //! cost little beside what it measures (one write, one read and one look at the clock for a request, no allocation), and it
 //! says what it did cost. It sends GET requests and nothing else.
 
@@ -12,7 +12,8 @@ mod transport;
 
 pub use outcome::Outcome;
 
-use crate::descriptors;
+use crate::upstream::Pattern;
+use crate::{descriptors, upstream};
 use answer::Failure;
 use anyhow::{Context, Result, bail};
 use connection::{Connection, Received};
@@ -36,9 +37,13 @@ const CONNECT_BATCH: usize = 64;
 /// A read takes all of the largest answer.
 const BUFFER: usize = 128 * 1024;
 
-/// A request, ready to send.
+/// A request, ready to send, and what must come of it.
 #[derive(Debug, Clone)]
-pub struct Request(Vec<u8>);
+pub struct Request {
+    bytes: Vec<u8>,
+    /// The length of the upstream's body that must be the answer's; none when any body will do.
+    body: Option<usize>,
+}
 
 impl Request {
     pub fn get(path: &str) -> Self {
@@ -61,22 +66,34 @@ impl Request {
             text.extend([name, ": ", value, "\r\n"]);
         }
         text.push_str("\r\n");
-        Self(text.into_bytes())
+        Self::of(path, text)
+    }
+
+    /// Returns this request with any body accepted as its answer, for an upstream that is not this harness's.
+    pub fn with_any_body(self) -> Self {
+        Self { body: None, ..self }
     }
 
     fn new(path: &str, headers: &str) -> Self {
         let text = format!(
             "GET {path} HTTP/1.1\r\nHost: bench.test\r\nUser-Agent: bench\r\nAccept: */*\r\n{headers}\r\n"
         );
-        Self(text.into_bytes())
+        Self::of(path, text)
+    }
+
+    fn of(path: &str, text: String) -> Self {
+        Self {
+            bytes: text.into_bytes(),
+            body: Some(upstream::body_length(path)),
+        }
     }
 
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
-/// Reads one request a line: path, then optionally a tab and an API key.
+/// Reads one request a line: path, then optionally a tab and an API key. Any body will do for an answer, since the upstream is not known.
 pub fn read_requests(path: &Path) -> Result<Vec<Request>> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -88,6 +105,7 @@ pub fn read_requests(path: &Path) -> Result<Vec<Request>> {
                 |(path, key)| Request::with_key(path, key),
             )
         })
+        .map(Request::with_any_body)
         .collect();
     if requests.is_empty() {
         bail!("{} holds no request", path.display());
@@ -147,12 +165,15 @@ impl Client {
             patience: DRAIN_LIMIT,
         };
         let stride = (requests.len() / connections).max(1);
+        let pattern = Arc::new(Pattern::new(BUFFER));
         while client.connections.len() < connections {
             let start = client.connections.len();
             for slot in start..connections.min(start + CONNECT_BATCH) {
                 let transport = client.dialer.dial(Token(slot))?;
                 let first = slot * stride % requests.len();
-                client.connections.push(Connection::new(transport, first));
+                client
+                    .connections
+                    .push(Connection::new(transport, first, Arc::clone(&pattern)));
             }
             client.wait_until_ready(start)?;
         }

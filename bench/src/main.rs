@@ -215,7 +215,7 @@ fn show(path: &Path, html: Option<&Path>, markdown: bool) -> Result<()> {
 fn load(options: &Load) -> Result<()> {
     let requests: Arc<[Request]> = match &options.requests {
         Some(path) => load::read_requests(path)?.into(),
-        None => Arc::from([Request::get("/")]),
+        None => Arc::from([Request::get("/").with_any_body()]),
     };
     let target = Target {
         address: options.address,

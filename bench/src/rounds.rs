@@ -32,6 +32,9 @@ struct Entry<'a> {
     client: Client,
     figures: Vec<Figure>,
     latency: Option<Outcome>,
+    /// Requests sent, and connections that the subject had closed and that were opened again for them.
+    requests: u64,
+    reconnects: u64,
     /// Why its figures do not count.
     failure: Option<String>,
 }
@@ -49,6 +52,8 @@ impl<'a> Entry<'a> {
             client,
             figures,
             latency: None,
+            requests: 0,
+            reconnects: 0,
             failure: None,
         })
     }
@@ -76,6 +81,8 @@ impl<'a> Entry<'a> {
             ));
             return Ok(None);
         }
+        self.requests += outcome.requests;
+        self.reconnects += outcome.reconnects;
         Ok(Some(outcome))
     }
 
@@ -184,15 +191,16 @@ fn enter<'a>(
 ) {
     match entry {
         Ok(entry) => entries.push(entry),
-        Err(error) => leave_out(harness, scenario, subject, &format!("{error:#}")),
+        Err(error) => leave_out(harness, scenario, &subject.name, &format!("{error:#}")),
     }
 }
 
-fn leave_out(harness: &mut Harness, scenario: &mut Scenario, subject: &Subject, failure: &str) {
+/// Leaves a subject out of a case, and says so in the report.
+pub fn leave_out(harness: &mut Harness, scenario: &mut Scenario, subject: &str, failure: &str) {
     let note = format!("left out: {failure}");
     eprintln!("note: {note}");
     scenario.notes.push(note);
-    harness.failed.push(subject.name.clone());
+    harness.failed.push(subject.to_owned());
 }
 
 fn alternate(
@@ -232,8 +240,14 @@ fn finish(
     for entry in entries {
         if let Some(failure) = entry.failure {
             let failure = format!("{}: {}: {failure}", case.name, entry.subject.name);
-            leave_out(harness, scenario, entry.subject, &failure);
+            leave_out(harness, scenario, &entry.subject.name, &failure);
             continue;
+        }
+        if entry.reconnects > 0 {
+            scenario.notes.push(format!(
+                "{}: {} closed connections: {} were opened again for {} requests",
+                case.name, entry.subject.name, entry.reconnects, entry.requests
+            ));
         }
         scenario.figures.extend(entry.figures);
         scenario

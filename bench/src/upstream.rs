@@ -15,6 +15,39 @@ const SMALL: usize = 512;
 const BIG: usize = 64 * 1024;
 const HUGE: usize = 10 * 1024 * 1024;
 const BUFFER: usize = 64 * 1024;
+/// The bytes of a body repeat after so many. A prime, so that a piece that is lost, doubled or moved by any usual buffer size shows.
+const PERIOD: usize = 251;
+
+/// The length of the body that the upstream answers to a request for this path.
+pub fn body_length(path: &str) -> usize {
+    if path.starts_with("/big") {
+        BIG
+    } else if path.starts_with("/huge") {
+        HUGE
+    } else {
+        SMALL
+    }
+}
+
+/// Compares pieces of a body with what the upstream sends.
+pub struct Pattern(Vec<u8>);
+
+impl Pattern {
+    /// `longest` is the length of the longest piece that will be compared.
+    pub fn new(longest: usize) -> Self {
+        Self(pattern(longest + PERIOD))
+    }
+
+    /// Whether the upstream's body has this piece at `offset`.
+    pub fn holds(&self, offset: usize, piece: &[u8]) -> bool {
+        let start = offset % PERIOD;
+        self.0.get(start..start + piece.len()) == Some(piece)
+    }
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..PERIOD as u8).cycle().take(length).collect()
+}
 
 /// Answers 10 MiB to `/huge`, 64 KiB to `/big`, and 512 bytes to everything else.
 struct Answers {
@@ -25,12 +58,11 @@ struct Answers {
 
 impl Answers {
     fn to(&self, head: &[u8]) -> &[u8] {
-        if head.starts_with(b"GET /big") {
-            &self.big
-        } else if head.starts_with(b"GET /huge") {
-            &self.huge
-        } else {
-            &self.small
+        let path = head.strip_prefix(b"GET ").unwrap_or_default();
+        match path {
+            [b'/', b'b', b'i', b'g', ..] => &self.big,
+            [b'/', b'h', b'u', b'g', b'e', ..] => &self.huge,
+            _ => &self.small,
         }
     }
 }
@@ -86,7 +118,7 @@ fn answer(length: usize) -> Vec<u8> {
     let mut answer =
         format!("HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {length}\r\n\r\n")
             .into_bytes();
-    answer.resize(answer.len() + length, b'x');
+    answer.extend(pattern(length));
     answer
 }
 
@@ -174,10 +206,30 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    fn read_answers(stream: &mut std::net::TcpStream, length: usize) -> String {
-        let mut text = vec![0; length];
-        stream.read_exact(&mut text).unwrap();
-        String::from_utf8(text).unwrap()
+    fn read_answers(stream: &mut std::net::TcpStream, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_body_has_the_length_of_its_path_and_no_other_content() {
+        let answers = Answers {
+            small: answer(SMALL),
+            big: answer(BIG),
+            huge: answer(HUGE),
+        };
+        let pattern = Pattern::new(HUGE);
+        for path in ["/", "/route-1", "/big", "/big/1", "/huge", "/hug"] {
+            let answer = answers.to(format!("GET {path} HTTP/1.1\r\n").as_bytes());
+            let head = memmem::find(answer, b"\r\n\r\n").unwrap() + 4;
+            let body = &answer[head..];
+            assert_eq!(body.len(), body_length(path), "{path}");
+            assert!(pattern.holds(0, body), "{path}");
+            assert!(pattern.holds(300, &body[300..]), "{path}");
+            assert!(!pattern.holds(1, body), "{path}");
+            assert!(!pattern.holds(0, &body[1..]), "{path}");
+        }
     }
 
     #[test]
@@ -188,9 +240,9 @@ mod tests {
             .write_all(b"GET /big HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nHo")
             .unwrap();
         let first = read_answers(&mut stream, big.len() + small.len() - small.len());
-        assert_eq!(first.as_bytes(), big);
+        assert_eq!(first, big);
         stream.write_all(b"st: x\r\n\r\n").unwrap();
-        assert_eq!(read_answers(&mut stream, small.len()).as_bytes(), small);
+        assert_eq!(read_answers(&mut stream, small.len()), small);
     }
 
     #[test]
@@ -200,7 +252,7 @@ mod tests {
         for _ in 0..count {
             stream.write_all(b"GET /big HTTP/1.1\r\n\r\n").unwrap();
         }
-        let text = read_answers(&mut stream, answer(BIG).len() * count);
-        assert_eq!(text.matches("HTTP/1.1 200 OK").count(), count);
+        let answers = read_answers(&mut stream, answer(BIG).len() * count);
+        assert!(answers == answer(BIG).repeat(count));
     }
 }

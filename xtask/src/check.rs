@@ -2,10 +2,14 @@
 
 use crate::shell::{self, cargo};
 use crate::{compat, edges, fuzz, sizes};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The committed counts.
 const INSTRUCTIONS: &str = "bench/instructions.json";
+
+/// The version of cargo-deny that CI installs.
+const CARGO_DENY: &str = "0.20.2";
 
 struct Step {
     name: &'static str,
@@ -121,20 +125,51 @@ fn documentation() -> Result<(), String> {
     shell::run(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// deny.toml by cargo-deny where it is installed; building it takes longer than all else together.
+/// What deny.toml says of dependencies, and the advisories about them, by cargo-deny. CI builds it where it is missing, which takes minutes
+/// once; elsewhere only doubled versions are looked for without it.
 fn dependencies() -> Result<(), String> {
-    let installed = cargo(&["deny", "--version"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !installed {
+    let Some(program) = cargo_deny()? else {
         eprintln!(
-            "note: cargo-deny is not installed; only doubled versions are looked for (cargo install cargo-deny)"
+            "note: cargo-deny is not installed, so licences, sources and advisories are not checked \
+             (cargo install cargo-deny --locked --version {CARGO_DENY})"
         );
         return doubled_versions();
+    };
+    let deny = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.current_dir(shell::root()).args(words);
+        command
+    };
+    shell::run(&mut deny(&["check", "licenses", "bans", "sources"]))?;
+    if shell::run(&mut deny(&["fetch", "db"])).is_err() {
+        eprintln!("note: the advisory database cannot be fetched, so advisories are not checked");
+        return Ok(());
     }
-    shell::run(&mut cargo(&[
-        "deny", "check", "licenses", "bans", "sources",
-    ]))
+    shell::run(&mut deny(&["check", "--disable-fetch", "advisories"]))
+}
+
+/// The program, of the version that CI uses or whichever is installed; none where it is missing and this is not CI.
+fn cargo_deny() -> Result<Option<PathBuf>, String> {
+    let runs = |program: &Path| {
+        let mut command = Command::new(program);
+        let output = command.arg("--version").output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let installed = PathBuf::from("cargo-deny");
+    if runs(&installed) {
+        return Ok(Some(installed));
+    }
+    let root = shell::target_directory()?.join("tools");
+    let built = root.join("bin").join("cargo-deny");
+    if runs(&built) {
+        return Ok(Some(built));
+    }
+    if std::env::var_os("CI").is_none() {
+        return Ok(None);
+    }
+    let mut install = cargo(&["install", "cargo-deny", "--locked", "--version", CARGO_DENY]);
+    shell::run(install.arg("--root").arg(&root))?;
+    Ok(Some(built))
 }
 
 /// Crates that Cargo.lock holds in several versions and deny.toml does not excuse.

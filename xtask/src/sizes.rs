@@ -1,4 +1,5 @@
-//! The bar for file sizes: a Rust file past 800 lines is split, or says at its top why it is one piece.
+//! The bar for file sizes: a Rust file past 800 lines is split, or says at its top why it is one piece. `vendor` is left
+//! out, since its code stays as its authors wrote it.
 
 use crate::shell;
 use std::path::Path;

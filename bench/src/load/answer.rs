@@ -1,8 +1,10 @@
 //! Reads answers as they arrive, to their end and no further, keeping nothing of them.
 
+use crate::upstream::Pattern;
 use memchr::memmem;
 use std::fmt;
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 
 const LONGEST_HEAD: usize = 64 * 1024;
 
@@ -15,6 +17,8 @@ pub enum Failure {
     NoLength,
     BadChunk,
     LongerThanAnnounced,
+    /// The body is not the one that the upstream sends for this request.
+    WrongBody,
     BrokenOff,
     Connection(ErrorKind),
     Tls(String),
@@ -38,6 +42,7 @@ impl fmt::Display for Failure {
             Self::NoLength => "an answer did not say how long it is",
             Self::BadChunk => "an answer had a chunk without a size",
             Self::LongerThanAnnounced => "an answer was longer than announced",
+            Self::WrongBody => "an answer had another body than the upstream sends",
             Self::BrokenOff => "a connection was closed before the end of an answer",
             Self::TooLate => "an answer did not come in time",
         };
@@ -56,11 +61,15 @@ impl From<io::Error> for Failure {
 }
 
 /// How much of an answer has arrived.
-#[derive(Default)]
 pub struct Answer {
     state: State,
     status: u16,
     closes: bool,
+    pattern: Arc<Pattern>,
+    /// The length of the body that is awaited; none when any body will do.
+    expected: Option<usize>,
+    /// Bytes of the body that have arrived.
+    received: usize,
     /// The part of a head that has arrived, when it comes in parts.
     partial: Vec<u8>,
 }
@@ -79,9 +88,28 @@ enum State {
 }
 
 impl Answer {
-    /// Awaits one.
-    pub fn begin(&mut self) {
+    pub fn new(pattern: Arc<Pattern>) -> Self {
+        Self {
+            state: State::Whole,
+            status: 0,
+            closes: false,
+            pattern,
+            expected: None,
+            received: 0,
+            partial: Vec::new(),
+        }
+    }
+
+    /// Awaits none, on a connection that has just been opened.
+    pub fn forget(&mut self) {
+        *self = Self::new(Arc::clone(&self.pattern));
+    }
+
+    /// Awaits one, with a body of the upstream's of this length; with any body where it is none.
+    pub fn begin(&mut self, expected: Option<usize>) {
         self.state = State::Head;
+        self.expected = expected;
+        self.received = 0;
         self.closes = false;
         self.partial.clear();
     }
@@ -89,11 +117,17 @@ impl Answer {
     /// None while it is not whole.
     pub fn result(&self) -> Option<Result<(), Failure>> {
         match &self.state {
-            State::Whole if self.status == 200 => Some(Ok(())),
-            State::Whole => Some(Err(Failure::Status(self.status))),
+            State::Whole if self.status != 200 => Some(Err(Failure::Status(self.status))),
+            State::Whole if self.is_short() => Some(Err(Failure::WrongBody)),
+            State::Whole => Some(Ok(())),
             State::Failed(failure) => Some(Err(failure.clone())),
             _ => None,
         }
+    }
+
+    fn is_short(&self) -> bool {
+        self.expected
+            .is_some_and(|expected| self.received < expected)
     }
 
     /// Whether the connection cannot take another request.
@@ -107,21 +141,23 @@ impl Answer {
             bytes = match &mut self.state {
                 State::Head => self.take_head(bytes),
                 State::Body { left } => {
-                    let taken = bytes.len().min(*left);
-                    *left -= taken;
+                    let (body, rest) = bytes.split_at(bytes.len().min(*left));
+                    *left -= body.len();
                     if *left == 0 {
                         self.state = State::Whole;
                     }
-                    &bytes[taken..]
+                    self.compare(body);
+                    rest
                 }
                 State::Chunked(chunked) => {
-                    let taken = chunked.take(bytes);
+                    let (body, rest) = chunked.take(bytes);
                     match chunked {
                         Chunked::End => self.state = State::Whole,
                         Chunked::Bad => self.state = State::Failed(Failure::BadChunk),
                         _ => {}
                     }
-                    &bytes[taken..]
+                    self.compare(body);
+                    rest
                 }
                 State::Whole => {
                     self.state = State::Failed(Failure::LongerThanAnnounced);
@@ -130,6 +166,18 @@ impl Answer {
                 State::Failed(_) => return,
             }
         }
+    }
+
+    /// Fails the answer when this piece of its body is not the upstream's. An answer that is not a 200 fails by its status.
+    fn compare(&mut self, piece: &[u8]) {
+        let Some(expected) = self.expected.filter(|_| self.status == 200) else {
+            return;
+        };
+        let end = self.received + piece.len();
+        if end > expected || !self.pattern.holds(self.received, piece) {
+            self.state = State::Failed(Failure::WrongBody);
+        }
+        self.received = end;
     }
 
     /// Returns what comes after the head. A head that came in one piece, as nearly all do, is not copied.
@@ -210,8 +258,11 @@ enum Chunked {
         size: Option<usize>,
         extension: bool,
     },
-    /// In a chunk or the line end after it.
     Data {
+        left: usize,
+    },
+    /// In the line end after a chunk.
+    DataEnd {
         left: usize,
     },
     /// After the last chunk, so many bytes into a line.
@@ -232,23 +283,22 @@ impl Default for Chunked {
 }
 
 impl Chunked {
-    /// Returns how many of the bytes belong to the body.
-    fn take(&mut self, bytes: &[u8]) -> usize {
+    /// Takes framing up to the next piece of the body, and that piece. Returns the piece and what comes after it.
+    fn take<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let mut at = 0;
         while at < bytes.len() && !matches!(self, Self::End | Self::Bad) {
             if let Self::Data { left } = self {
-                let taken = (bytes.len() - at).min(*left);
-                *left -= taken;
-                at += taken;
+                let (body, rest) = bytes[at..].split_at((bytes.len() - at).min(*left));
+                *left -= body.len();
                 if *left == 0 {
-                    *self = Self::default();
+                    *self = Self::DataEnd { left: 2 };
                 }
-            } else {
-                self.step(bytes[at]);
-                at += 1;
+                return (body, rest);
             }
+            self.step(bytes[at]);
+            at += 1;
         }
-        at
+        (&[], &bytes[at..])
     }
 
     fn step(&mut self, byte: u8) {
@@ -257,9 +307,7 @@ impl Chunked {
                 *self = match *size {
                     None => Self::Bad,
                     Some(0) => Self::Trailer { length: 0 },
-                    Some(size) => Self::Data {
-                        left: size.saturating_add(2),
-                    },
+                    Some(left) => Self::Data { left },
                 };
             }
             Self::Size { size, extension } => match (byte as char).to_digit(16) {
@@ -281,6 +329,8 @@ impl Chunked {
                 b'\r' => {}
                 _ => *length += 1,
             },
+            Self::DataEnd { left: 2 } => *self = Self::DataEnd { left: 1 },
+            Self::DataEnd { .. } => *self = Self::default(),
             Self::Data { .. } | Self::End | Self::Bad => {}
         }
     }
@@ -293,9 +343,14 @@ mod tests {
     const PLAIN: &str = "HTTP/1.1 200 OK\r\nServer: x\r\ncontent-LENGTH: 5\r\n\r\nhello";
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nA;x=1\r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\n";
 
+    fn awaited(expected: Option<usize>) -> Answer {
+        let mut answer = Answer::new(Arc::new(Pattern::new(1024)));
+        answer.begin(expected);
+        answer
+    }
+
     fn read(pieces: &[&[u8]]) -> Option<Result<(), Failure>> {
-        let mut answer = Answer::default();
-        answer.begin();
+        let mut answer = awaited(None);
         for piece in pieces {
             answer.take(piece);
         }
@@ -351,8 +406,50 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_with_another_body_than_the_upstreams_fails() {
+        let body: Vec<u8> = (0..=250).cycle().take(600).collect();
+        let plain = |body: &[u8]| {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            [head.as_bytes(), body].concat()
+        };
+        let chunked = |body: &[u8]| {
+            let mut text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+            for piece in body.chunks(70) {
+                text.extend(format!("{:x}\r\n", piece.len()).into_bytes());
+                text.extend([piece, b"\r\n"].concat());
+            }
+            [text.as_slice(), b"0\r\n\r\n"].concat()
+        };
+        let mut moved = body.clone();
+        moved.swap(299, 300);
+        let long = [body.as_slice(), b"x"].concat();
+        for wrap in [&plain as &dyn Fn(&[u8]) -> Vec<u8>, &chunked] {
+            for (sent, right) in [
+                (&body[..], true),
+                (&body[..599], false),
+                (&body[1..], false),
+                (&moved, false),
+                (&long, false),
+                (b"", false),
+            ] {
+                let text = wrap(sent);
+                for cut in [1, 60, 300, text.len()] {
+                    let mut answer = awaited(Some(600));
+                    text.chunks(cut).for_each(|piece| answer.take(piece));
+                    let result = if right {
+                        Ok(())
+                    } else {
+                        Err(Failure::WrongBody)
+                    };
+                    assert_eq!(answer.result(), Some(result), "{} {cut}", sent.len());
+                }
+            }
+        }
+    }
+
+    #[test]
     fn an_answer_says_whether_the_connection_ends_with_it() {
-        let mut answer = Answer::default();
+        let mut answer = awaited(None);
         for (text, closes) in [
             (
                 "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
@@ -363,7 +460,7 @@ mod tests {
                 false,
             ),
         ] {
-            answer.begin();
+            answer.begin(None);
             answer.take(text.as_bytes());
             assert_eq!(answer.closes(), closes);
         }

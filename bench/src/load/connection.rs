@@ -3,7 +3,9 @@
 use super::Request;
 use super::answer::{Answer, Failure};
 use super::transport::Transport;
+use crate::upstream::Pattern;
 use mio::event::Event;
+use std::sync::Arc;
 use std::time::Instant;
 
 pub struct Connection {
@@ -30,10 +32,10 @@ pub enum Received {
 
 impl Connection {
     /// `next` is its first request's place in the list.
-    pub fn new(transport: Transport, next: usize) -> Self {
+    pub fn new(transport: Transport, next: usize, pattern: Arc<Pattern>) -> Self {
         Self {
             transport: Some(transport),
-            answer: Answer::default(),
+            answer: Answer::new(pattern),
             since: None,
             current: next,
             next,
@@ -42,7 +44,7 @@ impl Connection {
 
     pub fn reopen(&mut self, transport: Transport) {
         self.transport = Some(transport);
-        self.answer = Answer::default();
+        self.answer.forget();
     }
 
     pub fn is_ready(&self) -> bool {
@@ -70,7 +72,7 @@ impl Connection {
         }
         self.current = self.next;
         self.next = (self.next + 1) % requests.len();
-        self.answer.begin();
+        self.answer.begin(requests[self.current].body);
         self.since = Some(since);
         true
     }

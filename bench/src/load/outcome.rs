@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Outcome {
     /// All that were sent, or in an open loop should have been, failed ones included.
     pub requests: u64,
-    /// Those whose answer was not a whole 200.
+    /// Requests whose answer was not a whole 200 with the body that the upstream sent.
     pub failed: u64,
     /// What was wrong with the first of them.
     pub first_failure: Option<String>,
@@ -92,6 +92,13 @@ impl fmt::Display for Outcome {
             self.quantile(0.99),
             self.cpu.as_secs_f64() * 1e6 / self.requests as f64,
         )?;
+        if self.reconnects > 0 {
+            write!(
+                formatter,
+                "; {} connections were opened again",
+                self.reconnects
+            )?;
+        }
         match &self.first_failure {
             Some(failure) => write!(formatter, "; the first failure: {failure}"),
             None => Ok(()),

@@ -88,7 +88,7 @@ fn read_head(stream: &mut impl Read) -> Option<String> {
 }
 
 fn client(target: &Target, connections: usize) -> Client {
-    let requests: Arc<[Request]> = [Request::get("/")].into();
+    let requests: Arc<[Request]> = [Request::get("/").with_any_body()].into();
     Client::connect(target, connections, &requests).unwrap()
 }
 
@@ -235,7 +235,7 @@ fn what_is_not_answered_in_time_fails_and_does_not_harm_the_next_run() {
 fn connections_start_at_different_places_of_the_list() {
     let (target, seen) = server(|_| Act::Answer(WHOLE));
     let requests: Arc<[Request]> = (0..10)
-        .map(|number| Request::get(&format!("/{number}")))
+        .map(|number| Request::get(&format!("/{number}")).with_any_body())
         .collect();
     let mut client = Client::connect(&target, 5, &requests).unwrap();
     client
@@ -263,7 +263,7 @@ fn a_target_that_does_not_listen_is_an_error() {
         address,
         tls: false,
     };
-    let requests: Arc<[Request]> = [Request::get("/")].into();
+    let requests: Arc<[Request]> = [Request::get("/").with_any_body()].into();
     let error = Client::connect(&target, 1, &requests).err().unwrap();
     assert!(format!("{error:#}").contains("cannot connect"), "{error:#}");
 }
@@ -331,7 +331,7 @@ fn a_server_without_tls_is_an_error() {
             stream.write_all(b"220 not TLS at all\r\n").unwrap();
         }
     });
-    let requests: Arc<[Request]> = [Request::get("/")].into();
+    let requests: Arc<[Request]> = [Request::get("/").with_any_body()].into();
     let error = Client::connect(&Target { address, tls: true }, 1, &requests)
         .err()
         .unwrap();

@@ -11,7 +11,7 @@
 
 use super::{Definition, Peer, Plan, Workload, write};
 use crate::configuration::{Plugins, Shape};
-use crate::process;
+use crate::{gateway, process};
 use anyhow::Result;
 use std::fs;
 use std::io::Read;
@@ -80,34 +80,13 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
     let file = write(directory, "kong.json", &shape.text(workload.upstream))?;
     let prefix = directory.join("kong");
     fs::create_dir(&prefix)?;
-    let settings = [
-        ("KONG_DATABASE", "off".to_owned()),
+    let mut environment = gateway::settings(&prefix, "off");
+    environment.extend([
         ("KONG_DECLARATIVE_CONFIG", file),
-        ("KONG_PREFIX", prefix.display().to_string()),
-        ("KONG_NGINX_DAEMON", "off".to_owned()),
-        ("KONG_NGINX_WORKER_PROCESSES", "1".to_owned()),
         ("KONG_ADMIN_LISTEN", "off".to_owned()),
-        ("KONG_STATUS_LISTEN", "off".to_owned()),
-        ("KONG_PROXY_ACCESS_LOG", "off".to_owned()),
-        ("KONG_ANONYMOUS_REPORTS", "off".to_owned()),
-        // Connections are kept, whatever the number of requests, and buffers hold the largest answer.
-        ("KONG_UPSTREAM_KEEPALIVE_POOL_SIZE", "4096".to_owned()),
-        ("KONG_UPSTREAM_KEEPALIVE_MAX_REQUESTS", "0".to_owned()),
-        ("KONG_UPSTREAM_KEEPALIVE_IDLE_TIMEOUT", "600".to_owned()),
-        (
-            "KONG_NGINX_HTTP_KEEPALIVE_REQUESTS",
-            "1000000000".to_owned(),
-        ),
-        ("KONG_NGINX_HTTP_KEEPALIVE_TIMEOUT", "600s".to_owned()),
-        ("KONG_NGINX_PROXY_PROXY_BUFFER_SIZE", "64k".to_owned()),
-        ("KONG_NGINX_PROXY_PROXY_BUFFERS", "8 64k".to_owned()),
-        (
-            "KONG_NGINX_PROXY_PROXY_BUSY_BUFFERS_SIZE",
-            "128k".to_owned(),
-        ),
-    ];
+    ]);
     let mut plan = Plan {
-        environment: settings.into(),
+        environment,
         ..Plan::default()
     };
     listen(workload, address, &mut plan)?;
@@ -123,13 +102,9 @@ fn listen(workload: &Workload<'_>, address: SocketAddr, plan: &mut Plan) -> Resu
     };
     let plain = process::free_address()?;
     plan.ready = Some(plain);
-    plan.environment.extend([
-        ("KONG_PROXY_LISTEN", format!("{address} ssl, {plain}")),
-        (
-            "KONG_SSL_CERT",
-            certificate.certificate.display().to_string(),
-        ),
-        ("KONG_SSL_CERT_KEY", certificate.key.display().to_string()),
-    ]);
+    plan.environment
+        .push(("KONG_PROXY_LISTEN", format!("{address} ssl, {plain}")));
+    plan.environment
+        .extend(gateway::certificate_settings(certificate));
     Ok(())
 }

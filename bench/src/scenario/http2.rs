@@ -7,7 +7,8 @@ use crate::peers::{Http2, Workload};
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::report::{Figure, Scenario};
-use crate::rounds::{CPU, RATE};
+use crate::rounds::{self, CPU, RATE};
+use crate::upstream;
 use anyhow::Result;
 use std::net::SocketAddr;
 
@@ -41,10 +42,7 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
         return Ok(());
     };
     listeners.extend(peers(harness, &["nginx", "haproxy"], Http2::Unlimited)?);
-    scenario
-        .figures
-        .extend(costs(harness, &h2load, &listeners)?);
-    Ok(())
+    costs(harness, scenario, &h2load, &listeners)
 }
 
 /// Every build of Silverback, unless one of them does not serve HTTP/2.
@@ -98,7 +96,14 @@ pub fn peers(harness: &mut Harness, names: &[&str], http2: Http2) -> Result<Vec<
     Ok(listeners)
 }
 
-fn costs(harness: &Harness, h2load: &H2load, listeners: &[Listener]) -> Result<Vec<Figure>> {
+/// The figures of all that answered every request with the upstream's bodies; the others are left out and noted.
+fn costs(
+    harness: &mut Harness,
+    scenario: &mut Scenario,
+    h2load: &H2load,
+    listeners: &[Listener],
+) -> Result<()> {
+    let mut failures: Vec<Option<String>> = listeners.iter().map(|_| None).collect();
     let mut figures: Vec<[Figure; 2]> = listeners
         .iter()
         .map(|listener| [CPU, RATE].map(|kind| figure(CASE, &listener.name, kind, None)))
@@ -113,15 +118,28 @@ fn costs(harness: &Harness, h2load: &H2load, listeners: &[Listener]) -> Result<V
     for round in 0..rounds {
         for offset in 0..listeners.len() {
             let at = (round + offset) % listeners.len();
+            if failures[at].is_some() {
+                continue;
+            }
             let process = &listeners[at].process;
             let before = process.cpu_time()?;
             let outcome = h2load.run(listeners[at].address, load)?;
             let spent = process.cpu_time()?.saturating_sub(before);
+            failures[at] = outcome.failure(REQUESTS, upstream::body_length("/"));
             let cost = spent.as_secs_f64() * 1e6 / outcome.succeeded;
             figures[at][0].samples.push(cost);
             figures[at][1].samples.push(outcome.rate);
         }
         progress.step();
     }
-    Ok(figures.into_iter().flatten().collect())
+    for ((listener, figures), failure) in listeners.iter().zip(figures).zip(failures) {
+        match failure {
+            None => scenario.figures.extend(figures),
+            Some(failure) => {
+                let failure = format!("{CASE}: {}: {failure}", listener.name);
+                rounds::leave_out(harness, scenario, &listener.name, &failure);
+            }
+        }
+    }
+    Ok(())
 }

@@ -5,17 +5,19 @@ use crate::control::{Api, Audit, Control};
 use crate::peer::Connection;
 use crate::request;
 use crate::state::App;
+use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use store::Revision;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// What a request is told of that has changed something, as an extension of its answer.
 pub(crate) type Made = Revision;
 
-/// A write under way. Told when it is dropped, so that one is as well whose client has gone.
+/// A write under way. Told when it is dropped, so that one is as well which does not come to its end.
 pub(crate) struct Audited {
     control: Arc<dyn Control>,
     started: Instant,
@@ -47,9 +49,39 @@ impl Audited {
         })
     }
 
-    pub(crate) fn end_with(mut self, response: &Response) {
-        self.audit.status = Some(response.status().as_u16());
-        self.audit.revision = response.extensions().get::<Made>().copied();
+    pub(crate) fn end_with(self, response: &Response, later: Option<Later>) {
+        match later {
+            Some(later) => later.hand_over(self),
+            None => self.end(
+                response.status(),
+                response.extensions().get::<Made>().copied(),
+            ),
+        }
+    }
+
+    pub(crate) fn end(mut self, status: StatusCode, revision: Option<Revision>) {
+        self.audit.status = Some(status.as_u16());
+        self.audit.revision = revision;
+    }
+}
+
+/// For a write whose answer begins before its outcome is known, as an extension of that answer: whoever knows the outcome
+/// receives the [`Audited`] to end.
+#[derive(Clone)]
+pub(crate) struct Later(Arc<Mutex<Option<oneshot::Sender<Audited>>>>);
+
+impl Later {
+    pub(crate) fn channel() -> (Self, oneshot::Receiver<Audited>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
+    }
+
+    fn hand_over(&self, audited: Audited) {
+        let sender = (self.0.lock().unwrap_or_else(PoisonError::into_inner)).take();
+        if let Some(sender) = sender {
+            // Nobody receives it when the write has panicked: the write is logged without a status then.
+            drop(sender.send(audited));
+        }
     }
 }
 

@@ -70,7 +70,7 @@ fn identify(request: &Parts, credentials: &Credentials) -> Result<(Option<String
     let (is_near, certificate) = match peer {
         Some(Peer::Local) => return Ok((Some(Peer::Local.to_string()), Role::Admin)),
         Some(Peer::Remote(remote)) => (remote.on_loopback, remote.certificate.as_ref()),
-        None => (true, None),
+        None => return Err(Refused::Unknown),
     };
     if credentials.are_none() && (is_near || credentials.unauthenticated) {
         return Ok((None, Role::Admin));

@@ -10,8 +10,11 @@ use crate::proposal::propose;
 use crate::render;
 use crate::request::Call;
 use crate::respond::{Answer, Failure, json_bytes};
+use crate::shown::Entity;
 use axum::http::StatusCode;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 use store::{CommitError, Revision, Transaction};
 use uuid::Uuid;
@@ -33,7 +36,8 @@ struct Change {
     data: Object,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 enum Verb {
     Create,
     Upsert,
@@ -79,11 +83,31 @@ pub(crate) async fn apply(call: &Call<'_>) -> Answer {
     )
     .await?;
     conflicts::warn(call, routes).await;
-    let mut out =
-        format!("{{\"revision\":{revision},\"dry_run\":{dry_run},\"changes\":[").into_bytes();
-    out.extend_from_slice(&shown);
-    out.extend_from_slice(b"]}");
+    let answer = Applied {
+        revision: revision.0,
+        dry_run,
+        changes: shown,
+    };
+    let out = serde_json::to_vec(&answer).map_err(Failure::internal)?;
     Ok(json_bytes(StatusCode::OK, out))
+}
+
+/// What was made of the changes. The OpenAPI document is made of this.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Applied {
+    revision: u64,
+    dry_run: bool,
+    changes: Vec<Made>,
+}
+
+/// A change, with the entity as it is in the revision; null where it is deleted.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Made {
+    action: Verb,
+    /// The type of the entity, `services`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    entity: Option<Entity>,
 }
 
 /// Each on what those before it have left; gives what is shown of them, and which routes were put. One that is refused keeps none of the others from being tried: all that is wrong is told.
@@ -91,7 +115,7 @@ fn apply_all(
     changes: &[Result<Change, String>],
     control: &dyn Control,
     transaction: &mut Transaction<'_>,
-) -> Result<(Vec<u8>, Vec<Uuid>), Refusal> {
+) -> Result<(Vec<Made>, Vec<Uuid>), Refusal> {
     let mut errors = Vec::new();
     let (mut out, mut routes) = (Vec::new(), Vec::new());
     for (index, change) in changes.iter().enumerate() {
@@ -130,7 +154,7 @@ impl Change {
         &self,
         control: &dyn Control,
         transaction: &mut Transaction<'_>,
-        out: &mut Vec<u8>,
+        made: &mut Vec<Made>,
     ) -> Result<Option<Uuid>, Refusal> {
         let target = |change: &Self| {
             let key = change.key.as_deref().unwrap_or_default();
@@ -148,17 +172,15 @@ impl Change {
             link: None,
         };
         let found = write::apply(&write, control, transaction)?;
-        let separator = if out.is_empty() { "" } else { "," };
-        out.extend_from_slice(separator.as_bytes());
-        let (verb, kind) = (self.verb.name(), self.kind.name());
-        out.extend_from_slice(
-            format!("{{\"action\":\"{verb}\",\"type\":\"{kind}\",\"entity\":").as_bytes(),
-        );
-        match &found {
-            Some(found) => render::entity(out, control, &transaction.view()?, self.kind, found)?,
-            None => out.extend_from_slice(b"null"),
-        }
-        out.push(b'}');
+        let entity = found.as_ref().map(|found| {
+            let view = transaction.view().map_err(Failure::internal)?;
+            Entity::written(|out| render::entity(out, control, &view, self.kind, found))
+        });
+        made.push(Made {
+            action: self.verb,
+            kind: self.kind.name(),
+            entity: entity.transpose()?,
+        });
         Ok(found.map(|found| found.id))
     }
 }

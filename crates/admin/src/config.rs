@@ -5,7 +5,8 @@ use crate::control::{Database, DeclarativeBody, Load, LoadError, Loaded};
 use crate::proposal::unwritable;
 use crate::render;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, empty, json_body, json_bytes};
+use crate::respond::{Answer, Failure, empty};
+use crate::stream::Slot;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse;
@@ -25,15 +26,15 @@ pub(crate) async fn handle(call: &Call<'_>) -> Answer {
     }
 }
 
-/// `{"config": "<YAML>"}`. Made on a thread of its own: it reads the whole store.
+/// `{"config": "<YAML>"}`, which is as large as the store.
 async fn export(call: &Call<'_>) -> Answer {
+    let slot = Slot::take(call, "/config")?;
     let store = call.control.store().clone();
-    let flavor = call.control.context().flavor;
-    let json = blocking(move || render::exported(&store, flavor)).await??;
-    Ok(json_bytes(StatusCode::OK, json))
+    render::exported(slot, store, call.control.context().flavor).await
 }
 
 async fn load(call: &Call<'_>) -> Answer {
+    let slot = Slot::take(call, "/config")?;
     let mut load = decode(call).await?;
     load.origin = call.origin.clone();
     let undecoded = matches!(load.body, DeclarativeBody::Json(_));
@@ -49,8 +50,8 @@ async fn load(call: &Call<'_>) -> Answer {
         }) => {
             call.made.get_or_init(|| revision);
             let store = call.control.store().clone();
-            let body = render::loaded_entities(store, call.control.context().flavor, untransformed);
-            Ok(json_body(StatusCode::CREATED, body))
+            let flavor = call.control.context().flavor;
+            render::loaded_entities(slot, store, flavor, untransformed).await
         }
         Err(error) => refused(error),
     }
@@ -132,6 +133,9 @@ fn interpret(
         }
         return Ok(flags.load(DeclarativeBody::Json(bytes.clone())));
     }
+    if content_type.is_some_and(body::is_urlencoded) && !is_form(bytes) && !bytes.is_empty() {
+        return Ok(flags.load(DeclarativeBody::Text(bytes.clone())));
+    }
     let (mut fields, raw) = match body::decode(content_type, bytes)? {
         Body::None => (Object::new(), None),
         Body::Yaml(text) => (Object::new(), Some(text)),
@@ -158,10 +162,29 @@ fn interpret(
 }
 
 const VERSION: &str = "_format_version";
+const CONFIG: &str = "config";
 const FLAGS: [&str; 2] = ["check_hash", "flatten_errors"];
 
+/// Whether a body that claims to be a form has one of the arguments that hold a configuration. If it has not, the body is
+/// the configuration itself, sent with the content type that `curl --data-binary` chooses.
+///
+/// Only arguments that begin in the first line count: a form has line feeds in values at most, and an address in a YAML text
+/// may well contain `&config=`.
+fn is_form(body: &[u8]) -> bool {
+    let line = body.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    line.split(|&byte| byte == b'&').any(|argument| {
+        let Some(end) = argument.iter().position(|&byte| byte == b'=') else {
+            return false;
+        };
+        // An escape takes three bytes; a longer name is none of the two.
+        let name = Some(&argument[..end]).filter(|name| name.len() <= 3 * VERSION.len());
+        name.and_then(|name| std::str::from_utf8(name).ok())
+            .is_some_and(|name| [CONFIG, VERSION].contains(&&*body::form::unescape(name)))
+    })
+}
+
 fn text(fields: &Object, raw: Option<Bytes>) -> Option<Bytes> {
-    match fields.get("config") {
+    match fields.get(CONFIG) {
         Some(Value::String(text)) => Some(Bytes::copy_from_slice(text.as_bytes())),
         _ => raw,
     }
@@ -260,6 +283,33 @@ mod tests {
     }
 
     #[test]
+    fn a_form_without_the_arguments_of_a_configuration_is_its_text() {
+        const FORM: &str = "application/x-www-form-urlencoded";
+        let many = format!("_format_version: '3.0'\n# {}", "&a".repeat(5000));
+        for body in [
+            "_format_version: \"3.0\"\nservices:\n- url: http://a.test/?x=1&config=2\n",
+            "{\"_format_version\": \"3.0\"}",
+            "a=1",
+            "config",
+            &many,
+        ] {
+            let load = load(FORM, "check_hash=1&flatten_errors=1", body).unwrap();
+            assert!(load.check_hash && load.flatten_errors);
+            assert_eq!(text_of(load), body);
+        }
+        let yaml = "_format_version: \"3.0\"\n";
+        for body in [
+            format!("config={yaml}"),
+            format!("a=1&config={yaml}"),
+            format!("%63onfig={yaml}"),
+        ] {
+            assert_eq!(text_of(load(FORM, "", &body).unwrap()), yaml, "{body}");
+        }
+        let structured = load(FORM, "", "_format_version=3.0&services[1].host=h").unwrap();
+        assert!(matches!(structured.body, DeclarativeBody::Structured(_)));
+    }
+
+    #[test]
     fn a_body_with_a_version_is_the_configuration_itself() {
         let load = load(
             "application/json",
@@ -301,7 +351,8 @@ mod tests {
     fn a_body_without_a_configuration_is_refused() {
         for (kind, body) in [
             ("text/yaml", ""),
-            ("application/x-www-form-urlencoded", "a=1"),
+            ("application/x-www-form-urlencoded", ""),
+            ("application/x-www-form-urlencoded", "config="),
             ("multipart/form-data; boundary=B", "--B--"),
         ] {
             let failure = load(kind, "", body).unwrap_err();

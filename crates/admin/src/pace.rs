@@ -5,12 +5,13 @@ use crate::server::Limits;
 use axum::body::{Body, HttpBody};
 use axum::response::Response;
 use futures_util::StreamExt;
+use futures_util::stream::poll_fn;
 use futures_util::task::AtomicWaker;
 use net::deadline::Deadline;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
@@ -18,7 +19,15 @@ use tokio::time::Instant;
 /// What the client is waited for, shared between the stream and the requests that are read from it.
 #[derive(Debug)]
 pub(crate) struct Pace {
+    /// Several requests may share the connection, as with HTTP/2.
+    is_shared: bool,
     awaited: AtomicU8,
+    /// Requests that are worked on: with HTTP/2 there may be several.
+    busy: AtomicU32,
+    /// Answers of which the client has not taken all that it could have.
+    offered: AtomicU32,
+    /// How many pieces of answers were taken. It stands still while the client takes nothing.
+    taken: AtomicU32,
     /// The connection, while it waits for nothing: its time begins to run when that changes.
     connection: AtomicWaker,
 }
@@ -27,21 +36,33 @@ const HEAD: u8 = 0;
 const NOTHING: u8 = 1;
 const NEXT_REQUEST: u8 = 2;
 
-impl Default for Pace {
+impl Pace {
     /// The first request is expected at once.
-    fn default() -> Self {
+    pub(crate) fn new(is_shared: bool) -> Self {
         Self {
+            is_shared,
             awaited: AtomicU8::new(HEAD),
+            busy: AtomicU32::new(0),
+            offered: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
             connection: AtomicWaker::new(),
         }
     }
-}
 
-impl Pace {
     /// A head has come: nothing is to be waited for until its answer is over.
     pub(crate) fn begin_answer(self: &Arc<Self>) -> Busy {
+        self.busy.fetch_add(1, Ordering::AcqRel);
         self.set(NOTHING);
-        Busy(Arc::clone(self))
+        Busy {
+            pace: Arc::clone(self),
+            is_offered: false,
+        }
+    }
+
+    /// The pieces that were taken, while there are some that the client could take.
+    fn offered(&self) -> Option<u32> {
+        let offered = self.offered.load(Ordering::Acquire);
+        (offered > 0).then(|| self.taken.load(Ordering::Acquire))
     }
 
     fn set(&self, awaited: u8) {
@@ -54,7 +75,11 @@ impl Pace {
 }
 
 /// A request is worked on, until this is dropped.
-pub(crate) struct Busy(Arc<Pace>);
+pub(crate) struct Busy {
+    pace: Arc<Pace>,
+    /// The client could take a piece of the answer.
+    is_offered: bool,
+}
 
 impl Busy {
     pub(crate) fn until_sent(self, response: Response) -> Response {
@@ -63,18 +88,38 @@ impl Busy {
             return response;
         }
         response.map(|body| {
-            let busy = self;
-            Body::from_stream(body.into_data_stream().inspect(move |_| {
-                let _lives_as_long_as_the_stream = &busy;
+            let (mut busy, mut body) = (self, body.into_data_stream());
+            Body::from_stream(poll_fn(move |cx| {
+                let piece = body.poll_next_unpin(cx);
+                // A client of HTTP/2 that gives no more room for this answer is seen by this alone: there is no next poll.
+                busy.set_offered(matches!(piece, Poll::Ready(Some(_))));
+                piece
             }))
         })
+    }
+
+    fn set_offered(&mut self, is_offered: bool) {
+        if !self.pace.is_shared {
+            return;
+        }
+        self.pace.taken.fetch_add(1, Ordering::AcqRel);
+        match (self.is_offered, is_offered) {
+            (false, true) => drop(self.pace.offered.fetch_add(1, Ordering::AcqRel)),
+            (true, false) => drop(self.pace.offered.fetch_sub(1, Ordering::AcqRel)),
+            _ => {}
+        }
+        self.is_offered = is_offered;
+        self.pace.connection.wake();
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.set(NEXT_REQUEST);
-        self.0.connection.wake();
+        self.set_offered(false);
+        if self.pace.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.pace.set(NEXT_REQUEST);
+        }
+        self.pace.connection.wake();
     }
 }
 
@@ -88,6 +133,8 @@ pub(crate) struct Paced<S> {
     awaited: u8,
     /// Set while the client does not take what it is sent.
     writing: Option<Deadline>,
+    /// Set while the client does not take what it is offered: the pieces that it had taken, and the end of its time.
+    offered: Option<(u32, Deadline)>,
 }
 
 impl<S> Paced<S> {
@@ -97,6 +144,7 @@ impl<S> Paced<S> {
             reading: Deadline::new(Instant::now() + limits.head),
             awaited: pace.awaited(),
             writing: None,
+            offered: None,
             pace,
             limits,
         }
@@ -114,12 +162,28 @@ impl<S> Paced<S> {
         let changed = self.awaited != awaited;
         self.awaited = awaited;
         if awaited == NOTHING {
-            return Poll::Pending;
+            return self.wait_to_be_taken(cx);
         }
         if changed {
             self.reading.set(Instant::now() + self.limits.idle);
         }
         ready!(self.reading.poll_passed(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn wait_to_be_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(taken) = self.pace.offered() else {
+            self.offered = None;
+            return Poll::Pending;
+        };
+        let since = self.offered.as_ref().map(|(since, _)| *since);
+        if since != Some(taken) {
+            let deadline = Deadline::new(Instant::now() + self.limits.send);
+            self.offered = Some((taken, deadline));
+        }
+        if let Some((_, deadline)) = &mut self.offered {
+            ready!(deadline.poll_passed(cx));
+        }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -201,5 +265,42 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         let this = self.get_mut();
         let attempt = Pin::new(&mut this.stream).poll_shutdown(cx);
         this.sent(attempt, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use futures_util::stream::repeat;
+    use std::time::Duration;
+    use tokio::io::AsyncReadExt;
+
+    /// The connection of a client that took one piece of an endless answer, and how long it lasts after that.
+    async fn lasts(is_shared: bool) -> Option<Duration> {
+        let pace = Arc::new(Pace::new(is_shared));
+        let (_client, stream) = tokio::io::duplex(1);
+        let limits = Limits {
+            send: Duration::from_secs(7),
+            ..Limits::default()
+        };
+        let mut stream = Paced::new(stream, Arc::clone(&pace), limits);
+        let pieces = repeat(Bytes::from_static(b"x")).map(Ok::<_, io::Error>);
+        let answer = pace
+            .begin_answer()
+            .until_sent(Response::new(Body::from_stream(pieces)));
+        let mut pieces = answer.into_body().into_data_stream();
+        pieces.next().await.unwrap().unwrap();
+        let began = Instant::now();
+        let read = stream.read_u8();
+        let ended = tokio::time::timeout(Duration::from_secs(3600), read).await;
+        ended.ok().map(|_| began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_takes_no_more_of_its_answer_ends_the_connection() {
+        assert_eq!(lasts(true).await, Some(Duration::from_secs(7)));
+        // Without streams the connection itself shows that nothing is taken.
+        assert_eq!(lasts(false).await, None);
     }
 }

@@ -1,7 +1,10 @@
 //! Which page of a list is asked for: `size`, `offset` and `tags`, with Kong's errors.
 //! Source: kong/api/endpoints.lua, kong/db/dao/init.lua.
 
+use data_encoding::BASE64URL_NOPAD;
 use model::{Error, ErrorCode, Object, Value};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::sync::LazyLock;
 use uuid::Uuid;
 
 const DEFAULT_SIZE: usize = 100;
@@ -22,8 +25,21 @@ pub(crate) struct Page {
 pub(crate) enum Offset {
     Start,
     After(String),
-    /// Not one of ours. In `off` mode that is an empty page, else an error.
-    Invalid(String),
+    /// Not one of ours. Without a database that is an empty page as long as it is base64, else an error.
+    Invalid(BadOffset),
+}
+
+#[derive(Debug, PartialEq, Clone)]
+pub(crate) struct BadOffset {
+    pub(crate) text: String,
+    pub(crate) encoding: Encoding,
+}
+
+/// The encoding that an offset breaks.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(crate) enum Encoding {
+    Base64,
+    Json,
 }
 
 #[derive(Debug, PartialEq, Clone)]
@@ -77,7 +93,9 @@ fn parse_tags(text: &str) -> Result<Tags, Error> {
         (false, true) => (split('/'), true),
         _ => (split(','), false),
     };
-    let bad = |tag: &String| tag.is_empty() || tag.bytes().any(|byte| byte < b' ' || byte == 0x7f);
+    // The reader of queries puts the replacement character for what is not UTF-8.
+    let is_bad = |c: char| c < ' ' || c == '\x7f' || c == char::REPLACEMENT_CHARACTER;
+    let bad = |tag: &String| tag.is_empty() || tag.contains(is_bad);
     if tags.iter().any(bad) {
         return Err(invalid_tags("invalid filter syntax"));
     }
@@ -97,15 +115,30 @@ fn invalid_tags(text: &str) -> Error {
     Error::new(ErrorCode::InvalidOptions, message).with_fields(options)
 }
 
+/// The error of an offset that is no key of an entity.
 pub(crate) fn invalid_offset(text: &str) -> Error {
-    let message = format!("'{text}' is not a valid offset: bad json encoding");
+    bad_offset(text, Encoding::Json)
+}
+
+fn bad_offset(text: &str, encoding: Encoding) -> Error {
+    let encoding = match encoding {
+        Encoding::Base64 => "base64",
+        Encoding::Json => "json",
+    };
+    let message = format!("'{text}' is not a valid offset: bad {encoding} encoding");
     Error::new(ErrorCode::InvalidOffset, message)
+}
+
+impl BadOffset {
+    pub(crate) fn error(&self) -> Error {
+        bad_offset(&self.text, self.encoding)
+    }
 }
 
 /// The offset that continues after `key`: URL-safe base64 of a JSON array, as Kong's looks.
 pub(crate) fn offset_after(key: &str) -> String {
     let json = serde_json::to_string(&[key]).expect("a string encodes");
-    base64_url(json.as_bytes())
+    BASE64URL_NOPAD.encode(json.as_bytes())
 }
 
 pub(crate) fn offset_after_id(id: Uuid) -> String {
@@ -113,62 +146,46 @@ pub(crate) fn offset_after_id(id: Uuid) -> String {
 }
 
 fn parse_offset(text: &str) -> Offset {
-    let key = decode_base64_url(text)
-        .and_then(|bytes| serde_json::from_slice::<[String; 1]>(&bytes).ok());
-    match key {
-        Some([key]) => Offset::After(key),
-        None => Offset::Invalid(text.to_owned()),
+    let invalid = |encoding| {
+        let text = text.to_owned();
+        Offset::Invalid(BadOffset { text, encoding })
+    };
+    let Some(bytes) = decode_base64(text) else {
+        return invalid(Encoding::Base64);
+    };
+    match serde_json::from_slice::<[String; 1]>(&bytes) {
+        Ok([key]) => Offset::After(key),
+        Err(_) => invalid(Encoding::Json),
     }
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+/// URL-safe base64. It also reads the standard alphabet, which Kong's offsets have.
+static EITHER_ALPHABET: LazyLock<data_encoding::Encoding> = LazyLock::new(|| {
+    let mut specification = BASE64URL_NOPAD.specification();
+    specification.check_trailing_bits = false;
+    specification.translate.from.push_str("+/");
+    specification.translate.to.push_str("-_");
+    specification
+        .encoding()
+        .expect("the two characters are free in this alphabet")
+});
 
-fn base64_url(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let group = chunk.iter().enumerate().fold(0u32, |group, (at, &byte)| {
-            group | u32::from(byte) << (16 - 8 * at)
-        });
-        for digit in 0..=chunk.len() {
-            let index = group >> (18 - 6 * digit) & 63;
-            out.push(char::from(ALPHABET[index as usize]));
-        }
-    }
-    out
+/// Decodes up to the first `=`.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.split('=').next().unwrap_or_default();
+    EITHER_ALPHABET.decode(text.as_bytes()).ok()
 }
 
-fn decode_base64_url(text: &str) -> Option<Vec<u8>> {
-    let text = text.trim_end_matches('=');
-    let mut out = Vec::with_capacity(text.len() * 3 / 4);
-    let (mut group, mut bits) = (0u32, 0);
-    for byte in text.bytes() {
-        let digit = ALPHABET.iter().position(|&one| one == byte)?;
-        group = group << 6 | u32::try_from(digit).ok()?;
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            out.push(u8::try_from(group >> bits & 0xff).ok()?);
-            group &= (1 << bits) - 1;
-        }
-    }
-    Some(out)
-}
+/// All but the unreserved characters of RFC 3986.
+const RESERVED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
 
 /// Percent-encodes what is not unreserved, for arguments of links.
 pub(crate) fn escape(text: &str) -> String {
-    use std::fmt::Write;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            _ => {
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
-    }
-    out
+    utf8_percent_encode(text, &RESERVED).to_string()
 }
 
 #[cfg(test)]
@@ -214,6 +231,7 @@ mod tests {
         for (query, text) in [
             ("tags=a,b/c", "invalid option (tags: invalid filter syntax)"),
             ("tags=,", "invalid option (tags: invalid filter syntax)"),
+            ("tags=%ff", "invalid option (tags: invalid filter syntax)"),
             ("tags=", "invalid option (tags: cannot be null)"),
             (
                 "tags=a,b,c,d,e,f",
@@ -239,8 +257,21 @@ mod tests {
                 Offset::After(key.to_owned())
             );
         }
-        assert_eq!(base64_url(b"[\"a\"]"), "WyJhIl0");
-        assert_eq!(parse_offset("garbage"), Offset::Invalid("garbage".into()));
-        assert_eq!(parse_offset("ü"), Offset::Invalid("ü".into()));
+        assert_eq!(offset_after("a"), "WyJhIl0");
+        let kongs = "WyI+Pz4/Il0=";
+        assert_eq!(parse_offset(kongs), Offset::After(">?>?".to_owned()));
+        for (text, encoding) in [
+            ("garbage", Encoding::Json),
+            ("zzz", Encoding::Json),
+            ("", Encoding::Json),
+            ("x", Encoding::Base64),
+            ("zzzzz", Encoding::Base64),
+            ("a b=", Encoding::Base64),
+            ("ü", Encoding::Base64),
+        ] {
+            let text = text.to_owned();
+            let offset = parse_offset(&text);
+            assert_eq!(offset, Offset::Invalid(BadOffset { text, encoding }));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Who is at the other end of a connection and what it may cost, as an extension of each of its requests.
 
+use crate::budget::Budget;
 use crate::server::Limits;
 use axum::http::Extensions;
 use std::fmt;
@@ -7,8 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// A connection, shared by its requests.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     pub(crate) peer: Peer,
     pub(crate) limits: Limits,
     pub(crate) places: Places,
@@ -39,18 +41,40 @@ impl fmt::Display for Peer {
     }
 }
 
-/// How many connections, and requests of all of them, there may be at once.
+/// What connections and their requests may take at a time, all together.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     connections: Arc<Semaphore>,
     requests: Arc<Semaphore>,
+    /// Heavy requests that change nothing, and those that do: the latter wait for each other on the way, the former for nobody.
+    heavy_reads: Arc<Semaphore>,
+    heavy_writes: Arc<Semaphore>,
+    large_answers: Arc<Semaphore>,
+    pub(crate) bodies: Budget,
 }
+
+/// Heavy requests that are worked on at a time.
+const HEAVY_READS: usize = 4;
+const HEAVY_WRITES: usize = 16;
+
+/// Answers of the size of the store that are sent at a time.
+const LARGE_ANSWERS: usize = 8;
 
 /// One of them is taken until this is dropped.
 pub(crate) type Place = OwnedSemaphorePermit;
 
 impl Connection {
-    /// None where a request has come without one, which only tests do.
+    /// The operator's: as if over the local socket. [`crate::serve`] gives each request the connection it comes over; who
+    /// calls the router without it adds this one to a request's extensions.
+    pub fn of_operator(limits: Limits) -> Arc<Self> {
+        Arc::new(Self {
+            peer: Peer::Local,
+            limits,
+            places: Places::new(&limits),
+        })
+    }
+
+    /// The connection of a request. Without one, nothing is known of the client, who may do nothing then.
     pub(crate) fn of(request: &Extensions) -> Option<&Arc<Self>> {
         request.get()
     }
@@ -62,6 +86,10 @@ impl Places {
         Self {
             connections: places(limits.connections),
             requests: places(limits.requests),
+            heavy_reads: places(HEAVY_READS),
+            heavy_writes: places(HEAVY_WRITES),
+            large_answers: places(LARGE_ANSWERS),
+            bodies: Budget::new(limits.body_memory),
         }
     }
 
@@ -71,5 +99,19 @@ impl Places {
 
     pub(crate) fn request(&self) -> Option<Place> {
         Arc::clone(&self.requests).try_acquire_owned().ok()
+    }
+
+    pub(crate) fn large_answer(&self) -> Option<Place> {
+        Arc::clone(&self.large_answers).try_acquire_owned().ok()
+    }
+
+    /// Waits for a place among the heavy requests.
+    pub(crate) async fn heavy(&self, writes: bool) -> Option<Place> {
+        let places = if writes {
+            &self.heavy_writes
+        } else {
+            &self.heavy_reads
+        };
+        Arc::clone(places).acquire_owned().await.ok()
     }
 }

@@ -20,6 +20,8 @@ pub struct Proposal {
     pub dry_run: bool,
     /// Where a dry run leaves what it has compiled, for whoever wants to look at it.
     pub preview: Option<Preview>,
+    /// It holds a document of many megabytes: few of these may wait at a time.
+    pub is_document: bool,
     prepare: Prepare,
 }
 
@@ -64,6 +66,7 @@ impl Proposal {
             expected_head: None,
             dry_run: false,
             preview: None,
+            is_document: false,
             prepare: Box::new(prepare),
         }
     }
@@ -157,17 +160,14 @@ pub(crate) async fn propose<T: Send + 'static>(
     Ok(proposed)
 }
 
-/// The same for what may outlive its request.
-pub(crate) async fn propose_to<T: Send + 'static>(
+/// Proposes a document, which may outlive its request.
+pub(crate) async fn propose_document<T: Send + 'static>(
     control: &dyn Control,
     origin: Origin,
-    expected_head: Option<Revision>,
-    dry_run: bool,
     work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<(T, Revision), Failure> {
     let (mut proposal, outcome) = prepare_bounded(origin, work)?;
-    proposal.expected_head = expected_head;
-    proposal.dry_run = dry_run;
+    proposal.is_document = true;
     let revision = control.commit(proposal).await.map_err(refused)?;
     Ok((take(&outcome)?, revision))
 }

@@ -5,15 +5,16 @@ use crate::control::Control;
 use crate::entities::certificates;
 use crate::entities::find::Found;
 use crate::entities::target;
-use crate::respond::Failure;
-use crate::stream::{self, Chunks};
+use crate::respond::{Answer, Failure, JSON};
+use crate::stream::{Chunks, Slot};
 use crate::transfer;
-use axum::body::Body;
+use axum::http::StatusCode;
 use model::declarative::ExportFormat;
 use model::schema::{Context, RouterFlavor, registry};
 use model::{EntityKind, Object, Value};
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Write};
 use store::{Store, StoreError, View};
 use uuid::Uuid;
 
@@ -25,21 +26,30 @@ pub(crate) fn entity(
     kind: EntityKind,
     found: &Found,
 ) -> Result<(), Failure> {
-    fields(out, &control.context(), kind, &found.entity);
+    let mut more = Vec::new();
     if kind == EntityKind::Certificates {
-        let names: Vec<String> = certificates::snis(view, found.id)?
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
-        add_field(out, "snis", &names);
+        let names = certificates::snis(view, found.id)?;
+        let names = names.into_iter().map(|(name, _)| Value::from(name));
+        more.push(("snis", Value::Array(names.collect())));
     }
+    write_with(out, &control.context(), kind, &found.entity, more);
     Ok(())
 }
 
 /// Appends an entity as JSON, without what is shown with it but is entities of their own.
 pub(crate) fn fields(out: &mut Vec<u8>, context: &Context, kind: EntityKind, stored: &Object) {
+    write_with(out, context, kind, stored, Vec::new());
+}
+
+fn write_with(
+    out: &mut Vec<u8>,
+    context: &Context,
+    kind: EntityKind,
+    stored: &Object,
+    mut more: Vec<(&str, Value)>,
+) {
     let schema = registry().entity(kind);
-    let mut entity = std::borrow::Cow::Borrowed(stored);
+    let mut entity = Cow::Borrowed(stored);
     if kind == EntityKind::Targets
         && let Some(given) = stored.str("target")
     {
@@ -47,42 +57,24 @@ pub(crate) fn fields(out: &mut Vec<u8>, context: &Context, kind: EntityKind, sto
         entity.to_mut().insert("target", shown);
     }
     let end = entity.get("ttl").and_then(Value::as_int);
-    if end.is_some() {
-        entity.to_mut().remove("ttl");
-    }
-    schema.write_json_for(&entity, context.flavor, out);
-    if schema.ttl {
+    // Without a database Kong shows it only where there is one.
+    if schema.ttl && (end.is_some() || !context.dbless) {
         // Whole seconds: the one that runs is not counted.
         let left = end.map(|end| (end - context.now - 1).max(0));
-        add_field(out, "ttl", &left);
+        more.push(("ttl", left.map_or(Value::Null, Value::from)));
     }
+    schema.write_json_with(&entity, context.flavor, &more, out);
 }
 
-/// Appends a field to the object that `out` ends with.
-fn add_field(out: &mut Vec<u8>, name: &str, value: &impl serde::Serialize) {
-    let closed = out.pop();
-    debug_assert_eq!(closed, Some(b'}'));
-    if out.last() != Some(&b'{') {
-        out.push(b',');
-    }
-    json(out, &name);
-    out.push(b':');
-    json(out, value);
-    out.push(b'}');
-}
-
-pub(crate) fn json(out: &mut Vec<u8>, value: &impl serde::Serialize) {
-    serde_json::to_writer(out, value).expect("writing JSON to memory does not fail");
-}
-
-/// The answer to `POST /config`: every entity by kind and id. Some 25 MB for 50,000 entities, of which only a few chunks
-/// exist at a time; the store's view keeps them consistent.
-pub(crate) fn loaded_entities(
+/// The answer to `POST /config`: every entity by kind and id, at one revision. Some 25 MB for 50,000 entities.
+pub(crate) async fn loaded_entities(
+    slot: Slot,
     store: Store,
     flavor: RouterFlavor,
     untransformed: Vec<(EntityKind, Uuid, Object)>,
-) -> Body {
-    stream::body("/config", move |chunks| {
+) -> Answer {
+    let directory = store.directory().to_owned();
+    let answer = slot.answer(&directory, JSON, move |chunks| {
         let replaced = untransformed
             .into_iter()
             .map(|(kind, id, entity)| ((kind, id), entity))
@@ -91,7 +83,10 @@ pub(crate) fn loaded_entities(
         // Requests need little of what was read for the answer.
         store.release_resident_pages();
         written
-    })
+    });
+    let mut response = answer.await?;
+    *response.status_mut() = StatusCode::CREATED;
+    Ok(response)
 }
 
 /// Why a streamed answer ends before its end.
@@ -121,8 +116,7 @@ fn write_loaded(
         if !std::mem::take(&mut first_kind) {
             chunks.buffer.push(b',');
         }
-        json(&mut chunks.buffer, &kind.name());
-        chunks.buffer.extend_from_slice(b":{");
+        write!(chunks.buffer, "\"{}\":{{", kind.name())?;
         write_kind(&view, flavor, kind, replaced, chunks)?;
         chunks.buffer.push(b'}');
     }
@@ -144,9 +138,7 @@ fn write_kind(
         if index > 0 {
             out.push(b',');
         }
-        out.push(b'"');
-        out.extend_from_slice(id.hyphenated().encode_lower(&mut [0; 36]).as_bytes());
-        out.extend_from_slice(b"\":");
+        write!(out, "\"{id}\":")?;
         match replaced.get(&(kind, id)) {
             Some(entity) => {
                 schema.write_stored_json(&model::codec::encode(entity), flavor, out)?;
@@ -159,13 +151,20 @@ fn write_kind(
 }
 
 /// `GET /config`: the configuration as YAML, in a JSON string.
-pub(crate) fn exported(store: &Store, flavor: RouterFlavor) -> Result<Vec<u8>, Failure> {
-    let mut yaml = Vec::new();
-    transfer::export(store, ExportFormat::Yaml, flavor, &mut yaml).map_err(Failure::internal)?;
-    let yaml = String::from_utf8(yaml).map_err(Failure::internal)?;
-    let mut out = Vec::with_capacity(yaml.len() + yaml.len() / 8);
-    out.extend_from_slice(b"{\"config\":");
-    json(&mut out, &yaml);
-    out.push(b'}');
-    Ok(out)
+pub(crate) async fn exported(slot: Slot, store: Store, flavor: RouterFlavor) -> Answer {
+    let directory = store.directory().to_owned();
+    let answer = slot.answer(&directory, JSON, move |chunks| {
+        let mut yaml = Vec::new();
+        transfer::export(&store, ExportFormat::Yaml, flavor, &mut yaml)
+            .map_err(io::Error::other)?;
+        store.release_resident_pages();
+        let yaml = String::from_utf8(yaml).map_err(io::Error::other)?;
+        serde_json::to_writer(chunks, &Exported { config: yaml }).map_err(io::Error::from)
+    });
+    answer.await
+}
+
+#[derive(serde::Serialize)]
+struct Exported {
+    config: String,
 }

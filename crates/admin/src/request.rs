@@ -4,7 +4,7 @@ use crate::audit::Made;
 use crate::auth::Caller;
 use crate::body::{self, Body, form};
 use crate::control::Control;
-use crate::peer::Connection;
+use crate::peer::{Connection, Places};
 use crate::proposal::Preview;
 use crate::respond::Failure;
 use crate::state::App;
@@ -32,6 +32,8 @@ pub(crate) struct Call<'a> {
     pub(crate) content_type: Option<&'a str>,
     pub(crate) accept: Option<&'a str>,
     pub(crate) bytes: Bytes,
+    /// The limits that it shares with other requests.
+    pub(crate) places: Option<&'a Places>,
 }
 
 impl Call<'_> {

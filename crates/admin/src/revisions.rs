@@ -1,5 +1,7 @@
 //! History: the revisions that led to what is served, what each has changed, and the way back. None of it is in Kong.
 
+pub(crate) mod answer;
+
 use crate::body::{self, Body};
 use crate::control::Refusal;
 use crate::endpoints;
@@ -9,17 +11,19 @@ use crate::proposal::{carry_out, propose};
 use crate::render;
 use crate::request::{self, Call};
 use crate::respond::{Answer, Failure, json_bytes};
+use crate::shown::{Entity, Page};
 use crate::time;
+use answer::{Action, Change, Diff, Listed, RolledBack, Shown};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use model::schema::{Context, registry};
 use model::{EntityKind, Object, Value};
-use serde_json::json;
+use serde::Serialize;
 use store::{
-    Counts, Difference, History, JournalError, Origin, Period, Revision, RevisionInfo, Store,
-    StoreError, Transaction, View,
+    Counts, Difference, History, JournalError, Origin, Period, Revision, Store, StoreError,
+    Transaction, View,
 };
 use uuid::Uuid;
 
@@ -69,6 +73,10 @@ fn ok(out: Vec<u8>) -> axum::response::Response {
     json_bytes(StatusCode::OK, out)
 }
 
+fn written(answer: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(answer).map_err(Failure::internal)
+}
+
 /// What a `GET` of a path below `/revisions` answers, from a store that no gateway serves: status and body.
 pub fn read(store: &Store, context: &Context, path: &str) -> (u16, Vec<u8>) {
     in_memory(read_path(store, context, path))
@@ -116,15 +124,12 @@ fn all(store: &Store, context: &Context, query: &Query) -> Result<Vec<u8>, Failu
     let found = history
         .revisions(before, period, page.size)
         .map_err(Failure::internal)?;
-    let mut out = b"{\"data\":[".to_vec();
-    for (index, info) in found.items.iter().enumerate() {
-        separate(&mut out, index);
-        render::json(&mut out, &shown(info));
-    }
-    out.push(b']');
+    let listed = found.items.iter().map(|info| Listed {
+        revision: info.into(),
+        change: None,
+    });
     let offset = found.next.map(|next| next.to_string());
-    end(&mut out, "/revisions", offset.as_deref(), query);
-    Ok(out)
+    written(&page_of(listed.collect(), "/revisions", offset, query))
 }
 
 /// The revisions that changed an entity, each with what it changed of it. Of one that exists no more, by its id.
@@ -146,19 +151,15 @@ fn history_of(
     let found = history
         .revisions_of(kind, id, before, period, page.size)
         .map_err(Failure::internal)?;
-    let mut out = b"{\"data\":[".to_vec();
-    for (index, (info, difference)) in found.items.iter().enumerate() {
-        separate(&mut out, index);
-        render::json(&mut out, &shown(info));
-        out.pop();
-        out.extend_from_slice(b",\"change\":");
-        change(&mut out, context, difference)?;
-        out.push(b'}');
-    }
-    out.push(b']');
+    let listed = found.items.iter().map(|(info, difference)| {
+        Ok(Listed {
+            revision: info.into(),
+            change: Some(change(context, difference)?),
+        })
+    });
+    let listed: Result<Vec<Listed>, Failure> = listed.collect();
     let offset = found.next.map(|next| next.to_string());
-    end(&mut out, path, offset.as_deref(), query);
-    Ok(out)
+    written(&page_of(listed?, path, offset, query))
 }
 
 fn id_by_key(view: &View<'_>, kind: EntityKind, key: &str) -> Result<Option<Uuid>, StoreError> {
@@ -174,7 +175,7 @@ fn one(store: &Store, context: &Context, number: &str, query: &Query) -> Result<
     let from = match &page.offset {
         Offset::Start => 0,
         Offset::After(key) => key.parse().map_err(|_| paging::invalid_offset(key))?,
-        Offset::Invalid(text) => return Err(paging::invalid_offset(text).into()),
+        Offset::Invalid(bad) => return Err(bad.error().into()),
     };
     let view = store.view().map_err(Failure::internal)?;
     let history = view.history().map_err(Failure::internal)?;
@@ -182,21 +183,14 @@ fn one(store: &Store, context: &Context, number: &str, query: &Query) -> Result<
     let changes = history
         .changes(revision, from, page.size)
         .map_err(missing)?;
-    let mut out = Vec::with_capacity(1024);
-    render::json(&mut out, &shown(&info));
-    out.pop();
-    out.push(b',');
-    data(&mut out, context, &changes)?;
     let next = from.saturating_add(changes.len());
     let more = (next as u64) < info.counts.total();
     let offset = more.then(|| next.to_string());
-    end(
-        &mut out,
-        &format!("/revisions/{revision}"),
-        offset.as_deref(),
-        query,
-    );
-    Ok(out)
+    let path = format!("/revisions/{revision}");
+    written(&Shown {
+        revision: (&info).into(),
+        changes: page_of(all_changes(context, &changes)?, &path, offset, query),
+    })
 }
 
 fn between(
@@ -210,7 +204,7 @@ fn between(
     let after = match &page.offset {
         Offset::Start => None,
         Offset::After(key) => Some(parse_place(key).ok_or_else(|| paging::invalid_offset(key))?),
-        Offset::Invalid(text) => return Err(paging::invalid_offset(text).into()),
+        Offset::Invalid(bad) => return Err(bad.error().into()),
     };
     let view = store.view().map_err(Failure::internal)?;
     let history = view.history().map_err(Failure::internal)?;
@@ -221,16 +215,13 @@ fn between(
         .collect::<Result<_, _>>()
         .map_err(Failure::internal)?;
     let more = differences.next().is_some();
-    let mut out = format!("{{\"from\":{from},\"to\":{to},").into_bytes();
-    data(&mut out, context, &found)?;
     let last = found.last().filter(|_| more).map(place);
-    end(
-        &mut out,
-        &format!("/revisions/{from}/diff/{to}"),
-        last.as_deref(),
-        query,
-    );
-    Ok(out)
+    let path = format!("/revisions/{from}/diff/{to}");
+    written(&Diff {
+        from: from.0,
+        to: to.0,
+        changes: page_of(all_changes(context, &found)?, &path, last, query),
+    })
 }
 
 /// What the offset of a diff says: the last entity before it.
@@ -243,85 +234,40 @@ fn parse_place(key: &str) -> Option<(EntityKind, Uuid)> {
     Some((EntityKind::from_name(kind)?, find::parse_id(id)?))
 }
 
-fn shown(info: &RevisionInfo) -> serde_json::Value {
-    let origin = &info.origin;
-    json!({
-        "revision": info.revision.0,
-        "time": time::rfc3339(info.at_ms),
-        "source": origin.source,
-        "actor": origin.actor,
-        "request_id": origin.request_id,
-        "message": origin.message,
-        "created": info.counts.created,
-        "updated": info.counts.updated,
-        "deleted": info.counts.deleted,
+fn all_changes(context: &Context, changes: &[Difference<'_>]) -> Result<Vec<Change>, Failure> {
+    let changes = changes.iter();
+    changes
+        .map(|difference| change(context, difference))
+        .collect()
+}
+
+fn change(context: &Context, difference: &Difference<'_>) -> Result<Change, Failure> {
+    let state = |bytes: &[u8]| {
+        Entity::written(|out| {
+            let entity = find::decode(bytes)?;
+            render::fields(out, context, difference.kind, &entity);
+            Ok(())
+        })
+    };
+    Ok(Change {
+        action: match (difference.before, difference.after) {
+            (None, _) => Action::Create,
+            (_, None) => Action::Delete,
+            _ => Action::Update,
+        },
+        kind: difference.kind.name(),
+        id: difference.id,
+        before: difference.before.map(state).transpose()?,
+        after: difference.after.map(state).transpose()?,
     })
 }
 
-fn data(out: &mut Vec<u8>, context: &Context, changes: &[Difference<'_>]) -> Result<(), Failure> {
-    out.extend_from_slice(b"\"data\":[");
-    for (index, difference) in changes.iter().enumerate() {
-        separate(out, index);
-        change(out, context, difference)?;
-    }
-    out.push(b']');
-    Ok(())
-}
-
-fn change(
-    out: &mut Vec<u8>,
-    context: &Context,
-    difference: &Difference<'_>,
-) -> Result<(), Failure> {
-    let action = match (difference.before, difference.after) {
-        (None, _) => "create",
-        (_, None) => "delete",
-        _ => "update",
-    };
-    let head = json!({
-        "action": action,
-        "type": difference.kind.name(),
-        "id": difference.id,
-    });
-    render::json(out, &head);
-    out.pop();
-    let states = [("before", difference.before), ("after", difference.after)];
-    for (name, state) in states {
-        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
-        match state {
-            Some(bytes) => {
-                let entity = find::decode(bytes)?;
-                render::fields(out, context, difference.kind, &entity);
-            }
-            None => out.extend_from_slice(b"null"),
-        }
-    }
-    out.push(b'}');
-    Ok(())
-}
-
-fn separate(out: &mut Vec<u8>, index: usize) {
-    if index > 0 {
-        out.push(b',');
-    }
-}
-
-/// Closes a list: with the way to its next page, whose arguments are the same.
-fn end(out: &mut Vec<u8>, path: &str, offset: Option<&str>, query: &Query) {
-    out.extend_from_slice(b",\"next\":");
-    let Some(offset) = offset.map(offset_after) else {
-        out.extend_from_slice(b"null}");
-        return;
-    };
-    let mut next = format!("{path}?offset={}", escape(&offset));
-    for (name, value) in query.iter().filter(|(name, _)| name != "offset") {
-        let value = value.as_deref().unwrap_or_default();
-        next.push_str(&format!("&{}={}", escape(name), escape(value)));
-    }
-    render::json(out, &next);
-    out.extend_from_slice(b",\"offset\":");
-    render::json(out, &offset);
-    out.push(b'}');
+/// A list with the path of its next page, whose arguments are the same.
+fn page_of<T>(data: Vec<T>, path: &str, last: Option<String>, query: &Query) -> Page<T> {
+    let offset = last.as_deref().map(offset_after);
+    let repeated = query.iter().filter(|(name, _)| name != "offset");
+    let repeated = repeated.map(|(name, value)| (&**name, value.as_deref().unwrap_or_default()));
+    Page::new(data, path, offset, repeated)
 }
 
 /// The offset of a list of revisions is the last one before it.
@@ -332,7 +278,7 @@ fn before(offset: &Offset) -> Result<Option<Revision>, Failure> {
             let number = key.parse().map_err(|_| paging::invalid_offset(key))?;
             Ok(Some(Revision(number)))
         }
-        Offset::Invalid(text) => Err(paging::invalid_offset(text).into()),
+        Offset::Invalid(bad) => Err(bad.error().into()),
     }
 }
 
@@ -395,7 +341,8 @@ pub(crate) async fn rollback(call: &Call<'_>) -> Answer {
     let work = go_back(to, call.control.context(), size);
     let (expected, dry_run) = (request.expected_revision, request.dry_run);
     let ((head, undone), made) = propose(call, origin, expected, dry_run, work).await?;
-    Ok(ok(undone.answer([head, to, made], dry_run, &call.query)))
+    let answer = undone.answer([head, to, made], dry_run, &call.query);
+    Ok(ok(written(&answer)?))
 }
 
 /// What `POST /revisions/{revision}/rollback` answers to a body of JSON, done to a store that no gateway serves if `check`
@@ -425,7 +372,8 @@ fn roll_back_stored(
     let size = paging::page(&[], false)?.size;
     let work = go_back(to, context.clone(), size);
     let ((head, undone), made) = carry_out(store, check, how, work)?;
-    Ok(ok(undone.answer([head, to, made], request.dry_run, &[])))
+    let answer = undone.answer([head, to, made], request.dry_run, &[]);
+    Ok(ok(written(&answer)?))
 }
 
 /// Applies what leads back, and tells it; from which revision on as well.
@@ -450,28 +398,29 @@ fn go_back(
 /// What a rollback changes, and the beginning of it in full.
 struct Undone {
     counts: Counts,
-    data: Vec<u8>,
+    changes: Vec<Change>,
     /// The offset of the rest.
     last: Option<String>,
 }
 
 impl Undone {
     /// The rest is to be read where it is: in the diff that was carried out.
-    fn answer(&self, [head, to, made]: [Revision; 3], dry_run: bool, query: &Query) -> Vec<u8> {
+    fn answer(self, [head, to, made]: [Revision; 3], dry_run: bool, query: &Query) -> RolledBack {
         let Counts {
             created,
             updated,
             deleted,
         } = self.counts;
-        let mut out = format!(
-            "{{\"revision\":{made},\"rolled_back_to\":{to},\"dry_run\":{dry_run},\
-             \"created\":{created},\"updated\":{updated},\"deleted\":{deleted},"
-        )
-        .into_bytes();
-        out.extend_from_slice(&self.data);
         let path = format!("/revisions/{head}/diff/{to}");
-        end(&mut out, &path, self.last.as_deref(), query);
-        out
+        RolledBack {
+            revision: made.0,
+            rolled_back_to: to.0,
+            dry_run,
+            created,
+            updated,
+            deleted,
+            changes: page_of(self.changes, &path, self.last, query),
+        }
     }
 
     fn of(
@@ -494,12 +443,10 @@ impl Undone {
                 first.push(difference);
             }
         }
-        let mut out = Vec::new();
-        data(&mut out, context, &first)?;
         let more = first.len() as u64 != counts.total();
         Ok(Self {
             counts,
-            data: out,
+            changes: all_changes(context, &first)?,
             last: first.last().filter(|_| more).map(place),
         })
     }

@@ -1,22 +1,28 @@
 //! From the table of endpoints to an axum router, and from a matched path to its handler.
 
+use crate::auth;
+use crate::body;
 use crate::control::{Api, Control};
 use crate::endpoints::{self, Action, Endpoint};
+use crate::peer::{Connection, Place, Places};
 use crate::proposal::Preview;
+use crate::receive;
 use crate::request::{self, Call};
-use crate::respond::{Answer, Failure, empty};
+use crate::respond::{Answer, Failure, empty, message};
 use crate::state::App;
+use crate::transport::{self, Started};
 use crate::{
     changes, config, entities, explain, metrics, node, openapi, revisions, schemas, status, tags,
-    transfer, transport,
+    transfer,
 };
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{DefaultBodyLimit, RawPathParams};
+use axum::extract::{RawPathParams, Request};
 use axum::http::header::{
     ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, CONTENT_TYPE, WARNING,
+    ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER,
+    WARNING,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -24,6 +30,9 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+use store::Origin;
+use tokio::runtime::Handle;
 
 /// The whole Admin API over `control`. Must be run on a tokio runtime.
 pub fn router(control: Arc<dyn Control>) -> Router {
@@ -53,66 +62,196 @@ fn assemble(app: App, endpoints: Vec<Endpoint>) -> Router {
         router = router.route(&endpoint.path, handler);
     }
     router
-        .fallback(|| async { Failure::not_found() })
-        // The transport has read the body within its own limit.
-        .layer(DefaultBodyLimit::disable())
+        .fallback(unknown_path)
         .layer(from_fn_with_state(app, transport::exchange))
+}
+
+async fn unknown_path(request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    receive::drain(&parts, body).await;
+    Failure::not_found().into_response()
 }
 
 fn handler(app: &App, endpoint: &Endpoint) -> axum::routing::MethodRouter {
     let (app, methods, action) = (app.clone(), endpoint.methods, endpoint.action);
     any(
-        move |params: Result<RawPathParams, RawPathParamsRejection>, parts: Parts, bytes: Bytes| async move {
-            let Ok(params) = params else {
-                return Failure::bad_request("the path is not valid UTF-8").into_response();
-            };
-            if parts.method == Method::OPTIONS && action != Action::Disabled {
-                return options(methods, &parts.headers);
-            }
-            let parameters = params
-                .iter()
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect();
-            answer(&app, methods, action, &parts, parameters, bytes)
-                .await
-                .unwrap_or_else(Failure::into_response)
+        move |params: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
+            serve(app, (methods, action), params, request)
         },
     )
 }
 
-async fn answer(
-    app: &App,
-    methods: &[&str],
-    action: Action,
-    parts: &Parts,
+/// Answers a request: at once when its head is enough for that, else with its body, which is received only then.
+async fn serve(
+    app: App,
+    (methods, action): (&'static [&'static str], Action),
+    params: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let has_body = !body.is_end_stream();
+    let asked = match Asked::read(methods, action, params, &parts, has_body) {
+        Ok(asked) => asked,
+        Err(response) => {
+            receive::drain(&parts, body).await;
+            return *response;
+        }
+    };
+    let bytes = match receive::whole(&app, action, &parts, body).await {
+        Ok(bytes) => bytes,
+        Err(response) => return response,
+    };
+    let places = Connection::of(&parts.extensions).map(|connection| connection.places.clone());
+    let place = match places.as_ref().map(Places::request) {
+        Some(None) => return too_many(&parts),
+        Some(place) => place,
+        None => None,
+    };
+    let started = Started(Instant::now());
+    let heavy = is_heavy(action, &parts.method, bytes.len());
+    let writes = auth::writes(&parts);
+    let answered = async move {
+        let answered = answer(&app, action, asked, &parts, bytes).await;
+        answered.unwrap_or_else(Failure::into_response)
+    };
+    let mut response = match (heavy, places) {
+        (true, Some(places)) => {
+            let heavy = places.heavy(writes).await;
+            off_thread(answered, [place, heavy]).await
+        }
+        _ => answered.await,
+    };
+    response.extensions_mut().insert(started);
+    response
+}
+
+/// A larger body takes a while to decode and to check.
+const HEAVY_BODY: usize = 64 << 10;
+
+/// Whether a request may take long enough for others to notice. Lists have up to a thousand entities of any size.
+fn is_heavy(action: Action, method: &Method, body: usize) -> bool {
+    let lists = matches!(
+        action,
+        Action::Collection(_)
+            | Action::Children(_)
+            | Action::AllTargets
+            | Action::UpstreamHealth
+            | Action::Revisions
+            | Action::Revision
+            | Action::RevisionDiff
+            | Action::EntityRevisions(_)
+    );
+    body > HEAVY_BODY || lists && *method == Method::GET
+}
+
+/// Works on a request on a thread of its own: the one that serves all connections goes on meanwhile. The work goes on when the
+/// client has gone, so the places are taken until its end.
+async fn off_thread(
+    answered: impl Future<Output = Response> + Send + 'static,
+    places: [Option<Place>; 2],
+) -> Response {
+    let runtime = Handle::current();
+    let work = move || {
+        let _places = places;
+        runtime.block_on(answered)
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Failure::internal(error).into_response())
+}
+
+fn too_many(request: &Parts) -> Response {
+    let limit = Connection::of(&request.extensions).map_or(0, |one| one.limits.requests);
+    let text = format!("{limit} requests are being worked on, which is the limit");
+    let mut response = message(StatusCode::SERVICE_UNAVAILABLE, &text);
+    let seconds = HeaderValue::from_static("1");
+    response.headers_mut().insert(RETRY_AFTER, seconds);
+    response
+}
+
+/// What the head of a request asks for, found to be something that the endpoint does.
+struct Asked {
+    origin: Origin,
     parameters: Vec<(String, String)>,
-    bytes: Bytes,
-) -> Answer {
-    let header = |name| parts.headers.get(name)?.to_str().ok();
+    query: Vec<(String, Option<String>)>,
+}
+
+impl Asked {
+    /// The answer comes back as an error when nothing of the body is needed for it.
+    fn read(
+        methods: &'static [&'static str],
+        action: Action,
+        params: Result<RawPathParams, RawPathParamsRejection>,
+        parts: &Parts,
+        has_body: bool,
+    ) -> Result<Self, Box<Response>> {
+        let Ok(params) = params else {
+            return Err(Failure::bad_request("the path is not valid UTF-8")
+                .into_response()
+                .into());
+        };
+        if action == Action::Disabled {
+            return Err(Failure::not_found().into_response().into());
+        }
+        if parts.method == Method::OPTIONS {
+            return Err(options(methods, &parts.headers).into());
+        }
+        let asked = Self {
+            origin: request::origin(parts).map_err(boxed)?,
+            parameters: (params.iter())
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+            query: request::query(parts.uri.query().unwrap_or("")).map_err(boxed)?,
+        };
+        let method = parts.method.as_str();
+        if matches!(method, "POST" | "PUT" | "PATCH") {
+            // A body that turns out to be empty needs no type.
+            let content_type = header(parts, CONTENT_TYPE);
+            let is_fine = body::accepts(content_type, !has_body, takes_yaml(action));
+            let may_be_empty =
+                content_type.is_none() && !parts.headers.contains_key(CONTENT_LENGTH);
+            if !is_fine && !may_be_empty {
+                return Err(Failure::UnsupportedMediaType.into_response().into());
+            }
+        }
+        if !methods.contains(&method) {
+            let mut response = Failure::method_not_allowed().into_response();
+            response.headers_mut().insert(ALLOW, allowed(methods));
+            return Err(response.into());
+        }
+        Ok(asked)
+    }
+}
+
+fn boxed(failure: Failure) -> Box<Response> {
+    failure.into_response().into()
+}
+
+fn takes_yaml(action: Action) -> bool {
+    matches!(action, Action::Config | Action::Import)
+}
+
+fn header(parts: &Parts, name: HeaderName) -> Option<&str> {
+    parts.headers.get(name)?.to_str().ok()
+}
+
+async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: Bytes) -> Answer {
     let call = Call {
         app,
         control: app.control(),
-        origin: request::origin(parts)?,
+        origin: asked.origin,
         made: OnceLock::new(),
         preview: Preview::default(),
         warnings: OnceLock::new(),
         method: parts.method.as_str(),
-        parameters,
-        query: request::query(parts.uri.query().unwrap_or(""))?,
-        content_type: header(CONTENT_TYPE),
-        accept: header(ACCEPT),
+        parameters: asked.parameters,
+        query: asked.query,
+        content_type: header(parts, CONTENT_TYPE),
+        accept: header(parts, ACCEPT),
         bytes,
+        places: Connection::of(&parts.extensions).map(|connection| &connection.places),
     };
-    if matches!(action, Action::Disabled) {
-        return Err(Failure::not_found());
-    }
     if matches!(call.method, "POST" | "PUT" | "PATCH") {
-        call.check_content_type(matches!(action, Action::Config | Action::Import))?;
-    }
-    if !methods.contains(&call.method) {
-        let mut response = Failure::method_not_allowed().into_response();
-        response.headers_mut().insert(ALLOW, allowed(methods));
-        return Ok(response);
+        call.check_content_type(takes_yaml(action))?;
     }
     let mut response = dispatch(&call, action).await?;
     for warning in call.warnings.into_inner().unwrap_or_default() {
@@ -145,7 +284,7 @@ async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
         Action::Metrics => Ok(metrics::show(call.control)),
         Action::Config => config::handle(call).await,
         Action::Import => transfer::import(call).await,
-        Action::Export => transfer::show(call),
+        Action::Export => transfer::show(call).await,
         Action::Schema => schemas::entity(call),
         Action::PluginSchema => schemas::plugin(call),
         Action::PluginConfigSchema => schemas::plugin_config(call),
@@ -200,4 +339,30 @@ fn options(methods: &[&str], request: &HeaderMap) -> Response {
 
 fn allowed(methods: &[&str]) -> HeaderValue {
     HeaderValue::from_str(&endpoints::allow(methods)).expect("methods are ASCII")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::{Semaphore, oneshot};
+
+    #[tokio::test]
+    async fn work_goes_on_in_its_place_when_the_client_has_gone() {
+        let places = Arc::new(Semaphore::new(1));
+        let place = Arc::clone(&places).try_acquire_owned().ok();
+        let (begin, begun) = oneshot::channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let work = async move {
+            begin.send(()).expect("somebody waits for it");
+            ended.await.expect("it is told");
+            Response::default()
+        };
+        tokio::select! {
+            _ = off_thread(work, [place, None]) => panic!("it has not been told to end"),
+            begun = begun => begun.expect("it begins"),
+        }
+        assert_eq!(places.available_permits(), 0);
+        end.send(()).expect("it goes on");
+        drop(places.acquire().await.expect("a place"));
+    }
 }

@@ -5,9 +5,9 @@ use crate::pace::{Pace, Paced};
 use crate::peer::{Connection, Peer, Place, Places, Remote};
 use axum::Router;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use net::listen::{Keepalive, accept_loop};
 use net::tls::{ServerTls, client_subject};
 use std::convert::Infallible;
@@ -32,10 +32,16 @@ const FAREWELL: Duration = Duration::from_millis(300);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TELLING_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Requests that an HTTP/2 connection may carry at once.
+const MAX_STREAMS: u32 = 32;
+
 /// Where one of them listens.
 #[derive(Debug)]
 pub enum Listener {
     Plain(TcpListener),
+    /// Cleartext with HTTP/2 as well: what a client speaks shows in its first bytes.
+    PlainHttp2(TcpListener),
+    /// The client chooses HTTP/2 in the handshake, where `ServerTls` offers it.
     Tls(TcpListener, ServerTls),
     /// For programs of this machine that may open the socket's file: the operator's.
     Local(UnixListener),
@@ -56,7 +62,12 @@ pub struct Limits {
     pub connections: usize,
     /// Worked on at once: from the end of a request to the beginning of its answer. Counted as connections are.
     pub requests: usize,
+    /// Bytes of request bodies in memory at a time. Counted as connections are.
+    pub body_memory: usize,
 }
+
+/// Twice the largest configuration: one body takes at most half of it.
+const DEFAULT_BODY_MEMORY: usize = 512 << 20;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -67,6 +78,7 @@ impl Default for Limits {
             send: Duration::from_secs(60),
             connections: 1024,
             requests: 512,
+            body_memory: DEFAULT_BODY_MEMORY,
         }
     }
 }
@@ -112,6 +124,36 @@ where
     Ok(())
 }
 
+/// How connections of a listener begin.
+#[derive(Clone)]
+enum Opening {
+    Http1,
+    Either,
+    Tls(ServerTls),
+}
+
+/// What is spoken on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Http1,
+    Http2,
+    Either,
+}
+
+impl Version {
+    fn builder(self) -> auto::Builder<TokioExecutor> {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        // The stream has limits of its own.
+        builder.http1().header_read_timeout(None);
+        builder.http2().max_concurrent_streams(MAX_STREAMS);
+        match self {
+            Self::Http1 => builder.http1_only(),
+            Self::Http2 => builder.http2_only(),
+            Self::Either => builder,
+        }
+    }
+}
+
 /// What every connection of the listeners has in common.
 #[derive(Clone)]
 struct Server {
@@ -130,13 +172,14 @@ impl Server {
     /// Takes no more connections once told to stop: those that come then are another process's, if there is one.
     async fn accept(self, listener: Listener) {
         match listener {
-            Listener::Plain(listener) => self.accept_tcp(&listener, None).await,
-            Listener::Tls(listener, tls) => self.accept_tcp(&listener, Some(tls)).await,
+            Listener::Plain(listener) => self.accept_tcp(&listener, Opening::Http1).await,
+            Listener::PlainHttp2(listener) => self.accept_tcp(&listener, Opening::Either).await,
+            Listener::Tls(listener, tls) => self.accept_tcp(&listener, Opening::Tls(tls)).await,
             Listener::Local(listener) => self.accept_local(listener).await,
         }
     }
 
-    async fn accept_tcp(&self, listener: &TcpListener, tls: Option<ServerTls>) {
+    async fn accept_tcp(&self, listener: &TcpListener, opening: Opening) {
         let address = listener.local_addr();
         let on_loopback = address.is_ok_and(|address| address.ip().to_canonical().is_loopback());
         let admit = |stream, address| {
@@ -145,7 +188,7 @@ impl Server {
                 on_loopback,
                 certificate: None,
             };
-            self.admit(stream, remote, tls.clone());
+            self.admit(stream, remote, opening.clone());
         };
         tokio::select! {
             biased;
@@ -154,18 +197,26 @@ impl Server {
         }
     }
 
-    fn admit(&self, stream: TcpStream, remote: Remote, tls: Option<ServerTls>) {
+    fn admit(&self, stream: TcpStream, remote: Remote, opening: Opening) {
         let Some(place) = self.place(&self.remote) else {
             return;
         };
         let server = self.clone();
-        match tls {
-            None => drop(tokio::spawn(server.exchange(
+        let peer = Peer::Remote(remote.clone());
+        match opening {
+            Opening::Http1 => drop(tokio::spawn(server.exchange(
                 stream,
-                Peer::Remote(remote),
+                peer,
                 place,
+                Version::Http1,
             ))),
-            Some(tls) => drop(tokio::spawn(async move {
+            Opening::Either => drop(tokio::spawn(server.exchange(
+                stream,
+                peer,
+                place,
+                Version::Either,
+            ))),
+            Opening::Tls(tls) => drop(tokio::spawn(async move {
                 let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
                 let shaken = tokio::select! {
                     shaken = handshake => shaken,
@@ -174,17 +225,21 @@ impl Server {
                 match shaken {
                     Ok(Ok(stream)) => {
                         let certificate = client_subject(&stream);
+                        let version = match stream.get_ref().1.alpn_protocol() {
+                            Some(b"h2") => Version::Http2,
+                            _ => Version::Http1,
+                        };
                         let peer = Peer::Remote(Remote {
                             certificate,
                             ..remote
                         });
-                        server.exchange(stream, peer, place).await;
+                        server.exchange(stream, peer, place, version).await;
                     }
                     Ok(Err(error)) => {
-                        tracing::info!(%error, address = %remote.address, "a TLS handshake failed")
+                        tracing::debug!(%error, address = %remote.address, "a TLS handshake failed")
                     }
                     Err(_) => {
-                        tracing::info!(address = %remote.address, "a TLS handshake took too long")
+                        tracing::debug!(address = %remote.address, "a TLS handshake took too long")
                     }
                 }
             })),
@@ -221,7 +276,8 @@ impl Server {
 
     fn admit_local(&self, stream: UnixStream) {
         if let Some(place) = self.place(&self.local) {
-            tokio::spawn(self.clone().exchange(stream, Peer::Local, place));
+            let served = self.clone();
+            tokio::spawn(served.exchange(stream, Peer::Local, place, Version::Http1));
         }
     }
 
@@ -255,24 +311,22 @@ impl Server {
     }
 
     /// The life of a connection.
-    async fn exchange<S>(self, stream: S, peer: Peer, _place: Place)
+    async fn exchange<S>(self, stream: S, peer: Peer, _place: Place, version: Version)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connection = self.connection(peer);
-        let pace = Arc::new(Pace::default());
+        let pace = Arc::new(Pace::new(version != Version::Http1));
         let stream = Paced::new(stream, Arc::clone(&pace), self.limits);
-        let service = service_fn(|mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(Arc::clone(&connection));
+        let (router, of_service) = (self.router.clone(), Arc::clone(&connection));
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(Arc::clone(&of_service));
             let busy = pace.begin_answer();
-            let answer = self.router.clone().oneshot(request);
+            let answer = router.clone().oneshot(request);
             async move { Ok::<_, Infallible>(busy.until_sent(answer.await?)) }
         });
-        let served = http1::Builder::new()
-            // The stream has limits of its own.
-            .header_read_timeout(None)
-            .serve_connection(TokioIo::new(stream), service);
-        let mut served = pin!(served);
+        let builder = version.builder();
+        let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let ended = tokio::select! {
             ended = served.as_mut() => ended,
             () = self.told_to_go() => {

@@ -1,49 +1,97 @@
-//! Answers of which only a few chunks exist at a time: a thread writes them as the client takes them.
+//! Answers that may be too large for memory. Each is written whole, at full speed, to a temporary file without a name beside
+//! the store, and sent from there: a slow client holds up a file, and neither a snapshot of the store nor a thread.
 
+use crate::peer::Place;
+use crate::request::Call;
+use crate::respond::Failure;
 use axum::body::Body;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use std::error::Error;
-use std::io::{self, Write};
-use tokio::sync::mpsc;
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use tempfile::{SpooledData, SpooledTempFile, spooled_tempfile_in};
+use tokio::task::spawn_blocking;
 
-/// Bytes that are in memory at once: this many chunks of this size.
+/// Bytes that are written to the file, or read from it, at a time.
 const CHUNK: usize = 64 << 10;
-const CHUNKS: usize = 8;
 
-/// A body that `write` writes on a thread of its own. When it fails the answer breaks off, which every client sees.
-pub(crate) fn body<E: Error + Send + Sync + 'static>(
+/// An answer that is no larger stays in memory.
+const IN_MEMORY: usize = 1 << 20;
+
+/// The right to send a large answer, of which there are few at a time: each may take as much of the disk as the store does.
+pub(crate) struct Slot {
     endpoint: &'static str,
-    write: impl FnOnce(&mut Chunks) -> Result<(), E> + Send + 'static,
-) -> Body {
-    let (sender, receiver) = mpsc::channel(CHUNKS);
-    tokio::task::spawn_blocking(move || {
-        let mut chunks = Chunks {
-            sender,
-            buffer: Vec::with_capacity(CHUNK + 8192),
-        };
-        let written = write(&mut chunks).map_err(io::Error::other);
-        match written.and_then(|()| chunks.flush()) {
-            Ok(()) => {}
-            Err(_) if chunks.sender.is_closed() => {
-                tracing::info!(endpoint, "the client went away before the whole answer");
-            }
-            Err(error) => {
-                tracing::error!(endpoint, %error, "the answer ends early");
-                // A client that has gone since cannot be told.
-                let _ = chunks.sender.blocking_send(Err(error));
-            }
-        }
-    });
-    let stream = futures_util::stream::unfold(receiver, |mut receiver| async {
-        receiver.recv().await.map(|chunk| (chunk, receiver))
-    });
-    Body::from_stream(stream)
+    place: Option<Place>,
 }
 
-/// What has been written and not been taken yet.
+impl Slot {
+    /// To be taken before anything is done: the request is refused when there are too many.
+    pub(crate) fn take(call: &Call<'_>, endpoint: &'static str) -> Result<Self, Failure> {
+        let place = match call.places {
+            None => None,
+            Some(places) => Some(places.large_answer().ok_or_else(too_many)?),
+        };
+        Ok(Self { endpoint, place })
+    }
+
+    /// The answer that `write` writes, on a thread of its own.
+    pub(crate) async fn answer<E: Error + Send + Sync + 'static>(
+        self,
+        directory: &Path,
+        content_type: HeaderValue,
+        write: impl FnOnce(&mut Chunks) -> Result<(), E> + Send + 'static,
+    ) -> Result<Response, Failure> {
+        let mut chunks = Chunks {
+            spool: spooled_tempfile_in(IN_MEMORY, directory),
+            buffer: Vec::with_capacity(CHUNK + 8192),
+        };
+        let Self { endpoint, place } = self;
+        // The place goes along: the work does not end when the client goes.
+        let written = spawn_blocking(move || {
+            let written = write(&mut chunks).map_err(io::Error::other);
+            (written.and_then(|()| chunks.finish()), place)
+        });
+        let (written, place) = written.await.map_err(Failure::internal)?;
+        let written = written.map_err(|error| unwritten(endpoint, &error))?;
+        let mut response = match written {
+            Written::InMemory(bytes) => Body::from(bytes).into_response(),
+            Written::InFile(file, length) => {
+                let mut response = sent_from(file, place).into_response();
+                response.headers_mut().insert(CONTENT_LENGTH, length.into());
+                response
+            }
+        };
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, content_type);
+        Ok(response)
+    }
+}
+
+fn too_many() -> Failure {
+    let text = "too many large answers are being sent: try again when one of them has ended";
+    Failure::Message(StatusCode::SERVICE_UNAVAILABLE, text.into())
+}
+
+fn unwritten(endpoint: &str, error: &io::Error) -> Failure {
+    tracing::error!(endpoint, %error, "an answer cannot be written");
+    Failure::Message(
+        StatusCode::INSUFFICIENT_STORAGE,
+        "the answer cannot be written to a temporary file: the disk is full or failing".into(),
+    )
+}
+
+/// The answer as far as it is written.
 pub(crate) struct Chunks {
-    sender: mpsc::Sender<io::Result<Bytes>>,
+    spool: SpooledTempFile,
     pub(crate) buffer: Vec<u8>,
+}
+
+enum Written {
+    InMemory(Vec<u8>),
+    InFile(SpooledTempFile, u64),
 }
 
 impl Chunks {
@@ -52,6 +100,19 @@ impl Chunks {
             return Ok(());
         }
         self.flush()
+    }
+
+    fn finish(mut self) -> io::Result<Written> {
+        self.flush()?;
+        let length = self.spool.stream_position()?;
+        if self.spool.is_rolled() {
+            self.spool.rewind()?;
+            return Ok(Written::InFile(self.spool, length));
+        }
+        match self.spool.into_inner() {
+            SpooledData::InMemory(bytes) => Ok(Written::InMemory(bytes.into_inner())),
+            SpooledData::OnDisk(_) => Err(io::Error::other("an answer in memory is on the disk")),
+        }
     }
 }
 
@@ -63,8 +124,24 @@ impl Write for Chunks {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let full = std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK + 8192));
-        let sent = self.sender.blocking_send(Ok(Bytes::from(full)));
-        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the client went away"))
+        self.spool.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
     }
+}
+
+/// A body that is read as the client takes it.
+fn sent_from(file: SpooledTempFile, place: Option<Place>) -> Body {
+    let pieces = futures_util::stream::try_unfold((file, place), |(mut file, place)| async {
+        let read = spawn_blocking(move || {
+            let mut piece = vec![0; CHUNK];
+            let length = file.read(&mut piece)?;
+            piece.truncate(length);
+            Ok::<_, io::Error>((file, piece))
+        });
+        let (file, piece) = read.await.map_err(io::Error::other)??;
+        let next = (!piece.is_empty()).then(|| (Bytes::from(piece), (file, place)));
+        Ok::<_, io::Error>(next)
+    });
+    Body::from_stream(pieces)
 }

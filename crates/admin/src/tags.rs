@@ -23,7 +23,7 @@ fn list(call: &Call<'_>, tag: Option<&str>) -> Answer {
     let after = match &page.offset {
         Offset::Start => None,
         Offset::After(key) => Some(parse(key).ok_or_else(|| paging::invalid_offset(key))?),
-        Offset::Invalid(text) => return Err(paging::invalid_offset(text).into()),
+        Offset::Invalid(bad) => return Err(bad.error().into()),
     };
     let view = call.control.store().view().map_err(Failure::internal)?;
     let (entries, next) = match tag {

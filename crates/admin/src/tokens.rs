@@ -3,6 +3,7 @@
 //! A token is 256 random bits, so its SHA-256 is enough: nobody finds a token by trying, however fast that is, and nothing can be
 //! learned from two hashes. Slow and salted hashes are for what people think of.
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
@@ -74,7 +75,7 @@ impl Token {
         SystemRandom::new()
             .fill(&mut random)
             .map_err(|_| TokenError::Random)?;
-        let text = format!("{PREFIX}{}", hex(&random));
+        let text = format!("{PREFIX}{}", HEXLOWER.encode(&random));
         let token = Self {
             name: checked_name(name)?,
             role,
@@ -87,7 +88,7 @@ impl Token {
 
 impl fmt::Display for Token {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hash = hex(&self.hash);
+        let hash = HEXLOWER.encode(&self.hash);
         write!(
             formatter,
             "{} {} {HASH}{hash} {}",
@@ -201,21 +202,9 @@ fn hash(text: &str) -> [u8; 32] {
     hash
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn from_hex(digits: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
-    if !rest.is_empty() || pairs.len() != bytes.len() {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(pairs) {
-        let digit = |index: usize| char::from(pair[index]).to_digit(16);
-        *byte = (digit(0)? << 4 | digit(1)?) as u8;
-    }
-    Some(bytes)
+    let bytes = HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok()?;
+    bytes.try_into().ok()
 }
 
 #[cfg(test)]
@@ -235,7 +224,7 @@ mod tests {
         tokens.add(second.clone()).unwrap();
         assert_eq!(tokens.find(text.as_bytes()), Some(&first));
         assert_eq!(tokens.find(other.as_bytes()), Some(&second));
-        assert_eq!(tokens.find(hex(&first.hash).as_bytes()), None);
+        assert_eq!(tokens.find(HEXLOWER.encode(&first.hash).as_bytes()), None);
         assert_eq!(tokens.find(&text.as_bytes()[..20]), None);
         assert_eq!(tokens.find(b""), None);
         let kept = tokens.to_string();

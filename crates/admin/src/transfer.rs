@@ -1,11 +1,12 @@
 //! `/import` and `/export`: the entities of a store as one document, in and out, whatever the mode. Kong does this on the command
 //! line alone (kong/cmd/config.lua), past the running node; here it is a change like any other.
 
+use crate::audit::Later;
 use crate::control::{Control, Database};
 use crate::proposal::{self, Refusal};
 use crate::request::Call;
 use crate::respond::{Answer, Failure, json};
-use crate::stream;
+use crate::stream::Slot;
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
@@ -56,6 +57,9 @@ pub fn merge(
         mirror.finish()?;
         merged.map_err(Failure::from)?
     };
+    for warning in &document.warnings {
+        tracing::warn!("the imported configuration: {warning}");
+    }
     watch(Progress::Writing);
     let puts = document.puts.into_iter().map(|put| Change::Put {
         kind: put.kind,
@@ -99,18 +103,27 @@ pub(crate) async fn import(call: &Call<'_>) -> Answer {
         return Ok(json(StatusCode::OK, &outcome(counts, revision)));
     }
     let (lines, told) = unbounded_channel();
+    let (later, audited) = Later::channel();
     // It goes on when nobody listens any more.
     tokio::spawn(async move {
         let progress = lines.clone();
-        let watched = import.run(move |stage| drop(progress.send(json!(stage))));
-        let last = match watched.await {
-            Ok((counts, revision)) => outcome(counts, revision),
+        let imported = import
+            .run(move |stage| drop(progress.send(json!(stage))))
+            .await;
+        let revision = imported.as_ref().ok().map(|(_, revision)| *revision);
+        let (status, last) = match imported {
+            Ok((counts, revision)) => (StatusCode::OK, outcome(counts, revision)),
             Err(failure) => failed(failure).await,
         };
+        if let Ok(audited) = audited.await {
+            audited.end(status, revision);
+        }
         let _ = lines.send(last);
     });
     let kind = [(CONTENT_TYPE, HeaderValue::from_static(LINES))];
-    Ok((StatusCode::OK, kind, line_by_line(told)).into_response())
+    let mut response = (StatusCode::OK, kind, line_by_line(told)).into_response();
+    response.extensions_mut().insert(later);
+    Ok(response)
 }
 
 struct Import {
@@ -138,7 +151,7 @@ impl Import {
         let work = move |transaction: &mut Transaction<'_>| {
             merge(transaction, &text, format, &options, &mut watch)
         };
-        proposal::propose_to(&*control, origin, None, false, work).await
+        proposal::propose_document(&*control, origin, work).await
     }
 }
 
@@ -152,14 +165,14 @@ fn outcome(counts: Counts, revision: Revision) -> serde_json::Value {
 }
 
 /// The answer that there would have been, as a line: its status was sent long before.
-async fn failed(failure: Failure) -> serde_json::Value {
+async fn failed(failure: Failure) -> (StatusCode, serde_json::Value) {
     let response = failure.into_response();
-    let status = response.status().as_u16();
+    let status = response.status();
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
     let body: Option<serde_json::Value> = body
         .ok()
         .and_then(|body| serde_json::from_slice(&body).ok());
-    json!({"status": status, "error": body})
+    (status, json!({"status": status.as_u16(), "error": body}))
 }
 
 fn line_by_line(told: UnboundedReceiver<serde_json::Value>) -> Body {
@@ -195,8 +208,8 @@ pub fn export(
     Ok(written?)
 }
 
-/// `GET /export`, in YAML unless JSON is asked for.
-pub(crate) fn show(call: &Call<'_>) -> Answer {
+/// `GET /export`, in YAML unless JSON is asked for: the state of one revision, however slowly it is read.
+pub(crate) async fn show(call: &Call<'_>) -> Answer {
     let accepted = call.accept.unwrap_or_default();
     let format = match call.query("format") {
         Some("yaml") => ExportFormat::Yaml,
@@ -207,16 +220,17 @@ pub(crate) fn show(call: &Call<'_>) -> Answer {
     };
     let store = call.control.store().clone();
     let flavor = call.control.context().flavor;
-    let body = stream::body("/export", move |chunks| {
+    let kind = match format {
+        ExportFormat::Yaml => "application/yaml",
+        ExportFormat::Json => "application/json",
+    };
+    let slot = Slot::take(call, "/export")?;
+    let directory = store.directory().to_owned();
+    let answer = slot.answer(&directory, HeaderValue::from_static(kind), move |chunks| {
         let written = export(&store, format, flavor, chunks);
         // Requests need little of what was read for the answer.
         store.release_resident_pages();
         written
     });
-    let kind = match format {
-        ExportFormat::Yaml => "application/yaml",
-        ExportFormat::Json => "application/json",
-    };
-    let kind = [(CONTENT_TYPE, HeaderValue::from_static(kind))];
-    Ok((StatusCode::OK, kind, body).into_response())
+    answer.await
 }

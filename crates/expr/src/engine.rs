@@ -1,7 +1,9 @@
 //! The two regex engines behind one type: that of the `regex` crate, which runs in linear time, and PCRE's as far as
 //! `fancy-regex` knows it, with a limit on backtracking. Both search bytes.
 
+use crate::bounds;
 use crate::pattern::{Dialect, RegexError};
+use fancy_regex::BytesMode;
 use regex_automata::meta;
 use regex_automata::util::primitives::PatternID;
 use regex_automata::util::syntax;
@@ -25,10 +27,17 @@ const PROGRAM_SIZE_LIMIT: usize = 100_000;
 /// the bound is of the automaton, and not of what is made of it.
 const CERTAIN_SIZE: usize = COMPILED_SIZE_LIMIT / 2;
 
+/// The steps that beginning a search takes.
+const SEARCH: usize = 16;
+
 #[derive(Debug)]
 pub(crate) enum Engine {
     Linear(meta::Regex),
-    Backtracking(fancy_regex::Regex),
+    Backtracking {
+        regex: fancy_regex::Regex,
+        /// Whether it needs backtracking at all.
+        hard: bool,
+    },
 }
 
 /// A group and where it was found.
@@ -39,13 +48,25 @@ pub(crate) struct Located<'r> {
 }
 
 impl Engine {
+    /// Compiles the pattern within [`bounds`].
     pub(crate) fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
         match dialect {
-            Dialect::Rust => Ok(Self::Linear(linear(pattern)?)),
-            Dialect::Pcre => {
-                let regex = backtracking(pattern).map_err(Box::new)?;
-                Ok(Self::Backtracking(regex))
+            Dialect::Rust => {
+                bounds::check_linear(pattern)?;
+                Ok(Self::Linear(linear(pattern)?))
             }
+            Dialect::Pcre => {
+                let (regex, hard) = backtracking(pattern, BytesMode::Ascii)?;
+                Ok(Self::Backtracking { regex, hard })
+            }
+        }
+    }
+
+    /// How many steps a search in so many bytes takes at most, about.
+    pub(crate) fn steps(&self, bytes: usize) -> usize {
+        match self {
+            Self::Backtracking { hard: true, .. } => BACKTRACK_LIMIT + bytes,
+            Self::Linear(_) | Self::Backtracking { .. } => SEARCH + bytes,
         }
     }
 
@@ -53,14 +74,14 @@ impl Engine {
         match self {
             Self::Linear(regex) => regex.is_match(text),
             // A search that was given up found nothing, as in Kong.
-            Self::Backtracking(regex) => regex.is_match(text).unwrap_or(false),
+            Self::Backtracking { regex, .. } => regex.is_match(text).unwrap_or(false),
         }
     }
 
     pub(crate) fn find(&self, text: &[u8]) -> Option<Range<usize>> {
         match self {
             Self::Linear(regex) => regex.find(text).map(|found| found.range()),
-            Self::Backtracking(regex) => {
+            Self::Backtracking { regex, .. } => {
                 let found = regex.find(text).ok().flatten();
                 found.map(|found| found.start()..found.end())
             }
@@ -70,7 +91,7 @@ impl Engine {
     pub(crate) fn has_groups(&self) -> bool {
         let count = match self {
             Self::Linear(regex) => regex.captures_len(),
-            Self::Backtracking(regex) => regex.captures_len(),
+            Self::Backtracking { regex, .. } => regex.captures_len(),
         };
         count > 1
     }
@@ -94,7 +115,7 @@ impl Engine {
                     }
                 }
             }
-            Self::Backtracking(regex) => {
+            Self::Backtracking { regex, .. } => {
                 let Some(found) = regex.captures(text).ok().flatten() else {
                     return;
                 };
@@ -166,12 +187,28 @@ fn refusal(pattern: &str) -> regex::Error {
     refused.err().unwrap_or(too_big)
 }
 
-fn backtracking(pattern: &str) -> Result<fancy_regex::Regex, fancy_regex::Error> {
-    fancy_regex::RegexBuilder::new(pattern)
-        .bytes_mode(fancy_regex::BytesMode::Ascii)
+/// Whether PCRE takes the pattern, as far as that is known: as one of bytes or as one of characters, since PCRE takes
+/// characters and Unicode's properties in its patterns of bytes too, which `fancy-regex` does not.
+pub(crate) fn check_pcre(pattern: &str) -> Result<(), RegexError> {
+    let of_bytes = backtracking(pattern, BytesMode::Ascii);
+    if of_bytes.is_ok() {
+        return Ok(());
+    }
+    backtracking(pattern, BytesMode::Unicode).map(drop)
+}
+
+/// The only place where PCRE's dialect is compiled. Says whether the regex needs backtracking.
+#[expect(clippy::disallowed_methods, reason = "this is the bounded builder")]
+fn backtracking(pattern: &str, mode: BytesMode) -> Result<(fancy_regex::Regex, bool), RegexError> {
+    bounds::check_length(pattern)?;
+    let parsed = fancy_regex::Expr::parse_tree(pattern).map_err(Box::new)?;
+    let hard = bounds::check_backtracking(&parsed.expr, mode == BytesMode::Unicode)?;
+    let regex = fancy_regex::RegexBuilder::new(pattern)
+        .bytes_mode(mode)
         .backtrack_limit(BACKTRACK_LIMIT)
         .delegate_size_limit(COMPILED_SIZE_LIMIT)
         .delegate_dfa_size_limit(CACHE_SIZE_LIMIT)
         .max_prog_size(PROGRAM_SIZE_LIMIT)
-        .build()
+        .build();
+    Ok((regex.map_err(Box::new)?, hard))
 }

@@ -4,7 +4,11 @@
 use crate::field::{Fields, TextField};
 use crate::pattern::Regex;
 use crate::tree::{Expression, Quantifier, TextPredicate, TextTest, Transform};
+use memchr::memmem;
 use std::ops::{ControlFlow, Range};
+
+/// The steps that looking for the values of a field takes which may have several.
+const LINES: usize = 16;
 
 /// Hears of the predicates that were true on the way to the answer, in the order they were asked, those of parts that
 /// were false in the end included. Kong strips paths and takes captures by them.
@@ -14,6 +18,12 @@ pub trait Observer {
 
     /// A regex was found in a value of the field, shown as it was tested.
     fn regex(&mut self, _field: &TextField, _regex: &Regex, _value: &[u8]) {}
+
+    /// Asked before each test, which takes so many steps. If the answer is no, the test is left out, and the answer to the
+    /// whole expression means nothing.
+    fn allows(&mut self, _steps: usize) -> bool {
+        true
+    }
 }
 
 /// For those who want the answer alone.
@@ -38,12 +48,15 @@ impl Expression {
                 .any(|part| part.evaluate(fields, buffer, observer)),
             Self::Not(part) => !part.evaluate(fields, buffer, observer),
             Self::Text(predicate) => predicate.evaluate(fields, buffer, observer),
-            Self::Number(predicate) => fields
-                .number(predicate.field)
-                .is_some_and(|value| predicate.comparison.holds(value, predicate.value)),
-            Self::Address(predicate) => fields
-                .address(predicate.field)
-                .is_some_and(|address| predicate.test.holds(address)),
+            Self::Number(predicate) => {
+                let value = fields.number(predicate.field);
+                let holds = |value| predicate.comparison.holds(value, predicate.value);
+                observer.allows(1) && value.is_some_and(holds)
+            }
+            Self::Address(predicate) => {
+                let address = fields.address(predicate.field);
+                observer.allows(1) && address.is_some_and(|address| predicate.test.holds(address))
+            }
         }
     }
 }
@@ -59,6 +72,9 @@ impl TextPredicate {
             let value = fields.text(&self.field);
             return value.is_some_and(|value| self.test_value(value, buffer, observer));
         }
+        if !observer.allows(LINES) {
+            return false;
+        }
         let mut passed = false;
         fields.texts(&self.field, &mut |value| {
             passed = self.test_value(value, buffer, observer);
@@ -73,6 +89,9 @@ impl TextPredicate {
     }
 
     fn test_value(&self, value: &[u8], buffer: &mut Vec<u8>, observer: &mut impl Observer) -> bool {
+        if !observer.allows(self.steps(value.len())) {
+            return false;
+        }
         let value = self.transform.apply(value, buffer);
         let TextTest::Matches(regex) = &self.test else {
             let located = self.test.locate(value);
@@ -92,6 +111,23 @@ impl TextPredicate {
         }
         found
     }
+
+    /// How many steps a test of so many bytes takes at most: about as many as bytes are looked at.
+    fn steps(&self, bytes: usize) -> usize {
+        let transforming = match self.transform {
+            Transform::None => 0,
+            Transform::Lower | Transform::LowerAscii => bytes,
+        };
+        transforming
+            + match &self.test {
+                TextTest::Matches(regex) => regex.steps(bytes),
+                TextTest::Contains(_) => 1 + bytes,
+                TextTest::Equals(text)
+                | TextTest::Differs(text)
+                | TextTest::StartsWith(text)
+                | TextTest::EndsWith(text) => 1 + text.len().min(bytes),
+            }
+    }
 }
 
 impl TextTest {
@@ -107,14 +143,10 @@ impl TextTest {
                 .ends_with(text.as_bytes())
                 .then(|| Some(length - text.len()..length)),
             Self::Differs(text) => (value != text.as_bytes()).then_some(None),
-            Self::Contains(text) => contains(value, text.as_bytes()).then_some(None),
+            Self::Contains(text) => memmem::find(value, text.as_bytes()).map(|_| None),
             Self::Matches(_) => None,
         }
     }
-}
-
-fn contains(value: &[u8], text: &[u8]) -> bool {
-    text.is_empty() || value.windows(text.len()).any(|window| window == text)
 }
 
 impl Transform {

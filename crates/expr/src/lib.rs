@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod bounds;
 mod engine;
 mod evaluate;
 mod field;
@@ -29,10 +30,11 @@ mod testing;
 mod tree;
 
 pub use block::{BadBlock, Block};
+pub use bounds::TooComplex;
 pub use evaluate::{NoObserver, Observer};
 pub use field::{AddressField, Fields, NumberField, TextField};
 pub use former::modernized;
-pub use pattern::{Dialect, Group, Regex, RegexError};
+pub use pattern::{Dialect, Group, Regex, RegexError, check_pcre};
 pub use reasons::{Distance, Reason};
 pub use steps::{ByteSet, Class, Step, Steps};
 pub use syntax::{Error, Parsed, Subsystem, Typed, parse, read};

@@ -1,6 +1,7 @@
-//! Regexes of both dialects behind one type. What a regex demands of the start of a text is known of it as steps; where
-//! nothing else is, which is so of most regexes on paths, the steps answer and no engine is built.
+//! Regexes of both dialects behind one type. What a regex demands of the start of a text is known of it as steps; if
+//! there is nothing else, which is so of most regexes on paths, the steps answer and no engine is built.
 
+use crate::bounds::{self, TooComplex};
 use crate::engine::{self, Engine, Located};
 use crate::plain;
 use crate::starts::{MAX_STEPS, Place, Starts};
@@ -9,7 +10,7 @@ use crate::{literals, prefix};
 use regex_syntax::hir::{Hir, HirKind};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -25,16 +26,20 @@ pub struct Regex(Arc<Inner>);
 
 struct Inner {
     pattern: Box<str>,
-    dialect: Dialect,
     starts: Starts,
     /// Where the steps say less than all.
     literals: Box<[Box<[u8]>]>,
-    /// Whether the steps answer as far as they can, and there is no engine until they cannot.
-    by_steps: bool,
-    /// Of the first group on, where in the pattern its name stands. Empty where the engine names them.
-    names: Box<[Name]>,
-    /// None inside: it did not compile, which cannot be of one that is built late.
-    engine: OnceLock<Option<Box<Engine>>>,
+    matcher: Matcher,
+}
+
+/// What answers. It is made with the regex, so that a search neither compiles nor waits for who does.
+enum Matcher {
+    /// The steps, which are all there is to the regex.
+    Steps {
+        /// Of the first group on, where in the pattern its name stands.
+        names: Box<[Name]>,
+    },
+    Engine(Box<Engine>),
 }
 
 /// Empty for a group without a name.
@@ -57,45 +62,38 @@ pub enum RegexError {
     Rust(#[from] regex::Error),
     #[error(transparent)]
     Pcre(#[from] Box<fancy_regex::Error>),
-}
-
-/// What the steps have to say of a text.
-enum Walked {
-    /// The regex is found from the start of the text to here, by this alternative.
-    Found {
-        alternative: usize,
-        end: usize,
-    },
-    Nowhere,
-    /// Only the engine knows.
-    Unknown,
+    #[error(transparent)]
+    TooComplex(#[from] TooComplex),
 }
 
 impl Regex {
+    /// Compiles the pattern, unless that could take more work or memory than any pattern may.
     pub fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
-        let mut inner = Inner {
-            pattern: pattern.into(),
-            dialect,
-            starts: Starts::unknown(),
-            literals: Box::default(),
-            by_steps: false,
-            names: Box::default(),
-            engine: OnceLock::new(),
-        };
+        match dialect {
+            Dialect::Rust => bounds::check_linear(pattern)?,
+            Dialect::Pcre => bounds::check_length(pattern)?,
+        }
         let parsed = parsed(pattern, dialect);
-        match &parsed {
-            Some(parsed) => inner.starts = Starts::of(parsed, dialect == Dialect::Rust),
-            None => inner.starts = Starts::literal(prefix::of_pcre(pattern)),
-        }
-        if !inner.starts.is_whole() {
-            inner.literals = parsed.as_ref().map(literals::required).unwrap_or_default();
-        }
-        let lazy = parsed.filter(|parsed| inner.starts.is_whole() && engine::compiles(parsed));
-        match lazy.and_then(|parsed| names(pattern, &parsed)) {
-            Some(names) => (inner.by_steps, inner.names) = (true, names),
-            None => inner.engine = Some(Box::new(Engine::new(pattern, dialect)?)).into(),
-        }
-        Ok(Self(Arc::new(inner)))
+        let starts = match &parsed {
+            Some(parsed) => Starts::of(parsed, dialect == Dialect::Rust),
+            None => Starts::literal(prefix::of_pcre(pattern)),
+        };
+        let literals = match &parsed {
+            Some(parsed) if !starts.is_whole() => literals::required(parsed),
+            _ => Box::default(),
+        };
+        let is_known = |parsed: &Hir| starts.is_whole() && starts.exact && engine::compiles(parsed);
+        let known = parsed.filter(is_known);
+        let matcher = match known.and_then(|parsed| names(pattern, &parsed)) {
+            Some(names) => Matcher::Steps { names },
+            None => Matcher::Engine(Box::new(Engine::new(pattern, dialect)?)),
+        };
+        Ok(Self(Arc::new(Inner {
+            pattern: pattern.into(),
+            starts,
+            literals,
+            matcher,
+        })))
     }
 
     pub fn pattern(&self) -> &str {
@@ -128,28 +126,35 @@ impl Regex {
         })
     }
 
+    /// How many steps a search in so many bytes takes at most: about as many as bytes are looked at, and many more if the
+    /// regex needs backtracking.
+    pub fn steps(&self, bytes: usize) -> usize {
+        match &self.0.matcher {
+            Matcher::Steps { .. } => self.starts().len() + bytes,
+            Matcher::Engine(engine) => engine.steps(bytes),
+        }
+    }
+
     pub fn is_match(&self, text: &[u8]) -> bool {
-        match self.walk(text) {
-            Walked::Found { .. } => true,
-            Walked::Nowhere => false,
-            Walked::Unknown => self.engine().is_some_and(|engine| engine.is_match(text)),
+        match &self.0.matcher {
+            Matcher::Steps { .. } => self.walk(text).is_some(),
+            Matcher::Engine(engine) => engine.is_match(text),
         }
     }
 
     /// Where the regex is found first.
     pub fn find(&self, text: &[u8]) -> Option<Range<usize>> {
-        match self.walk(text) {
-            Walked::Found { end, .. } => Some(0..end),
-            Walked::Nowhere => None,
-            Walked::Unknown => self.engine()?.find(text),
+        match &self.0.matcher {
+            Matcher::Steps { .. } => self.walk(text).map(|(_, end)| 0..end),
+            Matcher::Engine(engine) => engine.find(text),
         }
     }
 
     /// Whether it has groups besides the whole match.
     pub fn has_groups(&self) -> bool {
-        match self.0.engine.get() {
-            Some(Some(engine)) if !self.0.by_steps => engine.has_groups(),
-            _ => !self.0.names.is_empty(),
+        match &self.0.matcher {
+            Matcher::Steps { names } => !names.is_empty(),
+            Matcher::Engine(engine) => engine.has_groups(),
         }
     }
 
@@ -163,45 +168,34 @@ impl Regex {
                 each(Group::Name(name), value);
             }
         };
-        match self.walk(text) {
-            Walked::Found { alternative, .. } => self.walked_groups(alternative, text, &mut each),
-            Walked::Nowhere => {}
-            Walked::Unknown => {
-                if let Some(engine) = self.engine() {
-                    engine.captures(text, &mut each);
+        match &self.0.matcher {
+            Matcher::Steps { names } => {
+                if let Some((alternative, _)) = self.walk(text) {
+                    self.walked_groups(alternative, names, text, &mut each);
                 }
             }
+            Matcher::Engine(engine) => engine.captures(text, &mut each),
         }
     }
 
-    fn walk(&self, text: &[u8]) -> Walked {
-        if !self.0.by_steps {
-            return Walked::Unknown;
-        }
+    /// The alternative whose steps the text allows, and where they end.
+    fn walk(&self, text: &[u8]) -> Option<(usize, usize)> {
         let alternatives = self.0.starts.alternatives.iter().enumerate();
         let mut walked = alternatives.filter_map(|(alternative, steps)| {
             let end = steps.walk(text)?;
-            Some(Walked::Found { alternative, end })
+            Some((alternative, end))
         });
-        match walked.next() {
-            None => Walked::Nowhere,
-            Some(found) if self.is_exact(text) => found,
-            Some(_) => Walked::Unknown,
-        }
+        walked.next()
     }
 
-    /// Whether the steps say as much of the text as the regex.
-    fn is_exact(&self, text: &[u8]) -> bool {
-        let exact_beyond_ascii = self.0.starts.exact_beyond_ascii;
-        match self.0.dialect {
-            Dialect::Pcre if exact_beyond_ascii => true,
-            Dialect::Rust if exact_beyond_ascii => std::str::from_utf8(text).is_ok(),
-            _ => text.is_ascii(),
-        }
-    }
-
-    fn walked_groups(&self, alternative: usize, text: &[u8], each: &mut dyn FnMut(Located<'_>)) {
-        let Inner { starts, names, .. } = &*self.0;
+    fn walked_groups(
+        &self,
+        alternative: usize,
+        names: &[Name],
+        text: &[u8],
+        each: &mut dyn FnMut(Located<'_>),
+    ) {
+        let starts = &self.0.starts;
         let mut begins = [0; MAX_STEPS + 1];
         let mut steps = 0;
         let end = starts.alternatives[alternative].walk_through(text, &mut |begin| {
@@ -229,15 +223,11 @@ impl Regex {
         let name = self.0.pattern.get(start..start + usize::from(length));
         name.filter(|name| !name.is_empty())
     }
+}
 
-    fn engine(&self) -> Option<&Engine> {
-        let build = || {
-            Engine::new(self.pattern(), self.0.dialect)
-                .ok()
-                .map(Box::new)
-        };
-        self.0.engine.get_or_init(build).as_deref()
-    }
+/// Whether PCRE takes the pattern, in texts of bytes or of characters. The check has the bounds of [`Regex::new`].
+pub fn check_pcre(pattern: &str) -> Result<(), RegexError> {
+    engine::check_pcre(pattern)
 }
 
 impl fmt::Debug for Regex {

@@ -4,7 +4,7 @@
 //! A class may be walked greedily, without a way back, if its length does not depend on what follows: it is fixed, or
 //! nothing that follows can begin with a byte of the class, or whatever follows cannot fail.
 
-use crate::steps::{ByteSet, Class, Step, Steps};
+use crate::steps::{Beyond, ByteSet, Class, Step, Steps};
 use regex_syntax::hir::{self, Hir, HirKind, Look};
 
 /// More alternatives than these are not written out.
@@ -26,8 +26,8 @@ pub(crate) struct Starts {
     pub(crate) alternatives: Box<[Steps]>,
     /// Where groups stand in them, if all are whole: by alternative, and in the order of their numbers.
     pub(crate) groups: Box<[Span]>,
-    /// Whether every class holds all or nothing beyond ASCII, so that none holds more than the regex says.
-    pub(crate) exact_beyond_ascii: bool,
+    /// Whether no class holds more than the regex says.
+    pub(crate) exact: bool,
 }
 
 /// Where a group stands in the steps of an alternative.
@@ -51,7 +51,7 @@ impl Starts {
         Self {
             alternatives: Box::new([Steps::unknown()]),
             groups: Box::default(),
-            exact_beyond_ascii: false,
+            exact: false,
         }
     }
 
@@ -77,9 +77,8 @@ impl Starts {
             return Self::unknown();
         }
         let mut reader = Reader {
-            unicode,
             work: MAX_WORK,
-            exact_beyond_ascii: true,
+            exact: true,
         };
         let paths = reader.follow(vec![Path::default()], pattern);
         if paths.iter().any(|path| !path.anchored) {
@@ -105,20 +104,20 @@ impl Starts {
         Self {
             alternatives: alternatives.into(),
             groups: groups.into(),
-            exact_beyond_ascii: reader.exact_beyond_ascii,
+            exact: reader.exact,
         }
     }
 
-    /// Whether the steps are all there is to the regex, in texts of ASCII at least.
+    /// Whether the steps are all there is to the regex, in texts of ASCII at least. In others they are if they are exact
+    /// too.
     pub(crate) fn is_whole(&self) -> bool {
         self.alternatives.iter().all(|steps| steps.whole)
     }
 }
 
 struct Reader {
-    unicode: bool,
     work: usize,
-    exact_beyond_ascii: bool,
+    exact: bool,
 }
 
 /// An alternative as far as it was read.
@@ -232,34 +231,43 @@ impl Reader {
     /// None if it repeats too often.
     fn class(&mut self, class: &hir::Class, min: u32, max: u32) -> Option<Class> {
         let mut bytes = ByteSet::default();
-        let mut all = false;
-        let ranges: &mut dyn Iterator<Item = (u32, u32)> = match class {
-            hir::Class::Unicode(class) => {
-                let ranges = class.iter().map(|range| (range.start(), range.end()));
-                &mut ranges.map(|(start, end)| (start.into(), end.into()))
-            }
-            hir::Class::Bytes(class) => {
-                let ranges = class.iter().map(|range| (range.start(), range.end()));
-                &mut ranges.map(|(start, end)| (start.into(), end.into()))
-            }
-        };
-        let last = if self.unicode {
-            char::MAX.into()
-        } else {
-            u8::MAX.into()
-        };
-        for (start, end) in ranges {
+        let mut insert = |start: u32, end: u32| {
             for byte in start..=end.min(0x7F) {
                 bytes.insert(byte as u8);
             }
-            if end > 0x7F && self.unicode {
-                bytes.insert_characters();
-            } else if end > 0x7F {
-                bytes.insert(u8::MAX);
+        };
+        let beyond = match class {
+            hir::Class::Unicode(class) => {
+                let ranges = class.ranges().iter();
+                let ranges = ranges.map(|range| (range.start(), range.end()));
+                ranges
+                    .clone()
+                    .for_each(|(start, end)| insert(start.into(), end.into()));
+                let beyond = ranges.map(|(start, end)| (start.max('\u{80}'), end));
+                let beyond: Vec<_> = beyond.filter(|(start, end)| start <= end).collect();
+                let known = Beyond::of(&beyond);
+                self.exact &= known.is_some();
+                known.unwrap_or(Beyond::Characters)
             }
-            all |= start <= 0x80 && end == last;
-        }
-        self.exact_beyond_ascii &= all || !bytes.goes_beyond_ascii();
+            hir::Class::Bytes(class) => {
+                let ranges = class.ranges().iter();
+                let ranges = ranges.map(|range| (range.start(), range.end()));
+                ranges
+                    .clone()
+                    .for_each(|(start, end)| insert(start.into(), end.into()));
+                let all = ranges
+                    .clone()
+                    .any(|(start, end)| start <= 0x80 && end == u8::MAX);
+                match ranges.clone().all(|(_, end)| end.is_ascii()) {
+                    true => Beyond::Nothing,
+                    false => {
+                        self.exact &= all;
+                        Beyond::Bytes
+                    }
+                }
+            }
+        };
+        bytes.set_beyond(beyond);
         Class::new(bytes, min, max)
     }
 }

@@ -1,6 +1,9 @@
 //! What a regex demands of the start of a text, as steps that are walked without ever going back: an index can follow
 //! them, and of most regexes on paths they are all there is to know. How they are read off a pattern: `starts`.
 
+use regex_syntax::hir::{self, Hir, HirKind};
+use std::sync::LazyLock;
+
 /// Steps that a text takes from its first byte on, if they allow it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Steps {
@@ -17,8 +20,7 @@ pub enum Step {
     Class(Class),
 }
 
-/// A repeated class of bytes. Bytes beyond ASCII are either all in it or none is, so it may hold more than the regex
-/// says there, and never less.
+/// A repeated class of bytes and characters. It may hold more than the regex says beyond ASCII, and never less.
 // Kept small: there are several in most regexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Class {
@@ -29,14 +31,108 @@ pub struct Class {
     beyond: Beyond,
 }
 
-/// What of the bytes beyond ASCII is in a set.
+/// What is in a set beyond ASCII.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-enum Beyond {
+pub(crate) enum Beyond {
     #[default]
     Nothing,
+    /// All bytes.
     Bytes,
-    /// All of them, and those of a character are counted as one.
+    /// All characters. Bytes that are none are not in it.
     Characters,
+    /// The characters of a class of Unicode's.
+    In(Property),
+    NotIn(Property),
+}
+
+/// The classes of Unicode's that have a name of their own in patterns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Property {
+    /// `\d`
+    Digit,
+    /// `\w`
+    Word,
+    /// `\s`
+    Space,
+}
+
+/// The characters beyond ASCII of each property, in their order.
+static PROPERTIES: LazyLock<[Vec<(char, char)>; 3]> =
+    LazyLock::new(|| [r"\d", r"\w", r"\s"].map(beyond_ascii));
+
+fn beyond_ascii(class: &str) -> Vec<(char, char)> {
+    let parsed = regex_syntax::parse(class);
+    let ranges = match parsed.as_ref().map(Hir::kind) {
+        Ok(HirKind::Class(hir::Class::Unicode(class))) => class.ranges(),
+        _ => &[],
+    };
+    let ranges = ranges.iter().map(|range| (range.start(), range.end()));
+    let ranges = ranges.map(|(start, end)| (start.max('\u{80}'), end));
+    ranges.filter(|(start, end)| start <= end).collect()
+}
+
+impl Property {
+    const ALL: [Self; 3] = [Self::Digit, Self::Word, Self::Space];
+
+    fn ranges(self) -> &'static [(char, char)] {
+        &PROPERTIES[self as usize]
+    }
+
+    /// Whether it has a character that is not of ASCII.
+    fn has(self, character: char) -> bool {
+        let ranges = self.ranges();
+        let after = ranges.partition_point(|(start, _)| *start <= character);
+        after > 0 && character <= ranges[after - 1].1
+    }
+}
+
+impl Beyond {
+    /// The set of these characters beyond ASCII, in their order; None if it is not among those that are known.
+    pub(crate) fn of(ranges: &[(char, char)]) -> Option<Self> {
+        if ranges.is_empty() {
+            return Some(Self::Nothing);
+        }
+        if ranges == [('\u{80}', char::MAX)] {
+            return Some(Self::Characters);
+        }
+        let is_in = |property: &Property| property.ranges() == ranges;
+        let is_not_in = |property: &Property| are_others(property.ranges(), ranges);
+        let mut all = Property::ALL.into_iter();
+        let inside = all.clone().find(is_in).map(Self::In);
+        inside.or_else(|| all.find(is_not_in).map(Self::NotIn))
+    }
+
+    fn has(self, character: char) -> bool {
+        match self {
+            Self::Nothing | Self::Bytes => false,
+            Self::Characters => true,
+            Self::In(property) => property.has(character),
+            Self::NotIn(property) => !property.has(character),
+        }
+    }
+}
+
+/// Whether two sets beyond ASCII have no character in common and together all.
+fn are_others(left: &[(char, char)], right: &[(char, char)]) -> bool {
+    let mut all: Vec<_> = left.iter().chain(right).copied().collect();
+    all.sort_unstable();
+    let follows = |pair: &[(char, char)]| {
+        let next = match pair[0].1 {
+            '\u{D7FF}' => '\u{E000}' as u32,
+            end => end as u32 + 1,
+        };
+        pair[1].0 as u32 == next
+    };
+    let (first, last) = (all.first(), all.last());
+    first.is_some_and(|first| first.0 == '\u{80}')
+        && last.is_some_and(|last| last.1 == char::MAX)
+        && all.windows(2).all(follows)
+}
+
+/// The character that a text begins with; None if its first bytes are none.
+fn first_character(text: &[u8]) -> Option<char> {
+    let longest = &text[..text.len().min(4)];
+    longest.utf8_chunks().next()?.valid().chars().next()
 }
 
 const NO_LIMIT: u16 = u16::MAX;
@@ -132,31 +228,39 @@ impl Class {
 
     /// How many bytes of the start of the text it takes; None when that is too few.
     pub fn take(&self, text: &[u8]) -> Option<usize> {
-        let unlimited = self.max == NO_LIMIT;
-        if self.beyond == Beyond::Characters && !(unlimited && self.min <= 1) {
-            return self.take_characters(text);
-        }
-        let limit = if unlimited {
-            text.len()
-        } else {
-            text.len().min(self.max.into())
+        let limit = match self.max {
+            NO_LIMIT => text.len(),
+            max => text.len().min(max.into()),
         };
         let bytes = self.bytes();
         let end = text[..limit].iter().position(|byte| !bytes.contains(*byte));
         let taken = end.unwrap_or(limit);
+        let is_of_characters = !matches!(self.beyond, Beyond::Nothing | Beyond::Bytes);
+        if is_of_characters && !text[..taken].is_ascii() {
+            return self.take_characters(text);
+        }
         (taken >= self.min.into()).then_some(taken)
     }
 
     fn take_characters(&self, text: &[u8]) -> Option<usize> {
         let (mut taken, mut characters) = (0, 0);
         let bytes = self.bytes();
-        for byte in text {
-            let goes_on = byte & 0xC0 == 0x80;
-            if !bytes.contains(*byte) || (!goes_on && characters == self.max()) {
-                break;
+        while characters < self.max()
+            && let Some(byte) = text.get(taken)
+        {
+            if byte.is_ascii() {
+                if !bytes.contains(*byte) {
+                    break;
+                }
+                taken += 1;
+            } else {
+                let character = first_character(&text[taken..]);
+                match character.filter(|character| self.beyond.has(*character)) {
+                    Some(character) => taken += character.len_utf8(),
+                    None => break,
+                }
             }
-            characters += u32::from(!goes_on);
-            taken += 1;
+            characters += 1;
         }
         (characters >= self.min()).then_some(taken)
     }
@@ -197,9 +301,9 @@ impl ByteSet {
         }
     }
 
-    /// All bytes beyond ASCII, which are counted by the character.
-    pub(crate) fn insert_characters(&mut self) {
-        self.beyond = Beyond::Characters;
+    /// Replaces what is in it beyond ASCII.
+    pub(crate) fn set_beyond(&mut self, beyond: Beyond) {
+        self.beyond = beyond;
     }
 
     #[must_use]

@@ -150,6 +150,7 @@ fn forwarded(sent: &[u8]) -> Option<Request> {
         &Limits {
             line: usize::MAX,
             head: usize::MAX,
+            lines: usize::MAX,
         },
     );
     let (head, length) = parsed.expect("a head that is passed on is one that is accepted")?;
@@ -197,6 +198,7 @@ fn check_answers(mut data: &[u8], asked: &[Request]) {
             let limits = Limits {
                 line: usize::MAX,
                 head: usize::MAX,
+                lines: usize::MAX,
             };
             let parsed = ResponseHead::parse(data, method == "HEAD", &limits);
             let Some((head, length)) = parsed.expect("a head that is sent is one that is accepted")

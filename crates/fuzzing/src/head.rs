@@ -68,8 +68,15 @@ fn check_request(head: &RequestHead) {
     }
 }
 
-/// Another implementation, which is more lenient, finds the same parts.
+/// Another implementation, which is more lenient, finds the same parts. It takes no minor version but 0 and 1.
 fn by_another_reader(whole: &[u8], head: &RequestHead, lines: &Lines) {
+    let usual = [&b" HTTP/1.0\r\n"[..], b" HTTP/1.1\r\n"];
+    let mut all = whole.split_inclusive(|&byte| byte == b'\n');
+    let first = all.find(|line| *line != b"\r\n");
+    let ends_in = |end: &&[u8]| first.is_some_and(|line| line.ends_with(end));
+    if !usual.iter().any(ends_in) {
+        return;
+    }
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     assert_eq!(

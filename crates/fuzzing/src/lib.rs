@@ -5,20 +5,24 @@
 
 #![forbid(unsafe_code)]
 
+mod body;
 mod chunked;
+mod codec;
 mod connection;
+mod document;
 mod events;
 mod expression;
 mod head;
 mod opening;
 mod router;
+mod schema;
 mod uri;
 
 /// A target: its name, and what it does with its input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target; the name is that of its file in `fuzz/fuzz_targets` and of its folder in `fuzz/corpus`.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 15] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -30,15 +34,23 @@ pub const TARGETS: [Target; 11] = [
     ("events", events),
     ("router", router),
     ("expression", expression),
+    ("document", document),
+    ("schema", schema),
+    ("codec", codec),
+    ("body", body),
 ];
 
+pub use body::body;
 pub use chunked::chunked_body;
+pub use codec::codec;
 pub use connection::{connection, http2};
+pub use document::document;
 pub use events::events;
 pub use expression::expression;
 pub use head::{request_head, response_head};
 pub use opening::{client_hello, proxy_header};
 pub use router::router;
+pub use schema::schema;
 pub use uri::uri;
 
 /// Input past this is cut off where a check looks at every beginning of it.

@@ -3,12 +3,12 @@
 
 use crate::audit_log::AuditLog;
 use crate::commands::Failure;
+use crate::output::Output;
 use crate::settings::{LogTarget, Settings};
 use admin::control::{Access, Api};
 use plugin::Latencies;
 use proxy::access_log::{AccessLog, Facts, Headers, Lane, RequestLine};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -171,29 +171,19 @@ fn facts<'a>(access: &'a Access, headers: &'a HeadersOf<'a>) -> Facts<'a> {
     Facts {
         client: access.peer,
         peer: access.peer,
-        scheme: "",
-        port: 0,
-        host: "",
         request: RequestLine::Parsed {
             method: access.method.as_bytes(),
             target: access.target.as_bytes(),
             version: access.version,
         },
         headers,
-        request_id: "",
         status: access.status,
-        upstream_status: None,
-        tries: &[],
         latencies: Latencies {
             request: access.took,
             ..Latencies::default()
         },
-        request_size: 0,
         response_size: access.body_size,
-        response_head: 0,
-        route: "",
-        service: "",
-        consumer: "",
+        ..Facts::default()
     }
 }
 
@@ -204,38 +194,6 @@ struct Log {
     lanes: Arc<[Lane]>,
     /// When a failure was told last.
     told: Option<Instant>,
-}
-
-enum Output {
-    Stderr,
-    Stdout,
-    File(File),
-}
-
-impl Output {
-    fn open(target: &LogTarget) -> io::Result<Self> {
-        Ok(match target {
-            LogTarget::Stderr => Self::Stderr,
-            LogTarget::Stdout | LogTarget::Off => Self::Stdout,
-            LogTarget::File(path) => {
-                if let Some(folder) = path.parent() {
-                    std::fs::create_dir_all(folder)?;
-                }
-                Self::File(File::options().append(true).create(true).open(path)?)
-            }
-        })
-    }
-
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Stderr => io::stderr().write_all(lines),
-            Self::Stdout => {
-                let mut stdout = io::stdout().lock();
-                stdout.write_all(lines).and_then(|()| stdout.flush())
-            }
-            Self::File(file) => file.write_all(lines),
-        }
-    }
 }
 
 impl Log {

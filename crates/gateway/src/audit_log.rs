@@ -1,7 +1,8 @@
 //! The audit log of the Admin API: a line of JSON for each write that was tried. Its file is one of the access logs'.
 
 use admin::control::Audit;
-use proxy::access_log::{Lane, iso_time};
+use admin::time::{rfc3339, since_1970};
+use proxy::access_log::Lane;
 use serde::Serialize;
 use std::sync::Arc;
 use std::thread::Thread;
@@ -34,7 +35,7 @@ impl AuditLog {
 
     pub(crate) fn write(&self, audit: &Audit) {
         let line = Line {
-            time: iso_time(audit.time),
+            time: rfc3339(since_1970(audit.time)),
             source: &audit.source,
             actor: audit.actor.as_deref(),
             request_id: &audit.request_id,

@@ -2,7 +2,7 @@
 //! listening. The same code as starting uses, on an empty configuration.
 
 use crate::access::Access;
-use crate::commands::Failure;
+use crate::commands::{Failure, warn};
 use crate::control::config;
 use crate::control::writer;
 use crate::declarative_file::{self, Text};
@@ -73,6 +73,9 @@ pub(crate) fn compile(
     let document = Loader::new()
         .load(source, &options, &Nothing, 0)
         .map_err(|error| Failure::new(format!("Failed parsing:\n{}", format_cli_errors(&error))))?;
+    for warning in &document.warnings {
+        warn(&format!("the declarative configuration: {warning}"));
+    }
     let mut config = Config::default();
     let mut plugins = PluginReader::default();
     for put in &document.puts {

@@ -32,6 +32,11 @@ impl Failure {
         others.into_iter().for_each(|other| self.add(other));
     }
 
+    /// The value of an outcome; the problems of one that failed are added.
+    pub(crate) fn keep<T>(&mut self, outcome: Result<T, Failure>) -> Option<T> {
+        outcome.map_err(|failure| self.add(failure)).ok()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }

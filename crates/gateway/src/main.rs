@@ -19,6 +19,7 @@ mod logging;
 mod lookup;
 mod memory;
 mod occupant;
+mod output;
 mod plane;
 mod progress;
 mod reload;
@@ -35,13 +36,22 @@ mod workers;
 
 use clap::Parser;
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a gateway that cannot start waits for somebody to read why.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
+    let patience = match cli.command {
+        cli::Command::Start { .. } => Some(LAST_WORDS),
+        // Its user may read the text page by page.
+        _ => None,
+    };
     match commands::run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprint!("{failure}");
+            output::say_last(failure.to_string(), patience);
             ExitCode::FAILURE
         }
     }

@@ -9,7 +9,7 @@ use net::dns::Resolver;
 use net::http1::Limits;
 use net::http2::ServerSettings as Http2Settings;
 use net::pool::PoolSettings;
-use net::tls::{Certificates, ClientAuth, ClientIdentity, self_signed};
+use net::tls::{Certificates, ClientAuth, ClientIdentity, CommonName, self_signed};
 use plugin::Node;
 use proxy::respond::{self, Format, HeaderSet, Templates};
 use proxy::session::{self, RealIp};
@@ -46,6 +46,10 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
             identity: problems.client_identity(proxy),
             bundles: proxy.trusted_bundles.clone(),
             bundles_depth: proxy.trusted_bundles_depth,
+            common_name: match proxy.upstream_common_name {
+                true => CommonName::Taken,
+                false => CommonName::Ignored,
+            },
         },
         default_certificate: problems.certificate(
             "ssl_cert",
@@ -94,10 +98,15 @@ pub(crate) fn settings(settings: &Settings) -> Result<session::Settings, Failure
         limits: Limits {
             line: size,
             head: buffers * size,
+            lines: proxy.header_lines,
         },
         real_ip: problems.real_ip(proxy),
         respond: respond::Settings {
-            headers: HeaderSet::from_names(proxy.headers.iter().map(String::as_str)),
+            headers: HeaderSet {
+                charset: proxy.charset,
+                ..HeaderSet::from_names(proxy.headers.iter().map(String::as_str))
+            },
+            injections: proxy.injections.clone(),
             templates: problems.templates(proxy),
             error_default_type: error_format(&proxy.error_default_type),
         },

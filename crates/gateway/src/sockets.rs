@@ -87,8 +87,12 @@ impl Socket for UdpSocket {
         bind_datagrams(listen, sockets)
     }
 
-    fn bind_more(_: &Listen, address: SocketAddr, sockets: usize) -> Result<Vec<Self>, BindError> {
-        bind_more_datagrams(address, sockets)
+    fn bind_more(
+        listen: &Listen,
+        address: SocketAddr,
+        sockets: usize,
+    ) -> Result<Vec<Self>, BindError> {
+        bind_more_datagrams(listen, address, sockets)
     }
 
     fn address(&self) -> Option<SocketAddr> {

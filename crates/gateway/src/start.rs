@@ -16,9 +16,9 @@ use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
 use crate::{local, memory, plane, service_manager};
-use admin::control::LoadError;
+use admin::control::{LoadError, Node};
 use model::declarative::{Loader, Source, format_cli_errors};
-use proxy::session::DataPlane;
+use proxy::session::{self, DataPlane};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
@@ -63,7 +63,8 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
         store,
         link,
     } = claim(&settings, before)?;
-    let logs = logging::start(&settings.log).map_err(Failure::new)?;
+    // Dropped last, also when the start fails from here on.
+    let (logs, _flush) = logging::start(&settings.log).map_err(Failure::new)?;
     for warning in &resolved.warnings {
         tracing::warn!("setting {warning}");
     }
@@ -142,16 +143,46 @@ fn prepare(
     if let (Some(_), Err(failure)) = (&store, &sockets) {
         return Err(failure.clone());
     }
-    let ready = prepare_configuration(settings, logs, store);
+    let mut failure = Failure::default();
+    let sockets = failure.keep(sockets);
+    let ready = failure.keep(prepare_configuration(settings, logs, store));
     match (sockets, ready) {
-        (Ok(sockets), Ok(ready)) => Ok(Prepared { sockets, ready }),
-        (sockets, ready) => {
-            let mut failure = Failure::default();
-            failure.extend(sockets.err());
-            failure.extend(ready.err());
-            Err(failure)
-        }
+        (Some(sockets), Some(ready)) => Ok(Prepared { sockets, ready }),
+        _ => Err(failure),
     }
+}
+
+/// What the settings come to, before anything of the configuration is known.
+struct Checked {
+    build: BuildSettings,
+    plane: session::Settings,
+    certificates: ApiCertificates,
+    access_logs: AccessLogs,
+    access: Access,
+}
+
+/// Everything that is wrong with the settings is told at once.
+fn check_settings(settings: &Settings, node: &Node) -> Result<Checked, Failure> {
+    let identity = plugin::Node {
+        id: node.id.to_string(),
+        hostname: node.hostname.clone(),
+    };
+    let mut failure = Failure::default();
+    let build = failure.keep(plane::build_settings(settings, identity));
+    let plane = failure.keep(plane::settings(settings));
+    let certificates = failure.keep(plane::api_certificates(settings));
+    let access_logs = failure.keep(AccessLogs::start(settings));
+    let access = failure.keep(Access::prepare(settings));
+    let checked = || {
+        Some(Checked {
+            build: build?,
+            plane: plane?,
+            certificates: certificates?,
+            access_logs: access_logs?,
+            access: access?,
+        })
+    };
+    checked().ok_or(failure)
 }
 
 fn prepare_configuration(
@@ -160,30 +191,13 @@ fn prepare_configuration(
     lock: Option<File>,
 ) -> Result<Ready, Failure> {
     let node = node::identify(settings).map_err(Failure::new)?;
-    let identity = plugin::Node {
-        id: node.id.to_string(),
-        hostname: node.hostname.clone(),
-    };
-    let build = plane::build_settings(settings, identity);
-    let plane_settings = plane::settings(settings);
-    let access_logs = AccessLogs::start(settings);
-    let certificates = plane::api_certificates(settings);
-    let access = Access::prepare(settings);
-    let (mut build, mut plane_settings, certificates, access_logs, access) =
-        match (build, plane_settings, certificates, access_logs, access) {
-            (Ok(build), Ok(plane), Ok(certificates), Ok(logs), Ok(access)) => {
-                (build, plane, certificates, logs, access)
-            }
-            (build, plane, certificates, logs, access) => {
-                let mut failure = Failure::default();
-                failure.extend(build.err());
-                failure.extend(plane.err());
-                failure.extend(certificates.err());
-                failure.extend(logs.err());
-                failure.extend(access.err());
-                return Err(failure);
-            }
-        };
+    let Checked {
+        mut build,
+        plane: mut plane_settings,
+        certificates,
+        access_logs,
+        access,
+    } = check_settings(settings, &node)?;
     plane_settings.access_log = access_logs.proxy.clone();
     plane_settings.stream_log = access_logs.stream.clone();
     build.resolver = workers::serve_names(settings.dns.clone())?;

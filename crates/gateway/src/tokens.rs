@@ -1,7 +1,7 @@
 //! The file of the Admin API's tokens: kept by `silverback tokens`, and followed by the running gateway as it changes.
 
+use admin::time::{rfc3339, since_1970};
 use admin::tokens::{LineError, Role, Token, TokenError, Tokens};
-use proxy::access_log::iso_time;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -137,7 +137,7 @@ fn read(path: &Path) -> Result<(Option<Identity>, Tokens), FileError> {
 /// Makes a token and gives its text, which nobody can find out later.
 pub(crate) fn create(path: &Path, name: &str, role: Role) -> Result<String, FileError> {
     change(path, |tokens| {
-        let created = iso_time(SystemTime::now());
+        let created = rfc3339(since_1970(SystemTime::now()));
         let (token, text) = Token::generate(name, role, created)?;
         tokens.add(token)?;
         Ok(text)

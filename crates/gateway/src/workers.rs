@@ -184,11 +184,12 @@ impl Workers {
             let sockets = clones(doors.listeners)?;
             Ok(async move {
                 let mut listeners = Vec::new();
-                for (is_tls, socket) in sockets {
+                for (listen, socket) in sockets {
                     let socket = tokio::net::TcpListener::from_std(socket)?;
-                    listeners.push(match is_tls {
-                        true => Listener::Tls(socket, tls.clone()),
-                        false => Listener::Plain(socket),
+                    listeners.push(match (listen.ssl, listen.http2) {
+                        (true, http2) => Listener::Tls(socket, tls.offering(http2)),
+                        (false, true) => Listener::PlainHttp2(socket),
+                        (false, false) => Listener::Plain(socket),
                     });
                 }
                 if let Some(local) = local {
@@ -259,11 +260,11 @@ fn of_worker<S: Socket>(
     Ok(own)
 }
 
-fn clones(bound: &[Bound]) -> io::Result<Vec<(bool, TcpListener)>> {
+fn clones(bound: &[Bound]) -> io::Result<Vec<(Listen, TcpListener)>> {
     let mut sockets = Vec::new();
     for bound in bound {
         for socket in &bound.sockets {
-            sockets.push((bound.listen.ssl, socket.try_clone()?));
+            sockets.push((bound.listen.clone(), socket.try_clone()?));
         }
     }
     Ok(sockets)

@@ -155,9 +155,7 @@ impl Value {
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int(value) => Some(*value),
-            Value::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => {
-                Some(*value as i64)
-            }
+            Value::Float(value) => whole(*value),
             _ => None,
         }
     }
@@ -182,6 +180,14 @@ impl Value {
             _ => None,
         }
     }
+}
+
+/// A float without fraction as an integer, if there is one of that size. Lua has floats only, so Kong writes large integers as
+/// such: `9.007199254741e15`.
+pub(crate) fn whole(number: f64) -> Option<i64> {
+    const LIMIT: f64 = (1_u64 << 63) as f64;
+    let fits = number.fract() == 0.0 && (-LIMIT..LIMIT).contains(&number);
+    fits.then_some(number as i64)
 }
 
 impl From<&str> for Value {
@@ -374,10 +380,10 @@ impl<'de> Deserializer<'de> for ValueDeserializer {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(value),
             Value::Int(value) => visitor.visit_i64(value),
-            Value::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => {
-                visitor.visit_i64(value as i64)
-            }
-            Value::Float(value) => visitor.visit_f64(value),
+            Value::Float(value) => match whole(value) {
+                Some(integer) => visitor.visit_i64(integer),
+                None => visitor.visit_f64(value),
+            },
             Value::String(text) => visitor.visit_string(text.into_string()),
             Value::Array(values) => {
                 visitor.visit_seq(de::value::SeqDeserializer::new(values.into_iter()))

@@ -64,7 +64,47 @@ fn alternative_certificate_has_another_type_of_key() {
         complete("certificates", &fields)
     };
     with(&ec, &ec_key).unwrap();
+    assert_eq!(
+        with(&ec, &rsa_key).unwrap_err(),
+        "schema violation (alternative certificate does not match key)"
+    );
     assert!(with(&rsa, &rsa_key).unwrap_err().contains("different type"));
+}
+
+#[test]
+fn digest_of_an_authority_with_tags_has_its_place_in_the_schema() {
+    let mut input = Object::new();
+    input.push("cert", pem("ec.crt").as_str().into());
+    input.push("tags", vec!["a".into()].into());
+    let context = Context::at(Duration::from_secs(1));
+    let schema = registry().by_name("ca_certificates").unwrap();
+    let authority = schema.complete(input, &context).unwrap();
+    let names: Vec<&str> = authority.iter().map(|(name, _)| name).collect();
+    let wanted = [
+        "id",
+        "created_at",
+        "updated_at",
+        "cert",
+        "cert_digest",
+        "tags",
+    ];
+    assert_eq!(names, wanted);
+}
+
+#[test]
+fn json_web_keys_have_the_members_of_their_type() {
+    let key = |jwk: &str| complete("keys", &[("kid", "k"), ("jwk", jwk)]);
+    key(r#"{"kid":"k","kty":"oct","k":"AA"}"#).unwrap();
+    for jwk in [
+        r#"{"kid":"k"}"#,
+        r#"{"kid":"k","kty":"RSA","n":"AQ"}"#,
+        r#"{"kid":"k","kty":"none"}"#,
+    ] {
+        assert_eq!(
+            key(jwk).unwrap_err(),
+            "schema violation (could not load JWK, likely not a valid key)"
+        );
+    }
 }
 
 #[test]

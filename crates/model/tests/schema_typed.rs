@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use model::entities::{KeyauthCredential, Plugin, Route, Service, Target};
+use model::entities::{KeyauthCredential, Plugin, Route, Service, Target, Upstream};
 use model::schema::{Context, registry};
 use model::{Object, codec};
 use serde::de::DeserializeOwned;
@@ -41,4 +41,49 @@ fn cleared_optional_fields_mean_their_defaults() {
         r#"{"target":"t.test","weight":null,"upstream":{"id":"4bf92f3d-0000-4000-8000-00000000abcd"}}"#,
     );
     assert_eq!(target.weight, 100);
+}
+
+#[test]
+fn integers_are_typed_whatever_their_size_and_spelling() {
+    let route: Route = typed(
+        "routes",
+        r#"{"paths":["/a"],"regex_priority":9.007199254741e15,"created_at":1.79e9}"#,
+    );
+    assert_eq!(route.regex_priority, Some(9_007_199_254_741_000));
+    assert_eq!(route.created_at, 1_790_000_000);
+    let route: Route = typed(
+        "routes",
+        r#"{"paths":["/a"],"regex_priority":-9223372036854775808,"created_at":9223372036854775807}"#,
+    );
+    assert_eq!(
+        (route.regex_priority, route.created_at),
+        (Some(i64::MIN), i64::MAX)
+    );
+    let service: Service = typed(
+        "services",
+        r#"{"host":"h.test","protocol":"https","port":65535.0,"retries":32767,"connect_timeout":2147483646,"tls_verify_depth":64}"#,
+    );
+    assert_eq!((service.port, service.retries), (65_535, 32_767));
+    let upstream: Upstream = typed(
+        "upstreams",
+        r#"{"name":"u","slots":65536,"healthchecks":{"active":{"concurrency":2147483648,"healthy":
+           {"successes":255,"http_statuses":[100,999]},"unhealthy":{"tcp_failures":255.0}}}}"#,
+    );
+    assert_eq!(upstream.healthchecks.active.unhealthy.tcp_failures, 255);
+}
+
+#[test]
+fn integers_that_nothing_can_hold_are_refused() {
+    let schema = registry().by_name("routes").unwrap();
+    for number in ["1e300", "9223372036854775808", "-1e19"] {
+        let input = format!(r#"{{"paths":["/a"],"regex_priority":{number}}}"#);
+        let input: Object = serde_json::from_str(&input).unwrap();
+        let error = schema
+            .complete(input, &Context::at(Duration::from_secs(1)))
+            .unwrap_err();
+        assert_eq!(
+            error.message,
+            "schema violation (regex_priority: value should be between -9223372036854775808 and 9223372036854775807)"
+        );
+    }
 }

@@ -105,3 +105,22 @@ fn upstream_paths_are_escaped_as_kong_does() {
         assert_eq!(String::from_utf8_lossy(&out), expected);
     }
 }
+
+#[test]
+fn a_path_costs_as_much_as_it_is_long() {
+    let again = ["/../a", "/./", "//", "/%2e%2e", "%2f..", "/a/..", "%C3%A9"];
+    testkit::cost::assert_linear(
+        8 * 1024,
+        |size| again.map(|piece| format!("/{}", piece.repeat(size / piece.len()))),
+        |paths: [String; 7]| {
+            for path in &paths {
+                for slashes in [Slashes::Merge, Slashes::Keep] {
+                    let normal = normalize(path.as_bytes(), slashes);
+                    let mut escaped = Vec::new();
+                    model::uri::escape_into(&normal, &mut escaped);
+                    std::hint::black_box(escaped);
+                }
+            }
+        },
+    );
+}

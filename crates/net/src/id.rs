@@ -1,5 +1,6 @@
 //! Request ids: 32 hex digits, unique among all nodes for practical purposes, not secret.
 
+use fastrand::Rng;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -15,18 +16,18 @@ static PAIRS: [[u8; 2]; 256] = {
     pairs
 };
 
-/// Two independent wyrand sequences, seeded from the system's randomness. One per worker thread.
+/// Two independent sequences, seeded from the system's randomness. One per worker thread.
 #[derive(Debug)]
 pub struct RequestIds {
-    high: u64,
-    low: u64,
+    high: Rng,
+    low: Rng,
 }
 
 impl Default for RequestIds {
     fn default() -> Self {
         Self {
-            high: random_seed(),
-            low: random_seed(),
+            high: Rng::with_seed(random_seed()),
+            low: Rng::with_seed(random_seed()),
         }
     }
 }
@@ -34,7 +35,7 @@ impl Default for RequestIds {
 impl RequestIds {
     #[inline]
     pub fn next_id(&mut self) -> [u8; 32] {
-        let number = u128::from(wyrand(&mut self.high)) << 64 | u128::from(wyrand(&mut self.low));
+        let number = u128::from(self.high.u64(..)) << 64 | u128::from(self.low.u64(..));
         let mut text = [0; 32];
         let (pairs, _) = text.as_chunks_mut();
         for (pair, byte) in pairs.iter_mut().zip(number.to_be_bytes()) {
@@ -44,14 +45,8 @@ impl RequestIds {
     }
 }
 
-fn wyrand(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0xa076_1d64_78bd_642f);
-    let product = u128::from(*state) * u128::from(*state ^ 0xe703_7ed1_a0b4_28db);
-    (product >> 64) as u64 ^ product as u64
-}
-
 /// The standard library seeds its hash maps from the system, once per thread; a time and a thread apart, two nodes differ.
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     hasher.write_u128(now.map_or(0, |elapsed| elapsed.as_nanos()));

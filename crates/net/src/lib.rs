@@ -19,4 +19,5 @@ pub mod pool;
 pub mod proxy_protocol;
 pub mod stream;
 pub mod tls;
+pub mod turns;
 pub mod udp;

@@ -1,11 +1,9 @@
 //! Listening sockets: the `proxy_listen` syntax, binding with clear errors, and the accept loop of one worker.
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -28,6 +26,8 @@ pub struct Listen {
     pub proxy_protocol: bool,
     /// Datagrams instead of connections.
     pub udp: bool,
+    /// `ipv6only`: a socket of an IPv6 address takes IPv6 clients only. Without it, `[::]` takes IPv4 clients as well.
+    pub ipv6_only: bool,
 }
 
 /// `so_keepalive`.
@@ -77,7 +77,8 @@ impl Listen {
             Some(("so_keepalive", value)) => {
                 self.keepalive = parse_keepalive(value).ok_or_else(unknown)?;
             }
-            Some(("ipv6only", "on" | "off")) => {}
+            Some(("ipv6only", "on")) => self.ipv6_only = true,
+            Some(("ipv6only", "off")) => self.ipv6_only = false,
             Some(_) => return Err(unknown()),
         }
         Ok(())
@@ -100,6 +101,7 @@ impl FromStr for Listen {
             keepalive: Keepalive::Unset,
             proxy_protocol: false,
             udp: false,
+            ipv6_only: true,
         };
         for option in words {
             listen.set_option(option)?;
@@ -210,31 +212,32 @@ pub fn bind_datagrams(
     workers: usize,
 ) -> Result<Vec<std::net::UdpSocket>, BindError> {
     let named = |error: io::Error| name_error(listen.address, error);
-    let probe = open_datagrams(listen.address, Sharing::Alone).map_err(named)?;
+    let probe = open_datagrams(listen, listen.address, Sharing::Alone).map_err(named)?;
     let address = probe.local_addr().map_err(named)?;
     let address = address.as_socket().unwrap_or(listen.address);
     drop(probe);
-    bind_more_datagrams(address, workers)
+    bind_more_datagrams(listen, address, workers)
 }
 
 /// Binds sockets of datagrams beside those that this program has bound to the address already.
 pub fn bind_more_datagrams(
+    listen: &Listen,
     address: SocketAddr,
     sockets: usize,
 ) -> Result<Vec<std::net::UdpSocket>, BindError> {
     (0..sockets)
-        .map(|_| open_datagrams(address, Sharing::Workers).map(Into::into))
+        .map(|_| open_datagrams(listen, address, Sharing::Workers).map(Into::into))
         .collect::<Result<_, _>>()
         .map_err(|error| name_error(address, error))
 }
 
 /// Sockets of datagrams that may reuse an address take them from each other: only sharing is asked for.
-fn open_datagrams(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
+fn open_datagrams(listen: &Listen, address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
     let domain = Domain::for_address(address);
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_port(sharing == Sharing::Workers)?;
     if address.is_ipv6() {
-        socket.set_only_v6(true)?;
+        socket.set_only_v6(listen.ipv6_only)?;
     }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -256,7 +259,7 @@ fn open(listen: &Listen, address: SocketAddr, sharing: Sharing) -> io::Result<So
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(sharing == Sharing::Workers)?;
     if address.is_ipv6() {
-        socket.set_only_v6(true)?;
+        socket.set_only_v6(listen.ipv6_only)?;
     }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -273,7 +276,7 @@ fn name_error(address: SocketAddr, source: io::Error) -> BindError {
     }
 }
 
-/// Gives every new connection to `serve`, for ever. When the system has no room for more, tells `refused`, which may make
+/// Gives every new connection to `serve`, for ever. An IPv4 client of an IPv6 socket is told by its IPv4 address. When the system has no room for more, tells `refused`, which may make
 /// some, and waits a little.
 pub async fn accept_loop(
     listener: &TcpListener,
@@ -284,7 +287,7 @@ pub async fn accept_loop(
     let mut told = Told::default();
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => serve(prepared(stream, keepalive), peer),
+            Ok((stream, peer)) => serve(prepared(stream, keepalive), canonical(peer)),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 refused(&error);
@@ -295,24 +298,36 @@ pub async fn accept_loop(
     }
 }
 
-/// Gives `serve` the connections that wait already.
-pub async fn accept_queued(
+/// Gives `serve` the connections that wait already. The system is asked, not the runtime, which may not have heard yet of
+/// the last connections.
+pub fn accept_queued(
     listener: &TcpListener,
     keepalive: Keepalive,
     mut serve: impl FnMut(TcpStream, SocketAddr),
 ) {
-    poll_fn(|cx| {
-        // Not for ever: where connections come faster than they are taken the last ones have to be left.
-        for _ in 0..DEFAULT_BACKLOG {
-            match listener.poll_accept(cx) {
-                Poll::Ready(Ok((stream, peer))) => serve(prepared(stream, keepalive), peer),
-                Poll::Ready(Err(error)) if is_of_one_connection(&error) => {}
-                Poll::Ready(Err(_)) | Poll::Pending => break,
+    let socket = SockRef::from(listener);
+    // Not for ever: where connections come faster than they are taken the last ones have to be left.
+    for _ in 0..DEFAULT_BACKLOG {
+        match socket.accept() {
+            Ok((stream, peer)) => {
+                if let (Ok(stream), Some(peer)) = (nonblocking(stream), peer.as_socket()) {
+                    serve(prepared(stream, keepalive), canonical(peer));
+                }
             }
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(_) => break,
         }
-        Poll::Ready(())
-    })
-    .await;
+    }
+}
+
+fn nonblocking(stream: Socket) -> io::Result<TcpStream> {
+    stream.set_nonblocking(true)?;
+    TcpStream::from_std(stream.into())
+}
+
+/// A socket of both families tells IPv4 clients as `::ffff:192.0.2.1`.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 fn prepared(stream: TcpStream, keepalive: Keepalive) -> TcpStream {
@@ -426,6 +441,49 @@ mod tests {
             "`fast` is not known as an option of a listener"
         );
         assert!(Listen::parse_list("1.2.3.4:80 so_keepalive=x:y:z").is_err());
+    }
+
+    /// Whether a listener of every address takes a client from `127.0.0.1`, and how it is told.
+    async fn ipv4_client_of(setting: &str) -> Option<SocketAddr> {
+        let listen: Listen = setting.parse().unwrap();
+        let listener = bind(&listen, 1).unwrap().remove(0);
+        let port = listener.local_addr().unwrap().port();
+        let _client = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+        let listener = TcpListener::from_std(listener).unwrap();
+        let mut told = None;
+        accept_queued(&listener, Keepalive::Unset, |_, peer| told = Some(peer));
+        told
+    }
+
+    #[tokio::test]
+    async fn both_families_share_a_port_unless_it_is_for_ipv6_only() {
+        if std::net::TcpListener::bind("[::1]:0").is_err() {
+            eprintln!("this machine has no IPv6: nothing was tested");
+            return;
+        }
+        let told = ipv4_client_of("[::]:0 ipv6only=off").await;
+        assert!(told.unwrap().is_ipv4());
+        assert_eq!(ipv4_client_of("[::]:0 ipv6only=on").await, None);
+        // As in nginx.
+        assert_eq!(ipv4_client_of("[::]:0").await, None);
+    }
+
+    #[tokio::test]
+    async fn connections_that_the_runtime_has_not_heard_of_are_taken() {
+        let any: Listen = "127.0.0.1:0".parse().unwrap();
+        let listener = TcpListener::from_std(bind(&any, 1).unwrap().remove(0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        // The runtime does not run between connecting and accepting.
+        let clients: Vec<_> = (0..3)
+            .map(|_| std::net::TcpStream::connect(address).unwrap())
+            .collect();
+        let mut taken = Vec::new();
+        accept_queued(&listener, Keepalive::Unset, |_, peer| taken.push(peer));
+        let expected: Vec<_> = clients
+            .iter()
+            .map(|client| client.local_addr().unwrap())
+            .collect();
+        assert_eq!(taken, expected);
     }
 
     #[test]

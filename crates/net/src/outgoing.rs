@@ -87,7 +87,7 @@ impl Outgoing {
         }
     }
 
-    /// Ready when nothing is left. Says how many bytes went, so that a slow peer is told from a dead one.
+    /// Ready when nothing is left.
     #[inline]
     pub fn poll_flush(
         &mut self,
@@ -136,7 +136,13 @@ impl Outgoing {
         self.sent = 0;
     }
 
-    /// How many bytes wait; compared over time it shows whether a peer still takes any.
+    /// How many of the bytes that were sent have left, since counting was started. Compared over time it shows whether a
+    /// peer still takes any. A stream of HTTP/2 accepts a whole write, and lets go of it as the peer opens its window.
+    pub fn taken(&self, stream: &Stream) -> u64 {
+        self.sent.saturating_sub(stream.held_back() as u64)
+    }
+
+    /// How many bytes wait here.
     pub fn waiting(&self) -> usize {
         self.bytes.len() - self.written
     }

@@ -50,6 +50,13 @@ pub async fn opening(stream: &TcpStream) -> Result<Opening, PeekError> {
     }
 }
 
+/// The first byte of a connection, which is still there to be read. Without a limit of time.
+pub async fn first_byte(stream: &TcpStream) -> io::Result<u8> {
+    let mut byte = [0];
+    peek(stream, &mut byte, 0).await?;
+    Ok(byte[0])
+}
+
 /// Waits until more than `seen` bytes can be looked at.
 async fn peek(stream: &TcpStream, buffer: &mut [u8], seen: usize) -> io::Result<usize> {
     let look = || {

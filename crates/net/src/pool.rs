@@ -121,6 +121,8 @@ impl Idle {
 #[derive(Debug, Default)]
 struct Place {
     generation: u64,
+    /// Dead when no target is left that may use the connections.
+    slot: Weak<Slot>,
     idle: Vec<Idle>,
     /// Made when the number of requests is limited.
     gate: Option<Arc<Gate>>,
@@ -145,7 +147,7 @@ impl Pool {
     #[inline]
     pub fn take(
         &mut self,
-        slot: &Slot,
+        slot: &Arc<Slot>,
         address: SocketAddr,
         sni: Option<&str>,
         now: Instant,
@@ -164,7 +166,7 @@ impl Pool {
     }
 
     /// What lets so many requests to a target at a time.
-    pub fn gate(&mut self, slot: &Slot, requests: usize) -> Arc<Gate> {
+    pub fn gate(&mut self, slot: &Arc<Slot>, requests: usize) -> Arc<Gate> {
         let gate = &mut self.place(slot).gate;
         gate.get_or_insert_with(|| Arc::new(Gate::new(requests)))
             .clone()
@@ -172,7 +174,7 @@ impl Pool {
 
     /// Takes a connection back after a complete answer.
     #[inline]
-    pub fn give(&mut self, slot: &Slot, connection: Box<Connection>, now: Instant) {
+    pub fn give(&mut self, slot: &Arc<Slot>, connection: Box<Connection>, now: Instant) {
         let settings = self.settings;
         let worn = settings.max_requests != 0 && connection.requests >= settings.max_requests;
         if settings.size == 0 || worn {
@@ -189,10 +191,13 @@ impl Pool {
         });
     }
 
-    /// Closes what has been idle too long, and what belongs to slots that are gone. For a timer every few seconds.
+    /// Closes what has been idle too long, and what belongs to targets that are gone. For a timer every few seconds.
     pub fn sweep(&mut self, now: Instant) {
         for place in &mut self.places {
-            place.idle.retain(|idle| idle.is_fresh(now));
+            match place.slot.strong_count() {
+                0 => place.idle.clear(),
+                _ => place.idle.retain(|idle| idle.is_fresh(now)),
+            }
             if place.idle.is_empty() {
                 place.idle = Vec::new();
             }
@@ -206,12 +211,13 @@ impl Pool {
             .for_each(|place| place.idle = Vec::new());
     }
 
-    pub fn idle_connections(&self) -> usize {
+    #[cfg(test)]
+    fn idle_connections(&self) -> usize {
         self.places.iter().map(|place| place.idle.len()).sum()
     }
 
     #[inline]
-    fn place(&mut self, slot: &Slot) -> &mut Place {
+    fn place(&mut self, slot: &Arc<Slot>) -> &mut Place {
         let current = |place: &Place| place.generation == slot.generation;
         if !self.places.get(slot.number).is_some_and(current) {
             self.renew(slot);
@@ -220,7 +226,7 @@ impl Pool {
     }
 
     #[cold]
-    fn renew(&mut self, slot: &Slot) {
+    fn renew(&mut self, slot: &Arc<Slot>) {
         if self.places.len() <= slot.number {
             self.places.resize_with(slot.number + 1, Place::default);
         }
@@ -228,6 +234,7 @@ impl Pool {
         // its own reuse. Generations grow, so the newer one wins.
         self.places[slot.number] = Place {
             generation: slot.generation,
+            slot: Arc::downgrade(slot),
             idle: Vec::new(),
             gate: None,
         };
@@ -262,7 +269,7 @@ mod tests {
         (Box::new(connection), listener.accept().await.unwrap().0)
     }
 
-    async fn take(pool: &mut Pool, slot: &Slot, address: SocketAddr, now: Instant) -> bool {
+    async fn take(pool: &mut Pool, slot: &Arc<Slot>, address: SocketAddr, now: Instant) -> bool {
         poll_fn(|cx| Poll::Ready(pool.take(slot, address, None, now, cx).is_some())).await
     }
 
@@ -318,6 +325,25 @@ mod tests {
         assert_eq!(pool.idle_connections(), 1);
         pool.sweep(now + Duration::from_secs(61));
         assert_eq!(pool.idle_connections(), 0);
+    }
+
+    #[tokio::test]
+    async fn connections_to_a_target_that_is_gone_are_closed_though_they_never_expire() {
+        let (kept, gone, now) = (slot("pool-f"), slot("pool-g"), Instant::now());
+        let mut pool = Pool::new(PoolSettings {
+            idle: Duration::ZERO,
+            ..PoolSettings::default()
+        });
+        let ((one, _one), (two, mut closed)) = (pair().await, pair().await);
+        pool.give(&kept, one, now);
+        pool.give(&gone, two, now);
+        pool.sweep(now);
+        assert_eq!(pool.idle_connections(), 2);
+        drop(gone);
+        pool.sweep(now);
+        assert_eq!(pool.idle_connections(), 1);
+        let read = tokio::io::AsyncReadExt::read(&mut closed, &mut [0]).await;
+        assert_eq!(read.unwrap(), 0, "the other side sees the end");
     }
 
     #[tokio::test]

@@ -176,10 +176,15 @@ where
 /// Walks the extensions, of which only the checksum matters here.
 fn check_extensions(header: &[u8], extensions: &[u8]) -> Result<(), Malformed> {
     let mut rest = extensions;
+    // The sum is over the whole header: many of them would cost the square of its length.
+    let mut is_checked = false;
     while let [kind, high, low, after @ ..] = rest {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
         let (value, after) = after.split_at_checked(length).ok_or(Malformed::Binary)?;
         if *kind == TYPE_CRC32C {
+            if std::mem::replace(&mut is_checked, true) {
+                return Err(Malformed::Binary);
+            }
             let sent: [u8; 4] = value.try_into().map_err(|_| Malformed::Binary)?;
             let at = header.len() - after.len() - 4;
             if crc32c_without(header, at) != u32::from_be_bytes(sent) {
@@ -197,39 +202,10 @@ fn check_extensions(header: &[u8], extensions: &[u8]) -> Result<(), Malformed> {
 
 /// The checksum of a header whose checksum, four bytes at `hole`, counts as zero.
 fn crc32c_without(header: &[u8], hole: usize) -> u32 {
-    let bytes = header.iter().enumerate().map(|(at, byte)| {
-        if (hole..hole + 4).contains(&at) {
-            0
-        } else {
-            *byte
-        }
-    });
-    !bytes.fold(u32::MAX, |crc, byte| {
-        let index = (crc ^ u32::from(byte)) & 0xff;
-        crc >> 8 ^ CRC32C[index as usize]
-    })
+    let crc = crc32c::crc32c(&header[..hole]);
+    let crc = crc32c::crc32c_append(crc, &[0; 4]);
+    crc32c::crc32c_append(crc, &header[hole + 4..])
 }
-
-/// Castagnoli's polynomial, bits reversed.
-static CRC32C: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        let mut crc = index as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 {
-                crc >> 1 ^ 0x82f6_3b78
-            } else {
-                crc >> 1
-            };
-            bit += 1;
-        }
-        table[index] = crc;
-        index += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 #[derive(Debug)]
 pub enum Stream {
@@ -31,7 +32,7 @@ impl Stream {
         let mut read = ReadBuf::new(buffer);
         match self {
             Self::Tcp(stream) => ready!(Pin::new(stream).poll_read(cx, &mut read))?,
-            Self::Tls(stream) => ready!(Pin::new(stream).poll_read(cx, &mut read))?,
+            Self::Tls(stream) => ready!(poll_read_tls(stream, cx, &mut read))?,
             Self::Served(stream) => return stream.poll_read(cx, buffer),
             Self::Called(stream) => return stream.poll_read(cx, buffer),
             #[cfg(feature = "memory")]
@@ -48,7 +49,7 @@ impl Stream {
     ) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => poll_read_tls(stream, cx, buffer),
             _ => {
                 let read = ready!(self.poll_read(cx, buffer.initialize_unfilled()))?;
                 buffer.advance(read);
@@ -95,6 +96,26 @@ impl Stream {
     #[inline]
     pub fn keeps_back(&self) -> bool {
         !matches!(self, Self::Tcp(_))
+    }
+
+    /// How many bytes of the last write wait for the peer's window; zero where this is a whole connection.
+    #[inline]
+    pub fn held_back(&self) -> usize {
+        match self {
+            Self::Served(stream) => stream.held_back(),
+            Self::Called(stream) => stream.held_back(),
+            _ => 0,
+        }
+    }
+
+    /// When the last piece of a message came that is not complete yet, and so is not read yet: a slow peer of HTTP/2 sends
+    /// one frame for a long time.
+    pub fn partial(&self) -> Option<Instant> {
+        match self {
+            Self::Served(stream) => stream.partial(),
+            Self::Called(stream) => stream.partial(),
+            _ => None,
+        }
     }
 
     /// Our end of a connection; none of a stream on one.
@@ -173,6 +194,22 @@ impl Stream {
     }
 }
 
+/// Reads, and sends what TLS has to say to what was read, such as the alert that refuses a renegotiation: nothing else might be
+/// sent for a long time.
+#[inline]
+fn poll_read_tls(
+    stream: &mut tokio_rustls::TlsStream<TcpStream>,
+    cx: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    let read = Pin::new(&mut *stream).poll_read(cx, buffer);
+    if stream.get_ref().1.wants_write() {
+        // One that fails shows at the next write.
+        let _ = Pin::new(stream).poll_flush(cx);
+    }
+    read
+}
+
 /// A write that went in part has found the socket full. The runtime is told, which spares the write that would only find
 /// that out: the next one waits at once.
 #[inline]
@@ -181,5 +218,98 @@ fn note_fullness(stream: &TcpStream, full: bool) {
         let _ = stream.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::ErrorKind::WouldBlock.into())
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::{Alpn, CertificateSource, Certificates, ServerSettings, ServerTls, Versions};
+    use rustls::crypto::cipher::{AeadKey, OutboundChunks, OutboundPlainMessage};
+    use rustls::{ClientConfig, ConnectionTrafficSecrets, SupportedCipherSuite};
+    use std::future::poll_fn;
+    use std::sync::Arc;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    #[derive(Debug)]
+    struct SelfSigned(Arc<Certificates>);
+
+    impl CertificateSource for SelfSigned {
+        fn certificates(&self, _: Option<&str>) -> Option<Arc<Certificates>> {
+            Some(self.0.clone())
+        }
+    }
+
+    fn server() -> ServerTls {
+        let source = SelfSigned(Arc::new(crate::tls::self_signed().unwrap()));
+        let settings = ServerSettings {
+            versions: Versions {
+                tls12: true,
+                tls13: false,
+            },
+            ..ServerSettings::default()
+        };
+        ServerTls::with_settings(Arc::new(source), Alpn::Http, &settings).unwrap()
+    }
+
+    fn client() -> Arc<ClientConfig> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS12])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(crate::tls::unverified())
+            .with_no_client_auth();
+        config.enable_secret_extraction = true;
+        Arc::new(config)
+    }
+
+    /// A handshake message, encrypted as the next one of the client.
+    fn encrypted(message: &[u8], session: rustls::ClientConnection) -> Vec<u8> {
+        let Some(SupportedCipherSuite::Tls12(suite)) = session.negotiated_cipher_suite() else {
+            panic!("TLS 1.2 was negotiated");
+        };
+        let (number, secrets) = session.dangerous_extract_secrets().unwrap().tx;
+        let (key, iv): (AeadKey, _) = match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv }
+            | ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (key, iv),
+            _ => panic!("a cipher of AES was negotiated"),
+        };
+        let (fixed, explicit) = iv.as_ref().split_at(4);
+        let mut encrypter = suite.aead_alg.encrypter(key, fixed, explicit);
+        let plain = OutboundPlainMessage {
+            typ: rustls::ContentType::Handshake,
+            version: rustls::ProtocolVersion::TLSv1_2,
+            payload: OutboundChunks::Single(message),
+        };
+        encrypter.encrypt(plain, number).unwrap().encode()
+    }
+
+    #[tokio::test]
+    async fn a_renegotiation_is_refused_while_nothing_else_is_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            let stream = server().accept(stream).await.unwrap();
+            let mut stream = Stream::Tls(Box::new(stream.into()));
+            let mut buffer = [0; 100];
+            poll_fn(|cx| stream.poll_read(cx, &mut buffer)).await
+        };
+        let asking = async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let connector = tokio_rustls::TlsConnector::from(client());
+            let name = "localhost".try_into().unwrap();
+            let (mut stream, session) = connector.connect(name, stream).await.unwrap().into_inner();
+            let hello = crate::client_hello::tests::real_hello("localhost", true);
+            let hello = encrypted(&hello[5..], session);
+            stream.write_all(&hello).await.unwrap();
+            const ALERT: u8 = 21;
+            assert_eq!(stream.read_u8().await.unwrap(), ALERT);
+        };
+        let both = async { tokio::join!(serving, asking) };
+        let done = tokio::time::timeout(std::time::Duration::from_secs(10), both).await;
+        let (_, ()) = done.expect("the alert comes while the server waits for more");
     }
 }

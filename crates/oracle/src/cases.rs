@@ -6,6 +6,7 @@ use crate::naive::Naive;
 use crate::random::Random;
 use crate::requests::Sample;
 use crate::routes::Drawn;
+use crate::traditional::Traditional;
 use crate::world::World;
 use router::{Calculation, Flavor, Options, RouteIndex, Router, Scratch};
 use std::fmt::Write as _;
@@ -89,24 +90,48 @@ pub fn router(routes: &[Drawn], options: Options) -> Router {
 struct Bench {
     router: Router,
     judge: Judge,
-    naive: Option<Naive>,
+    reference: Reference,
     engines: Engines,
     scratch: Scratch,
+}
+
+/// Who decides from the routes alone.
+enum Reference {
+    Naive(Naive),
+    Traditional(Traditional),
+}
+
+impl Reference {
+    fn new(routes: &[Drawn], options: Options) -> Self {
+        let routes = numbered(routes);
+        match options.flavor {
+            Flavor::Traditional => Self::Traditional(Traditional::new(routes, options)),
+            Flavor::TraditionalCompatible | Flavor::Expressions => {
+                Self::Naive(Naive::new(routes, options))
+            }
+        }
+    }
+
+    fn decide(&self, sample: &Sample, engines: &mut Engines) -> Option<Answer> {
+        match self {
+            Self::Naive(naive) => naive.decide(sample, engines),
+            Self::Traditional(traditional) => traditional.decide(sample, engines),
+        }
+    }
 }
 
 impl Bench {
     fn new(routes: &[Drawn], options: Options) -> Self {
         let router = router(routes, options);
-        let reference = options.flavor != Flavor::Traditional;
-        let naive = reference.then(|| Naive::new(numbered(routes), options));
-        if let Some(naive) = &naive {
+        let reference = Reference::new(routes, options);
+        if let Reference::Naive(naive) = &reference {
             let order = router.order().map(|(route, _)| route);
             assert!(order.eq(naive.order()), "in another order: {routes:#?}");
         }
         Self {
             judge: Judge::new(&router, options, numbered(routes)),
             router,
-            naive,
+            reference,
             engines: Engines::new(options.flavor),
             scratch: Scratch::default(),
         }
@@ -116,16 +141,13 @@ impl Bench {
     fn difference(&mut self, sample: &Sample) -> Result<bool, String> {
         let found = Answer::of_router(&self.router, sample, &mut self.scratch);
         let judged = self.judge.decide(sample, &mut self.engines);
-        let naive = match &mut self.naive {
-            Some(naive) => naive.decide(sample, &mut self.engines),
-            None => judged.clone(),
-        };
-        if found == judged && judged == naive {
+        let wanted = self.reference.decide(sample, &mut self.engines);
+        if found == judged && judged == wanted {
             return Ok(found.is_some());
         }
         let mut text = format!("the router:     {found:?}\n");
         let _ = writeln!(text, "its candidates: {judged:?}");
-        let _ = write!(text, "the reference:  {naive:?}");
+        let _ = write!(text, "the reference:  {wanted:?}");
         Err(text)
     }
 }

@@ -46,6 +46,10 @@ impl Engines {
 }
 
 impl Engine {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it is compared with the bounded builder, on patterns of its own"
+    )]
     fn new(pattern: &str, pcre: bool) -> Self {
         if !pcre {
             let regex = regex::bytes::Regex::new(pattern);

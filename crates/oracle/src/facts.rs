@@ -209,27 +209,26 @@ impl Host {
             return match without_port(sent) {
                 Some((name, port)) => Self {
                     name: name.to_vec(),
-                    port,
+                    port: port.map(|port| as_written(port, &sent[name.len() + 1..])),
                     bracketed: false,
                 },
                 None => whole(false),
             };
         };
-        let Some(end) = inner.iter().position(|byte| *byte == b']') else {
-            return whole(false);
+        let peeled = |name: &[u8], port| Self {
+            name: name.to_vec(),
+            port,
+            bracketed: true,
         };
-        let port = match &inner[end + 1..] {
-            b"" => Some(None),
-            tail => without_port(tail)
-                .filter(|(name, _)| name.is_empty())
-                .map(|(_, port)| port),
-        };
-        match port {
-            Some(port) => Self {
-                name: inner[..end].to_vec(),
-                port,
-                bracketed: true,
-            },
+        if let Some(name) = inner.strip_suffix(b"]") {
+            return peeled(name, None);
+        }
+        let end = inner.windows(2).position(|pair| pair == b"]:");
+        match end.and_then(|end| Some((end, without_port(&inner[end + 1..])?.1))) {
+            Some((end, port)) => {
+                let port = port.map(|port| as_written(port, &inner[end + 2..]));
+                peeled(&inner[..end], port)
+            }
             None => whole(false),
         }
     }
@@ -238,6 +237,14 @@ impl Host {
     fn for_wildcards(&self) -> Option<Vec<u8>> {
         let plain = !self.bracketed && !self.name.contains(&b':');
         plain.then(|| self.name.clone())
+    }
+}
+
+/// A port with a zero before it is another text than one without.
+fn as_written(port: i64, digits: &[u8]) -> i64 {
+    match digits {
+        [b'0', _, ..] => -1 - port,
+        _ => port,
     }
 }
 

@@ -3,7 +3,8 @@
 //! the router to it.
 //!
 //! [`World`] is what routes and requests are made of, so that they meet. [`Judge`] holds the candidates of one router and
-//! asks each in order; [`Naive`] goes from the routes alone, by the reference and not by what the router compiled.
+//! asks each in order; [`Naive`] and [`Traditional`] go from the routes alone, by the reference and not by what the
+//! router compiled.
 //! [`decide_alike`] makes a case of all that.
 //!
 //! For development only.
@@ -24,6 +25,7 @@ mod requests;
 mod routes;
 mod streams;
 mod term;
+mod traditional;
 mod world;
 
 pub use cases::{Size, Tally, all_options, decide_alike, numbered, router};
@@ -36,4 +38,5 @@ pub use random::Random;
 pub use requests::Sample;
 pub use routes::{Drawn, blank};
 pub use streams::streams_alike;
+pub use traditional::Traditional;
 pub use world::World;

@@ -1,5 +1,5 @@
 //! The decision from the routes alone, by the reference: what each asks for, and which comes before which. For the
-//! flavours of expressions; `traditional` orders by too much that only its own code knows.
+//! flavours of expressions; [`Traditional`](crate::Traditional) is for the other.
 
 use crate::engine::Engines;
 use crate::facts::Facts;

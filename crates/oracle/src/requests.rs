@@ -30,6 +30,9 @@ const ODD_HOSTS: &[&[u8]] = &[
     b"[::1",
     b"[::1]x",
     b"[]:80",
+    b"[[::1]]",
+    b"[[::1]]:80",
+    b"[::1]]:80",
     b"::1",
     b"a.test:",
     b"a.test:x",
@@ -168,7 +171,8 @@ fn host(random: &mut Random, world: &World) -> Vec<u8> {
         _ => {}
     }
     if random.once_in(4) {
-        host.extend(format!(":{}", random.one(&world.ports)).bytes());
+        let zeros = *random.one(&["", "", "", "", "", "0"]);
+        host.extend(format!(":{zeros}{}", random.one(&world.ports)).bytes());
     }
     change(random, &mut host);
     if random.once_in(60) {

@@ -141,7 +141,7 @@ fn host(random: &mut Random, world: &World) -> String {
         (2, ..) if random.once_in(3) => "[::1]".to_owned(),
         _ => host,
     };
-    if random.once_in(6) {
+    if random.once_in(4) {
         host.push_str(&format!(":{}", random.one(&world.ports)));
     }
     host

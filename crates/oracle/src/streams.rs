@@ -11,6 +11,7 @@ use crate::world::World;
 use expr::Block;
 use model::entities::{Endpoint, Protocol, Route};
 use router::{Calculation, Flavor, Options, RouteIndex, StreamRequest, StreamRouter};
+use std::cmp::Reverse;
 use std::net::SocketAddr;
 
 const PROTOCOLS: &[&[Protocol]] = &[
@@ -30,7 +31,6 @@ pub fn streams_alike(random: &mut Random, options: Options, most: usize, request
     let settings = numbered(&routes).map(|(index, drawn)| (index, &drawn.route));
     let (router, errors) = StreamRouter::build(settings, options);
     assert!(errors.is_empty(), "{errors:?}");
-    let order = order(&router, &routes, options);
     let mut engines = Engines::new(Flavor::Expressions);
     let mut tally = Tally::default();
     for _ in 0..requests {
@@ -43,18 +43,7 @@ pub fn streams_alike(random: &mut Random, options: Options, most: usize, request
             sni: (random.below(4) > 0).then_some(&*name),
             datagrams: random.below(4) == 0,
         };
-        let mut ranked = order.iter().copied();
-        let facts = Facts::of_stream(&request);
-        let wanted = ranked.find(|index| {
-            let drawn = &routes[index.0 as usize];
-            match &drawn.term {
-                Some(term) => {
-                    is_served(&drawn.route, &request)
-                        && term.holds(&facts, &mut engines, &mut Trail::default())
-                }
-                None => accepts(&drawn.route, &request, options),
-            }
-        });
+        let wanted = best(&routes, &request, options, &mut engines);
         let found = router.matches(&request);
         assert_eq!(found, wanted, "{options:?} {request:?} {routes:#?}");
         tally.requests += 1;
@@ -77,27 +66,77 @@ fn route(random: &mut Random, world: &World, flavor: Flavor) -> Drawn {
     route.snis = some(random, |random| sni(random, world, flavor));
     route.sources = ends(random, world);
     route.destinations = ends(random, world);
-    if flavor == Flavor::Traditional {
-        // What a route with entries of several kinds becomes is for its own code to know.
-        route.sources.truncate(1);
-        route.destinations.truncate(1);
-    }
     if route.snis.is_empty() && route.sources.is_empty() && route.destinations.is_empty() {
         route.snis.push(world.hosts[0].as_str().into());
     }
     route.into()
 }
 
-/// The order of `traditional` is taken as it is.
-fn order(router: &StreamRouter, routes: &[Drawn], options: Options) -> Vec<RouteIndex> {
-    if options.flavor == Flavor::Traditional {
-        return router.order().collect();
-    }
-    let mut order: Vec<_> = numbered(routes)
-        .map(|(index, drawn)| (index, &drawn.route))
-        .collect();
-    order.sort_by_key(|(_, route)| std::cmp::Reverse((word(route), route.id.0)));
-    order.into_iter().map(|(index, _)| index).collect()
+/// The route that the reference sends a connection to, of those that accept it.
+fn best(
+    routes: &[Drawn],
+    request: &StreamRequest<'_>,
+    options: Options,
+    engines: &mut Engines,
+) -> Option<RouteIndex> {
+    let facts = Facts::of_stream(request);
+    let accepting = numbered(routes).filter(|(_, drawn)| match &drawn.term {
+        Some(term) => {
+            is_served(&drawn.route, request) && term.holds(&facts, engines, &mut Trail::default())
+        }
+        None => accepts(&drawn.route, request, options),
+    });
+    let accepting = accepting.map(|(index, drawn)| (index, &drawn.route));
+    let best = match options.flavor {
+        Flavor::Traditional => accepting.min_by_key(|(index, route)| {
+            (
+                kinds(route),
+                closeness(route, request),
+                route.created_at,
+                *index,
+            )
+        }),
+        Flavor::TraditionalCompatible | Flavor::Expressions => {
+            accepting.max_by_key(|(_, route)| (word(route), route.id.0))
+        }
+    };
+    best.map(|(index, _)| index)
+}
+
+/// Section 4.1: how many kinds of attributes a route has, then which.
+fn kinds(route: &Route) -> Reverse<(u32, u8)> {
+    let used = [
+        !route.snis.is_empty(),
+        !route.sources.is_empty(),
+        !route.destinations.is_empty(),
+    ];
+    let bits = used
+        .iter()
+        .fold(0, |bits, used| bits << 1 | u8::from(*used));
+    Reverse((bits.count_ones(), bits))
+}
+
+/// Section 4.3, of streams: what is listed by the very address is looked at first, then by the port, then all; with both
+/// before one of them. Of several entries that fit the closest counts, and the source before the destination.
+fn closeness(route: &Route, request: &StreamRequest<'_>) -> (u8, u8) {
+    let of_end = |entries: &[Endpoint], address: SocketAddr| {
+        let fitting = entries.iter().filter(|entry| entry_accepts(entry, address));
+        let ranks = fitting.map(|entry| {
+            let is_block = entry.ip.as_deref().map(|ip| ip.contains('/'));
+            match (is_block, entry.port) {
+                (Some(false), Some(_)) => 0,
+                (Some(false), None) => 1,
+                (Some(true), Some(_)) => 2,
+                (None, _) => 3,
+                (Some(true), None) => 4,
+            }
+        });
+        ranks.min().unwrap_or(0)
+    };
+    (
+        of_end(&route.sources, request.source),
+        of_end(&route.destinations, request.destination),
+    )
 }
 
 /// Sections 5.5 and 6.

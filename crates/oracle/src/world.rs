@@ -80,7 +80,7 @@ impl World {
         let flat = random.once_in(4);
         let paths = (0..path_count).map(|number| match flat {
             // Many below one node.
-            true => format!("{prefix}/{number:02}"),
+            true => format!("{}/{number:02}", prefix.trim_end_matches('/')),
             false => path(random),
         });
         Self {
@@ -93,7 +93,8 @@ impl World {
             values: values(random),
             addresses: parsed(ADDRESSES),
             blocks: parsed(BLOCKS),
-            ports: PORTS.to_vec(),
+            // Of few, those that routes list and requests are for are often the same.
+            ports: PORTS[..*random.one(&[PORTS.len(), 2, 1])].to_vec(),
             streams: false,
             crowd: *random.one(&[0, 0, 3, 9]),
         }

@@ -1,6 +1,7 @@
 //! Query strings and forms (`application/x-www-form-urlencoded`): reading them as Kong's runtime does, and writing them
 //! again from the decoded form.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use std::borrow::Cow;
 
 /// Arguments looked at: `lua_max_uri_args` and `lua_max_post_args` of Kong.
@@ -79,18 +80,15 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
     u8::try_from(high << 4 | low).ok()
 }
 
-/// All but the unreserved characters of RFC 3986 is percent-encoded, a space too.
+/// All but the unreserved characters of RFC 3986, a space too.
+const RESERVED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
 fn encode(out: &mut String, text: &[u8]) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in text {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            out.push(char::from(HEX[usize::from(byte >> 4)]));
-            out.push(char::from(HEX[usize::from(byte & 15)]));
-        }
-    }
+    out.extend(percent_encode(text, &RESERVED));
 }
 
 #[cfg(test)]

@@ -35,7 +35,8 @@ pub trait Plugin: Send + Sync {
     /// Runs when the answer is through. Never waits: what is slow is put into a queue.
     fn log(&self, _entry: &LogEntry<'_>) {}
 
-    /// Whether `access` looks at the request's body. The data plane reads it first if any instance in a plan does.
+    /// Whether `access` looks at the request's body. The data plane reads the body when the first such instance is about to
+    /// run, so that a request which an earlier plugin refuses costs no memory for its body.
     fn request_body(&self) -> BodyUse {
         BodyUse::Stream
     }
@@ -207,9 +208,10 @@ pub enum Implementation {
 /// What a configuration lacks while a plugin of it does not work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// Requests pass as if the plugin were absent.
+    /// The plugin only observes or saves work. Requests pass as if it were absent.
     Feature,
-    /// The plugin would refuse requests. Until it can, all of them are.
+    /// The plugin refuses, limits or changes requests or answers, or runs code. Until it works, all requests that it applies
+    /// to are refused.
     Protection,
 }
 

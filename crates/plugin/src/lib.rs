@@ -8,6 +8,7 @@
 
 pub mod args;
 pub mod auth;
+pub mod base64;
 pub mod body;
 mod def;
 mod edits;

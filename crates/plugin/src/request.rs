@@ -58,14 +58,16 @@ pub enum Scheme {
 }
 
 impl RequestCx<'_> {
-    /// A call over gRPC: HTTP/2, and a body of that type.
+    /// Whether the client makes a call over gRPC: HTTP/2, and a body of that type. It decides how the client is answered, so
+    /// what plugins change for the upstream does not count.
     pub fn is_grpc(&self) -> bool {
         self.http2 && self.has_grpc_type()
     }
 
-    /// The body is said to be gRPC's.
+    /// Whether the client says that its body is gRPC's.
     pub fn has_grpc_type(&self) -> bool {
-        self.header("content-type")
+        self.head
+            .header("content-type")
             .is_some_and(|content_type| content_type.starts_with(b"application/grpc"))
     }
 }

@@ -75,9 +75,10 @@ impl Response {
         }
     }
 
-    /// What the client sees when a plugin fails. Source: kong/init.lua execute_collecting_plugins_iterator().
+    /// The answer to a request that a plugin fails on. It has the form that the client accepts, and the request id. Source:
+    /// kong/init.lua execute_collecting_plugins_iterator().
     pub fn unexpected_error() -> Self {
-        Self::message(500, "An unexpected error occurred")
+        Self::error(500, "An unexpected error occurred")
     }
 
     pub fn with_header(mut self, name: impl HeaderName, value: impl Into<HeaderValue>) -> Self {

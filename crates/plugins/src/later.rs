@@ -1,6 +1,10 @@
 //! Bundled plugins that come with later parts. Their schemas are complete, so that configurations naming them load and the
-//! order of execution is right; they do nothing yet, and loading a configuration that names one says so (see
-//! [`plugin::Implementation::Later`]). A plugin leaves this file when it is implemented.
+//! order of execution is right. Loading a configuration that names one logs it (see [`plugin::Implementation::Later`]). A
+//! plugin leaves this file when it is implemented.
+//!
+//! Plugins that only observe (logs, metrics, traces, ids) or only save work (`acme`, `proxy-cache`) are ignored until they work:
+//! [`ignored`]. Every other plugin refuses, limits or changes requests or answers, or runs the user's code. Without it a request could
+//! reach what it must not reach, or an answer could show what it must not show, so that all requests are refused: [`closed`].
 
 use plugin::{Implementation, Lack, Phases, PluginDef, Scopes, Sharing};
 
@@ -11,39 +15,40 @@ const ALL: Phases = Phases::CERTIFICATE
     .with(Phases::BODY_FILTER)
     .with(Phases::LOG);
 
-const fn later(name: &'static str, priority: i32, phases: Phases, scopes: Scopes) -> PluginDef {
+const fn ignored(name: &'static str, priority: i32, phases: Phases, scopes: Scopes) -> PluginDef {
+    later(name, priority, phases, scopes, Lack::Feature)
+}
+
+const fn closed(name: &'static str, priority: i32, phases: Phases, scopes: Scopes) -> PluginDef {
+    later(name, priority, phases, scopes, Lack::Protection)
+}
+
+const fn later(
+    name: &'static str,
+    priority: i32,
+    phases: Phases,
+    scopes: Scopes,
+    lack: Lack,
+) -> PluginDef {
     PluginDef {
         name,
         priority,
         phases,
         scopes,
         sharing: Sharing::PerInstance,
-        implementation: Implementation::Later(Lack::Feature),
-    }
-}
-
-/// One that keeps requests out.
-const fn later_guard(
-    name: &'static str,
-    priority: i32,
-    phases: Phases,
-    scopes: Scopes,
-) -> PluginDef {
-    PluginDef {
-        implementation: Implementation::Later(Lack::Protection),
-        ..later(name, priority, phases, scopes)
+        implementation: Implementation::Later(lack),
     }
 }
 
 pub(crate) static PRE_FUNCTION: PluginDef =
-    later("pre-function", 1_000_000, ALL, Scopes::NO_CONSUMER);
-pub(crate) static CORRELATION_ID: PluginDef = later(
+    closed("pre-function", 1_000_000, ALL, Scopes::NO_CONSUMER);
+pub(crate) static CORRELATION_ID: PluginDef = ignored(
     "correlation-id",
     100_001,
     Phases::ACCESS.with(Phases::HEADER_FILTER),
     Scopes::ALL,
 );
-pub(crate) static ZIPKIN: PluginDef = later(
+pub(crate) static ZIPKIN: PluginDef = ignored(
     "zipkin",
     100_000,
     Phases::ACCESS
@@ -53,33 +58,32 @@ pub(crate) static ZIPKIN: PluginDef = later(
     Scopes::ALL,
 );
 pub(crate) static BOT_DETECTION: PluginDef =
-    later_guard("bot-detection", 2_500, Phases::ACCESS, Scopes::NO_CONSUMER);
-pub(crate) static CORS: PluginDef = later(
+    closed("bot-detection", 2_500, Phases::ACCESS, Scopes::NO_CONSUMER);
+pub(crate) static CORS: PluginDef = closed(
     "cors",
     2_000,
     Phases::ACCESS.with(Phases::HEADER_FILTER),
     Scopes::NO_CONSUMER,
 );
-pub(crate) static SESSION: PluginDef = later(
+pub(crate) static SESSION: PluginDef = closed(
     "session",
     1_900,
     Phases::ACCESS.with(Phases::HEADER_FILTER),
     Scopes::NO_CONSUMER,
 );
-pub(crate) static ACME: PluginDef = later(
+pub(crate) static ACME: PluginDef = ignored(
     "acme",
     1_705,
     Phases::CERTIFICATE.with(Phases::ACCESS),
     Scopes::GLOBAL,
 );
-pub(crate) static JWT: PluginDef = later_guard("jwt", 1_450, Phases::ACCESS, Scopes::NO_CONSUMER);
-pub(crate) static OAUTH2: PluginDef =
-    later_guard("oauth2", 1_400, Phases::ACCESS, Scopes::NO_CONSUMER);
+pub(crate) static JWT: PluginDef = closed("jwt", 1_450, Phases::ACCESS, Scopes::NO_CONSUMER);
+pub(crate) static OAUTH2: PluginDef = closed("oauth2", 1_400, Phases::ACCESS, Scopes::NO_CONSUMER);
 pub(crate) static LDAP_AUTH: PluginDef =
-    later_guard("ldap-auth", 1_200, Phases::ACCESS, Scopes::NO_CONSUMER);
+    closed("ldap-auth", 1_200, Phases::ACCESS, Scopes::NO_CONSUMER);
 pub(crate) static HMAC_AUTH: PluginDef =
-    later_guard("hmac-auth", 1_030, Phases::ACCESS, Scopes::NO_CONSUMER);
-pub(crate) static GRPC_GATEWAY: PluginDef = later(
+    closed("hmac-auth", 1_030, Phases::ACCESS, Scopes::NO_CONSUMER);
+pub(crate) static GRPC_GATEWAY: PluginDef = closed(
     "grpc-gateway",
     998,
     Phases::ACCESS
@@ -88,40 +92,40 @@ pub(crate) static GRPC_GATEWAY: PluginDef = later(
     Scopes::ALL,
 );
 pub(crate) static IP_RESTRICTION: PluginDef =
-    later_guard("ip-restriction", 990, Phases::ACCESS, Scopes::ALL);
+    closed("ip-restriction", 990, Phases::ACCESS, Scopes::ALL);
 pub(crate) static REQUEST_SIZE_LIMITING: PluginDef =
-    later("request-size-limiting", 951, Phases::ACCESS, Scopes::ALL);
-pub(crate) static ACL: PluginDef = later_guard("acl", 950, Phases::ACCESS, Scopes::NO_CONSUMER);
+    closed("request-size-limiting", 951, Phases::ACCESS, Scopes::ALL);
+pub(crate) static ACL: PluginDef = closed("acl", 950, Phases::ACCESS, Scopes::NO_CONSUMER);
 pub(crate) static RATE_LIMITING: PluginDef =
-    later("rate-limiting", 910, Phases::ACCESS, Scopes::ALL);
-pub(crate) static RESPONSE_RATELIMITING: PluginDef = later(
+    closed("rate-limiting", 910, Phases::ACCESS, Scopes::ALL);
+pub(crate) static RESPONSE_RATELIMITING: PluginDef = closed(
     "response-ratelimiting",
     900,
     Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
     Scopes::ALL,
 );
 pub(crate) static REQUEST_TRANSFORMER: PluginDef =
-    later("request-transformer", 801, Phases::ACCESS, Scopes::ALL);
-pub(crate) static RESPONSE_TRANSFORMER: PluginDef = later(
+    closed("request-transformer", 801, Phases::ACCESS, Scopes::ALL);
+pub(crate) static RESPONSE_TRANSFORMER: PluginDef = closed(
     "response-transformer",
     800,
     Phases::HEADER_FILTER.with(Phases::BODY_FILTER),
     Scopes::ALL,
 );
-pub(crate) static REDIRECT: PluginDef = later("redirect", 779, Phases::ACCESS, Scopes::ALL);
-pub(crate) static AI_REQUEST_TRANSFORMER: PluginDef = later(
+pub(crate) static REDIRECT: PluginDef = closed("redirect", 779, Phases::ACCESS, Scopes::ALL);
+pub(crate) static AI_REQUEST_TRANSFORMER: PluginDef = closed(
     "ai-request-transformer",
     777,
     Phases::ACCESS,
     Scopes::NO_CONSUMER,
 );
 pub(crate) static AI_PROMPT_TEMPLATE: PluginDef =
-    later("ai-prompt-template", 773, Phases::ACCESS, Scopes::ALL);
+    closed("ai-prompt-template", 773, Phases::ACCESS, Scopes::ALL);
 pub(crate) static AI_PROMPT_DECORATOR: PluginDef =
-    later("ai-prompt-decorator", 772, Phases::ACCESS, Scopes::ALL);
+    closed("ai-prompt-decorator", 772, Phases::ACCESS, Scopes::ALL);
 pub(crate) static AI_PROMPT_GUARD: PluginDef =
-    later_guard("ai-prompt-guard", 771, Phases::ACCESS, Scopes::ALL);
-pub(crate) static AI_PROXY: PluginDef = later(
+    closed("ai-prompt-guard", 771, Phases::ACCESS, Scopes::ALL);
+pub(crate) static AI_PROXY: PluginDef = closed(
     "ai-proxy",
     770,
     Phases::ACCESS
@@ -130,22 +134,22 @@ pub(crate) static AI_PROXY: PluginDef = later(
     Scopes::ALL,
 );
 pub(crate) static AI_RESPONSE_TRANSFORMER: PluginDef =
-    later("ai-response-transformer", 768, Phases::ACCESS, Scopes::ALL);
-pub(crate) static STANDARD_WEBHOOKS: PluginDef = later_guard(
+    closed("ai-response-transformer", 768, Phases::ACCESS, Scopes::ALL);
+pub(crate) static STANDARD_WEBHOOKS: PluginDef = closed(
     "standard-webhooks",
     760,
     Phases::ACCESS,
     Scopes::NO_CONSUMER,
 );
-pub(crate) static AWS_LAMBDA: PluginDef = later(
+pub(crate) static AWS_LAMBDA: PluginDef = closed(
     "aws-lambda",
     750,
     Phases::ACCESS.with(Phases::HEADER_FILTER),
     Scopes::ALL,
 );
 pub(crate) static AZURE_FUNCTIONS: PluginDef =
-    later("azure-functions", 749, Phases::ACCESS, Scopes::ALL);
-pub(crate) static PROXY_CACHE: PluginDef = later(
+    closed("azure-functions", 749, Phases::ACCESS, Scopes::ALL);
+pub(crate) static PROXY_CACHE: PluginDef = ignored(
     "proxy-cache",
     100,
     Phases::ACCESS
@@ -153,22 +157,22 @@ pub(crate) static PROXY_CACHE: PluginDef = later(
         .with(Phases::BODY_FILTER),
     Scopes::ALL,
 );
-pub(crate) static OPENTELEMETRY: PluginDef = later(
+pub(crate) static OPENTELEMETRY: PluginDef = ignored(
     "opentelemetry",
     14,
     Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
     Scopes::ALL,
 );
-pub(crate) static PROMETHEUS: PluginDef = later("prometheus", 13, Phases::LOG, Scopes::ALL);
-pub(crate) static HTTP_LOG: PluginDef = later("http-log", 12, Phases::LOG, Scopes::ALL);
-pub(crate) static STATSD: PluginDef = later("statsd", 11, Phases::LOG, Scopes::ALL);
-pub(crate) static DATADOG: PluginDef = later("datadog", 10, Phases::LOG, Scopes::ALL);
-pub(crate) static FILE_LOG: PluginDef = later("file-log", 9, Phases::LOG, Scopes::ALL);
-pub(crate) static UDP_LOG: PluginDef = later("udp-log", 8, Phases::LOG, Scopes::ALL);
-pub(crate) static TCP_LOG: PluginDef = later("tcp-log", 7, Phases::LOG, Scopes::ALL);
-pub(crate) static LOGGLY: PluginDef = later("loggly", 6, Phases::LOG, Scopes::ALL);
-pub(crate) static SYSLOG: PluginDef = later("syslog", 4, Phases::LOG, Scopes::ALL);
-pub(crate) static GRPC_WEB: PluginDef = later(
+pub(crate) static PROMETHEUS: PluginDef = ignored("prometheus", 13, Phases::LOG, Scopes::ALL);
+pub(crate) static HTTP_LOG: PluginDef = ignored("http-log", 12, Phases::LOG, Scopes::ALL);
+pub(crate) static STATSD: PluginDef = ignored("statsd", 11, Phases::LOG, Scopes::ALL);
+pub(crate) static DATADOG: PluginDef = ignored("datadog", 10, Phases::LOG, Scopes::ALL);
+pub(crate) static FILE_LOG: PluginDef = ignored("file-log", 9, Phases::LOG, Scopes::ALL);
+pub(crate) static UDP_LOG: PluginDef = ignored("udp-log", 8, Phases::LOG, Scopes::ALL);
+pub(crate) static TCP_LOG: PluginDef = ignored("tcp-log", 7, Phases::LOG, Scopes::ALL);
+pub(crate) static LOGGLY: PluginDef = ignored("loggly", 6, Phases::LOG, Scopes::ALL);
+pub(crate) static SYSLOG: PluginDef = ignored("syslog", 4, Phases::LOG, Scopes::ALL);
+pub(crate) static GRPC_WEB: PluginDef = closed(
     "grpc-web",
     3,
     Phases::ACCESS
@@ -177,4 +181,4 @@ pub(crate) static GRPC_WEB: PluginDef = later(
     Scopes::ALL,
 );
 pub(crate) static POST_FUNCTION: PluginDef =
-    later("post-function", -1_000, ALL, Scopes::NO_CONSUMER);
+    closed("post-function", -1_000, ALL, Scopes::NO_CONSUMER);

@@ -3,7 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-mod base64;
 mod basic_auth;
 mod key_auth;
 mod later;

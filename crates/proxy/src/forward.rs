@@ -105,7 +105,7 @@ struct Seen {
 /// Copies the lines that pass untouched.
 fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
     let (head, edits) = (request.head, request.edits);
-    let (hops, edited) = (head.names_hop_headers(), !edits.is_empty());
+    let edited = !edits.is_empty();
     let mut seen = Seen::default();
     head.copy_lines(out, |line| {
         let known = line.known();
@@ -124,10 +124,7 @@ fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
         }
         // A client must not choose the id that it is logged under.
         let replaced = known == Known::XKongRequestId && request.request_id.is_some();
-        !(replaced
-            || is_ours(known)
-            || hops && head.is_hop_header(line.name())
-            || edited && edits.drops(line.name()))
+        !(replaced || is_ours(known) || line.is_hop() || edited && edits.drops(line.name()))
     });
     seen
 }

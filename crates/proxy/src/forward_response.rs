@@ -35,12 +35,16 @@ pub enum ClientFraming {
     /// In chunks of ours. The upstream ends the body by closing, and chunks let the client tell an end from a break; or
     /// filters may change its length.
     Chunked,
+    /// In chunks of ours instead of the upstream's, which may be any number. Trailers go on.
+    Rechunked,
 }
 
 impl ClientFraming {
-    pub fn choose(framing: Framing, client: Version) -> Self {
+    /// `streams`: pieces go on as they come.
+    pub fn choose(framing: Framing, client: Version, streams: bool) -> Self {
         match (framing, client) {
             (Framing::Chunked, Version::Http10) => Self::Unchunked,
+            (Framing::Chunked, Version::Http11) if !streams => Self::Rechunked,
             (Framing::Close, Version::Http11) => Self::Chunked,
             _ => Self::AsReceived,
         }
@@ -75,7 +79,9 @@ pub fn write_response(
         write_line(out, b"Server: ", SERVER.as_bytes());
     }
     match answer.framing {
-        ClientFraming::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        ClientFraming::Chunked | ClientFraming::Rechunked => {
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
         // Neither a 204 (RFC 9112 section 6.1) nor an answer that becomes a tunnel has it.
         ClientFraming::AsReceived
             if seen.chunked && answer.status != 204 && !answer.head.switches() =>
@@ -101,19 +107,20 @@ pub fn write_response(
 /// Appends the head of a 1xx answer, which carries nothing of ours.
 pub fn write_interim(head: &ResponseHead, out: &mut Vec<u8>) {
     write_status_line(head.status(), head, out);
-    for (known, name, line) in head.lines() {
-        // Of a 1xx, a length is not allowed (RFC 9110 section 8.6).
-        let passes = !is_ours(known) && known != Known::ContentLength;
-        if passes && !head.is_hop_header(name) {
-            out.extend_from_slice(line);
-        }
-    }
+    head.copy_lines(out, |line| {
+        let known = line.known();
+        // A 1xx must not have a length (RFC 9110 section 8.6).
+        !is_ours(known) && known != Known::ContentLength && !line.is_hop()
+    });
     out.extend_from_slice(b"\r\n");
 }
 
 fn write_status_line(status: u16, head: &ResponseHead, out: &mut Vec<u8>) {
-    if status == head.status() && head.version() == Version::Http11 && !head.reason().is_empty() {
-        return out.extend_from_slice(head.status_line());
+    let line = head.status_line();
+    // An upstream may speak a later minor version; what is sent on is ours.
+    let is_usual = line.starts_with(b"HTTP/1.1 ") && !head.reason().is_empty();
+    if status == head.status() && is_usual {
+        return out.extend_from_slice(line);
     }
     let digit = |unit| b'0' + (status / unit % 10) as u8;
     out.extend_from_slice(b"HTTP/1.1 ");
@@ -136,13 +143,14 @@ struct Seen {
 
 fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     let (head, edits) = (answer.head, answer.edits);
-    let (hops, edited) = (head.names_hop_headers(), !edits.is_empty());
+    let edited = !edits.is_empty();
     let mut seen = Seen::default();
     let mut text = false;
     head.copy_lines(out, |line| {
         let known = line.known();
         let passes = match known {
-            Known::Other => true,
+            // It is meant for the gateway.
+            Known::Other => !line.name().eq_ignore_ascii_case(b"x-accel-buffering"),
             Known::Date => {
                 seen.date = true;
                 true
@@ -152,7 +160,8 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
                 true
             }
             Known::ContentType => {
-                text = head.known(known).next().is_some_and(may_want_charset);
+                text = answer.headers.charset
+                    && head.known(known).next().is_some_and(may_want_charset);
                 !text
             }
             // Of a 101 or 204, a length is not allowed (RFC 9110 section 8.6); chunked by us, it would contradict.
@@ -175,7 +184,7 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
             _ => !is_ours(known),
         };
         // A length stays even where `Connection` names it: the body has it all the same.
-        let is_hop = hops && known != Known::ContentLength && head.is_hop_header(line.name());
+        let is_hop = line.is_hop() && known != Known::ContentLength;
         passes && !is_hop && !(edited && edits.drops(line.name()))
     });
     if text && !edits.drops("content-type") {

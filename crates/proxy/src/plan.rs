@@ -33,6 +33,8 @@ pub struct Instances {
 pub struct Instance {
     pub plugin: Arc<dyn Plugin>,
     pub def: &'static PluginDef,
+    /// The phases in which `plugin` is called: those of `def`, unless it stands in for a plugin that does not work yet.
+    pub phases: Phases,
 }
 
 impl Instances {
@@ -71,14 +73,8 @@ impl Instances {
 #[derive(Debug)]
 pub struct Plan {
     slots: Box<[Slot]>,
-    phases: PlanPhases,
-}
-
-/// What any instance of a plan may do, so that the session can leave out what nobody needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct PlanPhases {
+    /// The phases of all instances together, so that the session can leave out what nobody needs.
     phases: Phases,
-    body: BodyUse,
 }
 
 /// One plugin name of a plan.
@@ -99,8 +95,6 @@ struct LayerIndex(u32);
 #[derive(Debug, Clone, Default)]
 struct Layer {
     consumers: Sorted<ConsumerId, InstanceIndex>,
-    /// How many of them read bodies.
-    buffered: usize,
 }
 
 impl Slot {
@@ -177,48 +171,41 @@ impl Plan {
         planned.collect()
     }
 
-    /// Whether the body must be in memory before [`Plan::access`].
-    pub fn reads_body(&self) -> bool {
-        self.phases.body == BodyUse::Buffered
-    }
-
     /// Whether any instance of the plan has one of these phases.
     pub fn has(&self, phases: Phases) -> bool {
-        self.phases.phases.intersects(phases)
+        self.phases.intersects(phases)
     }
 
     /// Runs the access phase: each plugin in order, as the instance that applies to the consumer known at its turn. An
     /// answer (also the one for a failing plugin) ends the access handlers but not the walk, so that the later phases run
-    /// for the plugins after it too.
+    /// for the plugins after it too. The walk pauses before the first plugin that looks into the body.
     pub async fn access(
         &self,
         instances: &Instances,
         cx: &mut RequestCx<'_>,
-        picked: &mut Picked,
-    ) -> Option<Response> {
-        picked.0.clear();
-        let mut answer = None;
-        for slot in &self.slots {
+        walk: &mut Walk<'_>,
+    ) -> Access {
+        for slot in &self.slots[walk.next..] {
             let consumer = cx.consumer.as_ref().map(|consumer| consumer.id);
             let Some(index) = slot.pick(instances, consumer) else {
+                walk.next += 1;
                 continue;
             };
-            let Instance { plugin, def } = instances.get(index);
-            if def.phases.intersects(Phases::LATER) {
-                picked.0.push(index);
+            let instance = instances.get(index);
+            let runs = walk.answer.is_none() && instance.phases.intersects(Phases::ACCESS);
+            if runs && !walk.body_asked && instance.plugin.request_body() == BodyUse::Buffered {
+                walk.body_asked = true;
+                return Access::NeedsBody;
             }
-            if answer.is_none() && def.phases.intersects(Phases::ACCESS) {
-                answer = match run_access(&**plugin, cx).await {
-                    Ok(Flow::Continue) => None,
-                    Ok(Flow::Respond(response)) => Some(response),
-                    Err(error) => {
-                        report("access", def, &error);
-                        Some(Response::unexpected_error())
-                    }
-                };
+            walk.next += 1;
+            if instance.phases.intersects(Phases::LATER) {
+                walk.picked.0.push(index);
+            }
+            if runs {
+                walk.answer = run_access(instance, cx).await;
             }
         }
-        answer
+        Access::Done(walk.answer.take())
     }
 
     /// Picks without running access, for requests that fail before a route is known: of the plan of global plugins.
@@ -226,12 +213,55 @@ impl Plan {
         picked.0.clear();
         let defaults = self.slots.iter().filter_map(|slot| slot.default);
         picked.0.extend(
-            defaults.filter(|index| instances.get(*index).def.phases.intersects(Phases::LATER)),
+            defaults.filter(|index| instances.get(*index).phases.intersects(Phases::LATER)),
         );
     }
 }
 
-async fn run_access(plugin: &dyn Plugin, cx: &mut RequestCx<'_>) -> Result<Flow, PluginError> {
+/// The access phase of a request, which may pause for the body to be read.
+pub struct Walk<'p> {
+    picked: &'p mut Picked,
+    /// The first slot that has not had its turn.
+    next: usize,
+    body_asked: bool,
+    answer: Option<Response>,
+}
+
+impl<'p> Walk<'p> {
+    /// Collects in `picked` the instances that have work after access.
+    pub fn new(picked: &'p mut Picked) -> Self {
+        picked.clear();
+        Self {
+            picked,
+            next: 0,
+            body_asked: false,
+            answer: None,
+        }
+    }
+}
+
+/// Why [`Plan::access`] has returned.
+#[derive(Debug)]
+pub enum Access {
+    /// The next plugin looks into the body. The caller reads it into [`RequestCx::body`], unless it must stream, and calls
+    /// again. A walk asks for it once.
+    NeedsBody,
+    /// Every plugin had its turn. An answer ends the request.
+    Done(Option<Response>),
+}
+
+async fn run_access(instance: &Instance, cx: &mut RequestCx<'_>) -> Option<Response> {
+    match call_access(&*instance.plugin, cx).await {
+        Ok(Flow::Continue) => None,
+        Ok(Flow::Respond(response)) => Some(response),
+        Err(error) => {
+            report("access", instance.def, &error);
+            Some(Response::unexpected_error())
+        }
+    }
+}
+
+async fn call_access(plugin: &dyn Plugin, cx: &mut RequestCx<'_>) -> Result<Flow, PluginError> {
     match plugin.access(cx)? {
         Step::Continue => Ok(Flow::Continue),
         Step::Respond(response) => Ok(Flow::Respond(response)),
@@ -240,7 +270,7 @@ async fn run_access(plugin: &dyn Plugin, cx: &mut RequestCx<'_>) -> Result<Flow,
 }
 
 impl Picked {
-    /// For a request that no plugin applies to.
+    /// Forgets what was chosen, for the next request.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -283,7 +313,7 @@ impl Picked {
         phases: Phases,
     ) -> impl Iterator<Item = &'a Instance> {
         let picked = self.0.iter().map(|index| instances.get(*index));
-        picked.filter(move |instance| instance.def.phases.intersects(phases))
+        picked.filter(move |instance| instance.phases.intersects(phases))
     }
 }
 

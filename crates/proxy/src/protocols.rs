@@ -1,6 +1,7 @@
 //! The answers for requests that come over a protocol that their route does not serve.
 //! Source: kong/runloop/handler.lua access.before.
 
+use crate::respond::page;
 use crate::snapshot::RouteInfo;
 use model::entities::Protocol;
 use plugin::Response;
@@ -53,7 +54,9 @@ fn redirect_to_https(status: u16, spoken: &Spoken<'_>) -> Response {
     }
     let host = String::from_utf8_lossy(spoken.host);
     let location = format!("https://{host}{}", spoken.target);
-    Response::new(status, "").with_header("Location", location)
+    Response::new(status, page::redirect(status))
+        .with_header("Location", location)
+        .with_header("Content-Type", page::TYPE)
 }
 
 fn refuse_without_grpc(spoken: &Spoken<'_>) -> Option<Response> {

@@ -3,9 +3,12 @@
 //! Sources: kong/pdk/response.lua, kong/error_handlers.lua, kong/runloop/handler.lua header_filter.
 
 mod grpc;
+mod injected;
 mod negotiate;
+pub(crate) mod page;
 pub mod status;
 
+pub use injected::{Injection, inject};
 pub use negotiate::{Format, Templates};
 
 use bytes::Bytes;
@@ -23,6 +26,8 @@ pub struct Settings {
     pub templates: Templates,
     /// `error_default_type`; none: text.
     pub error_default_type: Option<Format>,
+    /// What the operator changes in the head of every response.
+    pub injections: Vec<Injection>,
 }
 
 /// The headers of Kong that are sent to clients: the setting `headers`.
@@ -35,6 +40,8 @@ pub struct HeaderSet {
     pub response_latency: bool,
     pub upstream_status: bool,
     pub request_id: bool,
+    /// The type of a text without a charset gets one, as by nginx's `charset UTF-8`.
+    pub charset: bool,
 }
 
 impl Default for HeaderSet {
@@ -52,6 +59,7 @@ impl HeaderSet {
         response_latency: false,
         upstream_status: false,
         request_id: false,
+        charset: true,
     };
 
     /// From the items of the setting; `off` and names that mean nothing here switch nothing on.
@@ -159,6 +167,7 @@ impl Answer {
         );
         let mut headers = HeaderEdits::new();
         if format == Format::Grpc {
+            headers.set("Content-Type", grpc::TYPE);
             headers.set("grpc-status", status::grpc_status(status).to_string());
             headers.set("grpc-message", &*message);
         }
@@ -195,11 +204,13 @@ impl Answer {
         out.extend_from_slice(status::reason(self.status).as_bytes());
         out.extend_from_slice(b"\r\n");
         line(out, "Date", facts.date.as_bytes());
-        self.write_own_headers(out);
-        let connection = if facts.keep_alive {
-            "keep-alive"
-        } else {
-            "close"
+        self.write_own_headers(settings, out);
+        let connection = match (self.upgrades(), facts.keep_alive) {
+            (false, true) => "keep-alive",
+            (false, false) => "close",
+            // Staying open needs no word in HTTP/1.1.
+            (true, true) => "Upgrade",
+            (true, false) => "close, Upgrade",
         };
         line(out, "Connection", connection.as_bytes());
         if !bodiless {
@@ -212,8 +223,16 @@ impl Answer {
         }
     }
 
+    /// Whether the answer tells of another protocol, as a 426 does: `Upgrade` must be named in `Connection` (RFC 9110 section
+    /// 7.8).
+    fn upgrades(&self) -> bool {
+        let connection = self.headers.value("connection");
+        connection.is_some_and(|value| value.eq_ignore_ascii_case(b"upgrade"))
+            && self.headers.value("upgrade").is_some()
+    }
+
     /// The headers of the plugin or gateway, without those that are decided here.
-    fn write_own_headers(&self, out: &mut Vec<u8>) {
+    fn write_own_headers(&self, settings: &HeaderSet, out: &mut Vec<u8>) {
         const DECIDED_HERE: [&str; 5] = [
             "connection",
             "content-length",
@@ -222,7 +241,7 @@ impl Answer {
             "transfer-encoding",
         ];
         for (name, value) in self.headers.added() {
-            if name.eq_ignore_ascii_case("content-type") {
+            if settings.charset && name.eq_ignore_ascii_case("content-type") {
                 line(out, name, &with_charset(value));
             } else if !DECIDED_HERE
                 .iter()
@@ -233,7 +252,11 @@ impl Answer {
         }
         // The default type of the web server, for a body that came without one.
         if self.headers.value("content-type").is_none() && !self.body.is_empty() {
-            line(out, "Content-Type", b"text/plain; charset=UTF-8");
+            let usual: &[u8] = match settings.charset {
+                true => b"text/plain; charset=UTF-8",
+                false => b"text/plain",
+            };
+            line(out, "Content-Type", usual);
         }
     }
 }

@@ -8,7 +8,7 @@ use model::entities::{
 };
 use net::dns::{Host, Resolver};
 use net::pool::{Slot, SlotKey};
-use net::tls::{CertificateError, ClientIdentity, ClientTls, Trust};
+use net::tls::{CertificateError, ClientIdentity, ClientTls, CommonName, Trust};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub struct TlsDefaults {
     pub bundles: Vec<PathBuf>,
     /// `lua_ssl_verify_depth`.
     pub bundles_depth: u8,
+    /// `upstream_tls_common_name`.
+    pub common_name: CommonName,
 }
 
 impl Default for TlsDefaults {
@@ -39,6 +41,7 @@ impl Default for TlsDefaults {
             identity: None,
             bundles: Vec::new(),
             bundles_depth: 1,
+            common_name: CommonName::default(),
         }
     }
 }
@@ -182,6 +185,7 @@ pub(crate) fn probe_tls(
         true => Trust::Bundles {
             pems: read_bundles(&defaults.bundles),
             depth: defaults.bundles_depth,
+            common_name: defaults.common_name,
         },
         false => Trust::Anyone,
     };
@@ -228,6 +232,7 @@ fn client_tls(
         Trust::Authorities {
             pems: authorities,
             depth: service.tls_verify_depth.unwrap_or(defaults.depth),
+            common_name: defaults.common_name,
         }
     } else {
         Trust::Anyone

@@ -4,7 +4,7 @@
 //! A split keeps its field for as long as it has candidates. Those that do not ask for the field are a bucket beside it,
 //! which is split in turn, so a poor choice costs one more lookup and is never mended.
 
-use crate::candidate::Catalog;
+use crate::candidate::{Catalog, Demands};
 use crate::keys::{Demand, Gram, Protocols, Range, RangeDimension, Text, TextDimension, Width};
 use crate::tree::Value;
 use std::cmp::Ordering;
@@ -267,7 +267,7 @@ impl Split {
         let demands: Vec<_> = entries.iter().map(|entry| catalog.demands(entry)).collect();
         let mut best: Option<(usize, Keyed)> = None;
         let mut seen: Vec<Keyed> = Vec::new();
-        for demand in demands.iter().flatten() {
+        for demand in demands.iter().flat_map(|demands| demands.iter()) {
             if seen.iter().any(|known| known.is_of(demand)) {
                 continue;
             }
@@ -318,7 +318,7 @@ impl Split {
 
 /// How many entries a request may have to ask when they are split so: the largest of those with one value, and those that
 /// do not ask for the field.
-fn left_by(keyed: &Keyed, demands: &[Vec<Demand>]) -> usize {
+fn left_by(keyed: &Keyed, demands: &[Demands]) -> usize {
     let mut texts = std::collections::HashMap::new();
     let mut ranges = std::collections::HashMap::new();
     let mut grams: std::collections::HashMap<Gram, usize> = std::collections::HashMap::new();

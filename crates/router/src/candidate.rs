@@ -4,12 +4,16 @@ use crate::Flavor;
 use crate::bucket::{Entry, Rank};
 use crate::index;
 use crate::keys::Demand;
+use crate::work::Budget;
 use expr::{BadBlock, Dialect, Expression, Fields, Observer, Regex, RegexError, TextTest};
 use model::entities::{PathHandling, Route, RouteId};
 use std::borrow::Borrow;
+use std::cell::RefCell;
 use std::cmp::{Ordering, Reverse};
+use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::ops::Range;
+use std::ops::{Deref, Range};
+use std::rc::Rc;
 use std::sync::Arc;
 use tables::{Map, Slots};
 use uuid::Uuid;
@@ -88,6 +92,43 @@ impl Place {
 pub(crate) struct Catalog<'c> {
     pub(crate) slots: &'c Slots<Candidate>,
     pub(crate) flavor: Flavor,
+    pub(crate) memo: &'c Memo,
+}
+
+/// What the covers of a few candidates demand: a candidate in many places is looked at for each. To be kept only while no
+/// candidate is taken out.
+#[derive(Default)]
+pub(crate) struct Memo(RefCell<HashMap<u32, Rc<[Vec<Demand>]>>>);
+
+/// What one cover of a candidate demands beyond host and path.
+pub(crate) struct Demands {
+    of_covers: Rc<[Vec<Demand>]>,
+    cover: usize,
+}
+
+impl Deref for Demands {
+    type Target = [Demand];
+
+    fn deref(&self) -> &[Demand] {
+        self.of_covers.get(self.cover).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Memo {
+    const MOST: usize = 64;
+
+    fn get(&self, slot: u32, read: impl FnOnce() -> Vec<Vec<Demand>>) -> Rc<[Vec<Demand>]> {
+        let mut known = self.0.borrow_mut();
+        if let Some(demands) = known.get(&slot) {
+            return demands.clone();
+        }
+        if known.len() == Self::MOST {
+            known.clear();
+        }
+        let demands: Rc<[_]> = read().into();
+        known.insert(slot, demands.clone());
+        demands
+    }
 }
 
 /// Regexes by their text, so that equal ones are compiled and kept once, with how many predicates have them.
@@ -199,9 +240,13 @@ impl Catalog<'_> {
     }
 
     /// What the cover of an entry demands beyond host and path.
-    pub(crate) fn demands(&self, entry: &Entry) -> Vec<Demand> {
-        let candidate = self.slots.get(entry.slot);
-        index::demands(&candidate.expression, entry.cover, self.flavor)
+    pub(crate) fn demands(&self, entry: &Entry) -> Demands {
+        let expression = &self.slots.get(entry.slot).expression;
+        let read = || index::demands(expression, self.flavor);
+        Demands {
+            of_covers: self.memo.get(entry.slot, read),
+            cover: entry.cover.into(),
+        }
     }
 }
 
@@ -234,21 +279,33 @@ impl Candidate {
         &self,
         fields: &F,
         lowered: &mut Vec<u8>,
+        budget: &Budget,
     ) -> Option<Option<(u32, u32)>> {
-        let mut located = Located(None);
-        let matches = self.expression.evaluate(fields, lowered, &mut located);
-        matches.then_some(located.0)
+        let mut asking = Asking {
+            located: None,
+            budget,
+        };
+        let matches = self.expression.evaluate(fields, lowered, &mut asking);
+        let matches = matches && !budget.is_exhausted();
+        matches.then_some(asking.located)
     }
 }
 
-/// Remembers where the path was located last.
-struct Located(Option<(u32, u32)>);
+/// Remembers where the path was located last, and keeps to the budget.
+struct Asking<'b> {
+    located: Option<(u32, u32)>,
+    budget: &'b Budget,
+}
 
-impl Observer for Located {
+impl Observer for Asking<'_> {
     fn path(&mut self, located: Range<usize>) {
         // A path longer than this does not fit into a request head.
         let end = |end| u32::try_from(end).unwrap_or(u32::MAX);
-        self.0 = Some((end(located.start), end(located.end)));
+        self.located = Some((end(located.start), end(located.end)));
+    }
+
+    fn allows(&mut self, steps: usize) -> bool {
+        self.budget.spend(steps)
     }
 }
 

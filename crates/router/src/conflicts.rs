@@ -11,6 +11,7 @@ mod near;
 mod ranges;
 mod reach;
 mod sample;
+mod steps;
 mod texts;
 mod witness;
 
@@ -18,6 +19,7 @@ use self::automata::Automata;
 use self::cases::{Case, TooMany};
 use self::near::Keys;
 use self::reach::Fate;
+use self::steps::{STEPS_OF_AUTOMATA, STEPS_OF_TEXTS, Steps};
 use self::texts::Answer;
 use crate::candidate::Candidate;
 use crate::request::{Request, Scheme};
@@ -49,6 +51,26 @@ pub struct Conflicts {
     pub undecided: usize,
     /// Whether there is more than what was asked for.
     pub truncated: bool,
+    /// Whether all was looked at. If not, the steps were used up or whoever asked has gone, and there may be more.
+    pub complete: bool,
+}
+
+/// How far a search for conflicts goes.
+#[derive(Clone, Copy)]
+pub struct Extent<'e> {
+    /// How many of each kind are told.
+    pub limit: usize,
+    /// Asked now and then whether nobody wants to know any more.
+    pub is_cancelled: &'e dyn Fn() -> bool,
+}
+
+impl From<usize> for Extent<'_> {
+    fn from(limit: usize) -> Self {
+        Self {
+            limit,
+            is_cancelled: &|| false,
+        }
+    }
 }
 
 /// A route, or a part of it, that no request is given to.
@@ -116,9 +138,11 @@ impl Witness {
 }
 
 impl Router {
-    /// What there is among all routes; at most `limit` of each kind.
-    pub fn conflicts(&self, limit: usize) -> Conflicts {
-        let mut analysis = Analysis::new(self, self.candidates(), limit);
+    /// What there is among all routes.
+    pub fn conflicts<'e>(&self, extent: impl Into<Extent<'e>>) -> Conflicts {
+        let candidates = self.candidates();
+        let steps = Steps::new(extent.into(), candidates.len());
+        let mut analysis = Analysis::new(self, candidates, steps);
         for number in 0..analysis.ranked.len() {
             analysis.judge(number);
         }
@@ -126,9 +150,14 @@ impl Router {
         analysis.finish()
     }
 
-    /// What there is between these routes and any others; at most `limit` of each kind. At length only candidates are looked
-    /// at that have something in common with these.
-    pub fn conflicts_of(&self, routes: &[RouteIndex], limit: usize) -> Conflicts {
+    /// What there is between these routes and any others. At length only candidates are looked at that have something in
+    /// common with these.
+    pub fn conflicts_of<'e>(
+        &self,
+        routes: &[RouteIndex],
+        extent: impl Into<Extent<'e>>,
+    ) -> Conflicts {
+        let steps = Steps::new(extent.into(), self.table().len());
         let is_one = |candidate: &&Candidate| routes.contains(&candidate.route);
         let own = routes.iter().flat_map(|route| self.candidates_of(*route));
         let cases: Vec<_> = own
@@ -137,13 +166,14 @@ impl Router {
             .collect();
         let mut near = self.candidates_near(&|candidate| {
             is_one(&candidate)
-                || cases
-                    .iter()
-                    .any(|case| case.may_meet(&candidate.expression))
+                || cases.iter().any(|case| {
+                    let work = case.size() * cases::size(&candidate.expression);
+                    steps.spend(work) && case.may_meet(&candidate.expression)
+                })
         });
         near.sort_by(|left, right| left.cmp_place(right));
         let chosen: Vec<usize> = (0..near.len()).filter(|at| is_one(&near[*at])).collect();
-        let mut analysis = Analysis::new(self, near, limit);
+        let mut analysis = Analysis::new(self, near, steps);
         chosen.iter().for_each(|number| analysis.judge(*number));
         analysis.look_around(&chosen);
         analysis.finish()
@@ -151,15 +181,23 @@ impl Router {
 }
 
 /// Puts requests to the router.
-struct Prober<'r> {
+struct Prober<'r, 'e> {
     router: &'r Router,
     scratch: Scratch,
     automata: Automata,
+    steps: Steps<'e>,
 }
 
-impl<'r> Prober<'r> {
+impl<'r> Prober<'r, '_> {
     /// A request of the case, as far as its fields do not depend on each other.
     fn request(&self, case: &Case<'_>) -> Answer<Witness> {
+        let solving = match case.has_regex() {
+            true => STEPS_OF_AUTOMATA,
+            false => STEPS_OF_TEXTS,
+        };
+        if !self.steps.spend(solving + case.size()) {
+            return Answer::Unknown;
+        }
         witness::of(case, self.router.options().flavor, &self.automata)
     }
 
@@ -177,8 +215,8 @@ impl<'r> Prober<'r> {
 }
 
 /// What has been found so far.
-struct Analysis<'r> {
-    prober: Prober<'r>,
+struct Analysis<'r, 'e> {
+    prober: Prober<'r, 'e>,
     /// In the order they are tried.
     ranked: Vec<&'r Candidate>,
     limit: usize,
@@ -193,18 +231,19 @@ struct Analysis<'r> {
     truncated: bool,
 }
 
-impl<'r> Analysis<'r> {
-    fn new(router: &'r Router, ranked: Vec<&'r Candidate>, limit: usize) -> Self {
+impl<'r, 'e> Analysis<'r, 'e> {
+    fn new(router: &'r Router, ranked: Vec<&'r Candidate>, steps: Steps<'e>) -> Self {
         Self {
+            limit: steps.extent.limit,
             prober: Prober {
                 router,
                 scratch: Scratch::default(),
                 automata: Automata::default(),
+                steps,
             },
             glances: GLANCES + GLANCES_PER_CANDIDATE * ranked.len(),
             unknown_pairs: UNKNOWN_PAIRS,
             ranked,
-            limit,
             never: BTreeMap::new(),
             ties: BTreeMap::new(),
             tied_routes: HashSet::new(),
@@ -215,6 +254,9 @@ impl<'r> Analysis<'r> {
 
     /// Whether the candidate is ever chosen.
     fn judge(&mut self, number: usize) {
+        if self.prober.steps.are_used_up() {
+            return;
+        }
         let reason = match reach::fate(&mut self.prober, self.ranked[number]) {
             Fate::Reached => return,
             Fate::Unknown => {
@@ -277,7 +319,11 @@ impl<'r> Analysis<'r> {
         (first, left): (usize, &Vec<Case<'r>>),
         (second, right): (usize, &Vec<Case<'r>>),
     ) -> ControlFlow<()> {
-        if self.glances == 0 || self.unknown_pairs == 0 || self.ties.len() >= self.limit {
+        if self.glances == 0
+            || self.unknown_pairs == 0
+            || self.ties.len() >= self.limit
+            || !self.prober.steps.spend(1)
+        {
             return ControlFlow::Break(());
         }
         self.glances -= 1;
@@ -312,6 +358,9 @@ impl<'r> Analysis<'r> {
             .iter()
             .flat_map(|left| right.iter().map(move |right| (left, right)))
         {
+            if !self.prober.steps.spend(left.meeting(right)) {
+                return Answer::Unknown;
+            }
             if left.excludes(right) {
                 continue;
             }
@@ -377,6 +426,9 @@ impl<'r> Analysis<'r> {
         if self.never.contains_key(&number) || self.ranked[number].route == route {
             return;
         }
+        if self.prober.steps.are_used_up() {
+            return;
+        }
         let fate = reach::fate(&mut self.prober, self.ranked[number]);
         if let Fate::Shadowed(by) = fate
             && by.iter().any(|candidate| candidate.route == route)
@@ -416,6 +468,7 @@ impl<'r> Analysis<'r> {
             ties: ties.collect(),
             undecided: self.undecided,
             truncated: self.truncated,
+            complete: !self.prober.steps.are_used_up(),
         }
     }
 }

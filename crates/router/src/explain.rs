@@ -7,6 +7,7 @@ use crate::request::Request;
 use crate::router::{Match, Router, Scratch};
 use crate::stream::{StreamRequest, StreamRouter};
 use crate::table::Table;
+use crate::work::Work;
 use crate::{RouteIndex, rank};
 use expr::{Distance, Expression, Fields, Reason, TextField};
 use std::collections::HashSet;
@@ -26,6 +27,8 @@ pub struct Wanted {
 #[derive(Debug)]
 pub struct Explanation {
     pub found: Option<Match>,
+    /// Whether no route is found because that would take too many steps.
+    pub is_too_costly: bool,
     /// Without its port.
     pub host: Option<Vec<u8>>,
     /// Normalised.
@@ -83,7 +86,9 @@ impl Router {
         scratch: &mut Scratch,
         wanted: Wanted,
     ) -> Explanation {
-        let found = self.matches(request, scratch);
+        let found = self.find(request, scratch);
+        let is_too_costly = found.is_err();
+        let found = found.ok().flatten();
         let slot = found.map(|found| found.slot());
         let path = scratch.path(request).to_vec();
         let parts = Parts::default();
@@ -93,6 +98,7 @@ impl Router {
         let rank = |place: usize| rank::of(&ranked[place].1.place, self.options());
         Explanation {
             found,
+            is_too_costly,
             host: view.text(&TextField::Host).map(<[u8]>::to_vec),
             tried: Tried::of(&tried, &rank, &view, wanted),
             path: path.clone(),
@@ -104,13 +110,15 @@ impl StreamRouter {
     /// The route of a connection, and why it is no other.
     pub fn explain(&self, request: &StreamRequest<'_>, wanted: Wanted) -> StreamExplanation {
         let request = request.canonical();
-        let found = self.table().find(&request, &mut Vec::new());
+        let found = self.table().find(&request, &mut Work::default());
+        let found = found.ok().flatten();
         let slot = found.map(|found| found.slot());
         let ranked = self.table().in_order();
         let tried = with_reach(self.table(), &ranked, &request, slot);
+        let rank = |place: usize| rank::of_stream(&ranked[place].1.place);
         StreamExplanation {
             found: slot.map(|slot| self.table().get(slot).route),
-            tried: Tried::of(&tried, &|_| Vec::new(), &request, wanted),
+            tried: Tried::of(&tried, &rank, &request, wanted),
         }
     }
 }
@@ -122,7 +130,7 @@ fn with_reach<'c>(
     fields: &impl Fields,
     found: Option<u32>,
 ) -> Vec<Ranked<'c>> {
-    let reachable = table.reachable(fields, &mut Vec::new());
+    let reachable = table.reachable(fields, &mut Work::default());
     let reachable: HashSet<u32> = reachable.into_iter().map(|(slot, _)| slot).collect();
     let all = ranked.iter().map(|&(slot, candidate)| Ranked {
         route: candidate.route,

@@ -8,8 +8,8 @@ use expr::{Dialect, Expression, Regex, RegexError, Subsystem, TextField, TextTes
 use model::entities::{Protocol, Route};
 use std::cmp::Reverse;
 
-/// Above the words of classic routes.
-const EXPRESSION: u64 = 0xFF << 56;
+/// The words of expressions begin here, above those of all classic routes.
+pub(crate) const EXPRESSION: u64 = 0xFF << 56;
 
 pub(crate) struct Expressions<'r> {
     pub(crate) calculation: Calculation,

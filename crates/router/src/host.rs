@@ -22,7 +22,7 @@ impl<'a> Host<'a> {
         };
         match split_at_colon(text) {
             Some((name, b"")) => plain(name, None),
-            Some((name, digits)) => match parse_port(digits) {
+            Some((name, digits)) => match parse_written_port(digits) {
                 Some(port) => plain(name, Some(port)),
                 None => plain(text, None),
             },
@@ -30,20 +30,23 @@ impl<'a> Host<'a> {
         }
     }
 
+    /// Brackets are peeled off at the very end, or else before the first colon that follows one.
     fn parse_bracketed(text: &'a [u8]) -> Self {
-        let inner = &text[1..];
-        let (name, port) = match inner.iter().position(|&byte| byte == b']') {
-            Some(end) => (&inner[..end], &inner[end + 1..]),
-            None => (text, &b"?"[..]),
-        };
-        let peeled = |port| Self {
+        let peeled = |name, port| Self {
             name,
             port,
             bracketed: true,
         };
-        match port {
-            b"" | b":" => peeled(None),
-            [b':', digits @ ..] if parse_port(digits).is_some() => peeled(parse_port(digits)),
+        if let [b'[', name @ .., b']'] = text {
+            return peeled(name, None);
+        }
+        let inner = &text[1..];
+        let end = memchr::memmem::find(inner, b"]:");
+        match end.map(|end| (&inner[..end], &inner[end + 2..])) {
+            Some((name, b"")) => peeled(name, None),
+            Some((name, digits)) if parse_written_port(digits).is_some() => {
+                peeled(name, parse_written_port(digits))
+            }
             _ => Self {
                 name: text,
                 port: None,
@@ -71,6 +74,15 @@ fn split_at_colon(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..colon], &text[colon + 1..]))
 }
 
+/// Ports of the `traditional` flavour are compared as they are written: one with a zero before it equals none without.
+fn parse_written_port(digits: &[u8]) -> Option<i64> {
+    let port = parse_port(digits)?;
+    Some(match digits {
+        [b'0', _, ..] => -1 - port,
+        _ => port,
+    })
+}
+
 /// A number of any size: what is no port equals no port.
 fn parse_port(digits: &[u8]) -> Option<i64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -82,4 +94,32 @@ fn parse_port(digits: &[u8]) -> Option<i64> {
             .saturating_add(i64::from(digit - b'0'))
     });
     Some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (&str, Option<i64>) {
+        let host = Host::parse(text.as_bytes());
+        (std::str::from_utf8(host.name).unwrap(), host.port)
+    }
+
+    #[test]
+    fn brackets_are_peeled_at_the_end_or_before_a_port() {
+        assert_eq!(parsed("[[::1]]"), ("[::1]", None));
+        assert_eq!(parsed("[[::1]]:80"), ("[::1]", Some(80)));
+        assert_eq!(parsed("[::1]x"), ("[::1]x", None));
+        assert_eq!(parsed("["), ("[", None));
+    }
+
+    #[test]
+    fn a_port_with_a_zero_before_it_is_another() {
+        for host in ["a.test:080", "[::1]:080"] {
+            let (_, port) = parsed(host);
+            assert!(port.is_some_and(|port| port != 80), "{host}");
+        }
+        assert_eq!(parsed("a.test:0"), ("a.test", Some(0)));
+        assert_eq!(split(b"a.test:080"), (&b"a.test"[..], Some(80)));
+    }
 }

@@ -9,10 +9,11 @@ use crate::Flavor;
 use crate::bucket::{Bucket, Entry, Keyed, Rank, Split, Verdict};
 use crate::candidate::{Candidate, Catalog};
 use crate::keys::{
-    self, Cover, Demand, HostKey, PathAnswer, PathKey, Protocols, Range, RangeDimension, Rest,
-    Text, TextDimension,
+    self, Cover, Demand, Gram, HostKey, PathAnswer, PathKey, Protocols, Range, RangeDimension,
+    Rest, Text, TextDimension,
 };
 use crate::tree::{Tree, Value};
+use crate::work::{Budget, Marks, TooCostly, Work};
 use expr::{Expression, Fields, Step, TextField};
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
@@ -121,33 +122,38 @@ impl Index {
         &self,
         fields: &F,
         candidates: &Slots<Candidate>,
-        lowered: &mut Vec<u8>,
-    ) -> Option<Found> {
-        let mut search = Search::new(self, fields, candidates, lowered);
+        work: &mut Work,
+    ) -> Result<Option<Found>, TooCostly> {
+        let mut search = Search::new(self, fields, candidates, work);
         let path = search.path;
-        self.each_paths(fields, &mut |paths| {
-            paths.walk(path, &mut |bucket, at| search.add(bucket, at));
+        let budget = search.budget;
+        self.each_paths(fields, budget, &mut |paths| {
+            paths.walk(path, budget, &mut |bucket, at| search.add(bucket, at));
         });
         search.ask_pending();
-        search.best
+        match budget.is_exhausted() {
+            true => Err(TooCostly),
+            false => Ok(search.best),
+        }
     }
 
     /// Every candidate that the request is led to, in no order, some more than once.
-    pub(crate) fn reach<F: Fields>(
-        &self,
-        fields: &F,
-        lowered: &mut Vec<u8>,
-        visit: &mut dyn FnMut(u32),
-    ) {
+    pub(crate) fn reach<F: Fields>(&self, fields: &F, work: &mut Work, visit: &mut dyn FnMut(u32)) {
         let path = fields.text(&TextField::Path).unwrap_or_default();
-        self.each_paths(fields, &mut |paths| {
-            paths.walk(path, &mut |bucket, _| {
-                reach(bucket, fields, lowered, visit);
+        let budget = Budget::default();
+        self.each_paths(fields, &budget, &mut |paths| {
+            paths.walk(path, &budget, &mut |bucket, _| {
+                reach(bucket, fields, work, visit);
             });
         });
     }
 
-    fn each_paths<'i, F: Fields>(&'i self, fields: &F, visit: &mut impl FnMut(&'i Paths)) {
+    fn each_paths<'i, F: Fields>(
+        &'i self,
+        fields: &F,
+        budget: &Budget,
+        visit: &mut impl FnMut(&'i Paths),
+    ) {
         visit(&self.any_host);
         let Some(host) = fields.text(&TextField::Host) else {
             return;
@@ -155,26 +161,31 @@ impl Index {
         if let Some(paths) = self.exact.get(host) {
             visit(paths);
         }
-        self.prefixes.walk(host, &mut |paths, _| visit(paths));
+        self.prefixes
+            .walk(host, budget, &mut |paths, _| visit(paths));
         self.suffixes.walk_back(host, visit);
     }
 }
 
-fn reach<F: Fields>(
-    bucket: &Bucket,
-    fields: &F,
-    lowered: &mut Vec<u8>,
-    visit: &mut dyn FnMut(u32),
-) {
+fn reach<F: Fields>(bucket: &Bucket, fields: &F, work: &mut Work, visit: &mut dyn FnMut(u32)) {
     match bucket {
         Bucket::Empty => {}
         Bucket::One(entry) => visit(entry.slot),
         Bucket::List(list) => list.entries.iter().for_each(|entry| visit(entry.slot)),
         Bucket::Split(split) => {
             let mut below: Vec<&Bucket> = vec![&split.rest];
-            split.each_bucket(fields, lowered, &mut |bucket| below.push(bucket));
+            let Work {
+                lowered,
+                grams,
+                budget,
+                ..
+            } = &mut *work;
+            budget.refill();
+            split.each_bucket(fields, (lowered, grams, budget), &mut |bucket| {
+                below.push(bucket);
+            });
             for bucket in below {
-                reach(bucket, fields, lowered, visit);
+                reach(bucket, fields, work, visit);
             }
         }
     }
@@ -185,22 +196,31 @@ impl Split {
     fn each_bucket<'s, F: Fields>(
         &'s self,
         fields: &F,
-        lowered: &mut Vec<u8>,
+        (lowered, grams, budget): (&mut Vec<u8>, &mut Vec<Gram>, &Budget),
         visit: &mut impl FnMut(&'s Bucket),
     ) {
         match &self.keyed {
             Keyed::Texts { of, buckets } => of.each_value(fields, lowered, &mut |value| {
-                if let Some(bucket) = buckets.get(value) {
+                if budget.spend(1 + value.len())
+                    && let Some(bucket) = buckets.get(value)
+                {
                     visit(bucket);
                 }
             }),
-            Keyed::Grams { of, buckets } => of.each_value(fields, lowered, &mut |value| {
-                for gram in value.windows(3) {
-                    if let Some(bucket) = buckets.get(gram) {
-                        visit(bucket);
+            Keyed::Grams { of, buckets } => {
+                grams.clear();
+                of.each_value(fields, lowered, &mut |value| {
+                    if budget.spend(1 + value.len()) {
+                        let own = value.windows(3).filter_map(|gram| gram.try_into().ok());
+                        grams.extend(own.filter(|gram: &Gram| buckets.get(gram).is_some()));
                     }
-                }
-            }),
+                });
+                // Values may hold one again and again.
+                grams.sort_unstable();
+                grams.dedup();
+                let found = grams.iter().filter_map(|gram| buckets.get(gram));
+                found.for_each(visit);
+            }
             Keyed::Ranges {
                 of,
                 lengths,
@@ -243,6 +263,10 @@ struct Search<'s, 'i, F> {
     fields: &'s F,
     candidates: &'s Slots<Candidate>,
     lowered: &'s mut Vec<u8>,
+    grams: &'s mut Vec<Gram>,
+    /// The candidates whose expressions were evaluated.
+    asked: &'s mut Marks,
+    budget: &'s Budget,
     path: &'s [u8],
     is_ascii: bool,
     methods: u32,
@@ -257,7 +281,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
         index: &Index,
         fields: &'s F,
         candidates: &'s Slots<Candidate>,
-        lowered: &'s mut Vec<u8>,
+        work: &'s mut Work,
     ) -> Self {
         let path = fields.text(&TextField::Path).unwrap_or_default();
         Self {
@@ -269,7 +293,10 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
                 .map_or(Protocols::ALL, Protocols::of),
             fields,
             candidates,
-            lowered,
+            lowered: &mut work.lowered,
+            grams: &mut work.grams,
+            asked: &mut work.asked,
+            budget: &work.budget,
             path,
             is_ascii: path.is_ascii(),
             best: None,
@@ -306,6 +333,9 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
         {
             return;
         }
+        if !self.budget.spend(1) {
+            return;
+        }
         match bucket {
             Bucket::Empty => {}
             Bucket::One(entry) => {
@@ -328,6 +358,8 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
         let Self {
             fields,
             lowered,
+            grams,
+            budget,
             pending,
             ..
         } = self;
@@ -336,7 +368,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
             true => pending.push((bucket, at)),
             false => crowded.push(bucket),
         };
-        split.each_bucket(*fields, lowered, &mut add);
+        split.each_bucket(*fields, (lowered, grams, budget), &mut add);
         if !split.rest.is_empty() {
             add(&split.rest);
         }
@@ -354,6 +386,9 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
         {
             return ControlFlow::Break(());
         }
+        if !self.budget.spend(1) {
+            return ControlFlow::Break(());
+        }
         if entry.methods & self.methods == 0
             || !entry.protocols.intersects(self.protocols)
             || entry.at_end && at as usize != self.path.len()
@@ -365,8 +400,12 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
             Verdict::MatchesPath => Some(Some((0, at))),
             Verdict::MatchesAsciiPath if self.is_ascii => Some(Some((0, at))),
             Verdict::Open | Verdict::MatchesAsciiPath => {
+                // It may be filed in several places that a request comes through.
+                if !self.asked.insert(entry.slot) {
+                    return ControlFlow::Continue(());
+                }
                 let candidate = self.candidates.get(entry.slot);
-                candidate.ask(self.fields, self.lowered)
+                candidate.ask(self.fields, self.lowered, self.budget)
             }
         };
         match located {
@@ -447,11 +486,10 @@ fn file(cover: Cover, entry: Entry, rest: Rest, filings: &mut Vec<Filing>) {
     }
 }
 
-/// What the covers of a candidate demand beyond what it is filed under, by their numbers.
-pub(crate) fn demands(expression: &Expression, cover: u8, flavor: Flavor) -> Vec<Demand> {
+/// What each cover of a candidate demands beyond what it is filed under.
+pub(crate) fn demands(expression: &Expression, flavor: Flavor) -> Vec<Vec<Demand>> {
     let covers = keys::covers(expression, flavor).into_iter();
-    let cover = covers.into_iter().nth(cover.into());
-    cover.map(|cover| cover.demands).unwrap_or_default()
+    covers.map(|cover| cover.demands).collect()
 }
 
 impl Methods {

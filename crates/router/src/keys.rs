@@ -7,21 +7,27 @@
 
 use crate::Flavor;
 use crate::host::{self, Host};
+pub(crate) use crate::range::{Range, Width};
 use expr::{
-    AddressField, AddressPredicate, AddressTest, Block, Comparison, Expression, NumberField,
+    AddressField, AddressPredicate, AddressTest, Comparison, Expression, NumberField,
     NumberPredicate, Step, TextField, TextPredicate, TextTest, Transform,
 };
 use smallvec::SmallVec;
-use std::net::IpAddr;
 
 /// How many covers an expression may have.
 const MOST_COVERS: usize = 64;
 
+/// How many demands a cover may have.
+const MOST_DEMANDS: usize = 64;
+
+/// How many values the covers of an expression may have, and how many may be copied or compared on the way to them.
+const FREE_VALUES: usize = 4096;
+const VALUES_PER_PREDICATE: usize = 4;
+const FREE_WORK: usize = 1 << 16;
+const WORK_PER_PREDICATE: usize = 128;
+
 /// How many classes a key of a path may have: lookups go as deep.
 const MOST_CLASSES: usize = 32;
-
-/// The largest number that is told apart from larger ones. There is no port beyond it, and hardly as many segments.
-const LARGEST: i64 = u16::MAX as i64;
 
 /// Demands on a request. Of each dimension one of the values is enough; without values the dimension is not looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -109,74 +115,112 @@ pub(crate) enum RangeDimension {
     Number(NumberField),
 }
 
-/// All values that begin with some bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Range {
-    pub(crate) width: Width,
-    /// How many bits they have in common.
-    pub(crate) length: u8,
-    /// These, followed by zeros.
-    bits: u128,
-}
-
-/// Of how many bits values are: those of different widths have nothing in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Width {
-    Number = 16,
-    V4 = 32,
-    V6 = 128,
-}
-
-/// What an expression demands: of every request that satisfies it one of these is true.
+/// What an expression demands: of every request that satisfies it one of these is true. An expression whose covers would
+/// take too much work demands nothing.
 pub(crate) fn covers(expression: &Expression, flavor: Flavor) -> Vec<Cover> {
-    match expression {
-        Expression::All(parts) => {
-            let mut all = vec![Cover::default()];
-            for part in parts {
-                all = both(all, covers(part, flavor));
-            }
-            all
-        }
-        Expression::Any(parts) => {
-            let mut any = Vec::new();
-            for part in parts {
-                for cover in covers(part, flavor) {
-                    add(&mut any, cover);
-                }
-            }
-            bound(any)
-        }
-        Expression::Not(_) => vec![Cover::default()],
-        Expression::Text(predicate) => vec![of_text(predicate, flavor)],
-        Expression::Number(predicate) => vec![of_number(predicate)],
-        Expression::Address(predicate) => vec![of_address(predicate)],
-    }
-}
-
-/// What is demanded by two parts that must both be true.
-fn both(left: Vec<Cover>, right: Vec<Cover>) -> Vec<Cover> {
-    let (left, right) = match left.len() * right.len() > MOST_COVERS {
-        true if left.len() > right.len() => (left, vec![common(right)]),
-        true => (vec![common(left)], right),
-        false => (left, right),
+    let predicates = predicates(expression);
+    let mut reader = Reader {
+        flavor,
+        most_values: FREE_VALUES + VALUES_PER_PREDICATE * predicates,
+        left: FREE_WORK + WORK_PER_PREDICATE * predicates,
     };
-    // Of a long conjunction most parts may be such.
-    if right[..] == [Cover::default()] {
-        return left;
-    }
-    let pairs = left
-        .iter()
-        .flat_map(|left| right.iter().map(move |right| (left, right)));
-    pairs.map(|(left, right)| left.and(right)).collect()
+    let covers = reader.covers(expression);
+    covers.unwrap_or_else(|TooMuch| vec![Cover::default()])
 }
 
-/// Adds an alternative, in place of one that differs in one dimension if there is any.
-fn add(any: &mut Vec<Cover>, cover: Cover) {
-    // Among many there would be as many comparisons again for each.
-    let near = any.iter_mut().rev().take(MOST_COVERS);
-    let merged = near.into_iter().any(|known| known.merge(&cover));
-    if !merged {
+fn predicates(expression: &Expression) -> usize {
+    match expression {
+        Expression::All(parts) | Expression::Any(parts) => parts.iter().map(predicates).sum(),
+        Expression::Not(part) => predicates(part),
+        Expression::Text(_) | Expression::Number(_) | Expression::Address(_) => 1,
+    }
+}
+
+struct Reader {
+    flavor: Flavor,
+    /// How many values the covers of a part may have together.
+    most_values: usize,
+    /// How many values may still be copied or compared.
+    left: usize,
+}
+
+struct TooMuch;
+
+impl Reader {
+    fn spend(&mut self, values: usize) -> Result<(), TooMuch> {
+        self.left = self.left.checked_sub(values).ok_or(TooMuch)?;
+        Ok(())
+    }
+
+    fn covers(&mut self, expression: &Expression) -> Result<Vec<Cover>, TooMuch> {
+        let cover = match expression {
+            Expression::All(parts) => {
+                let mut all = vec![Cover::default()];
+                for part in parts {
+                    let part = self.covers(part)?;
+                    all = self.both(all, part)?;
+                }
+                return Ok(all);
+            }
+            Expression::Any(parts) => {
+                let mut any = Vec::new();
+                for part in parts {
+                    for cover in self.covers(part)? {
+                        self.add(&mut any, cover)?;
+                    }
+                }
+                return Ok(bound(any));
+            }
+            Expression::Not(_) => Cover::default(),
+            Expression::Text(predicate) => of_text(predicate, self.flavor),
+            Expression::Number(predicate) => of_number(predicate),
+            Expression::Address(predicate) => of_address(predicate),
+        };
+        self.spend(cover.size())?;
+        Ok(vec![cover])
+    }
+
+    /// What is demanded by two parts that must both be true.
+    fn both(&mut self, left: Vec<Cover>, right: Vec<Cover>) -> Result<Vec<Cover>, TooMuch> {
+        let (mut left, mut right) = match left.len() * right.len() > MOST_COVERS {
+            true if left.len() > right.len() => (left, vec![common(right)]),
+            true => (vec![common(left)], right),
+            false => (left, right),
+        };
+        // Of a long conjunction most parts may be such.
+        if right[..] == [Cover::default()] {
+            return Ok(left);
+        }
+        let size = |covers: &[Cover]| covers.iter().map(Cover::size).sum::<usize>();
+        let both = left.len() * size(&right) + right.len() * size(&left);
+        if both > self.most_values {
+            (left, right) = (vec![common(left)], vec![common(right)]);
+        }
+        if let ([left], [right]) = (&mut left[..], &right[..]) {
+            self.spend(right.size())?;
+            left.narrow(right);
+        } else {
+            self.spend(both)?;
+            let pairs = left
+                .iter()
+                .flat_map(|left| right.iter().map(move |right| (left, right)));
+            left = pairs.map(|(left, right)| left.and(right)).collect();
+        }
+        Ok(left)
+    }
+
+    /// Adds an alternative, in place of one that differs in one dimension if there is any.
+    fn add(&mut self, any: &mut Vec<Cover>, cover: Cover) -> Result<(), TooMuch> {
+        // Among many there would be as many comparisons again for each.
+        let near = any.iter_mut().rev().take(MOST_COVERS);
+        for known in near {
+            self.spend(1 + cover.size())?;
+            if known.merge(&cover) {
+                return Ok(());
+            }
+        }
         any.push(cover);
+        Ok(())
     }
 }
 
@@ -212,21 +256,41 @@ impl Cover {
         }
     }
 
+    /// How many values it has.
+    fn size(&self) -> usize {
+        let length = |values: Option<usize>| values.unwrap_or(0);
+        let demands = self.demands.iter().map(|demand| match demand {
+            Demand::Texts { texts, .. } => texts.len(),
+            Demand::Ranges { ranges, .. } => ranges.len(),
+            Demand::Grams { alternatives, .. } => alternatives.iter().map(Vec::len).sum(),
+        });
+        1 + length(self.hosts.as_ref().map(Vec::len))
+            + length(self.paths.as_ref().map(Vec::len))
+            + length(self.methods.as_ref().map(Vec::len))
+            + demands.sum::<usize>()
+    }
+
     fn and(&self, other: &Self) -> Self {
-        let mut demands = self.demands.clone();
+        let mut both = self.clone();
+        both.narrow(other);
+        both
+    }
+
+    /// Demands what the other does too.
+    fn narrow(&mut self, other: &Self) {
         for demand in &other.demands {
-            match demands.iter_mut().find(|known| known.is_of_same(demand)) {
-                Some(known) => known.narrow(demand),
-                None => demands.push(demand.clone()),
+            let mut known = self.demands.iter_mut();
+            if let Some(known) = known.find(|known| known.is_of_same(demand)) {
+                known.narrow(demand);
+            } else if self.demands.len() < MOST_DEMANDS {
+                // One more hardly tells candidates apart.
+                self.demands.push(demand.clone());
             }
         }
-        Self {
-            hosts: fewest(&self.hosts, &other.hosts, |host| host.text().len()),
-            paths: fewest(&self.paths, &other.paths, PathKey::weight),
-            methods: fewest(&self.methods, &other.methods, |_| 0),
-            protocols: self.protocols.and(other.protocols),
-            demands,
-        }
+        fewest(&mut self.hosts, &other.hosts, |host| host.text().len());
+        fewest(&mut self.paths, &other.paths, PathKey::weight);
+        fewest(&mut self.methods, &other.methods, |_| 0);
+        self.protocols = self.protocols.and(other.protocols);
     }
 
     fn or(self, other: Self) -> Self {
@@ -280,19 +344,20 @@ impl Cover {
 
 /// Both lists must be satisfied, so either may be asked for: the shorter one, then the one that says more.
 fn fewest<K: Clone>(
-    left: &Option<Vec<K>>,
-    right: &Option<Vec<K>>,
+    own: &mut Option<Vec<K>>,
+    other: &Option<Vec<K>>,
     weight: impl Fn(&K) -> usize,
-) -> Option<Vec<K>> {
+) {
+    let Some(other) = other else {
+        return;
+    };
     let least = |keys: &[K]| keys.iter().map(&weight).min().unwrap_or(0);
-    match (left, right) {
-        (Some(left), Some(right)) => {
-            let order = left.len().cmp(&right.len());
-            let order = order.then_with(|| least(right).cmp(&least(left)));
-            Some(if order.is_le() { left } else { right }.clone())
-        }
-        (Some(only), None) | (None, Some(only)) => Some(only.clone()),
-        (None, None) => None,
+    let is_better = |own: &[K]| {
+        let order = own.len().cmp(&other.len());
+        order.then_with(|| least(other).cmp(&least(own))).is_gt()
+    };
+    if own.as_deref().is_none_or(is_better) {
+        *own = Some(other.clone());
     }
 }
 
@@ -328,12 +393,7 @@ impl Demand {
                 own.clone_from(other);
             }
             (Self::Ranges { ranges: own, .. }, Self::Ranges { ranges: other, .. }) => {
-                let pairs = own
-                    .iter()
-                    .flat_map(|one| other.iter().map(move |two| (one, two)));
-                *own = pairs.filter_map(|(one, two)| one.and(*two)).collect();
-                own.sort_unstable();
-                own.dedup();
+                *own = Range::in_both(own, other);
             }
             (
                 Self::Grams {
@@ -368,65 +428,6 @@ impl Demand {
             ) => own.extend_from_slice(other),
             _ => {}
         }
-    }
-}
-
-impl Range {
-    fn new(width: Width, bits: u128, length: u8) -> Self {
-        let behind = width as u32 - u32::from(length);
-        let kept = u128::MAX.checked_shl(behind).unwrap_or(0);
-        Self {
-            width,
-            length,
-            bits: bits & kept,
-        }
-    }
-
-    fn of_block(block: Block) -> Self {
-        let of_address = Self::of_address(block.address());
-        Self::new(of_address.width, of_address.bits, block.bits())
-    }
-
-    pub(crate) fn of_address(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(address) => Self::new(Width::V4, address.to_bits().into(), 32),
-            IpAddr::V6(address) => Self::new(Width::V6, address.to_bits(), 128),
-        }
-    }
-
-    /// Numbers below and above those that are told apart count as the least and the largest.
-    pub(crate) fn of_number(number: i64) -> Self {
-        Self::new(Width::Number, number.clamp(0, LARGEST) as u128, 16)
-    }
-
-    /// The fewest ranges that have all numbers from the first to the last.
-    fn between(first: i64, last: i64) -> Vec<Self> {
-        let mut next = first.clamp(0, LARGEST) as u128;
-        let end = last.clamp(0, LARGEST) as u128 + 1;
-        let mut ranges = Vec::new();
-        while next < end {
-            // As large as where it begins allows, and no larger than what is left.
-            let aligned = next.trailing_zeros().min(16);
-            let fitting = (end - next).ilog2();
-            let behind = aligned.min(fitting);
-            ranges.push(Self::new(Width::Number, next, 16 - behind as u8));
-            next += 1 << behind;
-        }
-        ranges
-    }
-
-    /// The one that has the first bits of this.
-    pub(crate) fn cut(self, length: u8) -> Self {
-        Self::new(self.width, self.bits, length)
-    }
-
-    /// What two have in common, which is the smaller or nothing.
-    fn and(self, other: Self) -> Option<Self> {
-        let (small, large) = match self.length < other.length {
-            true => (other, self),
-            false => (self, other),
-        };
-        (small.width == large.width && small.cut(large.length) == large).then_some(small)
     }
 }
 
@@ -757,39 +758,5 @@ fn predicate_dimension(expression: &Expression) -> Option<Dimension> {
             Some(Dimension::Protocol)
         }
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_between_two_are_in_few_ranges_and_others_in_none() {
-        for (first, last) in [(80, 80), (8000, 8099), (0, 65_535), (1, 65_534), (-5, 3)] {
-            let ranges = Range::between(first, last);
-            assert!(ranges.len() <= 30, "{ranges:?}");
-            for number in [
-                0, 1, 79, 80, 81, 7999, 8000, 8050, 8099, 8100, 65_534, 65_535,
-            ] {
-                let value = Range::of_number(number);
-                let found = ranges
-                    .iter()
-                    .filter(|range| value.cut(range.length) == **range);
-                let expected = usize::from((first..=last).contains(&number));
-                assert_eq!(found.count(), expected, "{first} {number} {last}");
-            }
-        }
-        assert!(Range::between(9, 8).is_empty());
-    }
-
-    #[test]
-    fn ranges_have_the_smaller_in_common_or_nothing() {
-        let range = |text: &str| Range::of_block(text.parse().expect("it is a block"));
-        let (wide, narrow) = (range("10.0.0.0/8"), range("10.1.0.0/16"));
-        assert_eq!(wide.and(narrow), Some(narrow));
-        assert_eq!(narrow.and(wide), Some(narrow));
-        assert_eq!(range("11.0.0.0/8").and(narrow), None);
-        assert_eq!(range("::/0").and(range("0.0.0.0/0")), None);
     }
 }

@@ -22,6 +22,7 @@ mod keys;
 mod label;
 mod priority;
 mod query;
+mod range;
 mod rank;
 mod request;
 mod router;
@@ -31,14 +32,16 @@ mod table;
 mod traditional;
 mod tree;
 mod upstream;
+mod work;
 
 pub use candidate::{Problem, RouteError, RouteIndex};
-pub use conflicts::{Conflicts, Never, Reason, Tie, Witness};
+pub use conflicts::{Conflicts, Extent, Never, Reason, Tie, Witness};
 pub use explain::{Explained, Explanation, StreamExplanation, Tried, Verdict, Wanted};
 pub use expr::{Block, Group};
 pub use request::{HeaderSource, Request, Scheme};
 pub use router::{Match, Options, Router, Scratch};
 pub use stream::{StreamRequest, StreamRouter};
+pub use work::{MOST_STEPS, TOO_COSTLY, TooCostly};
 
 /// The semantics that routes are matched by: `router_flavor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,29 +1,92 @@
 //! What puts a candidate where it stands, in words: what is compared first comes first.
 
 use crate::candidate::Place;
+use crate::expressions::EXPRESSION;
 use crate::priority::{self, Word};
 use crate::router::Options;
 use std::cmp::Reverse;
-
-/// Above this are the words of expressions: classic routes have no such word.
-const OF_EXPRESSIONS: u64 = 0xFF << 56;
+use uuid::Uuid;
 
 pub(crate) fn of(place: &Place, options: Options) -> Vec<String> {
     match place {
-        Place::Compatible(Reverse(word), Reverse(id)) => {
-            let mut words = match word.checked_sub(OF_EXPRESSIONS) {
-                Some(priority) => vec![format!("an expression of priority {priority}")],
-                None => Word::new(*word, options.calculation).describe(),
-            };
-            words.push(format!("of equal ones the greater id: {id}"));
-            words
-        }
+        Place::Compatible(Reverse(word), Reverse(id)) => compatible(*word, id, |word| {
+            Word::new(word, options.calculation).describe()
+        }),
         Place::Traditional(priority, id) => {
             let mut words = priority::Traditional::describe(priority);
             words.push(format!("then the smaller id: {id}"));
             words
         }
-        // What orders streams is not told.
+        // A router of requests has no such place.
         Place::TraditionalStream { .. } => Vec::new(),
     }
+}
+
+/// `classic` describes the priority of a route that is no expression.
+fn compatible(word: u64, id: &Uuid, classic: impl Fn(u64) -> Vec<String>) -> Vec<String> {
+    let mut words = match word.checked_sub(EXPRESSION) {
+        Some(priority) => vec![format!("an expression of priority {priority}")],
+        None => classic(word),
+    };
+    words.push(format!("of equal ones the greater id: {id}"));
+    words
+}
+
+/// What puts a candidate of streams where it stands. Source of the order: kong/router/transform.lua (stream_get_priority) and
+/// traditional.lua.
+pub(crate) fn of_stream(place: &Place) -> Vec<String> {
+    match place {
+        Place::Compatible(Reverse(word), Reverse(id)) => compatible(*word, id, of_ends),
+        Place::TraditionalStream {
+            kinds: Reverse(kinds),
+            category: Reverse(category),
+            ends: (source, destination),
+            ..
+        } => {
+            let kinds = match kinds {
+                1 => "1 kind of attributes".to_owned(),
+                kinds => format!("{kinds} kinds of attributes"),
+            };
+            let mut words = vec![kinds];
+            words.extend((category & 4 != 0).then(|| "names".to_owned()));
+            words.extend(
+                (category & 2 != 0).then(|| format!("sources: {}", CLASSES[usize::from(*source)])),
+            );
+            words.extend(
+                (category & 1 != 0)
+                    .then(|| format!("destinations: {}", CLASSES[usize::from(*destination)])),
+            );
+            words.push("then the older route".to_owned());
+            words
+        }
+        // A router of streams has no such place.
+        Place::Traditional(..) => Vec::new(),
+    }
+}
+
+/// The classes of entries in the order that Kong's `traditional` flavour looks at them (`stream::class`).
+const CLASSES: [&str; 5] = [
+    "an address with a port",
+    "an address",
+    "a block with a port",
+    "a port",
+    "a block",
+];
+
+/// The bits of `stream::word`.
+fn of_ends(word: u64) -> Vec<String> {
+    let mut words = Vec::new();
+    words.extend(
+        (word >> 61 & 1 != 0).then(|| "names, or both sources and destinations".to_owned()),
+    );
+    for (side, weight) in [("sources", word >> 4 & 0xF), ("destinations", word & 0xF)] {
+        let kinds = [(8, "an address"), (4, "a port"), (1, "a block")];
+        let has: Vec<&str> = kinds
+            .into_iter()
+            .filter(|(bit, _)| weight & bit != 0)
+            .map(|(_, kind)| kind)
+            .collect();
+        words.extend((!has.is_empty()).then(|| format!("{side}: {}", has.join(", "))));
+    }
+    words
 }

@@ -6,6 +6,7 @@ use crate::expressions::Expressions;
 use crate::request::{Parts, Request, View};
 use crate::table::Table;
 use crate::traditional::Traditional;
+use crate::work::{TooCostly, Work};
 use crate::{Calculation, Flavor, upstream};
 use expr::{Expression, Group, NoObserver, Observer, Regex, TextField};
 use model::entities::{PathHandling, Route};
@@ -36,7 +37,7 @@ pub struct Scratch {
     path: Vec<u8>,
     normalized: bool,
     parts: Parts,
-    lowered: Vec<u8>,
+    work: Work,
 }
 
 /// A route that was found. Means something only to the router that found it.
@@ -149,20 +150,34 @@ impl Router {
         scratch.normalize(request.path);
         let path = scratch.normalized.then_some(&scratch.path[..]);
         let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
-        expression.evaluate(&view, &mut scratch.lowered, &mut NoObserver)
+        expression.evaluate(&view, &mut scratch.work.lowered, &mut NoObserver)
     }
 
     /// The route of a request. Afterwards [`Scratch::path`] has its normalised path, until the next request.
-    pub fn matches(&self, request: &Request<'_>, scratch: &mut Scratch) -> Option<Match> {
+    ///
+    /// # Errors
+    ///
+    /// A request whose match would take more than [`MOST_STEPS`](crate::MOST_STEPS) gets no route, also if one was found
+    /// before: a better one may be among those that were not asked.
+    pub fn find(
+        &self,
+        request: &Request<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Option<Match>, TooCostly> {
         scratch.normalize(request.path);
         let path = scratch.normalized.then_some(&scratch.path[..]);
         let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
-        let found = self.table.find(&view, &mut scratch.lowered)?;
-        Some(Match {
+        let found = self.table.find(&view, &mut scratch.work)?;
+        Ok(found.map(|found| Match {
             route: self.table.get(found.slot()).route,
             slot: found.slot(),
             located: found.located,
-        })
+        }))
+    }
+
+    /// [`Self::find`] for callers to whom a request that is too costly is one without a route.
+    pub fn matches(&self, request: &Request<'_>, scratch: &mut Scratch) -> Option<Match> {
+        self.find(request, scratch).ok().flatten()
     }
 
     /// The routes that the index leads a request to, in the order they are tried: no other can match it. For those who
@@ -171,7 +186,7 @@ impl Router {
         scratch.normalize(request.path);
         let path = scratch.normalized.then_some(&scratch.path[..]);
         let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
-        let reachable = self.table.reachable(&view, &mut scratch.lowered);
+        let reachable = self.table.reachable(&view, &mut scratch.work);
         let mut routes: Vec<_> = reachable
             .iter()
             .map(|(_, candidate)| candidate.route)
@@ -192,7 +207,7 @@ impl Router {
         let path = scratch.normalized.then_some(&scratch.path[..]);
         let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
         let matching = self.table.iter().filter_map(|(slot, candidate)| {
-            let located = candidate.ask(&view, &mut scratch.lowered)?;
+            let located = candidate.ask(&view, &mut scratch.work.lowered, &scratch.work.budget)?;
             Some((slot, candidate, located))
         });
         let best = matching.min_by(|(_, left, _), (_, right, _)| left.cmp_place(right));
@@ -256,7 +271,7 @@ impl Router {
         };
         candidate
             .expression
-            .evaluate(&view, &mut scratch.lowered, &mut captures);
+            .evaluate(&view, &mut scratch.work.lowered, &mut captures);
     }
 
     /// Appends what the service is asked for: its own path joined with the normalised path of the request as the route
@@ -352,8 +367,14 @@ impl Scratch {
         }
     }
 
+    /// How many steps the last match took.
+    pub fn steps(&self) -> usize {
+        self.work.budget.spent()
+    }
+
     fn normalize(&mut self, path: &[u8]) {
         self.parts.forget();
+        self.work.begin();
         self.normalized = normalize_into(path, Slashes::Merge, &mut self.path);
     }
 }

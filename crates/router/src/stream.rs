@@ -9,6 +9,7 @@ use crate::candidate::{Candidate, Place, Problem, RouteError, RouteIndex, sni_na
 use crate::compatible::wildcard_test;
 use crate::ends::{self, End, Side};
 use crate::table::Table;
+use crate::work::Work;
 use crate::{Calculation, Flavor, Options, expressions};
 use expr::{
     AddressField, Dialect, Expression, Fields, NumberField, Regex, Subsystem, TextField, TextTest,
@@ -67,9 +68,10 @@ impl StreamRouter {
         self.candidates().map(|(route, _)| route)
     }
 
-    /// The route of a connection.
+    /// The route of a connection. One whose match would take too many steps has none.
     pub fn matches(&self, request: &StreamRequest<'_>) -> Option<RouteIndex> {
-        let found = self.table.find(&request.canonical(), &mut Vec::new())?;
+        let found = self.table.find(&request.canonical(), &mut Work::default());
+        let found = found.ok().flatten()?;
         Some(self.table.get(found.slot()).route)
     }
 

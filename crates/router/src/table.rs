@@ -2,8 +2,9 @@
 //! that the change touches.
 
 use crate::Flavor;
-use crate::candidate::{Candidate, Catalog, Regexes, RouteIndex};
+use crate::candidate::{Candidate, Catalog, Memo, Regexes, RouteIndex};
 use crate::index::{Found, Index};
+use crate::work::{TooCostly, Work};
 use expr::Fields;
 use smallvec::SmallVec;
 use tables::{Map, Slots};
@@ -36,6 +37,7 @@ impl Table {
     /// Adds candidates. Cheapest in their order.
     pub(crate) fn add(&mut self, candidates: impl ExactSizeIterator<Item = Candidate>) {
         self.slots.reserve(candidates.len());
+        let memo = Memo::default();
         for candidate in candidates {
             self.regexes.keep(&candidate.expression);
             let (rank, expression) = (candidate.place.rank(), candidate.expression.clone());
@@ -50,6 +52,7 @@ impl Table {
             let catalog = Catalog {
                 slots: &self.slots,
                 flavor: self.flavor,
+                memo: &memo,
             };
             self.index.add((slot, rank, &expression), &catalog);
         }
@@ -63,6 +66,7 @@ impl Table {
             let catalog = Catalog {
                 slots: &self.slots,
                 flavor: self.flavor,
+                memo: &Memo::default(),
             };
             self.index.remove((slot, rank, &expression), &catalog);
             self.regexes.release(&expression);
@@ -85,6 +89,10 @@ impl Table {
         self.slots.iter()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -98,19 +106,22 @@ impl Table {
 
     /// The first candidate that matches.
     #[inline]
-    pub(crate) fn find(&self, fields: &impl Fields, lowered: &mut Vec<u8>) -> Option<Found> {
-        self.index.find(fields, &self.slots, lowered)
+    pub(crate) fn find(
+        &self,
+        fields: &impl Fields,
+        work: &mut Work,
+    ) -> Result<Option<Found>, TooCostly> {
+        self.index.find(fields, &self.slots, work)
     }
 
     /// The candidates that a request is led to, in the order they are tried. The others cannot match it.
     pub(crate) fn reachable(
         &self,
         fields: &impl Fields,
-        lowered: &mut Vec<u8>,
+        work: &mut Work,
     ) -> Vec<(u32, &Candidate)> {
         let mut found = Vec::new();
-        self.index
-            .reach(fields, lowered, &mut |slot| found.push(slot));
+        self.index.reach(fields, work, &mut |slot| found.push(slot));
         found.sort_unstable();
         found.dedup();
         let mut found: Vec<_> = found.iter().map(|&slot| (slot, self.get(slot))).collect();

@@ -6,6 +6,7 @@
 //! part of a text whenever it is walked, and no node is visited twice.
 
 use crate::label::Label;
+use crate::work::Budget;
 use expr::{Class, Step};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -55,10 +56,16 @@ enum Link {
 }
 
 impl<V: Value> Tree<V> {
-    /// Calls `each` with every value whose key the text begins with, and how many bytes the key took.
-    pub(crate) fn walk<'t>(&'t self, text: &[u8], each: &mut impl FnMut(&'t V, usize)) {
+    /// Calls `each` with every value whose key the text begins with, and how many bytes the key took; with fewer if the
+    /// budget does not allow as many steps.
+    pub(crate) fn walk<'t>(
+        &'t self,
+        text: &[u8],
+        budget: &Budget,
+        each: &mut impl FnMut(&'t V, usize),
+    ) {
         if let Some(root) = &self.root {
-            root.walk(text, 0, each);
+            root.walk(text, 0, budget, each);
         }
     }
 
@@ -173,7 +180,13 @@ impl<V: Value> Tree<V> {
 
 impl<V: Value> Node<V> {
     /// `at` is where the label begins.
-    fn walk<'t>(&'t self, text: &[u8], at: usize, each: &mut impl FnMut(&'t V, usize)) {
+    fn walk<'t>(
+        &'t self,
+        text: &[u8],
+        at: usize,
+        budget: &Budget,
+        each: &mut impl FnMut(&'t V, usize),
+    ) {
         let mut node = self;
         let mut at = at;
         loop {
@@ -190,8 +203,12 @@ impl<V: Value> Node<V> {
             };
             for branch in &below.classes {
                 // As deep as keys have classes: their number is limited where keys are made.
-                if let Some(taken) = branch.class.take(&text[at..]) {
-                    branch.node.walk(text, at + taken, each);
+                let taken = branch.class.take(&text[at..]);
+                if !budget.spend(1 + taken.unwrap_or(0)) {
+                    return;
+                }
+                if let Some(taken) = taken {
+                    branch.node.walk(text, at + taken, budget, each);
                 }
             }
             let Some(child) = text.get(at).and_then(|&next| below.child(next)) else {
@@ -393,7 +410,7 @@ mod tests {
 
     fn found(tree: &Tree<Vec<u32>>, text: &str) -> Vec<(u32, usize)> {
         let mut values = Vec::new();
-        tree.walk(text.as_bytes(), &mut |list, at| {
+        tree.walk(text.as_bytes(), &Budget::default(), &mut |list, at| {
             values.extend(list.iter().map(|&value| (value, at)));
         });
         values

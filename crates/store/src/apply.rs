@@ -264,10 +264,11 @@ fn collect(
         (Some(old), Some(new)) => {
             let old = entries(kind, id, &old, key)?;
             let new = entries(kind, id, &new, key)?;
-            for entry in old.iter().filter(|entry| !new.contains(entry)) {
+            let lacks = |sorted: &[IndexEntry], entry| sorted.binary_search(entry).is_err();
+            for entry in old.iter().filter(|entry| lacks(&new, entry)) {
                 removed[entry.table as usize].push(&entry.key, &entry.value, owner);
             }
-            for entry in new.iter().filter(|entry| !old.contains(entry)) {
+            for entry in new.iter().filter(|entry| lacks(&old, entry)) {
                 added[entry.table as usize].push(&entry.key, &entry.value, owner);
             }
             Ok(())
@@ -275,13 +276,14 @@ fn collect(
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct IndexEntry {
     table: IndexTable,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
+/// The index entries of an entity, sorted.
 fn entries(
     kind: EntityKind,
     id: Uuid,
@@ -296,6 +298,7 @@ fn entries(
             value: value.to_vec(),
         });
     })?;
+    entries.sort_unstable();
     Ok(entries)
 }
 

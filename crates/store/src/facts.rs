@@ -78,20 +78,20 @@ impl<'b> Facts<'b> {
         self.slots[slot]
     }
 
+    /// The tags, sorted.
     pub(crate) fn tags(&self) -> Result<Vec<&'b str>, Malformed> {
         let Some(Field::Other(list)) = self.slots[self.rules.tags] else {
             return Ok(Vec::new());
         };
         let mut cursor = Cursor::new(list);
         let length = cursor.array_length()?;
-        // Twice the same tag is one entry.
         let mut tags: Vec<&str> = Vec::with_capacity(length.min(16));
         for _ in 0..length {
-            let tag = cursor.text()?;
-            if !tags.contains(&tag) {
-                tags.push(tag);
-            }
+            tags.push(cursor.text()?);
         }
+        // Twice the same tag is one entry.
+        tags.sort_unstable();
+        tags.dedup();
         Ok(tags)
     }
 

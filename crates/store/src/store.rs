@@ -174,6 +174,11 @@ impl Store {
         reader
     }
 
+    /// The directory that the store is in.
+    pub fn directory(&self) -> &Path {
+        self.inner.environment.env.path()
+    }
+
     /// Bytes of the file.
     pub fn size(&self) -> Result<u64, StoreError> {
         Ok(self.inner.environment.env.real_disk_size()?)

@@ -6,6 +6,8 @@
 //! so, `/__delay/MS` late, `/__reset` with a reset, `/__stream/N` in N chunks, `/__bytes/N` with N bytes.
 
 use crate::message::{self, Head};
+use data_encoding::BASE64URL_NOPAD;
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use std::io::{self, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -226,30 +228,8 @@ fn chunked(chunks: u64) -> Vec<u8> {
 fn told_answer(path: &str) -> Option<Value> {
     let (_, rest) = path.split_once("/__resp/")?;
     let encoded = rest.split('/').next().unwrap_or_default();
-    serde_json::from_slice(&decode_base64url(encoded)).ok()
-}
-
-fn decode_base64url(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let (mut bits, mut count) = (0_u32, 0);
-    for byte in text.bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'-' => 62,
-            b'_' => 63,
-            _ => break,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-            bits &= (1 << count) - 1;
-        }
-    }
-    bytes
+    let encoded = encoded.trim_end_matches('=').as_bytes();
+    serde_json::from_slice(&BASE64URL_NOPAD.decode(encoded).ok()?).ok()
 }
 
 fn number_after(path: &str, marker: &str) -> Option<u64> {
@@ -285,22 +265,8 @@ fn one_or_list(pairs: impl Iterator<Item = (String, Value)>) -> Value {
 }
 
 fn unescape(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let digits: Vec<u8> = rest.by_ref().take(2).collect();
-                let number = std::str::from_utf8(&digits)
-                    .ok()
-                    .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-                bytes.push(number.unwrap_or(b'?'));
-            }
-            _ => bytes.push(byte),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -31,6 +31,8 @@ pub struct Launch {
     conf: Option<PathBuf>,
     settings: Vec<(String, String)>,
     variables: Vec<(String, String)>,
+    /// Takes the place of the log file as standard error.
+    errors: Option<Stdio>,
 }
 
 impl Launch {
@@ -55,6 +57,7 @@ impl Launch {
             open_files: None,
             settings: Vec::new(),
             variables: Vec::new(),
+            errors: None,
         }
         .set("proxy_listen", "127.0.0.1:0")
         .set("admin_listen", "127.0.0.1:0")
@@ -80,6 +83,12 @@ impl Launch {
     /// Leaves a setting to its default, or to the settings file.
     pub fn unset(mut self, name: &str) -> Self {
         self.settings.retain(|(present, _)| present != name);
+        self
+    }
+
+    /// Gives the gateway another standard error than the file that [`Gateway::log`] reads.
+    pub fn errors(mut self, errors: impl Into<Stdio>) -> Self {
+        self.errors = Some(errors.into());
         self
     }
 
@@ -164,17 +173,17 @@ impl Launch {
     }
 
     /// Starts and waits until it listens, or gives what it said before it ended.
-    pub fn try_start(self) -> Result<Gateway, String> {
+    pub fn try_start(mut self) -> Result<Gateway, String> {
         fs::create_dir_all(&self.prefix).expect("the prefix can be created");
         let addresses_file = self.prefix.join(ADDRESSES_FILE);
         let _ = fs::remove_file(&addresses_file);
         let log = self.prefix.join(LOG_FILE);
         let output = File::create(&log).expect("the prefix can be written");
         let errors = output.try_clone().expect("a file can be cloned");
-        let mut command = self.command();
-        let mut child = command
+        let mut child = self
+            .command()
             .stdout(output)
-            .stderr(errors)
+            .stderr(self.errors.take().unwrap_or(errors.into()))
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.binary.display()));
         let deadline = Instant::now() + LIMIT;

@@ -1,12 +1,14 @@
 //! What tests of the whole program stand on: the real binary on free ports, upstreams that echo or misbehave, and a plain
 //! HTTP client that sends exactly the bytes it is told to. Blocking and without a runtime, so that a test reads top-down. And rule sets for
-//! routers, real and hostile ([`rules`]), and an allocator that counts ([`memory`]).
+//! routers, real and hostile ([`rules`]), an allocator that counts ([`memory`]),
+//! and tests of what input costs ([`cost`]).
 //!
 //! For development only: a failure panics, with what was expected.
 
 #![deny(unsafe_code)]
 
 pub mod backend;
+pub mod cost;
 pub mod dns;
 pub mod echo;
 pub mod gateway;

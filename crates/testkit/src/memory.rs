@@ -15,13 +15,15 @@ pub struct Counting<A>(pub A);
 pub struct Counts {
     /// How often memory was taken or grown.
     pub allocations: u64,
+    /// Bytes taken, whether or not they were given back.
+    pub taken: u64,
     /// Bytes taken less bytes given back, whoever took them.
     pub held: i64,
 }
 
 thread_local! {
     // Neither is made at the first use nor dropped at the end, so that counting allocates nothing itself.
-    static COUNTS: Cell<Counts> = const { Cell::new(Counts { allocations: 0, held: 0 }) };
+    static COUNTS: Cell<Counts> = const { Cell::new(Counts { allocations: 0, taken: 0, held: 0 }) };
 }
 
 impl Counts {
@@ -34,6 +36,7 @@ impl Counts {
         let now = Self::of_this_thread();
         Self {
             allocations: now.allocations - before.allocations,
+            taken: now.taken - before.taken,
             held: now.held - before.held,
         }
     }
@@ -42,6 +45,7 @@ impl Counts {
 fn count(allocations: u64, taken: usize, given: usize) {
     let mut counts = COUNTS.get();
     counts.allocations += allocations;
+    counts.taken += taken as u64;
     counts.held += taken as i64 - given as i64;
     COUNTS.set(counts);
 }

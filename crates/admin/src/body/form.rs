@@ -3,8 +3,10 @@
 //! What comes out is still text everywhere; `infer` gives it types. Source: kong/api/arguments_decoder.lua and
 //! arguments.lua (behaviour, defects included: a key that begins or ends with a dot is called `name`).
 
+use indexmap::IndexMap;
 use model::value::MAX_DEPTH;
 use model::{Object, Value};
+use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 
 /// Kong reads no more query or form arguments than this.
@@ -34,28 +36,8 @@ pub(crate) fn pairs(text: &str) -> Result<Vec<(String, Option<String>)>, TooMany
 
 /// Decodes `%xx` and `+`; what is no valid escape stays, what is no UTF-8 is replaced.
 pub(crate) fn unescape(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let escaped = (bytes[at] == b'%')
-            .then(|| bytes.get(at + 1..at + 3))
-            .flatten()
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match (escaped, bytes[at]) {
-            (Some(byte), _) => {
-                out.push(byte);
-                at += 2;
-            }
-            (None, b'+') => out.push(b' '),
-            (None, byte) => out.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8(out)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 /// Nests arguments by their keys. Values of one key are gathered first, as Kong's reader does.
@@ -66,26 +48,22 @@ pub(crate) fn decode(arguments: Vec<(String, Value)>) -> Object {
         place(&mut argument, &segments(&key), values);
         root.combine(argument);
     }
-    root.named
-        .into_iter()
-        .map(|(key, node)| (key, node.into_value()))
-        .collect()
+    object(root.named)
 }
 
-fn gather(arguments: Vec<(String, Value)>) -> Vec<(String, Vec<Value>)> {
-    let mut index = std::collections::HashMap::new();
-    let mut gathered: Vec<(String, Vec<Value>)> = Vec::new();
+/// The names are known to differ, so that none is searched for.
+fn object(fields: impl IntoIterator<Item = (String, Node)>) -> Object {
+    let mut object = Object::new();
+    for (key, node) in fields {
+        object.push(key, node.into_value());
+    }
+    object
+}
+
+fn gather(arguments: Vec<(String, Value)>) -> IndexMap<String, Vec<Value>> {
+    let mut gathered: IndexMap<String, Vec<Value>> = IndexMap::new();
     for (key, value) in arguments {
-        match index.get(&key) {
-            Some(&at) => {
-                let (_, values): &mut (String, Vec<Value>) = &mut gathered[at];
-                values.push(value);
-            }
-            None => {
-                index.insert(key.clone(), gathered.len());
-                gathered.push((key, vec![value]));
-            }
-        }
+        gathered.entry(key).or_default().push(value);
     }
     gathered
 }
@@ -94,7 +72,7 @@ fn gather(arguments: Vec<(String, Value)>) -> Vec<(String, Vec<Value>)> {
 enum Segment {
     Key(String),
     /// `[]` or `[n]`.
-    Index(Option<u64>),
+    Index(Option<u32>),
 }
 
 fn segments(key: &str) -> Vec<Segment> {
@@ -103,8 +81,11 @@ fn segments(key: &str) -> Vec<Segment> {
     }
     let key = unescape_brackets(key);
     let mut segments = Vec::new();
-    for part in split_outside_brackets(&key) {
+    for part in parts(&key) {
         part_segments(part, &mut segments);
+        if segments.len() > MAX_DEPTH {
+            break;
+        }
     }
     // A hostile key cannot make the decoder recurse: beyond this depth no entity has a field anyway.
     if segments.is_empty() || segments.len() > MAX_DEPTH {
@@ -132,28 +113,25 @@ fn unescape_brackets(key: &str) -> String {
     out
 }
 
-fn split_outside_brackets(key: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let (mut start, mut at) = (0, 0);
+/// Splits at the dots that are not in brackets. Nothing is made for two dots in a row.
+fn parts(key: &str) -> impl Iterator<Item = &str> {
     let bytes = key.as_bytes();
     // Brackets after the last closing one open nothing; looking for their end each time would be quadratic.
     let last_close = key.rfind(']').unwrap_or(0);
-    while at < bytes.len() {
-        match bytes[at] {
-            b'[' if at > start && at < last_close => {
+    let mut start = 0;
+    let next = move || {
+        let part_start = start;
+        let mut at = start;
+        while bytes.get(at).is_some_and(|&byte| byte != b'.') {
+            if bytes[at] == b'[' && at > start && at < last_close {
                 at += key[at..].find(']').unwrap_or(0);
             }
-            b'.' => {
-                parts.push(&key[start..at]);
-                start = at + 1;
-            }
-            _ => {}
+            at += 1;
         }
-        at += 1;
-    }
-    parts.push(&key[start..]);
-    parts.retain(|part| !part.is_empty());
-    parts
+        start = at + 1;
+        key.get(part_start..at)
+    };
+    std::iter::from_fn(next).filter(|part| !part.is_empty())
 }
 
 /// `a[b][1]` is the key `a`, the key `b`, the index 1. Brackets count from the second character on.
@@ -166,16 +144,19 @@ fn part_segments(part: &str, segments: &mut Vec<Segment>) {
     };
     segments.push(Segment::Key(part[..open].to_owned()));
     let mut rest = &part[open..];
-    while let Some((_, after)) = rest.split_once('[') {
+    while segments.len() <= MAX_DEPTH
+        && let Some((_, after)) = rest.split_once('[')
+    {
         let Some((inner, after)) = after.split_once(']') else {
             break;
         };
         segments.push(match inner {
             "" => Segment::Index(None),
-            _ => inner.parse().map_or_else(
-                |_| Segment::Key(inner.to_owned()),
-                |n| Segment::Index(Some(n)),
-            ),
+            _ => match inner.parse() {
+                Ok(index) => Segment::Index(Some(index)),
+                // No list is so long: it is the name of a field.
+                Err(_) => Segment::Key(inner.to_owned()),
+            },
         });
         rest = after;
     }
@@ -184,8 +165,9 @@ fn part_segments(part: &str, segments: &mut Vec<Segment>) {
 /// A Lua table, as far as arguments need one: list and fields at once until it is known which it is.
 #[derive(Debug, Default)]
 struct Table {
+    /// With room for more indexes than a segment can name, so that there is always a next one.
     listed: BTreeMap<u64, Node>,
-    named: Vec<(String, Node)>,
+    named: IndexMap<String, Node>,
 }
 
 #[derive(Debug)]
@@ -227,9 +209,11 @@ impl Table {
 
     fn add(&mut self, segment: &Segment, node: Node) {
         match segment {
-            Segment::Key(key) => self.named.push((key.clone(), node)),
+            Segment::Key(key) => {
+                self.named.insert(key.clone(), node);
+            }
             Segment::Index(index) => {
-                self.listed.insert(index.unwrap_or(1), node);
+                self.listed.insert(u64::from(index.unwrap_or(1)), node);
             }
         }
     }
@@ -243,13 +227,14 @@ impl Table {
             };
         }
         for (key, node) in other.named {
-            match self.named.iter().position(|(name, _)| *name == key) {
-                Some(at) => {
-                    let existing =
-                        std::mem::replace(&mut self.named[at].1, Node::Leaf(Value::Null));
-                    self.named[at].1 = existing.combine(node);
+            match self.named.get_mut(&key) {
+                Some(place) => {
+                    let existing = std::mem::replace(place, Node::Leaf(Value::Null));
+                    *place = existing.combine(node);
                 }
-                None => self.named.push((key, node)),
+                None => {
+                    self.named.insert(key, node);
+                }
             }
         }
     }
@@ -274,15 +259,15 @@ impl Node {
             Node::Table(table) if table.named.is_empty() => {
                 Value::Array(table.listed.into_values().map(Node::into_value).collect())
             }
-            Node::Table(table) => Value::Object(
-                table
-                    .listed
-                    .into_iter()
+            Node::Table(table) => {
+                let listed = table.listed.into_iter();
+                let mut fields: IndexMap<String, Node> = listed
                     .map(|(index, node)| (index.to_string(), node))
-                    .chain(table.named)
-                    .map(|(key, node)| (key, node.into_value()))
-                    .collect(),
-            ),
+                    .collect();
+                // `a.1` takes the place of `a[1]`.
+                fields.extend(table.named);
+                Value::Object(object(fields))
+            }
         }
     }
 }
@@ -353,6 +338,50 @@ mod tests {
         assert_eq!(segments(&key), [Segment::Key(key.clone())]);
         let key = format!("a{}]", "[".repeat(1_000_000));
         assert_eq!(segments(&key).len(), 2);
+    }
+
+    #[test]
+    fn an_index_beyond_every_list_is_the_name_of_a_field() {
+        for index in ["18446744073709551615", "18446744073709551616", "4294967296"] {
+            assert_eq!(
+                decode_text(&format!("tags[{index}]=1&tags=2"))["tags"][index],
+                "1"
+            );
+        }
+        let last = decode_text("tags[4294967295]=1&tags=2");
+        assert_eq!(last, serde_json::json!({"tags": ["1", "2"]}));
+    }
+
+    /// The shapes that a body of many arguments can take.
+    #[test]
+    fn many_arguments_cost_as_much_as_there_are() {
+        let keys: [fn(usize) -> String; 4] = [
+            |number| format!("{}{number}=1", "k".repeat(200)),
+            |number| format!("a[{number}]=1"),
+            |number| format!("a.b{number}.c[{number}]=1"),
+            |_| "a=1&a[]=2".to_owned(),
+        ];
+        testkit::cost::assert_linear(
+            240,
+            |size| keys.map(|key| (0..size).map(key).collect::<Vec<_>>().join("&")),
+            |texts| {
+                for text in texts {
+                    decode_text(&text);
+                }
+            },
+        );
+    }
+
+    #[test]
+    fn a_long_key_costs_as_much_as_it_is_long() {
+        testkit::cost::assert_linear(
+            5000,
+            |size| {
+                ["[", "]", ".", "[a]", "%5b", "%5B]", ".[", "a."]
+                    .map(|part| format!("a{}", part.repeat(size)))
+            },
+            |keys| keys.iter().for_each(|key| drop(segments(key))),
+        );
     }
 
     #[test]

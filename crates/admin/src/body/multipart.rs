@@ -170,4 +170,32 @@ mod tests {
             Err(MultipartError::TooManyParts)
         );
     }
+
+    #[test]
+    fn a_body_costs_as_much_as_it_is_long() {
+        const TYPE: &str = "multipart/form-data; boundary=BB";
+        let shapes: [fn(usize) -> String; 4] = [
+            |size| {
+                "--BB\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n".repeat(size)
+                    + "--BB--"
+            },
+            |size| format!("--BB\r\n{}\r\n\r\n--BB--", "a: b\r\n".repeat(size)),
+            |size| format!("--BB\r\n\r\n{}--BB--", "\r\n--B".repeat(size)),
+            |size| {
+                format!(
+                    "--BB\r\nContent-Disposition: {}\r\n\r\n\r\n--BB--",
+                    "\"\\;".repeat(size)
+                )
+            },
+        ];
+        testkit::cost::assert_linear(
+            2000,
+            |size| shapes.map(|shape| Bytes::from(shape(size))),
+            |bodies: [Bytes; 4]| {
+                for body in &bodies {
+                    drop(parts(TYPE, body, usize::MAX));
+                }
+            },
+        );
+    }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Mode {
     Replace,
 }
 
-/// The `snis` of an input, when they are a list of names; anything else is for the schema to refuse. A name that no SNI
+/// The `snis` of an input, when they are a list of names or null, which is an empty one; anything else is for the schema to refuse. A name that no SNI
 /// may have is an error of its own, before all others.
 pub(crate) fn take(
     control: &dyn Control,
@@ -28,6 +28,7 @@ pub(crate) fn take(
 ) -> Result<Option<Vec<String>>, Failure> {
     let names = match (kind, input.get("snis")) {
         (EntityKind::Certificates, Some(Value::Array(names))) => names,
+        (EntityKind::Certificates, Some(Value::Null)) => return Ok(Some(Vec::new())),
         _ => return Ok(None),
     };
     let names: Option<Vec<&str>> = names.iter().map(Value::as_str).collect();
@@ -79,21 +80,24 @@ pub(crate) fn changes(
         return Ok(Vec::new());
     };
     let existing = snis(view, certificate)?;
+    let known: HashSet<&str> = existing.iter().map(|(name, _)| name.as_str()).collect();
     let mut changes = Vec::new();
     let mut seen = HashSet::new();
     for name in &given {
         if !seen.insert(name.as_str()) {
             return Err(violation(format!("{name} is duplicated")).into());
         }
-        if existing.iter().any(|(known, _)| known == name) {
+        if known.contains(name.as_str()) {
             continue;
         }
         changes.push(create(control, view, certificate, name)?);
     }
-    for (name, id) in existing {
+    for (name, id) in &existing {
         if !seen.contains(name.as_str()) {
-            let kind = EntityKind::Snis;
-            changes.push(Change::Delete { kind, id });
+            changes.push(Change::Delete {
+                kind: EntityKind::Snis,
+                id: *id,
+            });
         }
     }
     Ok(changes)

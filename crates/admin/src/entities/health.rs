@@ -4,6 +4,7 @@
 use super::find::{self, Found};
 use super::{TARGETS, list, parent_id, view};
 use crate::control::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
+use crate::paging::escape;
 use crate::render;
 use crate::request::Call;
 use crate::respond::{Answer, Failure, empty, json};
@@ -11,6 +12,7 @@ use axum::http::StatusCode;
 use model::EntityKind;
 use model::address::{Address, DEFAULT_TARGET_PORT};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use store::View;
 use uuid::Uuid;
 
@@ -60,14 +62,12 @@ fn targets(
     health: Option<&UpstreamHealth>,
 ) -> Result<Value, Failure> {
     let listed = list::page_of_targets(call, view, upstream)?;
+    let by_name = health.map(by_name).unwrap_or_default();
     let mut data = Vec::with_capacity(listed.entities.len());
     for found in &listed.entities {
         let mut shown = entity(call, view, found)?;
         let name = shown["target"].as_str().unwrap_or_default();
-        let target = health.map(|health| {
-            let of = |target: &&TargetHealth| name == format!("{}:{}", target.host, target.port);
-            (health.checked, health.targets.iter().find(of))
-        });
+        let target = health.map(|health| (health.checked, by_name.get(name).copied()));
         match target {
             None => shown["health"] = "HEALTHCHECKS_OFF".into(),
             Some((_, None)) => shown["health"] = "DNS_ERROR".into(),
@@ -85,11 +85,21 @@ fn targets(
     }
     let mut body = json!({ "data": data, "next": null });
     if let Some(offset) = listed.offset {
-        let segment = call.parameter("upstreams");
+        let segment = escape(call.parameter("upstreams"));
         body["next"] = format!("/upstreams/{segment}/health?offset={offset}").into();
         body["offset"] = offset.into();
     }
     Ok(body)
+}
+
+/// The targets by `host:port`. Two of one name are one peer twice, of which the first stands for both.
+fn by_name(health: &UpstreamHealth) -> HashMap<String, &TargetHealth> {
+    let mut targets = HashMap::with_capacity(health.targets.len());
+    for target in &health.targets {
+        let name = format!("{}:{}", target.host, target.port);
+        targets.entry(name).or_insert(target);
+    }
+    targets
 }
 
 fn entity(call: &Call<'_>, view: &View<'_>, found: &Found) -> Result<Value, Failure> {

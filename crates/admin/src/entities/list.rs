@@ -2,12 +2,13 @@
 
 use crate::control::{Control, Database};
 use crate::entities::find::{self, Found};
-use crate::paging::{self, Offset, Page, Tags, escape, offset_after_id};
+use crate::paging::{self, Encoding, Offset, Page, Tags, escape, offset_after_id};
 use crate::render;
 use crate::request::Call;
 use crate::respond::{Answer, Failure, json_bytes};
+use crate::shown::{self, Entity};
 use axum::http::StatusCode;
-use model::EntityKind;
+use model::{EntityKind, Error};
 use std::fmt;
 use store::{TagFilter, View};
 use uuid::Uuid;
@@ -66,15 +67,20 @@ pub(crate) fn children(
     relation: crate::endpoints::Relation,
     parent: Uuid,
 ) -> Answer {
-    let base = crate::endpoints::base(relation.parent).unwrap_or("/");
     let nested = crate::endpoints::nested(relation.child);
-    let path = format!("{base}/{parent}/{nested}");
+    let path = format!("{}/{nested}", parent_path(call, relation));
     by_id(call, view, relation, parent, &path)
 }
 
-/// `GET /upstreams/{upstream}/targets/all`. In Kong the link to its next page leads to the other list of targets.
+/// The path of a list's parent as it was asked for, by name or id: links to next pages keep it.
+fn parent_path(call: &Call<'_>, relation: crate::endpoints::Relation) -> String {
+    let base = crate::endpoints::base(relation.parent).unwrap_or("/");
+    format!("{base}/{}", escape(call.parameter(relation.parent.name())))
+}
+
+/// `GET /upstreams/{upstream}/targets/all`.
 pub(crate) fn all_targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> Answer {
-    let path = format!("/upstreams/{upstream}/targets/all");
+    let path = format!("{}/targets/all", parent_path(call, super::TARGETS));
     by_id(call, view, super::TARGETS, upstream, &path)
 }
 
@@ -106,16 +112,17 @@ fn start(control: &dyn Control, offset: &Offset) -> Result<Option<Option<Uuid>>,
         Offset::Start => Ok(Some(None)),
         Offset::After(key) => match Uuid::try_parse(key) {
             Ok(id) => Ok(Some(Some(id))),
-            Err(_) => invalid(control, key),
+            Err(_) => invalid(control, paging::invalid_offset(key)),
         },
-        Offset::Invalid(text) => invalid(control, text),
+        Offset::Invalid(bad) if bad.encoding == Encoding::Base64 => Err(bad.error().into()),
+        Offset::Invalid(bad) => invalid(control, bad.error()),
     }
 }
 
-fn invalid(control: &dyn Control, text: &str) -> Result<Option<Option<Uuid>>, Failure> {
+fn invalid(control: &dyn Control, error: Error) -> Result<Option<Option<Uuid>>, Failure> {
     match control.database() {
         Database::Off => Ok(None),
-        Database::Lmdb => Err(paging::invalid_offset(text).into()),
+        Database::Lmdb => Err(error.into()),
     }
 }
 
@@ -161,31 +168,19 @@ fn answer(
     path: &str,
     repeated: &[(&str, Option<&str>)],
 ) -> Answer {
-    let mut out = Vec::with_capacity(512 * (listed.entities.len() + 1));
-    out.extend_from_slice(b"{\"data\":[");
-    for (index, found) in listed.entities.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        render::entity(&mut out, control, view, kind, found)?;
-    }
-    out.extend_from_slice(b"],\"next\":");
-    match listed.offset {
-        None => out.extend_from_slice(b"null}"),
-        Some(offset) => {
-            let mut next = format!("{path}?offset={}", escape(&offset));
-            for (name, value) in repeated {
-                if let Some(value) = value {
-                    next.push_str(&format!("&{name}={}", escape(value)));
-                }
-            }
-            render::json(&mut out, &next);
-            out.extend_from_slice(b",\"offset\":");
-            render::json(&mut out, &offset);
-            out.push(b'}');
-        }
-    }
-    Ok(json_bytes(StatusCode::OK, out))
+    let shown =
+        |found: &Found| Entity::written(|out| render::entity(out, control, view, kind, found));
+    let data: Vec<_> = listed
+        .entities
+        .iter()
+        .map(shown)
+        .collect::<Result<_, _>>()?;
+    let repeated = repeated
+        .iter()
+        .filter_map(|(name, value)| Some((*name, (*value)?)));
+    let page = shown::Page::new(data, path, listed.offset, repeated);
+    let body = serde_json::to_vec(&page).map_err(Failure::internal)?;
+    Ok(json_bytes(StatusCode::OK, body))
 }
 
 fn consumer_by_custom_id(call: &Call<'_>, custom_id: &str) -> Answer {
@@ -208,7 +203,7 @@ fn consumer_by_custom_id(call: &Call<'_>, custom_id: &str) -> Answer {
 /// `GET /upstreams/{upstream}/targets`.
 pub(crate) fn targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> Answer {
     let listed = page_of_targets(call, view, upstream)?;
-    let path = format!("/upstreams/{upstream}/targets");
+    let path = format!("{}/targets", parent_path(call, super::TARGETS));
     answer(call.control, view, EntityKind::Targets, listed, &path, &[])
 }
 

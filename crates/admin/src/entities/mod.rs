@@ -106,8 +106,7 @@ pub(crate) async fn referenced(call: &Call<'_>, relation: Relation) -> Answer {
     };
     let target = |id| Target::of(Selector::Id(id));
     let action = match (call.method, id) {
-        ("PUT", Some(id)) => Action::Upsert(target(id)),
-        ("PUT", None) => Action::CreateReferenced {
+        ("PUT", _) => Action::UpsertReferenced {
             relation: relation.field,
             owner: Owner {
                 kind: relation.child,

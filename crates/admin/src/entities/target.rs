@@ -2,12 +2,25 @@
 //! brackets. Source: kong/db/schema/entities/targets.lua, kong/tools/ip.lua.
 
 use model::address::Address;
-use model::{Object, Value};
+use model::{Error, Object, Value};
 
 pub(crate) fn normalise(target: &mut Object) {
     if let Some(normal) = target.str("target").map(normal_form) {
         target.insert("target", Value::from(normal));
     }
+}
+
+/// Refuses a new target that has no normal form, before its schema does with another text. Source: kong/db/dao/targets.lua.
+pub(crate) fn check(target: &Object) -> Result<(), Error> {
+    if target
+        .str("target")
+        .is_some_and(|text| Address::parse(text).is_err())
+    {
+        let problem = "Invalid target; not a valid hostname or ip address";
+        let fields = Object::from_iter([("target", Value::from(problem))]);
+        return Err(Error::schema_violation(fields));
+    }
+    Ok(())
 }
 
 /// For a target that its schema has accepted; another stays as it is.

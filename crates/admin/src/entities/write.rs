@@ -93,14 +93,15 @@ pub(crate) enum Action {
     Update(Target),
     /// `DELETE`: what does not exist is deleted already.
     Delete(Target),
-    /// `PUT /routes/{route}/service` of a route without one: makes a service and links it.
-    CreateReferenced {
+    /// `PUT /routes/{route}/service`: the service is made of the body alone. A route without a service gets a new one; whether
+    /// it has one is decided in the transaction.
+    UpsertReferenced {
         relation: &'static str,
         owner: Owner,
     },
 }
 
-/// What is to refer to a new entity.
+/// What refers to the entity, or is to refer to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) kind: EntityKind,
@@ -197,8 +198,8 @@ impl Write {
             Action::Upsert(target) => self.upsert(control, view, target),
             Action::Update(target) => self.update(control, view, target),
             Action::Delete(target) => delete(control, view, self.kind, target),
-            Action::CreateReferenced { relation, owner } => {
-                self.create_referenced(control, view, relation, *owner)
+            Action::UpsertReferenced { relation, owner } => {
+                self.upsert_referenced(control, view, relation, *owner)
             }
         }
     }
@@ -250,17 +251,20 @@ impl Write {
         Ok(decided)
     }
 
-    fn create_referenced(
+    fn upsert_referenced(
         &self,
         control: &dyn Control,
         view: &View<'_>,
         relation: &str,
         owner: Owner,
     ) -> Result<Decided, Failure> {
+        let owned = find::by_id(view, owner.kind, owner.id)?.ok_or_else(Failure::not_found)?;
+        if let Some(id) = find::reference(&owned.entity, relation) {
+            return self.upsert(control, view, &Target::of(Selector::Id(id)));
+        }
         let target = Target::of(Selector::Id(Uuid::new_v4()));
         let mut decided = self.upsert(control, view, &target)?;
         let id = decided.found.as_ref().map(|found| found.id);
-        let owned = find::by_id(view, owner.kind, owner.id)?.ok_or_else(Failure::not_found)?;
         let link = Object::from_iter([(relation, id.map_or(Value::Null, reference_to))]);
         let schema = registry().entity(owner.kind);
         let linked = schema.merge(&owned.entity, link, &control.context())?;
@@ -344,6 +348,9 @@ fn prepare(
     mode: certificates::Mode,
 ) -> Result<Decided, Failure> {
     foreign::resolve(view, kind, &mut input)?;
+    if kind == EntityKind::Targets {
+        target::check(&input)?;
+    }
     let lifetime = ttl::take(control, kind, &mut input)?;
     let snis = certificates::take(control, kind, &input)?;
     let mut entity = registry()

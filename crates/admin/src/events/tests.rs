@@ -137,3 +137,35 @@ fn openings_say_where_to_start_and_nothing_else() {
     assert_eq!(changed(10, 2), Err(Malformed::Content));
     assert_eq!(changed(18, 1), Err(Malformed::Content), "now is no number");
 }
+
+#[test]
+fn frames_cost_as_much_as_they_are_long() {
+    let change = |kind: &'static str| Change {
+        effect: Effect::Updated,
+        kind: kind.into(),
+        id: Uuid::nil(),
+    };
+    testkit::cost::assert_linear(
+        400,
+        |size| {
+            let frames = ["routes", ""].map(|kind| Frame::Changes(vec![change(kind); size]));
+            let encoded = |frame: &Frame<'_>| {
+                let mut bytes = Vec::new();
+                encode(frame, &mut bytes);
+                bytes
+            };
+            let mut sent = frames.map(|frame| encoded(&frame)).to_vec();
+            sent.push(encoded(&Frame::Heartbeat).repeat(10 * size));
+            sent.push([&(20 * size as u32).to_be_bytes()[..], &vec![3; 20 * size]].concat());
+            sent
+        },
+        |sent| {
+            for bytes in &sent {
+                let mut rest = &bytes[..];
+                while let Ok(Some((_, length))) = decode(rest) {
+                    rest = &rest[length..];
+                }
+            }
+        },
+    );
+}

@@ -1,12 +1,13 @@
 //! What is told of a request: the routes that were tried and why, and what would happen then.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use uuid::Uuid;
 
 /// The answer of `POST /router/explain`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// What was asked: this revision's routes.
     pub revision: u64,
@@ -35,7 +36,7 @@ pub struct Explanation {
 }
 
 /// The request as routes look at it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Seen {
     pub protocol: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +56,7 @@ pub struct Seen {
 }
 
 /// An entity by what people call it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Named {
     pub id: Uuid,
     pub name: Option<String>,
@@ -71,7 +72,7 @@ impl fmt::Display for Named {
 }
 
 /// One way to reach a route: a route with several paths may have several.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
     pub route: Named,
     /// Where it stands among all candidates of the router, from 0.
@@ -85,7 +86,7 @@ pub struct Candidate {
     pub reasons: Vec<Reason>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The request gets this route.
@@ -96,7 +97,7 @@ pub enum Verdict {
 }
 
 /// A part that is false.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
     /// In the expression language.
     pub part: String,
@@ -108,14 +109,14 @@ pub struct Reason {
 }
 
 /// The route that was asked about, as all of its candidates.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Asked {
     #[serde(flatten)]
     pub named: Named,
     pub candidates: Vec<Candidate>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Plugin {
     pub name: String,
     pub priority: i32,
@@ -135,7 +136,7 @@ pub struct Plugin {
     pub refuses: bool,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Service {
     #[serde(flatten)]
     pub named: Named,
@@ -150,7 +151,7 @@ pub struct Service {
 }
 
 /// What goes to the upstream, unless plugins change it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Upstream {
     pub uri: String,
     /// The Host header; none where each target gives its own.
@@ -160,7 +161,7 @@ pub struct Upstream {
     pub stripped: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayAnswer {
     pub status: u16,
     pub message: String,

@@ -6,6 +6,7 @@ use crate::request::Call;
 use crate::respond::{Answer, Failure, json_bytes};
 use axum::http::StatusCode;
 use model::{Error, Object, Value};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +31,7 @@ pub enum Among {
     Routes(Vec<Uuid>),
 }
 
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub struct Conflicts {
     pub revision: u64,
     pub never: Vec<Never>,
@@ -39,10 +40,12 @@ pub struct Conflicts {
     pub undecided: usize,
     /// Whether there are more than were asked for.
     pub truncated: bool,
+    /// Whether all routes were compared. If not, the search has used up its steps, and there may be more.
+    pub complete: bool,
 }
 
 /// A route, or a part of it, that no request gets.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Never {
     pub route: Named,
     /// What the part demands, in the expression language.
@@ -54,7 +57,7 @@ pub struct Never {
     pub by: Vec<Named>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// No request can satisfy it.
@@ -64,7 +67,7 @@ pub enum Cause {
 }
 
 /// Two routes that rank alike, and that one request satisfies.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Tie {
     /// The one that such a request gets.
     pub first: Named,
@@ -74,7 +77,7 @@ pub struct Tie {
 }
 
 /// A request.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Example {
     pub protocol: String,
     pub method: String,
@@ -115,6 +118,8 @@ pub(crate) async fn list(call: &Call<'_>) -> Answer {
     Ok(json_bytes(StatusCode::OK, bytes))
 }
 
+const INCOMPLETE: &str = "not all routes were compared: there may be more conflicts";
+
 /// How many warnings of each kind a write is answered with.
 const WARNINGS: usize = 10;
 
@@ -131,9 +136,9 @@ pub(crate) async fn warn(call: &Call<'_>, routes: Vec<Uuid>) {
     let texts = match call.control.conflicts(search).await {
         Ok(found) => {
             let never = found.never.iter().map(ToString::to_string);
-            never
-                .chain(found.ties.iter().map(ToString::to_string))
-                .collect()
+            let ties = found.ties.iter().map(ToString::to_string);
+            let rest = (!found.complete).then(|| INCOMPLETE.to_owned());
+            never.chain(ties).chain(rest).collect()
         }
         Err(error) => {
             tracing::warn!(?error, "conflicts of routes cannot be told");

@@ -89,6 +89,12 @@ impl fmt::Display for Protocol {
     }
 }
 
+/// How many unknown fields, or headers that are wrong, are told.
+const MOST_TOLD: usize = 100;
+
+/// How many lines of headers a request may have.
+const MOST_HEADERS: usize = 1000;
+
 const CLOSEST: usize = 5;
 const LIMIT: usize = 100;
 /// More is nothing that a person reads.
@@ -102,8 +108,9 @@ impl Question {
         };
         let question = reader.read();
         let Reader { body, mut problems } = reader;
-        for (name, _) in body {
-            problems.insert(name, Value::from("unknown field"));
+        // These entries were not looked at, so no problem has the name of one.
+        for (name, _) in body.into_iter().take(MOST_TOLD) {
+            problems.push(name, Value::from("unknown field"));
         }
         if problems.is_empty() {
             Ok(question)
@@ -205,13 +212,19 @@ impl Reader {
                                 .into_iter()
                                 .map(|value| (name.to_string(), value.to_owned())),
                         ),
-                        Err(problem) => drop(problems.insert(name, Value::from(problem))),
+                        // A name comes once.
+                        Err(problem) => problems.push(name, Value::from(problem)),
+                    }
+                    if problems.len() == MOST_TOLD || headers.len() > MOST_HEADERS {
+                        break;
                     }
                 }
             }
             Some(_) => self.refuse("headers", "expected an object of names and values"),
         }
-        if !problems.is_empty() {
+        if headers.len() > MOST_HEADERS {
+            self.refuse("headers", format!("at most {MOST_HEADERS} lines"));
+        } else if !problems.is_empty() {
             self.problems.insert("headers", Value::Object(problems));
         }
         let is_host = |(name, _): &(String, String)| name.eq_ignore_ascii_case("host");
@@ -418,6 +431,54 @@ mod tests {
 
     fn problems(body: serde_json::Value) -> serde_json::Value {
         read(body).expect_err("it is wrong").to_json()["fields"].clone()
+    }
+
+    #[test]
+    fn of_many_wrong_fields_some_are_told() {
+        let many = |count: usize, value: serde_json::Value| {
+            let fields = (0..count).map(|number| (format!("x{number}"), value.clone()));
+            serde_json::Value::Object(fields.collect())
+        };
+        let told = problems(many(80_000, json!(1)));
+        assert_eq!(told.as_object().map(serde_json::Map::len), Some(MOST_TOLD));
+        let told = problems(json!({ "headers": many(80_000, json!(1)) }));
+        let told = told["headers"].as_object().map(serde_json::Map::len);
+        assert_eq!(told, Some(MOST_TOLD));
+        let told = problems(json!({ "headers": many(1001, json!("v")) }));
+        assert_eq!(told["headers"], "at most 1000 lines");
+        let told = problems(json!({ "headers": { "a": vec!["v"; 1001] } }));
+        assert_eq!(told["headers"], "at most 1000 lines");
+        assert!(read(json!({ "headers": many(1000, json!("v")) })).is_ok());
+    }
+
+    #[test]
+    fn a_question_costs_as_much_as_it_is_long() {
+        let many = |size: usize, value: serde_json::Value| {
+            let fields = (0..size).map(|number| (format!("x{number}"), value.clone()));
+            serde_json::Value::Object(fields.collect())
+        };
+        testkit::cost::assert_linear(
+            800,
+            |size| {
+                let text = |part: &str| part.repeat(size);
+                let bodies = [
+                    many(size, json!(1)),
+                    json!({ "headers": many(size, json!("v")) }),
+                    json!({ "headers": many(size, json!(1)) }),
+                    json!({ "headers": { "a": vec!["v"; size] } }),
+                    json!({ "url": format!("https://{}/{}?{}", text("a."), text("%2e/"), text("a=&")) }),
+                    json!({ "host": text("a."), "path": text("/."), "source": text("1:") }),
+                ];
+                bodies.map(|body| serde_json::from_value::<Value>(body).expect("it is a value"))
+            },
+            |bodies| {
+                for body in bodies {
+                    if let Value::Object(body) = body {
+                        let _ = Question::read(body);
+                    }
+                }
+            },
+        );
     }
 
     #[test]

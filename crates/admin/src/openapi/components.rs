@@ -4,6 +4,9 @@
 use axum::http::StatusCode;
 use model::schema::{EntitySchema, Form, RouterFlavor, registry};
 use model::{EntityKind, ErrorCode};
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 pub(super) struct Components {
@@ -374,6 +377,26 @@ fn headers() -> Map<String, Value> {
         )
     };
     HEADERS.into_iter().map(header).collect()
+}
+
+/// The schema of what a struct is written as: with these fields and no others.
+pub(super) fn schema_of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.meta_schema = None;
+        settings.inline_subschemas = true;
+    });
+    let settings = settings.with_transform(RecursiveTransform(|schema: &mut Schema| {
+        if schema.get("properties").is_some() && schema.get("additionalProperties").is_none() {
+            schema.insert("additionalProperties".to_owned(), false.into());
+        }
+    }));
+    let generator = settings.for_serialize().into_generator();
+    let mut schema = generator.into_root_schema_for::<T>().to_value();
+    if let Some(schema) = schema.as_object_mut() {
+        // The name of the struct says nothing to clients.
+        schema.remove("title");
+    }
+    schema
 }
 
 pub(super) fn header_references() -> Map<String, Value> {

@@ -15,13 +15,14 @@ mod node;
 mod operation;
 
 use crate::control::Control;
-use crate::endpoints::{self, Endpoint};
+use crate::endpoints::{self, Action, Endpoint};
 use crate::respond::json_bytes;
 use crate::state::App;
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use components::Components;
+use model::EntityKind;
 use operation::Operation;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -44,6 +45,14 @@ fn document(control: &dyn Control) -> Value {
         for method in endpoint.methods {
             let Some(operation) = describe(&mut components, &endpoint, method) else {
                 continue;
+            };
+            let operation = match writes_routes(endpoint.action, method) {
+                true => operation.query(
+                    "warn",
+                    WARN,
+                    json!({ "type": "string", "enum": ["conflicts"] }),
+                ),
+                false => operation,
             };
             tags.insert(operation.tag);
             item.insert(
@@ -73,6 +82,21 @@ fn document(control: &dyn Control) -> Value {
         "paths": paths,
         "components": components.into_json(),
     })
+}
+
+/// What the argument of writes of routes does.
+const WARN: &str = "With `conflicts`, the answer tells in headers `Warning` which conflicts with other routes the write makes or leaves.";
+
+/// Whether a method of an endpoint may put a route.
+fn writes_routes(action: Action, method: &str) -> bool {
+    let kind = match action {
+        Action::Collection(kind) | Action::Entity(kind) => kind,
+        Action::Children(relation) | Action::Child(relation) => relation.child,
+        Action::Referenced(relation) => relation.parent,
+        Action::Changes => EntityKind::Routes,
+        _ => return false,
+    };
+    kind == EntityKind::Routes && matches!(method, "POST" | "PUT" | "PATCH")
 }
 
 const ABOUT: &str = "The Admin API of Kong Gateway 3.9, and what Silverback has besides. Every path with GET answers HEAD, and every \

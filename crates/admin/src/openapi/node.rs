@@ -1,8 +1,9 @@
 //! The operations that are no entity's: of the node, of schemas, of whole configurations.
 
-use super::components::{Components, Fields, failure, integer, object, page_of, text};
+use super::components::{Components, Fields, failure, integer, object, page_of, schema_of, text};
 use super::operation::Operation;
 use super::{explain, history};
+use crate::changes::Applied;
 use crate::endpoints::{Action, Endpoint};
 use model::EntityKind;
 use serde_json::{Value, json};
@@ -73,6 +74,7 @@ pub(super) fn describe(
                     text(),
                 )
                 .query("entity_id", "Its id, or its endpoint key now.", text())
+                .fails(&[404])
         }
         Action::EntityRevisions(_) => {
             let about = of(
@@ -81,18 +83,14 @@ pub(super) fn describe(
             );
             history::list(components, about).fails(&[404])
         }
-        Action::Revision => history::show(
-            components,
-            of("history", "Get a revision and what it changed"),
-        ),
-        Action::RevisionDiff => history::diff(
-            components,
-            of("history", "Get what leads from one revision to another"),
-        ),
-        Action::Rollback => history::rollback(
-            components,
-            of("history", "Make the state of a revision that of a new one"),
-        ),
+        Action::Revision => history::show(of("history", "Get a revision and what it changed")),
+        Action::RevisionDiff => {
+            history::diff(of("history", "Get what leads from one revision to another"))
+        }
+        Action::Rollback => history::rollback(of(
+            "history",
+            "Make the state of a revision that of a new one",
+        )),
         Action::Timers => of("node", "Get the timers of the node").answers(
             200,
             "Always none.",
@@ -135,7 +133,8 @@ pub(super) fn describe(
                 json!({ "type": "string", "enum": ["yaml", "json"], "default": "yaml" }),
             )
             .answers_with(200, "The configuration.", "application/yaml", &text())
-            .or_answers_with(200, "application/json", &json!({ "type": "object" })),
+            .or_answers_with(200, "application/json", &json!({ "type": "object" }))
+            .fails(&[507]),
         Action::Schema => schema(of("schemas", "Get the schema of an entity")),
         Action::PluginSchema => schema(of("schemas", "Get the schema of a plugin")),
         Action::PluginConfigSchema => {
@@ -253,16 +252,6 @@ fn changes(operation: Operation) -> Operation {
             "dry_run": { "type": "boolean", "default": false, "description": "Try everything and keep nothing." },
         },
     });
-    let shown = object([
-        ("action", text()),
-        ("type", text()),
-        ("entity", json!({ "type": ["object", "null"] })),
-    ]);
-    let answer = object([
-        ("revision", integer()),
-        ("dry_run", json!({ "type": "boolean" })),
-        ("changes", json!({ "type": "array", "items": shown })),
-    ]);
     let problem = object([("path", text()), ("message", text())]);
     let error = object([
         ("change", integer()),
@@ -281,7 +270,7 @@ fn changes(operation: Operation) -> Operation {
         .answers(
             200,
             "The revision, live on this node, and the entities as they are in it.",
-            &answer,
+            &schema_of::<Applied>(),
         )
         .answers(
             400,
@@ -385,7 +374,7 @@ fn config(operation: Operation, method: &str) -> Operation {
         )
         .answers(201, "Every entity, live on this node.", &entities)
         .answers_empty(304, "The configuration runs already.")
-        .fails(&[429, 501, 503, 504])
+        .fails(&[429, 501, 503, 504, 507])
 }
 
 fn import(operation: Operation) -> Operation {

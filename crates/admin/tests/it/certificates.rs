@@ -53,6 +53,12 @@ async fn names_are_given_shown_and_replaced_as_a_list() {
     assert_eq!(kept.json()["snis"], json!(["three.test"]));
     let disabled = api.get("/snis/three.test/certificate").await;
     assert_eq!(disabled.status, 404);
+
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    let path = format!("/certificates/{id}");
+    let without = api.json("PATCH", &path, &json!({"snis": null})).await;
+    assert_eq!((without.status, &without.json()["snis"]), (200, &json!([])));
+    assert_eq!(api.get("/snis/three.test").await.status, 404);
 }
 
 #[tokio::test]

@@ -109,3 +109,31 @@ async fn a_single_entity_is_not_written_without_a_database() {
         1
     );
 }
+
+#[tokio::test]
+async fn a_time_to_live_is_shown_where_there_is_one() {
+    let api = Api::off();
+    let far = 4_000_000_000_u32;
+    let credentials = json!([{"key": "a"}, {"key": "b", "ttl": far}]);
+    let consumers = json!([{"username": "c", "keyauth_credentials": credentials}]);
+    let document = json!({"_format_version": "3.0", "consumers": consumers});
+    load(&api, &document).await;
+    let shown = |key: &str| {
+        let path = format!("/key-auths/{key}");
+        let api = &api;
+        async move { api.get(&path).await.json() }
+    };
+    assert!(shown("a").await.get("ttl").is_none());
+    assert!(shown("b").await["ttl"].is_u64());
+}
+
+#[tokio::test]
+async fn yaml_that_claims_to_be_a_form_is_loaded() {
+    let api = Api::off();
+    let headers = [("content-type", "application/x-www-form-urlencoded")];
+    let yaml =
+        "_format_version: \"3.0\"\nservices:\n- name: s\n  url: http://a.test/?a=1&b=2%3D+3\n";
+    let answer = api.send("POST", "/config", &headers, yaml).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    assert_eq!(api.get("/services/s").await.json()["host"], "a.test");
+}

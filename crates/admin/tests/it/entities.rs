@@ -1,6 +1,6 @@
 //! Entities in a writable store.
 
-use crate::fake::Api;
+use crate::fake::{Answer, Api};
 use serde_json::json;
 
 #[tokio::test]
@@ -227,4 +227,47 @@ async fn tags_list_what_carries_them() {
         api.get("/tags/unknown").await.json(),
         json!({"data": [], "next": null})
     );
+}
+
+#[tokio::test]
+async fn two_that_make_the_service_of_a_route_at_once_make_one() {
+    let api = Api::lmdb();
+    let route = json!({"name": "r", "paths": ["/r"]});
+    assert_eq!(api.json("POST", "/routes", &route).await.status, 201);
+    let [first, second] = ["a", "b"].map(|name| json!({"name": name, "host": "h.test"}));
+    let (first, second) = tokio::join!(
+        api.json("PUT", "/routes/r/service", &first),
+        api.json("PUT", "/routes/r/service", &second),
+    );
+    assert_eq!((first.status, second.status), (200, 200));
+    let services = api.get("/services").await.json();
+    assert_eq!(services["data"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        services["data"][0],
+        api.get("/routes/r/service").await.json()
+    );
+}
+
+#[tokio::test]
+async fn a_bad_target_has_the_text_of_the_way_it_came() {
+    let api = Api::lmdb();
+    let upstream = api
+        .json("POST", "/upstreams", &json!({ "name": "u" }))
+        .await;
+    assert_eq!(upstream.status, 201);
+    let targets = "/upstreams/u/targets";
+    let good = json!({ "target": "a.test" });
+    assert_eq!(api.json("POST", targets, &good).await.status, 201);
+    let bad = json!({ "target": "a b" });
+    let problem = |answer: Answer| {
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        answer.json()["fields"]["target"].clone()
+    };
+    let new = "Invalid target; not a valid hostname or ip address";
+    assert_eq!(problem(api.json("POST", targets, &bad).await), new);
+    let changed = "Invalid target ('a b'); not a valid hostname or ip address";
+    let path = "/upstreams/u/targets/a.test:8000";
+    assert_eq!(problem(api.json("PATCH", path, &bad).await), changed);
+    let path = "/schemas/targets/validate";
+    assert_eq!(problem(api.json("POST", path, &bad).await), changed);
 }

@@ -1,24 +1,29 @@
 //! A gateway that is nothing but a store: what the Admin API needs to answer.
 
-use admin::Control;
 use admin::control::{
-    Connections, Database, DeclarativeBody, Failure, Load, LoadError, Loaded, LogLevel, Memory,
-    Metric, Node, Pids, Proposal, Readiness, Role,
+    Audit, Connections, Database, DeclarativeBody, Failure, Load, LoadError, Loaded, LogLevel,
+    Memory, Metric, Node, Pids, Proposal, Readiness, Role,
 };
 use admin::explain::{Among, Cause, Conflicts, Named, Never, Search};
+use admin::{Connection, Control, Limits};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
+use axum::response::Response;
 use futures_util::future::BoxFuture;
 use model::declarative::{self, Format, Source};
 use model::schema::{Context, EnabledPlugins, RouterFlavor, registry};
 use serde_json::Value;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{Change, ChangeSet, CommitError, Journal, Mirror, Origin, Store};
 use tempfile::TempDir;
 use tower::ServiceExt;
 use uuid::Uuid;
+
+/// What was written to the audit log.
+pub(crate) type Audits = Arc<Mutex<Vec<Audit>>>;
 
 pub(crate) struct Fake {
     store: Store,
@@ -28,6 +33,8 @@ pub(crate) struct Fake {
     log_level: Mutex<LogLevel>,
     metrics: Vec<Metric>,
     readiness: Mutex<Readiness>,
+    audits: Audits,
+    gate: Mutex<Option<Receiver<()>>>,
     _directory: TempDir,
 }
 
@@ -58,6 +65,8 @@ impl Fake {
             log_level: Mutex::new(LogLevel::Notice),
             metrics: Vec::new(),
             readiness: Mutex::new(Readiness::Ready),
+            audits: Audits::default(),
+            gate: Mutex::default(),
             _directory: directory,
         }
     }
@@ -69,6 +78,16 @@ impl Fake {
 
     pub(crate) fn with_metrics(mut self, metrics: Vec<Metric>) -> Self {
         self.metrics = metrics;
+        self
+    }
+
+    pub(crate) fn audits(&self) -> Audits {
+        Arc::clone(&self.audits)
+    }
+
+    /// The first request that validates something blocks its thread until the sender is used.
+    pub(crate) fn with_gate(self, gate: Receiver<()>) -> Self {
+        *self.gate.lock().unwrap() = Some(gate);
         self
     }
 
@@ -146,6 +165,8 @@ impl Control for Fake {
 
     fn commit(&self, mut proposal: Proposal) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
         Box::pin(async move {
+            // Other requests get ahead of it, as they do where a thread of its own carries it out.
+            tokio::task::yield_now().await;
             let mut tried = None;
             let done = self.store.transact(&mut |transaction| {
                 let outcome = proposal.run(transaction)?;
@@ -188,6 +209,10 @@ impl Control for Fake {
     }
 
     fn context(&self) -> Context {
+        let gate = self.gate.lock().unwrap().take();
+        if let Some(gate) = gate {
+            let _ = gate.recv_timeout(Duration::from_secs(10));
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         Context {
             flavor: RouterFlavor::TraditionalCompatible,
@@ -247,6 +272,10 @@ impl Control for Fake {
         *self.readiness.lock().unwrap() = Readiness::Draining;
     }
 
+    fn audit(&self, audit: &Audit) {
+        self.audits.lock().unwrap().push(audit.clone());
+    }
+
     fn log_level(&self) -> LogLevel {
         *self.log_level.lock().unwrap()
     }
@@ -278,16 +307,35 @@ impl Answer {
     }
 }
 
-/// An Admin API without sockets.
-pub(crate) struct Api(Router);
+/// An Admin API without sockets, asked by the operator.
+pub(crate) struct Api {
+    router: Router,
+    connection: Arc<Connection>,
+}
 
 impl Api {
     pub(crate) fn new(fake: Fake) -> Self {
-        Self(admin::router(Arc::new(fake)))
+        Self::of(admin::router(Arc::new(fake)))
     }
 
     pub(crate) fn status(fake: Fake) -> Self {
-        Self(admin::status_router(Arc::new(fake)))
+        Self::of(admin::status_router(Arc::new(fake)))
+    }
+
+    fn of(router: Router) -> Self {
+        Self {
+            router,
+            connection: Connection::of_operator(Limits::default()),
+        }
+    }
+
+    pub(crate) fn with_limits(mut self, limits: Limits) -> Self {
+        self.connection = Connection::of_operator(limits);
+        self
+    }
+
+    pub(crate) fn router(&self) -> Router {
+        self.router.clone()
     }
 
     pub(crate) fn off() -> Self {
@@ -305,16 +353,7 @@ impl Api {
         headers: &[(&str, &str)],
         body: impl Into<Body>,
     ) -> Answer {
-        let mut request = Request::builder().method(method).uri(path);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let response = self
-            .0
-            .clone()
-            .oneshot(request.body(body.into()).unwrap())
-            .await
-            .unwrap();
+        let response = self.exchange(method, path, headers, body.into()).await;
         let (parts, body) = response.into_parts();
         let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
         Answer {
@@ -322,6 +361,27 @@ impl Api {
             headers: parts.headers,
             text: String::from_utf8(bytes.to_vec()).unwrap(),
         }
+    }
+
+    /// An answer whose body is not read.
+    pub(crate) async fn open(&self, path: &str) -> Response {
+        self.exchange("GET", path, &[], Body::empty()).await
+    }
+
+    async fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> Response {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.extension(Arc::clone(&self.connection));
+        let request = request.body(body).unwrap();
+        self.router.clone().oneshot(request).await.unwrap()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

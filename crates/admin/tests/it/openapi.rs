@@ -252,6 +252,50 @@ async fn change_sets_are_answered_as_described() {
     }
 }
 
+#[tokio::test]
+async fn history_is_answered_as_described() {
+    let mut described = Described::new().await;
+    let api = Api::lmdb();
+    for (method, name) in [("PUT", "a"), ("PATCH", "b")] {
+        let consumer = json!({ "username": name });
+        let written = api.json(method, "/consumers/a", &consumer).await;
+        assert_eq!(written.status, 200, "{}", written.text);
+    }
+    api.send("DELETE", "/consumers/b", &[], "").await;
+    for (method, path, status) in [
+        ("GET", "/revisions?size=1", 200),
+        ("GET", "/revisions?entity_type=consumers&entity_id=b", 404),
+        ("GET", "/revisions/1", 200),
+        ("GET", "/revisions/9", 404),
+        ("GET", "/revisions/1/diff/2", 200),
+        ("GET", "/revisions/3/diff/1?size=1", 200),
+        ("GET", "/consumers/b/revisions", 404),
+        ("POST", "/revisions/1/rollback", 200),
+        ("GET", "/consumers/a/revisions", 200),
+    ] {
+        let body = if method == "POST" {
+            json!({})
+        } else {
+            Value::Null
+        };
+        let exchange = exchange(&api, method, path, &body).await;
+        assert_eq!(
+            exchange.answer.status, status,
+            "{path}: {}",
+            exchange.answer.text
+        );
+        assert_eq!(described.check_answer(&exchange), Some(Ok(())), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn conflicts_are_answered_as_described() {
+    let mut described = Described::new().await;
+    let exchange = exchange(&Api::lmdb(), "GET", "/router/conflicts", &Value::Null).await;
+    assert_eq!(exchange.answer.status, 200);
+    assert_eq!(described.check_answer(&exchange), Some(Ok(())));
+}
+
 async fn exchange(api: &Api, method: &str, path: &str, body: &Value) -> Exchange {
     let answer = match body {
         Value::Null => api.send(method, path, &[], "").await,
@@ -307,4 +351,28 @@ async fn every_method_of_every_path_is_described_once() {
         }
     }
     assert_eq!(described, served);
+}
+
+#[tokio::test]
+async fn writes_of_routes_say_that_they_can_warn() {
+    let document = document().await;
+    let warns = |method: &str, path: &str| {
+        let parameters = document["paths"][path][method]["parameters"].as_array();
+        let parameters = parameters.expect("a described operation");
+        parameters.iter().any(|one| one["name"] == "warn")
+    };
+    for (method, path, expected) in [
+        ("post", "/routes", true),
+        ("put", "/routes/{routes}", true),
+        ("patch", "/services/{services}/routes/{routes}", true),
+        ("post", "/services/{services}/routes", true),
+        ("put", "/plugins/{plugins}/route", true),
+        ("post", "/changes", true),
+        ("get", "/routes", false),
+        ("delete", "/routes/{routes}", false),
+        ("post", "/services", false),
+        ("put", "/routes/{routes}/service", false),
+    ] {
+        assert_eq!(warns(method, path), expected, "{method} {path}");
+    }
 }

@@ -127,3 +127,54 @@ async fn what_is_there_throughout_is_shown_once() {
         read_while_written(&api, &list).await;
     }
 }
+
+#[tokio::test]
+async fn links_to_next_pages_keep_the_name_that_was_asked_for() {
+    let api = Api::lmdb();
+    let service = create(
+        &api,
+        "/services",
+        &json!({ "name": "s~ü", "host": "a.test" }),
+    )
+    .await;
+    let upstream = create(&api, "/upstreams", &json!({ "name": "u" })).await;
+    for n in 0..2 {
+        let path = format!("/services/{service}/routes");
+        create(&api, &path, &json!({ "paths": [format!("/{n}")] })).await;
+        let target = json!({ "target": format!("a{n}.test:80") });
+        create(&api, "/upstreams/u/targets", &target).await;
+    }
+    for path in [
+        "/services/s~%C3%BC/routes",
+        &format!("/services/{service}/routes"),
+        "/upstreams/u/targets",
+        "/upstreams/u/targets/all",
+        "/upstreams/u/health",
+        &format!("/upstreams/{upstream}/targets"),
+    ] {
+        let page = api.get(&format!("{path}?size=1")).await.json();
+        let next = page["next"].as_str().unwrap();
+        assert!(next.starts_with(&format!("{path}?offset=")), "{next}");
+        assert_eq!(api.get(next).await.status, 200, "{next}");
+    }
+}
+
+#[tokio::test]
+async fn offsets_that_are_no_base64_are_refused_in_every_mode() {
+    for (api, json_offset) in [(Api::lmdb(), 400), (Api::off(), 200)] {
+        for (path, encoding, status) in [
+            ("/consumers?offset=x", "base64", 400),
+            ("/consumers?offset=zzz", "json", json_offset),
+            ("/tags?offset=x", "base64", 400),
+            ("/tags?offset=zzz", "json", 400),
+        ] {
+            let answer = api.get(path).await;
+            assert_eq!(answer.status, status, "{path}: {}", answer.text);
+            if status == 400 {
+                let text = path.split('=').next_back().unwrap();
+                let message = format!("'{text}' is not a valid offset: bad {encoding} encoding");
+                assert_eq!(answer.json()["message"], message);
+            }
+        }
+    }
+}

@@ -122,7 +122,7 @@ async fn revisions_are_listed_newest_first_with_time_origin_and_counts() {
     );
     assert_eq!(all[2]["message"], "routed");
     assert_eq!(all[2]["request_id"], "request-1");
-    assert_eq!(all[2]["actor"], Value::Null);
+    assert_eq!(all[2]["actor"], "local");
     let times: Vec<&str> = all
         .iter()
         .map(|one| one["time"].as_str().unwrap())
@@ -281,12 +281,12 @@ async fn what_cannot_be_is_refused_by_name() {
         (
             "/revisions?offset=x",
             400,
-            "'x' is not a valid offset: bad json encoding",
+            "'x' is not a valid offset: bad base64 encoding",
         ),
         (
             "/revisions/1/diff/2?offset=x",
             400,
-            "'x' is not a valid offset: bad json encoding",
+            "'x' is not a valid offset: bad base64 encoding",
         ),
     ] {
         let refused = asked.refused("GET", path, None).await;

@@ -3,6 +3,11 @@
 use crate::fake::Fake;
 use admin::control::Database;
 use admin::{Limits, Listener};
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::Request;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use net::tls::{CertificateSource, Certificates, ClientTls, ServerTls, Trust, self_signed};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,6 +28,8 @@ impl CertificateSource for SelfSigned {
 
 struct Server {
     plain: SocketAddr,
+    /// Speaks HTTP/2 as well.
+    either: SocketAddr,
     tls: SocketAddr,
     stop: oneshot::Sender<()>,
     running: JoinHandle<std::io::Result<()>>,
@@ -33,11 +40,15 @@ async fn serve() -> Server {
 }
 
 async fn serve_with(limits: Limits) -> Server {
-    let (plain, tls) = (bind().await, bind().await);
-    let addresses = [&plain, &tls].map(|listener| listener.local_addr().unwrap());
+    let (plain, either, tls) = (bind().await, bind().await, bind().await);
+    let addresses = [&plain, &either, &tls].map(|listener| listener.local_addr().unwrap());
     let source = SelfSigned(Arc::new(self_signed().unwrap()));
     let server_tls = ServerTls::new(Arc::new(source)).unwrap();
-    let listeners = vec![Listener::Plain(plain), Listener::Tls(tls, server_tls)];
+    let listeners = vec![
+        Listener::Plain(plain),
+        Listener::PlainHttp2(either),
+        Listener::Tls(tls, server_tls),
+    ];
     let (stop, stopped) = oneshot::channel::<()>();
     let control = Arc::new(Fake::new(Database::Off));
     let running = tokio::spawn(admin::serve(
@@ -48,9 +59,10 @@ async fn serve_with(limits: Limits) -> Server {
             let _ = stopped.await;
         },
     ));
-    let [plain, tls] = addresses;
+    let [plain, either, tls] = addresses;
     Server {
         plain,
+        either,
         tls,
         stop,
         running,
@@ -82,6 +94,50 @@ async fn plain_and_tls_listeners_answer_alike() {
     let client = ClientTls::new(Trust::Anyone, None).unwrap();
     let answer = exchange(client.connect(tls, "a.test").await.unwrap(), GET).await;
     assert!(answer.ends_with("{\"data\":[],\"next\":null}"), "{answer}");
+}
+
+/// A connection of HTTP/2 without TLS.
+async fn http2(address: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
+    let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+#[tokio::test]
+async fn streams_of_a_connection_are_answered_alike_beside_http1() {
+    let server = serve().await;
+    let mut sender = http2(server.either).await;
+    let ask = |path: &str| Request::get(format!("http://a{path}")).body(Empty::new());
+    let first = sender.send_request(ask("/services").unwrap());
+    let second = sender.send_request(ask("/nowhere").unwrap());
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!(first.unwrap().status(), 200);
+    assert_eq!(second.unwrap().status(), 404);
+    let plain = TcpStream::connect(server.either).await.unwrap();
+    let answer = exchange(plain, GET).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_connection_of_streams_ends_when_no_request_comes() {
+    let server = serve_with(Limits {
+        head: Duration::from_millis(50),
+        idle: Duration::from_millis(50),
+        ..Limits::default()
+    })
+    .await;
+    let mut sender = http2(server.either).await;
+    let request = Request::get("http://a/services").body(Empty::new());
+    let answer = sender.send_request(request.unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    drop(answer);
+    // This waits while the defect lasts, and then the test fails by its time limit.
+    while sender.ready().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -258,4 +314,15 @@ async fn requests_beyond_their_number_are_told_to_come_again() {
         let answer = exchange(connect(&server).await, GET).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_client_that_asks_whether_to_send_a_body_is_refused_without_it() {
+    let server = serve().await;
+    let mut client = connect(&server).await;
+    let head =
+        "POST /nope HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9000\r\n\r\n";
+    client.write_all(head.as_bytes()).await.unwrap();
+    let answer = rest(&mut client).await;
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
 }

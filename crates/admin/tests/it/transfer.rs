@@ -1,6 +1,7 @@
 //! `/import` and `/export`: everything that is there as one document, and a document beside what is there.
 
-use crate::fake::{Answer, Api};
+use crate::fake::{Answer, Api, Fake};
+use admin::control::Database;
 use serde_json::{Value, json};
 
 const YAML: [(&str, &str); 1] = [("content-type", "application/yaml")];
@@ -76,6 +77,56 @@ async fn an_export_goes_back_in_and_is_the_same() {
 }
 
 #[tokio::test]
+async fn an_export_that_nobody_reads_lets_the_store_use_its_pages_again() {
+    let fake = Fake::new(Database::Lmdb);
+    let store = admin::Control::store(&fake).clone();
+    let api = Api::new(fake);
+    let names: Vec<String> = (0..3000).map(|number| format!("service{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    import(&api, &services(&names)).await;
+    let unread = api.open("/export").await;
+    let before = store.size().unwrap();
+    for port in 1..200 {
+        let changed = api
+            .json("PATCH", "/services/service7", &json!({ "port": port }))
+            .await;
+        assert_eq!(changed.status, 200);
+    }
+    let grown = store.size().unwrap() - before;
+    assert!(grown < 2 << 20, "{grown} bytes");
+    let length = unread.headers()["content-length"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    let text = axum::body::to_bytes(unread.into_body(), usize::MAX).await;
+    let text = String::from_utf8(text.unwrap().to_vec()).unwrap();
+    assert_eq!(text.len().to_string(), length);
+    assert_eq!(text.matches("\n  port: 80\n").count(), 3000);
+}
+
+#[tokio::test]
+async fn large_answers_have_a_limit() {
+    let names: Vec<String> = (0..3000).map(|number| format!("service{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let lmdb = Api::lmdb();
+    import(&lmdb, &services(&names)).await;
+    let off = Api::off();
+    let loaded = off.json("POST", "/config", &services(&names)).await;
+    assert_eq!(loaded.status, 201);
+    for (api, path) in [(lmdb, "/export"), (off, "/config")] {
+        let mut unread = Vec::new();
+        for _ in 0..8 {
+            let answer = api.open(path).await;
+            assert_eq!(answer.status(), 200, "{path}");
+            unread.push(answer);
+        }
+        assert_eq!(api.get(path).await.status, 503, "{path}");
+        unread.pop();
+        assert_eq!(api.get(path).await.status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn progress_comes_in_lines_and_the_outcome_last() {
     let api = Api::lmdb();
     let body = services(&["a"]).to_string();
@@ -102,6 +153,23 @@ async fn progress_comes_in_lines_and_the_outcome_last() {
     assert_eq!(last["status"], 400);
     assert_eq!(last["error"]["code"], 14);
     assert!(last["error"]["fields"]["services"][1]["name"].is_string());
+}
+
+#[tokio::test]
+async fn the_audit_log_has_the_outcome_of_an_import_that_reports_its_progress() {
+    let fake = Fake::new(Database::Lmdb);
+    let audits = fake.audits();
+    let api = Api::new(fake);
+    for names in [["a", "b"], ["c", ""]] {
+        let body = services(&names).to_string();
+        assert_eq!(api.send("POST", "/import", &LINES, body).await.status, 200);
+    }
+    let audits = audits.lock().unwrap();
+    let outcomes: Vec<(Option<u16>, Option<u64>)> = audits
+        .iter()
+        .map(|audit| (audit.status, audit.revision.map(|revision| revision.0)))
+        .collect();
+    assert_eq!(outcomes, [(Some(200), Some(1)), (Some(400), None)]);
 }
 
 #[tokio::test]

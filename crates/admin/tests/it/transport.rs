@@ -1,8 +1,17 @@
 //! What every answer has in common.
 
 use crate::fake::{Api, Fake};
+use admin::Limits;
 use admin::control::Database;
+use axum::body::{Body, Bytes};
+use axum::http::Request;
+use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::json;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::oneshot;
+use tower::ServiceExt;
 
 #[tokio::test]
 async fn every_answer_carries_kongs_headers() {
@@ -212,4 +221,157 @@ async fn status_takes_a_unit_and_a_scale() {
         answer.json()["message"],
         "invalid unit 'z' (expected 'k/K', 'm/M', or 'g/G')"
     );
+}
+
+/// Counts the pieces of a body that are in memory.
+#[derive(Default)]
+struct Kept {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// A piece of a body that counts itself while it lives.
+struct Piece(Arc<Kept>);
+
+const PIECE: [u8; 100] = [b' '; 100];
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &PIECE
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Kept {
+    fn body(self: &Arc<Self>, pieces: usize) -> Body {
+        let kept = Arc::clone(self);
+        Body::from_stream(stream::iter(0..pieces).map(move |_| {
+            let now = kept.now.fetch_add(1, Ordering::Relaxed) + 1;
+            kept.most.fetch_max(now, Ordering::Relaxed);
+            Ok::<_, io::Error>(Bytes::from_owner(Piece(Arc::clone(&kept))))
+        }))
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_needed_is_not_kept() {
+    let (admin, status_api) = (Api::off(), Api::status(Fake::new(Database::Off)));
+    let yaml = [("content-type", "text/yaml")];
+    for (api, method, path, status) in [
+        (&admin, "OPTIONS", "/config", 204),
+        (&admin, "POST", "/nope", 404),
+        (&admin, "POST", "/workspaces", 404),
+        (&admin, "POST", "/status", 415),
+        (&admin, "DELETE", "/config", 405),
+        (&admin, "POST", "/services", 415),
+        (&admin, "GET", "/services", 200),
+        (&status_api, "POST", "/config", 404),
+        (&status_api, "PUT", "/status/ready", 415),
+    ] {
+        let kept = Arc::new(Kept::default());
+        let answer = api.send(method, path, &yaml, kept.body(50)).await;
+        assert_eq!(answer.status, status, "{method} {path}");
+        let most = kept.most.load(Ordering::Relaxed);
+        assert!(most <= 2, "{method} {path}: {most}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_comes_over_no_connection_is_refused_before_its_body() {
+    let kept = Arc::new(Kept::default());
+    for (method, path, status) in [
+        ("GET", "/services", 401),
+        ("POST", "/config", 401),
+        ("POST", "/nope", 401),
+        ("OPTIONS", "/config", 204),
+    ] {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.body(kept.body(50)).unwrap();
+        let answer = Api::off().router().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), status, "{method} {path}");
+    }
+    assert!(kept.most.load(Ordering::Relaxed) <= 2);
+}
+
+/// A body of which `first` bytes come at once, and nothing more until the sender is used or dropped.
+fn stalling(first: usize) -> (oneshot::Sender<()>, Body) {
+    let (sender, receiver) = oneshot::channel();
+    let pieces = stream::iter([Ok::<_, io::Error>(Bytes::from(vec![b' '; first]))]);
+    let rest = receiver.map(|_| Ok(Bytes::new())).into_stream();
+    (sender, Body::from_stream(pieces.chain(rest)))
+}
+
+#[tokio::test]
+async fn bodies_share_a_memory_that_a_large_one_cannot_use_up() {
+    let api = Api::off().with_limits(Limits {
+        body_memory: 64_000,
+        ..Limits::default()
+    });
+    let json = [("content-type", "application/json")];
+    let (finish, body) = stalling(30_000);
+    let mut large = Box::pin(api.send("POST", "/config", &json, body));
+    assert!((&mut large).now_or_never().is_none());
+    let refused = api.send("POST", "/config", &json, vec![b' '; 20_000]).await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.header("retry-after"), "1");
+    let small = api.send("POST", "/config", &json, vec![b' '; 10_000]).await;
+    assert_eq!(small.status, 400, "{}", small.text);
+    finish.send(()).unwrap();
+    assert_eq!(large.await.status, 400);
+    // Its memory is free again.
+    let again = api.send("POST", "/config", &json, vec![b' '; 32_000]).await;
+    assert_eq!(again.status, 400, "{}", again.text);
+    let never = api.send("POST", "/config", &json, vec![b' '; 32_001]).await;
+    assert_eq!(never.status, 413);
+    let text = "request body is larger than the limit of 32000 bytes";
+    assert_eq!(never.json()["message"], text);
+}
+
+#[tokio::test]
+async fn the_status_api_accepts_small_bodies_only() {
+    let api = Api::status(Fake::new(Database::Off));
+    let json = [("content-type", "application/json")];
+    let answer = api
+        .send("POST", "/status/ready", &json, vec![b' '; 20_000])
+        .await;
+    assert_eq!(answer.status, 413);
+}
+
+#[tokio::test]
+async fn a_heavy_request_keeps_no_other_waiting() {
+    let (open, gate) = std::sync::mpsc::channel();
+    let fake = Fake::new(Database::Lmdb).with_gate(gate);
+    let api = Api::new(fake.with_node(|node| node.max_body_size = None));
+    let service = json!({"host": "h.test", "path": format!("/{}", "a".repeat(100_000))});
+    let mut heavy = Box::pin(api.json("POST", "/schemas/services/validate", &service));
+    assert!((&mut heavy).now_or_never().is_none());
+    assert_eq!(api.get("/status").await.status, 200);
+    assert!((&mut heavy).now_or_never().is_none());
+    open.send(()).unwrap();
+    assert_eq!(heavy.await.status, 200);
+}
+
+#[tokio::test]
+async fn the_audit_log_has_the_outcome_of_a_write_whose_client_has_gone() {
+    let fake = Fake::new(Database::Lmdb);
+    let audits = fake.audits();
+    let api = Api::new(fake);
+    let (give, given) = oneshot::channel();
+    let body = Body::from_stream(given.into_stream());
+    let headers = [("content-type", "application/json")];
+    let asked = api.send("POST", "/services", &headers, body);
+    assert!(asked.now_or_never().is_none());
+    let service = Bytes::from_static(br#"{"name": "s", "host": "h"}"#);
+    give.send(service).expect("the body is still read");
+    while audits.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let audits = audits.lock().unwrap();
+    let revision = audits[0].revision.map(|revision| revision.0);
+    assert_eq!((audits[0].status, revision), (Some(201), Some(1)));
 }

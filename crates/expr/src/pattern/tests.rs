@@ -22,7 +22,7 @@ fn of_engine(engine: &Engine, text: &[u8]) -> (bool, Option<Range<usize>>, Vec<S
 }
 
 fn has_engine(regex: &Regex) -> bool {
-    regex.0.engine.get().is_some()
+    matches!(regex.0.matcher, Matcher::Engine(_))
 }
 
 #[test]
@@ -52,16 +52,36 @@ fn regexes_on_paths_need_no_engine() {
 }
 
 #[test]
-fn texts_that_steps_cannot_judge_are_left_to_an_engine() {
-    let digits = Regex::new(r"^/\d+$", Dialect::Rust).unwrap();
-    assert!(!digits.is_match("x/٣".as_bytes()) && !has_engine(&digits));
-    assert!(digits.is_match("/٣".as_bytes()) && !digits.is_match("/é".as_bytes()));
-    assert!(has_engine(&digits));
-    let characters = Regex::new("^/[^/]+$", Dialect::Rust).unwrap();
-    assert!(characters.is_match("/é".as_bytes()) && !has_engine(&characters));
-    assert!(!characters.is_match(b"/\xFF") && has_engine(&characters));
+fn classes_of_unicode_are_walked_without_an_engine() {
+    for (pattern, found, missed) in [
+        (r"^/\d+$", "/٣1", "/é"),
+        (r"^/\D+$", "/é", "/٣"),
+        (r"^/[\w.-]+$", "/é.٣-a", "/a\u{2003}"),
+        (r"^/\W$", "/\u{2003}", "/é"),
+        (r"^/[^/\s]{2}$", "/éé", "/a\u{2003}"),
+        ("^/[^/]+$", "/é", "//"),
+        ("^/.$", "/é", "/\n"),
+    ] {
+        let regex = Regex::new(pattern, Dialect::Rust).unwrap();
+        assert!(!has_engine(&regex), "{pattern}");
+        assert!(regex.is_match(found.as_bytes()), "{pattern}");
+        assert!(!regex.is_match(missed.as_bytes()), "{pattern}");
+        // Bytes that are no character are in no class.
+        assert!(
+            !regex.is_match(b"/\xFF") && !regex.is_match(b"/\xC3"),
+            "{pattern}"
+        );
+    }
     let bytes = Regex::new("^/[^/]+$", Dialect::Pcre).unwrap();
     assert!(bytes.is_match(b"/\xFF") && !has_engine(&bytes));
+}
+
+#[test]
+fn engines_are_made_with_their_regexes() {
+    for pattern in ["^/[a-zé]+$", "^/(?i)key", "/x"] {
+        let regex = Regex::new(pattern, Dialect::Rust).unwrap();
+        assert!(has_engine(&regex), "{pattern}");
+    }
 }
 
 #[test]
@@ -108,7 +128,7 @@ fn answers_without_an_engine_are_the_engines() {
                 "{regex:?} {dialect:?} {}",
                 text.escape_ascii()
             );
-            groups += usize::from(regex.0.by_steps && !own.2.is_empty());
+            groups += usize::from(!has_engine(&regex) && !own.2.is_empty());
         }
     }
     assert!(lazy * 5 > rounds && groups * 8 > rounds, "{lazy} {groups}");

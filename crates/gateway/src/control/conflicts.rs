@@ -4,20 +4,29 @@ use super::explain::{http_route, named};
 use admin::explain::{Among, Cause, Conflicts, Example, Never, Search, Tie};
 use model::Error;
 use proxy::snapshot::Snapshot;
-use router::{RouteIndex, Witness};
+use router::{Extent, RouteIndex, Witness};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-pub(super) fn of(snapshot: &Snapshot, search: &Search) -> Result<Conflicts, Error> {
+/// Looks for conflicts until `is_cancelled` says yes.
+pub(super) fn of(
+    snapshot: &Snapshot,
+    search: &Search,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Conflicts, Error> {
     let router = &snapshot.router;
+    let extent = Extent {
+        limit: search.size,
+        is_cancelled,
+    };
     let found = match &search.among {
-        Among::All => router.conflicts(search.size),
-        Among::Route(key) => router.conflicts_of(&[http_route(snapshot, key)?], search.size),
+        Among::All => router.conflicts(extent),
+        Among::Route(key) => router.conflicts_of(&[http_route(snapshot, key)?], extent),
         Among::Routes(ids) => {
             let served = snapshot.indexed_routes();
             let served = served.filter(|(_, route)| ids.contains(&route.id.0));
             let indexes: Vec<RouteIndex> = served.map(|(index, _)| index).collect();
-            router.conflicts_of(&indexes, search.size)
+            router.conflicts_of(&indexes, extent)
         }
     };
     Ok(describe(snapshot, found))
@@ -49,6 +58,7 @@ fn describe(snapshot: &Snapshot, found: router::Conflicts) -> Conflicts {
         ties: ties.collect(),
         undecided: found.undecided,
         truncated: found.truncated,
+        complete: found.complete,
     }
 }
 

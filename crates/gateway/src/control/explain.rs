@@ -79,7 +79,10 @@ impl Explainer<'_> {
         explanation.request.host = told.host.as_deref().map(text);
         explanation.request.path = Some(text(&told.path));
         let Some(found) = told.found else {
-            explanation.answer = Some(answer_of(404, "no Route matched with those values"));
+            explanation.answer = Some(match told.is_too_costly {
+                true => answer_of(400, router::TOO_COSTLY),
+                false => answer_of(404, "no Route matched with those values"),
+            });
             return Ok(explanation);
         };
         router.captures(&found, &request, &mut scratch, &mut |group, value| {

@@ -21,7 +21,7 @@ use admin::control::{
     Readiness, Reading, UpstreamHealth,
 };
 use admin::events::Feed;
-use admin::explain::{Conflicts, Explanation, Question, Search};
+use admin::explain::{Among, Conflicts, Explanation, Question, Search};
 use futures_util::future::BoxFuture;
 use model::schema::{Context, EnabledPlugins};
 use net::dns::Resolver;
@@ -41,8 +41,10 @@ use writer::Writer;
 const WAITING_COMMANDS: usize = 1024;
 /// Of that, documents: each may hold a body of many megabytes.
 const WAITING_LOADS: usize = 4;
-/// Questions about all routes that are answered at a time.
+/// Questions about a request or a change that are answered at a time.
 const LOOKERS: usize = 2;
+/// Searches for conflicts that somebody asks for, at a time. They take long, so nothing else waits for them.
+const SEARCHES: usize = 1;
 /// Proposals that become durable together.
 const GROUP: usize = 256;
 /// After so long without a change, what changes have left behind is given back to the system.
@@ -66,6 +68,7 @@ pub(crate) struct Gateway {
     router: router::Options,
     /// Those who look through all routes at a time: it takes a processor.
     lookers: Arc<Semaphore>,
+    searches: Arc<Semaphore>,
     logs: Logs,
     access_logs: AccessLogs,
     access: NetworkAccess,
@@ -164,6 +167,7 @@ impl Gateway {
             rebuilds,
             router,
             lookers: Arc::new(Semaphore::new(LOOKERS)),
+            searches: Arc::new(Semaphore::new(SEARCHES)),
             logs: parts.logs,
             access_logs: parts.access_logs,
             access: parts.access,
@@ -277,9 +281,10 @@ impl Gateway {
     /// Does something that looks through all routes, on a thread of its own and among few.
     async fn look<T: Send + 'static>(
         &self,
+        among: &Arc<Semaphore>,
         work: impl FnOnce() -> Result<T, Refused> + Send + 'static,
     ) -> Result<T, Refused> {
-        let place = Arc::clone(&self.lookers).acquire_owned().await;
+        let place = Arc::clone(among).acquire_owned().await;
         let place = place.map_err(Refused::internal)?;
         let done = tokio::task::spawn_blocking(move || {
             let _place = place;
@@ -404,9 +409,18 @@ impl Control for Gateway {
 
     fn commit(&self, proposal: Proposal) -> BoxFuture<'_, Result<Revision, LoadError>> {
         let is_dry = proposal.dry_run;
+        let place = match proposal.is_document {
+            false => None,
+            true => match self.admit_load() {
+                Some(place) => Some(place),
+                None => return Box::pin(async { Err(LoadError::Busy) }),
+            },
+        };
         let asked = self.ask(|answer| Command::Propose(Proposed { proposal, answer }));
         Box::pin(async move {
-            let revision = asked.await?;
+            let revision = asked.await;
+            drop(place);
+            let revision = revision?;
             if !is_dry {
                 self.announce(revision).await;
             }
@@ -432,7 +446,7 @@ impl Control for Gateway {
     fn explain(&self, question: Question) -> BoxFuture<'_, Result<Explanation, Refused>> {
         let (store, flavor) = (self.store.clone(), self.router.flavor);
         let snapshot = self.plane.snapshot.load();
-        Box::pin(self.look(move || {
+        Box::pin(self.look(&self.lookers, move || {
             let view = store.view().map_err(Refused::internal)?;
             let configured = explain::InStore(&view);
             explain::of(&snapshot, flavor, &question, &configured).map_err(Refused::from)
@@ -442,7 +456,23 @@ impl Control for Gateway {
     fn conflicts(&self, search: Search) -> BoxFuture<'_, Result<Conflicts, Refused>> {
         let previewed = search.preview.get::<Snapshot>();
         let snapshot = previewed.unwrap_or_else(|| self.plane.snapshot.load());
-        Box::pin(self.look(move || conflicts::of(&snapshot, &search).map_err(Refused::from)))
+        let among = match search.among {
+            Among::All | Among::Route(_) => &self.searches,
+            // A change waits for it.
+            Among::Routes(_) => &self.lookers,
+        };
+        Box::pin(async move {
+            // Dropped with the request when whoever asks goes.
+            let asker = Arc::new(());
+            let known = Arc::downgrade(&asker);
+            let look = move || {
+                let is_cancelled = || known.strong_count() == 0;
+                conflicts::of(&snapshot, &search, &is_cancelled).map_err(Refused::from)
+            };
+            let found = self.look(among, look).await;
+            drop(asker);
+            found
+        })
     }
 
     fn store(&self) -> &Store {
@@ -527,6 +557,11 @@ impl Control for Gateway {
                 name: "silverback_accept_errors_total",
                 help: "Connections that could not be accepted for want of descriptors or memory, by attempt.",
                 reading: Reading::Counter(totals.accept_errors),
+            },
+            Metric {
+                name: "silverback_error_log_dropped_lines_total",
+                help: "Lines of the error log that were lost because its target did not keep up or failed.",
+                reading: Reading::Counter(self.logs.lost()),
             },
             Metric {
                 name: "silverback_connections_refused_total",

@@ -29,7 +29,7 @@ pub(crate) fn identify(settings: &Settings) -> io::Result<Node> {
         role: Role::Traditional,
         server_header: has(&["server_tokens", "server"]),
         latency_header: has(&["latency_tokens", "x-kong-admin-latency"]),
-        gui_origins: Vec::new(),
+        gui_origins: settings.admin.gui_origins.clone(),
         max_body_size: usize::try_from(settings.admin.max_body)
             .ok()
             .filter(|&size| size > 0),

@@ -106,13 +106,21 @@ impl Writer {
             entity: put.entity,
         });
         let deletes = (document.deletes.into_iter()).map(|(kind, id)| Change::Delete { kind, id });
+        // As in Kong, an empty configuration is none: a node with it is not ready.
+        let hash = match document.is_empty {
+            true => declarative::EMPTY_HASH.to_owned(),
+            false => input.hash,
+        };
         let change_set = ChangeSet {
             changes: puts.chain(deletes).collect(),
-            meta: vec![(HASH.to_owned(), Some(input.hash.into_bytes()))],
+            meta: vec![(HASH.to_owned(), Some(hash.into_bytes()))],
         };
         let changes = change_set.changes.len();
         let revision = self.commit(Some(head), &change_set, &input.origin)?;
         self.loader.committed(revision.0);
+        for warning in &document.warnings {
+            tracing::warn!("the declarative configuration: {warning}");
+        }
         let total = started.elapsed();
         tracing::info!(%revision, changes, ?validated, ?total, "the configuration is live");
         Ok(Loaded::Live {

@@ -2,10 +2,9 @@
 
 use super::Event;
 use admin::events::wire::{Change, Head};
-use proxy::access_log::iso_time;
+use admin::time::rfc3339;
 use serde_json::json;
 use std::fmt::Write;
-use std::time::{Duration, UNIX_EPOCH};
 use store::Effect;
 
 /// More changes are counted instead of named.
@@ -24,7 +23,7 @@ pub(super) fn json(event: &Event) -> String {
             };
             json!({
                 "revision": head.revision,
-                "time": time(head.at_ms),
+                "time": rfc3339(head.at_ms),
                 "source": head.source,
                 "actor": head.actor,
                 "request_id": head.request_id,
@@ -54,7 +53,7 @@ fn revision(head: &Head<'_>, changes: &[Change<'_>]) -> String {
     let Head {
         revision, source, ..
     } = head;
-    let time = time(head.at_ms);
+    let time = rfc3339(head.at_ms);
     let mut line = format!("{revision}  {time}  {}", source.escape_debug());
     if let Some(actor) = &head.actor {
         line.push_str(&format!(" ({})", actor.escape_debug()));
@@ -102,13 +101,6 @@ fn verb(effect: Effect) -> &'static str {
         Effect::Updated => "updated",
         Effect::Deleted => "deleted",
     }
-}
-
-/// `2026-02-03T04:05:06.789Z`.
-fn time(at_ms: u64) -> String {
-    let seconds = iso_time(UNIX_EPOCH + Duration::from_millis(at_ms));
-    let seconds = seconds.trim_end_matches("+00:00");
-    format!("{seconds}.{:03}Z", at_ms % 1000)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod text;
 
 use crate::cli::{OutputArgs, RevisionsCommand};
 use crate::commands::{Failure, resolved_settings, say};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use source::Source;
 use std::fmt::Write;
@@ -27,7 +28,8 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
                 ("entity_id", id),
             ] {
                 if let Some(value) = value {
-                    let _ = write!(path, "&{name}={}", escape(&value));
+                    let value = utf8_percent_encode(&value, NON_ALPHANUMERIC);
+                    let _ = write!(path, "&{name}={value}");
                 }
             }
             let listed = all(&open(&output)?, &path, limit)?;
@@ -101,20 +103,4 @@ fn items(page: &mut Value) -> Vec<Value> {
         Value::Array(items) => items,
         _ => Vec::new(),
     }
-}
-
-/// Percent-encodes an argument.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b':' => {
-                out.push(char::from(byte));
-            }
-            _ => {
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
-    }
-    out
 }

@@ -1,7 +1,7 @@
 //! Settings of the Admin API: who may use it, and what its clients may cost.
 
 use super::raw::RawSettings;
-use super::{LogTarget, PemSource, duration, flag, number, pem_source, size};
+use super::{LogTarget, PemSource, duration, flag, number, pem_source, size, texts};
 use ::admin::Limits;
 use ::admin::tokens::Role;
 use net::tls::WithoutCertificate;
@@ -18,6 +18,8 @@ pub(crate) struct AdminSettings {
     pub(crate) clients: Option<ClientCertificates>,
     /// Whoever reaches a listener may ask, from other machines as well.
     pub(crate) allow_unauthenticated: bool,
+    /// The origins that browsers may call the Admin API from; empty: any.
+    pub(crate) gui_origins: Vec<String>,
 }
 
 /// Certificates that clients show.
@@ -43,16 +45,40 @@ pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AdminSettings {
         audit_log: (raw.text("admin_audit_log"))
             .map(|text| LogTarget::parse(text, prefix))
             .filter(|target| *target != LogTarget::Off),
-        clients: client_certificates(raw),
+        clients: client_certificates(raw, prefix),
         allow_unauthenticated: flag(raw, "admin_allow_unauthenticated"),
+        gui_origins: gui_origins(raw),
     }
 }
 
-fn client_certificates(raw: &mut RawSettings) -> Option<ClientCertificates> {
+/// The origins of Kong Manager's addresses, which may have a path. Source: kong/conf_loader/init.lua (admin_gui_origin).
+fn gui_origins(raw: &mut RawSettings) -> Vec<String> {
+    const URLS: &str = "admin_gui_url";
+    let mut origins = Vec::new();
+    for url in texts(raw, URLS) {
+        match origin(&url) {
+            Some(origin) => origins.push(origin),
+            None => raw.problem(URLS, format!("'{url}' is no URL with a scheme and a host")),
+        }
+    }
+    origins
+}
+
+fn origin(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let is_fine = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+    (is_fine(scheme) && is_fine(authority)).then(|| format!("{scheme}://{authority}"))
+}
+
+fn client_certificates(raw: &mut RawSettings, prefix: &Path) -> Option<ClientCertificates> {
     const VERIFY: &str = "nginx_admin_ssl_verify_client";
     let authorities = raw
         .text(AUTHORITIES)
-        .map(|text| pem_source(text.to_owned()));
+        .map(|text| match pem_source(text.to_owned()) {
+            PemSource::File(path) => PemSource::File(prefix.join(path)),
+            text => text,
+        });
     let without = match raw.text(VERIFY) {
         Some("on") => WithoutCertificate::Fail,
         Some("off") => return None,
@@ -71,7 +97,15 @@ fn client_certificates(raw: &mut RawSettings) -> Option<ClientCertificates> {
     })
 }
 
-fn limits(raw: &RawSettings) -> Limits {
+/// The least memory for bodies with which a gateway can still be administered.
+const LEAST_BODY_MEMORY: u64 = 1 << 20;
+
+fn limits(raw: &mut RawSettings) -> Limits {
+    const BODY_MEMORY: &str = "admin_body_memory";
+    let body_memory = size(raw, BODY_MEMORY);
+    if body_memory < LEAST_BODY_MEMORY {
+        raw.problem(BODY_MEMORY, "expected at least 1m");
+    }
     Limits {
         head: duration(raw, "nginx_admin_client_header_timeout"),
         body: duration(raw, "nginx_admin_client_body_timeout"),
@@ -79,5 +113,6 @@ fn limits(raw: &RawSettings) -> Limits {
         send: duration(raw, "nginx_admin_send_timeout"),
         connections: number(raw, "admin_max_connections") as usize,
         requests: number(raw, "admin_max_requests") as usize,
+        body_memory: usize::try_from(body_memory).unwrap_or(usize::MAX),
     }
 }

@@ -1,6 +1,7 @@
 //! What is generated from the table of settings: the sample file and the docs page.
 
-use super::table::{Setting, table};
+use super::directives::REFUSED;
+use super::table::{Setting, directive_of, is_dynamic, table};
 use std::fmt::Write;
 
 /// `kong.conf` with every setting in comments at its default.
@@ -98,5 +99,32 @@ pub(crate) fn page() -> String {
             setting.kind.name()
         );
     }
+    write_directives(&mut out);
     out
+}
+
+fn write_directives(out: &mut String) {
+    let works = |setting: &&Setting| {
+        is_dynamic(&setting.name) && setting.no_effect.is_none() && setting.alias_of.is_none()
+    };
+    let mut working: Vec<_> = (table().iter().filter(works))
+        .map(|setting| format!("`{}`", directive_of(&setting.name)))
+        .collect();
+    working.sort();
+    working.dedup();
+    let _ = write!(
+        out,
+        "\n## nginx's directives\n\n\
+         A setting `nginx_<block>_<directive>` puts a directive into a block of the web server under Kong, which is not\n\
+         there. These directives work: {}.\n\n\
+         In the blocks `http`, `proxy` and `location` they mean the same; that of an inner block wins. File names are\n\
+         relative to the prefix. Variables of nginx are not available.\n\n\
+         These are refused at the start, since what they protect would be open without them:\n\n\
+         | directive | instead |\n|---|---|\n",
+        working.join(", ")
+    );
+    for (directive, instead) in REFUSED {
+        let _ = writeln!(out, "| `{directive}` | {instead} |");
+    }
+    out.push_str("\nEvery other directive is accepted with a warning that it has no effect.\n");
 }

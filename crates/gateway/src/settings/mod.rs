@@ -5,9 +5,11 @@
 
 mod access_log;
 mod admin;
+mod directives;
 mod dns;
 mod docs;
 mod file;
+mod headers;
 mod listen;
 mod raw;
 mod shown;
@@ -27,6 +29,7 @@ use ::admin::control::LogLevel;
 use listen::Purpose;
 use model::schema::{EnabledPlugins, RouterFlavor};
 use net::tls::ServerSettings;
+use proxy::respond::Injection;
 use proxy::session::{ConnectionLimits, MinRate, UpstreamLimits};
 use raw::RawSettings;
 use std::fmt;
@@ -182,6 +185,7 @@ pub(crate) struct ProxySettings {
     pub(crate) client_max_body: u64,
     /// Number and size of the buffers of a request head.
     pub(crate) header_buffers: (usize, usize),
+    pub(crate) header_lines: usize,
     /// The largest body that plugins can read.
     pub(crate) plugin_body: u64,
     pub(crate) max_headers: usize,
@@ -198,6 +202,9 @@ pub(crate) struct ProxySettings {
     pub(crate) connections: ConnectionLimits,
     pub(crate) min_rate: MinRate,
     pub(crate) upstream: UpstreamLimits,
+    pub(crate) injections: Vec<Injection>,
+    /// Texts get a charset.
+    pub(crate) charset: bool,
     pub(crate) real_ip_header: String,
     pub(crate) real_ip_recursive: bool,
     pub(crate) port_maps: Vec<(u16, u16)>,
@@ -214,6 +221,7 @@ pub(crate) struct ProxySettings {
     /// Whom active health checks believe.
     pub(crate) trusted_bundles: Vec<PathBuf>,
     pub(crate) trusted_bundles_depth: u8,
+    pub(crate) upstream_common_name: bool,
     /// In the order of [`ERROR_TEMPLATES`].
     pub(crate) error_templates: [Option<PathBuf>; 4],
 }
@@ -283,7 +291,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         status_listen: listeners(raw, "status_listen", Purpose::Control),
         status_certificates: certificates(raw, "status_ssl_cert", "status_ssl_cert_key"),
         model: model_settings(raw),
-        proxy: proxy_settings(raw),
+        proxy: proxy_settings(raw, &prefix),
         dns: dns::settings(raw),
         admin: admin::settings(raw, &prefix),
         shown: shown::all(raw, &store.database),
@@ -438,7 +446,7 @@ fn enabled_plugins(raw: &mut RawSettings) -> EnabledPlugins {
     }
 }
 
-fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
+fn proxy_settings(raw: &mut RawSettings, prefix: &Path) -> ProxySettings {
     ProxySettings {
         headers: response_headers(raw),
         headers_upstream: texts(raw, "headers_upstream"),
@@ -459,6 +467,7 @@ fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
             .text("nginx_http_large_client_header_buffers")
             .and_then(|text| values::buffers(text).ok())
             .unwrap_or((4, 8192)),
+        header_lines: number(raw, "nginx_http_max_headers") as usize,
         plugin_body: size(raw, "nginx_http_client_body_buffer_size"),
         max_headers: number(raw, "lua_max_req_headers") as usize,
         max_arguments: number(raw, "lua_max_uri_args") as usize,
@@ -486,6 +495,8 @@ fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
             queue: number(raw, "upstream_max_queue") as usize,
             wait: duration(raw, "upstream_queue_timeout"),
         },
+        injections: headers::injections(raw),
+        charset: charset(raw),
         real_ip_header: raw
             .text("nginx_proxy_real_ip_header")
             .unwrap_or("X-Real-IP")
@@ -501,9 +512,10 @@ fn proxy_settings(raw: &mut RawSettings) -> ProxySettings {
         verify_upstream_depth: number(raw, "nginx_proxy_proxy_ssl_verify_depth") as u8,
         trusted_upstream: raw
             .text("nginx_proxy_proxy_ssl_trusted_certificate")
-            .map(PathBuf::from),
+            .map(|path| prefix.join(path)),
         trusted_bundles: trusted_bundles(raw),
         trusted_bundles_depth: number(raw, "lua_ssl_verify_depth") as u8,
+        upstream_common_name: flag(raw, "upstream_tls_common_name"),
         error_templates: ERROR_TEMPLATES.map(|name| raw.text(name).map(PathBuf::from)),
     }
 }
@@ -559,6 +571,20 @@ fn response_headers(raw: &mut RawSettings) -> Vec<String> {
         }
     }
     headers
+}
+
+/// Whether texts without a charset get one. Only that of Kong is there.
+fn charset(raw: &mut RawSettings) -> bool {
+    const SETTING: &str = "nginx_http_charset";
+    match raw.text(SETTING) {
+        None | Some("off") => false,
+        Some(name) => {
+            if !name.eq_ignore_ascii_case("utf-8") {
+                raw.problem(SETTING, "expected UTF-8 or off");
+            }
+            true
+        }
+    }
 }
 
 fn trusted_ips(raw: &mut RawSettings) -> Vec<String> {

@@ -1,9 +1,11 @@
 //! Settings as texts with where each came from: file, environment and flags laid over each other. Kong's order:
 //! flags over environment over file over default; of the two environment spellings, `SILVERBACK_*` wins.
 
+use super::directives::{self, Block};
 use super::file;
-use super::table::{Setting, Table, is_dynamic, table};
+use super::table::{Kind, Setting, Table, directive_of, is_dynamic, table};
 use super::values;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -70,13 +72,16 @@ pub(crate) struct Inputs {
 #[derive(Debug)]
 struct Value {
     text: String,
+    /// The text was referred to: it may be a secret, whatever the setting.
+    is_referred_to: bool,
     source: Source,
     rank: Rank,
 }
 
-/// Later wins. Within a layer a setting's own name wins over its other spellings.
+/// Later wins. Within a layer a setting's own name wins over its other spellings. An inner block's directive wins over that of
+/// an outer block, whatever their layers: for nginx the two are settings of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank(Layer, Spelling);
+struct Rank(Block, Layer, Spelling);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Layer {
@@ -196,7 +201,8 @@ impl RawSettings {
         source: Source,
         layer: Layer,
     ) {
-        let Some(setting) = table.canonical(name) else {
+        let known = table.canonical(name).map(|setting| (setting, Block::Own));
+        let Some((setting, block)) = known.or_else(|| directives::inherited(table, name)) else {
             return self.add_unknown(table, name, source);
         };
         let spelling = if setting.name == name {
@@ -211,64 +217,89 @@ impl RawSettings {
                 message: format!("deprecated name, use {}", setting.name),
             });
         }
-        let rank = Rank(layer, spelling);
+        let rank = Rank(block, layer, spelling);
         let wins = self
             .given
             .get(setting.name.as_str())
             .is_none_or(|present| rank >= present.rank);
         if wins {
-            let value = Value { text, source, rank };
+            let value = Value {
+                text,
+                is_referred_to: false,
+                source,
+                rank,
+            };
             self.given.insert(setting.name.as_str(), value);
         }
     }
 
     fn add_unknown(&mut self, table: &Table, name: &str, source: Source) {
         if is_dynamic(name) {
-            let message = "this directive has no effect here: there is no nginx underneath";
-            self.warnings.push(Problem {
-                subject: name.to_owned(),
-                source: Some(source),
-                message: message.to_owned(),
-            });
-            return;
+            return self.add_directive(name, source);
         }
-        let message = match table.nearest(name) {
-            Some(known) => format!("unknown setting; did you mean {known}?"),
-            None => "unknown setting".to_owned(),
+        // Other programs read variables with these prefixes too, so an unknown variable never stops the start.
+        let is_variable = matches!(source, Source::Variable(_));
+        let unknown = match is_variable {
+            true => "unknown setting, ignored",
+            false => "unknown setting",
         };
-        self.problems.push(Problem {
+        let message = match table.nearest(name) {
+            Some(known) => format!("{unknown}; did you mean {known}?"),
+            None => unknown.to_owned(),
+        };
+        let problem = Problem {
+            subject: name.to_owned(),
+            source: Some(source),
+            message,
+        };
+        match is_variable {
+            true => self.warnings.push(problem),
+            false => self.problems.push(problem),
+        }
+    }
+
+    /// A directive of nginx that does not work here.
+    fn add_directive(&mut self, name: &str, source: Source) {
+        let directive = directive_of(name);
+        let (list, message) = match directives::refused(directive) {
+            Some(instead) => (
+                &mut self.problems,
+                format!("the directive {directive} is not available: {instead}"),
+            ),
+            None => {
+                let reason = directives::why_ignored(directive);
+                let message = format!("this directive has no effect here: {reason}");
+                (&mut self.warnings, message)
+            }
+        };
+        list.push(Problem {
             subject: name.to_owned(),
             source: Some(source),
             message,
         });
     }
 
-    /// `{vault://env/my-secret}` is the environment variable `MY_SECRET`.
+    /// `{vault://env/my-secret}` is the environment variable `MY_SECRET`. Each part of a list may be such a reference.
     fn resolve_references(&mut self, variables: &[(String, String)]) {
         let mut failed = Vec::new();
         for (name, value) in &mut self.given {
-            let Some(reference) = value
-                .text
-                .strip_prefix("{vault://")
-                .and_then(|rest| rest.strip_suffix('}'))
-            else {
-                continue;
+            let is_list = table()
+                .by_name(name)
+                .is_some_and(|setting| setting.kind == Kind::Array);
+            let resolved = match is_list {
+                true => {
+                    let parts = values::list(&value.text).map(|part| resolve(part, variables));
+                    let parts: Result<Vec<_>, _> = parts.collect();
+                    parts.map(|parts| parts.join(","))
+                }
+                false => resolve(&value.text, variables).map(Cow::into_owned),
             };
-            let secret = reference
-                .strip_prefix("env/")
-                .map(|secret| secret.replace('-', "_").to_uppercase());
-            match secret {
-                None => failed.push((
-                    *name,
-                    "only {vault://env/...} references are available yet".to_owned(),
-                )),
-                Some(secret) => match lookup(variables, &secret) {
-                    Some(text) => value.text = text,
-                    None => failed.push((
-                        *name,
-                        format!("the environment variable {secret} that it refers to is not set"),
-                    )),
-                },
+            match resolved {
+                Ok(text) => {
+                    value.is_referred_to = text != value.text;
+                    value.text = text;
+                }
+                Err(message) => failed.push((*name, message)),
             }
         }
         for (name, message) in failed {
@@ -282,14 +313,11 @@ impl RawSettings {
             let Some(value) = self.given.get(setting.name.as_str()) else {
                 continue;
             };
-            let optional = matches!(
-                setting.kind,
-                super::table::Kind::String | super::table::Kind::Array
-            );
+            let optional = matches!(setting.kind, Kind::String | Kind::Array);
             if !(value.text.is_empty() && optional)
                 && let Err(error) = values::check(setting, &value.text)
             {
-                let message = describe(setting, &value.text, &error);
+                let message = describe(setting, value, &error);
                 self.problem(&setting.name, message);
                 // What depends on it goes on with the default, so that one mistake is reported once.
                 self.given.remove(setting.name.as_str());
@@ -303,26 +331,45 @@ impl RawSettings {
     }
 }
 
-fn describe(setting: &Setting, text: &str, error: &values::ValueError) -> String {
-    if setting.sensitive {
+fn describe(setting: &Setting, value: &Value, error: &values::ValueError) -> String {
+    if setting.sensitive || value.is_referred_to {
         error.to_string()
     } else {
-        format!("{error}, found `{text}`")
+        format!("{error}, found `{}`", value.text)
     }
 }
 
-fn lookup(variables: &[(String, String)], name: &str) -> Option<String> {
-    let found = variables.iter().find(|(variable, _)| variable == name);
-    found.map(|(_, value)| value.clone())
+/// The value that a text refers to, or the text itself.
+fn resolve<'t>(text: &'t str, variables: &'t [(String, String)]) -> Result<Cow<'t, str>, String> {
+    let reference = text
+        .strip_prefix("{vault://")
+        .and_then(|rest| rest.strip_suffix('}'));
+    let Some(reference) = reference else {
+        return Ok(text.into());
+    };
+    let Some(secret) = reference.strip_prefix("env/") else {
+        return Err("only {vault://env/...} references are available yet".to_owned());
+    };
+    let secret = secret.replace('-', "_").to_uppercase();
+    let found = variables.iter().find(|(variable, _)| *variable == secret);
+    match found {
+        Some((_, value)) => Ok(value.into()),
+        None => Err(format!(
+            "the environment variable {secret} that it refers to is not set"
+        )),
+    }
 }
 
-/// Whether an unknown `KONG_…` variable is no setting but one that Kubernetes writes for a service named `kong…`
-/// (`KONG_PROXY_PORT_80_TCP=tcp://…`), or that an image carries. Refusing those would stop every such pod.
+/// Tells whether an unknown `KONG_…` variable is certainly no setting: Kubernetes writes `KONG_SERVICE_HOST` for a service
+/// named `kong` and `KONG_PROXY_PORT_80_TCP` for one named `kong-proxy`, and container images carry others. Nobody can
+/// mend such variables, so there is no warning of them.
 fn is_foreign(name: &str, value: &str) -> bool {
+    let after_service = format!("_{name}");
+    let is_port = after_service.contains("_port_");
     FOREIGN_VARIABLES.contains(&name)
         || value.starts_with("tcp://")
         || value.starts_with("udp://")
-        || name.ends_with("_service_host")
-        || name.contains("_service_port")
-        || (name.contains("_port_") && (name.contains("_tcp") || name.contains("_udp")))
+        || after_service.ends_with("_service_host")
+        || after_service.contains("_service_port")
+        || (is_port && (name.contains("_tcp") || name.contains("_udp")))
 }

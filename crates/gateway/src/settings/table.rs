@@ -152,6 +152,13 @@ pub(crate) fn is_dynamic(name: &str) -> bool {
         .any(|prefix| name.len() > prefix.len() && name.starts_with(prefix))
 }
 
+/// The name of nginx's directive in the name of a setting.
+pub(crate) fn directive_of(name: &str) -> &str {
+    let mut prefixes = DYNAMIC_PREFIXES.iter();
+    let directive = prefixes.find_map(|prefix| name.strip_prefix(prefix));
+    directive.unwrap_or(name)
+}
+
 /// Levenshtein distance of two short names.
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();

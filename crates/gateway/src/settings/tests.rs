@@ -133,6 +133,17 @@ fn a_sensitive_value_is_never_shown() {
 }
 
 #[test]
+fn a_value_that_is_referred_to_is_never_shown() {
+    let variables = [
+        ("KONG_PG_PORT", "{vault://env/db-pass}"),
+        ("DB_PASS", "hunter2"),
+    ];
+    let problems = problems("", &variables);
+    assert_eq!(problems.len(), 1);
+    assert!(!problems[0].contains("hunter2"), "{}", problems[0]);
+}
+
+#[test]
 fn what_is_shown_is_typed_and_masked() {
     let file = "pg_password = hunter2\ndb_update_frequency = 7\nallow_debug_header = on\n";
     let shown = settings(file, &[], &[]).shown;
@@ -155,6 +166,103 @@ fn a_setting_without_effect_is_accepted_with_a_warning() {
 }
 
 #[test]
+fn directives_of_outer_blocks_are_inherited_and_inner_ones_win() {
+    let http = settings("nginx_http_proxy_ssl_verify = on", &[], &[]).proxy;
+    assert!(http.verify_upstream);
+    let text = "nginx_proxy_client_max_body_size = 1k\nnginx_location_proxy_ssl_verify = off";
+    let variables = [
+        ("KONG_NGINX_HTTP_CLIENT_MAX_BODY_SIZE", "8m"),
+        ("KONG_NGINX_PROXY_PROXY_SSL_VERIFY", "on"),
+    ];
+    let inner = settings(text, &variables, &[]).proxy;
+    assert_eq!(inner.client_max_body, 1024);
+    assert!(!inner.verify_upstream);
+    // Kong writes this directive into the proxy's block itself, whose default wins.
+    let header = settings("nginx_http_real_ip_header = X-Other", &[], &[]).proxy;
+    assert_eq!(header.real_ip_header, "X-Real-IP");
+}
+
+#[test]
+fn directives_that_protect_are_refused() {
+    let text = "nginx_admin_allow = 10.0.0.0/8; deny all\nnginx_proxy_limit_req = zone=a\n\
+                nginx_http_access_by_lua_block = { x() }\nnginx_sproxy_proxy_ssl_verify = on\n\
+                nginx_proxy_add_header = X-A\n";
+    let problems = problems(text, &[("KONG_NGINX_PROXY_AUTH_BASIC", "realm")]);
+    let told = |text: &str| problems.iter().any(|problem| problem.starts_with(text));
+    for expected in [
+        "nginx_admin_allow (kong.conf:1): the directive allow is not available: use a firewall",
+        "nginx_proxy_limit_req (kong.conf:2): the directive limit_req is not available: use the plugin",
+        "nginx_http_access_by_lua_block (kong.conf:3): ",
+        "nginx_sproxy_proxy_ssl_verify (kong.conf:4): ",
+        "nginx_proxy_auth_basic (environment variable KONG_NGINX_PROXY_AUTH_BASIC): ",
+        "nginx_proxy_add_header (kong.conf:5): expected `<name> <value> [always]`",
+    ] {
+        assert!(told(expected), "{expected} is not in {problems:#?}");
+    }
+    assert_eq!(problems.len(), 6, "{problems:#?}");
+}
+
+#[test]
+fn other_directives_are_ignored_with_a_warning() {
+    let text = "nginx_proxy_proxy_read_timeout = 5s\nnginx_http_lua_shared_dict = a 1m\n\
+                nginx_http_open_file_cache = max=5\nnginx_http_charset = off\n";
+    assert!(!settings(text, &[], &[]).proxy.charset);
+    assert_eq!(
+        warnings(text, &[]),
+        [
+            "nginx_proxy_proxy_read_timeout (kong.conf:1): this directive has no effect here: the timeouts of the \
+             service count, as in Kong",
+            "nginx_http_lua_shared_dict (kong.conf:2): this directive has no effect here: there is no Lua",
+            "nginx_http_open_file_cache (kong.conf:3): this directive has no effect here: there is no nginx \
+             underneath",
+        ]
+    );
+}
+
+#[test]
+fn files_of_directives_are_in_the_prefix() {
+    let text = "prefix = /p\nnginx_http_proxy_ssl_trusted_certificate = ca.pem\n\
+                nginx_admin_ssl_client_certificate = clients.pem\n";
+    let settings = settings(text, &[], &[]);
+    let trusted = settings.proxy.trusted_upstream;
+    assert_eq!(trusted.as_deref(), Some(Path::new("/p/ca.pem")));
+    let clients = settings.admin.clients.expect("certificates are asked for");
+    let file = PemSource::File("/p/clients.pem".into());
+    assert_eq!(clients.authorities, file);
+}
+
+#[test]
+fn a_directive_narrows_the_versions_of_tls() {
+    let text = "nginx_http_ssl_protocols = TLSv1.3";
+    let versions = settings(text, &[], &[]).tls.versions;
+    assert_eq!((versions.tls12, versions.tls13), (false, true));
+    let none = "ssl_protocols = TLSv1.2\nnginx_stream_ssl_protocols = TLSv1.3";
+    assert_eq!(problems(none, &[]).len(), 1);
+}
+
+#[test]
+fn each_part_of_a_list_may_be_a_reference() {
+    let variables = [
+        (
+            "KONG_SSL_CERT",
+            "{vault://env/cert-a}, {vault://env/cert-b}",
+        ),
+        ("KONG_SSL_CERT_KEY", "{vault://env/key-a},/b.key"),
+        ("CERT_A", "/a.pem"),
+        ("CERT_B", "/b.pem"),
+        ("KEY_A", "/a.key"),
+    ];
+    let file = |path: &str| PemSource::File(path.into());
+    let expected = [
+        (file("/a.pem"), file("/a.key")),
+        (file("/b.pem"), file("/b.key")),
+    ];
+    assert_eq!(settings("", &variables, &[]).proxy.certificates, expected);
+    let problems = problems("", &variables[..3]);
+    assert!(problems.iter().any(|problem| problem.contains("CERT_B")));
+}
+
+#[test]
 fn variables_of_kubernetes_and_of_images_are_no_settings() {
     let variables = [
         ("KONG_PROXY_SERVICE_HOST", "10.0.0.1"),
@@ -165,7 +273,45 @@ fn variables_of_kubernetes_and_of_images_are_no_settings() {
         ("KONGA_X", "1"),
     ];
     assert_eq!(warnings("", &variables), Vec::<String>::new());
-    assert_eq!(problems("", &[("KONG_PREFX", "/a")]).len(), 1);
+}
+
+#[test]
+fn a_kubernetes_service_named_kong_does_not_disturb() {
+    let variables = [
+        ("KONG_SERVICE_HOST", "10.0.0.1"),
+        ("KONG_SERVICE_PORT", "8000"),
+        ("KONG_SERVICE_PORT_PROXY", "8000"),
+        ("KONG_PORT", "tcp://10.0.0.1:8000"),
+        ("KONG_PORT_8000_TCP", "tcp://10.0.0.1:8000"),
+        ("KONG_PORT_8000_TCP_ADDR", "10.0.0.1"),
+        ("KONG_PORT_8000_TCP_PORT", "8000"),
+        ("KONG_PORT_8000_TCP_PROTO", "tcp"),
+        ("SILVERBACK_SERVICE_HOST", "10.0.0.1"),
+    ];
+    assert_eq!(warnings("", &variables), Vec::<String>::new());
+}
+
+#[test]
+fn an_unknown_variable_is_ignored_with_a_warning() {
+    let variables = [
+        ("KONG_PREFX", "/a"),
+        ("KONG_ADMIN_GUI_ULR", "http://x"),
+        ("KONG_ADMIN_ADDR", "http://kong:8001"),
+        ("SILVERBACK_QWERTYUIOP", "1"),
+    ];
+    assert_eq!(
+        warnings("", &variables),
+        [
+            "prefx (environment variable KONG_PREFX): unknown setting, ignored; did you mean prefix?",
+            "admin_gui_ulr (environment variable KONG_ADMIN_GUI_ULR): unknown setting, ignored; did you mean \
+             admin_gui_url?",
+            "admin_addr (environment variable KONG_ADMIN_ADDR): unknown setting, ignored",
+            "qwertyuiop (environment variable SILVERBACK_QWERTYUIOP): unknown setting, ignored",
+        ]
+    );
+    assert_eq!(problems("prefx = /a", &[]).len(), 1);
+    let flag = inputs("", &[], &[("prefx", "/a")]);
+    assert_eq!(resolve(flag, None).settings.expect_err("refused").len(), 1);
 }
 
 #[test]
@@ -236,6 +382,22 @@ fn the_generated_documents_are_up_to_date() {
         assert!(
             committed == text,
             "docs/{name} is not what the table gives; run UPDATE_EXPECT=1 cargo test -p gateway"
+        );
+    }
+}
+
+#[test]
+fn origins_of_the_manager_are_its_addresses_without_paths() {
+    let given = "https://gui.test:8445/manager/?a#b, http://other.test";
+    let settings = settings("", &[("KONG_ADMIN_GUI_URL", given)], &[]);
+    let wanted = ["https://gui.test:8445", "http://other.test"];
+    assert_eq!(settings.admin.gui_origins, wanted);
+    assert!(self::settings("", &[], &[]).admin.gui_origins.is_empty());
+    for bad in ["gui.test", "https:///path", "http://a b"] {
+        let problems = problems("", &[("KONG_ADMIN_GUI_URL", bad)]);
+        assert!(
+            problems[0].contains("is no URL with a scheme and a host"),
+            "{problems:?}"
         );
     }
 }

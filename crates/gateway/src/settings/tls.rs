@@ -9,6 +9,13 @@ use net::tls::{
 /// What nginx fits into a megabyte of `ssl_session_cache`.
 const SESSIONS_PER_MEGABYTE: u64 = 4_000;
 
+/// The settings that name versions. A directive of nginx narrows those of all listeners.
+const PROTOCOLS: [&str; 3] = [
+    "ssl_protocols",
+    "nginx_http_ssl_protocols",
+    "nginx_stream_ssl_protocols",
+];
+
 /// Every TLS listener speaks by these, that of the Admin API too, as in Kong.
 pub(super) fn server(raw: &mut RawSettings) -> ServerSettings {
     let named = raw.text("ssl_cipher_suite").unwrap_or("intermediate");
@@ -26,14 +33,16 @@ pub(super) fn server(raw: &mut RawSettings) -> ServerSettings {
         let message = "old offers TLSv1.2 and TLSv1.3: older versions do not exist here";
         raw.warn("ssl_cipher_suite", message);
     }
-    let allowed = settings.versions.and(versions(raw));
-    if allowed.is_empty() {
-        raw.problem(
-            "ssl_protocols",
-            "no TLS version is in this list and in ssl_cipher_suite",
-        );
-    } else {
-        settings.versions = allowed;
+    for name in PROTOCOLS {
+        let allowed = settings.versions.and(versions(raw, name));
+        if allowed.is_empty() {
+            raw.problem(
+                name,
+                "no TLS version is in this list, in ssl_cipher_suite and in ssl_protocols",
+            );
+        } else {
+            settings.versions = allowed;
+        }
     }
     if custom {
         settings.prefer_own_order = flag(raw, "ssl_prefer_server_ciphers");
@@ -75,19 +84,19 @@ fn predefined(name: &str) -> ServerSettings {
     }
 }
 
-fn versions(raw: &mut RawSettings) -> Versions {
-    let Some(text) = raw.text("ssl_protocols") else {
+fn versions(raw: &mut RawSettings, name: &str) -> Versions {
+    let Some(text) = raw.text(name) else {
         return Versions::BOTH;
     };
     match read_versions(text) {
         Ok(read) => {
             for lacking in read.lacking {
-                raw.warn("ssl_protocols", format!("{lacking} is not offered here"));
+                raw.warn(name, format!("{lacking} is not offered here"));
             }
             read.value
         }
         Err(error) => {
-            raw.problem("ssl_protocols", error);
+            raw.problem(name, error);
             Versions::BOTH
         }
     }

@@ -21,7 +21,11 @@ fn heads_bodies_and_the_next_request_have_their_times() {
         .set("nginx_admin_client_body_timeout", "50ms")
         .set("nginx_admin_keepalive_timeout", "50ms")
         .start();
-    for address in [gateway.admin, gateway.status] {
+    let apis = [
+        (gateway.admin, "/services"),
+        (gateway.status, "/status/ready"),
+    ];
+    for (address, path) in apis {
         let mut slow = Client::connect(address);
         slow.send("GET /status HTTP/1.1\r\nHost:").expect("sent");
         assert!(is_shut(&mut slow));
@@ -29,9 +33,15 @@ fn heads_bodies_and_the_next_request_have_their_times() {
         assert_eq!(idle.request("GET", "/status", &[], b"").status, 200);
         assert!(is_shut(&mut idle));
         let mut stuck = Client::connect(address);
-        let head = "POST /config HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhalf";
-        stuck.send(head).expect("sent");
+        let stall = |first_line: &str| {
+            let fields = "Host: a\r\nContent-Type: application/json\r\nContent-Length: 5";
+            format!("{first_line} HTTP/1.1\r\n{fields}\r\n\r\nhalf")
+        };
+        stuck.send(stall(&format!("POST {path}"))).expect("sent");
         assert_eq!(stuck.receive("POST").expect("an answer").status, 408);
+        let mut unwanted = Client::connect(address);
+        unwanted.send(stall("POST /nope")).expect("sent");
+        assert_eq!(unwanted.receive("POST").expect("an answer").status, 404);
     }
 }
 
@@ -71,4 +81,10 @@ fn limits_that_shut_everybody_out_are_refused() {
         let log = log.expect_err("it started");
         assert!(log.contains(name) && log.contains("from 1"), "{log}");
     }
+    let log = launch().set("admin_body_memory", "1000k").try_start();
+    let log = log.map(drop).expect_err("it started");
+    assert!(
+        log.contains("admin_body_memory") && log.contains("at least 1m"),
+        "{log}"
+    );
 }

@@ -136,7 +136,7 @@ fn every_write_that_was_tried_is_told_and_nothing_of_its_body() {
     assert!(
         lines[1]["time"]
             .as_str()
-            .is_some_and(|time| time.ends_with("+00:00"))
+            .is_some_and(|time| time.ends_with('Z'))
     );
 }
 

@@ -39,6 +39,21 @@ fn check_accepts_a_good_configuration() {
 }
 
 #[test]
+fn check_and_start_warn_of_plugins_that_can_hardly_be_meant() {
+    let text = "_format_version: '3.0'\nconsumers: [{username: c, plugins: [{name: key-auth}]}]\n\
+                services: [{name: s, host: h, plugins: [{name: key-auth}]}]\n\
+                plugins: [{name: key-auth, service: s}]\n";
+    let (status, _, errors) = check(text, &[]);
+    assert_eq!(status, 0, "{errors}");
+    let gateway = launch().configuration(text).start();
+    let log = gateway.log();
+    for part in ["nested in consumers 'c'", "nested in services 's'"] {
+        assert!(errors.contains(part), "{errors}");
+        assert!(log.contains(part), "{log}");
+    }
+}
+
+#[test]
 fn check_lists_every_problem_of_a_configuration() {
     let text = "_format_version: '3.0'\nservices: [{name: a}, {name: b, host: x, port: 70000}]\n\
                 routes: [{name: r, paths: [/r], service: missing}]\n";
@@ -92,6 +107,21 @@ fn check_tells_certificates_that_cannot_be_used() {
     assert_eq!(status, 1);
     assert!(
         errors.contains("ssl_cert") && errors.contains("/nowhere/a.pem"),
+        "{errors}"
+    );
+    let pem = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/tls/data/p521.pem");
+    let (status, _, errors) = check(
+        "_format_version: '3.0'\n",
+        &[
+            "--set",
+            &format!("ssl_cert={pem}"),
+            "--set",
+            &format!("ssl_cert_key={pem}"),
+        ],
+    );
+    assert_eq!(status, 1);
+    assert!(
+        errors.contains("ssl_cert") && errors.contains("ECDSA on P-521 (secp521r1)"),
         "{errors}"
     );
 }

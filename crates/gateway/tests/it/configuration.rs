@@ -53,7 +53,7 @@ fn a_posted_configuration_is_live_when_it_is_answered() {
 }
 
 #[test]
-fn what_guards_requests_and_does_not_work_yet_refuses_them() {
+fn what_guards_or_limits_requests_and_does_not_work_yet_refuses_them() {
     let echo = Echo::start();
     let route = |name: &str, plugin: &str, config: serde_json::Value| {
         json!({
@@ -65,17 +65,23 @@ fn what_guards_requests_and_does_not_work_yet_refuses_them() {
         "_format_version": "3.0",
         "services": [{"name": "all", "url": echo.url(), "routes": [
             route("guarded", "acl", json!({"allow": ["staff"]})),
+            route("limited", "rate-limiting", json!({"minute": 5})),
+            route("stripped", "response-transformer", json!({"remove": {"headers": ["x-secret"]}})),
             route("decorated", "correlation-id", json!({})),
         ]}],
     });
     let gateway = launch().configuration(&configuration.to_string()).start();
-    let refused = gateway.get("/guarded", &[]);
-    assert_eq!(
-        (refused.status, refused.json()),
-        (500, json!({"message": "An unexpected error occurred"}))
-    );
+    for path in ["/guarded", "/limited", "/stripped"] {
+        let refused = gateway.get(path, &[]);
+        assert_eq!(refused.status, 500, "{path}");
+        let (body, id) = (refused.json(), refused.header("x-kong-request-id"));
+        assert_eq!(body["message"], "An unexpected error occurred", "{path}");
+        assert_eq!(body["request_id"].as_str(), id, "{path}");
+    }
     assert_eq!(gateway.get("/decorated", &[]).status, 200);
-    gateway.wait_for_log("plugin acl does not work yet");
+    for plugin in ["acl", "rate-limiting", "response-transformer"] {
+        gateway.wait_for_log(&format!("plugin {plugin} does not work yet"));
+    }
 }
 
 #[test]
@@ -330,4 +336,23 @@ fn one_route_among_many_changes_and_the_others_stay() {
         plans.contains("silverback_rebuild_seconds_count{part=\"router\"} 4"),
         "{plans}"
     );
+}
+
+#[test]
+fn a_configuration_that_does_not_fit_is_refused_and_the_running_one_stays() {
+    let echo = Echo::start();
+    let gateway = launch()
+        .set("database", "off")
+        .set("lmdb_map_size", "1m")
+        .start();
+    let running = one_route(&echo.url(), "/a");
+    assert_eq!(gateway.post_config(&running).status, 201);
+    let mut large = String::from("_format_version: '3.0'\nconsumers:\n");
+    for number in 0..4000 {
+        let _ = writeln!(large, "- username: {}-{number}", "long".repeat(100));
+    }
+    let answer = gateway.post_config(&large);
+    assert_eq!(answer.status, 413, "{}", answer.text());
+    assert!(answer.text().contains("lmdb_map_size"), "{}", answer.text());
+    assert_eq!(gateway.get("/a", &[]).status, 200);
 }

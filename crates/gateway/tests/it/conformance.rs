@@ -35,8 +35,10 @@ fn run_case(gateway: &Gateway, echo: &Echo, case: &Value) -> Vec<String> {
     if posted.status != 201 {
         return vec![format!("{}: POST /config: {}", case["name"], posted.text())];
     }
-    let mut failures = Vec::new();
+    let mut failures: Vec<String> = unknown_keys(case, &CASE).collect();
     for (number, step) in (1..).zip(items(&case["steps"])) {
+        failures.extend(unknown_keys(step, &STEP));
+        failures.extend(unknown_keys(&step["request"], &REQUEST));
         let before = echo.seen().len();
         let answer = send(gateway, &step["request"]);
         let seen = echo.seen().split_off(before);
@@ -92,9 +94,35 @@ fn send(gateway: &Gateway, request: &Value) -> Answer {
     )
 }
 
+/// The keys of `expect` that [`differences`] compares.
+const COMPARED: [&str; 9] = [
+    "status",
+    "headers",
+    "body_equals",
+    "body_regex",
+    "body_json",
+    "body_json_keys",
+    "body_json_exact",
+    "upstream_called",
+    "upstream_saw",
+];
+
+/// The keys of a recorded case, of a step and of a request that [`run_case`] and [`send`] follow.
+const CASE: [&str; 5] = ["name", "plugin", "source", "config", "steps"];
+const STEP: [&str; 2] = ["request", "expect"];
+const REQUEST: [&str; 6] = ["method", "path", "host", "headers", "body", "target"];
+
+/// A key that nothing reads asserts nothing: it is misspelt, or needs support here.
+fn unknown_keys(value: &Value, known: &[&str]) -> impl Iterator<Item = String> {
+    fields(value)
+        .map(|(name, _)| name)
+        .filter(|name| !known.contains(&name.as_str()))
+        .map(|name| format!("the key `{name}` means nothing here"))
+}
+
 /// Everything in which the answer, or what the upstream saw, is not as expected.
 fn differences(expect: &Value, answer: &Answer, seen: &[Value]) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut wrong: Vec<String> = unknown_keys(expect, &COMPARED).collect();
     let mut expected = |what: &str, wanted: &Value, actual: Value| {
         if !wanted.is_null() && !matches(wanted, &actual) {
             wrong.push(format!("{what}: {actual}, expected {wanted}"));
@@ -168,7 +196,7 @@ fn matches(wanted: &Value, actual: &Value) -> bool {
         return !actual.is_null() && regex.is_match(&text);
     }
     if let Some(other) = object.get("not") {
-        return other != actual;
+        return !actual.is_null() && other != actual;
     }
     object
         .iter()
@@ -181,4 +209,22 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
 
 fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
+}
+
+#[test]
+fn what_a_case_expects_is_compared_or_refused() {
+    use serde_json::json;
+    let absent = Value::Null;
+    assert!(!matches(&json!({ "not": "x" }), &absent));
+    assert!(!matches(&json!({ "not": "x" }), &json!("x")));
+    assert!(matches(&json!({ "not": "x" }), &json!("y")));
+    let answer = Answer {
+        status: 200,
+        line: String::new(),
+        headers: Vec::new(),
+        body: Vec::new(),
+    };
+    assert!(differences(&json!({ "status": 200 }), &answer, &[]).is_empty());
+    let misspelt = differences(&json!({ "staus": 200 }), &answer, &[]);
+    assert_eq!(misspelt, ["the key `staus` means nothing here"]);
 }

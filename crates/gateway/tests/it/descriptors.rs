@@ -53,6 +53,7 @@ fn without_descriptors_connections_wait_and_those_there_are_go_on() {
     // Needs one, for which there is no descriptor now: an error, soon, and of the server.
     let answer = clients[0].request("GET", "/open", &[], b"");
     assert!(matches!(answer.status, 200 | 502 | 503), "{}", answer.line);
+    gateway.wait_for_log("cannot accept connections");
     let told = gateway.log().matches("cannot accept connections").count();
     assert!(
         (1..=2).contains(&told),

@@ -2,6 +2,8 @@
 
 use crate::{launch, launch_in};
 use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpStream;
 use testkit::{Gateway, Launch};
 
 /// Two routes in question for `/a/b`, one further off, one for clients with TLS alone, one without a service.
@@ -321,4 +323,34 @@ fn writes_warn_of_conflicts_when_they_are_asked_to() {
         );
     }
     assert_eq!(gateway.admin_get("/routes/four").status, 404);
+}
+
+/// Routes whose comparison takes as long as a search may last.
+fn alike() -> String {
+    let routes = (0..20).map(|route| {
+        let hosts: Vec<_> = (0..1000).map(|host| format!("*.h{host}.test")).collect();
+        json!({"name": format!("r{route}"), "hosts": hosts, "paths": ["/a", format!("~/b.*{route}")]})
+    });
+    let service = json!({"name": "s", "host": "h", "routes": routes.collect::<Vec<_>>()});
+    json!({"_format_version": "3.0", "services": [service]}).to_string()
+}
+
+#[test]
+fn an_explanation_does_not_wait_for_searches_for_conflicts() {
+    let gateway = launch().configuration(&alike()).start();
+    let searching: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut client = TcpStream::connect(gateway.admin).expect("it listens");
+            let request = b"GET /router/conflicts HTTP/1.1\r\nHost: a\r\n\r\n";
+            client.write_all(request).expect("it reads");
+            client
+        })
+        .collect();
+    let told = explain(&gateway, &json!({"path": "/a", "host": "x.h1.test"}));
+    assert_eq!(told["service"]["name"], "s");
+    for client in searching {
+        client.set_nonblocking(true).expect("a socket");
+        let answered = client.peek(&mut [0]);
+        assert!(answered.is_err(), "a search was over before");
+    }
 }

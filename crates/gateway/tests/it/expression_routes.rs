@@ -1,7 +1,7 @@
 //! Routes that are expressions, through the real program: what they see of requests, and what plugins see of them.
 
 use crate::launch;
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::{Client, Gateway};
 
 /// Each route answers with its own name and what it captured.
@@ -100,6 +100,8 @@ fn plugins_see_what_an_expression_captured() {
     assert_eq!(name, "captures");
     assert_eq!(captured["named"]["uid"], "12");
     assert_eq!(captured["named"]["tag"], "7");
+    // The later predicate's first group takes the place of the earlier one's.
+    assert_eq!(captured["unnamed"], json!(["7", "abc"]));
     assert_eq!(asked(&gateway, "/u/12/abc", &[]).0, "none");
 }
 

@@ -13,6 +13,8 @@ mod commands;
 mod configuration;
 mod conformance;
 mod descriptors;
+mod directives;
+mod error_log;
 mod events;
 mod exchanges;
 mod explain;

@@ -4,6 +4,7 @@ use crate::{launch_in, one_route, shop};
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 use testkit::{Client, Echo, Gateway, http};
@@ -42,9 +43,12 @@ fn served(gateway: &Gateway, candidates: std::ops::Range<usize>) -> usize {
     *number
 }
 
-/// Posts configurations until the gateway is gone, and gives the last number that was acknowledged.
-fn post_until_killed(admin: SocketAddr, texts: Vec<(usize, String)>) -> Option<usize> {
-    let mut acknowledged = None;
+/// Posts configurations until the gateway is gone, and sends the number of each that was acknowledged.
+fn post_until_killed(
+    admin: SocketAddr,
+    texts: Vec<(usize, String)>,
+    acknowledged: &mpsc::Sender<usize>,
+) {
     for (number, text) in texts {
         let headers = [("Content-Type", "text/yaml")];
         let bytes = http::encode("POST", "/config", &headers, text.as_bytes());
@@ -56,9 +60,9 @@ fn post_until_killed(admin: SocketAddr, texts: Vec<(usize, String)>) -> Option<u
             Ok(answer) => assert_eq!(answer.status, 201, "{}", answer.text()),
             Err(_) => break,
         }
-        acknowledged = Some(number);
+        // The test has failed already when nobody receives.
+        let _ = acknowledged.send(number);
     }
-    acknowledged
 }
 
 #[test]
@@ -74,16 +78,18 @@ fn a_kill_during_loads_leaves_the_old_or_the_new_configuration_whole() {
         let gateway = launch_in(prefix.path()).set("database", "off").start();
         // One more than was acknowledged may have been stored when the answer was lost.
         acknowledged = served(&gateway, acknowledged..acknowledged + 2);
-        let texts: Vec<_> = (acknowledged + 1..acknowledged + 12)
+        let texts: Vec<_> = (acknowledged + 1..acknowledged + 200)
             .map(|number| (number, numbered(&echo, number)))
             .collect();
         let admin = gateway.admin;
-        let loader = thread::spawn(move || post_until_killed(admin, texts));
-        // Another moment of the loads in each round; no moment is a wrong one.
-        thread::sleep(Duration::from_millis(9 * round));
+        let (sender, numbers) = mpsc::channel();
+        let loader = thread::spawn(move || post_until_killed(admin, texts, &sender));
+        acknowledged = numbers.recv().expect("a load was acknowledged");
+        // The next load is under way. Each round kills at another moment of it; no moment is a wrong one.
+        thread::sleep(Duration::from_millis(4 * round));
         gateway.kill();
-        let last = loader.join().expect("a load was refused");
-        acknowledged = last.unwrap_or(acknowledged);
+        loader.join().expect("a load was refused");
+        acknowledged = numbers.iter().last().unwrap_or(acknowledged);
     }
 }
 

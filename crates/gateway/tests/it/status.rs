@@ -35,6 +35,12 @@ fn a_node_is_ready_when_every_worker_serves_what_is_stored() {
         .start();
     let empty = "no configuration available (empty configuration present)";
     assert_eq!(ready(&gateway), (503, empty.to_owned()));
+    let nothing = "_format_version: '3.0'\nworkspaces: [{name: team}]\n";
+    assert_eq!(gateway.post_config(nothing).status, 201);
+    assert_eq!(ready(&gateway), (503, empty.to_owned()));
+    let hash =
+        |gateway: &Gateway| gateway.admin_get("/status").json()["configuration_hash"].clone();
+    assert_eq!(hash(&gateway), "0".repeat(32));
     // The workers are idle; that they see each change all the same is what is tested.
     for path in ["/a", "/b", "/c"] {
         assert_eq!(
@@ -43,6 +49,9 @@ fn a_node_is_ready_when_every_worker_serves_what_is_stored() {
         );
         assert_eq!(ready(&gateway), (200, "ready".to_owned()));
     }
+    assert_ne!(hash(&gateway), "0".repeat(32));
+    assert_eq!(gateway.post_config(nothing).status, 201);
+    assert_eq!(ready(&gateway), (503, empty.to_owned()));
 }
 
 #[test]

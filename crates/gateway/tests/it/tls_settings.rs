@@ -66,7 +66,7 @@ fn config(versions: &[&'static rustls::SupportedProtocolVersion]) -> Arc<ClientC
 #[test]
 fn only_the_versions_of_the_settings_are_accepted() {
     let gateway = tls_launch().set("ssl_protocols", "TLSv1.1 TLSv1.3").start();
-    assert!(gateway.log().contains("TLSv1.1 is not offered here"));
+    gateway.wait_for_log("TLSv1.1 is not offered here");
     assert!(connect(address(&gateway), &config(&[&TLS12])).is_err());
     let shaken = connect(address(&gateway), &config(BOTH)).expect("TLS 1.3");
     assert_eq!(shaken.version, rustls::ProtocolVersion::TLSv1_3);
@@ -84,14 +84,29 @@ fn custom_ciphers_are_offered_in_the_order_of_the_settings() {
             "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES128-GCM-SHA256:DHE-RSA-AES128-SHA",
         )
         .start();
-    assert!(
-        gateway
-            .log()
-            .contains("not offered here: DHE-RSA-AES128-SHA")
-    );
+    gateway.wait_for_log("not offered here: DHE-RSA-AES128-SHA");
     let shaken = connect(address(&gateway), &config(&[&TLS12])).expect("a cipher in common");
     let first = rustls::CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
     assert_eq!(shaken.suite, first);
+}
+
+#[test]
+fn the_apis_speak_http2_where_their_listeners_say_so() {
+    let gateway = launch()
+        .set("database", "off")
+        .set("status_listen", "127.0.0.1:0 ssl http2")
+        .set("admin_listen", "127.0.0.1:0 ssl")
+        .start();
+    let mut offering = trusting_anyone(BOTH);
+    offering.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let offering = Arc::new(offering);
+    let chosen = |address: Option<SocketAddr>| {
+        let shaken = connect(address.expect("a TLS listener"), &offering).expect("a handshake");
+        let stream = shaken.client.stream_ref();
+        stream.conn.alpn_protocol().map(<[u8]>::to_vec)
+    };
+    assert_eq!(chosen(gateway.status_tls).as_deref(), Some(&b"h2"[..]));
+    assert_ne!(chosen(gateway.admin_tls).as_deref(), Some(&b"h2"[..]));
 }
 
 #[test]

@@ -23,6 +23,17 @@ impl Issued {
         if is_authority {
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         }
+        Self::of(params, by)
+    }
+
+    /// With a common name only.
+    fn without_alternative_name(name: &str, by: &Self) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        Self::of(params, Some(by))
+    }
+
+    fn of(params: CertificateParams, by: Option<&Self>) -> Self {
         let key = KeyPair::generate().expect("a key");
         let certificate = match by {
             None => params.self_signed(&key),
@@ -171,6 +182,23 @@ fn an_upstream_is_verified_as_its_service_says() {
         .start();
     let text = configuration(&upstream, &trusts, &root, &leaf);
     assert_eq!(status(&gateway, &text), 200);
+}
+
+#[test]
+fn a_common_name_is_taken_with_a_warning_unless_the_settings_say_otherwise() {
+    let root = Issued::new("root", true, None);
+    let leaf = Issued::without_alternative_name("localhost", &root);
+    let upstream = upstream(&[&leaf], None);
+    let trusts = format!("tls_verify: true\nca_certificates: [{AUTHORITY_ID}]");
+    let text = configuration(&upstream, &trusts, &root, &leaf);
+    let gateway = launch().set("database", "off").start();
+    assert_eq!(status(&gateway, &text), 200);
+    gateway.wait_for_log("has no subject alternative name");
+    let gateway = launch()
+        .set("database", "off")
+        .set("upstream_tls_common_name", "off")
+        .start();
+    assert_eq!(status(&gateway, &text), 502);
 }
 
 #[test]

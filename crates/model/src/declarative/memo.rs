@@ -273,6 +273,13 @@ impl Unchanged<'_> {
             && self.known.iter().all(Option::is_some)
     }
 
+    /// Whether nothing but workspaces stays as it is.
+    pub(super) fn is_empty(&self) -> bool {
+        let mut slots = self.known.iter().flatten();
+        let is_workspace = |one: &Remembered| one.kind == EntityKind::Workspaces;
+        slots.all(|slot| self.memo.entities(*slot).iter().all(is_workspace))
+    }
+
     /// Whether an entity exists and stays as it is.
     pub(super) fn has(&self, kind: EntityKind, id: Uuid) -> bool {
         !self.replaced.contains(&(kind, id)) && self.existing.get(kind, id).is_some()

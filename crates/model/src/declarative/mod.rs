@@ -116,6 +116,10 @@ pub struct Document {
     /// `POST /config` shows these.
     pub untransformed: Vec<(EntityKind, Uuid, Object)>,
     pub counts: Counts,
+    /// Whether there is nothing in it but workspaces. A document that is added to what exists is never empty.
+    pub is_empty: bool,
+    /// What is accepted although it can hardly be meant, as sentences.
+    pub warnings: Vec<String>,
 }
 
 /// What becomes of the entities that a document was loaded for.

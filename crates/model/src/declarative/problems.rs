@@ -37,7 +37,7 @@ pub(super) struct Place {
     pub parent: Option<usize>,
     /// The position in its collection.
     pub index: usize,
-    /// The entity as it was given, without what was nested in it; `None` when it is no object.
+    /// The entity as it was given, without the entities that were nested in it; `None` when it is no object.
     pub input: Option<Object>,
     /// How it is called in problems with references: by its unique name, else its id.
     pub key: String,
@@ -231,8 +231,8 @@ impl Report {
             }
             match &place.input {
                 Some(input) => {
-                    let input = input.clone();
-                    entries.push(self.entry(at, input, after_validation));
+                    let entity = self.shown(at, input.clone(), after_validation);
+                    flatten_entity(place.kind, entity, self.tree(at), &mut entries);
                 }
                 None => {
                     let path = self.path(at);
@@ -278,7 +278,8 @@ impl Report {
         order.push(at);
     }
 
-    fn entry(&self, at: usize, mut entity: Object, after_validation: bool) -> Value {
+    /// An entity with the ids that are known of it and of its parent.
+    fn shown(&self, at: usize, mut entity: Object, after_validation: bool) -> Object {
         let place = &self.places[at];
         if let (true, Some(id)) = (after_validation, place.derived) {
             entity.insert("id", Value::from(id.to_string()));
@@ -286,34 +287,9 @@ impl Report {
         if let Some((field, id)) = self.parent_reference(at, after_validation)
             && !entity.contains(field)
         {
-            let reference = [("id", Value::from(id))].into_iter().collect();
-            entity.push(field, Value::Object(reference));
+            entity.push(field, reference(&id));
         }
-        let mut entry = Object::new();
-        let kind = place.kind.name();
-        entry.push(
-            "entity_type",
-            Value::from(kind.strip_suffix('s').unwrap_or(kind)),
-        );
-        if let Some(id) = entity.str("id").filter(|id| is_uuid(id)) {
-            entry.push("entity_id", Value::from(id));
-        }
-        if let Some(name) = entity.str("name").filter(|name| !name.is_empty()) {
-            entry.push("entity_name", Value::from(name));
-        }
-        if let Some(Value::Array(tags)) = entity.get("tags")
-            && tags.iter().all(|tag| tag.as_str().is_some())
-        {
-            entry.push("entity_tags", Value::Array(tags.clone()));
-        }
-        let mut errors = Vec::new();
-        match self.tree(at) {
-            Value::Object(tree) => categorize(&tree, "", &mut errors),
-            message => add_flat(&mut errors, None, message),
-        }
-        entry.push("entity", Value::Object(entity));
-        entry.push("errors", Value::Array(errors));
-        Value::Object(entry)
+        entity
     }
 
     /// The field that refers to the parent, and the parent's id when the document tells it.
@@ -461,6 +437,63 @@ fn add_entity_message(tree: &mut Object, message: &str) {
             tree.insert("@entity", Value::Array(vec![message]));
         }
     }
+}
+
+/// Adds an entity's problems to `flattened_errors`. Those of an entity that stands in the place of a reference come before,
+/// as entries of its own: a service in the `service` of a route.
+fn flatten_entity(kind: EntityKind, mut entity: Object, problem: Value, entries: &mut Vec<Value>) {
+    let mut errors = Vec::new();
+    match problem {
+        Value::Object(mut tree) => {
+            for foreign in &super::relations::of(kind).foreign {
+                let Some(Value::Object(referred)) = entity.get(foreign.field) else {
+                    continue;
+                };
+                let referred = referred.clone();
+                match referred.str("id").filter(|id| is_uuid(id)) {
+                    Some(id) => drop(entity.insert(foreign.field, reference(id))),
+                    None => drop(entity.remove(foreign.field)),
+                }
+                if matches!(tree.get(foreign.field), Some(Value::Object(_)))
+                    && let Some(problem) = tree.remove(foreign.field)
+                {
+                    flatten_entity(foreign.kind, referred, problem, entries);
+                }
+            }
+            categorize(&tree, "", &mut errors);
+        }
+        message => add_flat(&mut errors, None, message),
+    }
+    if !errors.is_empty() {
+        entries.push(entry(kind, entity, errors));
+    }
+}
+
+fn entry(kind: EntityKind, entity: Object, errors: Vec<Value>) -> Value {
+    let mut entry = Object::new();
+    let kind = kind.name();
+    entry.push(
+        "entity_type",
+        Value::from(kind.strip_suffix('s').unwrap_or(kind)),
+    );
+    if let Some(id) = entity.str("id").filter(|id| is_uuid(id)) {
+        entry.push("entity_id", Value::from(id));
+    }
+    if let Some(name) = entity.str("name").filter(|name| !name.is_empty()) {
+        entry.push("entity_name", Value::from(name));
+    }
+    if let Some(Value::Array(tags)) = entity.get("tags")
+        && tags.iter().all(|tag| tag.as_str().is_some())
+    {
+        entry.push("entity_tags", Value::Array(tags.clone()));
+    }
+    entry.push("entity", Value::Object(entity));
+    entry.push("errors", Value::Array(errors));
+    Value::Object(entry)
+}
+
+fn reference(id: &str) -> Value {
+    Value::Object([("id", Value::from(id))].into_iter().collect())
 }
 
 /// Field by field from the last name to the first, paths dotted and array positions from one.

@@ -1,7 +1,7 @@
 //! What a YAML scalar stands for: YAML 1.1 as lyaml reads it (lib/lyaml/implicit.lua and explicit.lua), so `yes` and
 //! `on` are booleans, `010` is eight and `1:30` is ninety.
 
-use crate::value::Value;
+use crate::value::{Value, whole};
 
 /// A scalar that its tag does not allow: `!!int x`.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,11 +95,7 @@ fn exact(text: &str) -> Option<i64> {
 
 /// Lua has one kind of number; here one without fraction is an integer when it fits.
 fn number(value: f64) -> Value {
-    if value.fract() == 0.0 && value.abs() < 9e15 {
-        Value::Int(value as i64)
-    } else {
-        Value::Float(value)
-    }
+    whole(value).map_or(Value::Float(value), Value::Int)
 }
 
 fn integer(text: &str) -> Option<f64> {

@@ -87,15 +87,15 @@ impl Check {
             Self::Conditional(check) => return check.run(fields, errors, context),
             Self::ConditionalAtLeastOneOf(check) => check.run(fields, errors, mode, context),
             Self::Custom(paths, rule) => run_rule(paths, *rule, fields, errors, context),
-            Self::AtLeastOneOf(paths)
-            | Self::OnlyOneOf(paths)
-            | Self::Distinct(paths)
-            | Self::MutuallyRequired(paths)
-            | Self::MutuallyExclusive(paths) => {
+            // These also run when one of their fields is wrong already.
+            Self::AtLeastOneOf(paths) | Self::OnlyOneOf(paths) | Self::Distinct(paths) => {
+                self.count(paths, fields, errors, mode)
+            }
+            Self::MutuallyRequired(paths) | Self::MutuallyExclusive(paths) => {
                 if any_error(errors, paths) {
                     return;
                 }
-                self.count(paths, fields, mode)
+                self.count(paths, fields, errors, mode)
             }
         };
         if let Some(text) = text {
@@ -103,11 +103,19 @@ impl Check {
         }
     }
 
-    fn count(&self, paths: &[Path], fields: &Fields<'_>, mode: Mode) -> Option<String> {
-        let set = paths
-            .iter()
-            .filter(|path| is_nonempty(fields.get(path)))
-            .count();
+    fn count(
+        &self,
+        paths: &[Path],
+        fields: &Fields<'_>,
+        errors: &Object,
+        mode: Mode,
+    ) -> Option<String> {
+        let is_set = |path: &&Path| match fields.get(path) {
+            // A record is given even if nothing in it is; that it has an error tells it from a map.
+            Value::Object(object) => !object.is_empty() || has_error(errors, path),
+            value => is_nonempty(value),
+        };
+        let set = paths.iter().filter(is_set).count();
         let (broken, text) = match self {
             Self::AtLeastOneOf(_) => (set == 0, "at least one of these fields must be non-empty: "),
             Self::OnlyOneOf(_) => (set != 1, "exactly one of these fields must be non-empty: "),

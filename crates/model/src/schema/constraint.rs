@@ -46,7 +46,7 @@ impl Constraint {
             Self::Uuid => value.as_str().is_some_and(is_uuid),
             Self::IsRegex => value
                 .as_str()
-                .is_some_and(|text| fancy_regex::Regex::new(text).is_ok()),
+                .is_some_and(|text| expr::check_pcre(text).is_ok()),
             Self::Between(low, high) => {
                 number(value).is_some_and(|number| (*low..=*high).contains(&number))
             }

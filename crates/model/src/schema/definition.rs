@@ -92,6 +92,12 @@ pub(crate) enum Effect {
 }
 
 impl Field {
+    /// Whether the schema has the field only to say that it is not to be used.
+    pub(crate) fn must_be_null(&self) -> bool {
+        let mut constraints = self.constraints.iter();
+        constraints.any(|constraint| matches!(constraint, Constraint::Eq(Value::Null)))
+    }
+
     /// What the field is where an entity does not have it: null, unless it cannot be. That is so for entities that were
     /// stored when there was no such field, as under another router flavour.
     pub(crate) fn absent(&self) -> &Value {
@@ -105,6 +111,19 @@ impl Field {
 impl Record {
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|field| field.name == name)
+    }
+
+    /// Whether stored entities have a field of this name.
+    pub(crate) fn is_shown(&self, name: &[u8]) -> bool {
+        let mut fields = self.fields.iter();
+        fields.any(|field| !field.transient && field.name.as_bytes() == name)
+    }
+
+    /// The fields in the order of the schema; what is no field comes last.
+    pub(crate) fn ordered(&self, object: Object) -> Object {
+        let mut fields: Vec<_> = object.into_iter().collect();
+        fields.sort_by_key(|(name, _)| self.position(name).unwrap_or(MAX_FIELDS));
+        fields.into_iter().collect()
     }
 
     /// Moves the values that are kept into an object, in schema order: those that are not null, nor only for input.

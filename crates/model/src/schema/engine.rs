@@ -13,6 +13,8 @@ use crate::value::{MAX_DEPTH, Object, Value};
 use std::cell::RefCell;
 
 const REQUIRED: &str = "required field missing";
+/// The error for a number beyond the integers; Kong accepts every float without a fraction.
+const TOO_LARGE: &str = "value should be between -9223372036854775808 and 9223372036854775807";
 
 /// Whether an entity is made or changed: some texts differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,7 +237,11 @@ impl Engine<'_> {
                 }
             }
         }
-        constraints(field, value, self.context).map_err(Failure::from)
+        constraints(field, value, self.context)?;
+        match (&field.kind, &*value) {
+            (Kind::Integer, Value::Float(_)) => Err(TOO_LARGE.into()),
+            _ => Ok(()),
+        }
     }
 
     fn complete_record(
@@ -326,6 +332,9 @@ impl Engine<'_> {
     }
 }
 
+/// The most unknown fields of an object that are reported: one mistake, made often, is understood from fewer.
+pub(crate) const MAX_UNKNOWN: usize = 100;
+
 /// Moves the input's values to their fields; returns which were given, null included.
 fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Filled) -> u64 {
     debug_assert!(record.fields.len() <= MAX_FIELDS);
@@ -338,7 +347,10 @@ fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Fil
             }
             None if ignored.contains(&name.as_str()) => {}
             // Names in an object differ, and hostile ones are many: no search for an equal one.
-            None => filled.errors.push(name, "unknown field".into()),
+            None if filled.errors.len() < MAX_UNKNOWN => {
+                filled.errors.push(name, "unknown field".into());
+            }
+            None => {}
         }
     }
     given
@@ -446,7 +458,7 @@ fn constraints(field: &Field, value: &Value, context: &Context) -> Result<(), Va
     Ok(())
 }
 
-/// Keeps the first of equal texts and numbers.
+/// Keeps the first of equal texts, numbers and booleans.
 fn remove_duplicates(value: &mut Value) {
     let Value::Array(values) = value else {
         return;
@@ -458,7 +470,9 @@ fn remove_duplicates(value: &mut Value) {
     if values.len() <= SCAN_LIMIT {
         let mut index = 1;
         while index < values.len() {
-            if values[..index].contains(&values[index]) {
+            let own = Element::of(&values[index]);
+            let is_known = |known| own.is_some() && Element::of(known) == own;
+            if values[..index].iter().any(is_known) {
                 values.remove(index);
             } else {
                 index += 1;
@@ -467,10 +481,32 @@ fn remove_duplicates(value: &mut Value) {
         return;
     }
     let mut seen = std::collections::HashSet::new();
-    values.retain(|value| match value {
-        Value::String(text) => seen.insert(text.clone()),
-        _ => true,
-    });
+    let is_new = |value| Element::of(value).is_none_or(|element| seen.insert(element));
+    let mut are_new = values.iter().map(is_new).collect::<Vec<_>>().into_iter();
+    values.retain(|_| are_new.next().unwrap_or(true));
+}
+
+/// An element of a set as Lua compares it: `1` and `1.0` are one number.
+#[derive(PartialEq, Eq, Hash)]
+enum Element<'v> {
+    Bool(bool),
+    Int(i64),
+    Float(u64),
+    Text(&'v str),
+}
+
+impl<'v> Element<'v> {
+    /// Returns none for a value that is never taken for a duplicate.
+    fn of(value: &'v Value) -> Option<Self> {
+        match value {
+            Value::Bool(value) => Some(Self::Bool(*value)),
+            Value::Int(value) => Some(Self::Int(*value)),
+            Value::Float(value) if *value as i64 as f64 == *value => Some(Self::Int(*value as i64)),
+            Value::Float(value) => Some(Self::Float(value.to_bits())),
+            Value::String(text) => Some(Self::Text(text)),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
 }
 
 /// `{vault://…}`, resolved where the value is used.
@@ -485,6 +521,33 @@ pub(crate) fn entity_error(errors: &mut Object, text: String) {
         Some(Value::Array(texts)) => texts.push(text.into()),
         _ => {
             errors.insert("@entity", Value::Array(vec![text.into()]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_any_size_have_no_element_twice() {
+        let elements = |count: i64| {
+            let numbers =
+                (0..count).flat_map(|number| [Value::Int(number), Value::Float(number as f64)]);
+            let texts = (0..count).map(|number| Value::from(format!("{}", number % 3)));
+            let others = [
+                Value::Bool(true),
+                Value::Float(0.5),
+                Value::Bool(true),
+                Value::Float(0.5),
+            ];
+            Value::Array(numbers.chain(texts).chain(others).collect())
+        };
+        for count in [3, 4, 5, 40] {
+            let mut value = elements(count);
+            remove_duplicates(&mut value);
+            let left = value.as_array().map(<[Value]>::len);
+            assert_eq!(left, Some(count as usize + 3 + 2), "{count}");
         }
     }
 }

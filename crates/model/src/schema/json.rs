@@ -14,16 +14,28 @@ impl EntitySchema {
 
     /// [`write_json`](Self::write_json) for a flavour: routes have more fields with expressions.
     pub fn write_json_for(&self, entity: &Object, flavor: RouterFlavor, out: &mut Vec<u8>) {
-        let record = self.shown_as(entity, flavor);
-        write_record(record, entity, out);
-        if self.ttl
-            && let Some(ttl) = entity.get("ttl")
-        {
-            out.pop();
-            out.extend_from_slice(b",\"ttl\":");
-            write_value(ttl, out);
-            out.push(b'}');
+        let ttl = entity.get("ttl").filter(|_| self.ttl);
+        let ttl = ttl.map(|ttl| ("ttl", ttl.clone()));
+        self.write_json_with(entity, flavor, ttl.as_slice(), out);
+    }
+
+    /// Appends an entity with `more` behind its fields: `ttl`, and what is shown with an entity but is not part of it.
+    pub fn write_json_with(
+        &self,
+        entity: &Object,
+        flavor: RouterFlavor,
+        more: &[(&str, Value)],
+        out: &mut Vec<u8>,
+    ) {
+        out.push(b'{');
+        write_fields(self.shown_as(entity, flavor), entity, out);
+        for (name, value) in more {
+            out.push(b',');
+            write_string(name, out);
+            out.push(b':');
+            write_value(value, out);
         }
+        out.push(b'}');
     }
 
     /// A canonical entity with every field, null where it is not set, as exports have it: without the deprecated forms of
@@ -46,7 +58,7 @@ impl EntitySchema {
         all
     }
 
-    fn shown_as(&self, entity: &Object, flavor: RouterFlavor) -> &Record {
+    pub(super) fn shown_as(&self, entity: &Object, flavor: RouterFlavor) -> &Record {
         let name = match self
             .subschema_key
             .as_deref()
@@ -131,11 +143,18 @@ fn spell_out_value(field: &Field, value: &Value) -> Value {
 
 fn write_record(record: &Record, object: &Object, out: &mut Vec<u8>) {
     out.push(b'{');
+    write_fields(record, object, out);
+    out.push(b'}');
+}
+
+fn write_fields(record: &Record, object: &Object, out: &mut Vec<u8>) {
     let mut separator: &[u8] = b"";
+    let is_ordered = is_ordered(record, object);
     // Canonical objects have their fields in schema order, so one walk through both finds them.
     let mut entries = object.iter().peekable();
     for field in record.fields.iter().filter(|field| !field.transient) {
         let value = match entries.peek() {
+            _ if !is_ordered => object.get(&field.name),
             Some((name, _)) if *name == field.name => entries.next().map(|(_, value)| value),
             _ => None,
         };
@@ -159,7 +178,16 @@ fn write_record(record: &Record, object: &Object, out: &mut Vec<u8>) {
             out,
         );
     }
-    out.push(b'}');
+}
+
+/// Whether the fields of an object have the order of the schema. Those that earlier versions computed came last.
+fn is_ordered(record: &Record, object: &Object) -> bool {
+    let mut fields = record.fields.iter();
+    let mut rest = object.iter();
+    // The first that is not found behind the one before it, and all after it, must be no fields.
+    let misplaced = rest.find(|(name, _)| !fields.any(|field| field.name == *name));
+    let is_field = |(name, _): (&str, &Value)| record.is_shown(name.as_bytes());
+    !misplaced.into_iter().chain(rest).any(is_field)
 }
 
 fn write_field(field: &Field, value: &Value, out: &mut Vec<u8>) {

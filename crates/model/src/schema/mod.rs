@@ -196,6 +196,23 @@ impl EntitySchema {
         }
     }
 
+    /// Whether an entity like this one must not have a value in a field.
+    pub(crate) fn forbids(&self, entity: &Object, field: &str, context: &Context) -> bool {
+        let table = self.table(context.flavor);
+        let Ok(record) = self.select(table, entity, None, context) else {
+            return false;
+        };
+        let field = record.position(field).map(|at| &record.fields[at]);
+        field.is_some_and(definition::Field::must_be_null)
+    }
+
+    /// Adds a field to a canonical entity, which stays canonical.
+    pub(crate) fn with_field(&self, mut entity: Object, name: &str, value: Value) -> Object {
+        entity.insert(name, value);
+        self.shown_as(&entity, RouterFlavor::default())
+            .ordered(entity)
+    }
+
     fn run(
         &self,
         mut input: Object,
@@ -207,6 +224,7 @@ impl EntitySchema {
         let record = self.select(table, &input, existing, context)?;
         let ttl = self.take_ttl(&mut input, existing);
         let given = self.given_secrets(&input, existing);
+        let stale = existing.and_then(|existing| self.stale_secret(&input, existing));
         let (known, kept) = existing.map_or((None, Vec::new()), |one| table.known_of(one));
         let existing = known.as_ref().or(existing);
         let respelled = self.respell(table, record, existing, context)?;
@@ -220,6 +238,10 @@ impl EntitySchema {
         let mut filled = engine
             .fill(record, input, existing, ignored, 0)
             .map_err(into_object)?;
+        if let Some(fields) = stale {
+            let text = format!("all or none of these fields must be set: {fields}");
+            engine::entity_error(&mut filled.errors, text);
+        }
         if !filled.errors.is_empty() {
             return Err(std::mem::take(&mut filled.errors));
         }
@@ -231,6 +253,10 @@ impl EntitySchema {
                 .filter(|one| given.contains(one))
             {
                 transformation.apply(&mut entity)?;
+            }
+            if !given.is_empty() {
+                // A transformation appends what it computes.
+                entity = record.ordered(entity);
             }
         }
         for (name, value) in kept {
@@ -283,6 +309,12 @@ impl EntitySchema {
             .filter(applies)
             .copied()
             .collect()
+    }
+
+    /// The fields that a patch must give together, if it gives some of them only.
+    fn stale_secret(&self, patch: &Object, existing: &Object) -> Option<&'static str> {
+        let mut transformations = self.transformations.iter();
+        transformations.find_map(|one| one.staleness(patch, existing))
     }
 
     fn table(&self, flavor: RouterFlavor) -> &Table {

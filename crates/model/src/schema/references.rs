@@ -1,7 +1,8 @@
 //! The shape of references to other entities: `{"id": …}`. Whether the entity exists is the store's business.
 
 use super::constraint::is_uuid;
-use super::{Context, engine, registry};
+use super::engine::{self, MAX_UNKNOWN};
+use super::{Context, registry};
 use crate::EntityKind;
 use crate::value::{Object, Value};
 
@@ -42,16 +43,21 @@ fn as_entity(kind: EntityKind, object: &Object, context: &Context) -> Result<(),
         return Err(single(key, "required field missing"));
     }
     let record = schema.base(context.flavor);
+    // Names in an object differ: nothing is searched for an equal one.
     let mut errors = Object::new();
+    let mut unknown = 0;
     for (name, value) in object.iter() {
         match record.position(name).map(|index| &record.fields[index]) {
             None => {
-                errors.insert(name, "unknown field".into());
+                unknown += 1;
+                if unknown <= MAX_UNKNOWN {
+                    errors.push(name, "unknown field".into());
+                }
             }
             Some(_) if value.is_null() => {}
             Some(field) => {
                 if let Err(problem) = engine::check(field, value, context) {
-                    errors.insert(name, problem);
+                    errors.push(name, problem);
                 }
             }
         }
@@ -64,4 +70,35 @@ fn as_entity(kind: EntityKind, object: &Object, context: &Context) -> Result<(),
 
 fn single(name: &str, problem: &str) -> Value {
     Value::Object([(name, problem.into())].into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn of_fields(count: usize) -> Value {
+        let mut object = Object::new();
+        (0..count).for_each(|number| object.push(format!("field{number}"), Value::Null));
+        Value::Object(object)
+    }
+
+    fn problems(value: &mut Value) -> Value {
+        let context = Context::at(Duration::ZERO);
+        complete(EntityKind::Services, value, &context).unwrap_err()
+    }
+
+    #[test]
+    fn unknown_fields_are_reported_up_to_a_number() {
+        let reported = |count| problems(&mut of_fields(count)).as_object().unwrap().len();
+        assert_eq!(reported(MAX_UNKNOWN), MAX_UNKNOWN);
+        assert_eq!(reported(MAX_UNKNOWN + 1), MAX_UNKNOWN);
+    }
+
+    #[test]
+    fn a_reference_costs_as_much_as_it_has_fields() {
+        testkit::cost::assert_linear(1000, of_fields, |mut value| {
+            problems(&mut value);
+        });
+    }
 }

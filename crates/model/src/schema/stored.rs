@@ -1,6 +1,6 @@
 //! Stored entities as JSON without building them: how `POST /config` answers with tens of thousands.
 //!
-//! Walks the MessagePack of [`crate::codec`] and the schema side by side; both have their fields in the same order. The
+//! Walks the MessagePack of [`crate::codec`] and the schema side by side; both nearly always have their fields in the same order. The
 //! twin of [`super::json`] for canonical objects, which tests hold it against.
 
 use super::definition::{Field, Kind, Record};
@@ -83,6 +83,13 @@ struct Reader<'b> {
     rest: &'b [u8],
 }
 
+/// The order in which a stored record has its fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Schema,
+    Other,
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Token<'b> {
     Null,
@@ -98,9 +105,30 @@ enum Token<'b> {
 impl<'b> Reader<'b> {
     /// Fields that are `elsewhere` are passed over.
     fn record(&mut self, record: &Record, elsewhere: &[Field], out: &mut Vec<u8>) -> Done {
+        let (stored, start) = (self.rest, out.len());
+        if self.ordered(record, elsewhere, out)? == Order::Other {
+            self.rest = stored;
+            out.truncate(start);
+            self.unordered(record, elsewhere, out)?;
+        }
+        // Every field began with a comma, so that it is written in one piece: the first one opens the object.
+        match out.get_mut(start) {
+            Some(first) => *first = b'{',
+            None => out.push(b'{'),
+        }
+        out.push(b'}');
+        Ok(())
+    }
+
+    /// Writes a record in one walk, as long as its fields have the order of the schema.
+    fn ordered(
+        &mut self,
+        record: &Record,
+        elsewhere: &[Field],
+        out: &mut Vec<u8>,
+    ) -> Result<Order, Malformed> {
         let mut left = self.map()?;
         let mut name = self.next_name(&mut left)?;
-        let start = out.len();
         for field in record.fields.iter().filter(|field| !field.transient) {
             if name == Some(field.name.as_bytes()) {
                 out.push(b',');
@@ -113,23 +141,55 @@ impl<'b> Reader<'b> {
         }
         // What follows the fields is no field: `ttl`.
         while let Some(extra) = name {
-            if elsewhere.iter().any(|one| one.name.as_bytes() == extra) {
-                self.skip()?;
-            } else {
-                out.push(b',');
-                write_text(extra, out)?;
-                out.push(b':');
-                self.value(out)?;
+            if record.is_shown(extra) {
+                return Ok(Order::Other);
             }
+            self.extra(extra, elsewhere, out)?;
             name = self.next_name(&mut left)?;
         }
-        // Every field began with a comma, so that it is written in one piece: the first one opens the object.
-        match out.get_mut(start) {
-            Some(first) => *first = b'{',
-            None => out.push(b'{'),
+        Ok(Order::Schema)
+    }
+
+    /// Writes a record whose fields have any order. Earlier versions appended what they computed: the digests of
+    /// certificates.
+    fn unordered(&mut self, record: &Record, elsewhere: &[Field], out: &mut Vec<u8>) -> Done {
+        let mut left = self.map()?;
+        let mut values = Vec::new();
+        while let Some(name) = self.next_name(&mut left)? {
+            let value = self.rest;
+            self.skip()?;
+            values.push((name, value));
         }
-        out.push(b'}');
+        for field in record.fields.iter().filter(|field| !field.transient) {
+            match values
+                .iter()
+                .find(|(name, _)| *name == field.name.as_bytes())
+            {
+                Some(&(_, rest)) => {
+                    out.push(b',');
+                    out.extend_from_slice(field.json_key.as_bytes());
+                    Reader { rest }.field(field, out)?;
+                }
+                None => out.extend_from_slice(field.json_absent.as_bytes()),
+            }
+        }
+        for (name, rest) in values {
+            if !record.is_shown(name) {
+                Reader { rest }.extra(name, elsewhere, out)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Writes a value that is no field of the record, unless it is one `elsewhere`.
+    fn extra(&mut self, name: &[u8], elsewhere: &[Field], out: &mut Vec<u8>) -> Done {
+        if elsewhere.iter().any(|one| one.name.as_bytes() == name) {
+            return self.skip();
+        }
+        out.push(b',');
+        write_text(name, out)?;
+        out.push(b':');
+        self.value(out)
     }
 
     fn next_name(&mut self, left: &mut usize) -> Result<Option<&'b [u8]>, Malformed> {
@@ -421,6 +481,33 @@ mod tests {
         ] {
             let (stored, built) = shown(kind, input);
             assert_eq!(stored, built, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn fields_out_of_schema_order_are_shown_in_it() {
+        let input = json!({"name": "s", "host": "h.test", "tags": ["a"], "path": "/p"});
+        let input: Object = serde_json::from_value(input).expect("an object");
+        let context = Context::at(Duration::from_millis(1_700_000_000_250));
+        let schema = registry().entity(EntityKind::Services);
+        let ordered = schema.complete(input, &context).expect("a valid entity");
+        let mut fields: Vec<_> = ordered.clone().into_iter().collect();
+        fields.push(("unknown".into(), crate::Value::Int(1)));
+        let flavor = RouterFlavor::default();
+        let shown = |entity: &Object| {
+            let (mut stored, mut built) = (Vec::new(), Vec::new());
+            let bytes = codec::encode(entity);
+            let read = schema.write_stored_json(&bytes, flavor, &mut stored);
+            read.expect("readable");
+            schema.write_json_for(entity, flavor, &mut built);
+            [stored, built].map(|json| String::from_utf8(json).expect("UTF-8"))
+        };
+        let [mut stored, built] = shown(&ordered);
+        stored.insert_str(stored.len() - 1, ",\"unknown\":1");
+        for turn in 0..fields.len() {
+            fields.rotate_left(1);
+            let rotated: Object = fields.iter().cloned().collect();
+            assert_eq!(shown(&rotated), [stored.clone(), built.clone()], "{turn}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Problems, random};
 use crate::value::{Object, Value};
+use data_encoding::BASE64_NOPAD;
 use ring::{digest, pbkdf2};
 use sha1::{Digest, Sha1};
 use std::fmt::Write;
@@ -35,6 +36,37 @@ impl Transformation {
             Self::BasicauthPassword => "password",
             Self::CertDigest => "cert",
             Self::Oauth2Secret => "client_secret",
+        }
+    }
+
+    /// What is wrong with a patch that changes something the stored form was computed with, and does not give the secret
+    /// again: the stored form would no longer fit. Source: kong/db/schema/init.lua (run_transformation_checks).
+    pub(super) fn staleness(self, patch: &Object, existing: &Object) -> Option<&'static str> {
+        let is_given = |field: &str| match patch.get(field) {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(_) => true,
+        };
+        match self {
+            Self::BasicauthPassword => {
+                let consumer = |entity: &Object| {
+                    Some(
+                        entity
+                            .get("consumer")?
+                            .as_object()?
+                            .str("id")?
+                            .to_ascii_lowercase(),
+                    )
+                };
+                let changes = consumer(patch).is_some_and(|id| consumer(existing) != Some(id));
+                (changes && !is_given("password")).then_some("'password', 'consumer.id'")
+            }
+            Self::Oauth2Secret => {
+                let changes = is_given("hash_secret")
+                    && patch.get("hash_secret") != existing.get("hash_secret");
+                (changes && !is_given("client_secret")).then_some("'hash_secret', 'client_secret'")
+            }
+            Self::CertDigest => None,
         }
     }
 
@@ -93,8 +125,8 @@ fn hash_secret(entity: &mut Object) {
     let text = format!(
         "$pbkdf2-sha512$i={PBKDF2_ROUNDS},l={}${}${}",
         hash.len(),
-        base64(&salt),
-        base64(&hash)
+        BASE64_NOPAD.encode(&salt),
+        BASE64_NOPAD.encode(&hash)
     );
     entity.insert("client_secret", text.into());
 }
@@ -103,23 +135,6 @@ fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-/// Without padding.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let bits = chunk
-            .iter()
-            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
-            << (8 * (3 - chunk.len()));
-        for digit in 0..=chunk.len() {
-            let index = bits >> (18 - 6 * digit) & 63;
-            text.push(char::from(DIGITS[index as usize]));
-        }
     }
     text
 }

@@ -180,6 +180,40 @@ fn flattened_errors_name_the_entity_and_leave_the_rest_in_fields() {
 }
 
 #[test]
+fn flattened_errors_blame_what_stands_in_the_place_of_a_reference() {
+    let error = refused(
+        json!({
+            "services": [{"name": "s", "host": "h", "protocol": "https", "client_certificate": {"cert": "", "key": "", "tags": ["t"]}}],
+            "routes": [{"name": "r", "paths": ["x"], "_comment": "why", "service": {"name": "s"}}],
+            "plugins": [{"name": "key-auth", "service": {"id": ID, "port": 0}, "consumer": {"username": "c"}}],
+        }),
+        true,
+    );
+    assert_eq!(error.fields, Some(Default::default()));
+    let too_short = "length must be at least 1";
+    let field =
+        |field: &str, message: &str| json!({"type": "field", "field": field, "message": message});
+    let no_id = json!([field("id", "missing primary key")]);
+    assert_eq!(
+        serde_json::to_value(&error.flattened_errors).expect("json"),
+        json!([
+            {"entity_type": "certificate", "entity_tags": ["t"],
+             "entity": {"cert": "", "key": "", "tags": ["t"]},
+             "errors": [field("key", too_short), field("cert", too_short)]},
+            {"entity_type": "service", "entity_name": "s", "entity": {"name": "s"}, "errors": no_id},
+            {"entity_type": "route", "entity_name": "r",
+             "entity": {"name": "r", "paths": ["x"], "_comment": "why"},
+             "errors": [field("paths.1", "should start with: / (fixed path) or ~/ (regex path)")]},
+            {"entity_type": "consumer", "entity": {"username": "c"}, "errors": no_id},
+            {"entity_type": "plugin", "entity_name": "key-auth",
+             "entity": {"name": "key-auth", "service": {"id": ID}},
+             "errors": [field("service", &format!(
+                "invalid reference 'service: {{\"id\":\"{ID}\",\"port\":0}}' (no such entry in 'services')"))]},
+        ])
+    );
+}
+
+#[test]
 fn the_listing_is_indented_by_entry() {
     let error = refused(
         json!({"services": [{"name": "a"}, {"name": "b", "host": "h"}, {"protocol": "tcp", "path": "/p", "host": "h"}]}),

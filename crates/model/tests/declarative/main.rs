@@ -1,6 +1,8 @@
 //! Declarative configurations: what Kong 3.9.1 answered, every form of error, what a second load changes, adding to what exists,
 //! exports, bad input.
 
+mod cost;
+mod doubts;
 mod errors;
 mod hostile;
 mod merge;

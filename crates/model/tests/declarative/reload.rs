@@ -396,3 +396,21 @@ fn service(number: u64, form: u64) -> Json {
         }
     }
 }
+
+#[test]
+fn a_document_of_nothing_but_workspaces_is_empty() {
+    let mut running = Running::default();
+    let nothing = json!({"_format_version": "3.0", "workspaces": [{"name": "team"}]});
+    let something = json!({"_format_version": "3.0", "workspaces": [{"name": "team"}], "consumers": [{"username": "c"}]});
+    for (document, is_empty) in [
+        (&json!({"_format_version": "3.0"}), true),
+        (&nothing, true),
+        (&nothing, true),
+        (&something, false),
+        (&something, false),
+        (&nothing, true),
+    ] {
+        let loaded = running.post(document, 100).expect("accepted");
+        assert_eq!(loaded.is_empty, is_empty, "{document}");
+    }
+}

@@ -1,5 +1,6 @@
 //! What a name resolves to, and whose turn it is among its records.
 
+use crate::turns::spreading_step;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -134,18 +135,8 @@ fn weighted(records: &[Record]) -> Turns {
     });
     let ends: Box<[u64]> = sums.collect();
     let total = ends.last().copied().unwrap_or(1).max(1);
-    let golden = (total * 618 / 1000).max(1);
-    let step = (golden..)
-        .find(|step| greatest_common_divisor(*step, total) == 1)
-        .unwrap_or(1);
+    let step = spreading_step(total);
     Turns::Weighted { ends, step }
-}
-
-fn greatest_common_divisor(one: u64, two: u64) -> u64 {
-    match two {
-        0 => one,
-        _ => greatest_common_divisor(two, one % two),
-    }
 }
 
 #[cfg(test)]
@@ -213,5 +204,23 @@ mod tests {
     fn the_number_grows_with_each_answer() {
         let one = Answer::new(vec![record(1, 1)]).unwrap().number;
         assert!(Answer::new(vec![record(1, 1)]).unwrap().number > one);
+    }
+
+    #[test]
+    fn an_answer_costs_as_much_as_it_has_records() {
+        testkit::cost::assert_linear(
+            2000,
+            |size| {
+                let ports = || (0..size as u16).rev();
+                let even: Vec<_> = ports().map(|port| record(port, 1)).collect();
+                let weighted: Vec<_> = ports().map(|port| record(port, 1 + port % 100)).collect();
+                [even, weighted, vec![record(1, 1); size]]
+            },
+            |lists| {
+                for records in lists {
+                    drop(Answer::new(records));
+                }
+            },
+        );
     }
 }

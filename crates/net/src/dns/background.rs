@@ -76,7 +76,8 @@ pub struct Background {
     refreshing: usize,
     /// Names whose last lookup failed.
     failing: usize,
-    random: u64,
+    /// Nodes that start together must not ask together.
+    random: fastrand::Rng,
 }
 
 /// The end of a lookup.
@@ -140,7 +141,7 @@ impl Background {
             running: JoinSet::new(),
             refreshing: 0,
             failing: 0,
-            random: seed(),
+            random: fastrand::Rng::with_seed(crate::id::random_seed()),
         }
     }
 
@@ -335,7 +336,7 @@ impl Background {
     fn finish(&mut self, done: Done) {
         let Done { id, refresh, found } = done;
         self.refreshing -= usize::from(refresh);
-        let chance = self.random();
+        let chance = self.random.f64();
         let Some(entry) = self.names.get_mut(&id) else {
             return;
         };
@@ -398,16 +399,7 @@ impl Background {
     }
 
     fn random_part(&mut self, of: Duration) -> Duration {
-        of.mul_f64(self.random())
-    }
-
-    /// From 0 to 1; spreads, protects nothing (xorshift64*).
-    fn random(&mut self) -> f64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        let bits = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
-        bits as f64 / (1u64 << 53) as f64
+        of.mul_f64(self.random.f64())
     }
 }
 
@@ -525,10 +517,4 @@ fn same(answer: &Answer, found: &Found) -> bool {
 /// As good as never: a point that arithmetic with durations can still be done on.
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600)
-}
-
-/// Nodes that start together must not ask together.
-fn seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id()) | 1
 }

@@ -1,7 +1,7 @@
 //! hosts(5): names that no name server is asked for.
 
 use super::name::normal;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Addresses by name, in the order of the file.
@@ -19,11 +19,12 @@ impl HostsFile {
                 continue;
             };
             for name in words {
-                let addresses = hosts.entry(normal(name)).or_default();
-                if !addresses.contains(&address) {
-                    addresses.push(address);
-                }
+                hosts.entry(normal(name)).or_default().push(address);
             }
+        }
+        for addresses in hosts.values_mut() {
+            let mut seen = HashSet::with_capacity(addresses.len());
+            addresses.retain(|address| seen.insert(*address));
         }
         hosts
             .entry("localhost".into())
@@ -58,6 +59,32 @@ mod tests {
         assert_eq!(hosts.find("db"), expected);
         assert_eq!(hosts.find("db.test."), &expected[..1]);
         assert!(hosts.find("test").is_empty());
+    }
+
+    #[test]
+    fn a_hosts_file_costs_as_much_as_it_is_long() {
+        let address = |number: usize| format!("10.0.{}.{}", number / 256, number % 256);
+        let shapes: [fn(&str, usize) -> String; 4] = [
+            |address, _| format!("{address} a\n"),
+            |address, number| format!("{address} a{number}\n"),
+            |_, _| "10.0.0.1 a a.b A\n".to_owned(),
+            |_, _| "# \t".to_owned(),
+        ];
+        testkit::cost::assert_linear(
+            800,
+            |size| {
+                let lines = |shape: fn(&str, usize) -> String| {
+                    let lines = (0..size).map(|number| shape(&address(number), number));
+                    lines.collect::<String>()
+                };
+                shapes.map(lines)
+            },
+            |files| {
+                for file in &files {
+                    drop(HostsFile::parse(file));
+                }
+            },
+        );
     }
 
     #[test]

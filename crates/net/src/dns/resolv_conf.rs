@@ -119,6 +119,32 @@ mod tests {
     }
 
     #[test]
+    fn a_file_costs_as_much_as_it_is_long() {
+        let shapes: [fn(usize) -> String; 5] = [
+            |number| format!("nameserver 10.0.{}.{}\n", number / 256, number % 256),
+            |number| format!("search a{number}.test\n"),
+            |_| "options rotate ndots:3 timeout:1\n".to_owned(),
+            |_| ";# ".to_owned(),
+            |_| "nameserver ".to_owned(),
+        ];
+        testkit::cost::assert_linear(
+            400,
+            |size| {
+                let lines = |shape: fn(usize) -> String| (0..size).map(shape).collect::<String>();
+                let words: String = (0..size).map(|number| format!(" a{number}.test")).collect();
+                let mut files = shapes.map(lines).to_vec();
+                files.push(format!("search{words}"));
+                files
+            },
+            |files| {
+                for file in &files {
+                    drop(ResolvConf::parse(file));
+                }
+            },
+        );
+    }
+
+    #[test]
     fn nonsense_leaves_the_defaults() {
         let conf = ResolvConf::parse(
             "nameserver\nnameserver nowhere\noptions\noptions ndots: timeout:0 attempts:-1 ndots\nfoo bar\n\u{0}",

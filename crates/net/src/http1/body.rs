@@ -73,10 +73,46 @@ impl Body {
             }
         }
     }
+
+    /// Appends the payload of chunks like [`Self::decode`], and stops behind the last one: trailers and the end of the body are
+    /// what [`Self::consume`] takes next.
+    pub fn decode_chunks(&mut self, data: &[u8], payload: &mut Vec<u8>) -> Result<usize, BadChunk> {
+        match self {
+            Self::Chunked(chunked) => {
+                chunked.advance_chunks(data, |part| payload.extend_from_slice(part))
+            }
+            _ => self.decode(data, payload),
+        }
+    }
 }
 
 fn take(left: &mut u64, available: usize) -> usize {
     let taken = (*left).min(available as u64);
     *left -= taken;
     taken as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_decoded_up_to_the_trailers_wherever_they_are_cut() {
+        let text = b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nX: y\r\n\r\nnext";
+        let trailers = b"X: y\r\n\r\n";
+        for cut in 0..=text.len() {
+            let mut body = Body::new(Framing::Chunked);
+            let (mut payload, mut behind) = (Vec::new(), Vec::new());
+            for piece in [&text[..cut], &text[cut..]] {
+                let taken = body
+                    .decode_chunks(piece, &mut payload)
+                    .expect("well formed");
+                let rest = &piece[taken..];
+                let more = body.consume(rest).expect("well formed");
+                behind.extend_from_slice(&rest[..more]);
+            }
+            assert!(body.is_done());
+            assert_eq!((&payload[..], &behind[..]), (&b"abcde"[..], &trailers[..]));
+        }
+    }
 }

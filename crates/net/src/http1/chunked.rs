@@ -42,6 +42,21 @@ enum State {
     Done,
 }
 
+impl State {
+    /// Whether the last chunk is still to come, or its end.
+    fn is_of_chunks(self) -> bool {
+        !matches!(
+            self,
+            Self::TrailerStart
+                | Self::TrailerName
+                | Self::TrailerValue
+                | Self::TrailerLf
+                | Self::EndLf
+                | Self::Done
+        )
+    }
+}
+
 /// Where in a chunked body we are.
 #[derive(Debug, Clone)]
 pub struct Chunked {
@@ -77,10 +92,28 @@ impl Chunked {
     pub(super) fn advance(
         &mut self,
         data: &[u8],
+        payload: impl FnMut(&[u8]),
+    ) -> Result<usize, BadChunk> {
+        self.advance_while(data, payload, |state| state != State::Done)
+    }
+
+    /// Like [`Self::advance`], but stops behind the last chunk, where trailers may begin.
+    pub(super) fn advance_chunks(
+        &mut self,
+        data: &[u8],
+        payload: impl FnMut(&[u8]),
+    ) -> Result<usize, BadChunk> {
+        self.advance_while(data, payload, State::is_of_chunks)
+    }
+
+    fn advance_while(
+        &mut self,
+        data: &[u8],
         mut payload: impl FnMut(&[u8]),
+        goes_on: impl Fn(State) -> bool,
     ) -> Result<usize, BadChunk> {
         let mut at = 0;
-        while at < data.len() && self.state != State::Done {
+        while at < data.len() && goes_on(self.state) {
             if self.state == State::Data {
                 let available = (data.len() - at) as u64;
                 let taken = self.size.min(available) as usize;

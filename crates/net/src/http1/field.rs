@@ -4,6 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     Other,
+    Authorization,
     Connection,
     ContentLength,
     /// `Content_Length` or `Transfer_Encoding`: programs behind CGI and its heirs cannot tell them from the real ones.
@@ -49,6 +50,7 @@ impl Known {
             10 if is(name, b"Connection") => Self::Connection,
             10 if is(name, b"Keep-Alive") => Self::KeepAlive,
             12 if is(name, b"Content-Type") => Self::ContentType,
+            13 if is(name, b"Authorization") => Self::Authorization,
             14 if is(name, b"Content-Length") => Self::ContentLength,
             14 if is(name, b"Content_Length") => Self::LengthLookalike,
             15 if is(name, b"X-Forwarded-For") => Self::XForwardedFor,
@@ -81,6 +83,8 @@ pub struct Field {
     pub(super) value_len: u32,
     pub(super) name_len: u16,
     pub(super) known: Known,
+    /// `Connection` names this header, which is then for this hop only.
+    pub(super) hop: bool,
 }
 
 impl Field {

@@ -5,11 +5,14 @@ use super::field::{Field, Known};
 use super::request::{Facts, HostName};
 use super::scan::{self, BadLine};
 use std::cell::RefCell;
+use std::cmp::Ordering;
 
 /// Heads kept for reuse per thread: as many as a busy worker has in flight, no more.
 const KEPT: usize = 256;
 /// A buffer that grew past this is not kept, or one burst of large heads would hold its memory for ever.
 const KEPT_BYTES: usize = 4 * 1024;
+/// The same for the header lines of a head.
+const KEPT_FIELDS: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Store {
@@ -46,13 +49,36 @@ impl Head {
         data: &[u8],
         at: usize,
         longest: usize,
+        most: usize,
     ) -> Result<Option<usize>, BadLine> {
         let store = self.store_mut();
-        let end = scan::fields(data, at, longest, &mut store.fields)?;
+        let end = scan::fields(data, at, longest, most, &mut store.fields)?;
         if let Some(end) = end {
             store.bytes.extend_from_slice(&data[..end]);
         }
         Ok(end)
+    }
+
+    /// Marks the header lines that `Connection` names. The names are sorted, so the work stays small however many names and
+    /// lines there are.
+    #[cold]
+    pub(super) fn mark_hops(&mut self) {
+        let Store { bytes, fields, .. } = self.store_mut();
+        let lines = fields
+            .iter()
+            .filter(|field| field.known == Known::Connection);
+        let values = lines.map(|field| field.value_of(bytes));
+        let mut named: Vec<&[u8]> = values
+            .flat_map(|value| value.split(|&byte| byte == b','))
+            .map(<[u8]>::trim_ascii)
+            .collect();
+        named.sort_unstable_by(|one, other| compare_names(one, other));
+        for field in fields {
+            let start = field.name_start as usize;
+            let name = &bytes[start..start + usize::from(field.name_len)];
+            let found = named.binary_search_by(|other| compare_names(other, name));
+            field.hop = found.is_ok();
+        }
     }
 
     #[inline]
@@ -174,6 +200,12 @@ impl<'h> Line<'h> {
     pub fn name(self) -> &'h [u8] {
         self.head.name(self.field)
     }
+
+    /// Whether `Connection` names this header, which is then for this hop only.
+    #[inline]
+    pub fn is_hop(self) -> bool {
+        self.field.hop
+    }
 }
 
 impl Drop for Head {
@@ -181,7 +213,7 @@ impl Drop for Head {
         let Some(mut store) = self.0.take() else {
             return;
         };
-        if store.bytes.capacity() > KEPT_BYTES {
+        if store.bytes.capacity() > KEPT_BYTES || store.fields.capacity() > KEPT_FIELDS {
             return;
         }
         store.bytes.clear();
@@ -194,6 +226,21 @@ impl Drop for Head {
             }
         });
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often names were compared on this thread.
+    pub(super) static COMPARED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Any order in which names that differ in case only are equal.
+fn compare_names(one: &[u8], other: &[u8]) -> Ordering {
+    #[cfg(test)]
+    COMPARED.set(COMPARED.get() + 1);
+    let by_length = one.len().cmp(&other.len());
+    let lower = u8::to_ascii_lowercase;
+    by_length.then_with(|| one.iter().map(lower).cmp(other.iter().map(lower)))
 }
 
 /// Digits only, and few enough that sums cannot overflow.

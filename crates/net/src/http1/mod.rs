@@ -25,6 +25,8 @@ pub struct Limits {
     pub line: usize,
     /// The whole head.
     pub head: usize,
+    /// How many header lines it has: at most [`u16::MAX`].
+    pub lines: usize,
 }
 
 impl Default for Limits {
@@ -32,12 +34,14 @@ impl Default for Limits {
         Self {
             line: 8 * 1024,
             head: 32 * 1024,
+            lines: MAX_HEADERS,
         }
     }
 }
 
-/// More header lines than this are refused whatever their size: each costs every later phase a little.
-pub const MAX_HEADERS: usize = 200;
+/// The default of [`Limits::lines`]. The sizes alone would let thousands of lines pass, each of which costs every later phase
+/// a little.
+pub const MAX_HEADERS: usize = 1000;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {

@@ -1,7 +1,7 @@
 //! The head of a request: its lines scanned by `scan`, then held to the stricter reading of RFC 9112. A refused request is
 //! answered and its connection closed, since what follows on it cannot be trusted to start where we think.
 
-use super::field::{Known, list_contains};
+use super::field::Known;
 use super::head::{Head, Line, Options, Store, parse_number};
 use super::scan::{self, BadLine, RequestLine};
 use super::{Framing, Limits, Version};
@@ -19,6 +19,10 @@ pub enum BadRequest {
     Version,
     #[error("ambiguous or malformed message length")]
     Length,
+    #[error("transfer coding not supported")]
+    Coding,
+    #[error("repeated Authorization, or Content-Type lines that differ")]
+    Repeated,
     #[error("missing, repeated or invalid Host")]
     Host,
     #[error("invalid request target")]
@@ -70,7 +74,10 @@ impl RequestHead {
             });
         }
         let mut request = Self::begin(&line);
-        let Some(end) = request.head.read(data, line.end, limits.line)? else {
+        let Some(end) = request
+            .head
+            .read(data, line.end, limits.line, limits.lines)?
+        else {
             return incomplete(data, limits);
         };
         if end > limits.head {
@@ -109,6 +116,7 @@ impl RequestHead {
     fn read_fields(&mut self) -> Result<(), BadRequest> {
         let (mut length, mut chunked) = (None, false);
         let (mut host, mut expects) = (None, false);
+        let (mut content_type, mut authorized) = (None, false);
         let mut options = Options::default();
         for (index, field) in self.head.store().fields.iter().enumerate() {
             if field.known == Known::Other {
@@ -127,9 +135,17 @@ impl RequestHead {
                 }
                 Known::LengthLookalike => return Err(BadRequest::Length),
                 Known::TransferEncoding if chunked || !value.eq_ignore_ascii_case(b"chunked") => {
-                    return Err(BadRequest::Length);
+                    return Err(self.refuse_coding());
                 }
                 Known::TransferEncoding => chunked = true,
+                // The gateway would look at one line, and the upstream may take the other (RFC 9110 section 8.3). nginx refuses
+                // repeated credentials too.
+                Known::ContentType if content_type.is_some_and(|other| other != value) => {
+                    return Err(BadRequest::Repeated);
+                }
+                Known::ContentType => content_type = Some(value),
+                Known::Authorization if authorized => return Err(BadRequest::Repeated),
+                Known::Authorization => authorized = true,
                 Known::Connection => options.add(value),
                 Known::Expect if !value.eq_ignore_ascii_case(b"100-continue") => {
                     return Err(BadRequest::Expectation);
@@ -151,7 +167,31 @@ impl RequestHead {
         facts.host = host;
         facts.options = options;
         facts.expects_continue = expects && version == Version::Http11;
+        if options.names {
+            self.head.mark_hops();
+        }
         Ok(())
+    }
+
+    /// A request whose body ends where its chunks end, but has other codings before, is understood and not served (RFC 9112
+    /// section 6.1). Of any other list of codings nobody can tell where the body ends.
+    #[cold]
+    fn refuse_coding(&self) -> BadRequest {
+        let has_length = self.known(Known::ContentLength).next().is_some();
+        let values = self.known(Known::TransferEncoding);
+        let codings = values.flat_map(|value| value.split(|&byte| byte == b','));
+        let (mut before, mut last) = (0, false);
+        for coding in codings.map(<[u8]>::trim_ascii) {
+            if last || !scan::is_token(coding) {
+                return BadRequest::Length;
+            }
+            last = coding.eq_ignore_ascii_case(b"chunked");
+            before += usize::from(!last);
+        }
+        match last && before > 0 && !has_length && self.facts().version == Version::Http11 {
+            true => BadRequest::Coding,
+            false => BadRequest::Length,
+        }
     }
 
     fn check_host(&mut self) -> Result<(), BadRequest> {
@@ -381,20 +421,6 @@ impl RequestHead {
             Version::Http11 => !self.facts().options.close,
             Version::Http10 => self.facts().options.keep_alive && !self.facts().options.close,
         }
-    }
-
-    /// Whether `Connection` names other headers, which are then for this hop only.
-    pub fn names_hop_headers(&self) -> bool {
-        self.facts().options.names
-    }
-
-    /// Whether `Connection` names this header.
-    #[inline]
-    pub fn is_hop_header(&self, name: &[u8]) -> bool {
-        self.facts().options.names
-            && self
-                .known(Known::Connection)
-                .any(|value| list_contains(value, name))
     }
 
     /// The protocol that the client asks to switch to, when it asks properly (RFC 9110 section 7.8).

@@ -1,7 +1,8 @@
-//! The head of an upstream's answer. Held to the same strictness as requests: an answer that could be read in two ways is
-//! a 502 for the client and the end of that upstream connection.
+//! The head of an upstream's answer. An answer that could be read in two ways is a 502 for the client and the end of that
+//! upstream connection. What old servers write and everybody reads alike is taken: lines that all end in a bare LF, and
+//! chunks in an answer of HTTP/1.0.
 
-use super::field::{Known, list_contains};
+use super::field::Known;
 use super::head::{Head, Line, Options, parse_number};
 use super::scan::{self, BadLine, StatusLine};
 use super::{Framing, Limits, Version};
@@ -34,11 +35,17 @@ impl ResponseHead {
         to_head: bool,
         limits: &Limits,
     ) -> Result<Option<(Self, usize)>, BadResponse> {
-        let Some(line) = scan::status_line(data)? else {
-            return incomplete(data, limits);
+        let line = match scan::status_line(data) {
+            Ok(Some(line)) => line,
+            Ok(None) => return incomplete(data, limits),
+            Err(_) if ends_lines_in_lf(data) => return Self::parse_lf(data, to_head, limits),
+            Err(bad) => return Err(bad.into()),
         };
         let mut response = Self::begin(&line);
-        let Some(end) = response.head.read(data, line.end, limits.head)? else {
+        let Some(end) = response
+            .head
+            .read(data, line.end, limits.head, limits.lines)?
+        else {
             return incomplete(data, limits);
         };
         if end > limits.head {
@@ -46,6 +53,41 @@ impl ResponseHead {
         }
         response.read_fields(to_head)?;
         Ok(Some((response, end)))
+    }
+
+    /// Reads a head whose lines all end in a bare LF, which RFC 9112 section 2.2 lets a recipient take for the end of a line.
+    /// One that has both kinds of line ends can be read in two ways, since others replace the LF by a blank, and is refused.
+    #[cold]
+    fn parse_lf(
+        data: &[u8],
+        to_head: bool,
+        limits: &Limits,
+    ) -> Result<Option<(Self, usize)>, BadResponse> {
+        let end = memchr::memmem::find(data, b"\n\n").map(|at| at + 2);
+        if memchr::memchr(b'\r', &data[..end.unwrap_or(data.len())]).is_some() {
+            return Err(BadResponse::Malformed);
+        }
+        let Some(end) = end else {
+            return incomplete(data, limits);
+        };
+        if end > limits.head {
+            return Err(BadResponse::HeadTooLarge);
+        }
+        let lines = data[..end - 1].split_inclusive(|&byte| byte == b'\n');
+        let mut text = Vec::with_capacity(2 * end);
+        for line in lines.chain([&b"\n"[..]]) {
+            text.extend_from_slice(&line[..line.len() - 1]);
+            text.extend_from_slice(b"\r\n");
+        }
+        // The longer line ends do not count against the limit.
+        let limits = Limits {
+            head: text.len(),
+            ..*limits
+        };
+        match Self::parse(&text, to_head, &limits)? {
+            Some((head, length)) if length == text.len() => Ok(Some((head, end))),
+            _ => Err(BadResponse::Malformed),
+        }
     }
 
     fn begin(line: &StatusLine) -> Self {
@@ -82,10 +124,12 @@ impl ResponseHead {
             }
         }
         self.options = options;
+        if options.names {
+            self.head.mark_hops();
+        }
         let bodiless = to_head || self.is_interim() || matches!(self.status, 204 | 304);
         self.framing = match (length, chunked) {
             (Some(_), true) => return Err(BadResponse::Length),
-            (None, true) if self.version == Version::Http10 => return Err(BadResponse::Length),
             _ if bodiless => Framing::None,
             (None, true) => Framing::Chunked,
             (Some(0), false) => Framing::None,
@@ -143,7 +187,10 @@ impl ResponseHead {
     pub fn keep_alive(&self) -> bool {
         let said = match self.version {
             Version::Http11 => !self.options.close,
-            Version::Http10 => self.options.keep_alive && !self.options.close,
+            // With chunks, the version and the framing contradict each other (RFC 9112 section 6.1).
+            Version::Http10 => {
+                self.options.keep_alive && !self.options.close && self.framing != Framing::Chunked
+            }
         };
         said && self.framing != Framing::Close
     }
@@ -179,21 +226,6 @@ impl ResponseHead {
     pub fn known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
         self.head.known(known)
     }
-
-    /// Whether `Connection` names other headers, which are then for this hop only.
-    #[inline]
-    pub fn names_hop_headers(&self) -> bool {
-        self.options.names
-    }
-
-    /// Whether `Connection` names this header, which is then for this hop only.
-    #[inline]
-    pub fn is_hop_header(&self, name: &[u8]) -> bool {
-        self.options.names
-            && self
-                .known(Known::Connection)
-                .any(|value| list_contains(value, name))
-    }
 }
 
 impl From<BadLine> for BadResponse {
@@ -203,6 +235,11 @@ impl From<BadLine> for BadResponse {
             BadLine::TooLong => Self::HeadTooLarge,
         }
     }
+}
+
+/// Whether the first line is over, and with a bare LF.
+fn ends_lines_in_lf(data: &[u8]) -> bool {
+    memchr::memchr(b'\n', data).is_some_and(|at| !data[..at].ends_with(b"\r"))
 }
 
 fn incomplete<T>(data: &[u8], limits: &Limits) -> Result<Option<T>, BadResponse> {

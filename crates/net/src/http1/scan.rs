@@ -1,8 +1,8 @@
 //! From bytes to the lines of a head, in one pass. Accepts what RFC 9112 spells out and nothing more lenient: lines end in
 //! CRLF, nothing stands between a name and its colon, no line is folded, no control character is let through.
 
+use super::Version;
 use super::field::{Field, Known};
-use super::{MAX_HEADERS, Version};
 
 /// Why a head was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(super) fn request_line(data: &[u8]) -> Scanned<RequestLine> {
     if !data[target_start..target_end].is_ascii() {
         return Err(BadLine::Malformed);
     }
-    let Some(version) = version_and_end(&data[target_end + 1..])? else {
+    let Some((version, length)) = version_and_end(&data[target_end + 1..])? else {
         return Ok(None);
     };
     Ok(Some(RequestLine {
@@ -70,7 +70,7 @@ pub(super) fn request_line(data: &[u8]) -> Scanned<RequestLine> {
         method_end,
         target_end,
         version,
-        end: target_end + b" HTTP/1.1\r\n".len(),
+        end: target_end + 1 + length,
     }))
 }
 
@@ -89,7 +89,8 @@ pub(super) fn status_line(data: &[u8]) -> Scanned<StatusLine> {
     }
     let version = match minor {
         b'0' => Version::Http10,
-        b'1' => Version::Http11,
+        // A later minor version is processed as the latest that is known (RFC 9110 section 6.2).
+        b'1'..=b'9' => Version::Http11,
         _ => return Err(BadLine::Malformed),
     };
     let code = [hundreds, tens, ones];
@@ -115,12 +116,14 @@ pub(super) fn status_line(data: &[u8]) -> Scanned<StatusLine> {
     Ok(line_ends(data, reason_end)?.then_some(line))
 }
 
-/// Notes where the header lines lie that begin at `at`, up to the empty line; the number is where that ends.
+/// Notes where the header lines lie that begin at `at`, up to the empty line; the number is where that ends. No line is longer
+/// than `longest`, and there are `most` of them at most.
 #[inline]
 pub(super) fn fields(
     data: &[u8],
     mut at: usize,
     longest: usize,
+    most: usize,
     fields: &mut Vec<Field>,
 ) -> Scanned<usize> {
     loop {
@@ -153,7 +156,7 @@ pub(super) fn fields(
             return Ok(None);
         }
         let next = line_end + CRLF.len();
-        let fits = next - at <= longest && fields.len() < MAX_HEADERS;
+        let fits = next - at <= longest && fields.len() < most;
         let (true, Ok(name_len)) = (fits, u16::try_from(name.len())) else {
             return Err(BadLine::TooLong);
         };
@@ -167,6 +170,7 @@ pub(super) fn fields(
             value_len: (value_end - value_start) as u32,
             name_len,
             known,
+            hop: false,
         });
         at = next;
     }
@@ -192,29 +196,39 @@ fn line_ends(data: &[u8], end: usize) -> Result<bool, BadLine> {
     }
 }
 
-/// What a request line ends in.
+/// Reads the version at the end of a request line. The number is the length of the version with its line end.
 #[inline]
-fn version_and_end(rest: &[u8]) -> Scanned<Version> {
+fn version_and_end(rest: &[u8]) -> Scanned<(Version, usize)> {
+    const USUAL: usize = b"HTTP/1.1\r\n".len();
     match rest.first_chunk() {
-        Some(b"HTTP/1.1\r\n") => Ok(Some(Version::Http11)),
-        Some(b"HTTP/1.0\r\n") => Ok(Some(Version::Http10)),
+        Some(b"HTTP/1.1\r\n") => Ok(Some((Version::Http11, USUAL))),
+        Some(b"HTTP/1.0\r\n") => Ok(Some((Version::Http10, USUAL))),
         _ => unusual_end(rest),
     }
 }
 
+/// A later minor version of HTTP/1 is processed as HTTP/1.1 (RFC 9110 section 6.2). It has one digit, or two without a leading
+/// zero, which nginx takes too.
 #[cold]
-fn unusual_end<T>(rest: &[u8]) -> Scanned<T> {
-    let versions = [b"HTTP/1.1\r\n", b"HTTP/1.0\r\n"];
-    if versions.iter().any(|version| version.starts_with(rest)) {
-        Ok(None)
-    } else if versions
-        .iter()
-        .any(|version| rest.starts_with(&version[..8]))
-    {
-        Err(BadLine::Malformed)
-    } else {
-        Err(BadLine::Version)
-    }
+fn unusual_end(rest: &[u8]) -> Scanned<(Version, usize)> {
+    const NAME: &[u8] = b"HTTP/1.";
+    let Some(minor) = rest.strip_prefix(NAME) else {
+        return match NAME.starts_with(rest) {
+            true => Ok(None),
+            false => Err(BadLine::Version),
+        };
+    };
+    let is_digit = |byte: &&u8| byte.is_ascii_digit();
+    let digits = minor.iter().take(3).take_while(is_digit).count();
+    let version = match (&minor[..digits], minor) {
+        (_, []) => return Ok(None),
+        ([b'0'], _) => Version::Http10,
+        ([_] | [b'1'..=b'9', _], _) => Version::Http11,
+        _ => return Err(BadLine::Version),
+    };
+    let length = NAME.len() + digits;
+    let ends = line_ends(rest, length)?;
+    Ok(ends.then_some((version, length + CRLF.len())))
 }
 
 /// Of the tokens that a method may be, the web server under Kong knows those of upper-case letters, `-` and `_`. No other is
@@ -285,6 +299,11 @@ fn first_below(data: &[u8], at: usize, least: u8) -> usize {
     first(data, at, marks, |byte| byte < least || byte == 0x7f)
 }
 
+/// Whether this can be a name: of a header, or a coding.
+pub(super) fn is_token(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|&byte| TOKEN[usize::from(byte)])
+}
+
 #[inline]
 fn first_colon(data: &[u8], at: usize) -> usize {
     let marks = |word: u64| {
@@ -313,6 +332,7 @@ static TOKEN: [bool; 256] = {
 
 #[cfg(test)]
 mod tests {
+    use super::super::MAX_HEADERS;
     use super::*;
     use proptest::prelude::*;
 
@@ -330,7 +350,7 @@ mod tests {
             return Ok(None);
         };
         let mut found = Vec::new();
-        let end = fields(data, line.end, usize::MAX, &mut found)?;
+        let end = fields(data, line.end, usize::MAX, MAX_HEADERS, &mut found)?;
         let text = |start: u32, len: usize| &data[start as usize..start as usize + len];
         let lines = found.iter().map(|field| {
             let name = text(field.name_start, field.name_len.into());
@@ -404,6 +424,13 @@ mod tests {
         })
     }
 
+    /// The other implementation refuses later minor versions.
+    fn has_later_version(data: &[u8]) -> bool {
+        let name = b"HTTP/1.";
+        let minor = memchr::memmem::find(data, name).map(|at| &data[at + name.len()..]);
+        matches!(minor, Some([b'2'..=b'9', ..] | [b'1', b'0'..=b'9', ..]))
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig {
             cases: 2000,
@@ -427,6 +454,7 @@ mod tests {
                 data.truncate(cut.index(data.len()));
             }
             prop_assume!(!has_bare_line_feed(&data) && !is_stricter_here(&data));
+            prop_assume!(!has_later_version(&data));
             prop_assert_eq!(scanned(&data), by_httparse(&data));
         }
     }

@@ -67,6 +67,31 @@ fn a_head_is_incomplete_at_every_cut() {
     }
 }
 
+// Section 2.3, and RFC 9110 section 6.2: the version.
+
+#[test]
+fn a_later_minor_version_is_read_as_the_latest_that_is_known() {
+    for (version, expected) in [
+        ("1.0", Version::Http10),
+        ("1.1", Version::Http11),
+        ("1.2", Version::Http11),
+        ("1.9", Version::Http11),
+        ("1.10", Version::Http11),
+        ("1.99", Version::Http11),
+    ] {
+        let text = format!("GET /a HTTP/{version}\r\nHost: a\r\n\r\n");
+        let (head, length) = request(&text).unwrap().unwrap();
+        assert_eq!((head.version(), length), (expected, text.len()), "{text:?}");
+        assert_eq!((head.target(), head.host()), ("/a", Some("a")), "{text:?}");
+        for cut in 0..text.len() {
+            assert!(
+                request(&text[..cut]).unwrap().is_none(),
+                "{text:?} cut at {cut}"
+            );
+        }
+    }
+}
+
 // Section 3.2: request targets.
 
 #[test]
@@ -159,7 +184,6 @@ fn bad_chunks_are_refused() {
     let long_size = format!("{}1\r\n", "0".repeat(300));
     let trailers = format!("0\r\n{}", "A: 1234567890\r\n".repeat(1000));
     let refused = [
-        "",
         " 5\r\n",
         "\r\n",
         "g\r\n",
@@ -200,11 +224,12 @@ fn bad_chunks_are_refused() {
         "0\r\nA: \x00\r\n",
         "0\r\nA\r\n",
         "0\r\n\n",
+        "5\r\nhello\r\n\r\n",
         &long_extension,
         &long_size,
         &trailers,
     ];
-    for text in &refused[1..] {
+    for text in &refused {
         let mut body = Body::new(Framing::Chunked);
         assert_eq!(body.consume(text.as_bytes()), Err(BadChunk), "{text:?}");
     }
@@ -246,8 +271,102 @@ fn connections_persist_by_version_and_option() {
 fn headers_named_by_connection_are_of_this_hop() {
     let head =
         accepted("GET / HTTP/1.1\r\nHost: a\r\nConnection: X-Foo\r\nConnection: close,bar\r\n\r\n");
-    assert!(head.is_hop_header(b"x-foo") && head.is_hop_header(b"Bar"));
-    assert!(!head.is_hop_header(b"foo"));
+    assert_eq!(hops(&head), [""; 0]);
+    let head = accepted(
+        "GET / HTTP/1.1\r\nx-FOO: 1\r\nHost: a\r\nfoo: 2\r\nConnection: X-Foo\r\nBar: 3\r\nConnection: close,bar\r\n\r\n",
+    );
+    assert_eq!(hops(&head), ["x-FOO", "Bar"]);
+    let head = accepted("GET / HTTP/1.1\r\nHost: a\r\nFoo: 2\r\nConnection: close\r\n\r\n");
+    assert_eq!(hops(&head), [""; 0]);
+    let head = answer("HTTP/1.1 200 OK\r\nfoo: 1\r\nConnection: Foo\r\nfoobar: 1\r\n\r\n");
+    let mut hops = 0;
+    head.copy_lines(&mut Vec::new(), |line| {
+        hops += usize::from(line.is_hop());
+        assert_eq!(line.is_hop(), line.name() == b"foo");
+        true
+    });
+    assert_eq!(hops, 1);
+}
+
+/// The names of the header lines that `Connection` names.
+fn hops(head: &RequestHead) -> Vec<String> {
+    let mut names = Vec::new();
+    head.copy_lines(&mut Vec::new(), |line| {
+        if line.is_hop() {
+            names.push(String::from_utf8(line.name().to_vec()).unwrap());
+        }
+        true
+    });
+    names
+}
+
+#[test]
+fn many_names_in_connection_cost_little_for_many_lines() {
+    let work = |count: usize| {
+        let names: Vec<String> = (0..count).map(|number| format!("x{number}")).collect();
+        let lines = "y: 1\r\n".repeat(count);
+        let connection = names.join(",");
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n{lines}\r\n");
+        let limits = Limits {
+            line: usize::MAX,
+            head: usize::MAX,
+            lines: usize::MAX,
+        };
+        let before = super::head::COMPARED.get();
+        assert!(
+            RequestHead::parse(text.as_bytes(), &limits)
+                .unwrap()
+                .is_some()
+        );
+        super::head::COMPARED.get() - before
+    };
+    let (once, twice) = (work(2000), work(4000));
+    assert!(once > 2000 && twice < once * 5 / 2, "{once} {twice}");
+}
+
+#[test]
+fn a_coding_that_is_not_known_is_told_from_an_ambiguous_length() {
+    let refusal = |version: &str, lines: &str| {
+        let text = format!("POST / HTTP/{version}\r\nHost: a\r\n{lines}\r\n\r\n");
+        request(&text).unwrap_err()
+    };
+    for lines in [
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: GZIP ,\tx-y,Chunked",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
+    ] {
+        assert_eq!(refusal("1.1", lines), BadRequest::Coding, "{lines:?}");
+        assert_eq!(refusal("1.0", lines), BadRequest::Length, "{lines:?}");
+        let both = format!("{lines}\r\nContent-Length: 3");
+        assert_eq!(refusal("1.1", &both), BadRequest::Length, "{lines:?}");
+    }
+    for lines in [
+        "Transfer-Encoding: gzip",
+        "Transfer-Encoding: chunked, gzip",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip",
+        "Transfer-Encoding: chunked, chunked",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: , chunked",
+        "Transfer-Encoding: gzip;q=1, chunked",
+        "Transfer-Encoding: \"gzip\", chunked",
+    ] {
+        assert_eq!(refusal("1.1", lines), BadRequest::Length, "{lines:?}");
+    }
+}
+
+#[test]
+fn content_types_that_differ_are_refused_and_repeated_ones_are_not() {
+    let read = |first: &str, second: &str| {
+        request(&format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {first}\r\ncontent-type:  {second}\r\n\r\n"
+        ))
+    };
+    assert_eq!(
+        read("text/plain", "text/html").unwrap_err(),
+        BadRequest::Repeated
+    );
+    assert_eq!(read("a/b", "").unwrap_err(), BadRequest::Repeated);
+    assert!(read("a/b", "a/b").is_ok());
 }
 
 #[test]
@@ -347,7 +466,11 @@ fn what_could_be_read_in_two_ways_is_refused() {
         line("GET\t/ HTTP/1.1"),
         line("GET / HTTP/1.1 "),
         line("GET / http/1.1"),
-        line("GET / HTTP/1.2"),
+        line("GET / HTTP/1.100"),
+        line("GET / HTTP/1.2 "),
+        line("GET / HTTP/1.1a"),
+        line("GET / HTTP/1."),
+        line("GET / HTTP/1.\u{b2}"),
         line("GET / HTTP/2.0"),
         line("GET / HTTP/0.9"),
         line("GET / HTTP/1.01"),
@@ -383,6 +506,8 @@ fn what_could_be_read_in_two_ways_is_refused() {
         line("G:T / HTTP/1.1"),
         line("PRI * HTTP/2.0"),
         head("Expect: 200-ok"),
+        head("Authorization: a\r\nauthorization: b"),
+        head("Authorization: a\r\nAuthorization: a"),
     ];
     assert!(refused.len() >= 60);
     for text in &refused {
@@ -414,6 +539,19 @@ fn what_is_too_large_is_refused_by_its_name() {
         refusal(format!("GET / HTTP/1.1\r\n{many}\r\n")),
         BadRequest::HeadTooLarge
     );
+    let most = "X: y\r\n".repeat(MAX_HEADERS - 1);
+    let head = accepted(&format!("GET / HTTP/1.1\r\nHost: a\r\n{most}\r\n"));
+    assert_eq!(head.headers().count(), MAX_HEADERS);
+    let few = Limits {
+        lines: 2,
+        ..Limits::default()
+    };
+    let read = |text: &str| RequestHead::parse(text.as_bytes(), &few).map(|head| head.is_some());
+    assert_eq!(read("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\n\r\n"), Ok(true));
+    assert_eq!(
+        read("GET / HTTP/1.1\r\nHost: a\r\nA: b\r\nC: d\r\n\r\n"),
+        Err(BadRequest::HeadTooLarge)
+    );
     let much = format!("X: {}\r\n", "y".repeat(8000)).repeat(5);
     assert_eq!(
         refusal(format!("GET / HTTP/1.1\r\n{much}")),
@@ -437,7 +575,18 @@ fn hostile_answers_are_refused() {
         "HTTP/1.1 099 OK\r\n\r\n".to_owned(),
         "HTTP/1.1  200 OK\r\n\r\n".to_owned(),
         "\r\nHTTP/1.1 200 OK\r\n\r\n".to_owned(),
-        "HTTP/1.1 200 OK\nX: y\n\n".to_owned(),
+        "HTTP/1.1 200 OK\nX: y\r\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\nX: y\r\n".to_owned(),
+        "HTTP/1.1 200 OK\nX: y\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\nX: y\rZ: a\n\n".to_owned(),
+        "HTTP/1.1 200 OK\r\nX: y\n\n".to_owned(),
+        "HTTP/1.1 200 OK\n X: y\n\n".to_owned(),
+        "HTTP/1.1 200 OK\nX: y\n z\n\n".to_owned(),
+        "HTTP/1.1 200 OK\nX: \u{0}\n\n".to_owned(),
+        "HTTP/1.1 200 OK\nContent-Length: 1\nContent-Length: 2\n\n".to_owned(),
+        "nonsense\n\n".to_owned(),
+        "\n\nHTTP/1.1 200 OK\n\n".to_owned(),
+        format!("HTTP/1.1 200 OK\n{}", much.replace('\r', "")),
         "HTTP/1.1 200 O\u{1}K\r\n\r\n".to_owned(),
         "HTTP/1.1 200 OK\r\nX: a\nY: b\r\n\r\n".to_owned(),
         "HTTP/1.1 200 OK\r\nX : a\r\n\r\n".to_owned(),
@@ -448,12 +597,46 @@ fn hostile_answers_are_refused() {
         "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n".to_owned(),
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n".to_owned(),
-        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
+        "HTTP/1.0 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
         format!("HTTP/1.1 200 OK\r\n{much}"),
     ];
     for text in &refused {
         assert!(response(text).is_err(), "{text:?}");
     }
+}
+
+#[test]
+fn an_answer_whose_lines_all_end_in_lf_is_read_as_any_other() {
+    let text = "HTTP/1.0 200 Fine\nServer: x\nContent-Length:  2\n\nok\n\n";
+    let (head, length) = response(text).unwrap().unwrap();
+    assert_eq!(&text[length..], "ok\n\n");
+    assert_eq!((head.status(), head.reason()), (200, &b"Fine"[..]));
+    assert_eq!(head.status_line(), b"HTTP/1.0 200 Fine\r\n");
+    assert_eq!(head.framing(), Framing::Length(2));
+    let lines: Vec<_> = head.lines().map(|(_, _, line)| line).collect();
+    assert_eq!(
+        lines,
+        [&b"Server: x\r\n"[..], b"Content-Length:  2\r\n"],
+        "passed on with the usual ends"
+    );
+    for cut in 0..length {
+        let cut = response(&text[..cut]);
+        assert!(matches!(cut, Ok(None)), "incomplete");
+    }
+    assert_eq!(answer("HTTP/1.1 204 \n\n").framing(), Framing::None);
+}
+
+#[test]
+fn chunks_in_an_answer_of_http_1_0_end_its_connection() {
+    let of = |version: &str| {
+        answer(&format!(
+            "{version} 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n"
+        ))
+    };
+    let old = of("HTTP/1.0");
+    assert_eq!((old.framing(), old.keep_alive()), (Framing::Chunked, false));
+    let new = of("HTTP/1.1");
+    assert_eq!((new.framing(), new.keep_alive()), (Framing::Chunked, true));
 }
 
 #[test]
@@ -463,6 +646,8 @@ fn an_answer_is_read() {
     assert_eq!(head.header("server"), Some(&b"x"[..]));
     assert_eq!(answer("HTTP/1.1 200\r\n\r\n").reason(), b"");
     assert_eq!(answer("HTTP/1.1 200 \r\n\r\n").reason(), b"");
+    let later = answer("HTTP/1.2 200 OK\r\n\r\n");
+    assert_eq!((later.status(), later.version()), (200, Version::Http11));
     assert!(answer("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n").is_interim());
 }
 

@@ -5,7 +5,8 @@ use super::link::Use;
 use super::receiving::Receiving;
 use super::sending::Sending;
 use super::text::{self, Length};
-use super::to_io;
+use super::wire::Watch;
+use super::{Refused, Unsayable, has_cause, to_io};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use http::Method;
@@ -13,6 +14,7 @@ use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use tokio::time::Instant;
 
 #[derive(Debug)]
 pub struct Called {
@@ -20,10 +22,11 @@ pub struct Called {
     /// The head of the answer, and how much of it has been read.
     text: Vec<u8>,
     at: usize,
+    watch: Watch,
     tls: bool,
     to_head: bool,
     /// Counts as a stream of the connection while this lives.
-    _use: Use,
+    counted: Use,
 }
 
 // Lives in the box of its stream, and most of the time as the larger one.
@@ -47,14 +50,15 @@ enum Answer {
 }
 
 impl Called {
-    pub(super) fn new(request: SendRequest<Bytes>, tls: bool, counted: Use) -> Self {
+    pub(super) fn new(request: SendRequest<Bytes>, watch: Watch, tls: bool, counted: Use) -> Self {
         Self {
             calling: Calling::Head(request, Vec::new()),
             text: Vec::new(),
             at: 0,
+            watch,
             tls,
             to_head: false,
-            _use: counted,
+            counted,
         }
     }
 
@@ -100,7 +104,7 @@ impl Called {
             return Ok(());
         };
         let call = text::read_request(head, self.tls)
-            .map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+            .map_err(|_| io::Error::new(ErrorKind::InvalidInput, Unsayable))?;
         self.to_head = call.request.method() == Method::HEAD;
         let ended = call.length == Length::Known(0);
         match connection.send_request(call.request, ended) {
@@ -124,6 +128,25 @@ impl Called {
         match &mut self.calling {
             Calling::Sent { sending, .. } if sending.is_waiting() => sending.poll_flush(cx),
             _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// How many bytes of the request wait for the upstream's window.
+    pub fn held_back(&self) -> usize {
+        match &self.calling {
+            Calling::Sent { sending, .. } => sending.held_back(),
+            _ => 0,
+        }
+    }
+
+    /// When the last piece of an answer's frame came that is not complete yet.
+    pub fn partial(&self) -> Option<Instant> {
+        match &self.calling {
+            Calling::Sent {
+                answer: Answer::Body(receiving),
+                ..
+            } => receiving.partial(),
+            _ => None,
         }
     }
 
@@ -152,7 +175,13 @@ impl Called {
                     answer: Answer::Body(receiving),
                     ..
                 } => return receiving.poll_read(cx, buffer, |_| {}),
-                Calling::Sent { .. } => ready!(self.poll_head(cx))?,
+                Calling::Sent { .. } => match ready!(self.poll_head(cx)) {
+                    Err(error) if self.counted.is_refused() && !has_cause(&error) => {
+                        let error = io::Error::new(ErrorKind::ConnectionReset, Refused);
+                        return Poll::Ready(Err(error));
+                    }
+                    head => head?,
+                },
                 Calling::Refused(error) => {
                     // Nothing of it has left, so it can be sent again elsewhere.
                     let refused = ErrorKind::ConnectionRefused;
@@ -186,7 +215,8 @@ impl Called {
         let response = http::Response::from_parts(parts, ());
         let ended = body.is_end_stream();
         let length = text::write_response(&response, ended, self.to_head, &mut self.text);
-        *answer = Answer::Body(Receiving::new(body, length));
+        let watch = self.watch.clone();
+        *answer = Answer::Body(Receiving::new(body, length, watch));
         Poll::Ready(Ok(()))
     }
 }

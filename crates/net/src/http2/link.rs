@@ -1,54 +1,39 @@
-//! Connections to upstreams that speak HTTP/2: a few per address, each with many streams. Which one a request goes on is
-//! settled here; the connection itself is driven by a task of its own.
+//! A connection to an upstream that speaks HTTP/2, with many streams, driven by a task of its own. Which connection a request
+//! goes on is settled by [`Links`](super::Links).
 
 use super::called::Called;
+use super::links::LinkKey;
 use super::wire::Wire;
 use crate::deadline::Deadline;
+use crate::pool::Slot;
 use crate::stream::Stream;
 use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong};
-use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Bytes of an answer that an upstream may send before the client has taken any.
 const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// The most that the protocol allows: the windows of its streams are the limit. A smaller one could be used up by the answers
+/// of clients that take nothing, and every other stream of the connection would wait for them.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// Streams of one connection before another is opened, if the upstream allows as many.
 const COMFORTABLE_STREAMS: usize = 100;
-/// Connections per address and worker; with all of them full, requests wait for a stream.
-const MOST_LINKS: usize = 16;
+/// Streams that begin before the upstream has said how many it allows; the others wait until it has. It says so at once, and
+/// would refuse those that are too many.
+const FIRST_STREAMS: usize = 10;
 /// After so long without a sign of life, a ping goes out with the next request. Not more often, and not without a request:
 /// gRPC servers take that for an attack.
 const SILENCE: Duration = Duration::from_secs(10);
 /// An upstream that does not answer a ping for so long is gone.
 const PONG_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Kong's `upstream_keepalive_*`, as far as they mean something for connections that are shared.
-#[derive(Debug, Clone, Copy)]
-pub struct LinkSettings {
-    /// Requests per connection; zero: no limit.
-    pub max_requests: u32,
-    /// Without a stream; zero: no limit.
-    pub idle: Duration,
-}
-
-/// Who shares a connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkKey {
-    /// The identity of the TLS settings.
-    pub tls: Option<usize>,
-    pub sni: Option<Arc<str>>,
-}
 
 /// What a connection's handle and its task tell each other.
 #[derive(Debug, Default)]
@@ -56,11 +41,20 @@ struct State {
     streams: AtomicUsize,
     wants_ping: AtomicBool,
     over: AtomicBool,
+    /// The upstream has ended the connection with an error.
+    refused: AtomicBool,
 }
 
 /// A stream in use.
 #[derive(Debug)]
 pub(super) struct Use(Arc<State>);
+
+impl Use {
+    /// Whether the upstream has ended the connection with an error, of which its streams are not told.
+    pub(super) fn is_refused(&self) -> bool {
+        self.0.refused.load(Ordering::Relaxed)
+    }
+}
 
 impl Drop for Use {
     fn drop(&mut self) {
@@ -76,19 +70,25 @@ pub struct Link {
     wire: Wire,
     key: LinkKey,
     requests: u32,
+    opened: Instant,
     quiet_since: Option<Instant>,
+    /// Grows with every use of any connection of the worker.
+    last_use: u64,
+    /// The slot of the target that used it last.
+    slot: Weak<Slot>,
 }
 
 impl Link {
     /// Begins HTTP/2 on a connection. The second is to be polled until it ends, by a task of its own.
     pub async fn open(stream: Stream, key: LinkKey, head: u32) -> io::Result<(Self, Driver)> {
-        let wire = Wire::new(stream, Vec::new());
+        let wire = Wire::new(stream, Vec::new(), 0);
         let mut builder = Builder::new();
         builder
             .enable_push(false)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(head)
+            .initial_max_send_streams(FIRST_STREAMS)
             .max_send_buffer_size(super::SEND_BUFFER);
         let opened = builder.handshake(wire.clone()).await;
         let (request, mut connection) = opened.map_err(super::to_io)?;
@@ -106,53 +106,85 @@ impl Link {
             wire,
             key,
             requests: 0,
+            opened: Instant::now(),
             quiet_since: None,
+            last_use: 0,
+            slot: Weak::new(),
         };
         Ok((link, driver))
     }
 
     /// Streams that it has room for; none when it takes no more at all.
-    fn room(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+    pub(super) fn room(&mut self, cx: &mut Context<'_>) -> Option<usize> {
         if self.state.over.load(Ordering::Relaxed) {
             return None;
         }
         match self.request.poll_ready(cx) {
             Poll::Ready(Err(_)) => None,
             _ => {
-                let most = self.request.current_max_send_streams();
+                let is_told = self.wire.line().read > 0;
+                let most = match is_told {
+                    true => self.request.current_max_send_streams(),
+                    false => COMFORTABLE_STREAMS,
+                };
                 let used = self.state.streams.load(Ordering::Relaxed);
                 Some(most.min(COMFORTABLE_STREAMS).saturating_sub(used))
             }
         }
     }
 
-    /// A stream of this connection.
-    pub fn call(&mut self) -> Called {
+    /// A stream of this connection. `number` grows with every use of any connection of the worker, `slot` is that of the
+    /// target.
+    pub(super) fn call(&mut self, number: u64, slot: &Arc<Slot>) -> Called {
         if self.wire.line().last_read.elapsed() > SILENCE {
             self.state.wants_ping.store(true, Ordering::Relaxed);
+        }
+        self.last_use = number;
+        if !std::ptr::eq(self.slot.as_ptr(), Arc::as_ptr(slot)) {
+            self.slot = Arc::downgrade(slot);
         }
         self.requests = self.requests.saturating_add(1);
         self.quiet_since = None;
         self.state.streams.fetch_add(1, Ordering::Relaxed);
         let counted = Use(Arc::clone(&self.state));
-        Called::new(self.request.clone(), self.key.tls.is_some(), counted)
+        let (request, watch) = (self.request.clone(), self.wire.watch());
+        Called::new(request, watch, self.key.tls.is_some(), counted)
     }
 
-    fn is_worn(&self, settings: &LinkSettings) -> bool {
-        settings.max_requests != 0 && self.requests >= settings.max_requests
+    pub(super) fn key(&self) -> &LinkKey {
+        &self.key
+    }
+
+    pub(super) fn opened(&self) -> Instant {
+        self.opened
+    }
+
+    pub(super) fn last_use(&self) -> u64 {
+        self.last_use
+    }
+
+    /// Whether it has a stream.
+    pub(super) fn is_used(&self) -> bool {
+        self.state.streams.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether it has carried as many requests as it may; zero: no limit.
+    pub(super) fn is_worn(&self, max_requests: u32) -> bool {
+        max_requests != 0 && self.requests >= max_requests
     }
 
     /// Whether it is worth keeping.
-    fn tidy(&mut self, now: Instant, idle: Duration) -> bool {
+    pub(super) fn tidy(&mut self, now: Instant, idle: Duration) -> bool {
         if self.state.over.load(Ordering::Relaxed) {
             return false;
         }
-        if self.state.streams.load(Ordering::Relaxed) > 0 {
+        if self.is_used() {
             self.quiet_since = None;
             return true;
         }
         let since = *self.quiet_since.get_or_insert(now);
-        idle.is_zero() || now < since + idle
+        let is_fresh = idle.is_zero() || now < since + idle;
+        is_fresh && self.slot.strong_count() > 0
     }
 }
 
@@ -177,6 +209,8 @@ impl Driver {
         }
         if let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(cx) {
             if let Err(error) = ended {
+                let refused = error.is_go_away() && error.is_remote();
+                self.state.refused.store(refused, Ordering::Relaxed);
                 tracing::debug!(%error, "an HTTP/2 connection to an upstream ended");
             }
             return Poll::Ready(());
@@ -221,137 +255,5 @@ impl Future for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.state.over.store(true, Ordering::Relaxed);
-    }
-}
-
-/// What a request finds of connections to its address.
-#[derive(Debug)]
-pub enum Found {
-    Call(Box<Called>),
-    /// Another request is connecting: worth waiting for.
-    Dialing(Arc<Dial>),
-    /// Nobody is; the caller is to connect, and to say how it went.
-    Dial(Arc<Dial>),
-}
-
-/// A connection in the making.
-#[derive(Debug, Default)]
-pub struct Dial {
-    done: Notify,
-    failed: AtomicBool,
-}
-
-impl Dial {
-    /// Waits for the end; false when there is no connection.
-    pub async fn wait(&self) -> bool {
-        self.done.notified().await;
-        !self.failed.load(Ordering::Relaxed)
-    }
-}
-
-/// Ends a [`Dial`], also when the request that was connecting is gone.
-#[derive(Debug)]
-pub struct Dialer {
-    dial: Arc<Dial>,
-    connected: bool,
-}
-
-impl Dialer {
-    pub fn new(dial: Arc<Dial>) -> Self {
-        Self {
-            dial,
-            connected: false,
-        }
-    }
-
-    pub fn connected(&mut self) {
-        self.connected = true;
-    }
-}
-
-impl Drop for Dialer {
-    fn drop(&mut self) {
-        self.dial.failed.store(!self.connected, Ordering::Relaxed);
-        self.dial.done.notify_waiters();
-    }
-}
-
-/// The HTTP/2 connections of one worker to upstreams.
-#[derive(Debug, Default)]
-pub struct Links {
-    by_address: HashMap<SocketAddr, Vec<Link>>,
-    dials: Vec<(SocketAddr, LinkKey, std::sync::Weak<Dial>)>,
-}
-
-impl Links {
-    /// A stream to an address: on the connection with the most room, or on a new one while there are few.
-    pub fn take(
-        &mut self,
-        address: SocketAddr,
-        key: &LinkKey,
-        settings: &LinkSettings,
-        cx: &mut Context<'_>,
-    ) -> Found {
-        let links = self.by_address.entry(address).or_default();
-        let mut best: Option<(usize, usize)> = None;
-        let mut count = 0;
-        let mut at = 0;
-        while at < links.len() {
-            let link = &mut links[at];
-            if link.key != *key {
-                at += 1;
-                continue;
-            }
-            match link.room(cx) {
-                Some(room) if !link.is_worn(settings) => {
-                    count += 1;
-                    if best.is_none_or(|(_, most)| room > most) {
-                        best = Some((at, room));
-                    }
-                    at += 1;
-                }
-                _ => drop(links.swap_remove(at)),
-            }
-        }
-        let at = match best {
-            Some((at, room)) if room > 0 || count >= MOST_LINKS => at,
-            _ => return self.dial(address, key),
-        };
-        Found::Call(Box::new(links[at].call()))
-    }
-
-    fn dial(&mut self, address: SocketAddr, key: &LinkKey) -> Found {
-        self.dials.retain(|(_, _, dial)| dial.strong_count() > 0);
-        let same = |dial: &&(SocketAddr, LinkKey, std::sync::Weak<Dial>)| {
-            dial.0 == address && dial.1 == *key
-        };
-        if let Some(dial) = self
-            .dials
-            .iter()
-            .find(same)
-            .and_then(|dial| dial.2.upgrade())
-        {
-            return Found::Dialing(dial);
-        }
-        let dial = Arc::<Dial>::default();
-        let entry = (address, key.clone(), Arc::downgrade(&dial));
-        self.dials.push(entry);
-        Found::Dial(dial)
-    }
-
-    pub fn add(&mut self, address: SocketAddr, link: Link) {
-        self.by_address.entry(address).or_default().push(link);
-    }
-
-    /// Lets go of connections that have been without a stream for too long, or are over.
-    pub fn sweep(&mut self, now: Instant, settings: &LinkSettings) {
-        self.by_address.retain(|_, links| {
-            links.retain_mut(|link| link.tidy(now, settings.idle));
-            !links.is_empty()
-        });
-    }
-
-    pub fn count(&self) -> usize {
-        self.by_address.values().map(Vec::len).sum()
     }
 }

@@ -6,7 +6,9 @@
 
 mod called;
 mod chunks;
+mod dial;
 mod link;
+mod links;
 mod receiving;
 mod sending;
 mod served;
@@ -17,8 +19,10 @@ mod text;
 mod wire;
 
 pub use called::Called;
+pub use dial::{Dial, DialFailure, Dialed, Dialer};
 pub use h2::Reason;
-pub use link::{Dial, Dialer, Driver, Found, Link, LinkKey, LinkSettings, Links};
+pub use link::{Driver, Link};
+pub use links::{Found, LinkKey, LinkSettings, Links, Wanted};
 pub use served::Served;
 pub use server::{Ended, Server, ServerSettings};
 
@@ -52,9 +56,56 @@ fn to_io(error: h2::Error) -> io::Error {
     io::Error::new(ErrorKind::ConnectionReset, error)
 }
 
-/// Whether the other side says that it has not looked at the request.
-pub fn is_unprocessed(error: &io::Error) -> bool {
+/// How a stream to an upstream failed, as far as HTTP/2 says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamFailure {
+    /// The upstream says that it has not looked at the request.
+    Unprocessed,
+    /// The upstream has given up this request, and serves others on the same connection.
+    Reset,
+    /// The upstream has ended the whole connection with an error, which any request on it may have caused.
+    Goaway,
+    /// The upstream does not keep to the protocol.
+    Nonsense,
+}
+
+/// What HTTP/2 says about a failure; nothing where only the connection below it has failed.
+pub fn stream_failure(error: &io::Error) -> Option<StreamFailure> {
+    if error.kind() == ErrorKind::ConnectionRefused {
+        return Some(StreamFailure::Unprocessed);
+    }
+    let cause = error.get_ref()?;
+    if cause.is::<Refused>() {
+        return Some(StreamFailure::Goaway);
+    }
+    let cause = cause.downcast_ref::<h2::Error>()?;
+    match cause.is_remote() {
+        true if cause.is_go_away() => Some(StreamFailure::Goaway),
+        true if cause.is_reset() => Some(StreamFailure::Reset),
+        false if cause.is_library() => Some(StreamFailure::Nonsense),
+        _ => None,
+    }
+}
+
+/// The upstream has ended a connection with an error (`GOAWAY`), and so this stream.
+#[derive(Debug, thiserror::Error)]
+#[error("the upstream refuses the connection")]
+struct Refused;
+
+/// Whether HTTP/2 says itself why a stream failed.
+fn has_cause(error: &io::Error) -> bool {
     error.kind() == ErrorKind::ConnectionRefused
+        || error.get_ref().is_some_and(|cause| cause.is::<h2::Error>())
+}
+
+/// HTTP/2 has no form for a request: its authority or its path is none, or it asks for another protocol.
+#[derive(Debug, thiserror::Error)]
+#[error("the request cannot be said in HTTP/2")]
+struct Unsayable;
+
+/// Whether a request was not sent since HTTP/2 has no form for it.
+pub fn is_unsayable(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|cause| cause.is::<Unsayable>())
 }
 
 /// Why the other side gave a stream up, if it did.

@@ -3,10 +3,12 @@
 
 use super::text::{self, Length};
 use super::to_io;
+use super::wire::Watch;
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
 use std::io;
 use std::task::{Context, Poll, ready};
+use tokio::time::Instant;
 
 /// The size of a chunk, and what ends it.
 const CHUNK_FRAME: usize = 24;
@@ -21,6 +23,7 @@ enum Form {
 #[derive(Debug)]
 pub(super) struct Receiving {
     stream: RecvStream,
+    watch: Watch,
     form: Form,
     rest: Bytes,
     /// Text before `rest`.
@@ -29,9 +32,10 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    pub(super) fn new(stream: RecvStream, length: Length) -> Self {
+    pub(super) fn new(stream: RecvStream, length: Length, watch: Watch) -> Self {
         Self {
             stream,
+            watch,
             form: match length {
                 Length::Known(0) => Form::Done,
                 Length::Known(_) | Length::Open => Form::Plain,
@@ -41,6 +45,11 @@ impl Receiving {
             text: Vec::new(),
             at: 0,
         }
+    }
+
+    /// When the last piece of a frame came that is not complete yet.
+    pub(super) fn partial(&self) -> Option<Instant> {
+        self.watch.partial(self.stream.stream_id())
     }
 
     /// Reads into `buffer`; zero at the end. Gives the number of payload bytes to `count`.

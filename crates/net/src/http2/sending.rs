@@ -54,6 +54,11 @@ impl Sending {
         self.ended
     }
 
+    /// How many bytes wait for the peer's window.
+    pub(super) fn held_back(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(super) fn is_waiting(&self) -> bool {
         !self.ended && (!self.waiting.is_empty() || matches!(self.form, Form::Complete))
     }

@@ -6,6 +6,7 @@ use super::receiving::Receiving;
 use super::sending::Sending;
 use super::text::{self, Length};
 use super::to_io;
+use super::wire::Watch;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
@@ -19,8 +20,11 @@ use tokio::time::Instant;
 pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// What a connection and its sessions share. All of one thread: nobody waits for the lock.
-#[derive(Debug, Default)]
-pub(super) struct Shared(Mutex<State>);
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    watch: Watch,
+}
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -55,8 +59,15 @@ impl Default for State {
 }
 
 impl Shared {
+    pub(super) fn new(watch: Watch) -> Self {
+        Self {
+            state: Mutex::default(),
+            watch,
+        }
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives a stream to a session that waits for one. Without one, a new session comes back, to be started.
@@ -180,7 +191,7 @@ impl Served {
         let length = text::write_request(&parts, body.is_end_stream(), &mut self.text);
         state.payload += self.text.len() as u64;
         self.current = Some(Current {
-            receiving: Receiving::new(body, length),
+            receiving: Receiving::new(body, length, self.shared.watch.clone()),
             answering: Answering::Head(respond, Vec::new()),
             to_head: parts.method == Method::HEAD,
             tunnels: text::is_websocket(&parts),
@@ -215,6 +226,22 @@ impl Served {
             }) if sending.is_waiting() => sending.poll_flush(cx),
             _ => Poll::Ready(Ok(())),
         }
+    }
+
+    /// How many bytes of the answer wait for the client's window.
+    pub fn held_back(&self) -> usize {
+        match &self.current {
+            Some(Current {
+                answering: Answering::Body(sending),
+                ..
+            }) => sending.held_back(),
+            _ => 0,
+        }
+    }
+
+    /// When the last piece of a request's frame came that is not complete yet.
+    pub fn partial(&self) -> Option<Instant> {
+        self.current.as_ref()?.receiving.partial()
     }
 
     /// Ends the answer, where only this can end it. Nothing more is read.

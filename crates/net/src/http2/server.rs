@@ -98,7 +98,7 @@ pub struct Server {
 impl Server {
     /// `before`: what was read of the connection already.
     pub fn new(stream: Stream, before: Vec<u8>, settings: ServerSettings) -> Self {
-        let wire = Wire::new(stream, before);
+        let wire = Wire::new(stream, before, super::PREFACE.len());
         let mut builder = Builder::new();
         builder
             .max_concurrent_streams(settings.streams)
@@ -112,8 +112,8 @@ impl Server {
         let now = Instant::now();
         Self {
             state: State::Handshake(Box::new(builder.handshake(wire.clone()))),
+            shared: Arc::new(Shared::new(wire.watch())),
             wire,
-            shared: Arc::default(),
             settings,
             deadline: Deadline::new(now + settings.handshake_timeout),
             look_at: now + settings.idle_timeout,
@@ -256,7 +256,7 @@ impl Server {
     }
 
     fn throw_out(&mut self) {
-        tracing::info!("an HTTP/2 client sends more frames or resets than requests");
+        tracing::debug!("an HTTP/2 client sends more frames or resets than requests");
         if let State::Open(connection) = &mut self.state {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }

@@ -1,11 +1,12 @@
 //! The connection below HTTP/2. The `h2` crate writes every larger DATA frame by itself and flushes after it; here frames
 //! of many streams gather, and leave in one write when the connection's task has nothing more to do. It is also where one
-//! sees what `h2` does not tell: how much was read, and since when the peer has not taken what is written.
+//! sees what `h2` does not tell: how much was read, which frame is coming in, and since when the peer has not taken what is
+//! written.
 
 use crate::stream::Stream;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
@@ -26,6 +27,9 @@ pub(super) struct Line {
     unflushed: bool,
     pub(super) read: u64,
     pub(super) last_read: Instant,
+    arriving: Arriving,
+    /// The stream whose DATA frame is not complete yet, and when the last piece of it came.
+    partial: Option<(u32, Instant)>,
     /// Since when the peer has taken nothing although there is something for it.
     pub(super) blocked_since: Option<Instant>,
 }
@@ -60,6 +64,8 @@ impl Line {
             let waiting = &self.out[self.written..];
             let written = ready!(self.stream.poll_write(cx, waiting, next))?;
             self.unflushed = true;
+            // Something went: whoever takes a little is slow, not dead.
+            self.blocked_since = None;
             if written == 0 {
                 return Poll::Ready(Err(ErrorKind::WriteZero.into()));
             }
@@ -92,7 +98,6 @@ impl Line {
                 written => self.written += written,
             }
             self.unflushed = true;
-            // Something went: whoever takes a little is slow, not dead.
             self.blocked_since = None;
         }
         self.clear();
@@ -133,8 +138,11 @@ impl Line {
                 self.before = Vec::new();
             }
         }
-        self.read += (buffer.filled().len() - filled) as u64;
+        let read = &buffer.filled()[filled..];
+        self.read += read.len() as u64;
         self.last_read = Instant::now();
+        let stream = self.arriving.advance(read);
+        self.partial = stream.map(|stream| (stream, self.last_read));
         Poll::Ready(Ok(()))
     }
 }
@@ -144,8 +152,77 @@ impl Line {
 #[derive(Debug, Clone)]
 pub(super) struct Wire(Arc<Mutex<Line>>);
 
+/// The frame that is coming in. `h2` shows DATA when a frame is complete, which takes a slow peer longer than timeouts
+/// between two reads allow.
+#[derive(Debug)]
+struct Arriving {
+    /// The frame's head, as far as it is here.
+    head: [u8; HEAD],
+    filled: usize,
+    /// Bytes of the frame after its head that are still to come.
+    left: usize,
+}
+
+/// The size of a frame's head (RFC 9113 section 4.1).
+const HEAD: usize = 9;
+
+impl Arriving {
+    /// `first` bytes come before the first frame.
+    fn after(first: usize) -> Self {
+        Self {
+            head: [0; HEAD],
+            filled: HEAD,
+            left: first,
+        }
+    }
+
+    /// Follows the frames in `data`. Says the stream of the last one if that is DATA with a part still to come.
+    fn advance(&mut self, mut data: &[u8]) -> Option<u32> {
+        loop {
+            let taken = self.left.min(data.len());
+            self.left -= taken;
+            data = &data[taken..];
+            if data.is_empty() {
+                break;
+            }
+            if self.filled == HEAD {
+                self.filled = 0;
+            }
+            let taken = data.len().min(HEAD - self.filled);
+            self.head[self.filled..self.filled + taken].copy_from_slice(&data[..taken]);
+            self.filled += taken;
+            data = &data[taken..];
+            if self.filled == HEAD {
+                let [high, middle, low, ..] = self.head;
+                self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
+            }
+        }
+        let [_, _, _, kind, _, stream @ ..] = self.head;
+        let stream = u32::from_be_bytes(stream) & 0x7fff_ffff;
+        // What comes before the first frame has the number of no stream.
+        (self.filled == HEAD && self.left > 0 && kind == 0 && stream > 0).then_some(stream)
+    }
+}
+
+/// A look at the line that does not keep the connection open.
+#[derive(Debug, Clone)]
+pub(super) struct Watch(Weak<Mutex<Line>>);
+
+impl Watch {
+    /// When the last piece of a DATA frame for this stream came, if the frame is not complete yet.
+    pub(super) fn partial(&self, stream: h2::StreamId) -> Option<Instant> {
+        let line = self.0.upgrade()?;
+        let (number, at) = line
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .partial?;
+        (stream.as_u32() == number).then_some(at)
+    }
+}
+
 impl Wire {
-    pub(super) fn new(stream: Stream, before: Vec<u8>) -> Self {
+    /// `before` was read already; the peer says `preface` bytes before its first frame.
+    pub(super) fn new(stream: Stream, before: Vec<u8>, preface: usize) -> Self {
         Self(Arc::new(Mutex::new(Line {
             stream,
             before,
@@ -154,8 +231,14 @@ impl Wire {
             unflushed: false,
             read: 0,
             last_read: Instant::now(),
+            arriving: Arriving::after(preface),
+            partial: None,
             blocked_since: None,
         })))
+    }
+
+    pub(super) fn watch(&self) -> Watch {
+        Watch(Arc::downgrade(&self.0))
     }
 
     pub(super) fn line(&self) -> MutexGuard<'_, Line> {
@@ -204,5 +287,76 @@ impl AsyncWrite for Wire {
         let mut line = self.line();
         ready!(line.poll_flush(cx))?;
         line.stream.poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::SockRef;
+    use std::future::poll_fn;
+    use std::time::Duration;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    fn frame(length: u8, kind: u8, stream: u8) -> Vec<u8> {
+        let head = [0, 0, length, kind, 0, 0x80, 0, 0, stream];
+        [&head[..], &vec![0; length.into()]].concat()
+    }
+
+    #[test]
+    fn incomplete_data_is_told_wherever_reads_end() {
+        let frames = [
+            (vec![0; 24], None),
+            (frame(0, 4, 0), None),
+            (frame(30, 0, 5), Some(5)),
+            (frame(30, 1, 7), None),
+            (frame(0, 0, 5), None),
+            (frame(1, 0, 9), Some(9)),
+        ];
+        let all: Vec<u8> = frames.iter().flat_map(|frame| frame.0.clone()).collect();
+        for first in 0..all.len() {
+            for second in first..all.len() {
+                let mut arriving = Arriving::after(24);
+                arriving.advance(&all[..first]);
+                let told = arriving.advance(&all[first..second]);
+                let mut start = 0;
+                let incomplete = frames.iter().find_map(|(frame, stream)| {
+                    let within = second.checked_sub(start).filter(|at| *at < frame.len());
+                    start += frame.len();
+                    within.map(|at| stream.filter(|_| at >= HEAD))
+                });
+                assert_eq!(told, incomplete.flatten(), "{first} {second}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_a_part_is_not_blocked_since_longer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _ = SockRef::from(&listener).set_recv_buffer_size(4096);
+        let stream = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let _ = SockRef::from(&stream).set_send_buffer_size(4096);
+        let (mut peer, _) = listener.accept().await.unwrap();
+        let wire = Wire::new(Stream::Tcp(stream), Vec::new(), 0);
+        let piece = [b'x'; 16 * 1024];
+        let put = || poll_fn(|cx| Poll::Ready(wire.line().poll_put(cx, &piece, b"").is_pending()));
+        while !put().await {}
+        let (mut written, mut seen) = (wire.line().written, false);
+        for _ in 0..1000 {
+            peer.read_exact(&mut [0; 1024]).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let blocked = put().await;
+            let line = wire.line();
+            // More of the same gathered bytes went, and there are some left.
+            if blocked && line.written > written {
+                assert_eq!(line.blocked_since, Some(Instant::now()));
+                seen = true;
+            }
+            written = line.written;
+        }
+        assert!(seen);
     }
 }

@@ -164,10 +164,23 @@ fn a_checksum_is_verified_where_there_is_one() {
     );
 }
 
-/// The check value of the catalogue of CRCs.
 #[test]
-fn the_checksum_is_castagnolis() {
-    assert_eq!(crc32c_without(b"123456789", 100), 0xe306_9283);
+fn a_second_checksum_is_refused() {
+    let mut body = INET.to_vec();
+    body.extend([TYPE_CRC32C, 0, 4, 0, 0, 0, 0].repeat(2));
+    let mut header = binary(0x21, 0x11, &body);
+    let at = V2_FIXED + INET.len() + 3;
+    let sum = crc32c_without(&header, at);
+    header[at..at + 4].copy_from_slice(&sum.to_be_bytes());
+    assert_eq!(parse(&header), Err(Malformed::Binary));
+}
+
+#[test]
+fn the_checksum_itself_counts_as_zero() {
+    // The check value of the catalogue of CRCs is that of these digits.
+    assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+    let sum = crc32c::crc32c(b"12\0\0\0\089");
+    assert_eq!(crc32c_without(b"12345689", 2), sum);
 }
 
 fn complete_headers() -> impl Strategy<Value = Vec<u8>> {

@@ -14,6 +14,11 @@ pub enum CertificateError {
     Certificate,
     #[error("not a PEM private key")]
     Key,
+    #[error(
+        "the private key is {0}, which this gateway cannot sign with: use a certificate with RSA of 2048 to 8192 bits, ECDSA on \
+         P-256 or P-384, or Ed25519"
+    )]
+    Kind(String),
     #[error("unusable certificate or key: {0}")]
     Unusable(#[from] TlsError),
     #[error("unusable certificate of an authority: {0}")]
@@ -76,7 +81,14 @@ pub(super) fn read_certificates(
 fn read_pair(cert: &str, key: &str) -> Result<CertifiedKey, CertificateError> {
     let chain = read_certificates(cert)?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| CertificateError::Key)?;
-    let key = super::PROVIDER.key_provider.load_private_key(key)?;
+    let key = match super::PROVIDER.key_provider.load_private_key(key) {
+        Ok(key) => key,
+        Err(error) => {
+            return Err(
+                public_key::unusable_kind(&chain[0]).map_or(error.into(), CertificateError::Kind)
+            );
+        }
+    };
     check_match(&chain[0], &*key)?;
     Ok(CertifiedKey::new(chain, key))
 }

@@ -2,12 +2,13 @@
 //! so that they share sessions and pooled connections too.
 
 use super::certificate::{CertificateError, Certificates, read_certificates};
+use super::common_name::Warned;
 use super::verify::{NotVerified, Verified};
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, RootCertStore, SignatureScheme};
+use rustls::{AlertDescription, ClientConfig, RootCertStore, SignatureScheme};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -23,9 +24,23 @@ pub enum Trust {
         pems: Vec<String>,
         /// How many certificates may stand between the upstream's and an authority's: `tls_verify_depth`.
         depth: u8,
+        common_name: CommonName,
     },
     /// Those in bundles such as the operating system's, as PEM, of which some may be unreadable.
-    Bundles { pems: Vec<String>, depth: u8 },
+    Bundles {
+        pems: Vec<String>,
+        depth: u8,
+        common_name: CommonName,
+    },
+}
+
+/// What becomes of the common name of a certificate that has no subject alternative name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CommonName {
+    /// It is taken for the name of the host, as OpenSSL does.
+    #[default]
+    Taken,
+    Ignored,
 }
 
 /// What we show when the upstream asks who we are: a certificate entity, told apart by its PEM.
@@ -42,6 +57,8 @@ struct Shared {
     /// By what is offered: nothing, HTTP/2, either.
     configs: [Arc<ClientConfig>; 3],
     number: usize,
+    /// Certificates are looked at, and so must have the name.
+    verifies: bool,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +121,7 @@ impl ClientTls {
         let shared = Arc::new(Shared {
             configs,
             number: known.made,
+            verifies: settings.0 != Trust::Anyone,
         });
         known
             .by_settings
@@ -117,7 +135,9 @@ impl ClientTls {
         self.0.number
     }
 
-    /// The name is that of the Host header; its port, if any, is not sent (RFC 6066 allows host names only).
+    /// The name is that of the Host header; its port, if any, is not sent (RFC 6066 allows host names only). What is no host
+    /// name is not sent either: as with an address, the upstream then chooses its certificate without one. Where
+    /// certificates are verified, none can have such a name, and the connection fails.
     pub async fn connect(
         &self,
         stream: TcpStream,
@@ -138,11 +158,32 @@ impl ClientTls {
             _ => name,
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let name = match ServerName::try_from(host.to_owned()) {
+            Ok(name) => name,
+            Err(_) if !self.0.verifies => stream.peer_addr()?.ip().into(),
+            Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidInput, error)),
+        };
         tokio_rustls::TlsConnector::from(self.0.configs[offer as usize].clone())
             .connect(name, stream)
             .await
+    }
+}
+
+/// Whether a handshake failed over the name that was asked for: it is no host name, the certificate is for others, or the
+/// upstream says that it does not know it.
+pub fn is_about_name(error: &io::Error) -> bool {
+    let Some(cause) = error.get_ref() else {
+        return false;
+    };
+    match cause.downcast_ref::<rustls::Error>() {
+        Some(rustls::Error::AlertReceived(alert)) => *alert == AlertDescription::UnrecognisedName,
+        Some(rustls::Error::InvalidCertificate(bad)) => matches!(
+            bad,
+            rustls::CertificateError::NotValidForName
+                | rustls::CertificateError::NotValidForNameContext { .. }
+        ),
+        Some(_) => false,
+        None => cause.is::<InvalidDnsNameError>(),
     }
 }
 
@@ -179,25 +220,35 @@ impl ResolvesClientCert for Always {
 
 fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, CertificateError> {
     let mut authorities = RootCertStore::empty();
-    let depth = match trust {
+    let (depth, common_name) = match trust {
         Trust::Anyone => return Ok(Arc::new(NotVerified)),
-        Trust::Authorities { pems, depth } => {
+        Trust::Authorities {
+            pems,
+            depth,
+            common_name,
+        } => {
             for pem in pems {
                 for certificate in read_certificates(pem)? {
                     authorities.add(certificate)?;
                 }
             }
-            depth
+            (depth, common_name)
         }
-        Trust::Bundles { pems, depth } => {
+        Trust::Bundles {
+            pems,
+            depth,
+            common_name,
+        } => {
             for pem in pems {
                 authorities.add_parsable_certificates(read_certificates(pem)?);
             }
-            depth
+            (depth, common_name)
         }
     };
     Ok(Arc::new(Verified {
         authorities,
         depth: usize::from(*depth),
+        common_name: *common_name,
+        warned: Warned::default(),
     }))
 }

@@ -3,6 +3,8 @@
 mod certificate;
 mod client;
 mod client_auth;
+mod common_name;
+mod failure;
 mod public_key;
 mod server;
 mod sessions;
@@ -12,7 +14,7 @@ mod tests;
 mod verify;
 
 pub use certificate::{CertificateError, Certificates, self_signed};
-pub use client::{ClientIdentity, ClientTls, Offer, Trust};
+pub use client::{ClientIdentity, ClientTls, CommonName, Offer, Trust, is_about_name};
 pub use client_auth::{ClientAuth, WithoutCertificate, client_subject};
 pub use server::{Alpn, CertificateSource, ServerSettings, ServerTls, SniTable};
 pub use sessions::SessionSettings;
@@ -23,6 +25,12 @@ use std::sync::{Arc, LazyLock};
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+
+/// Takes whatever certificate a server shows.
+#[cfg(test)]
+pub(crate) fn unverified() -> Arc<dyn rustls::client::danger::ServerCertVerifier> {
+    Arc::new(verify::NotVerified)
+}
 
 fn provider() -> Arc<CryptoProvider> {
     PROVIDER.clone()

@@ -2,61 +2,68 @@
 //! so Kong take them, and they are what `openssl x509 -req` makes unless told otherwise.
 
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use x509_parser::der_parser::asn1_rs::{Any, Class, FromDer, Tag};
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
 
-const SEQUENCE: u8 = 0x30;
 /// `[0]`, which version 1 leaves out.
-const VERSION: u8 = 0xa0;
+const VERSION: Tag = Tag(0);
 
 /// `None` for what is no certificate. Nothing else in it is looked at.
 pub(super) fn of<'a>(certificate: &'a CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'a>> {
-    let mut input = certificate.as_ref();
-    let mut signed = sequence(&mut input)?.content;
-    let mut fields = sequence(&mut signed)?.content;
-    let mut first = next(&mut fields)?;
-    if first.tag == VERSION {
-        first = next(&mut fields)?;
+    let mut signed = sequence(&mut certificate.as_ref())?;
+    let mut fields = sequence(&mut signed)?;
+    let first = next(&mut fields)?;
+    let has_version = first.class() == Class::ContextSpecific && first.tag() == VERSION;
+    let _serial_number = if has_version {
+        next(&mut fields)?
+    } else {
+        first
+    };
+    let [_signature, _issuer, _validity, _subject] = std::array::from_fn(|_| sequence(&mut fields));
+    let from_key = fields;
+    sequence(&mut fields)?;
+    Some(from_key[..from_key.len() - fields.len()].into())
+}
+
+/// What kind of key a certificate has, where ring cannot sign with such keys.
+pub(super) fn unusable_kind(certificate: &CertificateDer<'_>) -> Option<String> {
+    let key = of(certificate)?;
+    let (_, key) = SubjectPublicKeyInfo::from_der(&key).ok()?;
+    let algorithm = key.algorithm.algorithm.to_id_string();
+    match &*algorithm {
+        "1.2.840.113549.1.1.1" => match key.parsed().ok()? {
+            PublicKey::RSA(rsa) if (2048..=8192).contains(&rsa.key_size()) => None,
+            PublicKey::RSA(rsa) => Some(format!("RSA of {} bits", rsa.key_size())),
+            _ => None,
+        },
+        "1.2.840.10045.2.1" => {
+            let curve = key.algorithm.parameters.as_ref().map(Any::as_oid)?;
+            let curve = curve.ok()?.to_id_string();
+            let name = match &*curve {
+                "1.2.840.10045.3.1.7" | "1.3.132.0.34" => return None,
+                "1.3.132.0.35" => "P-521 (secp521r1)",
+                "1.3.132.0.10" => "secp256k1",
+                other => other,
+            };
+            Some(format!("ECDSA on {name}"))
+        }
+        "1.3.101.112" => None,
+        "1.3.101.113" => Some("Ed448".to_owned()),
+        other => Some(format!("of the algorithm {other}")),
     }
-    let _serial_number = first;
-    let [_signature, _issuer, _validity, _subject, key] =
-        std::array::from_fn(|_| sequence(&mut fields));
-    Some(key?.whole.into())
-}
-
-struct Element<'a> {
-    tag: u8,
-    /// With tag and length.
-    whole: &'a [u8],
-    content: &'a [u8],
-}
-
-fn sequence<'a>(input: &mut &'a [u8]) -> Option<Element<'a>> {
-    next(input).filter(|element| element.tag == SEQUENCE)
 }
 
 /// Takes an element of DER off the front.
-fn next<'a>(input: &mut &'a [u8]) -> Option<Element<'a>> {
-    let all = *input;
-    let (&tag, rest) = all.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(first), rest),
-        // The number of octets that the length has.
-        0x81..=0x84 => {
-            let (octets, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            let length = octets
-                .iter()
-                .fold(0, |length, &octet| length << 8 | usize::from(octet));
-            (length, rest)
-        }
-        _ => return None,
-    };
-    let (content, after) = rest.split_at_checked(length)?;
-    *input = after;
-    Some(Element {
-        tag,
-        whole: &all[..all.len() - after.len()],
-        content,
-    })
+fn next<'a>(input: &mut &'a [u8]) -> Option<Any<'a>> {
+    let (rest, element) = Any::from_der(input).ok()?;
+    *input = rest;
+    Some(element)
+}
+
+fn sequence<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let element = next(input)?;
+    (element.tag() == Tag::Sequence).then_some(element.data)
 }
 
 #[cfg(test)]

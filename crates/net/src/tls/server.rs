@@ -2,6 +2,7 @@
 
 use super::certificate::Certificates;
 use super::client_auth::ClientAuth;
+use super::failure;
 use super::sessions::{SessionSettings, Sessions, Tickets};
 use super::suites::{Versions, all_ciphers, suites};
 use rustls::crypto::CryptoProvider;
@@ -196,12 +197,19 @@ impl ServerTls {
         }
     }
 
+    /// A handshake that fails is ended so that the client learns why.
     pub async fn accept(
         &self,
         stream: TcpStream,
     ) -> io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
-        tokio_rustls::TlsAcceptor::from(self.config.clone())
-            .accept(stream)
-            .await
+        let acceptor = tokio_rustls::TlsAcceptor::from(self.config.clone());
+        match acceptor.accept(stream).into_fallible().await {
+            Ok(stream) => Ok(stream),
+            Err((error, stream)) => {
+                // Boxed: rare, and every handshake would be larger by it.
+                Box::pin(failure::end(&error, stream)).await;
+                Err(error)
+            }
+        }
     }
 }

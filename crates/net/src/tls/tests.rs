@@ -1,4 +1,5 @@
 use super::*;
+use std::io;
 
 fn table(names: &[&str]) -> (SniTable, Vec<Arc<Certificates>>) {
     let mut table = SniTable::new(Some(Arc::new(self_signed().unwrap())));
@@ -52,6 +53,7 @@ fn trusted(pems: &[&str]) -> Trust {
     Trust::Authorities {
         pems: pems.iter().map(|&pem| pem.to_owned()).collect(),
         depth: 1,
+        common_name: CommonName::Taken,
     }
 }
 
@@ -75,6 +77,17 @@ async fn shakes_hands_by(
     trust: Trust,
     name: &str,
 ) -> bool {
+    shake_hands(versions, certificates, trust, name)
+        .await
+        .is_ok()
+}
+
+async fn shake_hands(
+    versions: Versions,
+    certificates: Certificates,
+    trust: Trust,
+    name: &str,
+) -> io::Result<()> {
     let settings = ServerSettings {
         versions,
         ..ServerSettings::default()
@@ -86,7 +99,7 @@ async fn shakes_hands_by(
     let client = async {
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let tls = ClientTls::new(trust, None).unwrap();
-        tls.connect(stream, name).await.is_ok()
+        tls.connect(stream, name).await.map(drop)
     };
     let server = async {
         let (stream, _) = listener.accept().await.unwrap();
@@ -104,6 +117,23 @@ async fn verification_is_what_the_service_says() {
     assert!(!shakes_hands(pair(), trusted(&[]), "up.example.com").await);
     assert!(shakes_hands(pair(), trusted(&[&pem]), "up.example.com").await);
     assert!(!shakes_hands(pair(), trusted(&[&pem]), "other.example.com").await);
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_host_name_is_not_sent_and_cannot_be_verified() {
+    let made = rcgen::generate_simple_self_signed(vec!["up.example.com".into()]).unwrap();
+    let pem = made.cert.pem();
+    let pair = || Certificates::from_pem(&pem, &made.signing_key.serialize_pem()).unwrap();
+    let long = "a".repeat(300);
+    for name in ["a!b", "a!b:8443", "", "[", "a..b", &long] {
+        assert!(shakes_hands(pair(), Trust::Anyone, name).await, "{name:?}");
+        let verified = shake_hands(Versions::BOTH, pair(), trusted(&[&pem]), name).await;
+        assert!(is_about_name(&verified.unwrap_err()), "{name:?}");
+    }
+    let other = shake_hands(Versions::BOTH, pair(), trusted(&[&pem]), "other.test").await;
+    assert!(is_about_name(&other.unwrap_err()));
+    let distrusted = shake_hands(Versions::BOTH, pair(), trusted(&[]), "up.example.com").await;
+    assert!(!is_about_name(&distrusted.unwrap_err()));
 }
 
 /// Of version 1, as `openssl x509 -req` makes them.
@@ -134,10 +164,23 @@ async fn a_certificate_of_version_1_serves_those_who_do_not_verify() {
         let done = shakes_hands_by(versions, pair(), Trust::Anyone, "old:8443").await;
         assert!(done, "{versions:?}");
     }
-    assert!(!shakes_hands(pair(), trusted(&[OLD_CERTIFICATE]), "old:8443").await);
     let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let mismatch = Certificates::from_pem(OLD_CERTIFICATE, &other);
     assert!(matches!(mismatch, Err(CertificateError::Unusable(_))));
+}
+
+#[tokio::test]
+async fn a_certificate_of_version_1_is_not_verified_and_the_error_says_what_to_do() {
+    let pair = Certificates::from_pem(OLD_CERTIFICATE, OLD_KEY).unwrap();
+    let trust = trusted(&[OLD_CERTIFICATE]);
+    let shaken = shake_hands(Versions::BOTH, pair, trust, "old:8443").await;
+    let error = shaken.unwrap_err();
+    assert!(!is_about_name(&error));
+    let text = error.to_string();
+    assert!(
+        text.contains("issue it anew as version 3") && text.contains("tls_verify"),
+        "{text}"
+    );
 }
 
 /// An authority, or what one has issued.
@@ -154,6 +197,10 @@ fn issue(name: &str, is_authority: bool, by: Option<&Issued>) -> Issued {
     if is_authority {
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     }
+    issue_as(params, by)
+}
+
+fn issue_as(params: rcgen::CertificateParams, by: Option<&Issued>) -> Issued {
     let key = rcgen::KeyPair::generate().unwrap();
     let made = match by {
         None => params.self_signed(&key).unwrap(),
@@ -178,6 +225,7 @@ async fn a_chain_may_be_as_long_as_the_depth_says() {
         let trust = Trust::Authorities {
             pems: vec![root.pem.clone()],
             depth,
+            common_name: CommonName::Taken,
         };
         let done = shakes_hands(pair, trust, "up.example.com").await;
         assert_eq!(done, expected, "{depth}");
@@ -187,6 +235,132 @@ async fn a_chain_may_be_as_long_as_the_depth_says() {
     let trust = Trust::Authorities {
         pems: vec![second.pem.clone()],
         depth: 0,
+        common_name: CommonName::Taken,
     };
     assert!(shakes_hands(pair, trust, "up.example.com").await);
+}
+
+/// A certificate that says whose it is by its common name, and by these alternative names.
+fn named_as(common: &str, others: &[&str], by: &Issued) -> Certificates {
+    let others: Vec<String> = others.iter().map(|&name| name.to_owned()).collect();
+    let mut params = rcgen::CertificateParams::new(others).unwrap();
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, common);
+    let leaf = issue_as(params, Some(by));
+    Certificates::from_pem(&leaf.pem, &leaf.issuer.key().serialize_pem()).unwrap()
+}
+
+#[tokio::test]
+async fn a_common_name_counts_only_where_there_is_no_other_name() {
+    let root = issue("root", true, None);
+    let trust = |common_name| Trust::Authorities {
+        pems: vec![root.pem.clone()],
+        depth: 1,
+        common_name,
+    };
+    let taken = || trust(CommonName::Taken);
+    let pair = |common, others: &[&str]| named_as(common, others, &root);
+    assert!(shakes_hands(pair("up.test", &[]), taken(), "up.test:8443").await);
+    assert!(shakes_hands(pair("*.up.test", &[]), taken(), "a.up.test").await);
+    assert!(shakes_hands(pair("127.0.0.1", &[]), taken(), "127.0.0.1").await);
+    assert!(!shakes_hands(pair("up.test", &[]), taken(), "other.test").await);
+    assert!(!shakes_hands(pair("up.test", &["other.test"]), taken(), "up.test").await);
+    let ignored = trust(CommonName::Ignored);
+    assert!(!shakes_hands(pair("up.test", &[]), ignored, "up.test").await);
+    // Who has signed it is looked at all the same.
+    let stranger = issue("stranger", true, None);
+    let signed = named_as("up.test", &[], &stranger);
+    assert!(!shakes_hands(signed, taken(), "up.test").await);
+}
+
+#[tokio::test]
+async fn the_common_name_of_an_authority_for_some_names_does_not_count() {
+    let mut params = rcgen::CertificateParams::new(vec!["root".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.name_constraints = Some(rcgen::NameConstraints {
+        permitted_subtrees: vec![rcgen::GeneralSubtree::DnsName("inner.test".into())],
+        excluded_subtrees: Vec::new(),
+    });
+    let root = issue_as(params, None);
+    let inside = named_as("other", &["a.inner.test"], &root);
+    assert!(shakes_hands(inside, trusted(&[&root.pem]), "a.inner.test").await);
+    for name in ["up.test", "a.inner.test"] {
+        let common = named_as(name, &[], &root);
+        assert!(!shakes_hands(common, trusted(&[&root.pem]), name).await);
+    }
+}
+
+#[test]
+fn keys_that_cannot_sign_are_refused_by_their_kind() {
+    for (pem, kind) in [
+        (include_str!("data/p521.pem"), "ECDSA on P-521 (secp521r1)"),
+        (include_str!("data/secp256k1.pem"), "ECDSA on secp256k1"),
+        (include_str!("data/rsa1024.pem"), "RSA of 1024 bits"),
+        (include_str!("data/ed448.pem"), "Ed448"),
+    ] {
+        let refused = Certificates::from_pem(pem, pem).unwrap_err().to_string();
+        let expected =
+            format!("the private key is {kind}, which this gateway cannot sign with: use");
+        assert!(refused.starts_with(&expected), "{refused}");
+    }
+    // A usable certificate with another key is another mistake.
+    let made = rcgen::generate_simple_self_signed(vec!["a.test".into()]).unwrap();
+    let refused = Certificates::from_pem(&made.cert.pem(), include_str!("data/p521.pem"));
+    assert!(matches!(refused, Err(CertificateError::Unusable(_))));
+}
+
+/// What a client reads that sends these bytes, and whether the connection ended in order.
+async fn answer_to(sent: Vec<u8>) -> (Vec<u8>, std::io::Result<usize>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let source = Arc::new(One(Arc::new(self_signed().unwrap())));
+    let server = ServerTls::new(source).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = async {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(&sent).await.unwrap();
+        let mut read = Vec::new();
+        let end = stream.read_to_end(&mut read).await;
+        (read, end)
+    };
+    let server = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        assert!(server.accept(stream).await.is_err());
+    };
+    tokio::join!(client, server).0
+}
+
+#[tokio::test]
+async fn a_failed_handshake_ends_with_an_alert_that_the_client_can_read() {
+    // More than is read before the failure is noticed: a reset would take the alert with it.
+    let behind = vec![0; 50_000];
+    let mut large = vec![22, 3, 1, 0x40, 0, 1, 1, 0, 0];
+    large.extend(vec![7; 0x4000 - 4]);
+    let hello = crate::client_hello::tests::real_hello("a.test", true);
+    // A hello of two records, with another one between them.
+    let mut interleaved = vec![22, 3, 1, 0, 20];
+    interleaved.extend(&hello[5..25]);
+    interleaved.extend([23, 3, 3, 0, 1, 0]);
+    let mut misnamed = hello.clone();
+    let at = memchr::memmem::find(&misnamed, b"a.test").unwrap();
+    misnamed[at + 1] = b':';
+    for (what, opening) in [
+        ("data without any", vec![23, 3, 3, 0, 0]),
+        ("data", vec![23, 3, 3, 0, 1, 0]),
+        ("an unknown type", vec![99, 3, 3, 0, 1, 0]),
+        ("an empty handshake", vec![22, 3, 3, 0, 0]),
+        ("an unknown version", vec![22, 9, 3, 0, 1, 0]),
+        ("a large record", vec![22, 3, 3, 0xff, 0xff]),
+        ("a large hello", large),
+        ("a message in another", interleaved),
+        ("a name that is none", misnamed),
+    ] {
+        let (read, end) = answer_to([opening, behind.clone()].concat()).await;
+        assert!(end.is_ok(), "{what}: {end:?}");
+        assert!(
+            matches!(read[..], [21, 3, _, 0, 2, 2, _]),
+            "{what}: {read:?}"
+        );
+    }
 }

@@ -1,5 +1,7 @@
 //! Verifying the certificate of an upstream: chain, its length, and name.
 
+use super::client::CommonName;
+use super::common_name::{self, Warned};
 use super::public_key;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -18,7 +20,17 @@ pub(super) struct NotVerified;
 pub(super) struct Verified {
     pub(super) authorities: RootCertStore,
     pub(super) depth: usize,
+    pub(super) common_name: CommonName,
+    pub(super) warned: Warned,
 }
+
+/// webpki reads certificates of version 3 only.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a certificate of X.509 version 1 or 2 cannot be verified: issue it anew as version 3, for example with \
+     `openssl x509 -req -extfile`, or switch `tls_verify` off"
+)]
+struct OldVersion;
 
 impl Verified {
     fn check(
@@ -28,14 +40,14 @@ impl Verified {
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<(), webpki::Error> {
-        let certificate = EndEntityCert::try_from(certificate)?;
+        let entity = EndEntityCert::try_from(certificate)?;
         let is_short = |path: &VerifiedPath<'_>| {
             if path.intermediate_certificates().count() > self.depth {
                 return Err(webpki::Error::MaximumPathDepthExceeded);
             }
             Ok(())
         };
-        certificate.verify_for_usage(
+        let path = entity.verify_for_usage(
             algorithms().all,
             &self.authorities.roots,
             between,
@@ -44,7 +56,16 @@ impl Verified {
             None,
             Some(&is_short),
         )?;
-        certificate.verify_is_valid_for_subject_name(name)
+        match entity.verify_is_valid_for_subject_name(name) {
+            Err(_)
+                if self.common_name == CommonName::Taken
+                    && common_name::is_of(certificate, &path, name) =>
+            {
+                self.warned.warn(name);
+                Ok(())
+            }
+            verified => verified,
+        }
     }
 }
 
@@ -106,7 +127,20 @@ impl ServerCertVerifier for Verified {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let refused = |error| CertificateError::Other(OtherError(Arc::new(error)));
+        let refused = |error| -> rustls::Error {
+            match error {
+                webpki::Error::CertNotValidForName(names) => {
+                    CertificateError::NotValidForNameContext {
+                        expected: names.expected,
+                        presented: names.presented,
+                    }
+                    .into()
+                }
+                // Not a `CertificateError`, which would show the name of this type instead of its text.
+                webpki::Error::UnsupportedCertVersion => OtherError(Arc::new(OldVersion)).into(),
+                error => CertificateError::Other(OtherError(Arc::new(error))).into(),
+            }
+        };
         self.check(certificate, between, name, now)
             .map_err(refused)?;
         Ok(ServerCertVerified::assertion())

@@ -2,12 +2,18 @@
 
 use crate::{random, share};
 use oracle::{Size, Tally, all_options, decide_alike};
+use router::Flavor;
 
 #[test]
 fn every_flavour_decides_as_asking_every_candidate_does() {
     for options in all_options() {
+        // What orders candidates there rarely meets: hosts with ports, and headers of several values.
+        let once = match options.flavor {
+            Flavor::Traditional => 8_000,
+            Flavor::TraditionalCompatible | Flavor::Expressions => 1_500,
+        };
         let (mut tally, mut case) = (Tally::default(), 0);
-        while tally.requests < share(1_500) {
+        while tally.requests < share(once) {
             // Of many routes one always matches.
             for routes in [6, 40, 3, 12, 100] {
                 let size = Size {

@@ -6,6 +6,7 @@ mod changes;
 mod expressions;
 mod hostile;
 mod streams;
+mod vectors;
 
 /// What `cargo xtask soak` asks for.
 fn asked_for(name: &str) -> Option<u64> {

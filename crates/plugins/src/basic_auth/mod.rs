@@ -3,10 +3,10 @@
 
 mod config;
 
-use crate::base64;
 use config::Config;
 use model::entities::BasicauthCredential;
 use plugin::auth::{self, Attempt};
+use plugin::base64;
 use plugin::{
     BuildCx, BuildError, Credential, HeaderValue, Implementation, Phases, Plugin, PluginDef,
     PluginError, RequestCx, Response, Scopes, Sharing, Step,
@@ -14,6 +14,7 @@ use plugin::{
 use sha1::{Digest, Sha1};
 use std::fmt::Write;
 use std::sync::Arc;
+use subtle::ConstantTimeEq;
 
 pub(crate) static DEF: PluginDef = PluginDef {
     name: "basic-auth",
@@ -53,7 +54,7 @@ impl BasicAuth {
         let Some((credential, password)) = found else {
             return Ok(self.refuse());
         };
-        if hash(&password, &credential) != *credential.password {
+        if !is_right(&password, &credential) {
             return Ok(self.refuse());
         }
         let consumer = auth::consumer_of(cx, credential.consumer)?;
@@ -96,6 +97,15 @@ fn username_and_password(value: &[u8]) -> Option<(String, Vec<u8>)> {
     username.pop();
     let username = String::from_utf8(username).ok()?;
     (!username.is_empty()).then_some((username, password))
+}
+
+/// Takes the same time wherever the first difference of the hashes is, so that answers tell nothing about the stored one.
+fn is_right(password: &[u8], credential: &BasicauthCredential) -> bool {
+    let given = hash(password, credential);
+    given
+        .as_bytes()
+        .ct_eq(credential.password.as_bytes())
+        .into()
 }
 
 /// As stored: lower-case hexadecimal SHA-1 of the password followed by the consumer's id.

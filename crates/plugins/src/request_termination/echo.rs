@@ -1,10 +1,12 @@
 //! The answer that shows the request, for finding out what reaches the gateway.
 
 use super::Echo;
+use model::declarative::DEFAULT_WORKSPACE;
 use model::uri::{Slashes, normalize};
 use model::{EntityKind, Object, Value};
 use plugin::body::{collect_values, text_value};
-use plugin::{EntityRef, PluginError, RequestCx, Response, args};
+use plugin::{Capture, EntityRef, PluginError, RequestCx, Response, args};
+use std::collections::BTreeMap;
 
 impl Echo {
     pub(super) fn answer(&self, cx: &RequestCx<'_>) -> Result<Response, PluginError> {
@@ -47,8 +49,8 @@ fn request(cx: &RequestCx<'_>) -> Value {
     request.push("query", query(cx));
     let parsed = cx.parse_body().map(|body| body.to_value());
     push(&mut request, "body", parsed);
-    let raw = cx.body_bytes().filter(|body| !body.is_empty());
-    push(&mut request, "raw_body", raw.map(|body| text_value(body)));
+    let raw = cx.body_bytes().map(|body| text_value(body));
+    push(&mut request, "raw_body", raw);
     request.push("method", Value::from(cx.head.method()));
     let path = normalize(cx.head.path().as_bytes(), Slashes::Merge);
     request.push("path", text_value(&path));
@@ -81,11 +83,21 @@ fn captures(cx: &RequestCx<'_>) -> Value {
         let name = capture.name?;
         Some((name.as_bytes(), Value::from(capture.value)))
     });
-    let unnamed = cx.captures.iter().map(|capture| Value::from(capture.value));
     let mut captures = Object::new();
     captures.push("named", collect_values(named));
-    captures.push("unnamed", Value::Array(unnamed.collect()));
+    captures.push("unnamed", numbered(cx.captures));
     Value::Object(captures)
+}
+
+/// The groups in the order of their numbers. A group with a name has a number too. As in Kong, the list ends before the first
+/// group that took no part in the match.
+fn numbered(captures: &[Capture<'_>]) -> Value {
+    let by_number = captures.iter().filter(|capture| capture.name.is_none());
+    let by_number: BTreeMap<usize, &str> = by_number
+        .map(|capture| (capture.number, capture.value))
+        .collect();
+    let list = (1..).map_while(|number| by_number.get(&number));
+    Value::Array(list.map(|value| Value::from(*value)).collect())
 }
 
 fn entity(
@@ -97,5 +109,8 @@ fn entity(
         return Ok(None);
     };
     let entity = cx.lookup.entity(kind, reference.id)?;
-    Ok(entity.map(Value::Object))
+    Ok(entity.map(|mut entity| {
+        entity.insert("ws_id", Value::from(&*DEFAULT_WORKSPACE.to_string()));
+        Value::Object(entity)
+    }))
 }

@@ -1,6 +1,6 @@
 //! The time as log lines write it, made anew once a second at most. Always UTC: a line means the same wherever it is read.
 
-use crate::session::date::{MONTHS, civil};
+use crate::session::date::http_date;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, Default)]
@@ -22,17 +22,49 @@ impl Clock {
             return;
         }
         self.second = Some(second);
-        let (year, month, day) = civil(second / 86_400);
-        let (hour, minute, rest) = (second / 3600 % 24, second / 60 % 60, second % 60);
-        let time = format!("{hour:02}:{minute:02}:{rest:02}");
-        self.local = format!("{day:02}/{}/{year:04}:{time} +0000", MONTHS[month]);
-        self.iso = format!("{year:04}-{:02}-{day:02}T{time}+00:00", month + 1);
+        // `Fri, 20 Nov 2026 11:00:00 GMT`
+        let date = http_date(second);
+        let (day, month, year, time) = (&date[5..7], &date[8..11], &date[12..16], &date[17..25]);
+        let number = MONTHS.find(month).map_or(0, |at| at / 3 + 1);
+        self.local = format!("{day}/{month}/{year}:{time} +0000");
+        self.iso = format!("{year}-{number:02}-{day}T{time}+00:00");
     }
 }
 
-/// `2026-11-20T11:00:00+00:00`, as log lines have it.
-pub fn iso_time(time: SystemTime) -> String {
-    let mut clock = Clock::default();
-    clock.set(time);
-    clock.iso
+const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_month_is_written_by_its_name_and_its_number() {
+        let mut clock = Clock::default();
+        for (second, local, iso) in [
+            (0, "01/Jan/1970:00:00:00 +0000", "1970-01-01T00:00:00+00:00"),
+            (
+                1_709_164_799,
+                "28/Feb/2024:23:59:59 +0000",
+                "2024-02-28T23:59:59+00:00",
+            ),
+            (
+                1_709_164_800,
+                "29/Feb/2024:00:00:00 +0000",
+                "2024-02-29T00:00:00+00:00",
+            ),
+            (
+                1_795_172_400,
+                "20/Nov/2026:11:00:00 +0000",
+                "2026-11-20T11:00:00+00:00",
+            ),
+            (
+                1_798_761_599,
+                "31/Dec/2026:23:59:59 +0000",
+                "2026-12-31T23:59:59+00:00",
+            ),
+        ] {
+            clock.set(UNIX_EPOCH + Duration::from_secs(second));
+            assert_eq!((&*clock.local, &*clock.iso), (local, iso));
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use super::clock::Clock;
 use super::escape;
 use super::line::{Facts, RequestLine};
-use plugin::{Try, TryEnd};
+use plugin::{Try, TryEnd, base64};
 use std::io::Write;
 use std::time::Duration;
 
@@ -307,32 +307,10 @@ fn remote_user(facts: &Facts<'_>) -> Option<Vec<u8>> {
     if !scheme.eq_ignore_ascii_case(b"basic ") {
         return None;
     }
-    let mut decoded = decode_base64(encoded.trim_ascii());
-    let end = decoded.iter().position(|byte| *byte == b':')?;
+    let mut decoded = base64::decode(encoded.trim_ascii())?;
+    let end = memchr::memchr(b':', &decoded)?;
     decoded.truncate(end);
     Some(decoded)
-}
-
-/// As much as can be decoded.
-fn decode_base64(text: &[u8]) -> Vec<u8> {
-    let (mut bits, mut count, mut out) = (0_u32, 0, Vec::new());
-    for byte in text {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => break,
-        };
-        bits = (bits << 6 | u32::from(value)) & 0x3_ffff;
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            out.push((bits >> count & 0xff) as u8);
-        }
-    }
-    out
 }
 
 /// The name behind a `$`, in braces or not, and what comes after it.

@@ -33,6 +33,33 @@ pub struct Facts<'a> {
     pub consumer: &'a str,
 }
 
+impl Default for Facts<'_> {
+    /// Nothing is known of the request.
+    fn default() -> Self {
+        let nobody = SocketAddr::from(([0, 0, 0, 0], 0));
+        Self {
+            client: nobody,
+            peer: nobody,
+            scheme: "",
+            port: 0,
+            host: "",
+            request: RequestLine::Raw(b""),
+            headers: &(),
+            request_id: "",
+            status: 0,
+            upstream_status: None,
+            tries: &[],
+            latencies: Latencies::default(),
+            request_size: 0,
+            response_size: 0,
+            response_head: 0,
+            route: "",
+            service: "",
+            consumer: "",
+        }
+    }
+}
+
 /// The first line of a request.
 pub enum RequestLine<'a> {
     Parsed {

@@ -11,7 +11,6 @@ mod line;
 #[cfg(test)]
 mod tests;
 
-pub use clock::iso_time;
 pub use format::{Format, FormatError};
 pub use line::{Facts, Headers, RequestLine};
 

@@ -1,6 +1,7 @@
 //! Latency: of two random peers the one whose answers took less, by an average that forgets within seconds.
 //! Source: kong/runloop/balancer/latency.lua.
 
+use super::mix;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -70,7 +71,7 @@ pub(super) fn pick(
     score: impl Fn(usize) -> Option<f32>,
 ) -> Option<usize> {
     let first = find(peers, random, &score, None)?;
-    let second = find(peers, mix(random), &score, Some(first.0));
+    let second = find(peers, mix::random(random), &score, Some(first.0));
     Some(match second {
         Some(second) if second.1 < first.1 => second.0,
         _ => first.0,
@@ -87,19 +88,11 @@ fn find(
         let score = (Some(peer) != except).then(|| score(peer)).flatten();
         score.map(|score| (peer, score))
     };
-    let at = |number: u64| ((u128::from(mix(number)) * peers as u128) >> 64) as usize;
+    let at = |number: u64| ((u128::from(mix::random(number)) * peers as u128) >> 64) as usize;
     let random_ones = (0..TRIES).map(|tried| at(random.wrapping_add(tried)));
     let start = if peers == 0 { return None } else { at(random) };
     let all = (start..peers).chain(0..start);
     random_ones.chain(all).find_map(usable)
-}
-
-/// The output of SplitMix64 for a counter.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }
 
 #[cfg(test)]

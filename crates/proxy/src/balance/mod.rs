@@ -7,6 +7,7 @@
 mod hashing;
 mod latency;
 mod least;
+mod mix;
 pub mod names;
 mod peer;
 mod peers;

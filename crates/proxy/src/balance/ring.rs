@@ -3,6 +3,7 @@
 //! in, a peer that goes gives away its own places only, and one that comes takes just its share. A lookup is a
 //! multiplication and an index.
 
+use super::mix::mix;
 use twox_hash::XxHash64;
 
 #[derive(Debug)]
@@ -71,13 +72,6 @@ fn owner(slot: u64, classes: &[&[(u32, u64, u32)]]) -> u32 {
     });
     best.min_by(|one, two| one.0.total_cmp(&two.0))
         .map_or(0, |(_, number)| number)
-}
-
-/// The finalizer of SplitMix64.
-fn mix(value: u64) -> u64 {
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! points are visited in steps of the golden section, so that those of one peer lie apart and a whole turn hits each
 //! point once. The wheel is never written out: a pick is a multiplication and a search among the sums of weights.
 
+use net::turns::{greatest_common_divisor, spreading_step};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug)]
@@ -20,9 +21,9 @@ const MISSES: usize = 64;
 impl Wheel {
     /// Weights of 0 are never picked.
     pub(super) fn new(weights: impl Iterator<Item = u32> + Clone) -> Self {
-        let common = weights
-            .clone()
-            .fold(0, |common, weight| divisor(common, u64::from(weight)));
+        let common = weights.clone().fold(0, |common, weight| {
+            greatest_common_divisor(common, u64::from(weight))
+        });
         let ends: Box<[u64]> = weights
             .clone()
             .scan(0, |sum, weight| {
@@ -82,24 +83,6 @@ impl Wheel {
     }
 }
 
-const GOLDEN_SECTION: f64 = 0.618_033_988_749_894_9;
-
-/// Near the golden section, so that points of one peer lie apart instead of in a row of its weight.
-fn spreading_step(points: u64) -> u64 {
-    let start = (points as f64 * GOLDEN_SECTION) as u64;
-    (start.max(1)..)
-        .find(|step| divisor(*step, points.max(1)) == 1)
-        .unwrap_or(1)
-}
-
-/// The greatest common one.
-fn divisor(one: u64, two: u64) -> u64 {
-    match two {
-        0 => one,
-        _ => divisor(two, one % two),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,7 +110,9 @@ mod tests {
             &[65_535, 1],
             &[1, 2, 3, 4, 5, 6, 7],
         ] {
-            let common = weights.iter().fold(0, |a, b| divisor(a, u64::from(*b)));
+            let common = weights
+                .iter()
+                .fold(0, |a, b| greatest_common_divisor(a, u64::from(*b)));
             let turn = weights
                 .iter()
                 .map(|weight| u64::from(*weight) / common)

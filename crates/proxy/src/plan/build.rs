@@ -4,10 +4,10 @@
 //! consumer, route, service, global.
 
 use super::places::Entry;
-use super::{InstanceIndex, Instances, LayerIndex, Places, Plan, PlanPhases, Slot};
+use super::{Instances, LayerIndex, Places, Plan, Slot};
 use model::entities::{RouteId, ServiceId};
 use model::hashing::Folding;
-use plugin::{BodyUse, Phases};
+use plugin::Phases;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use tables::Sorted;
@@ -105,10 +105,8 @@ impl<'a> Planner<'a> {
             known.uses += 1;
             return known.plan.clone();
         }
-        let mut phases = PlanPhases::NONE;
-        for slot in &self.slots {
-            phases.join(slot.phases(self.instances));
-        }
+        let phases = self.slots.iter().map(|slot| slot.phases(self.instances));
+        let phases = phases.fold(Phases::NONE, Phases::with);
         let plan = Arc::new(Plan {
             slots: self.slots.drain(..).collect(),
             phases,
@@ -162,34 +160,11 @@ fn resolve([both, route, service, anywhere]: [Option<&Entry>; 4]) -> Option<Slot
 }
 
 impl Slot {
-    fn phases(&self, instances: &Instances) -> PlanPhases {
-        let mut phases = match self.default {
-            Some(index) => PlanPhases::of(instances, index),
-            None => PlanPhases::NONE,
-        };
-        for LayerIndex(layer) in self.overrides.iter().flatten() {
-            phases.join(instances.layers.get(*layer).phases(instances));
-        }
-        phases
-    }
-}
-
-impl PlanPhases {
-    const NONE: PlanPhases = PlanPhases {
-        phases: Phases::NONE,
-        body: BodyUse::Stream,
-    };
-
-    fn of(instances: &Instances, index: InstanceIndex) -> Self {
-        let instance = instances.get(index);
-        Self {
-            phases: instance.def.phases,
-            body: instance.plugin.request_body(),
-        }
-    }
-
-    fn join(&mut self, other: Self) {
-        self.phases = self.phases | other.phases;
-        self.body = self.body.max(other.body);
+    fn phases(&self, instances: &Instances) -> Phases {
+        let default = self.default.iter();
+        let default = default.map(|index| instances.get(*index).phases);
+        let layers = self.overrides.iter().flatten();
+        let layers = layers.map(|LayerIndex(layer)| instances.layers.get(*layer).phases(instances));
+        default.chain(layers).fold(Phases::NONE, Phases::with)
     }
 }

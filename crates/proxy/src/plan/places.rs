@@ -1,9 +1,9 @@
 //! The instances of a snapshot by what they are configured for: by place (route and service), so that a route's plan costs
 //! what applies to it and not what is configured, and there consumers apart.
 
-use super::{InstanceIndex, Instances, Layer, LayerIndex, PlanPhases};
+use super::{InstanceIndex, Instances, Layer, LayerIndex};
 use model::entities::{ConsumerId, RouteId, ServiceId};
-use plugin::{BodyUse, Phases};
+use plugin::Phases;
 use std::sync::Arc;
 use tables::Sorted;
 
@@ -109,12 +109,11 @@ impl Places {
     ) -> bool {
         let before = self.0.get(&place).cloned();
         let mut entries = before.as_deref().unwrap_or_default().to_vec();
-        let mut changed = false;
         for edits in edits.chunk_by(|one, two| one.scoped().order == two.scoped().order) {
             let order = edits[0].scoped().order;
             let at = entries.binary_search_by_key(&order, |entry| entry.order);
             let known = at.map_or(Entry::empty(order), |at| entries[at]);
-            let entry = known.edit(instances, edits, gone, &mut changed);
+            let entry = known.edit(instances, edits, gone);
             match (at, entry.is_empty()) {
                 (Ok(at), false) => entries[at] = entry,
                 (Ok(at), true) => drop(entries.remove(at)),
@@ -122,8 +121,8 @@ impl Places {
                 (Err(_), true) => {}
             }
         }
-        if before.as_deref().unwrap_or_default() != entries {
-            changed = true;
+        let changed = before.as_deref().unwrap_or_default() != entries;
+        if changed {
             match entries.is_empty() {
                 true => drop(self.0.remove(&place)),
                 false => drop(self.0.insert(place, entries.into())),
@@ -159,14 +158,7 @@ impl Entry {
         self.default.is_none() && self.layer.is_none()
     }
 
-    /// `changed` is set when a layer that stays makes other plans.
-    fn edit(
-        mut self,
-        instances: &mut Instances,
-        edits: &[Edit],
-        gone: &mut Vec<u32>,
-        changed: &mut bool,
-    ) -> Self {
+    fn edit(mut self, instances: &mut Instances, edits: &[Edit], gone: &mut Vec<u32>) -> Self {
         let mut layer = None;
         for edit in edits {
             let Scoped {
@@ -184,8 +176,8 @@ impl Entry {
                 None => Layer::default(),
             });
             match edit {
-                Edit::Remove(_) => layer.remove(instances, consumer, instance),
-                Edit::Add(_) => layer.add(instances, consumer, instance),
+                Edit::Remove(_) => layer.remove(consumer, instance),
+                Edit::Add(_) => layer.add(consumer, instance),
             }
         }
         let Some(layer) = layer else {
@@ -197,8 +189,6 @@ impl Entry {
                 None
             }
             Some(LayerIndex(known)) => {
-                let before = instances.layers.get(known);
-                *changed |= before.body() != layer.body();
                 instances.layers.fill(known, layer);
                 Some(LayerIndex(known))
             }
@@ -210,38 +200,21 @@ impl Entry {
 }
 
 impl Layer {
-    fn add(&mut self, instances: &Instances, consumer: ConsumerId, instance: InstanceIndex) {
+    fn add(&mut self, consumer: ConsumerId, instance: InstanceIndex) {
         if self.consumers.get(&consumer).is_none() {
             self.consumers.insert(consumer, instance);
-            self.buffered += usize::from(reads_body(instances, instance));
         }
     }
 
-    fn remove(&mut self, instances: &Instances, consumer: ConsumerId, instance: InstanceIndex) {
+    fn remove(&mut self, consumer: ConsumerId, instance: InstanceIndex) {
         if self.consumers.get(&consumer) == Some(&instance) {
             self.consumers.remove(&consumer);
-            self.buffered -= usize::from(reads_body(instances, instance));
         }
     }
 
-    fn body(&self) -> BodyUse {
-        match self.buffered {
-            0 => BodyUse::Stream,
-            _ => BodyUse::Buffered,
-        }
-    }
-
-    /// One plugin, so that all have the same phases.
-    pub(super) fn phases(&self, instances: &Instances) -> PlanPhases {
+    /// The instances of a layer are one plugin's, so that all have the same phases.
+    pub(super) fn phases(&self, instances: &Instances) -> Phases {
         let first = self.consumers.iter().next();
-        let phases = first.map(|(_, index)| instances.get(*index).def.phases);
-        PlanPhases {
-            phases: phases.unwrap_or(Phases::NONE),
-            body: self.body(),
-        }
+        first.map_or(Phases::NONE, |(_, index)| instances.get(*index).phases)
     }
-}
-
-fn reads_body(instances: &Instances, index: InstanceIndex) -> bool {
-    instances.get(index).plugin.request_body() == BodyUse::Buffered
 }

@@ -1,11 +1,14 @@
-//! Answers to gRPC calls: no body, the outcome in headers. Source: kong/pdk/response.lua send().
+//! Answers to gRPC calls: no body, the outcome in headers. Source: kong/pdk/response.lua send() and error().
 
 use super::{Answer, status};
 use bytes::Bytes;
 use plugin::{Response, ResponseBody};
 use std::borrow::Cow;
 
-/// Of the gRPC status codes, by number. Source: kong/pdk/response.lua GRPC_MESSAGES.
+/// Clients look for a gRPC status only in answers of this type.
+pub(super) const TYPE: &str = "application/grpc";
+
+/// Names of the gRPC status codes, by number. Source: kong/pdk/response.lua GRPC_MESSAGES.
 const NAMES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -27,18 +30,22 @@ const NAMES: [&str; 17] = [
 ];
 
 impl Answer {
-    /// A plugin's or the gateway's answer to a call over gRPC.
+    /// A plugin's or the gateway's answer to a call over gRPC. The message of an error in "error" style is the name of its
+    /// gRPC status, as in Kong.
     pub fn of_grpc(response: Response) -> Self {
         let Response {
             status,
             mut headers,
             body,
         } = response;
+        let has_type = |value: &[u8]| value.starts_with(TYPE.as_bytes());
+        if !headers.value("content-type").is_some_and(has_type) {
+            headers.set("Content-Type", TYPE);
+        }
         if headers.value("grpc-status").is_none() {
             let code = status::grpc_status(status);
             let message = match &body {
-                ResponseBody::Error(Some(message)) => Some(Cow::Borrowed(&**message)),
-                ResponseBody::Error(None) => None,
+                ResponseBody::Error(_) => None,
                 ResponseBody::Bytes(body) => message_of(body),
             };
             let named = NAMES.get(usize::from(code)).copied().unwrap_or_default();

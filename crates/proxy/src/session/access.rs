@@ -65,20 +65,13 @@ impl Connection {
             peer: arrival.peer,
             scheme: arrival.scheme.name(),
             port: arrival.port,
-            host: "",
-            request: RequestLine::Raw(b""),
             headers,
             request_id,
             status,
-            upstream_status: None,
-            tries: &[],
-            latencies: Latencies::default(),
             request_size: self.received,
             response_size: self.out.sent(),
             response_head: self.head_size,
-            route: "",
-            service: "",
-            consumer: "",
+            ..Facts::default()
         }
     }
 }
@@ -105,27 +98,18 @@ pub(super) fn log_stream(plane: &DataPlane, stream: &EndedStream) {
     let facts = Facts {
         client: stream.client,
         peer: stream.client,
-        scheme: "",
         port: stream.port,
-        host: "",
         request: RequestLine::Stream {
             protocol: stream.protocol,
         },
-        headers: &(),
-        request_id: "",
         status: stream.status,
-        upstream_status: None,
-        tries: &[],
         latencies: Latencies {
             request: stream.took,
             ..Latencies::default()
         },
         request_size: stream.received,
         response_size: stream.sent,
-        response_head: 0,
-        route: "",
-        service: "",
-        consumer: "",
+        ..Facts::default()
     };
     worker::with(|worker| worker.log_access(&facts));
 }

@@ -5,10 +5,10 @@ use super::receive::NoRequest;
 use super::worker;
 use super::{After, Connection, Outcome, RequestBodyAt};
 use crate::plan::Picked;
-use crate::respond::{Answer, Facts, Latency};
+use crate::respond::{Answer, Facts, Latency, inject, page};
 use crate::snapshot::Snapshot;
 use net::http1::{BadRequest, Body, RequestHead};
-use plugin::{Chunk, Origin, RequestCx, Response, ResponseCx};
+use plugin::{Chunk, HeaderEdits, Origin, RequestCx, Response, ResponseCx};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -110,7 +110,7 @@ impl Connection {
 
     /// Queues an answer; it goes out at once where the client takes it.
     fn write_answer(&mut self, answer: &Answer, facts: &FactsOf<'_>) {
-        let set = &self.plane.settings.respond.headers;
+        let settings = &self.plane.settings.respond;
         worker::with(|worker| {
             worker.out.clear();
             let facts = Facts {
@@ -120,7 +120,8 @@ impl Connection {
                 keep_alive: facts.keep_alive,
                 head_only: facts.head_only,
             };
-            answer.write(&facts, set, &mut worker.out);
+            answer.write(&facts, &settings.headers, &mut worker.out);
+            inject(&settings.injections, answer.status, &mut worker.out);
             if self.plane.settings.access_log.is_some() {
                 let end = memchr::memmem::find(&worker.out, b"\r\n\r\n");
                 self.head_size += end.map_or(0, |at| at as u64 + 4);
@@ -152,16 +153,23 @@ impl Connection {
 
     /// Ends a connection on which there is no request, with an answer if anybody may be listening.
     pub(super) async fn refuse(&mut self, reason: NoRequest) -> After {
-        let error = match reason {
-            NoRequest::Gone => return After::Abort,
-            NoRequest::Timeout => ServerError::from(408),
-            NoRequest::Refused(bad) => refusal(bad),
-        };
         self.begin_counting(self.carry.len());
         let id = worker::with(|worker| worker.ids.next_id());
         let id = std::str::from_utf8(&id).expect("hex digits");
         let settings = &self.plane.settings.respond;
-        let mut answer = Answer::server_error(error.status, error.message, None, id, settings);
+        let error = |error: ServerError| {
+            Answer::server_error(error.status, error.message, None, id, settings)
+        };
+        let mut head_only = false;
+        let mut answer = match reason {
+            NoRequest::Gone => return After::Abort,
+            NoRequest::Timeout => error(ServerError::from(408)),
+            NoRequest::Refused(bad) => error(refusal(bad)),
+            NoRequest::PlainHttp { head_only: asked } => {
+                head_only = asked;
+                plain_http()
+            }
+        };
         if answer.status == 405 {
             answer.headers.set("Allow", ALLOWED_METHODS);
         }
@@ -170,7 +178,7 @@ impl Connection {
             request_id: id,
             latency: Latency::Produced { total: 0 },
             keep_alive: false,
-            head_only: false,
+            head_only,
         };
         self.write_answer(&answer, &facts);
         worker::with(|worker| worker.counters(&self.plane).requests.add());
@@ -178,6 +186,22 @@ impl Connection {
         let after = self.finish(After::Linger).await;
         self.log_refused(&line, answer.status, id);
         after
+    }
+
+    /// Answers the first request of a connection without TLS where TLS is spoken, and closes it. The page is nginx's.
+    pub(super) async fn refuse_plain_http(mut self) {
+        let reason = match self.receive_head().await {
+            Ok(head) => {
+                self.carry = format!("{} {} HTTP/1.1\r\n", head.method(), head.target()).into();
+                let head_only = head.method_bytes() == b"HEAD";
+                NoRequest::PlainHttp { head_only }
+            }
+            Err(reason) => reason,
+        };
+        let after = self.refuse(reason).await;
+        if after != After::Abort {
+            self.close(after).await;
+        }
     }
 
     /// Where closing would look like the end of an answer that broke off, a reset tells that it is not.
@@ -204,15 +228,27 @@ struct FactsOf<'a> {
     head_only: bool,
 }
 
+fn plain_http() -> Answer {
+    let mut headers = HeaderEdits::new();
+    headers.set("Content-Type", page::TYPE);
+    Answer {
+        status: 400,
+        headers,
+        body: page::plain_http().into(),
+    }
+}
+
 fn refusal(bad: BadRequest) -> ServerError {
     ServerError::from(match bad {
         BadRequest::TargetTooLong => 414,
         BadRequest::HeadTooLarge => 494,
         BadRequest::Expectation => 417,
         BadRequest::Method => 405,
+        BadRequest::Coding => 501,
         BadRequest::Malformed
         | BadRequest::Version
         | BadRequest::Length
+        | BadRequest::Repeated
         | BadRequest::Host
         | BadRequest::Target => 400,
     })

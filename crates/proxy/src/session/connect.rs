@@ -1,16 +1,20 @@
 //! Getting a connection to a target: an idle one if there is, or a new one.
 
+use super::failure::Owner;
+use super::multiplex;
 use super::plane::Settings;
 use super::tries::Tries;
-use super::{multiplex, worker};
+use super::worker::{self, Worker};
+use crate::health;
 use crate::upstream::{Http2, Target};
 use net::dns::{Next, ResolveError};
+use net::http2::DialFailure;
 use net::listen::is_out_of_descriptors;
 use net::pool::Connection as Upstream;
 use net::stream::Stream;
-use net::tls::Offer;
+use net::tls::{Offer, is_about_name};
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
@@ -22,7 +26,14 @@ pub(super) enum ConnectError {
     #[error(transparent)]
     Resolve(#[from] ResolveError),
     #[error("cannot connect")]
-    Refused(#[source] io::Error),
+    Refused(#[source] Arc<io::Error>),
+    /// There was a connection, and no agreement on TLS or on the protocol.
+    #[error("handshake failed")]
+    Handshake {
+        #[source]
+        cause: Arc<io::Error>,
+        owner: Owner,
+    },
     #[error("connecting took too long")]
     Timeout,
     /// As many requests are there, and wait for a place, as settings allow.
@@ -30,24 +41,81 @@ pub(super) enum ConnectError {
     Busy,
 }
 
+impl ConnectError {
+    pub(super) fn new(failure: DialFailure, name: Name<'_>) -> Self {
+        match failure {
+            DialFailure::Timeout => Self::Timeout,
+            DialFailure::Connect(cause) => Self::Refused(cause),
+            DialFailure::Handshake(cause) => Self::Handshake {
+                owner: match name.is_of_client {
+                    false => Owner::Upstream,
+                    true if is_about_name(&cause) => Owner::Client,
+                    // Servers that know no such name also just close, or answer with some other alert.
+                    true => Owner::Unclear,
+                },
+                cause,
+            },
+        }
+    }
+
+    pub(super) fn owner(&self) -> Owner {
+        match self {
+            Self::Resolve(_) | Self::Busy => Owner::Gateway,
+            Self::Refused(cause) if is_shortage(cause) => Owner::Gateway,
+            Self::Refused(_) | Self::Timeout => Owner::Upstream,
+            Self::Handshake { owner, .. } => *owner,
+        }
+    }
+
+    /// What the failure means for the target's health; none when it is not the target's doing.
+    pub(super) fn outcome(&self) -> Option<health::Outcome> {
+        match self {
+            _ if self.owner() != Owner::Upstream => None,
+            Self::Timeout => Some(health::Outcome::Timeout),
+            _ => Some(health::Outcome::TcpFailure),
+        }
+    }
+}
+
+/// Whether connecting failed for want of something of this machine: descriptors, memory, ports, permission.
+fn is_shortage(error: &io::Error) -> bool {
+    let ours = [
+        ErrorKind::AddrNotAvailable,
+        ErrorKind::OutOfMemory,
+        ErrorKind::PermissionDenied,
+    ];
+    is_out_of_descriptors(error) || ours.contains(&error.kind())
+}
+
+/// The host that the upstream is asked for, in TLS and in the request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Name<'a> {
+    pub(super) text: &'a [u8],
+    /// The client chose it, and so what comes of it says little about the upstream.
+    pub(super) is_of_client: bool,
+}
+
 /// Whether an idle connection will do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freshness {
     Any,
-    /// An idle one has just failed; the others may be as dead.
-    New,
+    /// One failed at this time that had served before; the others of its age may be as dead.
+    OpenedAfter(Instant),
 }
 
 /// A connection to a target; true when it has served before. Addresses that have failed are avoided while there are others.
 pub(super) async fn obtain(
     target: &Target,
-    name: &[u8],
+    name: Name<'_>,
     protocol: Http2,
     tries: &mut Tries,
     settings: &Settings,
     now: &mut Instant,
 ) -> Result<(Box<Upstream>, bool), ConnectError> {
-    let sni = target.tls.as_ref().map(|_| String::from_utf8_lossy(name));
+    let sni = target
+        .tls
+        .as_ref()
+        .map(|_| String::from_utf8_lossy(name.text));
     let sni = sni.as_deref();
     let next = target.host.next(&tries.failed_at());
     let address = match next {
@@ -69,24 +137,30 @@ pub(super) async fn obtain(
     {
         return Ok((idle, true));
     }
-    if protocol != Http2::Never {
+    let obtained = if protocol != Http2::Never {
         let freshness = tries.freshness;
         let obtaining = multiplex::obtain(target, address, sni, freshness, settings, now);
-        return Box::pin(obtaining).await;
-    }
-    let connection = Box::pin(open(target, address, sni, now)).await?;
-    Ok((connection, false))
+        Box::pin(obtaining).await
+    } else {
+        let opened = Box::pin(open(target, address, sni, now)).await;
+        opened.map(|connection| (connection, false))
+    };
+    obtained.map_err(|failure| ConnectError::new(failure, name))
 }
 
 /// A connection that is nobody else's before or after, for a stream. The address comes from [`resolve`].
 pub(super) async fn dedicated(
     target: &Target,
     address: SocketAddr,
-    name: &str,
+    name: Name<'_>,
     now: &mut Instant,
 ) -> Result<Box<Upstream>, ConnectError> {
-    let sni = target.tls.as_ref().map(|_| name);
-    open(target, address, sni, now).await
+    let sni = target
+        .tls
+        .as_ref()
+        .map(|_| String::from_utf8_lossy(name.text));
+    let opened = open(target, address, sni.as_deref(), now).await;
+    opened.map_err(|failure| ConnectError::new(failure, name))
 }
 
 /// The address whose turn it is; those that have failed are avoided while there are others.
@@ -102,18 +176,17 @@ pub(super) async fn resolve(
     }
 }
 
-async fn open(
+/// A connection for one request at a time.
+pub(super) async fn open(
     target: &Target,
     address: SocketAddr,
     sni: Option<&str>,
     now: &mut Instant,
-) -> Result<Box<Upstream>, ConnectError> {
+) -> Result<Box<Upstream>, DialFailure> {
     let connecting = connect(target, address, sni, Http2::Never);
     let connected = timeout(target.connect_timeout, connecting).await;
     *now = Instant::now();
-    let stream = connected
-        .map_err(|_| ConnectError::Timeout)?
-        .map_err(ConnectError::Refused)?;
+    let stream = connected.unwrap_or(Err(DialFailure::Timeout))?;
     Ok(Box::new(Upstream {
         stream,
         address,
@@ -157,25 +230,29 @@ pub(super) async fn connect(
     address: SocketAddr,
     sni: Option<&str>,
     protocol: Http2,
-) -> io::Result<Stream> {
+) -> Result<Stream, DialFailure> {
+    let refused = |error| DialFailure::Connect(Arc::new(error));
     #[cfg(feature = "memory")]
     if let Some(dialled) = net::memory::dial() {
-        return dialled.map(|memory| Stream::Memory(Box::new(memory)));
+        let dialled = dialled.map_err(refused)?;
+        return Ok(Stream::Memory(Box::new(dialled)));
     }
     let stream = match TcpStream::connect(address).await {
         Err(error) if is_out_of_descriptors(&error) => {
             // Idle connections to other upstreams are what is spare.
-            worker::with(|worker| worker.pool.clear());
-            TcpStream::connect(address).await?
+            worker::with(Worker::close_idle);
+            TcpStream::connect(address).await
         }
-        stream => stream?,
+        stream => stream,
     };
-    stream.set_nodelay(true)?;
+    let stream = stream.map_err(refused)?;
+    stream.set_nodelay(true).map_err(refused)?;
     match (&target.tls, sni) {
         (Some(tls), Some(name)) => {
-            let stream = tls
-                .connect_offering(stream, name, protocols(protocol))
-                .await?;
+            let shaken = tls.connect_offering(stream, name, protocols(protocol));
+            let stream = shaken
+                .await
+                .map_err(|error| DialFailure::Handshake(Arc::new(error)))?;
             Ok(Stream::Tls(Box::new(stream.into())))
         }
         _ => Ok(Stream::Tcp(stream)),

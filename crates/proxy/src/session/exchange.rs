@@ -2,24 +2,28 @@
 //! once, each only as fast as its receiver takes it. Everything happens in one poll as long as nothing has to wait. What
 //! happens when something has to is in `waiting`.
 
+mod passing;
 mod span;
 mod waiting;
 
 use super::answer::milliseconds;
-use super::filtering::{Filtering, write_chunk_size, write_last_chunk};
+use super::failure::{Failed, Told, UpstreamFailure};
+use super::filtering::Filtering;
 use super::pace::Pace;
-use super::tries::Told;
+use super::receive::is_worth_parsing;
 use super::worker::{self, Worker};
 use super::{Connection, RequestBodyAt};
 use crate::forward::write_line;
 use crate::forward_response::{ClientFraming, Inbound, write_interim, write_response};
 use crate::plan::{Instances, Picked};
+use crate::respond::inject;
 use bytes::Bytes;
 use net::http1::{Body, Framing, RequestHead, ResponseHead};
-use net::http2;
+use net::http2::{self, StreamFailure};
 use net::outgoing::Outgoing;
 use net::pool;
 use net::stream::Stream;
+use passing::Held;
 use plugin::{HeaderEdits, Origin, RequestCx, ResponseCx};
 use span::Span;
 use std::future::poll_fn;
@@ -27,12 +31,23 @@ use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
+use waiting::Blocked;
 
 /// Up to here it is cheaper to copy a body behind its head than to have the system gather the two.
 const COPIED_BYTES: usize = 4 * 1024;
 
 /// More 1xx answers to one request are taken for nonsense: each starts the wait for the real one anew.
 const MOST_INTERIMS: u8 = 100;
+
+/// What stands before the reason in a status line, and the blank behind it. What is no answer is noticed within it, however
+/// slowly it comes.
+const STATUS_BYTES: usize = b"HTTP/1.1 200 ".len();
+
+#[cfg(test)]
+thread_local! {
+    /// Bytes of answers that were looked at for a head on this thread.
+    pub(super) static PARSED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 /// How an exchange ended well.
 #[derive(Debug, Clone, Copy)]
@@ -53,37 +68,6 @@ pub(super) struct Exchanged {
     pub(super) switched: bool,
 }
 
-/// How it ended otherwise, and whose doing that is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failed {
-    /// The client has seen nothing yet.
-    Upstream(UpstreamFailure),
-    /// The client has seen a part of the answer: nothing can be said any more but by closing.
-    Broken,
-    /// The same, and closing would look like the end of the answer.
-    BrokenUnnoticed,
-    ClientGone,
-    /// The client's body does not come.
-    ClientTimeout,
-    /// The client's body is not what it should be.
-    ClientBody,
-    /// The client's body is longer than allowed.
-    TooLarge,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UpstreamFailure {
-    /// Closed or reset without a byte of an answer.
-    Silent,
-    /// The upstream says that it has not looked at the request.
-    Unprocessed,
-    /// Closed or reset within the answer's head.
-    CutOff,
-    /// The answer makes no sense.
-    Nonsense,
-    Timeout,
-}
-
 /// Where the request's body comes from.
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
@@ -102,6 +86,10 @@ pub(super) struct Terms<'a> {
     pub(super) write_timeout: Duration,
     /// How much of the answer is read ahead of a slow client; 0 where answers are not buffered.
     pub(super) read_ahead: usize,
+    /// The answer goes to the client as it comes, and not in pieces of a useful size.
+    pub(super) streams: bool,
+    /// The client's time counts as the upstream's, since the route does not buffer requests.
+    pub(super) counts_upload: bool,
     pub(super) cx: &'a RequestCx<'a>,
     pub(super) instances: &'a Instances,
     pub(super) picked: &'a Picked,
@@ -139,8 +127,8 @@ pub(super) struct Exchange<'a> {
     unread: bool,
     /// How fast the body comes, while the upstream takes it.
     pace: Pace,
-    /// Since when the client has something left to take, and how fast it does.
-    blocked: Option<Pace>,
+    /// Set while the client has something left to take. Boxed: every connection's task would be larger by it.
+    blocked: Option<Box<Blocked>>,
     /// It has had enough time for it: the answer is read ahead.
     slow: bool,
     /// The answer takes long: look whether the client is still there.
@@ -158,39 +146,19 @@ struct Answer {
     keep_alive: bool,
     /// Chunks begun, when it is us who cut the body into chunks.
     chunks: bool,
+    /// Whether the answer goes on as it comes; the route or the upstream decides.
+    streams: bool,
+    held: Option<Box<Held>>,
     switched: bool,
     /// Set when plugins look at the body.
     filtering: Option<Box<Filtering>>,
 }
 
-impl Failed {
-    fn before_head(self) -> Self {
-        match self {
-            Self::Broken | Self::BrokenUnnoticed => Self::Upstream(UpstreamFailure::Nonsense),
-            other => other,
-        }
-    }
-}
-
-impl Answer {
-    fn filter(&mut self, terms: &Terms<'_>, payload: Vec<u8>, last: bool, out: &mut Vec<u8>) {
-        if let Some(filtering) = &mut self.filtering {
-            let (framing, chunks) = (self.framing, &mut self.chunks);
-            filtering.pass(terms, payload, last, framing, chunks, out);
-        }
-    }
-
-    fn broken(&self) -> Failed {
-        let by_closing = match self.framing {
-            ClientFraming::AsReceived => matches!(self.body, Body::Close),
-            ClientFraming::Unchunked => true,
-            ClientFraming::Chunked => false,
-        };
-        if by_closing {
-            Failed::BrokenUnnoticed
-        } else {
-            Failed::Broken
-        }
+/// A failure that was noticed before the head has gone.
+fn before_head(failed: Failed) -> Failed {
+    match failed {
+        Failed::Broken | Failed::BrokenUnnoticed => Failed::Upstream(UpstreamFailure::Nonsense),
+        other => other,
     }
 }
 
@@ -247,7 +215,11 @@ impl<'a> Exchange<'a> {
                     write_head(worker);
                     self.begin(cx, worker)?;
                 }
-                self.poll(cx, worker)
+                let polled = self.poll(cx, worker);
+                if let Poll::Ready(Err(Failed::Broken | Failed::BrokenUnnoticed)) = polled {
+                    self.release(cx);
+                }
+                polled
             })
         })
         .await
@@ -326,11 +298,18 @@ impl<'a> Exchange<'a> {
         first: &[u8],
         second: &[u8],
     ) -> Result<(), Failed> {
-        let stream = &mut self.upstream.stream;
-        if !self.refused && self.up_out.send(stream, cx, first, second).is_err() {
-            self.refuse();
+        if self.refused {
+            return Ok(());
         }
-        Ok(())
+        let stream = &mut self.upstream.stream;
+        match self.up_out.send(stream, cx, first, second) {
+            Err(error) if http2::is_unsayable(&error) => Err(Failed::ClientRequest),
+            Err(_) => {
+                self.refuse();
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     fn refuse(&mut self) {
@@ -365,14 +344,14 @@ impl<'a> Exchange<'a> {
         if self.up_out.is_empty() {
             return;
         }
-        let before = self.up_out.waiting();
+        let before = self.up_out.taken(&self.upstream.stream);
         if let Poll::Ready(Err(_)) = self.up_out.poll_flush(&mut self.upstream.stream, cx) {
             self.refuse();
         } else if self.up_out.is_empty() {
             self.note_progress();
             // The client was held up.
             self.pace = Pace::new(self.progress, self.received);
-        } else if self.up_out.waiting() != before {
+        } else if self.up_out.taken(&self.upstream.stream) != before {
             self.note_progress();
         }
     }
@@ -383,8 +362,7 @@ impl<'a> Exchange<'a> {
             if self.client_takes(cx)? {
                 self.blocked = None;
             } else {
-                let (now, sent) = (self.client.now, self.client.out.sent());
-                self.blocked.get_or_insert_with(|| Pace::new(now, sent));
+                self.note_blocked();
                 if !self.may_read_ahead(worker.read.len()) {
                     return Ok(false);
                 }
@@ -414,7 +392,7 @@ impl<'a> Exchange<'a> {
         if client.out.is_empty() {
             return Ok(true);
         }
-        let before = client.out.waiting();
+        let before = client.out.taken(&client.stream);
         match client.out.poll_flush(&mut client.stream, cx) {
             Poll::Ready(Ok(())) => {
                 self.note_progress();
@@ -422,8 +400,8 @@ impl<'a> Exchange<'a> {
             }
             Poll::Ready(Err(_)) => Err(Failed::ClientGone),
             Poll::Pending => {
-                if client.out.waiting() != before {
-                    self.note_progress();
+                if client.out.taken(&client.stream) != before {
+                    self.note_taken();
                 }
                 Ok(false)
             }
@@ -440,7 +418,12 @@ impl<'a> Exchange<'a> {
         if self.partial.is_empty() {
             return self.parse_heads(cx, worker, Span::Read(0, read));
         }
+        let before = self.partial.len();
         self.partial.extend_from_slice(&worker.read[..read]);
+        let limits = &self.client.plane.settings.limits;
+        if before >= STATUS_BYTES && !is_worth_parsing(&self.partial, before, limits) {
+            return Ok(false);
+        }
         self.parse_heads(cx, worker, Span::Partial(0, self.partial.len()))
     }
 
@@ -453,12 +436,16 @@ impl<'a> Exchange<'a> {
     ) -> Result<bool, Failed> {
         loop {
             let data = span.of(worker, &self.partial);
+            #[cfg(test)]
+            PARSED.set(PARSED.get() + data.len());
             let limits = &self.client.plane.settings.limits;
             let parsed = ResponseHead::parse(data, self.is_head(), limits)
                 .map_err(|_| Failed::Upstream(UpstreamFailure::Nonsense))?;
             let Some((head, length)) = parsed else {
-                let rest = data.to_vec();
-                self.partial = rest;
+                match span {
+                    Span::Read(..) => self.partial = data.to_vec(),
+                    Span::Partial(start, _) => drop(self.partial.drain(..start)),
+                }
                 return Ok(false);
             };
             span = span.after(length);
@@ -468,10 +455,12 @@ impl<'a> Exchange<'a> {
             if !head.is_interim() {
                 self.pass_head(worker, head);
                 // A body that is wrong from the start is found before the head has gone.
-                let done = self
-                    .pass_body(cx, worker, span)
-                    .map_err(Failed::before_head)?;
+                let passed = self.pass_body(cx, worker, span).map_err(before_head);
                 self.partial = Vec::new();
+                if let Err(Failed::Upstream(_)) = passed {
+                    self.answer = None;
+                }
+                let done = passed?;
                 return Ok(done);
             }
             self.pass_interim(cx, worker, &head)?;
@@ -543,9 +532,10 @@ impl<'a> Exchange<'a> {
             && !matches!(head.status(), 101 | 204 | 304)
             // What ends a call is in its trailers, which would not survive.
             && !terms.cx.is_grpc();
+        let streams = terms.streams || passing::wants_to_stream(&head);
         let framing = match filters_body {
             true => ClientFraming::choose_filtered(terms.head.version()),
-            false => ClientFraming::choose(head.framing(), terms.head.version()),
+            false => ClientFraming::choose(head.framing(), terms.head.version(), streams),
         };
         let keep_alive = terms.head.keep_alive()
             && !framing.ends_by_closing(head.framing())
@@ -586,6 +576,8 @@ impl<'a> Exchange<'a> {
         write_response(&inbound, &mut worker.out, |out| {
             write_line(out, b"Date: ", date.at(now).as_bytes());
         });
+        let injections = &plane.settings.respond.injections;
+        inject(injections, filter.status, &mut worker.out);
         self.client.head_size += worker.out.len() as u64;
         let ResponseCx {
             status, headers, ..
@@ -599,6 +591,8 @@ impl<'a> Exchange<'a> {
             upstream_keeps: head.keep_alive(),
             keep_alive,
             chunks: false,
+            streams,
+            held: None,
             switched: false,
             filtering: filters_body.then(|| {
                 Box::new(Filtering {
@@ -608,81 +602,6 @@ impl<'a> Exchange<'a> {
                 })
             }),
         });
-    }
-
-    /// Sends `worker.out` and what `span` has of the body; true when the body is complete.
-    fn pass_body(
-        &mut self,
-        cx: &mut Context<'_>,
-        worker: &mut Worker,
-        span: Span,
-    ) -> Result<bool, Failed> {
-        let Some(answer) = &mut self.answer else {
-            return Ok(false);
-        };
-        if answer.filtering.is_some() {
-            return self.pass_filtered(cx, worker, span);
-        }
-        let mut out = std::mem::take(&mut worker.out);
-        let data = span.of(worker, &self.partial);
-        let (taken, unchanged) = match answer.framing {
-            ClientFraming::AsReceived => {
-                let taken = answer.body.consume(data).map_err(|_| answer.broken());
-                (taken, true)
-            }
-            ClientFraming::Unchunked => {
-                let taken = answer
-                    .body
-                    .decode(data, &mut out)
-                    .map_err(|_| Failed::Broken);
-                (taken, false)
-            }
-            ClientFraming::Chunked => {
-                if !data.is_empty() {
-                    write_chunk_size(&mut out, data.len(), answer.chunks);
-                    answer.chunks = true;
-                }
-                (Ok(data.len()), true)
-            }
-        };
-        let taken = taken?;
-        if taken < data.len() {
-            // More than the answer has: whatever that is, this connection cannot be trusted with another request.
-            answer.upstream_keeps = false;
-        }
-        let done = answer.body.is_done();
-        let body = if unchanged { &data[..taken] } else { b"" };
-        let body = copy_if_small(body, &mut out);
-        let client = &mut *self.client;
-        let sent = client.out.send(&mut client.stream, cx, &out, body);
-        worker.out = out;
-        sent.map_err(|_| Failed::ClientGone)?;
-        Ok(done)
-    }
-
-    /// The same through the body filters.
-    fn pass_filtered(
-        &mut self,
-        cx: &mut Context<'_>,
-        worker: &mut Worker,
-        span: Span,
-    ) -> Result<bool, Failed> {
-        let Some(answer) = &mut self.answer else {
-            return Ok(false);
-        };
-        let data = span.of(worker, &self.partial);
-        let mut payload = Vec::new();
-        let taken = answer.body.decode(data, &mut payload);
-        let taken = taken.map_err(|_| answer.broken())?;
-        if taken < data.len() {
-            answer.upstream_keeps = false;
-        }
-        let done = answer.body.is_done();
-        let mut out = std::mem::take(&mut worker.out);
-        answer.filter(self.terms, payload, done, &mut out);
-        let sent = self.send_client(cx, &out, b"");
-        worker.out = out;
-        sent.map(|()| done)
     }
 
     fn send_client(
@@ -706,19 +625,10 @@ impl<'a> Exchange<'a> {
             self.pass_reset(error);
         }
         match &mut self.answer {
-            None if self.answered => Err(Failed::Upstream(UpstreamFailure::CutOff)),
-            None if end.as_ref().is_err_and(http2::is_unprocessed) => {
-                Err(Failed::Upstream(UpstreamFailure::Unprocessed))
-            }
-            None => Err(Failed::Upstream(UpstreamFailure::Silent)),
+            None => Err(Failed::Upstream(self.without_answer(&end))),
             Some(answer) if end.is_ok() && matches!(answer.body, Body::Close) => {
                 answer.upstream_keeps = false;
-                let mut end = Vec::new();
-                if answer.filtering.is_some() {
-                    answer.filter(self.terms, Vec::new(), true, &mut end);
-                } else if answer.framing == ClientFraming::Chunked {
-                    write_last_chunk(&mut end, answer.chunks);
-                }
+                let end = answer.finish(self.terms);
                 if !end.is_empty() {
                     self.send_client(cx, &end, b"")?;
                 }
@@ -726,6 +636,28 @@ impl<'a> Exchange<'a> {
             }
             Some(answer) => Err(answer.broken()),
         }
+    }
+
+    /// The upstream has closed before the head of an answer was whole.
+    #[cold]
+    fn without_answer(&self, end: &io::Result<usize>) -> UpstreamFailure {
+        let error = end.as_ref().err();
+        match error.and_then(http2::stream_failure) {
+            Some(StreamFailure::Nonsense) => UpstreamFailure::Nonsense,
+            _ if self.answered => UpstreamFailure::CutOff,
+            Some(StreamFailure::Unprocessed) => UpstreamFailure::Unprocessed,
+            Some(StreamFailure::Reset) => UpstreamFailure::Rejected,
+            Some(StreamFailure::Goaway) => UpstreamFailure::Interrupted,
+            None if self.is_on_its_way() => UpstreamFailure::Interrupted,
+            None => UpstreamFailure::Silent,
+        }
+    }
+
+    /// Whether the upstream had a part of the request and not the rest: the client may be slow with it, or the upstream not
+    /// want as much.
+    fn is_on_its_way(&self) -> bool {
+        let whole = self.request_body.is_done() && self.up_out.is_empty() && !self.refused;
+        self.up_out.sent() > 0 && !whole
     }
 
     /// A client on HTTP/2 is told what an upstream on HTTP/2 said when it gave up in the middle of an answer.

@@ -65,6 +65,11 @@ pub(super) fn write_chunk_size(out: &mut Vec<u8>, size: usize, follows_another: 
 }
 
 pub(super) fn write_last_chunk(out: &mut Vec<u8>, follows_another: bool) {
-    write_chunk_size(out, 0, follows_another);
+    write_end_of_chunks(out, follows_another);
     out.extend_from_slice(b"\r\n");
+}
+
+/// The last chunk without the end of the body, which trailers may come before.
+pub(super) fn write_end_of_chunks(out: &mut Vec<u8>, follows_another: bool) {
+    write_chunk_size(out, 0, follows_another);
 }

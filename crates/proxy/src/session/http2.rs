@@ -67,7 +67,7 @@ fn session(plane: &Arc<DataPlane>, arrival: &Arc<Arrival>, served: Served) -> Co
 
 fn server_settings(settings: &Settings) -> ServerSettings {
     // The engine has the last word on the size of a head, and says it in an answer.
-    let head = settings.limits.head * 2 + net::http1::MAX_HEADERS * LINE_OVERHEAD;
+    let head = settings.limits.head * 2 + settings.limits.lines * LINE_OVERHEAD;
     ServerSettings {
         head: u32::try_from(head).unwrap_or(u32::MAX),
         handshake_timeout: settings.header_timeout,
@@ -98,10 +98,11 @@ pub(super) async fn serve_either(ticket: Ticket, stream: TcpStream, arrival: Arr
     connection.run().await;
 }
 
-/// Whether a connection's first line is whole and is no request of HTTP/1 of any version.
+/// Whether a connection's first line is whole and is no request of HTTP/1, not even a malformed one: those have a target or a
+/// version, and so a slash.
 fn is_neither(opening: &[u8]) -> bool {
     let line_end = memchr::memchr(b'\n', opening);
-    line_end.is_some_and(|end| end > 1 && memchr::memmem::find(&opening[..end], b"HTTP/").is_none())
+    line_end.is_some_and(|end| end > 1 && memchr::memchr(b'/', &opening[..end]).is_none())
 }
 
 /// The first bytes, as many as it takes to tell; none when the client is gone.

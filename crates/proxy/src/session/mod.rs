@@ -10,6 +10,7 @@ mod answer;
 mod connect;
 pub(crate) mod date;
 mod exchange;
+mod failure;
 mod filtering;
 mod hashing;
 mod http2;
@@ -125,7 +126,7 @@ impl Arrival {
         if let Some(known) = self.local.get() {
             return Some(*known);
         }
-        let address = stream.local_addr()?.ip();
+        let address = stream.local_addr()?.ip().to_canonical();
         Some(*self.local.get_or_init(|| address))
     }
 }
@@ -325,19 +326,19 @@ impl Connection {
     async fn flush(&mut self) -> std::io::Result<()> {
         let limit = self.plane.settings.send_timeout;
         let rate = self.plane.settings.min_rate;
-        let pace = Pace::new(self.now, self.out.sent());
-        let mut waiting = self.out.waiting();
+        let mut taken = self.out.taken(&self.stream);
+        let pace = Pace::new(self.now, taken);
         poll_fn(|cx| {
             let flushed = self.out.poll_flush(&mut self.stream, cx);
             if flushed.is_ready() {
                 return flushed;
             }
-            if self.out.waiting() != waiting {
-                waiting = self.out.waiting();
+            if self.out.taken(&self.stream) != taken {
+                taken = self.out.taken(&self.stream);
                 self.now = Instant::now();
             }
             let due = self.now + limit;
-            let too_slow = pace.due(self.out.sent(), rate);
+            let too_slow = pace.due(taken, rate);
             self.deadline
                 .set(too_slow.map_or(due, |too_slow| too_slow.min(due)));
             let timed_out = || Err(std::io::ErrorKind::TimedOut.into());

@@ -1,11 +1,13 @@
 //! Getting a stream to a target that speaks HTTP/2: on a connection that is there, or on a new one. Requests that come
 //! while one is being made wait for it instead of making their own.
 
-use super::connect::{ConnectError, Freshness, connect};
+use super::connect::{self, Freshness};
 use super::plane::Settings;
 use super::worker;
 use crate::upstream::{Http2, Target};
-use net::http2::{self, Dial, Dialer, Found, Link, LinkKey, LinkSettings};
+use net::http2::{
+    self, Called, DialFailure, Dialed, Dialer, Driver, Found, Link, LinkKey, LinkSettings, Wanted,
+};
 use net::pool::Connection as Upstream;
 use net::stream::Stream;
 use net::tls::ClientTls;
@@ -14,16 +16,32 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The whole head of an answer, as RFC 9113 section 10.5.1 counts it.
 const MOST_HEAD: u32 = 128 * 1024;
 
+/// What a new connection speaks.
+#[expect(clippy::large_enum_variant)]
+enum Agreed {
+    Http1(Stream),
+    Http2(Link, Driver),
+}
+
 pub(super) fn link_settings(settings: &Settings) -> LinkSettings {
     LinkSettings {
+        size: settings.pool.size,
         max_requests: settings.pool.max_requests,
         idle: settings.pool.idle,
     }
+}
+
+/// Where a stream goes, and who else may share its connection.
+struct Destination<'a> {
+    target: &'a Target,
+    address: SocketAddr,
+    key: LinkKey,
+    settings: LinkSettings,
 }
 
 /// A stream to an address; true when its connection was there before. An upstream that only may speak HTTP/2 and does not
@@ -35,84 +53,128 @@ pub(super) async fn obtain(
     freshness: Freshness,
     settings: &Settings,
     now: &mut Instant,
-) -> Result<(Box<Upstream>, bool), ConnectError> {
-    let key = LinkKey {
-        tls: target.tls.as_ref().map(ClientTls::number),
-        sni: sni.map(Arc::from),
+) -> Result<(Box<Upstream>, bool), DialFailure> {
+    let to = Destination {
+        target,
+        address,
+        key: LinkKey {
+            tls: target.tls.as_ref().map(ClientTls::number),
+            sni: sni.map(Arc::from),
+        },
+        settings: link_settings(settings),
+    };
+    let wanted = match freshness {
+        Freshness::Any => Wanted::Any,
+        Freshness::OpenedAfter(time) => Wanted::OpenedAfter(time),
     };
     let limit = *now + target.connect_timeout;
-    let presented = |stream| {
-        Box::new(Upstream {
-            stream,
-            address,
-            sni: key.sni.clone(),
-            requests: 0,
-        })
-    };
+    let mut waited = false;
     loop {
-        let found = match freshness {
-            Freshness::Any => take(address, &key, settings).await,
-            Freshness::New => Found::Dial(Arc::default()),
-        };
-        let waited = match found {
-            Found::Call(call) => return Ok((presented(Stream::Called(call)), true)),
+        let ended = match to.take(wanted).await {
+            Found::Call(call) => return Ok((to.present(Stream::Called(call)), !waited)),
+            Found::Dial(dialer) => match to.open(dialer, now).await {
+                Ok(stream) => return Ok((to.present(stream), false)),
+                Err(failure) => Dialed::Failed(failure),
+            },
             Found::Dialing(dial) => {
-                timeout(limit.duration_since(Instant::now()), dial.wait()).await
-            }
-            Found::Dial(dial) => {
-                let opened = open(target, address, &key, dial, now).await?;
-                return Ok((presented(opened), false));
+                waited = true;
+                let ended = timeout_at(limit, dial.ended()).await;
+                *now = Instant::now();
+                ended.unwrap_or(Dialed::Failed(DialFailure::Timeout))
             }
         };
-        *now = Instant::now();
-        match waited {
-            Ok(true) => {}
-            Ok(false) => return Err(ConnectError::Refused(ErrorKind::ConnectionRefused.into())),
-            Err(_) => return Err(ConnectError::Timeout),
+        match ended {
+            Dialed::Http2 | Dialed::Abandoned => {}
+            Dialed::Http1 => {
+                let opened = connect::open(target, address, sni, now).await?;
+                return Ok((opened, false));
+            }
+            Dialed::Failed(failure) => match to.take_existing(wanted).await {
+                Some(call) => return Ok((to.present(Stream::Called(call)), true)),
+                None => return Err(failure),
+            },
         }
     }
 }
 
-async fn take(address: SocketAddr, key: &LinkKey, settings: &Settings) -> Found {
-    let settings = link_settings(settings);
-    poll_fn(|cx| {
-        Poll::Ready(worker::with(|worker| {
-            worker.links.take(address, key, &settings, cx)
-        }))
-    })
-    .await
-}
+impl Destination<'_> {
+    fn present(&self, stream: Stream) -> Box<Upstream> {
+        Box::new(Upstream {
+            stream,
+            address: self.address,
+            sni: self.key.sni.clone(),
+            requests: 0,
+        })
+    }
 
-/// Makes a connection, for this request and the others that wait for it.
-async fn open(
-    target: &Target,
-    address: SocketAddr,
-    key: &LinkKey,
-    dial: Arc<Dial>,
-    now: &mut Instant,
-) -> Result<Stream, ConnectError> {
-    let mut dialer = Dialer::new(dial);
-    let connecting = async {
-        let stream = connect(target, address, key.sni.as_deref(), target.http2).await?;
-        if !speaks_http2(&stream, target.http2)? {
-            return Ok(Err(stream));
+    async fn take(&self, wanted: Wanted) -> Found {
+        poll_fn(|cx| {
+            Poll::Ready(worker::with(|worker| {
+                let (slot, settings) = (&self.target.slot, &self.settings);
+                worker
+                    .links
+                    .take(self.address, &self.key, slot, wanted, settings, cx)
+            }))
+        })
+        .await
+    }
+
+    /// One connection more cannot be had: those that are there will do, if they are to be trusted.
+    async fn take_existing(&self, wanted: Wanted) -> Option<Box<Called>> {
+        if wanted != Wanted::Any {
+            return None;
         }
-        Link::open(stream, key.clone(), MOST_HEAD).await.map(Ok)
-    };
-    let connected = Box::pin(timeout(target.connect_timeout, connecting)).await;
-    *now = Instant::now();
-    let connected = connected.map_err(|_| ConnectError::Timeout)?;
-    let opened = connected.map_err(ConnectError::Refused)?;
-    dialer.connected();
-    Ok(match opened {
-        Err(stream) => stream,
-        Ok((mut link, driver)) => {
-            let call = link.call();
-            tokio::spawn(driver);
-            worker::with(|worker| worker.links.add(address, link));
-            Stream::Called(Box::new(call))
+        poll_fn(|cx| {
+            Poll::Ready(worker::with(|worker| {
+                let (slot, settings) = (&self.target.slot, &self.settings);
+                let links = &mut worker.links;
+                links.take_existing(self.address, &self.key, slot, settings, cx)
+            }))
+        })
+        .await
+    }
+
+    /// Makes a connection, for this request and the others that wait for it.
+    async fn open(&self, dialer: Dialer, now: &mut Instant) -> Result<Stream, DialFailure> {
+        let dialed = Box::pin(timeout(self.target.connect_timeout, self.dial())).await;
+        *now = Instant::now();
+        match dialed.unwrap_or(Err(DialFailure::Timeout)) {
+            Ok(Agreed::Http2(link, driver)) => {
+                let stream = self.keep(link, driver);
+                dialer.end(Dialed::Http2);
+                Ok(stream)
+            }
+            Ok(Agreed::Http1(stream)) => {
+                dialer.end(Dialed::Http1);
+                Ok(stream)
+            }
+            Err(failure) => {
+                dialer.end(Dialed::Failed(failure.clone()));
+                Err(failure)
+            }
         }
-    })
+    }
+
+    async fn dial(&self) -> Result<Agreed, DialFailure> {
+        let (sni, http2) = (self.key.sni.as_deref(), self.target.http2);
+        let stream = connect::connect(self.target, self.address, sni, http2).await?;
+        let speaks = speaks_http2(&stream, http2);
+        if !speaks.map_err(|error| DialFailure::Handshake(Arc::new(error)))? {
+            return Ok(Agreed::Http1(stream));
+        }
+        let opened = Link::open(stream, self.key.clone(), MOST_HEAD).await;
+        let (link, driver) = opened.map_err(|error| DialFailure::Connect(Arc::new(error)))?;
+        Ok(Agreed::Http2(link, driver))
+    }
+
+    /// The first stream of a new connection, which others can share from here on.
+    fn keep(&self, link: Link, driver: Driver) -> Stream {
+        tokio::spawn(driver);
+        Stream::Called(worker::with(|worker| {
+            let links = &mut worker.links;
+            links.add(self.address, link, &self.target.slot, &self.settings)
+        }))
+    }
 }
 
 /// What the handshake has agreed on. Without TLS there is nothing to agree on, and servers of gRPC that say nothing speak

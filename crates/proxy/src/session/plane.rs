@@ -41,12 +41,13 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// `nginx_http_client_max_body_size`; 0: no limit.
     pub max_body: u64,
-    /// The largest request body that is kept in memory, for plugins and before the upstream is contacted
-    /// (`nginx_http_client_body_buffer_size`, 8 KiB in Kong; more here, since nothing is spilled to disk).
+    /// The largest request body that plugins can look into (`nginx_http_client_body_buffer_size`, 8 KiB in Kong; more here,
+    /// since nothing is spilled to disk).
     pub plugin_body: usize,
     /// How much of an answer is read ahead of a slow client, in bytes (`nginx_proxy_proxy_buffers`).
     pub read_ahead: usize,
-    /// What all bodies, requests' and answers', may take together (`body_memory`).
+    /// What all bodies, requests' and answers', may take together (`body_memory`). A request's body may take a 16th of it where
+    /// the route buffers requests.
     pub body_memory: usize,
     /// Where each request is logged, if it is.
     pub access_log: Option<AccessLog>,

@@ -2,25 +2,26 @@
 //! upstream, with as many tries as the service allows.
 
 use super::answer::{ALLOWED_METHODS, Produced, ServerError};
-use super::connect::{ConnectError, obtain};
-use super::exchange::{Exchange, Exchanged, Failed, Source, Terms, UpstreamFailure};
+use super::connect::{ConnectError, Name, obtain};
+use super::exchange::{Exchange, Exchanged, Source, Terms};
+use super::failure::{Failed, Owner, Told, TryFailure, UpstreamFailure};
 use super::hashing::Hashed;
 use super::opening::Opening;
 use super::request_body::{BodyError, BodyShare};
 use super::routing::Routed;
-use super::tries::{Rules, Told, TryFailure, Verdict, is_idempotent};
+use super::tries::{Rules, Verdict, is_idempotent};
 use super::tunnel::Tunnel;
 use super::worker::{self, Worker};
 use super::{After, Connection, Outcome};
 use crate::balance::{self, Hashing, NoPeer, PickInput};
 use crate::forward::{BodyLength, Outbound, write_request};
 use crate::health;
-use crate::plan::Picked;
+use crate::plan::{Access, Instances, Picked, Plan, Walk};
 use crate::snapshot::{RouteInfo, ServiceRef, Snapshot};
 use crate::upstream::{Http2, Target};
 use model::entities::Protocol;
 use net::dns::ResolveError;
-use net::http1::{Body, Framing};
+use net::http1::{Body, Framing, RequestHead};
 use net::pool;
 use plugin::{HeaderEdits, Origin, RequestBody, RequestCx, Response};
 use tokio::time::Instant;
@@ -31,7 +32,8 @@ struct Call<'a> {
     route: &'a RouteInfo,
     service: ServiceRef<'a>,
     routed: &'a Routed,
-    debug_headers: Option<HeaderEdits>,
+    /// Boxed: rare, and every connection's task would be larger by it.
+    debug_headers: Option<Box<HeaderEdits>>,
 }
 
 impl Connection {
@@ -48,6 +50,7 @@ impl Connection {
             let response = match cx.head.target() {
                 // About the server as a whole (RFC 9110 section 9.3.7), which is us.
                 "*" => Response::new(204, "").with_header("Allow", ALLOWED_METHODS),
+                _ if routed.is_too_costly => Response::error(400, router::TOO_COSTLY),
                 _ => Response::error(404, "no Route matched with those values"),
             };
             return self.produce(
@@ -64,35 +67,34 @@ impl Connection {
                 &about(snapshot, opening, cx, picked),
             );
         }
-        let _share = match self.read_body(route, cx).await {
-            Ok(share) => share,
+        if self.is_too_large(cx.head) {
+            snapshot.globals.pick_defaults(snapshot.instances(), picked);
+            let about = about(snapshot, opening, cx, picked);
+            return self.refuse_body(BodyError::TooLarge, &about);
+        }
+        let ran = self.run_access(&route.plan, snapshot.instances(), cx, picked);
+        let (answer, share) = match ran.await {
+            Ok(ran) => ran,
             Err(error) => return self.refuse_body(error, &about(snapshot, opening, cx, picked)),
         };
-        if !route.plan.is_empty() {
-            let answer = route.plan.access(snapshot.instances(), cx, picked).await;
-            self.now = Instant::now();
-            if let Some(response) = answer {
-                return self.produce(
-                    response,
-                    Origin::Plugin,
-                    &about(snapshot, opening, cx, picked),
-                );
-            }
-        } else {
-            picked.clear();
+        if let Some(response) = answer {
+            let about = about(snapshot, opening, cx, picked);
+            return self.produce(response, Origin::Plugin, &about);
         }
         let Some(service) = snapshot.service(route) else {
             let response = Response::error(503, "no Service found with those values");
             let about = about(snapshot, opening, cx, picked);
             return self.produce(response, Origin::Gateway, &about);
         };
-        let _held = match self.await_body(route, service, cx).await {
+        let _share = match self.await_body(route, service, cx, share).await {
             Ok(share) => share,
             Err(error) => return self.refuse_body(error, &about(snapshot, opening, cx, picked)),
         };
         let about = about(snapshot, opening, cx, picked);
         let call = Call {
-            debug_headers: self.debug_headers(route, Some(service), about.cx),
+            debug_headers: self
+                .debug_headers(route, Some(service), about.cx)
+                .map(Box::new),
             about,
             route,
             service,
@@ -101,29 +103,41 @@ impl Connection {
         self.proxy(call).await
     }
 
-    /// Reads the body when a plugin looks at it.
-    async fn read_body(
-        &mut self,
-        route: &RouteInfo,
-        cx: &mut RequestCx<'_>,
-    ) -> Result<Option<BodyShare>, BodyError> {
+    /// Whether the client announces a longer body than requests may have.
+    fn is_too_large(&self, head: &RequestHead) -> bool {
         let most = self.plane.settings.max_body;
-        if let Framing::Length(length) = cx.head.framing()
-            && most != 0
-            && length > most
-        {
-            return Err(BodyError::TooLarge);
+        matches!(head.framing(), Framing::Length(length) if most != 0 && length > most)
+    }
+
+    /// Runs the access phase. The body is read when a plugin that looks into it is about to run: not for a client that an
+    /// earlier plugin refuses.
+    async fn run_access(
+        &mut self,
+        plan: &Plan,
+        instances: &Instances,
+        cx: &mut RequestCx<'_>,
+        picked: &mut Picked,
+    ) -> Result<(Option<Response>, Option<BodyShare>), BodyError> {
+        if plan.is_empty() {
+            return Ok((None, None));
         }
-        // Messages of a call pass as they come: its answer may have to begin before they end.
-        if cx.is_grpc() {
-            return Ok(None);
+        let mut walk = Walk::new(picked);
+        let mut share = None;
+        loop {
+            match plan.access(instances, cx, &mut walk).await {
+                Access::Done(answer) => {
+                    self.now = Instant::now();
+                    return Ok((answer, share));
+                }
+                // Messages of a call pass as they come: its answer may have to begin before they end.
+                Access::NeedsBody if cx.is_grpc() => {}
+                Access::NeedsBody => {
+                    let (body, taken) = Box::pin(self.buffer_body(cx.head)).await?;
+                    cx.body = body;
+                    share = Some(taken);
+                }
+            }
         }
-        if !route.plan.reads_body() {
-            return Ok(None);
-        }
-        let (body, share) = Box::pin(self.buffer_body(cx.head)).await?;
-        cx.body = body;
-        Ok(Some(share))
     }
 
     /// Takes in what is still to come of the body where the route buffers requests, so that no upstream waits for a slow
@@ -133,17 +147,18 @@ impl Connection {
         route: &RouteInfo,
         service: ServiceRef<'_>,
         cx: &mut RequestCx<'_>,
+        share: Option<BodyShare>,
     ) -> Result<Option<BodyShare>, BodyError> {
         let here = match cx.head.framing() {
             Framing::None => true,
             Framing::Length(length) => self.carry.len() as u64 >= length,
             Framing::Chunked | Framing::Close => false,
         };
-        let unread = matches!(cx.body, RequestBody::Unread) && cx.upstream.body.is_none();
-        if here || !unread || !route.request_buffering || streams_by_nature(service, cx) {
-            return Ok(None);
+        let whole = matches!(cx.body, RequestBody::Whole(_)) || cx.upstream.body.is_some();
+        if here || whole || !route.request_buffering || streams_by_nature(service, cx) {
+            return Ok(share);
         }
-        let (body, share) = Box::pin(self.hold_body(cx.head)).await?;
+        let (body, share) = Box::pin(self.hold_body(cx.head, share)).await?;
         if let Some(body) = body {
             cx.body = RequestBody::Whole(body);
         }
@@ -288,10 +303,12 @@ impl Connection {
                 true => self.plane.settings.read_ahead,
                 false => 0,
             },
+            streams: !call.route.response_buffering || streams_by_nature(call.service, cx),
+            counts_upload: !call.route.request_buffering,
             cx,
             instances: call.about.snapshot.instances(),
             picked: call.about.picked,
-            debug_headers: call.debug_headers.as_ref(),
+            debug_headers: call.debug_headers.as_deref(),
             started: call.about.opening.started,
             contacted: self.tries.contacted(),
         };
@@ -301,7 +318,7 @@ impl Connection {
                 edits: &cx.upstream.headers,
                 path: path_for(call.routed, cx),
                 query: query_for(cx),
-                host,
+                host: host.text,
                 body: match terms.source {
                     Source::Memory(body) => BodyLength::Known(body.len() as u64),
                     Source::Client | Source::Carried(_) => BodyLength::AsReceived,
@@ -386,13 +403,22 @@ impl Connection {
                 tracing::warn!(%cause, host = call.service_host(), "cannot connect to upstream");
                 ServerError::from(502)
             }
+            TryFailure::Connect(ConnectError::Handshake { cause, owner }) => {
+                let host = call.service_host();
+                match owner {
+                    // Any client can bring it about.
+                    Owner::Client => tracing::debug!(%cause, host, "no handshake with upstream"),
+                    _ => tracing::warn!(%cause, host, "no handshake with upstream"),
+                }
+                ServerError::from(502)
+            }
             TryFailure::Connect(ConnectError::Timeout) => ServerError::from(504),
             TryFailure::Connect(ConnectError::Busy) => ServerError::from(503),
             TryFailure::Exchange { failed, told, .. } => match failed {
                 Failed::Upstream(UpstreamFailure::Timeout) => ServerError::from(504),
                 Failed::Upstream(_) => ServerError::from(502),
                 Failed::ClientTimeout => ServerError::from(408),
-                Failed::ClientBody => ServerError::from(400),
+                Failed::ClientBody | Failed::ClientRequest => ServerError::from(400),
                 Failed::TooLarge => ServerError::from(413),
                 Failed::ClientGone | Failed::Broken => return self.gone(told),
                 Failed::BrokenUnnoticed => {
@@ -430,7 +456,7 @@ impl Call<'_> {
     fn hash(&mut self, hashing: &Hashing) -> PickInput {
         let key = hashing.key(&Hashed(self.about.cx));
         if let Some(cookie) = key.set_cookie {
-            let edits = self.debug_headers.get_or_insert_with(HeaderEdits::new);
+            let edits = self.debug_headers.get_or_insert_default();
             edits.add("Set-Cookie", cookie);
         }
         PickInput { key: key.hash }
@@ -466,12 +492,15 @@ fn streams_by_nature(service: ServiceRef<'_>, cx: &RequestCx<'_>) -> bool {
 /// The web server's status for a client that did not wait; for the log only.
 const CLIENT_GONE: u16 = 499;
 
-fn host_for<'c>(call: &'c Call<'_>, target: &'c Target) -> &'c [u8] {
+fn host_for<'c>(call: &'c Call<'_>, target: &'c Target) -> Name<'c> {
     let preserved = match call.route.preserve_host {
         true => call.about.cx.head.host_bytes(),
         false => None,
     };
-    preserved.unwrap_or(target.authority.as_bytes())
+    Name {
+        text: preserved.unwrap_or(target.authority.as_bytes()),
+        is_of_client: preserved.is_some(),
+    }
 }
 
 fn give_back(target: &Target, mut upstream: Box<pool::Connection>, now: Instant) {

@@ -17,6 +17,11 @@ pub(super) enum NoRequest {
     /// A head that did not become complete in time.
     Timeout,
     Refused(BadRequest),
+    /// A request without TLS where TLS is spoken.
+    PlainHttp {
+        /// The client wants no body.
+        head_only: bool,
+    },
 }
 
 impl Connection {
@@ -191,7 +196,7 @@ impl Connection {
 
 /// Whether more bytes may have made a head complete, or too large. A head that comes byte by byte is not scanned anew for
 /// each of them, which would cost the square of its length.
-fn is_worth_parsing(carry: &[u8], before: usize, limits: &Limits) -> bool {
+pub(super) fn is_worth_parsing(carry: &[u8], before: usize, limits: &Limits) -> bool {
     let new = &carry[before.saturating_sub(2)..];
     let ended = |at: usize| matches!(new.get(at + 1..), Some([b'\n', ..] | [b'\r', b'\n', ..]));
     let crossed = |limit: usize| before <= limit && carry.len() > limit;

@@ -71,9 +71,15 @@ impl Drop for BodyShare {
     }
 }
 
+/// One body that is held for an upstream may take this part of the memory for all bodies, and more where plugins may look into
+/// larger ones.
+const LARGEST_SHARE: usize = 16;
+
 /// A body on its way into `carry`.
 struct Gathering {
     body: Body,
+    /// A larger body is not kept.
+    largest: usize,
     /// How much of `carry` has been followed.
     seen: usize,
     /// Without framing.
@@ -92,7 +98,8 @@ impl Connection {
         if head.framing() == Framing::None {
             return Ok((RequestBody::Whole(Default::default()), share));
         }
-        let (whole, share) = self.gather(head, share).await?;
+        let largest = self.plane.settings.plugin_body;
+        let (whole, share) = self.gather(head, share, largest).await?;
         let body = match whole {
             Some(seen) => RequestBody::Whole(self.take_gathered(head, seen)),
             None => RequestBody::TooLarge,
@@ -105,8 +112,12 @@ impl Connection {
     pub(super) async fn hold_body(
         &mut self,
         head: &RequestHead,
+        share: Option<BodyShare>,
     ) -> Result<(Option<Bytes>, BodyShare), BodyError> {
-        let (whole, share) = self.gather(head, BodyShare::none(&self.plane)).await?;
+        let settings = &self.plane.settings;
+        let largest = (settings.body_memory / LARGEST_SHARE).max(settings.plugin_body);
+        let share = share.unwrap_or_else(|| BodyShare::none(&self.plane));
+        let (whole, share) = self.gather(head, share, largest).await?;
         let chunked = head.framing() == Framing::Chunked;
         let body = whole.filter(|_| chunked);
         Ok((body.map(|seen| self.take_gathered(head, seen)), share))
@@ -117,10 +128,10 @@ impl Connection {
         &mut self,
         head: &RequestHead,
         share: BodyShare,
+        largest: usize,
     ) -> Result<(Option<usize>, BodyShare), BodyError> {
-        let largest = self.plane.settings.plugin_body as u64;
         if let Framing::Length(length) = head.framing()
-            && length > largest
+            && length > largest as u64
         {
             return Ok((None, share));
         }
@@ -129,6 +140,7 @@ impl Connection {
             .map_err(|_| BodyError::Gone)?;
         let mut gathering = Gathering {
             body: Body::new(head.framing()),
+            largest,
             seen: 0,
             payload: 0,
             pace: Pace::new(self.now, 0),
@@ -173,7 +185,7 @@ impl Connection {
             if to.body.is_done() {
                 return Poll::Ready(Ok(true));
             }
-            if self.carry.len() > settings.plugin_body || !to.share.grow(self.carry.len()) {
+            if self.carry.len() > to.largest || !to.share.grow(self.carry.len()) {
                 return Poll::Ready(Ok(false));
             }
             match self.stream.poll_read(cx, &mut worker.read) {
@@ -188,7 +200,10 @@ impl Connection {
                     let due = too_slow.map_or(pause, |too_slow| too_slow.min(pause));
                     self.deadline.set(due);
                     ready!(self.deadline.poll_passed(cx));
-                    return Poll::Ready(Err(BodyError::Timeout));
+                    match self.stream.partial() {
+                        Some(at) if at > self.now => self.now = at,
+                        _ => return Poll::Ready(Err(BodyError::Timeout)),
+                    }
                 }
             }
         }

@@ -22,6 +22,8 @@ pub(super) struct Routed {
     path_length: usize,
     strips: bool,
     captured: Vec<Captured>,
+    /// Whether it has no route since finding one takes too many steps.
+    pub(super) is_too_costly: bool,
 }
 
 /// What a group of the route's regex captured.
@@ -85,9 +87,12 @@ impl Routed {
                 path_length: 0,
                 strips: false,
                 captured: Vec::new(),
+                is_too_costly: false,
             };
             let router = &snapshot.router;
-            if let Some(found) = router.matches(&request, &mut worker.router) {
+            let found = router.find(&request, &mut worker.router);
+            routed.is_too_costly = found.is_err();
+            if let Ok(Some(found)) = found {
                 routed.route = Some(found.route);
                 routed.keep_path(snapshot, &found, worker.router.path(&request));
                 if router.has_captures(&found) && wants_captures(snapshot, found.route) {

@@ -7,7 +7,7 @@ use super::stream::{serve_datagrams, serve_stream};
 use super::worker::{self, Phase, Which};
 use super::{Arrival, Connection};
 use net::listen::{Keepalive, Listen, accept_loop, accept_queued, is_out_of_descriptors};
-use net::peek::take_proxy_header;
+use net::peek::{first_byte, take_proxy_header};
 use net::stream::Stream;
 use net::tls::ServerTls;
 use net::udp::DatagramListener;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet, yield_now};
-use tokio::time::{Instant, interval, sleep_until, timeout};
+use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
 
 /// What a worker is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,8 +238,7 @@ impl Doors {
         for (listener, server) in self.listeners.drain(..) {
             accept_queued(&listener, server.keepalive, |stream, peer| {
                 server.start_guarded(stream, peer);
-            })
-            .await;
+            });
         }
     }
 }
@@ -298,7 +297,7 @@ impl Server {
         worker::with(|worker| {
             worker.counters(&self.plane).accept_errors.add();
             if is_out_of_descriptors(error) {
-                worker.pool.clear();
+                worker.close_idle();
             }
         });
     }
@@ -406,7 +405,7 @@ async fn serve_proxied(
     let header = match timeout(limit, take_proxy_header(&mut stream)).await {
         Ok(Ok(header)) => header,
         Ok(Err(error)) => {
-            tracing::info!(peer = %arrival.peer, "connection closed: {error}");
+            tracing::debug!(peer = %arrival.peer, "connection closed: {error}");
             return;
         }
         Err(_) => return,
@@ -421,8 +420,16 @@ async fn serve_proxied(
 }
 
 async fn serve_tls(ticket: Ticket, tls: ServerTls, stream: TcpStream, mut arrival: Arrival) {
-    let limit = ticket.plane.settings.header_timeout;
-    let Ok(Ok(stream)) = timeout(limit, tls.accept(stream)).await else {
+    let end = Instant::now() + ticket.plane.settings.header_timeout;
+    let Ok(Ok(first)) = timeout_at(end, first_byte(&stream)).await else {
+        return;
+    };
+    if first.is_ascii_alphabetic() {
+        // No TLS begins with a letter, every request does. Boxed: rare.
+        let connection = ticket.connection(Stream::Tcp(stream), arrival);
+        return Box::pin(connection.refuse_plain_http()).await;
+    }
+    let Ok(Ok(stream)) = timeout_at(end, tls.accept(stream)).await else {
         return;
     };
     arrival.scheme = Scheme::Https;

@@ -3,82 +3,12 @@
 //! `proxy_next_upstream error timeout`, which Kong leaves as it is.
 
 use super::connect::{ConnectError, Freshness};
-use super::exchange::{Failed, UpstreamFailure};
-use crate::health;
-use net::listen::is_out_of_descriptors;
+use super::failure::{Failed, Owner, TryFailure, UpstreamFailure};
 use plugin::{Try, TryEnd};
 use std::net::SocketAddr;
 use std::slice;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// Why a try came to nothing.
-pub(super) enum TryFailure {
-    /// Nothing was sent.
-    Connect(ConnectError),
-    Exchange {
-        failed: Failed,
-        /// The connection had served before.
-        reused: bool,
-        /// Nothing was taken from the client that could not be sent again, and nothing said to it.
-        repeatable: bool,
-        /// The head of an answer had gone to the client.
-        told: Option<Told>,
-    },
-}
-
-impl TryFailure {
-    /// The client went away before anything was sent to the upstream.
-    pub(super) fn of_client() -> Self {
-        Self::Exchange {
-            failed: Failed::ClientGone,
-            reused: false,
-            repeatable: false,
-            told: None,
-        }
-    }
-
-    /// As the target's health counts it; none when it is not the target's doing.
-    pub(super) fn outcome(&self) -> Option<health::Outcome> {
-        match self {
-            Self::Connect(ConnectError::Timeout) => Some(health::Outcome::Timeout),
-            // Ours, not the target's.
-            Self::Connect(ConnectError::Refused(cause)) if is_out_of_descriptors(cause) => None,
-            Self::Connect(ConnectError::Refused(_)) => Some(health::Outcome::TcpFailure),
-            Self::Connect(ConnectError::Resolve(_) | ConnectError::Busy) => None,
-            Self::Exchange { failed, .. } => match failed {
-                Failed::Upstream(UpstreamFailure::Timeout) => Some(health::Outcome::Timeout),
-                // It is about to go, in an orderly way.
-                Failed::Upstream(UpstreamFailure::Unprocessed) => None,
-                Failed::Upstream(_) => Some(health::Outcome::TcpFailure),
-                _ => None,
-            },
-        }
-    }
-
-    /// For the list of tries. `None`: there was nothing to try.
-    fn end(&self) -> Option<TryEnd> {
-        Some(match self {
-            Self::Connect(ConnectError::Resolve(_)) => return None,
-            Self::Connect(ConnectError::Refused(_)) => TryEnd::Failed(502),
-            Self::Connect(ConnectError::Timeout) => TryEnd::Failed(504),
-            Self::Connect(ConnectError::Busy) => TryEnd::Failed(503),
-            Self::Exchange {
-                told: Some(told), ..
-            } => TryEnd::Answered(told.upstream),
-            Self::Exchange { failed, .. } => match failed {
-                Failed::Upstream(UpstreamFailure::Timeout) => TryEnd::Failed(504),
-                Failed::Upstream(_) | Failed::Broken | Failed::BrokenUnnoticed => {
-                    TryEnd::Failed(502)
-                }
-                Failed::ClientGone
-                | Failed::ClientTimeout
-                | Failed::ClientBody
-                | Failed::TooLarge => TryEnd::Abandoned,
-            },
-        })
-    }
-}
 
 /// Most often nothing: to compare is cheaper than to subtract.
 #[inline]
@@ -88,13 +18,6 @@ fn between(from: Instant, to: Instant) -> Duration {
     } else {
         to - from
     }
-}
-
-/// The status that the client was told, and that of the upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
-    pub(super) status: u16,
-    pub(super) upstream: u16,
 }
 
 /// What a request and its service allow.
@@ -196,18 +119,18 @@ impl Tries {
         });
     }
 
-    /// Notes a failure, and says whether to try again: after failing to connect always; after sending, only what may be
-    /// sent twice and still can be. That a connection had died while it was idle says nothing about the upstream: the
-    /// request is sent once more on a new one, and no try is counted.
+    /// Notes a failure, and says whether to try again: never what is the client's doing; after failing to connect always;
+    /// after sending, only what may be sent twice and still can be. That a connection had died while it was idle says
+    /// nothing about the upstream: the request is sent once more on a new one, and no try is counted.
     pub(super) fn judge(&mut self, failure: &TryFailure, rules: Rules, now: Instant) -> Verdict {
         if let Some(end) = failure.end() {
             self.end(end, now);
         }
         match failure {
+            _ if failure.owner() == Owner::Client => Verdict::Final,
             TryFailure::Connect(ConnectError::Resolve(_)) => Verdict::Final,
-            TryFailure::Connect(
-                ConnectError::Refused(_) | ConnectError::Timeout | ConnectError::Busy,
-            ) => self.count(rules),
+            // Also where this gateway had no place or port for one target: there may be some for another.
+            TryFailure::Connect(_) => self.count(rules),
             // It said itself that nothing was done.
             TryFailure::Exchange {
                 failed: Failed::Upstream(UpstreamFailure::Unprocessed),
@@ -220,14 +143,19 @@ impl Tries {
                 repeatable,
                 ..
             } if *repeatable && rules.idempotent && !rules.streams => match failure {
-                UpstreamFailure::Silent if *reused => {
-                    self.freshness = Freshness::New;
+                UpstreamFailure::Silent | UpstreamFailure::Interrupted
+                    if *reused && self.freshness == Freshness::Any =>
+                {
+                    self.freshness = Freshness::OpenedAfter(now);
                     Verdict::Same
                 }
-                UpstreamFailure::Silent | UpstreamFailure::CutOff | UpstreamFailure::Timeout => {
-                    self.count(rules)
-                }
-                UpstreamFailure::Nonsense | UpstreamFailure::Unprocessed => Verdict::Final,
+                UpstreamFailure::Silent
+                | UpstreamFailure::Interrupted
+                | UpstreamFailure::CutOff
+                | UpstreamFailure::Timeout => self.count(rules),
+                UpstreamFailure::Nonsense
+                | UpstreamFailure::Rejected
+                | UpstreamFailure::Unprocessed => Verdict::Final,
             },
             TryFailure::Exchange { .. } => Verdict::Final,
         }
@@ -289,6 +217,7 @@ mod tests {
     use super::*;
     use net::dns::ResolveError;
     use std::io::ErrorKind;
+    use std::sync::Arc;
     use std::time::Duration;
 
     const RULES: Rules = Rules {
@@ -311,7 +240,15 @@ mod tests {
     }
 
     fn refused() -> TryFailure {
-        TryFailure::Connect(ConnectError::Refused(ErrorKind::ConnectionRefused.into()))
+        let cause = Arc::new(ErrorKind::ConnectionRefused.into());
+        TryFailure::Connect(ConnectError::Refused(cause))
+    }
+
+    fn handshake(owner: Owner) -> TryFailure {
+        TryFailure::Connect(ConnectError::Handshake {
+            cause: Arc::new(ErrorKind::UnexpectedEof.into()),
+            owner,
+        })
     }
 
     fn timeout() -> TryFailure {
@@ -325,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_is_tried_again() {
-        use UpstreamFailure::{CutOff, Nonsense, Silent, Timeout};
+        use UpstreamFailure::{CutOff, Interrupted, Nonsense, Rejected, Silent, Timeout};
         use Verdict::{Another as Again, Final};
         let post = Rules {
             idempotent: false,
@@ -365,6 +302,30 @@ mod tests {
             ("cut off", upstream(CutOff), Again, Final, Final),
             ("timeout", upstream(Timeout), Again, Final, Final),
             ("nonsense", upstream(Nonsense), Final, Final, Final),
+            ("interrupted", upstream(Interrupted), Again, Final, Final),
+            ("rejected", upstream(Rejected), Final, Final, Final),
+            ("handshake", handshake(Owner::Upstream), Again, Again, Again),
+            (
+                "unclear handshake",
+                handshake(Owner::Unclear),
+                Again,
+                Again,
+                Again,
+            ),
+            (
+                "client's name",
+                handshake(Owner::Client),
+                Final,
+                Final,
+                Final,
+            ),
+            (
+                "no such request in HTTP/2",
+                exchange(Failed::ClientRequest),
+                Final,
+                Final,
+                Final,
+            ),
             (
                 "client gone",
                 exchange(Failed::ClientGone),
@@ -446,7 +407,7 @@ mod tests {
             told: None,
         };
         assert_eq!(tries.judge(&dead, rules, now), Verdict::Same);
-        assert_eq!(tries.freshness, Freshness::New);
+        assert_eq!(tries.freshness, Freshness::OpenedAfter(now));
         let dead = upstream(UpstreamFailure::Silent);
         assert_eq!(tries.judge(&dead, rules, now), Verdict::Final);
     }

@@ -20,10 +20,7 @@ use tokio::time::Instant;
 
 pub(super) struct Tunnel {
     upstream: Box<pool::Connection>,
-    /// What the upstream would not take yet.
-    up_out: Outgoing,
-    up: Flow,
-    down: Flow,
+    ways: Ways,
     read_timeout: Duration,
     write_timeout: Duration,
     /// At the peer that was chosen for it.
@@ -32,9 +29,71 @@ pub(super) struct Tunnel {
     _place: Option<GatePlace>,
 }
 
+/// Both directions between a client and an upstream.
+#[derive(Default)]
+pub(super) struct Ways {
+    up: Flow,
+    down: Flow,
+    /// What the upstream would not take yet.
+    up_out: Outgoing,
+}
+
+/// The client's side of [`Ways`].
+pub(super) struct ClientSide<'t> {
+    pub(super) stream: &'t mut Stream,
+    /// What it would not take yet.
+    pub(super) out: &'t mut Outgoing,
+}
+
+/// What came of a poll of both directions.
+pub(super) struct Passed {
+    pub(super) moved: bool,
+    /// Bytes read from each side.
+    pub(super) from_client: u64,
+    pub(super) from_upstream: u64,
+}
+
+impl Ways {
+    /// Moves bytes until both directions have to wait.
+    pub(super) fn pump(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: ClientSide<'_>,
+        upstream: &mut Stream,
+        buffer: &mut [u8],
+    ) -> Passed {
+        let mut upward = Direction {
+            flow: &mut self.up,
+            back: &mut self.down,
+            from: client.stream,
+            to: upstream,
+            out: &mut self.up_out,
+        };
+        let from_client = upward.pump(cx, buffer);
+        let mut downward = Direction {
+            flow: &mut self.down,
+            back: &mut self.up,
+            from: upstream,
+            to: client.stream,
+            out: client.out,
+        };
+        let from_upstream = downward.pump(cx, buffer);
+        Passed {
+            moved: from_client.moved || from_upstream.moved,
+            from_client: from_client.read,
+            from_upstream: from_upstream.read,
+        }
+    }
+
+    pub(super) fn have_ended(&self) -> bool {
+        self.up == Flow::Ended && self.down == Flow::Ended
+    }
+}
+
 /// One direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flow {
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    #[default]
     Open,
     /// The source has ended; the receiver is told when it has taken what is left.
     Ending,
@@ -53,9 +112,10 @@ impl Tunnel {
     ) -> Self {
         Self {
             upstream,
-            up_out: unsent,
-            up: Flow::Open,
-            down: Flow::Open,
+            ways: Ways {
+                up_out: unsent,
+                ..Ways::default()
+            },
             read_timeout: target.read_timeout,
             write_timeout: target.write_timeout,
             _stay: None,
@@ -71,7 +131,7 @@ impl Tunnel {
     /// What the client sent behind its request comes first.
     fn begin(&mut self, client: &mut Connection) {
         client.received += client.carry.len() as u64;
-        self.up_out.push(&client.carry);
+        self.ways.up_out.push(&client.carry);
         client.carry = Vec::new();
     }
 
@@ -81,37 +141,42 @@ impl Tunnel {
         worker: &mut Worker,
         client: &mut Connection,
     ) -> Poll<()> {
-        let mut upward = Direction {
-            flow: &mut self.up,
-            back: &mut self.down,
-            from: &mut client.stream,
-            to: &mut self.upstream.stream,
-            out: &mut self.up_out,
-        };
-        let from_client = upward.pump(cx, &mut worker.read);
-        let mut downward = Direction {
-            flow: &mut self.down,
-            back: &mut self.up,
-            from: &mut self.upstream.stream,
-            to: &mut client.stream,
+        let side = ClientSide {
+            stream: &mut client.stream,
             out: &mut client.out,
         };
-        let from_upstream = downward.pump(cx, &mut worker.read);
-        client.received += from_client.read;
-        if self.up == Flow::Ended && self.down == Flow::Ended {
+        let upstream = &mut self.upstream.stream;
+        let passed = self.ways.pump(cx, side, upstream, &mut worker.read);
+        client.received += passed.from_client;
+        if self.ways.have_ended() {
             return Poll::Ready(());
         }
-        if from_client.moved || from_upstream.moved {
+        if passed.moved {
             client.now = Instant::now();
             let limit = self.limit(client);
             client.deadline.set(client.now + limit);
         }
-        client.deadline.poll_passed(cx)
+        self.poll_idle(cx, client)
+    }
+
+    /// Ready when nothing has come or gone for too long, parts of frames included.
+    fn poll_idle(&self, cx: &mut Context<'_>, client: &mut Connection) -> Poll<()> {
+        loop {
+            ready!(client.deadline.poll_passed(cx));
+            let streams = [&client.stream, &self.upstream.stream];
+            let partial = streams.iter().filter_map(|stream| stream.partial()).max();
+            match partial {
+                Some(at) if at > client.now => client.now = at,
+                _ => return Poll::Ready(()),
+            }
+            let limit = self.limit(client);
+            client.deadline.set(client.now + limit);
+        }
     }
 
     /// That of whoever we are waiting for.
     fn limit(&self, client: &Connection) -> Duration {
-        let for_upstream = (!self.up_out.is_empty()).then_some(self.write_timeout);
+        let for_upstream = (!self.ways.up_out.is_empty()).then_some(self.write_timeout);
         let for_client = (!client.out.is_empty()).then_some(client.plane.settings.send_timeout);
         let limits = for_upstream.into_iter().chain(for_client);
         limits.min().unwrap_or(self.read_timeout)
@@ -119,24 +184,24 @@ impl Tunnel {
 }
 
 /// One direction with all that it touches.
-pub(super) struct Direction<'t> {
-    pub(super) flow: &'t mut Flow,
-    pub(super) back: &'t mut Flow,
-    pub(super) from: &'t mut Stream,
-    pub(super) to: &'t mut Stream,
-    pub(super) out: &'t mut Outgoing,
+struct Direction<'t> {
+    flow: &'t mut Flow,
+    back: &'t mut Flow,
+    from: &'t mut Stream,
+    to: &'t mut Stream,
+    out: &'t mut Outgoing,
 }
 
 /// What came of a poll of one direction.
 #[derive(Default)]
-pub(super) struct Pumped {
-    pub(super) moved: bool,
-    pub(super) read: u64,
+struct Pumped {
+    moved: bool,
+    read: u64,
 }
 
 impl Direction<'_> {
     /// Until one of the two has to wait.
-    pub(super) fn pump(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Pumped {
+    fn pump(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Pumped {
         let mut pumped = Pumped::default();
         while let Poll::Ready(()) = self.step(cx, buffer, &mut pumped) {
             pumped.moved = true;
@@ -150,9 +215,9 @@ impl Direction<'_> {
             return Poll::Pending;
         }
         if !self.out.is_empty() {
-            let before = self.out.waiting();
+            let before = self.out.taken(self.to);
             let flushed = self.out.poll_flush(self.to, cx);
-            pumped.moved |= self.out.waiting() != before;
+            pumped.moved |= self.out.taken(self.to) != before;
             return ready!(flushed).map_or_else(|_| self.receiver_lost(), Poll::Ready);
         }
         if *self.flow == Flow::Breaking {
@@ -198,28 +263,33 @@ impl Connection {
     }
 
     async fn follow_tunnel(&mut self, mut tunnel: Box<Tunnel>) {
-        let (_counted, end) = Counted::begin();
-        let mut end = pin!(end.notified());
         tunnel.begin(self);
         let limit = tunnel.limit(self);
         self.deadline.set(self.now + limit);
-        poll_fn(|cx| {
-            if Pin::as_mut(&mut end).poll(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            worker::with(|worker| tunnel.poll(cx, worker, self))
-        })
-        .await;
+        until_end(|cx, worker| tunnel.poll(cx, worker, self)).await;
         self.out.clear();
     }
 }
 
+/// Polls until that is ready, or the worker wants tunnels to end. Meanwhile the worker counts one tunnel more.
+pub(super) async fn until_end(mut poll: impl FnMut(&mut Context<'_>, &mut Worker) -> Poll<()>) {
+    let (_counted, end) = Counted::begin();
+    let mut end = pin!(end.notified());
+    poll_fn(|cx| {
+        if Pin::as_mut(&mut end).poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        worker::with(|worker| poll(cx, worker))
+    })
+    .await;
+}
+
 /// Uncounts a tunnel also when its task is aborted.
-pub(super) struct Counted;
+struct Counted;
 
 impl Counted {
     /// With the bell that rings when tunnels have to end.
-    pub(super) fn begin() -> (Self, Arc<Notify>) {
+    fn begin() -> (Self, Arc<Notify>) {
         worker::with(|worker| {
             worker.tunnels += 1;
             (Self, worker.tunnels_end.clone())

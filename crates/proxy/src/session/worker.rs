@@ -30,6 +30,8 @@ const SPARE_BYTES: usize = 16 * 1024;
 pub(crate) struct Worker {
     pub(super) read: Box<[u8]>,
     pub(super) out: Vec<u8>,
+    /// The payload of a body whose framing does not go on.
+    pub(super) decoded: Vec<u8>,
     pub(super) ids: RequestIds,
     pub(super) pool: Pool,
     /// To upstreams that speak HTTP/2.
@@ -84,6 +86,7 @@ impl Worker {
         Self {
             read: vec![0; READ_BYTES].into(),
             out: Vec::with_capacity(8 * 1024),
+            decoded: Vec::new(),
             ids: RequestIds::default(),
             pool: Pool::default(),
             links: Links::default(),
@@ -156,6 +159,12 @@ impl Worker {
         self.look(plane);
     }
 
+    /// Closes the connections to upstreams that nobody uses, to make room for descriptors.
+    pub(super) fn close_idle(&mut self) {
+        self.pool.clear();
+        self.links.clear();
+    }
+
     /// Writes a line to the access log of requests or streams, if there is one.
     pub(super) fn log_access(&mut self, facts: &Facts<'_>) {
         let journal = match facts.request {
@@ -213,7 +222,9 @@ impl Worker {
     }
 
     pub(super) fn give_reusable(&mut self, mut memory: Reusable) {
+        // A request that ends before its access phase leaves both as it got them.
         memory.edits.clear();
+        memory.picked.clear();
         if self.reusable.len() < SPARE_BUFFERS {
             self.reusable.push(memory);
         }

@@ -10,8 +10,8 @@ use model::Value;
 use model::entities::{Plugin, Protocol};
 use model::hashing::FastMap;
 use plugin::{
-    BuildCx, BuildFn, Implementation, Lack, PluginDef, PluginError, RequestCx, Response, Scopes,
-    Sharing, Step,
+    BuildCx, BuildFn, Implementation, Lack, Phases, PluginDef, PluginError, RequestCx, Response,
+    Scopes, Sharing, Step,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -146,6 +146,7 @@ impl PluginTables {
                 Instance {
                     plugin: built?,
                     def: applied.def,
+                    phases: phases(applied.def),
                 }
             }
         };
@@ -256,9 +257,18 @@ impl Applied {
     }
 }
 
-/// Stands in for a plugin that would keep requests out: without it every request is refused, since letting one through
-/// that the real one refuses would be a hole that nobody sees.
+/// Stands in for a plugin that does not work yet and cannot be left out safely. It refuses every request in the access phase:
+/// letting through a request that the real plugin would refuse, limit or change would be a hole that nobody sees.
 struct Closed;
+
+/// The phases in which an instance takes part. The stand-in [`Closed`] has only access, also where the plugin itself has only
+/// later phases.
+fn phases(def: &PluginDef) -> Phases {
+    match def.implementation {
+        Implementation::Ready(_) => def.phases,
+        Implementation::Later(_) => Phases::ACCESS,
+    }
+}
 
 impl plugin::Plugin for Closed {
     fn access<'a>(&'a self, _: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
@@ -329,7 +339,7 @@ impl Inert {
             Lack::Protection => tracing::error!(
                 plugin = name,
                 instances,
-                "plugin {name} does not work yet: its configuration is kept, and the requests that it applies to are refused with status 500, since nobody else checks them"
+                "plugin {name} does not work yet: its configuration is kept, and the requests that it applies to are refused with status 500, since nothing else does its work"
             ),
         }
     }

@@ -6,9 +6,9 @@ use model::entities::{
 use model::{EntityKind, Object, Value};
 use net::http1::{Limits, RequestHead};
 use plugin::{
-    Client, KeyOwner, Lookup, LookupError, RequestBody, RequestCx, Scheme, UpstreamEdits,
+    Client, KeyOwner, Lookup, LookupError, RequestBody, RequestCx, Response, Scheme, UpstreamEdits,
 };
-use proxy::plan::Picked;
+use proxy::plan::{Access, Instances, Picked, Plan, Walk};
 use proxy::respond::{self, Answer};
 use proxy::snapshot::{BuildSettings, Snapshot};
 use serde_json::json;
@@ -63,6 +63,21 @@ pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     match future.as_mut().poll(&mut cx) {
         std::task::Poll::Ready(value) => value,
         std::task::Poll::Pending => panic!("the future waits"),
+    }
+}
+
+/// Runs the access phase of a request whose body is in memory.
+pub(crate) fn run_access(
+    plan: &Plan,
+    instances: &Instances,
+    cx: &mut RequestCx<'_>,
+    picked: &mut Picked,
+) -> Option<Response> {
+    let mut walk = Walk::new(picked);
+    loop {
+        if let Access::Done(answer) = ready(plan.access(instances, cx, &mut walk)) {
+            return answer;
+        }
     }
 }
 
@@ -174,7 +189,7 @@ pub(crate) fn snapshot_of(plugins: impl IntoIterator<Item = serde_json::Value>) 
 pub(crate) fn access(snapshot: &Snapshot, cx: &mut RequestCx<'_>) -> Option<Answer> {
     let mut picked = Picked::default();
     let plan = snapshot.globals.clone();
-    let answer = ready(plan.access(snapshot.instances(), cx, &mut picked))?;
+    let answer = run_access(&plan, snapshot.instances(), cx, &mut picked)?;
     let settings = respond::Settings::default();
     Some(Answer::new(answer, Some(cx.head), REQUEST_ID, &settings))
 }

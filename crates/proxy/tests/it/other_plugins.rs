@@ -89,11 +89,18 @@ fn terminated(config: Value, lines: &[&str], body: &'static str) -> Option<(u16,
     let snapshot = snapshot_of([plugin("request-termination", complete)]);
     let request = head(lines);
     let mut cx = context(&request, body, &People);
-    cx.captures = &[Capture {
-        number: 0,
-        name: Some("id"),
-        value: "7",
-    }];
+    // A group with a name is told twice: by its number, and by its name.
+    let capture = |number, name, value| Capture {
+        number,
+        name,
+        value,
+    };
+    let captures = [
+        capture(1, None, "7"),
+        capture(0, Some("id"), "7"),
+        capture(2, None, "x"),
+    ];
+    cx.captures = &captures;
     cx.route = Some(EntityRef {
         id: Uuid::from_u128(5),
         name: None,
@@ -154,6 +161,10 @@ fn an_echo_shows_the_request() {
     );
     assert!(shown["kong"]["worker_pid"].is_number());
     assert_eq!(shown["matched_route"]["kind"], "routes");
+    assert_eq!(
+        shown["matched_route"]["ws_id"],
+        "0dc6f45b-8f8d-40d2-a504-473544ee190b"
+    );
     let wanted = json!({
         "scheme": "http", "host": "a.test", "port": 8000, "method": "POST", "path": "/b",
         "headers": {
@@ -161,7 +172,15 @@ fn an_echo_shows_the_request() {
         },
         "query": {"q": ["1", "2"], "flag": true},
         "body": {"a": ["1", "2"]}, "raw_body": "a=1&a=2",
-        "uri_captures": {"named": {"id": "7"}, "unnamed": ["7"]},
+        "uri_captures": {"named": {"id": "7"}, "unnamed": ["7", "x"]},
     });
     assert_eq!(shown["request"], wanted);
+}
+
+#[test]
+fn an_echo_shows_that_there_is_no_body() {
+    let (_, body) = terminated(json!({"echo": true}), &[GET], "").expect("an answer");
+    let shown: Value = serde_json::from_str(&body).expect("the body is JSON");
+    assert_eq!(shown["request"]["raw_body"], "");
+    assert_eq!(shown["request"].get("body"), None);
 }

@@ -1,12 +1,14 @@
 //! Which instance of a plugin applies, as recorded from Kong, and how the walk over a plan behaves.
 
-use crate::fixture::{context, head, ready};
+use crate::fixture::{context, head, ready, run_access};
 use model::entities::{Consumer, ConsumerId, RouteId, ServiceId};
 use plugin::{
     BodyUse, Implementation, Lack, LogEntry, NoLookup, Phases, Plugin, PluginDef, PluginError,
     RequestCx, Response, ResponseBody, Scopes, Sharing, Step,
 };
-use proxy::plan::{Instance, Instances, Picked, Places, Plan, Planner, Plans, Scope, Scoped};
+use proxy::plan::{
+    Access, Instance, Instances, Picked, Places, Plan, Planner, Plans, Scope, Scoped, Walk,
+};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
@@ -32,6 +34,8 @@ enum Act {
     Answer,
     Fail,
     Wait,
+    /// Looks into the body.
+    Read,
 }
 
 struct Probe {
@@ -54,7 +58,7 @@ impl Plugin for Probe {
     fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
         self.note("access");
         match self.act {
-            Act::Pass => Ok(Step::Continue),
+            Act::Pass | Act::Read => Ok(Step::Continue),
             Act::Authenticate(id) => {
                 cx.consumer = Some(consumer(id));
                 Ok(Step::Continue)
@@ -75,7 +79,7 @@ impl Plugin for Probe {
 
     fn request_body(&self) -> BodyUse {
         match self.act {
-            Act::Fail => BodyUse::Buffered,
+            Act::Read => BodyUse::Buffered,
             _ => BodyUse::Stream,
         }
     }
@@ -106,6 +110,7 @@ impl Bench {
                 calls: self.calls.clone(),
             }),
             def,
+            phases: def.phases,
         });
         self.scoped.push(Scoped {
             order,
@@ -139,7 +144,7 @@ impl Bench {
         let mut cx = context(&request, "", &NoLookup);
         cx.consumer = with.map(consumer);
         let mut picked = Picked::default();
-        let answer = ready(plan.access(&instances, &mut cx, &mut picked));
+        let answer = run_access(&plan, &instances, &mut cx, &mut picked);
         let calls = self.calls.lock().expect("no test thread panicked").clone();
         (answer.map(|answer| answer.status), calls, picked)
     }
@@ -248,16 +253,60 @@ fn a_failing_plugin_ends_the_request_with_kongs_500() {
     bench.add(1, &ACCESS, "fails", Act::Fail, Scope::default());
     bench.add(2, &ACCESS, "after", Act::Pass, Scope::default());
     let plan = bench.globals();
-    assert!(plan.reads_body());
     let request = head(&["GET / HTTP/1.1"]);
     let mut cx = context(&request, "", &NoLookup);
-    let answer = ready(plan.access(&bench.instances, &mut cx, &mut Picked::default()));
+    let answer = run_access(&plan, &bench.instances, &mut cx, &mut Picked::default());
     let answer = answer.expect("the request was ended");
-    let ResponseBody::Bytes(body) = answer.body else {
-        panic!("the body is fixed");
-    };
     assert_eq!(answer.status, 500);
-    assert_eq!(&*body, br#"{"message":"An unexpected error occurred"}"#);
+    let ResponseBody::Error(Some(message)) = answer.body else {
+        panic!("the client chooses the form of the body, and the request id is in it");
+    };
+    assert_eq!(message, "An unexpected error occurred");
+}
+
+/// Where the walk over a plan pauses for the body: the calls before.
+fn calls_before_the_body(bench: &Bench) -> Option<Vec<String>> {
+    let plan = bench.globals();
+    let request = head(&["GET / HTTP/1.1"]);
+    let mut cx = context(&request, "", &NoLookup);
+    let mut picked = Picked::default();
+    let mut walk = Walk::new(&mut picked);
+    let calls = || bench.calls.lock().expect("no test thread panicked").clone();
+    match ready(plan.access(&bench.instances, &mut cx, &mut walk)) {
+        Access::Done(_) => None,
+        Access::NeedsBody => {
+            let before = calls();
+            let rest = ready(plan.access(&bench.instances, &mut cx, &mut walk));
+            assert!(matches!(rest, Access::Done(None)), "it is asked for once");
+            Some(before)
+        }
+    }
+}
+
+#[test]
+fn the_body_is_asked_for_when_the_first_plugin_that_looks_into_it_is_about_to_run() {
+    let mut bench = Bench::default();
+    bench.add(1, &ACCESS, "first", Act::Pass, Scope::default());
+    bench.add(2, &ACCESS, "reads", Act::Read, Scope::default());
+    bench.add(3, &ACCESS, "reads too", Act::Read, Scope::default());
+    assert_eq!(
+        calls_before_the_body(&bench),
+        Some(vec!["access first".to_owned()])
+    );
+    let calls = bench.calls.lock().expect("no test thread panicked").clone();
+    assert_eq!(calls, ["access first", "access reads", "access reads too"]);
+}
+
+#[test]
+fn the_body_is_not_asked_for_when_the_request_was_refused_or_the_reader_is_for_another_consumer() {
+    let mut refused = Bench::default();
+    refused.add(1, &ACCESS, "answers", Act::Answer, Scope::default());
+    refused.add(2, &ACCESS, "reads", Act::Read, Scope::default());
+    assert_eq!(calls_before_the_body(&refused), None);
+    let mut other = Bench::default();
+    let nora = for_consumer(Uuid::from_u128(7));
+    other.add(1, &ACCESS, "reads", Act::Read, nora);
+    assert_eq!(calls_before_the_body(&other), None);
 }
 
 #[test]

@@ -93,8 +93,56 @@ fn a_grpc_client_reads_the_status_from_headers() {
     let settings = Settings::default();
     let answer = Answer::server_error(503, None, Some(&request), REQUEST_ID, &settings);
     assert!(answer.body.is_empty());
-    assert_eq!(answer.headers.value("content-type"), None);
-    assert_eq!(answer.headers.value("grpc-status"), Some(&b"14"[..]));
+    let value = |name| answer.headers.value(name);
+    assert_eq!(value("content-type"), Some(&b"application/grpc"[..]));
+    assert_eq!(value("grpc-status"), Some(&b"14"[..]));
+    let message = &b"The upstream server is currently unavailable"[..];
+    assert_eq!(value("grpc-message"), Some(message));
+}
+
+/// Answers come in two styles, "exit" and "error"; those in "error" style lose their message. Source: kong/pdk/response.lua.
+#[test]
+fn an_answer_to_a_grpc_call_has_its_type_and_its_message() {
+    for (response, status, message) in [
+        (
+            Response::error(503, "no Service found with those values"),
+            "14",
+            "Unavailable",
+        ),
+        (
+            Response::error(404, "no Route matched with those values"),
+            "5",
+            "NotFound",
+        ),
+        (Response::status_error(401), "16", "Unauthenticated"),
+        (
+            Response::message(403, "You shall not"),
+            "7",
+            "You shall not",
+        ),
+        (Response::new(400, "not so"), "3", "not so"),
+        (Response::new(418, ""), "3", "InvalidArgument"),
+        (
+            Response::new(200, "")
+                .with_header("content-type", "application/grpc+proto")
+                .with_header("grpc-status", "1")
+                .with_header("grpc-message", "as it is"),
+            "1",
+            "as it is",
+        ),
+    ] {
+        let answer = Answer::of_grpc(response);
+        let value = |name| {
+            let value = answer.headers.value(name).unwrap_or_default();
+            std::str::from_utf8(value).unwrap()
+        };
+        assert!(value("content-type").starts_with("application/grpc"));
+        assert_eq!(
+            (value("grpc-status"), value("grpc-message")),
+            (status, message)
+        );
+        assert!(answer.body.is_empty());
+    }
 }
 
 #[test]
@@ -102,10 +150,11 @@ fn a_status_that_is_no_error_cannot_be_answered_as_one() {
     let response = Response::error(200, "fine");
     let answer = Answer::new(response, None, REQUEST_ID, &Settings::default());
     assert_eq!(answer.status, 500);
-    assert_eq!(
-        &*answer.body,
-        br#"{"message":"An unexpected error occurred"}"#
+    let body = String::from_utf8_lossy(&answer.body);
+    let expected = format!(
+        "{{\n  \"message\":\"An unexpected error occurred\",\n  \"request_id\":\"{REQUEST_ID}\"\n}}"
     );
+    assert_eq!(body, expected);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! From a configuration to what workers read.
 
-use crate::fixture::{entity, plugin, settings};
+use crate::fixture::{context, entity, head, plugin, run_access, settings};
 use crate::world::{route, service};
 use model::entities::{Config, Protocol};
 use plugin::{
-    BuildCx, BuildError, Implementation, Lack, Phases, Plugin, PluginDef, Scopes, Sharing,
+    BuildCx, BuildError, Implementation, Lack, NoLookup, Phases, Plugin, PluginDef, Scopes, Sharing,
 };
 use proxy::balance::{PickInput, Tried};
+use proxy::plan::Picked;
 use proxy::snapshot::{BuildSettings, Inert, RouteInfo, ServiceRef, Snapshot};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -179,7 +180,7 @@ fn unchanged_instances_live_on_in_the_next_snapshot() {
 #[test]
 fn plugins_that_do_not_work_yet_load_and_are_named() {
     let draft = Draft {
-        plugins: vec![plugin("cors", json!({})), plugin("acl", json!({})), {
+        plugins: vec![plugin("http-log", json!({})), plugin("acl", json!({})), {
             let mut second = plugin("acl", json!({"deny": ["x"]}));
             second["enabled"] = json!(true);
             second
@@ -196,16 +197,42 @@ fn plugins_that_do_not_work_yet_load_and_are_named() {
         snapshot.inert(),
         [
             inert("acl", Lack::Protection, 2),
-            inert("cors", Lack::Feature, 1)
+            inert("http-log", Lack::Feature, 1)
         ]
     );
-    // acl would refuse requests: what stands in for it refuses all of them. cors is as if absent.
+    // acl would refuse requests: what stands in for it refuses all of them. http-log is as if absent.
     let built: Vec<_> = snapshot
         .instances()
         .iter()
         .map(|instance| instance.def.name)
         .collect();
     assert_eq!(built, ["acl", "acl"]);
+}
+
+#[test]
+fn plugins_that_do_not_work_yet_and_change_or_limit_anything_refuse_every_request() {
+    for name in [
+        "acl",
+        "rate-limiting",
+        "pre-function",
+        // Its own phases come after access.
+        "response-transformer",
+    ] {
+        let draft = Draft {
+            plugins: vec![plugin(name, json!({}))],
+            ..Draft::default()
+        };
+        let snapshot = draft.build(None, &settings());
+        let request = head(&["GET / HTTP/1.1"]);
+        let mut cx = context(&request, "", &NoLookup);
+        let answer = run_access(
+            &snapshot.globals,
+            snapshot.instances(),
+            &mut cx,
+            &mut Picked::default(),
+        );
+        assert_eq!(answer.map(|answer| answer.status), Some(500), "{name}");
+    }
 }
 
 #[test]

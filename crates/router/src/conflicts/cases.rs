@@ -5,7 +5,10 @@
 
 use super::ranges::Ranges;
 use super::texts::Test;
-use expr::{AddressField, Expression, NumberField, Quantifier, TextField, TextPredicate};
+use expr::{AddressField, Expression, NumberField, Quantifier, TextField, TextPredicate, TextTest};
+
+/// How many fields a case may ask for.
+const MAX_FIELDS: usize = 256;
 
 /// How many cases one expression may have, and how many alternatives may come of joining two lists of them.
 const MAX_CASES: usize = 128;
@@ -56,6 +59,15 @@ pub(super) struct Demand<'e> {
 pub(super) struct Literal<'e> {
     pub(super) predicate: &'e TextPredicate,
     pub(super) holds: bool,
+}
+
+/// How many predicates an expression has.
+pub(super) fn size(expression: &Expression) -> usize {
+    match expression {
+        Expression::All(parts) | Expression::Any(parts) => parts.iter().map(size).sum(),
+        Expression::Not(part) => size(part),
+        Expression::Text(_) | Expression::Number(_) | Expression::Address(_) => 1,
+    }
 }
 
 /// A request satisfies the expression exactly if it is in one of the cases.
@@ -118,6 +130,12 @@ fn product<'e>(
         if product.len() * cases.len() > MAX_CASES {
             return Err(TooMany);
         }
+        if let ([left], [right]) = (&mut product[..], &cases[..]) {
+            if !left.meet(right)? {
+                return Ok(Vec::new());
+            }
+            continue;
+        }
         let mut next = Vec::with_capacity(product.len() * cases.len());
         for left in &product {
             for right in &cases {
@@ -130,15 +148,48 @@ fn product<'e>(
 }
 
 impl<'e> Case<'e> {
+    /// How many values it has.
+    pub(super) fn size(&self) -> usize {
+        let parts = self.parts.iter().map(|part| part.values.len());
+        1 + parts.sum::<usize>()
+    }
+
+    /// How many pairs of values are compared to see what two have in common.
+    pub(super) fn meeting(&self, other: &Self) -> usize {
+        let pairs = self.parts.iter().map(|own| {
+            let same = other.values(own.field);
+            own.values.len() * same.map_or(1, Values::len) + other.parts.len()
+        });
+        1 + pairs.sum::<usize>()
+    }
+
+    /// How many pairs of its values are compared to see what is not in it.
+    pub(super) fn negating(&self) -> usize {
+        let parts = self.parts.iter().map(|part| part.values.len().pow(2));
+        parts.sum()
+    }
+
+    pub(super) fn has_regex(&self) -> bool {
+        self.parts.iter().any(|part| match &part.values {
+            Values::Ranges(_) => false,
+            Values::Texts(demands) => demands.iter().any(Demand::has_regex),
+        })
+    }
+
     /// What is in both; `None` if that is nothing.
     pub(super) fn and(&self, other: &Self) -> Result<Option<Self>, TooMany> {
         let mut both = self.clone();
+        Ok(both.meet(other)?.then_some(both))
+    }
+
+    /// Leaves what is in the other too. Says whether that is anything.
+    fn meet(&mut self, other: &Self) -> Result<bool, TooMany> {
         for part in &other.parts {
-            if !both.narrow(part.field, &part.values)? {
-                return Ok(None);
+            if !self.narrow(part.field, &part.values)? {
+                return Ok(false);
             }
         }
-        Ok(Some(both))
+        Ok(true)
     }
 
     /// What is in this and not in the other, as cases that have nothing in common.
@@ -189,6 +240,9 @@ impl<'e> Case<'e> {
     fn narrow(&mut self, field: Field<'e>, values: &Values<'e>) -> Result<bool, TooMany> {
         let known = self.parts.iter_mut().find(|part| part.field == field);
         let Some(known) = known else {
+            if self.parts.len() == MAX_FIELDS {
+                return Err(TooMany);
+            }
             let values = values.clone();
             let some = !values.is_empty();
             self.parts.push(Part { field, values });
@@ -285,6 +339,14 @@ impl Field<'_> {
 }
 
 impl<'e> Values<'e> {
+    /// How many values it has, those counted that are excluded.
+    fn len(&self) -> usize {
+        match self {
+            Self::Ranges(ranges) => ranges.len(),
+            Self::Texts(demands) => demands.iter().map(|demand| 1 + demand.literals.len()).sum(),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         match self {
             Self::Ranges(ranges) => ranges.is_empty(),
@@ -334,6 +396,11 @@ impl<'e> Values<'e> {
 }
 
 impl<'e> Demand<'e> {
+    fn has_regex(&self) -> bool {
+        let mut literals = self.literals.iter();
+        literals.any(|literal| matches!(literal.predicate.test, TextTest::Matches(_)))
+    }
+
     pub(super) fn literals(&self) -> &[Literal<'e>] {
         &self.literals
     }

@@ -32,6 +32,10 @@ pub(super) enum Example {
 const NUMBER_OFFSET: i128 = 1 << 63;
 
 impl Ranges {
+    pub(super) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
     /// Of a field that always has one of so many values.
     pub(super) fn one_of(count: u8) -> Self {
         Self {

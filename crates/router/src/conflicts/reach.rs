@@ -4,6 +4,7 @@
 
 use super::Prober;
 use super::cases::{Case, TooMany, cases};
+use super::steps::Steps;
 use super::texts::Answer;
 use crate::candidate::Candidate;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ struct Suspect<'r> {
     cases: Vec<Case<'r>>,
 }
 
-pub(super) fn fate<'r>(prober: &mut Prober<'r>, candidate: &'r Candidate) -> Fate<'r> {
+pub(super) fn fate<'r>(prober: &mut Prober<'r, '_>, candidate: &'r Candidate) -> Fate<'r> {
     let Ok(wanted) = cases(&candidate.expression) else {
         return Fate::Unknown;
     };
@@ -44,7 +45,7 @@ pub(super) fn fate<'r>(prober: &mut Prober<'r>, candidate: &'r Candidate) -> Fat
 
 /// `None` if no request is left.
 fn search<'r>(
-    prober: &mut Prober<'r>,
+    prober: &mut Prober<'r, '_>,
     candidate: &'r Candidate,
     mut pieces: Vec<Case<'r>>,
     suspects: &mut Vec<Suspect<'r>>,
@@ -63,6 +64,9 @@ fn search<'r>(
                 continue;
             }
         };
+        if prober.steps.are_used_up() {
+            return Ok(Some(Fate::Unknown));
+        }
         let Some(winner) = prober.winner(&request) else {
             return Ok(Some(Fate::Unknown));
         };
@@ -71,8 +75,8 @@ fn search<'r>(
         }
         let cases = cases(&winner.expression)?;
         pieces.push(piece);
-        pieces = without(pieces, &cases)?;
-        dark = without(dark, &cases)?;
+        pieces = without(&prober.steps, pieces, &cases)?;
+        dark = without(&prober.steps, dark, &cases)?;
         if suspects
             .iter()
             .any(|known| Arc::ptr_eq(&known.candidate.expression, &winner.expression))
@@ -89,13 +93,21 @@ fn search<'r>(
 }
 
 /// What of the pieces is in none of the cases.
-fn without<'r>(pieces: Vec<Case<'r>>, cases: &[Case<'r>]) -> Result<Vec<Case<'r>>, TooMany> {
+fn without<'r>(
+    steps: &Steps<'_>,
+    pieces: Vec<Case<'r>>,
+    cases: &[Case<'r>],
+) -> Result<Vec<Case<'r>>, TooMany> {
     let mut left = pieces;
     for case in cases {
         let mut next = Vec::with_capacity(left.len());
         for piece in left {
+            if !steps.spend(piece.meeting(case)) {
+                return Err(TooMany);
+            }
             match piece.excludes(case) {
                 true => next.push(piece),
+                false if !steps.spend(case.negating()) => return Err(TooMany),
                 false => next.extend(piece.without(case)?),
             }
         }
@@ -109,14 +121,14 @@ fn without<'r>(pieces: Vec<Case<'r>>, cases: &[Case<'r>]) -> Result<Vec<Case<'r>
 
 /// The one that shadows all by itself, or those that are left when no more can be spared.
 fn needed<'r>(
-    prober: &Prober<'r>,
+    prober: &Prober<'r, '_>,
     wanted: &[Case<'r>],
     suspects: Vec<Suspect<'r>>,
 ) -> Vec<&'r Candidate> {
     let covered = |by: &[&Suspect<'r>]| {
         let mut left = Ok(wanted.to_vec());
         for suspect in by {
-            left = left.and_then(|left| without(left, &suspect.cases));
+            left = left.and_then(|left| without(&prober.steps, left, &suspect.cases));
         }
         left.is_ok_and(|left| {
             left.iter()

@@ -2,7 +2,7 @@
 
 use super::fixtures::{ALL_OPTIONS, numbered, route, router};
 use super::index::Random;
-use crate::{Conflicts, Flavor, Options, Reason, RouteIndex, Router, Scratch};
+use crate::{Conflicts, Extent, Flavor, Options, Reason, RouteIndex, Router, Scratch};
 use model::entities::Route;
 use std::collections::HashSet;
 
@@ -402,4 +402,42 @@ fn expressions_shadow_each_other_and_tie_by_priority() {
     check(&not_all, &[], 0);
     let all = [not_all[1], (not_all[0].0, 3)];
     check(&all, &[0], 0);
+}
+
+/// Routes of many hosts each, none of which two have.
+fn crowded(count: usize) -> Router {
+    let routes = (0..count as u32).map(|number| Route {
+        hosts: (0..1000)
+            .map(|host| format!("h{host}.r{number}.test").into())
+            .collect(),
+        ..route(number)
+    });
+    router(&routes.collect::<Vec<_>>(), COMPATIBLE)
+}
+
+#[test]
+fn a_search_that_takes_too_many_steps_says_that_it_is_incomplete() {
+    assert!(crowded(2).conflicts(100).complete);
+    let router = crowded(12);
+    let asked = std::cell::Cell::new(0);
+    let conflicts = router.conflicts(Extent {
+        limit: 100,
+        is_cancelled: &|| {
+            asked.set(asked.get() + 1);
+            false
+        },
+    });
+    assert!(!conflicts.complete);
+    assert!((1..5000).contains(&asked.get()), "{}", asked.get());
+}
+
+#[test]
+fn a_search_ends_when_nobody_waits_for_it() {
+    let router = crowded(12);
+    let extent = Extent {
+        limit: 100,
+        is_cancelled: &|| true,
+    };
+    assert!(!router.conflicts(extent).complete);
+    assert!(!router.conflicts_of(&[RouteIndex(0)], extent).complete);
 }

@@ -1,7 +1,7 @@
 //! The router of streams: Kong's decisions, and what they do not show.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route};
-use crate::{Calculation, Flavor, Options, RouteIndex, StreamRequest, StreamRouter};
+use crate::{Calculation, Flavor, Options, RouteIndex, StreamRequest, StreamRouter, Wanted};
 use model::entities::{Endpoint, Protocol, Route, RouteId};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -430,4 +430,51 @@ fn names_and_addresses_lead_to_few_of_many_routes() {
             }
         }
     }
+}
+
+#[test]
+fn ranks_of_streams_are_told_the_most_important_first() {
+    let classic = Route {
+        snis: vec!["a.test".into()],
+        sources: vec![end("192.0.2.0/24", 0)],
+        destinations: vec![end("10.0.0.1", 9000)],
+        ..stream(1, Protocol::Tls)
+    };
+    let rank = |options: Options, route: &Route| {
+        let (router, errors) = StreamRouter::build(numbered(std::slice::from_ref(route)), options);
+        assert!(errors.is_empty(), "{errors:?}");
+        let request = StreamRequest {
+            source: CLIENT.parse().unwrap(),
+            destination: SERVER.parse().unwrap(),
+            sni: Some("a.test"),
+            datagrams: false,
+        };
+        let wanted = Wanted {
+            limit: 1,
+            closest: 0,
+            route: Some(RouteIndex(0)),
+        };
+        router.explain(&request, wanted).tried.route[0].rank.clone()
+    };
+    let compatible = rank(COMPATIBLE, &classic);
+    assert_eq!(
+        compatible[..3],
+        [
+            "names, or both sources and destinations",
+            "sources: a block",
+            "destinations: an address, a port",
+        ]
+    );
+    assert_eq!(
+        rank(ALL_OPTIONS[0], &classic),
+        [
+            "3 kinds of attributes",
+            "names",
+            "sources: a block",
+            "destinations: an address with a port",
+            "then the older route",
+        ]
+    );
+    let text = expression(2, &[Protocol::Tls], r#"tls.sni == "a.test""#);
+    assert_eq!(rank(EXPRESSIONS, &text)[0], "an expression of priority 2");
 }

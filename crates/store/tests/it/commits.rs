@@ -1,10 +1,13 @@
 //! What a commit does, implies and refuses.
 
-use crate::support::{assert_consistent, commit, delete, fixture, id, put, reference};
-use model::{EntityKind as K, Error, ErrorCode};
+use crate::support::{
+    assert_consistent, commit, delete, fixture, fixture_with, id, put, reference,
+};
+use model::{EntityKind as K, Error, ErrorCode, Value};
 use serde_json::json;
 use store::{
-    Change, ChangeSet, CommitError, Journal, KeyPart, Origin, Recovery, Rejected, Revision, Store,
+    Change, ChangeSet, CommitError, Journal, KeyPart, Options, Origin, Recovery, Rejected,
+    Revision, Store,
 };
 
 fn violations(result: Result<Revision, CommitError>) -> Vec<Error> {
@@ -595,4 +598,36 @@ fn it_is_known_when_a_kind_was_last_changed() {
     // What changed before is not known of a store that is opened anew.
     let fixture = fixture.reopen();
     assert_eq!(changed(&fixture.store), [Revision(4), Revision(4)]);
+}
+
+/// A service with `count` tags that begin with `prefix`.
+fn tagged(count: usize, prefix: &str) -> ChangeSet {
+    let tags: Vec<Value> = (0..count)
+        .map(|number| Value::from(format!("{prefix}{number}")))
+        .collect();
+    ChangeSet {
+        changes: vec![put(K::Services, id(1), &[("tags", tags.into())])],
+        meta: Vec::new(),
+    }
+}
+
+#[test]
+fn replacing_the_tags_of_an_entity_costs_as_much_as_there_are() {
+    testkit::cost::assert_linear(
+        1000,
+        |count| {
+            let fixture = fixture_with(Options {
+                max_size: 64 << 20,
+                ..Options::default()
+            });
+            let before = tagged(count, "before");
+            let origin = Origin::default();
+            fixture.store.commit(None, before, &origin).unwrap();
+            (fixture, tagged(count, "after"))
+        },
+        |(fixture, after)| {
+            let origin = Origin::default();
+            fixture.store.commit(None, after, &origin).unwrap();
+        },
+    );
 }

@@ -35,6 +35,42 @@ pub fn hostile() -> Vec<Hostile> {
             sample: Sample::get(repeated_path("ax")),
         },
         Hostile {
+            name: "indexed-texts",
+            about: "40 regexes with a text each, by which they are found; 8 KB path that holds some of the texts again and again",
+            rules: (0..40)
+                .map(|number| path(format!("~/f/.*/name{number:02}/.*x$")))
+                .collect(),
+            sample: Sample::get(format!("/f/{}", repeated("name07/name11/", LONG - 3))),
+        },
+        Hostile {
+            name: "many-indexed-texts",
+            about: "1,000 regexes with a text each, by which they are found; 8 KB path that holds them all",
+            rules: (0..1000)
+                .map(|number| path(format!("~/f/.*/name{number:03}/.*x$")))
+                .collect(),
+            sample: Sample::get({
+                let texts = (0..1000).map(|number| format!("name{number:03}/"));
+                let mut path = format!("/f/{}", texts.collect::<String>());
+                path.truncate(LONG);
+                path.extend(std::iter::repeat_n('/', LONG - path.len()));
+                path
+            }),
+        },
+        Hostile {
+            name: "user-agents",
+            about: "1,000 regexes of the User-Agent with a text each; one of 8 KiB that holds many of them",
+            rules: (0..1000)
+                .map(|number| Rule {
+                    headers: vec![("user-agent".to_owned(), format!("~*bot-{number:03}.*x$"))],
+                    ..path("/".to_owned())
+                })
+                .collect(),
+            sample: {
+                let texts = (0..1000).map(|number| format!("bot-{number:03} "));
+                Sample::get("/users/42").with_header("User-Agent", texts.collect::<String>())
+            },
+        },
+        Hostile {
             name: "overlapping-prefixes",
             about: "4,000 prefixes, each the beginning of the next, of which none has its header; 8 KB path",
             rules: (1..=4000)

@@ -130,12 +130,7 @@ fn serve(stream: TcpStream, note: &dyn Fn(Seen)) -> Connection {
 
 /// The body comes back. Methods are as on a resource that can be read and posted to.
 fn answer(request: &Message) -> Vec<u8> {
-    let types = request
-        .lines
-        .iter()
-        .filter(|line| line.to_ascii_lowercase().starts_with("content-type:"));
     let (status, allow) = match request.method() {
-        _ if types.count() > 1 => ("400 Bad Request", false),
         // It speaks no other protocol, nor another version of this one.
         "GET" if request.header("upgrade").is_some() => ("426 Upgrade Required", false),
         "OPTIONS" => ("204 No Content", true),

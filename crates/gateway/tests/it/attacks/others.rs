@@ -30,12 +30,14 @@ pub(super) trait Reader {
     fn read(&self, bytes: &[u8], cut: bool) -> (Vec<Reading>, Vec<u8>);
 }
 
-/// All that are here; says which are not.
+/// Starts all readers that are installed, and says which are not. In continuous integration (`CI=true`) all must be.
 pub(super) fn readers() -> Vec<Box<dyn Reader>> {
+    let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut readers: Vec<Box<dyn Reader>> = vec![Box::new(Hyper::start())];
     for (name, configuration) in [("nginx", NGINX), ("haproxy", HAPROXY)] {
         match Program::start(name, configuration) {
             Some(program) => readers.push(Box::new(program)),
+            None if is_ci => panic!("{name} is not installed, and CI=true"),
             None => eprintln!(
                 "NOTE: {name} is not installed; requests are not compared with its reading of them"
             ),

@@ -20,7 +20,8 @@ struct Stamps {
 
 impl Load<'_> {
     pub(super) fn complete(&mut self, at: usize, relations: &'static Relations) {
-        let input = std::mem::take(&mut self.nodes[at].input);
+        let mut input = std::mem::take(&mut self.nodes[at].input);
+        let misplaced = self.take_misplaced(at, relations, &mut input);
         let has_time = input.get("created_at").is_some_and(|at| !at.is_null());
         let updated_at = input.get("updated_at").cloned();
         let absent = |field: &&&str| input.get(field).is_none_or(Value::is_null);
@@ -42,6 +43,12 @@ impl Load<'_> {
                 return self.problem(at, Problem::Schema(problems));
             }
         };
+        for (field, value) in misplaced {
+            entity = relations.schema.with_field(entity, field, value);
+        }
+        if self.nodes[at].is_shadowed {
+            return self.leave_out(at);
+        }
         if self.nodes[at].id.is_nil() {
             self.identify_by_content(at, relations, &mut entity, &generated);
         }
@@ -128,10 +135,7 @@ impl Load<'_> {
     /// Fields that must be unique together: a plugin's name with what it is for.
     fn check_combination(&mut self, at: usize, relations: &Relations, entity: &Object) {
         let (kind, id) = (relations.kind, self.nodes[at].id);
-        let values = relations.cache_key.iter().map(|part| {
-            let value = entity.get(part.field).and_then(unique_text);
-            value.unwrap_or("null")
-        });
+        let values = combined(relations, entity);
         let combination = memo::combination(kind, values.clone());
         self.nodes[at].combination = combination;
         let combinations = &mut self.taken[kind as usize].combinations;
@@ -277,6 +281,17 @@ fn is_same_time(given: Option<&Value>, old: Option<&Value>) -> bool {
         _ => None,
     };
     given.and_then(as_float) == old.and_then(as_float)
+}
+
+/// The values of an entity that must be unique together.
+pub(super) fn combined<'v>(
+    relations: &'v Relations,
+    entity: &'v Object,
+) -> impl Iterator<Item = &'v str> + Clone {
+    relations.cache_key.iter().map(|part| {
+        let value = entity.get(part.field).and_then(unique_text);
+        value.unwrap_or("null")
+    })
 }
 
 fn unique_text(value: &Value) -> Option<&str> {

@@ -5,6 +5,7 @@
 //! keeps nothing of the input; a `Report` run keeps what it needs to tell every problem where it is. Both decide alike.
 
 mod complete;
+mod doubts;
 mod naming;
 
 use super::memo::Unchanged;
@@ -37,6 +38,8 @@ struct Node {
     parent: Option<Parent>,
     id: Uuid,
     combination: u128,
+    /// Whether another entity of the document stands for it, so that it is checked and left out.
+    is_shadowed: bool,
 }
 
 /// What an entity is nested in.
@@ -111,6 +114,7 @@ pub(super) struct Load<'a> {
     by_content: ids::ByContent,
     shared: FastSet<(EntityKind, Uuid)>,
     document: Document,
+    doubts: doubts::Doubts,
     buffer: Vec<u8>,
 }
 
@@ -157,6 +161,7 @@ impl<'a> Load<'a> {
             by_content: ids::ByContent::default(),
             shared: FastSet::default(),
             document: Document::default(),
+            doubts: doubts::Doubts::default(),
             buffer: Vec::new(),
         }
     }
@@ -197,6 +202,8 @@ impl<'a> Load<'a> {
             return Err(self.into_report());
         }
         self.delete_the_rest();
+        self.document.is_empty = self.is_empty();
+        self.document.warnings = std::mem::take(&mut self.doubts).into_warnings();
         let origins = self.nodes.iter().map(|node| Origin {
             element: node.element,
             kind: node.kind,
@@ -277,19 +284,19 @@ impl<'a> Load<'a> {
             parent,
             id: Uuid::nil(),
             combination: 0,
+            is_shadowed: false,
         });
         let foreign_to_it = |name: &str| {
             relations.child(name).is_some() || name.starts_with('_') || name == "ws_id"
         };
-        let own = if input.iter().any(|(name, _)| foreign_to_it(name)) {
+        if let Some(place) = &mut self.nodes[at].place {
+            place.input = Some(without_nested(relations, &input));
+        }
+        self.nodes[at].input = if input.iter().any(|(name, _)| foreign_to_it(name)) {
             self.detach(at, relations, input)
         } else {
             input
         };
-        if let Some(place) = &mut self.nodes[at].place {
-            place.input = Some(own.clone());
-        }
-        self.nodes[at].input = own;
     }
 
     /// Takes out what is nested in an entity, and what is no field of it; returns the rest.
@@ -377,6 +384,7 @@ impl<'a> Load<'a> {
                 self.claim(at, relations, id);
             }
         }
+        self.find_shadowed(&nodes, relations);
         for at in nodes {
             self.complete(at, relations);
             if self.mode == Mode::Quick && self.failed {
@@ -413,6 +421,16 @@ impl<'a> Load<'a> {
         })
     }
 
+    fn is_empty(&self) -> bool {
+        let is_workspace = |node: &Node| node.kind == EntityKind::Workspaces;
+        let others_are_empty = match self.others {
+            Others::None => true,
+            Others::Unchanged(unchanged) => unchanged.is_empty(),
+            Others::Existing => false,
+        };
+        others_are_empty && self.nodes.iter().all(is_workspace)
+    }
+
     fn delete_the_rest(&mut self) {
         let deletes = &mut self.document.deletes;
         for kind in EntityKind::ALL.into_iter().rev() {
@@ -429,6 +447,18 @@ impl<'a> Load<'a> {
             }
         }
     }
+}
+
+/// An entity as it is shown with its problems: notes included, entities in it not.
+fn without_nested(relations: &Relations, input: &Object) -> Object {
+    let mut own = Object::with_capacity(input.len());
+    for (name, value) in input.iter() {
+        let is_list = matches!(value, Value::Array(_) | Value::Object(_));
+        if !(is_list && relations.child(name).is_some()) {
+            own.push(name, value.clone());
+        }
+    }
+    own
 }
 
 /// What is wrong with a `_comment` or `_ignore`, which are allowed everywhere and mean nothing.

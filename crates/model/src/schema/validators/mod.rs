@@ -153,7 +153,7 @@ const VALIDATORS: [(&str, ValidatorFn); TEXTS.len() + RECORDS.len()] = all();
 const RULES: [(&str, RuleFn); 10] = [
     ("keys", rules::keys),
     ("certificate_pair", rules::certificate_pair),
-    ("certificate_alt_pair", rules::certificate_pair),
+    ("certificate_alt_pair", rules::alternative_pair),
     ("certificate_types", rules::certificate_types),
     ("ca_certificate", rules::ca_certificate),
     ("wasm_filters", rules::wasm_filters),

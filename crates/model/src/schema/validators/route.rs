@@ -24,8 +24,7 @@ pub(super) fn router_path(text: &str) -> Result<(), String> {
     if is_plainly_valid(pattern) {
         return Ok(());
     }
-    fancy_regex::Regex::new(pattern)
-        .map(drop)
+    expr::check_pcre(pattern)
         .map_err(|error| format!("invalid regex: '{pattern}' (PCRE returned: {error})"))
 }
 
@@ -166,4 +165,29 @@ fn exclusive_fields(values: &[&Value]) -> Result<(), String> {
 /// expression depends on the rest of the route; it is given for the group alone.
 fn empty_group() -> String {
     " --> 1:2\n  |\n1 | ()\n  |  ^---\n  |\n  = expected term".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::router_path;
+
+    #[test]
+    fn a_regex_that_doubles_itself_is_refused() {
+        let calls = (1..22).map(|group| format!(r"(\g<{group}>\g<{group}>)"));
+        let path = format!(r"~/(a\1?){}", calls.collect::<String>());
+        let problem = router_path(&path).unwrap_err();
+        assert!(problem.ends_with("written out)"), "{problem}");
+    }
+
+    #[test]
+    fn regexes_of_bytes_and_of_characters_are_taken() {
+        for path in [
+            r"~/a(?=b)\w{500}$",
+            "~/[é]+$",
+            r"~/\p{L}+(?!x)",
+            r"~/\((?:[^()]|(?R))*\)",
+        ] {
+            assert_eq!(router_path(path), Ok(()), "{path}");
+        }
+    }
 }

@@ -26,9 +26,18 @@ pub(super) fn keys(values: &[&Value], _: &Context) -> Verdict {
 
 /// A certificate and its key.
 pub(super) fn certificate_pair(values: &[&Value], _: &Context) -> Verdict {
+    pair(values, "certificate does not match key")
+}
+
+/// The alternative certificate and its key.
+pub(super) fn alternative_pair(values: &[&Value], _: &Context) -> Verdict {
+    pair(values, "alternative certificate does not match key")
+}
+
+fn pair(values: &[&Value], problem: &str) -> Verdict {
     match values {
         [Value::String(certificate), Value::String(key)] if !tls::is_pair(certificate, key) => {
-            Err("certificate does not match key".to_owned())
+            Err(problem.to_owned())
         }
         _ => Ok(()),
     }

@@ -215,7 +215,7 @@ pub(super) fn url(text: &str) -> Verdict {
 }
 
 pub(super) fn regex_or_star(text: &str) -> Verdict {
-    if text == "*" || fancy_regex::Regex::new(text).is_ok() {
+    if text == "*" || expr::check_pcre(text).is_ok() {
         return Ok(());
     }
     Err(format!("'{text}' is not a valid regex"))

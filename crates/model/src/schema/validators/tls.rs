@@ -58,14 +58,16 @@ pub(super) fn jwk(jwk: &serde_json::Map<String, serde_json::Value>) -> Result<()
         Some("EC") => &["crv", "x", "y"],
         Some("OKP") => &["crv", "x"],
         Some("oct") => &["k"],
-        _ => return Err("could not load JWK".to_owned()),
+        _ => return Err(BAD_JWK.to_owned()),
     };
     let is_text = |name: &&str| jwk.get(*name).is_some_and(serde_json::Value::is_string);
     if needed.iter().all(is_text) {
         return Ok(());
     }
-    Err("could not load JWK".to_owned())
+    Err(BAD_JWK.to_owned())
 }
+
+const BAD_JWK: &str = "could not load JWK, likely not a valid key";
 
 /// Exactly one certificate, of an authority, not expired. Source: kong/db/schema/entities/ca_certificates.lua.
 pub(super) fn ca_certificate(text: &str, now: i64) -> Result<(), String> {

@@ -42,6 +42,8 @@ pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
 /// Longer than anything takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 const PROBE: [u8; 8] = *b"alive???";
+/// A stream after those of a case.
+const LATER: u32 = 0x1001;
 
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
@@ -199,6 +201,8 @@ pub(super) enum Want {
     Connection(&'static [u32]),
     /// RST_STREAM with one of the codes; more than that is allowed.
     Stream(&'static [u32]),
+    /// RST_STREAM on this stream with PROTOCOL_ERROR, and the connection serves a later stream (RFC 9113 section 8.1.1).
+    Malformed(u32),
     /// An answer on this stream.
     Answer(u32),
     /// Nothing: the connection goes on.
@@ -250,8 +254,10 @@ pub(super) async fn check(cases: Vec<Case>) {
                 }
             }
         }
-        if let Want::Alive = case.want {
-            client.send(&frame(PING, 0, 0, &PROBE)).await;
+        match case.want {
+            Want::Alive => client.send(&frame(PING, 0, 0, &PROBE)).await,
+            Want::Malformed(_) => client.send(&whole(LATER, &get())).await,
+            _ => {}
         }
         let frames = judge(&mut client, case.want).await;
         assert_eq!(frames, None, "{}: {:?}", case.name, case.want);
@@ -261,11 +267,12 @@ pub(super) async fn check(cases: Vec<Case>) {
 /// None when the server does what it has to, or what it did.
 async fn judge(client: &mut Client, want: Want) -> Option<Vec<Frame>> {
     let mut frames = Vec::new();
+    let mut refused = false;
     loop {
         let Some(frame) = client.next().await else {
             return match want {
                 Want::Connection(_) | Want::Stream(_) => None,
-                Want::Answer(_) | Want::Alive => Some(frames),
+                Want::Answer(_) | Want::Alive | Want::Malformed(_) => Some(frames),
             };
         };
         let verdict = match (frame.kind, want) {
@@ -274,6 +281,11 @@ async fn judge(client: &mut Client, want: Want) -> Option<Vec<Frame>> {
                 Some(codes.contains(&frame.code()) || frame.code() == PROTOCOL_ERROR)
             }
             (RST_STREAM, Want::Stream(codes)) => Some(codes.contains(&frame.code())),
+            (RST_STREAM, Want::Malformed(stream)) if frame.stream == stream => {
+                refused = frame.code() == PROTOCOL_ERROR;
+                (!refused).then_some(false)
+            }
+            (HEADERS, Want::Malformed(_)) => Some(refused && frame.stream == LATER),
             (GOAWAY, _) => Some(false),
             (RST_STREAM, Want::Answer(stream)) if frame.stream == stream => Some(false),
             (HEADERS, Want::Answer(stream)) if frame.stream == stream => Some(true),

@@ -1,6 +1,7 @@
 //! RFC 7541: field blocks in every representation, and those that are none.
 
 use super::client::*;
+use crate::http2::ServerSettings;
 
 const BROKEN: Want = Want::Connection(&[COMPRESSION_ERROR]);
 
@@ -119,6 +120,74 @@ async fn section_2_3_tables() {
     .await;
 }
 
+/// Field lines that enter the table although no message may have them: the names and values that later blocks refer to stay
+/// what both sides take them for.
+#[tokio::test]
+async fn section_2_3_tables_keep_malformed_fields() {
+    let upper = b"\x40\x07X-Upper\x01v";
+    let broken_value = b"\x40\x04x-ok\x03a\nb";
+    let indexed_method = b"\x42\x03G T";
+    let valid = b"\x40\x05x-two\x012";
+    check(vec![
+        case(
+            "the field again",
+            Want::Malformed(3),
+            &[whole(1, &get_with(upper)), whole(3, &get_with(&[0xbe]))],
+        ),
+        case(
+            "its name again",
+            Want::Malformed(3),
+            &[
+                whole(1, &get_with(upper)),
+                whole(3, &get_with(b"\x7e\x01w")),
+            ],
+        ),
+        case(
+            "a well-formed name with another value",
+            Want::Answer(3),
+            &[
+                whole(1, &get_with(broken_value)),
+                whole(3, &get_with(b"\x7e\x01w")),
+            ],
+        ),
+        case(
+            "the value again",
+            Want::Malformed(3),
+            &[
+                whole(1, &get_with(broken_value)),
+                whole(3, &get_with(&[0xbe])),
+            ],
+        ),
+        case(
+            "a method of the static table with another value",
+            Want::Malformed(1),
+            &[whole(1, &[&indexed_method[..], &get()[1..]].concat())],
+        ),
+        case(
+            "what came after it",
+            Want::Answer(3),
+            &[
+                whole(1, &get_with(&[&upper[..], valid].concat())),
+                whole(3, &get_with(&[0xbe])),
+            ],
+        ),
+        case(
+            "what came before it",
+            Want::Answer(3),
+            &[
+                whole(1, &get_with(&[&valid[..], upper].concat())),
+                whole(3, &get_with(&[0xbf])),
+            ],
+        ),
+        case(
+            "beyond it",
+            BROKEN,
+            &[whole(1, &get_with(upper)), whole(3, &get_with(&[0xbf]))],
+        ),
+    ])
+    .await;
+}
+
 #[tokio::test]
 async fn section_4_2_and_6_3_sizes() {
     check(vec![
@@ -169,4 +238,28 @@ async fn section_5_2_strings() {
         and("Huffman, empty", Want::Answer(1), b"\x00\x01x\x80"),
     ])
     .await;
+}
+
+/// Fields of the static table, new ones that push each other out of the dynamic table, and some that enter no table.
+#[test]
+fn a_field_block_costs_as_much_as_it_has_fields() {
+    let fields: [&[u8]; 3] = [b"\x90", b"\x40\x01x\x01y", b"\x00\x01x\x01y"];
+    testkit::cost::assert_linear(
+        200,
+        |size| {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_all().build().unwrap();
+            let client = runtime.block_on(Client::open(ServerSettings::default()));
+            let blocks = fields.map(|field| get_with(&field.repeat(size)));
+            (runtime, client, blocks)
+        },
+        |(runtime, mut client, blocks)| {
+            runtime.block_on(async {
+                for (block, stream) in blocks.iter().zip([1, 3, 5]) {
+                    client.send(&whole(stream, block)).await;
+                    client.until(|frame| frame.ends(stream)).await;
+                }
+            });
+        },
+    );
 }

@@ -3,7 +3,7 @@
 use super::client::*;
 use crate::http2::ServerSettings;
 
-const MALFORMED: Want = Want::Stream(&[PROTOCOL_ERROR]);
+const MALFORMED: Want = Want::Malformed(1);
 
 fn line(name: &str, value: &str) -> Vec<u8> {
     literal(name, value.as_bytes())
@@ -198,14 +198,10 @@ async fn section_8_3_pseudo_fields() {
         let late = upload(&[], &["x"], Some(&[("x", "y"), (name, "x")]));
         check(vec![case("in a trailer", MALFORMED, &[late])]).await;
     }
-    let unknown = upload(&[], &["x"], Some(&[(":x", "y")]));
-    // `h2` drops it unseen instead of refusing the request: no text is ever made of it.
-    let dropped = upload(&[], &["x"], Some(&[(":path", "/other")]));
-    check(vec![
-        case("unknown in a trailer", MALFORMED, &[unknown]),
-        case("first in a trailer", Want::Answer(1), &[dropped]),
-    ])
-    .await;
+    for name in [":x", ":path", ":status", ":authority"] {
+        let first = upload(&[], &["x"], Some(&[(name, "/other")]));
+        check(vec![case("first in a trailer", MALFORMED, &[first])]).await;
+    }
 }
 
 #[tokio::test]
@@ -277,9 +273,21 @@ async fn section_8_3_1_requests() {
         "/\0",
         "/a\tb",
         "/\x7f",
+        "/#",
+        "/a#b",
+        "/?a#b",
     ] {
         let request = request(&[METHOD, SCHEME, AUTHORITY, (":path", path)]);
         check(vec![case("a path", MALFORMED, &[request])]).await;
+    }
+    for scheme in ["", "ht tp", "http:", "http://", "1http", "http\n"] {
+        let with_authority = request(&[METHOD, (":scheme", scheme), AUTHORITY, PATH]);
+        let with_host = request(&[METHOD, (":scheme", scheme), PATH, ("host", "a")]);
+        check(vec![
+            case("a scheme", MALFORMED, &[with_authority]),
+            case("a scheme without authority", MALFORMED, &[with_host]),
+        ])
+        .await;
     }
     for method in ["", "G T", "GET\r\n", "G\0T", "GET /x HTTP/1.1", "(GET)"] {
         let request = request(&[(":method", method), SCHEME, AUTHORITY, PATH]);
@@ -395,4 +403,35 @@ async fn section_10_5_floods_end_the_connection() {
     check(vec![case("DATA without data", calm, &[begun, empty])]).await;
     let unknown = frame(0x77, 0, 0, &[0; 8000]).repeat(1_200);
     check(vec![case("frames without meaning", calm, &[unknown])]).await;
+}
+
+#[tokio::test]
+async fn section_8_1_1_other_streams_of_the_connection_go_on() {
+    let mut client = Client::open(ServerSettings::default()).await;
+    let begun = frame(HEADERS, END_HEADERS, 1, &post());
+    let malformed = whole(3, &get_with(&line("X-Upper", "v")));
+    client.send(&[begun, malformed].concat()).await;
+    let frames = client.until(|frame| frame.kind == RST_STREAM).await;
+    let reset = frames.last().unwrap();
+    assert_eq!((reset.stream, reset.code()), (3, PROTOCOL_ERROR));
+    client.send(&frame(DATA, END_STREAM, 1, b"x")).await;
+    client.until(|frame| frame.ends(1)).await;
+}
+
+/// The error is that of the whole block, so the rest of it is read before the stream is reset.
+#[tokio::test]
+async fn section_8_1_1_malformed_blocks_in_several_frames() {
+    let upper = line("X-Upper", "v");
+    let connection = line("connection", "close");
+    let rest = line("x-long", "value");
+    for wrong in [upper, connection] {
+        let block = [&get()[..], &wrong, &rest].concat();
+        for cut in 1..block.len() {
+            let frames = [
+                frame(HEADERS, END_STREAM, 1, &block[..cut]),
+                frame(CONTINUATION, END_HEADERS, 1, &block[cut..]),
+            ];
+            check(vec![case("cut in two", MALFORMED, &frames)]).await;
+        }
+    }
 }

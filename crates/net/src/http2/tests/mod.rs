@@ -4,5 +4,6 @@
 mod client;
 mod compression;
 mod frames;
+mod links;
 mod messages;
 mod text;

@@ -11,14 +11,14 @@ mod udp;
 pub(super) use tcp::serve_stream;
 pub(super) use udp::serve_datagrams;
 
-use super::connect::ConnectError;
-use crate::balance::{HashSource, NoPeer, PickInput};
-use crate::health::Outcome;
-use crate::snapshot::{ServiceRef, Snapshot, StreamRoute};
+use super::connect::{ConnectError, resolve};
+use super::failure::Owner;
+use crate::balance::{HashSource, NoPeer, PickInput, Tried};
+use crate::snapshot::{Chosen, ServiceRef, Snapshot, StreamRoute};
 use model::entities::Protocol;
-use net::listen::is_out_of_descriptors;
 use router::StreamRequest;
 use std::net::{IpAddr, SocketAddr};
+use tokio::time::Instant;
 
 /// Why a stream ends before it reaches an upstream. Clients only see the end; the number is what Kong logs as status.
 #[derive(Debug, thiserror::Error)]
@@ -56,12 +56,12 @@ impl Refusal {
         }
     }
 
-    /// What any client can bring about must not fill the log.
+    /// What any client can bring about, a port scan for example, is not worth a line in production.
     fn tell(&self, what: &str, client: SocketAddr) {
         let status = self.status();
         match self {
             Self::NoRoute | Self::Handshake(_) | Self::Peek(_) | Self::TooSlow | Self::Io(_) => {
-                tracing::info!(%client, status, "{what} closed: {self}");
+                tracing::debug!(%client, status, "{what} closed: {self}");
             }
             _ => tracing::warn!(%client, status, "{what} closed: {self}"),
         }
@@ -106,19 +106,54 @@ impl HashSource for Hashed {
     }
 }
 
-fn pick_input(service: ServiceRef<'_>, client: IpAddr) -> PickInput {
-    let hashing = service.hashing();
-    let key = hashing.map_or(0, |hashing| hashing.key(&Hashed(client)).hash);
-    PickInput { key }
+/// The tries to reach a target of a service: the next one avoids the targets and addresses of those that failed.
+struct Attempts<'s> {
+    service: ServiceRef<'s>,
+    input: PickInput,
+    failed_at: Tried,
+    failed_addresses: Vec<SocketAddr>,
+    now: Instant,
 }
 
-/// What a failed try tells of its peer.
-fn outcome(error: &ConnectError) -> Option<Outcome> {
-    match error {
-        ConnectError::Timeout => Some(Outcome::Timeout),
-        ConnectError::Resolve(_) => None,
-        // Ours, not the target's.
-        ConnectError::Refused(cause) if is_out_of_descriptors(cause) => None,
-        _ => Some(Outcome::TcpFailure),
+impl<'s> Attempts<'s> {
+    fn new(service: ServiceRef<'s>, client: IpAddr) -> Self {
+        let hashing = service.hashing();
+        let key = hashing.map_or(0, |hashing| hashing.key(&Hashed(client)).hash);
+        Self {
+            service,
+            input: PickInput { key },
+            failed_at: Tried::default(),
+            failed_addresses: Vec::new(),
+            now: Instant::now(),
+        }
+    }
+
+    /// The target whose turn it is and the address to try. A name that does not resolve is final, whatever tries are left.
+    async fn next(&mut self) -> Result<(Chosen<'s>, SocketAddr), Refusal> {
+        let picked = self.service.pick_resolved(self.input, &self.failed_at);
+        let target = picked.await?;
+        let address = resolve(&target, &self.failed_addresses, &mut self.now).await?;
+        Ok((target, address))
+    }
+
+    /// Counts a failure against the target's health. Returns the error when no try is left, or when another target would
+    /// not help.
+    fn failed(
+        &mut self,
+        target: Chosen<'s>,
+        address: SocketAddr,
+        error: ConnectError,
+    ) -> Result<(), Refusal> {
+        if let Some(outcome) = error.outcome() {
+            target.report(outcome);
+        }
+        if self.failed_addresses.len() >= usize::from(target.retries)
+            || error.owner() == Owner::Client
+        {
+            return Err(error.into());
+        }
+        self.failed_addresses.push(address);
+        target.avoid(&mut self.failed_at);
+        Ok(())
     }
 }

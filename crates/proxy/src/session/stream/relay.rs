@@ -3,25 +3,21 @@
 //! (`proxy_half_close`): a client that says all and then waits for the answer gets it.
 
 use crate::balance::Stay;
-use crate::session::tunnel::{Counted, Direction, Flow};
-use crate::session::worker::{self, Worker};
+use crate::session::tunnel::{ClientSide, Ways, until_end};
+use crate::session::worker::Worker;
 use net::deadline::Deadline;
 use net::outgoing::Outgoing;
 use net::pool;
 use net::stream::Stream;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
 pub(super) struct Relay {
     client: Stream,
-    upstream: Box<pool::Connection>,
     client_out: Outgoing,
-    upstream_out: Outgoing,
-    up: Flow,
-    down: Flow,
+    upstream: Box<pool::Connection>,
+    ways: Ways,
     /// Without a byte either way: the service's `read_timeout`.
     idle: Duration,
     deadline: Deadline,
@@ -46,11 +42,9 @@ impl Relay {
     ) -> Self {
         Self {
             client,
-            upstream,
             client_out: Outgoing::default(),
-            upstream_out: Outgoing::default(),
-            up: Flow::Open,
-            down: Flow::Open,
+            upstream,
+            ways: Ways::default(),
             idle,
             deadline: Deadline::new(Instant::now() + idle),
             moved: Moved::default(),
@@ -60,41 +54,23 @@ impl Relay {
 
     /// Until both sides have ended, nothing moves for too long, or the worker goes.
     pub(super) async fn run(mut self) -> Moved {
-        let (_counted, end) = Counted::begin();
-        let mut end = pin!(end.notified());
-        poll_fn(|cx| {
-            if Pin::as_mut(&mut end).poll(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            worker::with(|worker| self.poll(cx, worker))
-        })
-        .await;
+        until_end(|cx, worker| self.poll(cx, worker)).await;
         self.moved
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Poll<()> {
-        let mut upward = Direction {
-            flow: &mut self.up,
-            back: &mut self.down,
-            from: &mut self.client,
-            to: &mut self.upstream.stream,
-            out: &mut self.upstream_out,
-        };
-        let from_client = upward.pump(cx, &mut worker.read);
-        let mut downward = Direction {
-            flow: &mut self.down,
-            back: &mut self.up,
-            from: &mut self.upstream.stream,
-            to: &mut self.client,
+        let client = ClientSide {
+            stream: &mut self.client,
             out: &mut self.client_out,
         };
-        let from_upstream = downward.pump(cx, &mut worker.read);
-        self.moved.received += from_client.read;
-        self.moved.sent += from_upstream.read;
-        if self.up == Flow::Ended && self.down == Flow::Ended {
+        let upstream = &mut self.upstream.stream;
+        let passed = self.ways.pump(cx, client, upstream, &mut worker.read);
+        self.moved.received += passed.from_client;
+        self.moved.sent += passed.from_upstream;
+        if self.ways.have_ended() {
             return Poll::Ready(());
         }
-        if from_client.moved || from_upstream.moved {
+        if passed.moved {
             self.deadline.set(Instant::now() + self.idle);
         }
         self.deadline.poll_passed(cx)

@@ -1,10 +1,10 @@
 //! A connection of a stream listener, from its first byte to its relay.
 
 use super::relay::Relay;
-use super::{Refusal, Termination, find, outcome, pick_input, termination};
-use crate::balance::{Stay, Tried};
+use super::{Attempts, Refusal, Termination, find, termination};
+use crate::balance::Stay;
 use crate::session::access::{EndedStream, log_stream};
-use crate::session::connect::{dedicated, resolve};
+use crate::session::connect::{Name, dedicated};
 use crate::session::server::{Server, Ticket};
 use crate::session::worker;
 use crate::snapshot::{ServiceRef, StreamRoute};
@@ -149,20 +149,20 @@ async fn reach(
     client: SocketAddr,
     sni: Option<&str>,
 ) -> Result<Reached, Refusal> {
-    let input = pick_input(service, client.ip());
-    let mut failed_at = Tried::default();
-    let mut failed_addresses = Vec::new();
-    let mut tries = 0;
-    let mut now = Instant::now();
+    let mut attempts = Attempts::new(service, client.ip());
     loop {
-        let target = service.pick_resolved(input, &failed_at).await?;
+        let (target, address) = attempts.next().await?;
         let name = match sni {
-            Some(sni) if route.preserve_host => sni,
-            _ => &target.authority,
+            Some(sni) if route.preserve_host => Name {
+                text: sni.as_bytes(),
+                is_of_client: true,
+            },
+            _ => Name {
+                text: target.authority.as_bytes(),
+                is_of_client: false,
+            },
         };
-        // A name that does not resolve ends it, whatever tries are left.
-        let address = resolve(&target, &failed_addresses, &mut now).await?;
-        let error = match dedicated(&target, address, name, &mut now).await {
+        match dedicated(&target, address, name, &mut attempts.now).await {
             Ok(upstream) => {
                 target.report(crate::health::Outcome::Connected);
                 return Ok(Reached {
@@ -171,17 +171,10 @@ async fn reach(
                     stay: target.into_stay(),
                 });
             }
-            Err(error) => error,
-        };
-        if let Some(outcome) = outcome(&error) {
-            target.report(outcome);
+            Err(error) => {
+                tracing::debug!(%client, %error, "an upstream cannot be reached");
+                attempts.failed(target, address, error)?;
+            }
         }
-        if tries >= target.retries {
-            return Err(error.into());
-        }
-        tracing::debug!(%client, %error, "trying another target");
-        tries += 1;
-        failed_addresses.push(address);
-        target.avoid(&mut failed_at);
     }
 }

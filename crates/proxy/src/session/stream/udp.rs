@@ -2,10 +2,10 @@
 //! goes back, until neither has said anything for the service's `read_timeout`. The system gives all datagrams of a client to one worker,
 //! so that sessions are no business of the others.
 
-use super::{Refusal, find, outcome, pick_input};
-use crate::balance::{Stay, Tried};
+use super::{Attempts, Refusal, find};
+use crate::balance::Stay;
 use crate::session::access::{EndedStream, log_stream};
-use crate::session::connect::{ConnectError, resolve};
+use crate::session::connect::ConnectError;
 use crate::session::plane::DataPlane;
 use crate::session::server::Ticket;
 use crate::session::worker::{self, State};
@@ -295,15 +295,10 @@ impl Registered {
         )?;
         let service = view.snapshot.stream_service(route);
         let service = service.ok_or(Refusal::NoService)?;
-        let input = pick_input(service, client.ip());
-        let mut failed_at = Tried::default();
-        let mut failed_addresses = Vec::new();
-        let mut tries = 0;
-        let mut now = Instant::now();
+        let mut attempts = Attempts::new(service, client.ip());
         loop {
-            let target = service.pick_resolved(input, &failed_at).await?;
-            let address = resolve(&target, &failed_addresses, &mut now).await?;
-            let error = match connected(address).await {
+            let (target, address) = attempts.next().await?;
+            match connected(address).await {
                 Ok(socket) => {
                     return Ok(Reached {
                         socket,
@@ -311,17 +306,11 @@ impl Registered {
                         _stay: target.into_stay(),
                     });
                 }
-                Err(error) => ConnectError::Refused(error),
-            };
-            if let Some(outcome) = outcome(&error) {
-                target.report(outcome);
+                Err(error) => {
+                    let error = ConnectError::Refused(Arc::new(error));
+                    attempts.failed(target, address, error)?;
+                }
             }
-            if tries >= target.retries {
-                return Err(error.into());
-            }
-            tries += 1;
-            failed_addresses.push(address);
-            target.avoid(&mut failed_at);
         }
     }
 }

@@ -58,7 +58,7 @@ fn an_echo_that_starts_before_the_end_of_the_request_is_relayed_as_it_comes() {
             }
         })])
         .await;
-        let gateway = Setup::new(address).start();
+        let gateway = streaming(address).start();
         let (mut reader, mut writer) = gateway.client().await.stream.into_split();
         let body = pattern(LARGE);
         let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE}\r\n\r\n");
@@ -144,6 +144,7 @@ fn a_chunked_body_that_is_too_large_for_memory_streams() {
         .await;
         let mut setup = Setup::new(address);
         setup.settings.plugin_body = 1000;
+        setup.settings.body_memory = 16_000;
         let gateway = setup.start();
         let mut client = gateway.client().await;
         client

@@ -69,6 +69,7 @@ fn what_does_not_buffer_is_passed_on_at_once() {
             let mut setup = Setup::new(upstream);
             setup.route.request_buffering = buffering;
             setup.settings.plugin_body = 1000;
+            setup.settings.body_memory = 16_000;
             let gateway = keep(setup.start());
             let mut client = gateway.client().await;
             client
@@ -241,6 +242,151 @@ fn reading_ahead_has_its_bounds() {
         setup.settings.read_ahead = 2 * LARGE;
         setup.settings.body_memory = 1 << 20;
     }));
+}
+
+/// What a client gets of an answer in two pieces: before the second one is sent, and then.
+fn in_two_pieces(
+    setup: impl FnOnce(&mut Setup),
+    first: &'static str,
+    second: &'static str,
+) -> (String, String) {
+    let (send, receive) = std::sync::mpsc::channel();
+    run_paused(async move {
+        let upstream = upstream(vec![script(move |mut peer: Peer| async move {
+            peer.head().await;
+            peer.send(first).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            peer.send(second).await;
+        })])
+        .await;
+        let mut prepared = Setup::new(upstream);
+        setup(&mut prepared);
+        let gateway = prepared.start();
+        let mut client = gateway.client().await;
+        client
+            .send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .await;
+        let mut early = vec![0; 100_000];
+        let read = client.stream.read(&mut early);
+        let read = tokio::time::timeout(Duration::from_secs(1), read).await;
+        early.truncate(read.map_or(0, |read| read.unwrap()));
+        let early = String::from_utf8(early).unwrap();
+        send.send((early, client.rest().await)).unwrap();
+    });
+    receive.recv().unwrap()
+}
+
+const CHUNKED: &str =
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n2\r\nab\r\n1\r\nc\r\n";
+const CHUNKED_END: &str = "2\r\nde\r\n0\r\nX: y\r\n\r\n";
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").expect("a head").1
+}
+
+#[test]
+fn a_buffered_answer_comes_when_it_is_whole_and_in_chunks_of_a_useful_size() {
+    let (early, late) = in_two_pieces(|_| {}, CHUNKED, CHUNKED_END);
+    assert_eq!(early, "");
+    assert_eq!(body(&late), "5\r\nabcde\r\n0\r\nX: y\r\n\r\n");
+    let (early, late) = in_two_pieces(
+        |_| {},
+        "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab",
+        "cd",
+    );
+    assert_eq!((&*early, body(&late)), ("", "abcd"));
+    let (early, late) = in_two_pieces(|_| {}, "HTTP/1.1 200 OK\r\n\r\nab", "cd");
+    assert_eq!((&*early, body(&late)), ("", "4\r\nabcd\r\n0\r\n\r\n"));
+}
+
+#[test]
+fn a_buffered_answer_comes_early_when_a_buffer_is_full() {
+    let full: &str = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        format!("64\r\n{}\r\n", "x".repeat(100)).repeat(50)
+    )
+    .leak();
+    let (early, late) = in_two_pieces(|_| {}, full, "1\r\ny\r\n0\r\n\r\n");
+    assert_eq!(
+        body(&early),
+        format!("1388\r\n{}", "x".repeat(5000)),
+        "in one chunk"
+    );
+    assert_eq!(late, "\r\n1\r\ny\r\n0\r\n\r\n");
+}
+
+#[test]
+fn an_answer_that_streams_comes_as_the_upstream_sends_it() {
+    let (early, late) = in_two_pieces(
+        |setup| setup.route.response_buffering = false,
+        CHUNKED,
+        CHUNKED_END,
+    );
+    assert_eq!(body(&early), "2\r\nab\r\n1\r\nc\r\n");
+    assert_eq!(late, CHUNKED_END);
+    for line in [
+        "X-Accel-Buffering: no",
+        "Content-Type: text/event-stream; charset=utf-8",
+    ] {
+        let head = CHUNKED.replace("Trailer: X", line).leak();
+        let (early, _) = in_two_pieces(|_| {}, head, CHUNKED_END);
+        assert_eq!(body(&early), "2\r\nab\r\n1\r\nc\r\n", "{line}");
+        assert_eq!(header(&early, "x-accel-buffering"), None);
+    }
+}
+
+#[test]
+fn what_came_of_a_buffered_answer_that_breaks_off_is_passed_on() {
+    let (early, late) = in_two_pieces(|_| {}, CHUNKED, "");
+    assert_eq!(early, "");
+    assert_eq!(body(&late), "3\r\nabc");
+    let (early, late) = in_two_pieces(|_| {}, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab", "");
+    assert_eq!((&*early, body(&late)), ("", "ab"));
+}
+
+#[test]
+fn the_time_of_an_upload_is_the_upstreams_where_requests_are_not_buffered() {
+    run_paused(async {
+        for (buffering, proxy, upstream_latency) in [(true, "5000", "0"), (false, "0", "5000")] {
+            let (tell, _told) = oneshot::channel();
+            let mut setup = Setup::new(upstream(vec![telling(tell)]).await);
+            setup.route.request_buffering = buffering;
+            let gateway = keep(setup.start());
+            let mut client = gateway.client().await;
+            client
+                .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab")
+                .await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            client.send("cd").await;
+            let answer = client.answer().await;
+            assert_eq!(header(&answer, "x-kong-proxy-latency"), Some(proxy));
+            assert_eq!(
+                header(&answer, "x-kong-upstream-latency"),
+                Some(upstream_latency)
+            );
+        }
+    });
+}
+
+#[test]
+fn a_body_larger_than_plugins_may_look_into_is_held_too() {
+    run_paused(async {
+        let (tell, mut told) = oneshot::channel();
+        let mut setup = Setup::new(upstream(vec![telling(tell)]).await);
+        setup.settings.plugin_body = 1000;
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n")
+            .await;
+        client.send("x".repeat(4000)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(told.try_recv().is_err());
+        client.send("x".repeat(1000)).await;
+        assert_eq!(status(&client.answer().await), "200");
+        assert_eq!(told.await.unwrap().1.len(), 5000);
+        assert_eq!(gateway.plane.body_memory.load(Ordering::Relaxed), 0);
+    });
 }
 
 #[test]

@@ -180,6 +180,38 @@ fn tls_is_terminated_and_spoken_to_upstreams() {
 }
 
 #[test]
+fn plain_http_on_a_port_with_tls_is_told_so() {
+    run(async {
+        let mut setup = Setup::new(([127, 0, 0, 1], 1).into());
+        setup.listen = "127.0.0.1:0 ssl";
+        let gateway = setup.start();
+        let answer = gateway
+            .exchange("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok")
+            .await;
+        assert!(
+            answer.starts_with("HTTP/1.1 400 Bad Request\r\n"),
+            "{answer}"
+        );
+        let content_type = Some("text/html; charset=UTF-8");
+        assert_eq!(header(&answer, "content-type"), content_type);
+        assert_eq!(header(&answer, "connection"), Some("close"));
+        let page = "<html>\r\n<head><title>400 The plain HTTP request was sent to HTTPS port</title></head>\r\n\
+            <body>\r\n<center><h1>400 Bad Request</h1></center>\r\n\
+            <center>The plain HTTP request was sent to HTTPS port</center>\r\n</body>\r\n</html>\r\n";
+        assert!(answer.ends_with(&format!("\r\n\r\n{page}")), "{answer}");
+        let answer = gateway.exchange("HEAD / HTTP/1.0\r\n\r\n").await;
+        let length = page.len().to_string();
+        assert_eq!(header(&answer, "content-length"), Some(&*length));
+        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+        let answer = gateway.exchange("nonsense\r\n\r\n").await;
+        assert_eq!(status(&answer), "400");
+        assert!(answer.contains("Bad request"), "{answer}");
+        let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(9000));
+        assert_eq!(status(&gateway.exchange(&long).await), "414");
+    });
+}
+
+#[test]
 fn the_node_counts_its_connections_and_requests() {
     run(async {
         let gateway = Setup::new(upstream(vec![answers(OK)]).await).start();

@@ -20,7 +20,8 @@ fn nonsense_from_the_upstream_is_a_502_and_the_client_stays() {
         for nonsense in [
             "SSH-2.0-OpenSSH\r\n\r\n",
             "HTTP/2 200\r\n\r\n",
-            "HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 0\n\n",
+            "HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n",
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",

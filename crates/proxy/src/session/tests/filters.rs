@@ -82,7 +82,8 @@ fn a_body_in_chunks_is_filtered_without_its_framing() {
 #[test]
 fn a_body_ended_by_closing_is_filtered_to_its_end() {
     let answer = through("1.1", "HTTP/1.1 200 OK\r\n\r\nabc", true);
-    assert_eq!(body(&answer), "3\r\nABC\r\n1\r\n!\r\n0\r\n\r\n");
+    // The answer is buffered, so that the end comes with the rest.
+    assert_eq!(body(&answer), "4\r\nABC!\r\n0\r\n\r\n");
 }
 
 #[test]

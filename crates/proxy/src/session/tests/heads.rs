@@ -1,6 +1,7 @@
 //! What upstream and client see of each other's heads.
 
 use super::*;
+use crate::session::exchange::PARSED;
 
 /// The head that the upstream got for a request.
 async fn seen(setup: impl FnOnce(&mut Setup), request: &str) -> String {
@@ -164,5 +165,98 @@ fn an_https_route_redirects() {
             .await;
         assert_eq!(status(&answer), "301");
         assert_eq!(header(&answer, "location"), Some("https://ex.com/a?b"));
+        let content_type = Some("text/html; charset=UTF-8");
+        assert_eq!(header(&answer, "content-type"), content_type);
+        let page = "<html>\r\n<head><title>301 Moved Permanently</title></head>\r\n<body>\r\n\
+            <center><h1>301 Moved Permanently</h1></center>\r\n</body>\r\n</html>\r\n";
+        assert!(answer.ends_with(&format!("\r\n\r\n{page}")), "{answer}");
+    });
+}
+
+#[test]
+fn an_answer_that_asks_for_another_protocol_names_the_upgrade() {
+    run(async {
+        let mut setup = Setup::new(([127, 0, 0, 1], 1).into());
+        setup.route.protocols = vec![Protocol::Https];
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        for (more, connection) in [("", "Upgrade"), ("Connection: close\r\n", "close, Upgrade")] {
+            client
+                .send(format!("GET / HTTP/1.1\r\nHost: a\r\n{more}\r\n"))
+                .await;
+            let answer = client.answer().await;
+            assert_eq!(status(&answer), "426");
+            assert_eq!(header(&answer, "upgrade"), Some("TLS/1.2, HTTP/1.1"));
+            assert_eq!(header(&answer, "connection"), Some(connection), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn an_upstreams_answer_of_a_later_minor_version_is_passed_on_as_ours() {
+    run(async {
+        let answer = "HTTP/1.2 200 Fine\r\nContent-Length: 2\r\n\r\nok";
+        let gateway = Setup::new(upstream(vec![answers(answer)]).await).start();
+        let mut client = gateway.client().await;
+        client.send("GET / HTTP/1.9\r\nHost: a\r\n\r\n").await;
+        let answer = client.answer().await;
+        assert!(answer.starts_with("HTTP/1.1 200 Fine\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+    });
+}
+
+/// An upstream that sends an answer byte by byte, each of which arrives by itself.
+async fn dribbles(answer: String) -> SocketAddr {
+    let script = script(move |mut peer: Peer| async move {
+        peer.head().await;
+        for byte in answer.into_bytes() {
+            peer.send([byte]).await;
+            tokio::task::yield_now().await;
+        }
+        peer.rest().await;
+    });
+    upstream(vec![script]).await
+}
+
+#[test]
+fn an_answer_that_comes_byte_by_byte_is_not_scanned_anew_for_each() {
+    run(async {
+        let lines = |end: &str| {
+            let line = |number: usize| format!("X-{number}: {}{end}", "v".repeat(100));
+            let head = format!("HTTP/1.1 200 OK{end}Content-Length: 2{end}");
+            head + &(0..40).map(line).collect::<String>() + end + "ok"
+        };
+        let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+        for answer in [
+            lines("\r\n"),
+            lines("\n"),
+            interim.to_owned() + &lines("\r\n"),
+        ] {
+            let length = answer.len();
+            let gateway = keep(Setup::new(dribbles(answer).await).start());
+            let mut client = gateway.client().await;
+            PARSED.set(0);
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            let mut answer = client.answer().await;
+            if status(&answer) == "103" {
+                answer = client.answer().await;
+            }
+            assert_eq!(status(&answer), "200");
+            assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+            assert_eq!(header(&answer, "x-39").map(str::len), Some(100));
+            assert!(PARSED.get() < 2 * length, "{} of {length}", PARSED.get());
+        }
+    });
+}
+
+#[test]
+fn what_is_no_answer_is_noticed_though_it_comes_byte_by_byte() {
+    run(async {
+        for nonsense in ["SSH-2.0-OpenSSH\r\n", "HTTP/1.1 2000\r\n"] {
+            let gateway = keep(Setup::new(dribbles(nonsense.into()).await).start());
+            let mut client = gateway.client().await;
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            assert_eq!(status(&client.answer().await), "502", "{nonsense}");
+        }
     });
 }

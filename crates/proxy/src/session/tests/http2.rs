@@ -6,10 +6,11 @@ use h2::client::SendRequest;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
+use plugin::{Implementation, Phases, PluginError, RequestCx, Scopes, Sharing, Step};
 use std::future::poll_fn;
 use std::time::Duration;
 
-type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
+pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// An upstream that speaks HTTP/2 with prior knowledge, and gives every stream to `serve`.
 async fn upstream_of<F: Future<Output = ()> + 'static>(
@@ -32,7 +33,7 @@ async fn upstream_of<F: Future<Output = ()> + 'static>(
     address
 }
 
-fn gateway_to(upstream: SocketAddr, protocol: Protocol) -> Setup {
+pub(super) fn gateway_to(upstream: SocketAddr, protocol: Protocol) -> Setup {
     let mut setup = Setup::new(upstream);
     setup.listen = "127.0.0.1:0 http2";
     setup.service.protocol = protocol;
@@ -42,19 +43,19 @@ fn gateway_to(upstream: SocketAddr, protocol: Protocol) -> Setup {
     setup
 }
 
-async fn connect(gateway: &Gateway) -> SendRequest<Bytes> {
+pub(super) async fn connect(gateway: &Gateway) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(gateway.address).await.unwrap();
     let (client, connection) = h2::client::handshake(stream).await.unwrap();
     tokio::task::spawn_local(connection);
     client.ready().await.unwrap()
 }
 
-fn get(path: &str) -> Request<()> {
+pub(super) fn get(path: &str) -> Request<()> {
     let uri = format!("http://a.test{path}");
     Request::get(uri).body(()).unwrap()
 }
 
-fn call() -> Request<()> {
+pub(super) fn call() -> Request<()> {
     Request::post("http://a.test/pkg.Service/Method")
         .header("content-type", "application/grpc")
         .header("te", "trailers")
@@ -72,12 +73,12 @@ async fn body(stream: &mut RecvStream) -> Result<Vec<u8>, h2::Error> {
     Ok(body)
 }
 
-fn grpc_head() -> Response<()> {
+pub(super) fn grpc_head() -> Response<()> {
     let head = Response::builder().header("content-type", "application/grpc");
     head.body(()).unwrap()
 }
 
-fn status_of(code: &str) -> HeaderMap {
+pub(super) fn status_of(code: &str) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", HeaderValue::from_str(code).unwrap());
     trailers
@@ -130,6 +131,14 @@ fn a_listener_with_http2_still_speaks_http1_and_answers_nothing_else() {
             gateway.exchange("INVALID CONNECTION PREFACE\r\n\r\n").await,
             ""
         );
+        for malformed in [
+            "GET / \r\n\r\n",
+            "GET /a\r\nHost: a\r\n\r\n",
+            "GET http://a/ x\r\n",
+        ] {
+            let answer = gateway.exchange(malformed).await;
+            assert_eq!(status(&answer), "400", "{malformed:?}: {answer:?}");
+        }
     });
 }
 
@@ -229,7 +238,54 @@ fn grpc_routes_are_for_grpc() {
         let (answer, _) = client.send_request(call(), true).unwrap();
         let answer = answer.await.unwrap();
         assert_eq!(answer.status(), 502);
+        assert_eq!(answer.headers()["content-type"], "application/grpc");
         assert_eq!(answer.headers()["grpc-status"], "13");
+        assert!(!answer.headers().contains_key("content-length"));
+        assert!(answer.body().is_end_stream());
+    });
+}
+
+/// Gives the request that goes to the upstream another type, and refuses it.
+struct Retype;
+
+static RETYPE: PluginDef = PluginDef {
+    name: "retype",
+    priority: 0,
+    phases: Phases::ACCESS,
+    scopes: Scopes::ALL,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Retype))),
+};
+
+impl plugin::Plugin for Retype {
+    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+        let other = match cx.is_grpc() {
+            true => "application/json",
+            false => "application/grpc",
+        };
+        cx.upstream.headers.set("content-type", other);
+        Ok(Step::Respond(plugin::Response::message(403, "no")))
+    }
+}
+
+#[test]
+fn a_client_is_answered_in_the_way_of_its_own_request() {
+    run(async {
+        let mut setup = gateway_to("127.0.0.1:1".parse().unwrap(), Protocol::Http);
+        setup.plugins = vec![&RETYPE];
+        let gateway = setup.start();
+        let mut client = connect(&gateway).await;
+        let (plain, _) = client.send_request(get("/"), true).unwrap();
+        let plain = plain.await.unwrap();
+        assert_eq!(plain.status(), 403);
+        assert!(!plain.headers().contains_key("grpc-status"));
+        let text = body(&mut plain.into_body()).await.unwrap();
+        assert_eq!(text, br#"{"message":"no"}"#);
+        let (answer, _) = client.send_request(call(), true).unwrap();
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.headers()["grpc-status"], "7");
+        assert_eq!(answer.headers()["grpc-message"], "no");
+        assert_eq!(answer.headers()["content-type"], "application/grpc");
     });
 }
 
@@ -257,19 +313,24 @@ fn a_reset_by_the_client_cancels_the_upstreams_stream() {
 #[test]
 fn a_reset_by_the_upstream_reaches_the_client() {
     run(async {
-        let give_up = |_, (_, mut respond): Accepted| async move {
-            let mut answer = respond.send_response(grpc_head(), false).unwrap();
-            send(&mut answer, "one", false);
-            // Only after the client had a part of the answer.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            answer.send_reset(Reason::ENHANCE_YOUR_CALM);
+        // Only after the client had a part of the answer.
+        let (go, gone) = tokio::sync::watch::channel(false);
+        let give_up = move |_, (_, mut respond): Accepted| {
+            let mut gone = gone.clone();
+            async move {
+                let mut answer = respond.send_response(grpc_head(), false).unwrap();
+                send(&mut answer, "one", false);
+                gone.wait_for(|gone| *gone).await.unwrap();
+                answer.send_reset(Reason::ENHANCE_YOUR_CALM);
+            }
         };
         let gateway = gateway_to(upstream_of(give_up).await, Protocol::Grpc).start();
         let mut client = connect(&gateway).await;
         let (answer, _) = client.send_request(call(), true).unwrap();
-        let error = body(&mut answer.await.unwrap().into_body())
-            .await
-            .unwrap_err();
+        let mut stream = answer.await.unwrap().into_body();
+        assert_eq!(stream.data().await.unwrap().unwrap(), "one");
+        go.send(true).unwrap();
+        let error = body(&mut stream).await.unwrap_err();
         assert_eq!(error.reason(), Some(Reason::ENHANCE_YOUR_CALM));
     });
 }

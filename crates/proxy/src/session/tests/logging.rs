@@ -176,6 +176,20 @@ fn a_failure_is_told_with_its_tries() {
 }
 
 #[test]
+fn an_answer_whose_body_makes_no_sense_from_the_start_is_told_as_a_failure() {
+    run(async {
+        let nonsense = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nX";
+        let gateway = logged(upstream(vec![answers(nonsense)]).await).start();
+        let mut client = gateway.client().await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(status(&client.answer().await), "502");
+        let entry = entry().await;
+        assert_eq!((entry.status, entry.upstream_status), (502, None));
+        assert_eq!(entry.tries, [(true, TryEnd::Failed(502))]);
+    });
+}
+
+#[test]
 fn a_client_that_went_away_counts_by_how_far_it_got() {
     run(async {
         let (tell, told) = tokio::sync::oneshot::channel::<()>();

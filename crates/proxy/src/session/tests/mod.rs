@@ -2,6 +2,7 @@
 //! upstream whose every connection follows a script. Time is paused where it matters.
 
 mod admission;
+mod blame;
 mod bodies;
 mod buffering;
 mod calls;
@@ -10,10 +11,13 @@ mod failures;
 mod filters;
 mod heads;
 mod http2;
+mod http2_slow;
 mod limits;
 mod logging;
 mod panics;
+mod plugins;
 mod retries;
+mod shared;
 mod websocket;
 mod websocket_compressed;
 mod websocket_frames;
@@ -22,12 +26,14 @@ mod websocket_http2;
 use super::{DataPlane, Entrances, Settings, Stop, serve};
 use crate::snapshot::{BuildSettings, Live, Snapshot};
 use model::entities::{
-    Config, PathHandling, Plugin, PluginId, Protocol, Route, RouteId, Service, ServiceId,
+    Config, PathHandling, Plugin, PluginId, Protocol, Route, RouteId, Service, ServiceId, Target,
+    Upstream,
 };
 use net::dns::Resolver;
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
 use plugin::{NoLookup, PluginDef};
+use serde_json::json;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -46,8 +52,16 @@ pub(super) struct Setup {
     pub(super) route: Route,
     pub(super) settings: Settings,
     pub(super) listen: &'static str,
-    /// Global plugins, of these definitions.
+    /// Plugins of these definitions.
     pub(super) plugins: Vec<&'static PluginDef>,
+    /// Whether they are configured for the route and not for everything.
+    pub(super) plugins_on_route: bool,
+    /// `nginx_proxy_proxy_http_version = 2`.
+    pub(super) upstream_http2: bool,
+    /// The number of failures to connect that makes the upstream unhealthy; 0 switches this off.
+    pub(super) tcp_failures: u8,
+    /// The number of answers with a bad status that makes the upstream unhealthy; 0 switches this off.
+    pub(super) http_failures: u8,
 }
 
 pub(super) struct Gateway {
@@ -65,20 +79,50 @@ impl Setup {
             settings: Settings::default(),
             listen: "127.0.0.1:0",
             plugins: Vec::new(),
+            plugins_on_route: false,
+            upstream_http2: false,
+            tcp_failures: 0,
+            http_failures: 0,
         }
     }
 
-    pub(super) fn start(self) -> Gateway {
+    /// Puts an upstream entity with health checks before the service's address.
+    fn check_health(&mut self) -> (Upstream, Target) {
+        let (id, name) = (Uuid::from_u128(4), "pool");
+        let address = format!("{}:{}", self.service.host, self.service.port);
+        self.service.host = name.into();
+        let unhealthy =
+            json!({"tcp_failures": self.tcp_failures, "http_failures": self.http_failures});
+        let checks = json!({"passive": {"unhealthy": unhealthy}});
+        let upstream = json!({"id": id, "name": name, "healthchecks": checks});
+        let target = json!({"id": Uuid::from_u128(5), "upstream": id, "target": address});
+        (
+            serde_json::from_value(upstream).unwrap(),
+            serde_json::from_value(target).unwrap(),
+        )
+    }
+
+    pub(super) fn start(mut self) -> Gateway {
+        let is_checked = self.tcp_failures > 0 || self.http_failures > 0;
+        let checked = is_checked.then(|| self.check_health());
+        let (upstreams, targets) = checked.into_iter().unzip();
+        let on = self.plugins_on_route.then_some(self.route.id);
+        let plugins = self.plugins.iter().zip(3..);
         let config = Config {
+            upstreams,
+            targets,
             services: vec![self.service],
             routes: vec![self.route],
-            plugins: self.plugins.iter().map(|def| global(def.name)).collect(),
+            plugins: plugins
+                .map(|(def, id)| configured(def.name, id, on))
+                .collect(),
             ..Config::default()
         };
         let (resolver, background) = Resolver::new(net::dns::Settings::default());
         tokio::spawn(background.run());
         let build = BuildSettings {
             resolver,
+            upstream_http2: self.upstream_http2,
             plugins: self.plugins.leak(),
             default_certificate: Some(Arc::new(net::tls::self_signed().unwrap())),
             ..BuildSettings::default()
@@ -153,14 +197,14 @@ fn route() -> Route {
     }
 }
 
-fn global(name: &str) -> Plugin {
+fn configured(name: &str, id: u128, route: Option<RouteId>) -> Plugin {
     Plugin {
-        id: PluginId(Uuid::from_u128(3)),
+        id: PluginId(Uuid::from_u128(id)),
         name: name.into(),
         instance_name: None,
         enabled: true,
         protocols: vec![Protocol::Http],
-        route: None,
+        route,
         service: None,
         consumer: None,
         config: Arc::default(),

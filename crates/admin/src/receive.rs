@@ -1,0 +1,216 @@
+//! Receiving the body of a request that is known to need it: within its limit, and within what all bodies may take together.
+
+use crate::budget::Share;
+use crate::control::Api;
+use crate::endpoints::Action;
+use crate::peer::Connection;
+use crate::respond::{Failure, message};
+use crate::state::App;
+use axum::body::{Body, BodyDataStream, HttpBody};
+use axum::http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, RETRY_AFTER};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use std::time::Duration;
+
+/// A body is gathered into one buffer, whose first size is no more than this whatever the client announces. Memory that
+/// is not written to yet costs nothing; growing a buffer costs a copy and, for a moment, both sizes. It grows once, to the
+/// size that was announced.
+const FIRST_BUFFER: usize = 64 << 20;
+
+/// The largest body of a request to the Status API, which anybody may ask.
+const STATUS_BODY: usize = 16 << 10;
+
+/// How much of an unwanted body is read and thrown away, and for how long.
+const DRAIN_LIMIT: usize = 256 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// The whole body of a request, or the answer to a request whose body is not accepted. The memory counts as taken until the
+/// last copy of the bytes is dropped.
+pub(crate) async fn whole(
+    app: &App,
+    action: Action,
+    request: &Parts,
+    body: Body,
+) -> Result<Bytes, Response> {
+    if !matches!(request.method, Method::POST | Method::PUT | Method::PATCH) {
+        drain(request, body).await;
+        return Ok(Bytes::new());
+    }
+    let announced = announced(request);
+    let limit = limit(app, action);
+    if announced > limit {
+        drain(request, body).await;
+        return Err(too_large(limit));
+    }
+    let connection = Connection::of(&request.extensions);
+    let share = connection.map(|connection| connection.places.bodies.share());
+    if let Some(connection) = connection
+        && announced > connection.places.bodies.room()
+    {
+        drain(request, body).await;
+        return Err(no_room(connection, announced));
+    }
+    let receiving = Receiving {
+        request,
+        buffer: Vec::with_capacity(announced.min(FIRST_BUFFER)),
+        share,
+        limit,
+        announced,
+    };
+    receiving.gather(body.into_data_stream()).await
+}
+
+/// The length that a request announces for its body; 0 when it announces none.
+fn announced(request: &Parts) -> usize {
+    let length = request.headers.get(CONTENT_LENGTH);
+    length
+        .and_then(|length| length.to_str().ok()?.parse().ok())
+        .unwrap_or(0)
+}
+
+fn limit(app: &App, action: Action) -> usize {
+    let node = app.control().node();
+    let limit = match (app.api(), action) {
+        (Api::Status, _) => Some(STATUS_BODY),
+        (Api::Admin, Action::Config | Action::Changes | Action::Import) => node.max_config_size,
+        (Api::Admin, _) => node.max_body_size,
+    };
+    limit.unwrap_or(usize::MAX)
+}
+
+/// A body on its way.
+struct Receiving<'r> {
+    request: &'r Parts,
+    buffer: Vec<u8>,
+    share: Option<Share>,
+    limit: usize,
+    announced: usize,
+}
+
+impl Receiving<'_> {
+    async fn gather(mut self, mut stream: BodyDataStream) -> Result<Bytes, Response> {
+        let connection = Connection::of(&self.request.extensions);
+        let pause = connection.map_or(Duration::MAX, |connection| connection.limits.body);
+        loop {
+            let next = tokio::time::timeout(pause, stream.next()).await;
+            let Some(chunk) = next.map_err(|_| too_slow(pause))? else {
+                return Ok(self.finish());
+            };
+            let chunk = chunk.map_err(|_| unreadable())?;
+            let refused = match self.take(&chunk) {
+                Ok(()) => continue,
+                Err(refused) => refused,
+            };
+            let request = self.request;
+            // The memory is free before the rest is read.
+            drop(self);
+            drain_stream(request, stream).await;
+            return Err(*refused);
+        }
+    }
+
+    fn take(&mut self, chunk: &[u8]) -> Result<(), Box<Response>> {
+        let size = self.buffer.len() + chunk.len();
+        if size > self.limit {
+            return Err(too_large(self.limit).into());
+        }
+        let connection = Connection::of(&self.request.extensions);
+        if let (Some(share), Some(connection)) = (&mut self.share, connection)
+            && !share.grow(chunk.len())
+        {
+            return Err(no_room(connection, size).into());
+        }
+        if size > self.buffer.capacity() && size <= self.announced {
+            // A client that has sent so much is believed to send the rest: a buffer that grows by doubling takes more.
+            self.buffer
+                .reserve_exact(self.announced - self.buffer.len());
+        }
+        self.buffer.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    fn finish(self) -> Bytes {
+        Bytes::from_owner(Received {
+            buffer: self.buffer,
+            _share: self.share,
+        })
+    }
+}
+
+/// A body and its share of the budget.
+struct Received {
+    buffer: Vec<u8>,
+    _share: Option<Share>,
+}
+
+impl AsRef<[u8]> for Received {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+/// Reads an unwanted body for a while and keeps nothing of it: most clients read an answer only after they have sent
+/// everything, and closing the connection on them would make the kernel discard the answer. A client that waits for
+/// permission to send its body is answered at once.
+pub(crate) async fn drain(request: &Parts, body: Body) {
+    if !body.is_end_stream() {
+        drain_stream(request, body.into_data_stream()).await;
+    }
+}
+
+async fn drain_stream(request: &Parts, mut stream: BodyDataStream) {
+    if request.headers.contains_key(EXPECT) {
+        return;
+    }
+    let connection = Connection::of(&request.extensions);
+    let pause = connection.map_or(DRAIN_TIME, |connection| connection.limits.body);
+    let rest = async {
+        let mut left = DRAIN_LIMIT;
+        while let Ok(Some(Ok(chunk))) = tokio::time::timeout(pause, stream.next()).await {
+            match left.checked_sub(chunk.len()) {
+                Some(less) => left = less,
+                None => break,
+            }
+        }
+    };
+    // Whether it came to its end changes nothing about the answer.
+    let _ = tokio::time::timeout(DRAIN_TIME, rest).await;
+}
+
+fn unreadable() -> Response {
+    Failure::bad_request("the request body cannot be read").into_response()
+}
+
+fn too_large(limit: usize) -> Response {
+    message(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        &format!("request body is larger than the limit of {limit} bytes"),
+    )
+}
+
+/// The answer when all bodies together take too much memory. A body that never finds room is told so.
+fn no_room(connection: &Connection, size: usize) -> Response {
+    let largest = connection.places.bodies.largest();
+    if size > largest {
+        return too_large(largest);
+    }
+    let mut response = message(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the bodies of other requests take the memory that there is for them (admin_body_memory)",
+    );
+    let seconds = HeaderValue::from_static("1");
+    response.headers_mut().insert(RETRY_AFTER, seconds);
+    response
+}
+
+/// The answer to a client whose body has stalled. No other request can follow on the connection.
+fn too_slow(pause: Duration) -> Response {
+    let text = format!("nothing of the request body has come for {pause:?}");
+    let mut response = message(StatusCode::REQUEST_TIMEOUT, &text);
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    response
+}

@@ -1,0 +1,102 @@
+//! What the endpoints of history answer with. The OpenAPI document is made of these.
+
+use crate::shown::{Entity, Page};
+use crate::time;
+use schemars::JsonSchema;
+use serde::Serialize;
+use store::RevisionInfo;
+use uuid::Uuid;
+
+/// A revision: when it was made, by whom and how many entities it changed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Revision {
+    revision: u64,
+    #[schemars(extend("format" = "date-time"))]
+    time: String,
+    /// The address of the client, or the part of the program that made it.
+    source: String,
+    actor: Option<String>,
+    request_id: Option<String>,
+    message: Option<String>,
+    created: u64,
+    updated: u64,
+    deleted: u64,
+}
+
+impl From<&RevisionInfo> for Revision {
+    fn from(info: &RevisionInfo) -> Self {
+        let origin = &info.origin;
+        Self {
+            revision: info.revision.0,
+            time: time::rfc3339(info.at_ms),
+            source: origin.source.clone(),
+            actor: origin.actor.clone(),
+            request_id: origin.request_id.clone(),
+            message: origin.message.clone(),
+            created: info.counts.created,
+            updated: info.counts.updated,
+            deleted: info.counts.deleted,
+        }
+    }
+}
+
+/// A revision in a list: in that of one entity, with what it changed of it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Listed {
+    #[serde(flatten)]
+    pub(crate) revision: Revision,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) change: Option<Change>,
+}
+
+/// An entity before and after; null where it does not exist.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Change {
+    pub(crate) action: Action,
+    /// The type of the entity, `services`.
+    #[serde(rename = "type")]
+    pub(crate) kind: &'static str,
+    pub(crate) id: Uuid,
+    pub(crate) before: Option<Entity>,
+    pub(crate) after: Option<Entity>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Action {
+    Create,
+    Update,
+    Delete,
+}
+
+/// A revision and a page of what it changed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Shown {
+    #[serde(flatten)]
+    pub(crate) revision: Revision,
+    #[serde(flatten)]
+    pub(crate) changes: Page<Change>,
+}
+
+/// A page of the entities that differ between two revisions.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Diff {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    #[serde(flatten)]
+    pub(crate) changes: Page<Change>,
+}
+
+/// A rollback and the first page of what it changed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RolledBack {
+    /// The new revision.
+    pub(crate) revision: u64,
+    pub(crate) rolled_back_to: u64,
+    pub(crate) dry_run: bool,
+    pub(crate) created: u64,
+    pub(crate) updated: u64,
+    pub(crate) deleted: u64,
+    #[serde(flatten)]
+    pub(crate) changes: Page<Change>,
+}

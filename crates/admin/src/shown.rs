@@ -1,0 +1,57 @@
+//! Parts of answers that several endpoints share.
+
+use crate::paging::escape;
+use crate::respond::Failure;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// An entity, written as JSON by its schema.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct Entity(
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")] Box<RawValue>,
+);
+
+impl Entity {
+    /// The entity that `write` appends to a buffer.
+    pub(crate) fn written(
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        let mut out = Vec::with_capacity(1024);
+        write(&mut out)?;
+        let text = String::from_utf8(out).map_err(Failure::internal)?;
+        let raw = RawValue::from_string(text).map_err(Failure::internal)?;
+        Ok(Self(raw))
+    }
+}
+
+/// A page of a list.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Page<T> {
+    pub(crate) data: Vec<T>,
+    /// The path of the next page; null on the last one.
+    pub(crate) next: Option<String>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) offset: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// `next` is `path` with the offset, then the `repeated` arguments.
+    pub(crate) fn new<'a>(
+        data: Vec<T>,
+        path: &str,
+        offset: Option<String>,
+        repeated: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let next = offset.as_deref().map(|offset| {
+            let mut next = format!("{path}?offset={}", escape(offset));
+            for (name, value) in repeated {
+                next.push_str(&format!("&{}={}", escape(name), escape(value)));
+            }
+            next
+        });
+        Self { data, next, offset }
+    }
+}

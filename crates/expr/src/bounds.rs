@@ -1,0 +1,290 @@
+//! Bounds on the work and the memory of compiling a regex. Every pattern from outside is held against them before it is
+//! compiled, because both engines expand patterns: a few hundred bytes of subroutine calls that double each other would
+//! take all memory there is.
+//!
+//! The checks read the parsed pattern once. They look at no more parts than the bounds allow, calls written out.
+
+use fancy_regex::{Absent, Expr};
+use regex_syntax::ast::{self, Ast, ClassPerl, ClassPerlKind, ClassSetItem};
+
+/// The longest pattern, in bytes. PCRE refuses patterns whose compiled form is longer than this.
+const MAX_LENGTH: usize = 64 << 10;
+
+/// Shorter patterns of the `regex` crate's dialect hold too few classes to cost much.
+const SHORT: usize = 256;
+
+/// How many characters, classes and assertions a pattern may have when its repetitions and its calls are written out.
+const MAX_WEIGHT: u64 = 250_000;
+
+/// The weight of a part that needs backtracking: each is compiled to an engine of its own.
+const HARD_PART: u64 = 50;
+
+/// The weight of `\d`, `\s` and operations on classes where classes are Unicode's.
+const SMALL_CLASS: u64 = 100;
+
+/// The weight of any other class that may hold some of Unicode's.
+const UNICODE_CLASS: u64 = 500;
+
+/// How much more such a class weighs where letters are compared in any case: each of its characters is looked up then.
+const IN_ANY_CASE: u64 = 4;
+
+/// How many items may stand between two brackets: `regex-syntax` sorts all of them again for each.
+const MAX_CLASS_ITEMS: usize = 2_000;
+
+/// How many calls of groups (`\g<1>`, `(?R)`) a pattern may have.
+const MAX_CALLS: usize = 100;
+
+/// How deep the parts of a pattern may stand in each other when its calls are written out: the engine recurses as deep.
+const MAX_DEPTH: usize = 128;
+
+/// How often the engine writes out a call within itself.
+const MAX_RECURSION: usize = 19;
+
+/// The reason why a pattern is not compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TooComplex {
+    #[error("the regex is longer than 65536 bytes")]
+    Long,
+    #[error("the regex is too large when its repetitions and calls are written out")]
+    Large,
+    #[error("the regex is nested too deeply when its calls are written out")]
+    Deep,
+    #[error("the regex calls its groups more than 100 times")]
+    Calls,
+    #[error("a class of the regex has more than 2000 items")]
+    Class,
+}
+
+pub(crate) fn check_length(pattern: &str) -> Result<(), TooComplex> {
+    match pattern.len() > MAX_LENGTH {
+        true => Err(TooComplex::Long),
+        false => Ok(()),
+    }
+}
+
+/// Checks a pattern of the `regex` crate's dialect. The crate itself bounds how deep groups stand in each other and what
+/// repetitions are expanded to, so only classes are counted. A pattern that cannot be parsed passes.
+pub(crate) fn check_linear(pattern: &str) -> Result<(), TooComplex> {
+    check_length(pattern)?;
+    if pattern.len() <= SHORT {
+        return Ok(());
+    }
+    match ast::parse::Parser::new().parse(pattern) {
+        Ok(parsed) => ast::visit(
+            &parsed,
+            Classes {
+                left: MAX_WEIGHT,
+                in_any_case: false,
+            },
+        ),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Counts the classes of a pattern.
+struct Classes {
+    left: u64,
+    /// Whether a flag has said so. It counts until the end of the pattern.
+    in_any_case: bool,
+}
+
+impl Classes {
+    fn take(&mut self, weight: u64) -> Result<(), TooComplex> {
+        self.left = self.left.checked_sub(weight).ok_or(TooComplex::Large)?;
+        Ok(())
+    }
+
+    fn take_class(&mut self, class: Option<&ClassPerl>) -> Result<(), TooComplex> {
+        let weight = match class.map(|class| &class.kind) {
+            Some(ClassPerlKind::Digit | ClassPerlKind::Space) => SMALL_CLASS,
+            Some(ClassPerlKind::Word) | None => UNICODE_CLASS,
+        };
+        self.take(match self.in_any_case {
+            true => IN_ANY_CASE * weight,
+            false => weight,
+        })
+    }
+
+    fn see(&mut self, flags: &ast::Flags) {
+        self.in_any_case |= flags.flag_state(ast::Flag::CaseInsensitive) == Some(true);
+    }
+}
+
+impl ast::Visitor for Classes {
+    type Output = ();
+    type Err = TooComplex;
+
+    fn finish(self) -> Result<(), TooComplex> {
+        Ok(())
+    }
+
+    fn visit_pre(&mut self, part: &Ast) -> Result<(), TooComplex> {
+        match part {
+            Ast::ClassUnicode(_) => return self.take_class(None),
+            Ast::ClassPerl(class) => return self.take_class(Some(class)),
+            Ast::Flags(set) => self.see(&set.flags),
+            Ast::Group(group) => {
+                if let ast::GroupKind::NonCapturing(flags) = &group.kind {
+                    self.see(flags);
+                }
+            }
+            _ => {}
+        }
+        self.take(1)
+    }
+
+    fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), TooComplex> {
+        match item {
+            ClassSetItem::Unicode(_) => self.take_class(None),
+            ClassSetItem::Perl(class) => self.take_class(Some(class)),
+            ClassSetItem::Union(union) if union.items.len() > MAX_CLASS_ITEMS => {
+                Err(TooComplex::Class)
+            }
+            _ => self.take(1),
+        }
+    }
+
+    fn visit_class_set_binary_op_pre(
+        &mut self,
+        _: &ast::ClassSetBinaryOp,
+    ) -> Result<(), TooComplex> {
+        self.take(SMALL_CLASS)
+    }
+}
+
+/// Checks a parsed pattern of PCRE's dialect. `unicode` tells whether its classes are to hold all characters.
+/// Says whether the pattern needs backtracking.
+pub(crate) fn check_backtracking(pattern: &Expr, unicode: bool) -> Result<bool, TooComplex> {
+    let mut groups = Vec::new();
+    let mut calls = 0;
+    let mut unread = vec![pattern];
+    while let Some(part) = unread.pop() {
+        match part {
+            Expr::Group(group) => groups.push(&**group),
+            Expr::SubroutineCall(_) => calls += 1,
+            _ => {}
+        }
+        let behind = unread.len();
+        unread.extend(part.children_iter());
+        // Groups are numbered in the order in which they begin.
+        unread[behind..].reverse();
+    }
+    if calls > MAX_CALLS {
+        return Err(TooComplex::Calls);
+    }
+    let mut scale = Scale {
+        whole: pattern,
+        groups,
+        calls: Vec::new(),
+        unicode,
+        left: MAX_WEIGHT,
+    };
+    let weighed = scale.weigh(pattern, MAX_DEPTH)?;
+    match weighed.weight > MAX_WEIGHT {
+        true => Err(TooComplex::Large),
+        false => Ok(weighed.hard),
+    }
+}
+
+struct Scale<'p> {
+    whole: &'p Expr,
+    groups: Vec<&'p Expr>,
+    /// The groups whose calls are being written out.
+    calls: Vec<usize>,
+    unicode: bool,
+    /// How many parts may still be looked at.
+    left: u64,
+}
+
+/// What is known of a part.
+#[derive(Clone, Copy)]
+struct Weighed {
+    weight: u64,
+    /// Whether it needs backtracking: its repetitions are loops then, which nothing is written out for.
+    hard: bool,
+}
+
+impl<'p> Scale<'p> {
+    fn weigh(&mut self, part: &'p Expr, depth: usize) -> Result<Weighed, TooComplex> {
+        let depth = depth.checked_sub(1).ok_or(TooComplex::Deep)?;
+        self.left = self.left.checked_sub(1).ok_or(TooComplex::Large)?;
+        if let Expr::SubroutineCall(group) = part {
+            return self.weigh_call(*group, depth);
+        }
+        let mut all = self.own(part)?;
+        for child in part.children_iter() {
+            let child = self.weigh(child, depth)?;
+            all.weight = all.weight.saturating_add(child.weight);
+            all.hard |= child.hard;
+        }
+        if let Expr::Repeat { lo, hi, .. } = part
+            && !all.hard
+        {
+            let copies = if *hi == usize::MAX { *lo + 1 } else { *hi };
+            all.weight = all.weight.saturating_mul(copies.max(1) as u64);
+        }
+        Ok(all)
+    }
+
+    /// Calls are written out where they stand, those within themselves as often as the engine does it.
+    fn weigh_call(&mut self, group: usize, depth: usize) -> Result<Weighed, TooComplex> {
+        let called = match group.checked_sub(1) {
+            None => Some(self.whole),
+            Some(index) => self.groups.get(index).copied(),
+        };
+        let open = self.calls.iter().filter(|open| **open == group).count();
+        let weight = match called {
+            Some(called) if open < MAX_RECURSION => {
+                self.calls.push(group);
+                let called = self.weigh(called, depth)?;
+                self.calls.pop();
+                called.weight
+            }
+            // Without such a group the engine says so.
+            _ => 0,
+        };
+        Ok(Weighed {
+            weight: weight.saturating_add(HARD_PART),
+            hard: true,
+        })
+    }
+
+    /// The weight of a part without those in it.
+    fn own(&self, part: &Expr) -> Result<Weighed, TooComplex> {
+        let easy = |weight| Weighed {
+            weight,
+            hard: false,
+        };
+        Ok(match part {
+            Expr::Delegate { inner, .. } if inner.len() > 4 * MAX_CLASS_ITEMS => {
+                return Err(TooComplex::Class);
+            }
+            Expr::Delegate { .. } | Expr::Any { .. } if self.unicode => easy(UNICODE_CLASS),
+            Expr::Delegate { inner, .. } => easy(1 + inner.len() as u64 / 8),
+            Expr::Backref { .. }
+            | Expr::BackrefWithRelativeRecursionLevel { .. }
+            | Expr::BackrefExistsCondition { .. }
+            | Expr::LookAround(..)
+            | Expr::AtomicGroup(_)
+            | Expr::Conditional { .. }
+            | Expr::GeneralNewline { .. }
+            | Expr::Absent(
+                Absent::Repeater(_)
+                | Absent::Expression { .. }
+                | Absent::Stopper(_)
+                | Absent::Clear,
+            ) => Weighed {
+                weight: HARD_PART,
+                hard: true,
+            },
+            Expr::KeepOut
+            | Expr::ContinueFromPreviousMatchEnd
+            | Expr::BacktrackingControlVerb(_)
+            | Expr::LiteralBytes { .. } => Weighed {
+                weight: 1,
+                hard: true,
+            },
+            _ => easy(1),
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! Declarative configurations: a document of any text is accepted or refused with errors, never half read.
+
+use model::declarative::{
+    Document, Format, Loader, Nothing, Options, Source, format_cli_errors, parse,
+};
+use model::schema::{Context, RouterFlavor, registry};
+use model::{EntityKind, Object, codec};
+use std::time::Duration;
+
+/// The first byte chooses the format; the rest is the document.
+pub fn document(data: &[u8]) {
+    let Some((&first, text)) = data.split_first() else {
+        return;
+    };
+    let format = match first % 3 {
+        0 => Format::Json,
+        1 => Format::Yaml,
+        _ => Format::Auto,
+    };
+    let options = Options {
+        context: Context::at(Duration::from_secs(1_700_000_000)),
+        flatten_errors: first & 4 != 0,
+    };
+    let load = |source| Loader::new().load(source, &options, &Nothing, 0);
+    let loaded = load(Source::Text(text, format));
+    match &loaded {
+        Ok(document) => readable(document),
+        Err(error) => {
+            assert!(
+                !format_cli_errors(error).is_empty(),
+                "an error says something"
+            );
+        }
+    }
+    let Ok(object) = parse(text, format) else {
+        assert!(loaded.is_err(), "a text that cannot be parsed was loaded");
+        return;
+    };
+    let whole = load(Source::Object(object));
+    assert_eq!(
+        loaded.as_ref().ok().map(kinds),
+        whole.as_ref().ok().map(kinds),
+        "a text is loaded piece by piece as it is in one"
+    );
+}
+
+fn kinds(document: &Document) -> Vec<EntityKind> {
+    let mut kinds: Vec<_> = document.puts.iter().map(|put| put.kind).collect();
+    kinds.sort_unstable();
+    kinds
+}
+
+/// Every entity that would be written can be read, and is shown as JSON.
+fn readable(document: &Document) {
+    for put in &document.puts {
+        let entity: Object = codec::decode(&put.entity).expect("what was encoded is decoded");
+        let schema = registry().entity(put.kind);
+        let mut shown = Vec::new();
+        schema.write_json(&entity, &mut shown);
+        assert!(serde_json::from_slice::<Object>(&shown).is_ok());
+        let mut stored = Vec::new();
+        schema
+            .write_stored_json(&put.entity, RouterFlavor::default(), &mut stored)
+            .expect("what was encoded is shown");
+        assert!(serde_json::from_slice::<Object>(&stored).is_ok());
+    }
+}

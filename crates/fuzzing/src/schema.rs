@@ -1,0 +1,32 @@
+//! Entities: whatever an object holds, its schema completes it or says what is wrong with it.
+
+use model::schema::{Context, registry};
+use model::{EntityKind, Object, codec};
+use std::time::Duration;
+
+/// The first byte chooses the kind of entity; the rest is the entity as JSON.
+pub fn schema(data: &[u8]) {
+    let Some((&first, text)) = data.split_first() else {
+        return;
+    };
+    let Ok(input) = serde_json::from_slice::<Object>(text) else {
+        return;
+    };
+    let kind = EntityKind::ALL[usize::from(first) % EntityKind::ALL.len()];
+    let schema = registry().entity(kind);
+    let context = Context::at(Duration::from_secs(1_700_000_000));
+    let Ok(entity) = schema.complete(input, &context) else {
+        return;
+    };
+    let mut shown = Vec::new();
+    schema.write_json(&entity, &mut shown);
+    assert!(serde_json::from_slice::<Object>(&shown).is_ok());
+    let decoded: Object =
+        codec::decode(&codec::encode(&entity)).expect("what was encoded is decoded");
+    let mut again = Vec::new();
+    schema.write_json(&decoded, &mut again);
+    assert_eq!(
+        shown, again,
+        "storing an entity changes nothing that is shown"
+    );
+}

@@ -1,0 +1,123 @@
+//! The error log: lines made by tracing, written by a thread of its own. Level and target change at a reload, the form does not.
+
+mod kinds;
+mod queue;
+
+pub(crate) use queue::Flush;
+
+use crate::output::Output;
+use crate::settings::{LogFormat, LogSettings};
+use admin::control::LogLevel;
+use kinds::{Kinds, Limit};
+use queue::Queue;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt, reload};
+
+/// What tracing calls the lines of this module, which are about the log itself.
+const TARGET: &str = module_path!();
+
+/// Changes the running logs.
+#[derive(Clone)]
+pub(crate) struct Logs {
+    level: reload::Handle<LevelFilter, Registry>,
+    queue: Queue,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open the log file {path}: {source}; the setting `proxy_error_log` names another")]
+pub(crate) struct LogError {
+    path: String,
+    source: io::Error,
+}
+
+/// Starts logging; once per process. What was logged is written when the [`Flush`] is dropped.
+pub(crate) fn start(settings: &LogSettings) -> Result<(Logs, Flush), LogError> {
+    let output = open(settings)?;
+    let (queue, lane) = queue::queue();
+    let kinds = Arc::new(Kinds::new(queue.clone()));
+    let flush = queue::start(&queue, lane, output, Arc::clone(&kinds));
+    let flush = flush.map_err(|source| named(settings, source))?;
+    let (filter, level) = reload::Layer::new(filter_of(settings.level));
+    let lines = fmt::layer()
+        .with_writer(queue.clone())
+        .with_ansi(false)
+        .with_target(false);
+    let registry = tracing_subscriber::registry()
+        .with(filter)
+        .with(Limit(kinds));
+    // A second initialisation is one of a test in the same process: the first one's lines are as good.
+    let _ = match settings.format {
+        LogFormat::Text => registry.with(lines).try_init(),
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+    };
+    report_panics();
+    Ok((Logs { level, queue }, flush))
+}
+
+impl Logs {
+    pub(crate) fn set_level(&self, level: LogLevel) {
+        // Fails only when the subscriber is gone, with the process.
+        let _ = self.level.reload(filter_of(level));
+    }
+
+    /// Opens a log file anew.
+    pub(crate) fn reopen(&self, settings: &LogSettings) -> Result<(), LogError> {
+        self.queue.redirect(open(settings)?);
+        Ok(())
+    }
+
+    /// Takes over level and target, and opens a file anew, so that it can be rotated.
+    pub(crate) fn apply(&self, settings: &LogSettings) -> Result<(), LogError> {
+        self.reopen(settings)?;
+        self.set_level(settings.level);
+        Ok(())
+    }
+
+    /// Lines that were lost because nobody read the log.
+    pub(crate) fn lost(&self) -> u64 {
+        self.queue.lost()
+    }
+}
+
+/// nginx's eight levels as tracing's five: notice is what an operator always wants to know, which is tracing's info.
+fn filter_of(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Debug => LevelFilter::TRACE,
+        LogLevel::Info => LevelFilter::DEBUG,
+        LogLevel::Notice => LevelFilter::INFO,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Error | LogLevel::Crit | LogLevel::Alert | LogLevel::Emerg => LevelFilter::ERROR,
+    }
+}
+
+fn open(settings: &LogSettings) -> Result<Output, LogError> {
+    Output::open(&settings.target).map_err(|source| named(settings, source))
+}
+
+fn named(settings: &LogSettings, source: io::Error) -> LogError {
+    LogError {
+        path: settings.target.to_string(),
+        source,
+    }
+}
+
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// How many there were since the start.
+pub(crate) fn panics() -> u64 {
+    PANICS.load(Ordering::Relaxed)
+}
+
+/// A panic ends one task, not the process; the log must still tell it.
+fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        let backtrace = std::backtrace::Backtrace::capture();
+        tracing::error!(%panic, %backtrace, "a task panicked");
+    }));
+}

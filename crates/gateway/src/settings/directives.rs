@@ -1,0 +1,206 @@
+//! nginx's directives, which Kong's users put into its blocks by settings such as `nginx_proxy_add_header`: which block's
+//! setting counts, which directives cannot be done without and are refused, and why others have no effect. The directives
+//! that work are settings of the table.
+
+use super::table::{Setting, Table};
+
+/// The block that a directive stands in. The directive of an inner block wins over the same one of an outer block, wherever
+/// the two settings were written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Block {
+    /// The block around the setting's own.
+    Outer,
+    /// The block of the setting's name.
+    Own,
+    Proxy,
+    Location,
+}
+
+/// The setting that a directive of another block stands for: `nginx_http_proxy_ssl_verify` holds for the proxy as well.
+pub(super) fn inherited<'t>(table: &'t Table, name: &str) -> Option<(&'t Setting, Block)> {
+    let blocks = [
+        ("nginx_location_", Block::Location),
+        ("nginx_proxy_", Block::Proxy),
+        ("nginx_http_", Block::Outer),
+    ];
+    let (directive, block) = (blocks.into_iter())
+        .find_map(|(prefix, block)| Some((name.strip_prefix(prefix)?, block)))?;
+    let works = |setting: &&Setting| setting.no_effect.is_none() && setting.alias_of.is_none();
+    let of = |prefix: &str| table.by_name(&format!("{prefix}{directive}")).filter(works);
+    let setting = match block {
+        // What Kong itself writes into the proxy's block always wins over the block around it.
+        Block::Outer => of("nginx_proxy_").filter(|setting| setting.own),
+        _ => of("nginx_proxy_").or_else(|| of("nginx_http_")),
+    };
+    Some((setting?, block))
+}
+
+const UPSTREAM_TLS: &str = "set nginx_proxy_proxy_ssl_verify and nginx_proxy_proxy_ssl_trusted_certificate, which hold for \
+                            services of all protocols";
+const NETWORKS: &str =
+    "use a firewall or the plugin ip-restriction; for the Admin API, tokens or client certificates";
+const CLIENT_TLS: &str = "clients of the proxy are not asked for certificates, those of the Admin API by nginx_admin_ssl_client_certificate";
+const CREDENTIALS: &str = "use a plugin that authenticates, such as basic-auth";
+const RATES: &str = "use the plugin rate-limiting, or max_connections_per_client";
+
+/// Directives that protect something, or whose effect nobody knows here. Leaving them out silently could open what an operator
+/// believes closed. A name that ends with `*` stands for all that begin so.
+pub(super) const REFUSED: [(&str, &str); 27] = [
+    ("access_by_lua*", "use a plugin"),
+    ("allow", NETWORKS),
+    ("auth_*", CREDENTIALS),
+    ("deny", NETWORKS),
+    ("grpc_ssl_crl", UPSTREAM_TLS),
+    ("grpc_ssl_trusted_certificate", UPSTREAM_TLS),
+    ("grpc_ssl_verify*", UPSTREAM_TLS),
+    ("if", "use routes and plugins"),
+    ("include", "name each directive in a setting of its own"),
+    ("limit_conn*", RATES),
+    ("limit_except", "use routes with methods"),
+    ("limit_req*", RATES),
+    ("load_module", "nginx's modules cannot be loaded"),
+    ("modsecurity*", "put a web application firewall in front"),
+    (
+        "proxy_ssl_crl",
+        "revocation lists of upstreams are not available",
+    ),
+    ("proxy_ssl_trusted_certificate", UPSTREAM_TLS),
+    ("proxy_ssl_verify*", UPSTREAM_TLS),
+    ("return", "use the plugin request-termination"),
+    ("rewrite*", "use routes and plugins"),
+    ("satisfy", CREDENTIALS),
+    ("set_real_ip_from", "set trusted_ips"),
+    ("ssl_client_certificate", CLIENT_TLS),
+    ("ssl_crl", CLIENT_TLS),
+    ("ssl_reject_handshake", CLIENT_TLS),
+    ("ssl_trusted_certificate", CLIENT_TLS),
+    ("ssl_verify_*", CLIENT_TLS),
+    ("valid_referers", "use routes with headers"),
+];
+
+/// Why a directive has no effect, where there is more to say than that nginx is not there.
+const IGNORED: [(&str, &str); 21] = [
+    ("access_log", "set proxy_access_log"),
+    ("brotli*", "responses are not compressed"),
+    ("client_body_temp_path", "bodies are never written to disk"),
+    (
+        "client_header_buffer_size",
+        "nginx_http_large_client_header_buffers is the limit",
+    ),
+    ("error_log", "set proxy_error_log"),
+    ("grpc_connect_timeout", TIMEOUTS),
+    ("grpc_read_timeout", TIMEOUTS),
+    ("grpc_send_timeout", TIMEOUTS),
+    ("gzip*", "responses are not compressed"),
+    ("keepalive", "set upstream_keepalive_pool_size"),
+    ("lua_*", "there is no Lua"),
+    ("proxy_buffering", "the route's response_buffering counts"),
+    ("proxy_connect_timeout", TIMEOUTS),
+    ("proxy_next_upstream*", "the service's retries count"),
+    ("proxy_read_timeout", TIMEOUTS),
+    (
+        "proxy_request_buffering",
+        "the route's request_buffering counts",
+    ),
+    ("proxy_send_timeout", TIMEOUTS),
+    ("proxy_temp_*", "bodies are never written to disk"),
+    ("resolver*", "set dns_resolver"),
+    ("server_tokens", "set headers"),
+    (
+        "underscores_in_headers",
+        "headers with underscores always pass",
+    ),
+];
+
+const TIMEOUTS: &str = "the timeouts of the service count, as in Kong";
+
+/// What to do instead of a directive that is refused.
+pub(super) fn refused(directive: &str) -> Option<&'static str> {
+    find(&REFUSED, directive)
+}
+
+pub(super) fn why_ignored(directive: &str) -> &'static str {
+    find(&IGNORED, directive).unwrap_or("there is no nginx underneath")
+}
+
+fn find(list: &[(&str, &'static str)], directive: &str) -> Option<&'static str> {
+    let is = |name: &str| match name.strip_suffix('*') {
+        Some(begin) => directive.starts_with(begin),
+        None => directive == name,
+    };
+    let found = list.iter().find(|(name, _)| is(name));
+    found.map(|(_, text)| *text)
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StatementError {
+    #[error("a quote is not closed")]
+    Quote,
+    #[error("a value is expected")]
+    Empty,
+}
+
+/// Takes the text of a directive apart as nginx does: words, some in quotes, in statements that end with a semicolon.
+pub(super) fn statements(text: &str) -> Result<Vec<Vec<String>>, StatementError> {
+    let mut statements = vec![Vec::new()];
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let (word, after) = match first {
+            ';' => {
+                statements.push(Vec::new());
+                rest = rest[1..].trim_start();
+                continue;
+            }
+            quote @ ('"' | '\'') => quoted(&rest[1..], quote)?,
+            _ => {
+                let end = rest.find(|c: char| c == ';' || c.is_whitespace());
+                let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
+                (word.to_owned(), after)
+            }
+        };
+        if let Some(statement) = statements.last_mut() {
+            statement.push(word);
+        }
+        rest = after.trim_start();
+    }
+    statements.retain(|statement| !statement.is_empty());
+    match statements.is_empty() {
+        true => Err(StatementError::Empty),
+        false => Ok(statements),
+    }
+}
+
+/// A word up to its closing quote, and what follows.
+fn quoted(text: &str, quote: char) -> Result<(String, &str), StatementError> {
+    let mut word = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            end if end == quote => return Ok((word, &text[at + 1..])),
+            '\\' => match characters.next() {
+                Some((_, escaped)) if escaped == quote || escaped == '\\' => word.push(escaped),
+                Some((_, other)) => word.extend(['\\', other]),
+                None => return Err(StatementError::Quote),
+            },
+            other => word.push(other),
+        }
+    }
+    Err(StatementError::Quote)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_words_up_to_a_semicolon() {
+        let read = |text| statements(text).map(|all| all.join(&String::from("|")).join(" "));
+        assert_eq!(read("X-A b"), Ok("X-A b".to_owned()));
+        assert_eq!(
+            read(r#"X-A "b; \"c\"" always; add_header X-B 'd e';"#),
+            Ok(r#"X-A b; "c" always | add_header X-B d e"#.to_owned())
+        );
+        assert_eq!(read("'a"), Err(StatementError::Quote));
+        assert_eq!(read(" ; "), Err(StatementError::Empty));
+    }
+}

@@ -1,0 +1,122 @@
+//! What Kong takes although it can hardly be meant. It is taken here too, with a warning that names it.
+//!
+//! A `Quick` run knows nothing of this: it fails on such a document, and the `Report` run, which knows the places, decides.
+
+use super::{Load, Mode, Others, complete};
+use crate::declarative::memo;
+use crate::declarative::relations::Relations;
+use crate::hashing::FastSet;
+use crate::kind::EntityKind;
+use crate::value::{Object, Value};
+
+/// A document of hostile size has no more warnings than these.
+const MAX_WARNINGS: usize = 50;
+
+#[derive(Default)]
+pub(super) struct Doubts {
+    warnings: Vec<String>,
+    others: usize,
+}
+
+impl Doubts {
+    fn add(&mut self, warning: impl FnOnce() -> String) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(warning());
+        } else {
+            self.others += 1;
+        }
+    }
+
+    pub(super) fn into_warnings(mut self) -> Vec<String> {
+        if self.others > 0 {
+            self.warnings
+                .push(format!("and {} more like these", self.others));
+        }
+        self.warnings
+    }
+}
+
+impl Load<'_> {
+    /// Takes references out of a plugin whose schema forbids them, as `consumer` of `key-auth`. Kong validates what is nested before it sets the
+    /// reference to the parent, so that these pass. An export has them at the top level, and has to load again.
+    pub(super) fn take_misplaced(
+        &mut self,
+        at: usize,
+        relations: &'static Relations,
+        input: &mut Object,
+    ) -> Vec<(&'static str, Value)> {
+        if self.mode == Mode::Quick || relations.kind != EntityKind::Plugins {
+            return Vec::new();
+        }
+        let parent = self.nodes[at].parent.map(|parent| parent.field);
+        let mut misplaced = Vec::new();
+        for foreign in &relations.foreign {
+            let may_have = parent == Some(foreign.field) || !self.context.transform;
+            let is_given = input
+                .get(foreign.field)
+                .is_some_and(|value| !value.is_null());
+            if may_have
+                && is_given
+                && relations
+                    .schema
+                    .forbids(input, foreign.field, &self.context)
+                && let Some(value) = input.remove(foreign.field)
+            {
+                let plugin = self.described(at);
+                let kind = foreign.kind.name();
+                self.doubts.add(|| {
+                    format!("{plugin} is not made for {kind}: it is loaded as it is and may have no effect")
+                });
+                misplaced.push((foreign.field, value));
+            }
+        }
+        misplaced
+    }
+
+    /// Finds nested plugins for which there is one at the top level as well, with the same name and for the same entities. Kong
+    /// keeps both and runs that of the top level.
+    pub(super) fn find_shadowed(&mut self, nodes: &[usize], relations: &'static Relations) {
+        let is_decided_here = self.mode == Mode::Report && matches!(self.others, Others::None);
+        if relations.kind != EntityKind::Plugins || !is_decided_here {
+            return;
+        }
+        let combination = |load: &Self, at: usize| {
+            let input = &load.nodes[at].input;
+            memo::combination(relations.kind, complete::combined(relations, input))
+        };
+        let (nested, top): (Vec<usize>, Vec<usize>) = nodes
+            .iter()
+            .partition(|&&at| self.nodes[at].parent.is_some());
+        let top: FastSet<u128> = top.into_iter().map(|at| combination(self, at)).collect();
+        for at in nested {
+            self.nodes[at].is_shadowed = top.contains(&combination(self, at));
+        }
+    }
+
+    /// Leaves out an entity for which another one stands.
+    pub(super) fn leave_out(&mut self, at: usize) {
+        let node = &self.nodes[at];
+        self.taken[node.kind as usize].ids.remove(&node.id);
+        let plugin = self.described(at);
+        self.doubts.add(|| {
+            format!("{plugin} is left out: the same plugin at the top level, for the same entities, takes its place")
+        });
+    }
+
+    /// A plugin and what it is nested in, by their names, on one line whatever is in them.
+    fn described(&self, at: usize) -> String {
+        let node = &self.nodes[at];
+        let input = node.place.as_ref().and_then(|place| place.input.as_ref());
+        let name = input
+            .and_then(|input| input.str("name"))
+            .unwrap_or_default()
+            .escape_debug();
+        let parent = node.parent.and_then(|parent| parent.entity.node());
+        let nested = parent.and_then(|parent| {
+            let place = self.nodes[parent].place.as_ref()?;
+            let key = place.key.escape_debug();
+            Some(format!(" nested in {} '{key}'", place.kind.name()))
+        });
+        format!("plugin '{name}'{}", nested.unwrap_or_default())
+    }
+}

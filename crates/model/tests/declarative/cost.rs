@@ -1,0 +1,119 @@
+//! What loading documents costs: as much as they are long, whatever shape they have.
+
+use crate::running::options;
+use model::declarative::{Format, Loader, Nothing, Options, Source};
+
+/// A document of `size` times the same, between a beginning and an end. The number of the repetition stands for `#`.
+type Shape = (&'static str, &'static str, &'static str);
+
+fn written(shapes: &[Shape], size: usize) -> Vec<Vec<u8>> {
+    let write = |(begin, again, end): &Shape| {
+        let separator = if begin.starts_with('{') { "," } else { "" };
+        let middle: String = (0..size)
+            .map(|number| separator.to_owned() + &again.replace('#', &number.to_string()))
+            .collect();
+        format!("{begin}{middle}{end}").into_bytes()
+    };
+    shapes.iter().map(write).collect()
+}
+
+fn load_all(texts: &[Vec<u8>], format: Format) {
+    for text in texts {
+        for flatten_errors in [false, true] {
+            let options = Options {
+                flatten_errors,
+                ..options(1)
+            };
+            let _ = Loader::new().load(Source::Text(text, format), &options, &Nothing, 0);
+        }
+    }
+}
+
+#[test]
+fn a_json_document_costs_as_much_as_it_has_fields() {
+    let shapes: [Shape; 5] = [
+        // Unknown collections, unknown fields, the same field again.
+        (r#"{"_format_version":"3.0""#, r#""unknown#":[]"#, "}"),
+        (
+            r#"{"_format_version":"3.0","services":[{"name":"s""#,
+            r#""unknown#":1"#,
+            "}]}",
+        ),
+        (
+            r#"{"_format_version":"3.0","services":[{"name":"s""#,
+            r#""host":"h#""#,
+            "}]}",
+        ),
+        // Elements of one field, right and wrong ones.
+        (
+            r#"{"_format_version":"3.0","services":[{"name":"s","host":"h","tags":["t""#,
+            r#""t#""#,
+            "]}]}",
+        ),
+        (
+            r#"{"_format_version":"3.0","services":[{"name":"s","host":"h","tags":["t""#,
+            "1",
+            "]}]}",
+        ),
+    ];
+    testkit::cost::assert_linear(
+        1000,
+        |size| written(&shapes, size),
+        |texts: Vec<Vec<u8>>| load_all(&texts, Format::Json),
+    );
+}
+
+#[test]
+fn a_json_document_costs_as_much_as_it_has_entities() {
+    let shapes: [Shape; 4] = [
+        // Right ones, some of one name, some whose references lead nowhere, some within another.
+        (
+            r#"{"_format_version":"3.0","consumers":[{"username":"c"}"#,
+            r#"{"username":"c#"}"#,
+            "]}",
+        ),
+        (
+            r#"{"_format_version":"3.0","consumers":[{"username":"c"}"#,
+            r#"{"username":"c"}"#,
+            "]}",
+        ),
+        (
+            r#"{"_format_version":"3.0","routes":[{"paths":["/"]}"#,
+            r#"{"paths":["/"],"service":"s#"}"#,
+            "]}",
+        ),
+        (
+            r#"{"_format_version":"3.0","services":[{"name":"s","host":"h","routes":[{"name":"r"}"#,
+            r#"{"name":"r#","paths":["/#"]}"#,
+            "]}]}",
+        ),
+    ];
+    testkit::cost::assert_linear(
+        150,
+        |size| written(&shapes, size),
+        |texts: Vec<Vec<u8>>| load_all(&texts, Format::Json),
+    );
+}
+
+#[test]
+fn a_yaml_document_costs_as_much_as_it_is_long() {
+    let shapes: [Shape; 8] = [
+        (
+            "_format_version: '3.0'\nconsumers:\n",
+            "- username: c#\n",
+            "",
+        ),
+        ("_format_version: '3.0'\n", "u#: 1\n", ""),
+        ("_format_version: '3.0'\nx: [", "[", ""),
+        ("_format_version: '3.0'\nx: ", "- ", ""),
+        ("_format_version: '3.0'\nx:\n", "- &a# b\n- *a#\n", ""),
+        ("_format_version: '3.0'\nx: \"", "\\n\n ", "\""),
+        ("_format_version: '3.0'\nx: |\n", "  a\n\n", ""),
+        ("", "# a comment\n", ""),
+    ];
+    testkit::cost::assert_linear(
+        200,
+        |size| written(&shapes, size),
+        |texts: Vec<Vec<u8>>| load_all(&texts, Format::Yaml),
+    );
+}

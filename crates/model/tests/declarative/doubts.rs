@@ -1,0 +1,137 @@
+//! What is loaded with a warning, as Kong loads it without one.
+
+use crate::running::{Running, object, options};
+use model::declarative::{self, Document, ExportFormat, Nothing};
+use model::{EntityKind, Object};
+use serde_json::{Value as Json, json};
+
+fn plugins(running: &Running) -> Vec<Object> {
+    running.all(EntityKind::Plugins)
+}
+
+fn has(plugin: &Object, field: &str) -> bool {
+    plugin
+        .get(field)
+        .and_then(model::Value::as_object)
+        .is_some()
+}
+
+/// Loads a document twice, which comes to the same.
+fn load(document: &Json) -> (Running, Document) {
+    let mut running = Running::default();
+    let first = running.post(document, 1).expect("accepted");
+    let again = running.post(document, 2).expect("accepted");
+    assert_eq!((again.puts.len(), again.deletes.len()), (0, 0));
+    assert_eq!(again.warnings, first.warnings);
+    (running, first)
+}
+
+#[test]
+fn plugins_nested_in_a_consumer_that_are_not_made_for_one_are_loaded() {
+    let names = ["key-auth", "cors", "acl", "jwt"];
+    let nested = names.map(|name| json!({"name": name, "config": {"allow": ["a"]}}));
+    let mut document =
+        json!({"_format_version": "3.0", "consumers": [{"username": "c", "plugins": nested}]});
+    for at in [0, 1, 3] {
+        document["consumers"][0]["plugins"][at]
+            .as_object_mut()
+            .unwrap()
+            .remove("config");
+    }
+    let (running, loaded) = load(&document);
+    assert!(plugins(&running).iter().all(|one| has(one, "consumer")));
+    assert_eq!(plugins(&running).len(), names.len());
+    let warnings = names.map(|name| {
+        format!("plugin '{name}' nested in consumers 'c' is not made for consumers: it is loaded as it is and may have no effect")
+    });
+    assert_eq!(loaded.warnings, warnings);
+    let flat = json!({"_format_version": "3.0", "consumers": [{"username": "c"}],
+        "plugins": [{"name": "key-auth", "consumer": "c"}]});
+    let refused = declarative::load(object(&flat), &options(1), &Nothing).expect_err("refused");
+    assert!(
+        refused.message.contains("value must be null"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn what_was_loaded_with_a_warning_loads_again_from_its_export() {
+    let document = json!({"_format_version": "3.0",
+        "consumers": [{"username": "c", "plugins": [{"name": "key-auth"}]}]});
+    let (running, _) = load(&document);
+    let exported = running.export(ExportFormat::Json);
+    let exported = serde_json::from_str(&exported).expect("json");
+    let (again, loaded) = load(&exported);
+    assert_eq!(again.entities, running.entities);
+    let warning =
+        "plugin 'key-auth' is not made for consumers: it is loaded as it is and may have no effect";
+    assert_eq!(loaded.warnings, [warning]);
+}
+
+#[test]
+fn a_plugin_at_the_top_level_takes_the_place_of_the_same_one_that_is_nested() {
+    let plugin = |origin: &str| json!({"name": "cors", "config": {"origins": [origin]}});
+    let mut top = plugin("top");
+    top["service"] = json!("s");
+    let service =
+        json!({"name": "s", "host": "h", "plugins": [plugin("nested"), {"name": "key-auth"}]});
+    for document in [
+        json!({"_format_version": "3.0", "services": [service], "plugins": [top]}),
+        json!({"_format_version": "3.0", "plugins": [top], "services": [service]}),
+    ] {
+        let (running, loaded) = load(&document);
+        let mut origins = plugins(&running);
+        origins.retain(|plugin| plugin.str("name") == Some("cors"));
+        assert_eq!(origins.len(), 1);
+        let config = format!("{:?}", origins[0].get("config"));
+        assert!(
+            config.contains("top") && !config.contains("nested"),
+            "{config}"
+        );
+        assert_eq!(
+            loaded.warnings,
+            [
+                "plugin 'cors' nested in services 's' is left out: the same plugin at the top level, for the same entities, takes its place"
+            ]
+        );
+        assert_eq!(loaded.counts.created, 3);
+    }
+}
+
+#[test]
+fn what_is_left_out_is_still_checked() {
+    let document = json!({"_format_version": "3.0", "plugins": [{"name": "cors", "service": "s"}], "services":
+        [{"name": "s", "host": "h", "plugins": [{"name": "cors", "config": {"max_age": "x"}}]}]});
+    let refused = declarative::load(object(&document), &options(1), &Nothing).expect_err("refused");
+    assert!(refused.message.contains("expected a number"), "{refused:?}");
+}
+
+#[test]
+fn the_same_plugin_twice_at_one_level_is_refused() {
+    let twice =
+        json!([{"name": "cors"}, {"id": "11111111-2222-4333-8444-555555555555", "name": "cors"}]);
+    for document in [
+        json!({"_format_version": "3.0", "plugins": twice}),
+        json!({"_format_version": "3.0", "services": [{"name": "s", "host": "h", "plugins": twice}]}),
+    ] {
+        declarative::load(object(&document), &options(1), &Nothing).expect_err("refused");
+    }
+}
+
+#[test]
+fn many_doubts_are_told_with_few_words() {
+    let consumers: Vec<Json> = (0..60)
+        .map(|n| json!({"username": format!("c{n}"), "plugins": [{"name": "key-auth"}]}))
+        .collect();
+    let (_, loaded) = load(&json!({"_format_version": "3.0", "consumers": consumers}));
+    assert_eq!(loaded.warnings.len(), 51);
+    assert_eq!(loaded.warnings[50], "and 10 more like these");
+}
+
+#[test]
+fn a_name_cannot_put_a_line_of_its_own_into_a_warning() {
+    let consumer = json!({"username": "c\nforged\u{1b}[31m", "plugins": [{"name": "key-auth"}]});
+    let (_, document) = load(&json!({"_format_version": "3.0", "consumers": [consumer]}));
+    assert_eq!(document.warnings.len(), 1);
+    assert!(!document.warnings[0].contains(char::is_control));
+}

@@ -1,0 +1,194 @@
+//! Connections to upstreams: who waits for one, who shares one, and which are closed.
+
+use crate::http2::links::{Found, LinkKey, LinkSettings, Links, Wanted};
+use crate::http2::{Called, DialFailure, Dialed, Link};
+use crate::pool::{Slot, SlotKey};
+use crate::stream::Stream;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+const SETTINGS: LinkSettings = LinkSettings {
+    size: 3,
+    max_requests: 0,
+    idle: Duration::ZERO,
+};
+
+fn slot() -> Arc<Slot> {
+    Slot::of(SlotKey {
+        host: "links".into(),
+        port: 80,
+        tls: None,
+    })
+}
+
+fn key(name: &str) -> LinkKey {
+    LinkKey {
+        tls: Some(1),
+        sni: Some(name.into()),
+    }
+}
+
+/// A server of HTTP/2 that holds every request.
+async fn server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                let mut held = Vec::new();
+                while let Some(Ok(request)) = connection.accept().await {
+                    held.push(request);
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Adds a connection of this name.
+async fn add(links: &mut Links, address: SocketAddr, slot: &Arc<Slot>, name: &str) -> Box<Called> {
+    let stream = Stream::Tcp(TcpStream::connect(address).await.unwrap());
+    let (link, driver) = Link::open(stream, key(name), 16 * 1024).await.unwrap();
+    tokio::spawn(driver);
+    links.add(address, link, slot, &SETTINGS)
+}
+
+async fn take(links: &mut Links, address: SocketAddr, slot: &Arc<Slot>, name: &str) -> Found {
+    take_wanted(links, address, slot, name, Wanted::Any).await
+}
+
+async fn take_wanted(
+    links: &mut Links,
+    address: SocketAddr,
+    slot: &Arc<Slot>,
+    name: &str,
+    wanted: Wanted,
+) -> Found {
+    poll_fn(|cx| Poll::Ready(links.take(address, &key(name), slot, wanted, &SETTINGS, cx))).await
+}
+
+#[tokio::test]
+async fn everyone_who_waits_for_a_connection_is_told_of_its_end_however_late() {
+    let (mut links, slot, address) = (Links::default(), slot(), ([127, 0, 0, 1], 1).into());
+    let Found::Dial(dialer) = take(&mut links, address, &slot, "a").await else {
+        panic!("nobody is connecting yet");
+    };
+    let mut waiting = Vec::new();
+    for _ in 0..300 {
+        match take(&mut links, address, &slot, "a").await {
+            Found::Dialing(dial) => waiting.push(dial),
+            other => panic!("somebody is connecting: {other:?}"),
+        }
+    }
+    // Half of them wait already, the others come late.
+    let late = waiting.split_off(150);
+    let waiting: Vec<_> = waiting
+        .into_iter()
+        .map(|dial| tokio::spawn(dial.ended()))
+        .collect();
+    tokio::task::yield_now().await;
+    dialer.end(Dialed::Failed(DialFailure::Timeout));
+    for told in waiting {
+        let told = told.await.unwrap();
+        assert!(matches!(told, Dialed::Failed(DialFailure::Timeout)));
+    }
+    // What has ended is over for those who ask now, whoever still holds it.
+    let again = take(&mut links, address, &slot, "a").await;
+    assert!(matches!(again, Found::Dial(_)), "{again:?}");
+    for dial in late {
+        let told = dial.ended().await;
+        assert!(matches!(told, Dialed::Failed(DialFailure::Timeout)));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_goes_away_while_it_connects_leaves_that_to_another() {
+    let (mut links, slot, address) = (Links::default(), slot(), ([127, 0, 0, 1], 1).into());
+    let found = take(&mut links, address, &slot, "a").await;
+    let waits = take(&mut links, address, &slot, "a").await;
+    let (Found::Dial(dialer), Found::Dialing(dial)) = (found, waits) else {
+        panic!("one connects, the other waits");
+    };
+    drop(dialer);
+    assert!(matches!(dial.ended().await, Dialed::Abandoned));
+    let next = take(&mut links, address, &slot, "a").await;
+    assert!(matches!(next, Found::Dial(_)), "{next:?}");
+}
+
+#[tokio::test]
+async fn an_address_keeps_so_many_connections_whatever_they_are_for_those_used_last() {
+    let (mut links, slot, address) = (Links::default(), slot(), server().await);
+    for name in ["a", "b", "c"] {
+        drop(add(&mut links, address, &slot, name).await);
+    }
+    // Used once more, and so not the oldest.
+    assert!(matches!(
+        take(&mut links, address, &slot, "a").await,
+        Found::Call(_)
+    ));
+    for name in ["d", "e"] {
+        drop(add(&mut links, address, &slot, name).await);
+    }
+    assert_eq!(links.count(), 3);
+    for (name, kept) in [
+        ("a", true),
+        ("b", false),
+        ("c", false),
+        ("d", true),
+        ("e", true),
+    ] {
+        let found = take(&mut links, address, &slot, name).await;
+        assert_eq!(matches!(found, Found::Call(_)), kept, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn connections_with_streams_are_not_closed_for_others_and_go_when_they_have_none() {
+    let (mut links, slot, address) = (Links::default(), slot(), server().await);
+    let mut calls = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        calls.push(add(&mut links, address, &slot, name).await);
+    }
+    assert_eq!(links.count(), 5);
+    links.sweep(Instant::now(), &SETTINGS);
+    assert_eq!(links.count(), 5);
+    calls.truncate(1);
+    links.sweep(Instant::now(), &SETTINGS);
+    assert_eq!(links.count(), 3, "what is idle is kept up to the limit");
+    links.clear();
+    assert_eq!(links.count(), 1, "the one with a stream");
+}
+
+#[tokio::test]
+async fn connections_to_a_target_that_is_gone_are_closed_though_they_never_expire() {
+    let (mut links, slot, address) = (Links::default(), slot(), server().await);
+    let call = add(&mut links, address, &slot, "a").await;
+    drop(slot);
+    links.sweep(Instant::now(), &SETTINGS);
+    assert_eq!(links.count(), 1, "it has a stream");
+    drop(call);
+    links.sweep(Instant::now(), &SETTINGS);
+    assert_eq!(links.count(), 0);
+}
+
+#[tokio::test]
+async fn a_request_may_ask_for_a_connection_that_is_younger_than_a_failure() {
+    let (mut links, slot, address) = (Links::default(), slot(), server().await);
+    drop(add(&mut links, address, &slot, "a").await);
+    let wanted = Wanted::OpenedAfter(Instant::now());
+    let found = take_wanted(&mut links, address, &slot, "a", wanted).await;
+    let Found::Dial(dialer) = found else {
+        panic!("the one that is there is older: {found:?}");
+    };
+    drop(add(&mut links, address, &slot, "a").await);
+    dialer.end(Dialed::Http2);
+    let found = take_wanted(&mut links, address, &slot, "a", wanted).await;
+    assert!(matches!(found, Found::Call(_)), "{found:?}");
+}

@@ -1,0 +1,108 @@
+//! The name of an upstream whose certificate has no subject alternative names: its common name, as OpenSSL and so Kong take it.
+//! Such certificates are out of use in public, and live on in private networks.
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use webpki::VerifiedPath;
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Whether the common name of a verified certificate without subject alternative names is that of the host.
+pub(super) fn is_of(
+    certificate: &CertificateDer<'_>,
+    path: &VerifiedPath<'_>,
+    host: &ServerName<'_>,
+) -> bool {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+        return false;
+    };
+    if !matches!(parsed.subject_alternative_name(), Ok(None)) || is_constrained(path) {
+        return false;
+    }
+    let host = host.to_str();
+    let mut names = parsed.subject().iter_common_name();
+    names.any(|name| name.as_str().is_ok_and(|name| covers(name, &host)))
+}
+
+/// Whether an authority of the path may speak for some names only. webpki holds that against alternative names, and here there
+/// are none.
+fn is_constrained(path: &VerifiedPath<'_>) -> bool {
+    let constrains = |certificate: CertificateDer<'_>| {
+        X509Certificate::from_der(&certificate).map_or(true, |(_, certificate)| {
+            let mut extensions = certificate.extensions().iter();
+            extensions
+                .any(|one| matches!(one.parsed_extension(), ParsedExtension::NameConstraints(_)))
+        })
+    };
+    let mut between = path.intermediate_certificates();
+    path.anchor().name_constraints.is_some() || between.any(|one| constrains(one.der()))
+}
+
+/// A star stands for a whole first label that at least two others follow.
+fn covers(name: &str, host: &str) -> bool {
+    if name.eq_ignore_ascii_case(host) {
+        return true;
+    }
+    let is_name = host.parse::<std::net::IpAddr>().is_err();
+    let rest = name.strip_prefix("*.").filter(|rest| rest.contains('.'));
+    let (Some(rest), Some((first, host))) = (rest, host.split_once('.')) else {
+        return false;
+    };
+    is_name && !first.is_empty() && rest.eq_ignore_ascii_case(host)
+}
+
+/// The hosts that were warned of, each once.
+#[derive(Default)]
+pub(super) struct Warned(Mutex<HashSet<String>>);
+
+/// Shows none of the hosts: settings that are the same are shown the same, whatever connections came of them.
+impl fmt::Debug for Warned {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Warned")
+    }
+}
+
+/// More hosts are not kept, and not warned of.
+const MOST_WARNED: usize = 100;
+
+impl Warned {
+    pub(super) fn warn(&self, host: &ServerName<'_>) {
+        let mut hosts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let host = host.to_str();
+        if hosts.len() < MOST_WARNED && hosts.insert(host.to_string()) {
+            drop(hosts);
+            tracing::warn!(
+                %host,
+                "the certificate of an upstream has no subject alternative name; its common name was taken instead: issue it anew \
+                 with one, or refuse such certificates by upstream_tls_common_name = off"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_common_name_is_of_one_host_or_of_those_under_its_star() {
+        for (name, host, expected) in [
+            ("a.example.com", "A.Example.com", true),
+            ("example.com", "a.example.com", false),
+            ("*.example.com", "a.example.com", true),
+            ("*.example.com", "a.b.example.com", false),
+            ("*.example.com", "example.com", false),
+            ("*.com", "example.com", false),
+            ("*", "localhost", false),
+            ("a*.example.com", "ab.example.com", false),
+            ("127.0.0.1", "127.0.0.1", true),
+            ("*.0.0.1", "127.0.0.1", false),
+            ("a.example.com\0", "a.example.com", false),
+            ("", "a", false),
+        ] {
+            assert_eq!(covers(name, host), expected, "{name:?} {host:?}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The order of turns among weighted choices: each choice has as many points of a circle as its weight, and the turns visit the
+//! points in steps, so that turns of one choice lie apart instead of in a row.
+
+const GOLDEN_SECTION: f64 = 0.618_033_988_749_894_9;
+
+/// The step for a circle of so many points. It is near the golden section of the circle, and coprime to the number of points, so
+/// that as many turns as there are points visit each of them once.
+pub fn spreading_step(points: u64) -> u64 {
+    let start = (points as f64 * GOLDEN_SECTION) as u64;
+    (start.max(1)..)
+        .find(|step| greatest_common_divisor(*step, points.max(1)) == 1)
+        .unwrap_or(1)
+}
+
+pub fn greatest_common_divisor(one: u64, two: u64) -> u64 {
+    match two {
+        0 => one,
+        _ => greatest_common_divisor(two, one % two),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_point_has_its_turn() {
+        for points in (1..200).chain([1_000, 4_096, 65_536]) {
+            let step = spreading_step(points);
+            let visited: HashSet<u64> = (0..points).map(|turn| turn * step % points).collect();
+            assert_eq!(visited.len() as u64, points, "{step}");
+        }
+        assert_eq!(spreading_step(0), 1);
+    }
+}

@@ -1,0 +1,349 @@
+//! Peers that take or send an HTTP/2 stream slowly but steadily, and peers that stop. Windows are smaller than what the
+//! gateway writes at once, and frames take longer to arrive than the limits, so that progress shows within a write or a
+//! frame only.
+
+use super::http2::{gateway_to, get};
+use super::*;
+use bytes::Bytes;
+use h2::{Reason, RecvStream};
+use http::Response;
+use std::time::Duration;
+use tokio::io::DuplexStream;
+use tokio::time::{Instant, sleep};
+
+/// What a slow peer takes in a second.
+const PIECE: u32 = 8 * 1024;
+const SECOND: Duration = Duration::from_secs(1);
+/// The limit under test.
+const LIMIT: Duration = Duration::from_secs(3);
+const BODY: usize = 10 * PIECE as usize;
+
+/// Connections send at once what they are given: the clock of a test is faster than an acknowledgement that is held back.
+async fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    let (stream, _) = listener.accept().await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// An upstream that sends a head, then the pieces of a body, one a second.
+fn drips(pieces: usize, length: usize) -> Script {
+    script(move |mut peer: Peer| async move {
+        peer.head().await;
+        let total = pieces * length;
+        peer.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {total}\r\n\r\n"
+        ))
+        .await;
+        for _ in 0..pieces {
+            if peer.stream.write_all(&vec![b'x'; length]).await.is_err() {
+                return;
+            }
+            sleep(SECOND).await;
+        }
+        peer.rest().await;
+    })
+}
+
+fn sends_at_once(length: usize) -> Script {
+    drips(1, length)
+}
+
+/// A client whose streams have a window of one piece, and the body of the answer to its request.
+async fn slow_client(gateway: &Gateway) -> RecvStream {
+    let stream = connect(gateway.address).await;
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(PIECE);
+    let (client, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
+    tokio::task::spawn_local(connection);
+    let mut client = client.ready().await.unwrap();
+    let (answer, _) = client.send_request(get("/"), true).unwrap();
+    let answer = answer.await.unwrap();
+    assert_eq!(answer.status(), 200);
+    answer.into_body()
+}
+
+/// Takes this many pieces, one a second.
+async fn take(stream: &mut RecvStream, pieces: usize) -> Result<usize, h2::Error> {
+    let mut taken = 0;
+    while taken < pieces * PIECE as usize {
+        let Some(data) = stream.data().await else {
+            break;
+        };
+        let length = data?.len();
+        taken += length;
+        sleep(SECOND * length as u32 / PIECE).await;
+        stream.flow_control().release_capacity(length)?;
+    }
+    Ok(taken)
+}
+
+#[test]
+fn a_client_that_takes_an_answer_slowly_gets_all_of_it() {
+    run_paused(async {
+        let mut setup = gateway_to(upstream(vec![sends_at_once(BODY)]).await, Protocol::Http);
+        setup.settings.send_timeout = LIMIT;
+        setup.service.read_timeout = LIMIT.as_millis() as u32;
+        let gateway = setup.start();
+        let mut stream = slow_client(&gateway).await;
+        assert_eq!(take(&mut stream, 10).await.unwrap(), BODY);
+    });
+}
+
+#[test]
+fn a_client_above_the_minimum_rate_is_not_too_slow() {
+    run_paused(async {
+        let mut setup = gateway_to(upstream(vec![sends_at_once(BODY)]).await, Protocol::Http);
+        setup.settings.min_rate = super::super::MinRate {
+            bytes: u64::from(PIECE) / 2,
+            grace: LIMIT,
+        };
+        let gateway = setup.start();
+        let mut stream = slow_client(&gateway).await;
+        assert_eq!(take(&mut stream, 10).await.unwrap(), BODY);
+    });
+}
+
+#[test]
+fn a_client_that_stops_taking_is_ended_after_the_limit() {
+    run_paused(async {
+        let mut setup = gateway_to(upstream(vec![sends_at_once(BODY)]).await, Protocol::Http);
+        setup.settings.send_timeout = LIMIT;
+        let gateway = setup.start();
+        let mut stream = slow_client(&gateway).await;
+        assert!(take(&mut stream, 4).await.unwrap() < BODY);
+        let stopped = Instant::now();
+        let error = loop {
+            if let Err(error) = stream.data().await.unwrap() {
+                break error;
+            }
+        };
+        assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR));
+        let waited = stopped.elapsed();
+        assert!(
+            waited >= LIMIT - SECOND && waited <= LIMIT + SECOND,
+            "{waited:?}"
+        );
+    });
+}
+
+/// What the gateway reads ahead of the client is no progress of the client.
+#[test]
+fn a_client_that_takes_nothing_is_ended_though_the_upstream_goes_on() {
+    run_paused(async {
+        let answer = drips(60, 2 * PIECE as usize);
+        let mut setup = gateway_to(upstream(vec![answer]).await, Protocol::Http);
+        setup.settings.send_timeout = LIMIT;
+        let gateway = setup.start();
+        let mut stream = slow_client(&gateway).await;
+        stream.data().await.unwrap().unwrap();
+        let started = Instant::now();
+        let error = stream.data().await.unwrap().unwrap_err();
+        assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR));
+        assert!(started.elapsed() <= LIMIT + SECOND);
+    });
+}
+
+/// An upstream of HTTP/2 that takes so many pieces of a request, one a second, and then answers if it was all of it. It
+/// answers requests without a body at once.
+async fn slow_upstream(pieces: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::task::spawn_local(async move {
+        let stream = accept(&listener).await;
+        let mut builder = h2::server::Builder::new();
+        builder.initial_window_size(PIECE);
+        let mut connection = builder.handshake::<_, Bytes>(stream).await.unwrap();
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            tokio::task::spawn_local(async move {
+                let mut stream = request.into_body();
+                match take(&mut stream, pieces).await {
+                    Ok(0 | BODY) => respond.send_response(Response::new(()), true).map(drop),
+                    _ => std::future::pending().await,
+                }
+                .unwrap();
+            });
+        }
+    });
+    address
+}
+
+/// Sends a request of `BODY` bytes over HTTP/1.1; its status, and how long that took.
+async fn upload(upstream: SocketAddr) -> (String, Duration) {
+    let mut setup = gateway_to(upstream, Protocol::Grpc);
+    setup.route.protocols = vec![Protocol::Http];
+    setup.service.write_timeout = LIMIT.as_millis() as u32;
+    setup.service.retries = 0;
+    let gateway = setup.start();
+    let mut client = gateway.client().await;
+    // After an answer the gateway knows the size of the upstream's windows.
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(status(&client.answer().await), "200");
+    let started = Instant::now();
+    client
+        .send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY}\r\n\r\n{}",
+            "x".repeat(BODY)
+        ))
+        .await;
+    let head = client.head().await;
+    (status(&head).to_owned(), started.elapsed())
+}
+
+#[test]
+fn an_upstream_that_takes_a_request_slowly_gets_all_of_it() {
+    run_paused(async {
+        let (status, took) = upload(slow_upstream(10).await).await;
+        assert_eq!(status, "200", "{took:?}");
+        assert!(took > 2 * LIMIT, "{took:?}");
+    });
+}
+
+#[test]
+fn an_upstream_that_stops_taking_a_request_has_timed_out() {
+    run_paused(async {
+        let (status, took) = upload(slow_upstream(4).await).await;
+        assert_eq!(status, "504");
+        assert!(took >= 3 * SECOND + LIMIT, "{took:?}");
+        assert!(took <= 5 * SECOND + LIMIT, "{took:?}");
+    });
+}
+
+/// A WebSocket on a stream is a tunnel, with limits of its own.
+#[test]
+fn a_client_that_takes_slowly_keeps_its_tunnel() {
+    run_paused(async {
+        let accept = script(|mut peer: Peer| async move {
+            peer.head().await;
+            peer.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+                .await;
+            peer.send("x".repeat(BODY)).await;
+            peer.rest().await;
+        });
+        let mut setup = gateway_to(upstream(vec![accept]).await, Protocol::Http);
+        setup.settings.send_timeout = LIMIT;
+        let gateway = setup.start();
+        let stream = connect(gateway.address).await;
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(PIECE);
+        let (client, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
+        tokio::task::spawn_local(connection);
+        let mut client = client.ready().await.unwrap();
+        while !client.is_extended_connect_protocol_enabled() {
+            tokio::task::yield_now().await;
+        }
+        let mut request = http::Request::connect("http://a.test/").body(()).unwrap();
+        let websocket = h2::ext::Protocol::from_static("websocket");
+        request.extensions_mut().insert(websocket);
+        let (answer, _sending) = client.send_request(request, false).unwrap();
+        let mut stream = answer.await.unwrap().into_body();
+        assert_eq!(take(&mut stream, 10).await.unwrap(), BODY);
+    });
+}
+
+/// A frame of the largest size, which takes 16 seconds at `RATE`.
+const FRAME: usize = 16 * 1024;
+/// What a slow peer sends in a second.
+const RATE: usize = 1024;
+
+/// A connection that sends slowly, and nothing any more after so many bytes.
+fn slowly(stream: TcpStream, most: usize) -> DuplexStream {
+    let (near, far) = tokio::io::duplex(4 * FRAME);
+    let (mut from_peer, mut to_peer) = stream.into_split();
+    let (mut from_near, mut to_near) = tokio::io::split(far);
+    tokio::task::spawn_local(async move { tokio::io::copy(&mut from_peer, &mut to_near).await });
+    tokio::task::spawn_local(async move {
+        let mut piece = [0; RATE];
+        let mut sent = 0;
+        while sent < most {
+            let read = from_near.read(&mut piece).await.unwrap();
+            if read == 0 || to_peer.write_all(&piece[..read]).await.is_err() {
+                return;
+            }
+            sent += read;
+            sleep(SECOND).await;
+        }
+        std::future::pending().await
+    });
+    near
+}
+
+/// The status of the answer to a client that sends a body of one frame slowly, of its whole connection so many bytes.
+fn slow_upload(buffers: bool, most: usize) -> u16 {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    run_paused(async move {
+        let mut setup = gateway_to(upstream(vec![answers(OK)]).await, Protocol::Http);
+        setup.settings.body_timeout = LIMIT;
+        setup.route.request_buffering = buffers;
+        let gateway = setup.start();
+        let stream = connect(gateway.address).await;
+        let (client, connection) = h2::client::handshake(slowly(stream, most)).await.unwrap();
+        tokio::task::spawn_local(connection);
+        let mut client = client.ready().await.unwrap();
+        let request = http::Request::post("http://a.test/").header("content-length", FRAME);
+        let (answer, mut sending) = client
+            .send_request(request.body(()).unwrap(), false)
+            .unwrap();
+        sending.send_data(vec![b'x'; FRAME].into(), true).unwrap();
+        sender
+            .send(answer.await.unwrap().status().as_u16())
+            .unwrap();
+    });
+    receiver.recv().unwrap()
+}
+
+#[test]
+fn a_client_that_sends_a_frame_slowly_gets_an_answer() {
+    assert_eq!(slow_upload(true, usize::MAX), 200);
+    assert_eq!(slow_upload(false, usize::MAX), 200);
+}
+
+#[test]
+fn a_client_that_stops_within_a_frame_has_timed_out() {
+    assert_eq!(slow_upload(true, FRAME / 2), 408);
+    assert_eq!(slow_upload(false, FRAME / 2), 408);
+}
+
+/// The size of the body that comes through from an upstream of HTTP/2 that sends one frame slowly, of its whole connection
+/// so many bytes.
+fn slow_download(most: usize) -> usize {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    run_paused(async move {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::task::spawn_local(async move {
+            let stream = accept(&listener).await;
+            let mut connection = h2::server::handshake(slowly(stream, most)).await.unwrap();
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let mut answer = respond.send_response(Response::new(()), false).unwrap();
+                answer.send_data(vec![b'x'; FRAME].into(), true).unwrap();
+            }
+        });
+        let mut setup = gateway_to(address, Protocol::Grpc);
+        setup.route.protocols = vec![Protocol::Http];
+        setup.service.read_timeout = LIMIT.as_millis() as u32;
+        let gateway = setup.start();
+        let answer = gateway
+            .exchange("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .await;
+        assert_eq!(status(&answer), "200");
+        let body = answer.bytes().filter(|byte| *byte == b'x').count();
+        sender.send(body).unwrap();
+    });
+    receiver.recv().unwrap()
+}
+
+#[test]
+fn an_upstream_that_sends_a_frame_slowly_has_not_timed_out() {
+    assert!(slow_download(usize::MAX) >= FRAME);
+}
+
+#[test]
+fn an_upstream_that_stops_within_a_frame_has_timed_out() {
+    assert!(slow_download(FRAME / 2) < FRAME);
+}

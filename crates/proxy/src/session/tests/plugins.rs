@@ -1,0 +1,136 @@
+//! Tests of the plugins that run for requests that end early, and of the moment at which a body is read for a plugin.
+
+use super::*;
+use plugin::{
+    BodyUse, Implementation, Phases, PluginError, RequestBody, RequestCx, Response, ResponseCx,
+    Scopes, Sharing, Step,
+};
+use std::sync::atomic::Ordering;
+
+/// Marks every answer that it filters.
+struct Mark;
+
+static MARK: PluginDef = PluginDef {
+    name: "mark",
+    priority: 10,
+    phases: Phases::HEADER_FILTER,
+    scopes: Scopes::ALL,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Mark))),
+};
+
+impl plugin::Plugin for Mark {
+    fn header_filter(&self, cx: &mut ResponseCx<'_>) -> Result<(), PluginError> {
+        cx.headers.set("X-Mark", "seen");
+        Ok(())
+    }
+}
+
+/// Lets in only clients that say so.
+struct Gate;
+
+static GATE: PluginDef = PluginDef {
+    name: "gate",
+    priority: 20,
+    phases: Phases::ACCESS,
+    scopes: Scopes::ALL,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Gate))),
+};
+
+impl plugin::Plugin for Gate {
+    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+        Ok(match cx.header("x-known") {
+            Some(_) => Step::Continue,
+            None => Step::Respond(Response::message(401, "who are you")),
+        })
+    }
+}
+
+/// Answers with the request's body.
+struct Reader;
+
+static READER: PluginDef = PluginDef {
+    name: "reader",
+    priority: 5,
+    phases: Phases::ACCESS,
+    scopes: Scopes::ALL,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Reader))),
+};
+
+impl plugin::Plugin for Reader {
+    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+        let body = match &cx.body {
+            RequestBody::Whole(body) => body.clone(),
+            RequestBody::Unread | RequestBody::TooLarge => "no body".into(),
+        };
+        Ok(Step::Respond(Response::new(200, body)))
+    }
+
+    fn request_body(&self) -> BodyUse {
+        BodyUse::Buffered
+    }
+}
+
+/// A request that is refused for its length, after one on which the plugins ran.
+fn refused_for_its_length(plugins_on_route: bool) -> String {
+    let (send, receive) = std::sync::mpsc::channel();
+    run(async move {
+        let mut setup = Setup::new(upstream(vec![answers(OK)]).await);
+        setup.plugins = vec![&MARK];
+        setup.plugins_on_route = plugins_on_route;
+        setup.settings.max_body = 10;
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let answer = client.answer().await;
+        assert_eq!(header(&answer, "x-mark"), Some("seen"));
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n")
+            .await;
+        send.send(client.answer().await).unwrap();
+    });
+    receive.recv().unwrap()
+}
+
+#[test]
+fn a_request_refused_before_its_access_phase_runs_no_filters_of_the_request_before() {
+    let refused = refused_for_its_length(true);
+    assert_eq!(status(&refused), "413");
+    assert_eq!(header(&refused, "x-mark"), None);
+}
+
+/// As in Kong, where nothing was collected.
+#[test]
+fn a_request_refused_before_its_access_phase_is_filtered_by_global_plugins() {
+    let refused = refused_for_its_length(false);
+    assert_eq!(status(&refused), "413");
+    assert_eq!(header(&refused, "x-mark"), Some("seen"));
+}
+
+#[test]
+fn a_client_that_a_plugin_refuses_costs_no_memory_for_its_body() {
+    run_paused(async {
+        let mut setup = Setup::new(upstream(vec![]).await);
+        setup.plugins = vec![&GATE, &READER];
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\nhal")
+            .await;
+        // Nobody waits for the rest of the body.
+        assert_eq!(status(&client.answer().await), "401");
+        assert_eq!(gateway.plane.body_memory.load(Ordering::Relaxed), 0);
+        let mut known = gateway.client().await;
+        known
+            .send("POST / HTTP/1.1\r\nHost: a\r\nX-Known: 1\r\nContent-Length: 11\r\n\r\nhal")
+            .await;
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert_ne!(gateway.plane.body_memory.load(Ordering::Relaxed), 0);
+        known.send("f a body").await;
+        let answer = known.answer().await;
+        assert!(answer.ends_with("\r\n\r\nhalf a body"), "{answer}");
+        assert_eq!(gateway.plane.body_memory.load(Ordering::Relaxed), 0);
+    });
+}

@@ -1,0 +1,136 @@
+//! The work of one match: how much of it is allowed, and the memory for it.
+
+use crate::keys::Gram;
+use std::cell::Cell;
+
+/// How many steps a match may take. A step is about a byte of a request that is looked at. A usual match takes a few
+/// hundred; this many take some milliseconds.
+pub const MOST_STEPS: usize = 4 << 20;
+
+/// The message for a client whose request is [`TooCostly`].
+pub const TOO_COSTLY: &str = "the request takes too much work to route";
+
+/// A request that no route is found for within [`MOST_STEPS`]. It may match one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("finding a route for the request takes more than {MOST_STEPS} steps")]
+pub struct TooCostly;
+
+/// The steps that may still be taken.
+pub(crate) struct Budget {
+    left: Cell<usize>,
+    is_exhausted: Cell<bool>,
+}
+
+impl Budget {
+    /// Takes so many steps; says no if there are not as many left. From then on there are none.
+    #[inline]
+    pub(crate) fn spend(&self, steps: usize) -> bool {
+        match self.left.get().checked_sub(steps) {
+            Some(left) => {
+                self.left.set(left);
+                true
+            }
+            None => {
+                self.left.set(0);
+                self.is_exhausted.set(true);
+                false
+            }
+        }
+    }
+
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.is_exhausted.get()
+    }
+
+    pub(crate) fn spent(&self) -> usize {
+        MOST_STEPS - self.left.get()
+    }
+
+    pub(crate) fn refill(&self) {
+        self.left.set(MOST_STEPS);
+        self.is_exhausted.set(false);
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            left: Cell::new(MOST_STEPS),
+            is_exhausted: Cell::new(false),
+        }
+    }
+}
+
+/// A set of small numbers that is emptied at the cost of those in it.
+#[derive(Default)]
+pub(crate) struct Marks {
+    words: Vec<u64>,
+    /// The words that are not zero.
+    touched: Vec<u32>,
+}
+
+impl Marks {
+    /// Says whether the number was not in it.
+    pub(crate) fn insert(&mut self, number: u32) -> bool {
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        let at = word as usize;
+        if at >= self.words.len() {
+            self.words.resize(at + 1, 0);
+        }
+        if self.words[at] == 0 {
+            self.touched.push(word);
+        }
+        let is_new = self.words[at] & bit == 0;
+        self.words[at] |= bit;
+        is_new
+    }
+
+    pub(crate) fn clear(&mut self) {
+        for word in self.touched.drain(..) {
+            self.words[word as usize] = 0;
+        }
+    }
+}
+
+/// Memory for matching, to be kept from request to request.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub(crate) budget: Budget,
+    pub(crate) lowered: Vec<u8>,
+    /// The entries of a value by which candidates are filed.
+    pub(crate) grams: Vec<Gram>,
+    /// The candidates whose expressions were evaluated.
+    pub(crate) asked: Marks,
+}
+
+impl Work {
+    pub(crate) fn begin(&mut self) {
+        self.budget.refill();
+        self.asked.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_spent_is_gone_until_the_next_match() {
+        let budget = Budget::default();
+        assert!(budget.spend(MOST_STEPS - 1) && budget.spend(1));
+        assert!(!budget.is_exhausted());
+        assert!(!budget.spend(1) && budget.is_exhausted());
+        assert_eq!(budget.spent(), MOST_STEPS);
+        budget.refill();
+        assert!(!budget.is_exhausted() && budget.spent() == 0);
+    }
+
+    #[test]
+    fn marks_are_kept_until_they_are_cleared() {
+        let mut marks = Marks::default();
+        assert!(marks.insert(3) && marks.insert(64) && marks.insert(1000));
+        assert!(!marks.insert(3) && !marks.insert(1000));
+        marks.clear();
+        assert!(marks.insert(64) && marks.insert(3));
+    }
+}

@@ -1,0 +1,5 @@
+//! See `fuzzing::body`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzing::body(data));
