@@ -1,7 +1,7 @@
 //! `cargo xtask check`: all that a change must pass, cheapest first. Every step runs, so that one look shows every problem.
 
 use crate::shell::{self, cargo};
-use crate::{compat, edges, fuzz, sizes};
+use crate::{compat, edges, fuzz, pages, sizes};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,7 +16,7 @@ struct Step {
     run: fn() -> Result<(), String>,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step {
         name: "formatting",
         run: || shell::run(&mut cargo(&["fmt", "--all", "--check"])),
@@ -48,6 +48,10 @@ const STEPS: [Step; 10] = [
     Step {
         name: "clients",
         run: compat::check,
+    },
+    Step {
+        name: "pages",
+        run: || pages::run(&[]),
     },
     Step {
         name: "fuzzing",

@@ -1,4 +1,4 @@
-//! Every check and generator of the repository: `cargo xtask demo | test | check | fuzz | bench | soak | compat`. Needs Rust and a C compiler; `check`
+//! Every check and generator of the repository: `cargo xtask demo | test | check | pages | fuzz | bench | soak | compat`. Needs Rust and a C compiler; `check`
 //! also valgrind.
 
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ mod compat;
 mod demo;
 mod edges;
 mod fuzz;
+mod pages;
 mod shell;
 mod sizes;
 mod soak;
@@ -21,8 +22,11 @@ usage: cargo xtask <command>
   demo    build the gateway, start it on demo/kong.yml with an upstream, show some requests, leave it running
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
-          by tests), clients of Kong (where there is Go), fuzz targets, instruction counts (bench/instructions.json; needs
-          valgrind); only some steps when they are named, such as: cargo xtask check formatting tests
+          by tests), clients of Kong (where there is Go), commands and links of the documentation, fuzz targets, instruction
+          counts (bench/instructions.json; needs valgrind); only some steps when they are named, such as:
+          cargo xtask check formatting tests
+  pages   run the commands of the documentation and compare their output with the pages, and check all links:
+          cargo xtask pages [--gateway PROGRAM] [PAGE...]
   fuzz    run the fuzz targets, or one: cargo xtask fuzz [TARGET] [--seconds N]; with a nightly toolchain and cargo-fuzz where they
           are installed, otherwise on the committed corpora and changes of them
   bench   measure the gateway beside other proxies and write a report (cargo xtask bench --help, bench/README.md)
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
         ["demo"] => demo::run(demo::Then::Stay),
         ["demo", "--once"] => demo::run(demo::Then::Stop),
         ["test"] => check::test(),
+        ["pages", words @ ..] => pages::run(words),
         ["fuzz", words @ ..] => fuzz::run(words),
         ["bench", words @ ..] => bench::run(words),
         ["check", only @ ..] => check::run(only),

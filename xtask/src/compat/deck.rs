@@ -281,9 +281,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
         return Ok(Vec::new());
     };
     eprintln!("== deck over lmdb");
-    let flag = format!("-X github.com/kong/deck/cmd.VERSION=v{VERSION}");
-    let words = ["build", "-ldflags", flag.as_str(), "."];
-    let program = bench.go.make(&fetch(bench.go)?, &words, "deck")?;
+    let program = build(bench.go)?;
     let classic = Deck::start(&program, Launch::new(gateway))?;
     let mut outcome = classic.play("lmdb", &SCENARIO, bench)?;
     if bench.only.is_none() {
@@ -303,6 +301,13 @@ pub(super) fn fetch(go: &Go) -> Result<PathBuf, Trouble> {
     let module = shell::root().join(MODULE);
     go.fetch(&module, ".")?;
     Ok(module)
+}
+
+/// Builds decK and returns the path of the program.
+pub(super) fn build(go: &Go) -> Result<PathBuf, Trouble> {
+    let flag = format!("-X github.com/kong/deck/cmd.VERSION=v{VERSION}");
+    let words = ["build", "-ldflags", flag.as_str(), "."];
+    Ok(go.make(&fetch(go)?, &words, "deck")?)
 }
 
 /// A folder with the files of the scenario.

@@ -119,6 +119,18 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     verdict(&outcomes)
 }
 
+/// decK's program, built where Go can do that; says so where it cannot.
+pub(crate) fn deck() -> Result<Option<PathBuf>, String> {
+    match Go::find().and_then(|go| deck::build(&go)) {
+        Ok(program) => Ok(Some(program)),
+        Err(Trouble::Absent(why)) => {
+            eprintln!("note: no decK: {why}");
+            Ok(None)
+        }
+        Err(Trouble::Failed(why)) => Err(why),
+    }
+}
+
 /// The clients of Kong against the gateway that the tests were run with; says so and is content where Go cannot have them.
 pub(crate) fn check() -> Result<(), String> {
     let had = Go::find().and_then(|go| {
