@@ -35,7 +35,7 @@ mod upstream;
 mod work;
 
 pub use candidate::{Problem, RouteError, RouteIndex};
-pub use conflicts::{Conflicts, Extent, Never, Reason, Tie, Witness};
+pub use conflicts::{Conflicts, Never, Reason, Search, StreamWitness, Tie, Witness};
 pub use explain::{Explained, Explanation, StreamExplanation, Tried, Verdict, Wanted};
 pub use expr::{Block, Group};
 pub use request::{HeaderSource, Request, Scheme};

@@ -8,7 +8,7 @@ pub use answer::{
     Asked, Candidate, Explanation, GatewayAnswer, Named, Plugin, Reason, Seen, Service, Upstream,
     Verdict,
 };
-pub use conflicts::{Among, Cause, Conflicts, Example, Never, Search, Tie};
+pub use conflicts::{Among, Cause, Conflicts, Example, Never, Search, Subsystem, Tie};
 pub use question::{Protocol, Question};
 
 use crate::request::Call;

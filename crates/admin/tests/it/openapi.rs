@@ -294,6 +294,16 @@ async fn conflicts_are_answered_as_described() {
     let exchange = exchange(&Api::lmdb(), "GET", "/router/conflicts", &Value::Null).await;
     assert_eq!(exchange.answer.status, 200);
     assert_eq!(described.check_answer(&exchange), Some(Ok(())));
+    let answer = exchange.answer.json();
+    assert_eq!(answer["ties"][0]["subsystem"], "http");
+    assert_eq!(answer["ties"][1]["subsystem"], "stream");
+    let stream = json!({
+        "protocol": "tls",
+        "sni": "a.test",
+        "source": "127.0.0.1:40000",
+        "destination": "127.0.0.1:9000",
+    });
+    assert_eq!(answer["ties"][1]["example"], stream);
 }
 
 async fn exchange(api: &Api, method: &str, path: &str, body: &Value) -> Exchange {

@@ -1,6 +1,6 @@
 //! Routes and routers for tests.
 
-use crate::{Calculation, Flavor, Options, RouteIndex, Router, Scheme};
+use crate::{Calculation, Flavor, Options, RouteIndex, Router, Scheme, Search};
 use model::entities::{PathHandling, Protocol, Route, RouteId};
 use std::net::{IpAddr, SocketAddr};
 use uuid::Uuid;
@@ -56,6 +56,11 @@ pub(super) fn router(routes: &[Route], options: Options) -> Router {
 
 pub(super) fn numbered(routes: &[Route]) -> impl Iterator<Item = (RouteIndex, &Route)> {
     (0..).map(RouteIndex).zip(routes)
+}
+
+/// A search that nobody cancels.
+pub(super) fn search(limit: usize) -> Search<'static> {
+    Search::new(limit, &|| false)
 }
 
 /// A request that lives as long as a test.
