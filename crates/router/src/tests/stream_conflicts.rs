@@ -541,6 +541,29 @@ fn what_no_port_and_no_name_has_in_common_is_not_compared() {
 }
 
 #[test]
+fn blocks_of_other_sizes_are_found_among_many() {
+    let of_ipv4 = (0..100).map(|number| format!("10.{number}.0.0/16"));
+    let of_ipv6 = (0..100).map(|number| format!("fd00:{number:x}::/32"));
+    check_wide_block(Vec::from_iter(of_ipv4), "10.16.0.0/12");
+    check_wide_block(Vec::from_iter(of_ipv6), "fd00:10::/28");
+}
+
+/// The wide block holds those numbered 16 to 31.
+#[track_caller]
+fn check_wide_block(mut blocks: Vec<String>, wide: &str) {
+    blocks.push(wide.to_owned());
+    let routes = (0..).zip(&blocks);
+    let routes: Vec<_> = routes.map(|(number, ip)| to(number, &[(ip, 0)])).collect();
+    for options in EVERY_OPTIONS {
+        let conflicts = router(&routes, options).conflicts(&search(100));
+        let ties = conflicts.ties.iter();
+        let mut tied: Vec<_> = ties.map(|tie| tie.first.0.min(tie.second.0)).collect();
+        tied.sort_unstable();
+        assert_eq!(tied, Vec::from_iter(16..32), "{options:?}");
+    }
+}
+
+#[test]
 fn routers_that_are_searched_one_after_the_other_share_the_bounds() {
     let streams = router(
         &[1, 2].map(|number| to(number, &[("", 9000)])),
