@@ -77,6 +77,7 @@ impl Peers {
                 ways: ways(settings, target, draft.srv.as_deref(), &peer),
                 weight: draft.weight,
                 target: draft.target,
+                srv: draft.srv,
                 peer,
             })
         });
