@@ -50,7 +50,7 @@ impl Connection {
         let id = about.opening.request_id();
         let answer = match about.cx.is_grpc() {
             false => Answer::new(response, Some(about.cx.head), id, settings),
-            true => Answer::of_grpc(response),
+            true => Answer::to_grpc(response, Some(about.cx.head), id, settings),
         };
         self.send_produced(answer, origin, None, about)
     }
