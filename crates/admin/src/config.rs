@@ -143,7 +143,7 @@ fn interpret(
         Body::Form(fields) => (fields, None),
     };
     let body = if fields.contains(VERSION) {
-        // As in Kong, an unknown argument counts as a key of the configuration.
+        // Kong takes an unknown argument for a key of the configuration.
         for (name, value) in query {
             if !fields.contains(&name) {
                 fields.push(name, value);

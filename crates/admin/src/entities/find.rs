@@ -95,7 +95,7 @@ impl Selector {
     }
 }
 
-/// As Kong takes ids: 36 characters, in upper or lower case.
+/// Reads an id, which Kong takes with its 36 characters only, in upper or lower case.
 pub(crate) fn parse_id(text: &str) -> Option<Uuid> {
     (text.len() == 36).then(|| Uuid::try_parse(text).ok())?
 }

@@ -248,7 +248,7 @@ fn numbers(hosts: &[Option<Arc<Host>>]) -> impl Iterator<Item = u64> {
     hosts.iter().flatten().map(|host| host.number())
 }
 
-/// As each kind of service reaches a peer. Source: kong/runloop/balancer/init.lua execute(), set_host_header();
+/// How each kind of service reaches a peer. Source: kong/runloop/balancer/init.lua execute(), set_host_header();
 /// balancers.lua setHostHeader().
 fn ways(
     settings: &Settings,

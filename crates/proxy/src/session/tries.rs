@@ -170,7 +170,7 @@ impl Tries {
     }
 }
 
-/// As the web server under Kong sees it.
+/// The web server under Kong takes all other methods for idempotent.
 pub(super) fn is_idempotent(method: &[u8]) -> bool {
     !matches!(method, b"POST" | b"PATCH" | b"LOCK")
 }

@@ -26,8 +26,7 @@ mod websocket_http2;
 use super::{DataPlane, Entrances, Settings, Stop, serve};
 use crate::snapshot::{BuildSettings, Live, Snapshot};
 use model::entities::{
-    Config, Plugin, PluginId, Protocol, Route, RouteId, Service, ServiceId, Target,
-    Upstream,
+    Config, Plugin, PluginId, Protocol, Route, RouteId, Service, ServiceId, Target, Upstream,
 };
 use net::dns::Resolver;
 use net::listen::{Listen, bind};
