@@ -4,7 +4,7 @@
 use crate::control::{Control, Database, Refusal};
 use crate::endpoints;
 use crate::entities::find::Selector;
-use crate::entities::write::{self, Action, Input, Target, Write};
+use crate::entities::write::{self, Action, Input, Write};
 use crate::explain::conflicts;
 use crate::proposal::propose;
 use crate::render;
@@ -156,17 +156,17 @@ impl Change {
         transaction: &mut Transaction<'_>,
         made: &mut Vec<Made>,
     ) -> Result<Option<Uuid>, Refusal> {
-        let target = |change: &Self| {
+        let selector = |change: &Self| {
             let key = change.key.as_deref().unwrap_or_default();
-            Selector::parse(control, change.kind, key).map(Target::of)
+            Selector::parse(control, change.kind, key)
         };
         let write = Write {
             kind: self.kind,
             action: match self.verb {
                 Verb::Create => Action::Insert,
-                Verb::Upsert => Action::Upsert(target(self)?),
-                Verb::Update => Action::Update(target(self)?),
-                Verb::Delete => Action::Delete(target(self)?),
+                Verb::Upsert => Action::Upsert(selector(self)?),
+                Verb::Update => Action::Update(selector(self)?),
+                Verb::Delete => Action::Delete(selector(self)?),
             },
             input: Input::json(self.data.clone()),
             link: None,

@@ -33,8 +33,8 @@ pub trait Control: Send + Sync + 'static {
         None
     }
 
-    /// Makes a target (`host:port`) healthy or unhealthy: all its addresses, or that of one IP and port. What cannot be done
-    /// is said to the client.
+    /// Makes a target (`host:port`) healthy or unhealthy: all its addresses, or those of one IP, or name of an SRV
+    /// record, and port. What cannot be done is said to the client.
     fn set_target_health(
         &self,
         upstream: Uuid,

@@ -172,7 +172,11 @@ pub(super) fn describe(
             "targets",
             "Make a target, or one of its addresses, healthy or unhealthy on this node",
         )
-        .path("address", "IP and port, `10.0.0.1:80`.", text())
+        .path(
+            "address",
+            "IP and port, `10.0.0.1:80`, or the name and port that the health of the target shows.",
+            text(),
+        )
         .answers_empty(204, "Done.")
         .fails(&[404]),
         Action::ControlPlaneOnly => of("node", "Refused: the node is no control plane"),

@@ -471,7 +471,7 @@ fn closes(message: &str) -> GatewayAnswer {
 fn answer(response: &Response) -> GatewayAnswer {
     let message = match &response.body {
         ResponseBody::Error(message) => message.as_deref().unwrap_or_default().to_owned(),
-        ResponseBody::Bytes(body) => text(body),
+        ResponseBody::Bytes(body) | ResponseBody::Json(body) => text(body),
     };
     let header = |name: &str| response.headers.value(name).map(text);
     GatewayAnswer {

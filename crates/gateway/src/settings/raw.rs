@@ -187,7 +187,21 @@ impl RawSettings {
             _ => return,
         };
         let name = rest.to_ascii_lowercase();
-        if table().by_name(&name).is_none() && is_foreign(&name, &value) {
+        let known = table().by_name(&name);
+        if known.is_none() && is_foreign(&name, &value) {
+            return;
+        }
+        if known.is_some_and(is_port) && is_service_link(&value) {
+            let service = variable.trim_end_matches("_PORT").replace('_', "-");
+            self.warnings.push(Problem {
+                subject: name,
+                message: format!(
+                    "ignored: Kubernetes sets this variable for a service named {}; \
+                     `enableServiceLinks: false` in the pod's specification keeps it out",
+                    service.to_ascii_lowercase()
+                ),
+                source: Some(Source::Variable(variable)),
+            });
             return;
         }
         self.add(table(), &name, value, Source::Variable(variable), layer);
@@ -367,9 +381,20 @@ fn is_foreign(name: &str, value: &str) -> bool {
     let after_service = format!("_{name}");
     let is_port = after_service.contains("_port_");
     FOREIGN_VARIABLES.contains(&name)
-        || value.starts_with("tcp://")
-        || value.starts_with("udp://")
+        || is_service_link(value)
         || after_service.ends_with("_service_host")
         || after_service.contains("_service_port")
         || (is_port && (name.contains("_tcp") || name.contains("_udp")))
+}
+
+/// The settings that Kubernetes overwrites: for a service named `kong-pg` it sets `KONG_PG_PORT`.
+fn is_port(setting: &Setting) -> bool {
+    setting.kind == Kind::Number && setting.name.ends_with("_port")
+}
+
+/// Tells whether a value is the address of a service, as Kubernetes writes it into variables that end in `_PORT`.
+fn is_service_link(value: &str) -> bool {
+    ["tcp://", "udp://", "sctp://"]
+        .iter()
+        .any(|scheme| value.starts_with(scheme))
 }

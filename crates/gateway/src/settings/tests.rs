@@ -291,6 +291,37 @@ fn a_kubernetes_service_named_kong_does_not_disturb() {
     assert_eq!(warnings("", &variables), Vec::<String>::new());
 }
 
+/// Kubernetes sets variables of these names for services named `kong-pg` and so on; each one ended the start.
+#[test]
+fn a_kubernetes_service_does_not_overwrite_a_port() {
+    let ports = ["pg_port", "pg_ro_port"];
+    let names = table().iter().filter(|setting| {
+        setting.name.ends_with("_port") && setting.alias_of.is_none() && !setting.own
+    });
+    let names: Vec<_> = names.map(|setting| setting.name.as_str()).collect();
+    assert_eq!(names, ports);
+    let variables = [
+        ("KONG_PG_PORT", "tcp://10.0.0.1:5432"),
+        ("KONG_PG_PORT_5432_TCP_ADDR", "10.0.0.1"),
+        ("SILVERBACK_PG_RO_PORT", "udp://10.0.0.1:5432"),
+    ];
+    assert_eq!(
+        warnings("", &variables),
+        [
+            "pg_port (environment variable KONG_PG_PORT): ignored: Kubernetes sets this variable for a service named \
+             kong-pg; `enableServiceLinks: false` in the pod's specification keeps it out",
+            "pg_ro_port (environment variable SILVERBACK_PG_RO_PORT): ignored: Kubernetes sets this variable for a \
+             service named silverback-pg-ro; `enableServiceLinks: false` in the pod's specification keeps it out",
+        ]
+    );
+    let written = problems("pg_port = tcp://10.0.0.1:5432", &variables);
+    assert_eq!(written.len(), 1, "{written:?}");
+    assert_eq!(
+        problems("", &[("KONG_PG_PORT", "http://10.0.0.1")]).len(),
+        1
+    );
+}
+
 #[test]
 fn an_unknown_variable_is_ignored_with_a_warning() {
     let variables = [

@@ -348,7 +348,7 @@ services:
     assert_eq!(reason["found"]["net.src.ip"], json!(["192.0.2.1"]));
     let told = explain(&gateway, &json!({"protocol": "tls", "sni": "Mail.example"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
-    // As in Kong, whoever names no server gets past the names of a route.
+    // Kong lets a client that names no server past the server names of a route.
     let told = explain(&gateway, &json!({"protocol": "udp", "destination": ":53"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
     let told = explain(

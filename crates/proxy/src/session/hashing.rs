@@ -18,7 +18,7 @@ impl Hashed<'_> {
     }
 }
 
-/// As the web server under Kong names its variables.
+/// Compares names as the web server under Kong names its variables: in lower case, with underscores for dashes.
 fn is_named(sent: &str, name: &str) -> bool {
     let lowered = sent.bytes().map(|byte| match byte {
         b'-' => b'_',

@@ -1,10 +1,11 @@
 //! What is said of routes before any request comes is true of all that come.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route, router, search};
-use super::index::Random;
+use super::index::{random_route, random_sample};
 use crate::{Conflicts, Flavor, Options, Reason, RouteIndex, Router, Scratch, Search, Witness};
 use model::entities::Route;
 use std::collections::HashSet;
+use testkit::random::Random;
 
 const COMPATIBLE: Options = ALL_OPTIONS[1];
 
@@ -12,9 +13,9 @@ const COMPATIBLE: Options = ALL_OPTIONS[1];
 fn routes(random: &mut Random, count: usize) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for number in 0..count as u32 {
-        let mut own = random.route(number);
+        let mut own = random_route(random, number);
         if number % 3 == 2 {
-            let known = routes[random.below(routes.len())].clone();
+            let known = routes[random.index(routes.len())].clone();
             let (id, created_at) = (own.id, own.created_at);
             own = Route {
                 id,
@@ -41,11 +42,11 @@ fn never(conflicts: &Conflicts<Witness>) -> HashSet<*const expr::Expression> {
 #[test]
 fn no_request_is_given_to_a_part_that_is_said_to_get_none() {
     for options in ALL_OPTIONS {
-        let mut random = Random(11);
+        let mut random = Random::new(11);
         let mut scratch = Scratch::default();
         let (mut parts, mut claimed, mut undecided) = (0, 0, 0);
         for round in 0..25 {
-            let count = 2 + random.below(30);
+            let count = 2 + random.index(30);
             let routes = routes(&mut random, count);
             let router = router(&routes, options);
             let conflicts = router.conflicts(&search(usize::MAX));
@@ -54,7 +55,7 @@ fn no_request_is_given_to_a_part_that_is_said_to_get_none() {
             claimed += never.len();
             undecided += conflicts.undecided;
             for _ in 0..200 {
-                let sample = random.sample();
+                let sample = random_sample(&mut random);
                 if let Some(found) = router.matches(&sample.request(), &mut scratch) {
                     let part = &router.candidate(&found).expression;
                     let part = std::sync::Arc::as_ptr(part);
@@ -73,10 +74,10 @@ fn no_request_is_given_to_a_part_that_is_said_to_get_none() {
 #[test]
 fn every_example_of_a_tie_satisfies_both_routes() {
     for options in ALL_OPTIONS {
-        let mut random = Random(13);
+        let mut random = Random::new(13);
         let mut ties = 0;
         for _ in 0..15 {
-            let count = 2 + random.below(30);
+            let count = 2 + random.index(30);
             let routes = routes(&mut random, count);
             let conflicts = router(&routes, options).conflicts(&search(usize::MAX));
             for tie in &conflicts.ties {
@@ -99,16 +100,16 @@ fn every_example_of_a_tie_satisfies_both_routes() {
 fn pairs_that_a_request_finds_tied_are_among_the_ties() {
     let mut scratch = Scratch::default();
     for options in ALL_OPTIONS {
-        let mut random = Random(17);
+        let mut random = Random::new(17);
         let mut common = 0;
         for round in 0..40 {
-            let count = 2 + random.below(10);
+            let count = 2 + random.index(10);
             let routes = routes(&mut random, count);
             let all = router(&routes, options);
             let conflicts = all.conflicts(&search(usize::MAX));
             let ranked = all.table().in_order();
             for _ in 0..100 {
-                let sample = random.sample();
+                let sample = random_sample(&mut random);
                 let matching: Vec<_> = (ranked.iter().map(|(_, candidate)| candidate))
                     .filter(|candidate| {
                         all.satisfies(&sample.request(), &candidate.expression, &mut scratch)
@@ -141,7 +142,7 @@ fn pairs_that_a_request_finds_tied_are_among_the_ties() {
 #[test]
 fn what_is_said_of_one_route_is_what_is_said_of_all() {
     for options in ALL_OPTIONS {
-        let mut random = Random(19);
+        let mut random = Random::new(19);
         for _ in 0..3 {
             let routes = routes(&mut random, 20);
             let router = router(&routes, options);

@@ -1,7 +1,6 @@
 //! What is said of routes of streams before any stream comes is true of all that come.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route, search};
-use super::index::Random;
 use super::stream::{EXPRESSIONS, end, expression, stream};
 use crate::{Conflicts, Flavor, Options, Reason, RouteIndex, Search, StreamRouter, StreamWitness};
 use expr::NoObserver;
@@ -9,6 +8,7 @@ use model::entities::{Endpoint, Protocol, Route};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use testkit::random::Random;
 
 const EVERY_OPTIONS: [Options; 4] = [ALL_OPTIONS[0], ALL_OPTIONS[1], ALL_OPTIONS[2], EXPRESSIONS];
 
@@ -67,8 +67,8 @@ fn router(routes: &[Route], options: Options) -> StreamRouter {
 }
 
 fn ends(random: &mut Random) -> Vec<Endpoint> {
-    let count = random.below(5).saturating_sub(2);
-    let one = |_| random.one(ENDS);
+    let count = random.index(5).saturating_sub(2);
+    let one = |_| *random.pick(ENDS);
     (0..count)
         .map(one)
         .map(|(ip, port)| end(ip, port))
@@ -80,22 +80,22 @@ fn routes(random: &mut Random, count: usize, flavor: Flavor) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for number in 0..count as u32 {
         let mut own = Route {
-            created_at: i64::try_from(random.below(3)).unwrap(),
-            protocols: random.one(PROTOCOLS).to_vec(),
+            created_at: i64::try_from(random.index(3)).unwrap(),
+            protocols: random.pick(PROTOCOLS).to_vec(),
             ..route(number)
         };
         if number % 3 == 2 {
             own = Route {
                 id: own.id,
                 created_at: own.created_at,
-                ..routes[random.below(routes.len())].clone()
+                ..routes[random.index(routes.len())].clone()
             };
-        } else if flavor == Flavor::Expressions && random.below(2) == 0 {
-            own.expression = Some(random.one(TEXTS).into());
-            own.priority = Some(random.below(3) as u64);
+        } else if flavor == Flavor::Expressions && random.index(2) == 0 {
+            own.expression = Some(random.text(TEXTS).into());
+            own.priority = Some(random.below(3));
         } else {
-            let snis = random.below(4).saturating_sub(1);
-            own.snis = (0..snis).map(|_| random.one(SNIS).into()).collect();
+            let snis = random.index(4).saturating_sub(1);
+            own.snis = (0..snis).map(|_| random.text(SNIS).into()).collect();
             own.sources = ends(random);
             own.destinations = ends(random);
             if own.snis.is_empty() && own.sources.is_empty() {
@@ -109,15 +109,15 @@ fn routes(random: &mut Random, count: usize, flavor: Flavor) -> Vec<Route> {
 
 fn sample(random: &mut Random) -> StreamWitness {
     let end = |random: &mut Random| {
-        let address = random.one(ADDRESSES).parse().unwrap();
-        SocketAddr::new(address, random.one(&[9000, 9001, 1]))
+        let address = random.text(ADDRESSES).parse().unwrap();
+        SocketAddr::new(address, *random.pick(&[9000, 9001, 1]))
     };
-    let datagrams = random.below(4) == 0;
-    let named = !datagrams && random.below(3) > 0;
+    let datagrams = random.index(4) == 0;
+    let named = !datagrams && random.index(3) > 0;
     StreamWitness {
         source: end(random),
         destination: end(random),
-        sni: named.then(|| random.one(NAMES).to_owned()),
+        sni: named.then(|| random.text(NAMES).to_owned()),
         datagrams,
     }
 }
@@ -131,10 +131,10 @@ fn never(conflicts: &Conflicts<StreamWitness>) -> HashSet<*const expr::Expressio
 #[test]
 fn no_stream_is_given_to_a_part_that_is_said_to_get_none() {
     for options in EVERY_OPTIONS {
-        let mut random = Random(23);
+        let mut random = Random::new(23);
         let (mut parts, mut claimed, mut undecided) = (0, 0, 0);
         for round in 0..40 {
-            let count = 2 + random.below(30);
+            let count = 2 + random.index(30);
             let routes = routes(&mut random, count, options.flavor);
             let router = router(&routes, options);
             let conflicts = router.conflicts(&search(usize::MAX));
@@ -171,10 +171,10 @@ fn assert_is_possible(witness: &StreamWitness) {
 #[test]
 fn every_example_of_a_tie_satisfies_both_routes() {
     for options in EVERY_OPTIONS {
-        let mut random = Random(29);
+        let mut random = Random::new(29);
         let mut ties = 0;
         for _ in 0..15 {
-            let count = 2 + random.below(30);
+            let count = 2 + random.index(30);
             let routes = routes(&mut random, count, options.flavor);
             let conflicts = router(&routes, options).conflicts(&search(usize::MAX));
             for tie in &conflicts.ties {
@@ -196,10 +196,10 @@ fn every_example_of_a_tie_satisfies_both_routes() {
 #[test]
 fn pairs_that_a_stream_finds_tied_are_among_the_ties() {
     for options in EVERY_OPTIONS {
-        let mut random = Random(31);
+        let mut random = Random::new(31);
         let mut common = 0;
         for round in 0..40 {
-            let count = 2 + random.below(10);
+            let count = 2 + random.index(10);
             let routes = routes(&mut random, count, options.flavor);
             let all = router(&routes, options);
             let conflicts = all.conflicts(&search(usize::MAX));
@@ -240,7 +240,7 @@ fn pairs_that_a_stream_finds_tied_are_among_the_ties() {
 #[test]
 fn what_is_said_of_one_route_is_what_is_said_of_all() {
     for options in EVERY_OPTIONS {
-        let mut random = Random(37);
+        let mut random = Random::new(37);
         for _ in 0..5 {
             let routes = routes(&mut random, 20, options.flavor);
             let router = router(&routes, options);
