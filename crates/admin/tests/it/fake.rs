@@ -2,7 +2,7 @@
 
 use admin::control::{
     Audit, Connections, Database, DeclarativeBody, Failure, Load, LoadError, Loaded, LogLevel,
-    Memory, Metric, Node, Pids, Proposal, Readiness, Role,
+    Memory, Metric, Node, Pids, Proposal, Readiness, Role, UpstreamHealth,
 };
 use admin::explain::{Among, Cause, Conflicts, Named, Never, Search};
 use admin::{Connection, Control, Limits};
@@ -35,6 +35,7 @@ pub(crate) struct Fake {
     readiness: Mutex<Readiness>,
     audits: Audits,
     gate: Mutex<Option<Receiver<()>>>,
+    health: Option<UpstreamHealth>,
     _directory: TempDir,
 }
 
@@ -67,6 +68,7 @@ impl Fake {
             readiness: Mutex::new(Readiness::Ready),
             audits: Audits::default(),
             gate: Mutex::default(),
+            health: None,
             _directory: directory,
         }
     }
@@ -89,6 +91,12 @@ impl Fake {
     pub(crate) fn with_gate(self, gate: Receiver<()>) -> Self {
         *self.gate.lock().unwrap() = Some(gate);
         self
+    }
+
+    /// What the node knows of every upstream.
+    pub(crate) fn with_health(self, health: UpstreamHealth) -> Self {
+        let health = Some(health);
+        Self { health, ..self }
     }
 
     pub(crate) fn with_readiness(self, readiness: Readiness) -> Self {
@@ -159,6 +167,10 @@ fn digest(text: &[u8]) -> [u8; 16] {
 }
 
 impl Control for Fake {
+    fn upstream_health(&self, _: Uuid) -> Option<UpstreamHealth> {
+        self.health.clone()
+    }
+
     fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>> {
         Box::pin(async move { self.load(load) })
     }
