@@ -240,12 +240,7 @@ pub fn read_ciphers(list: &str) -> Result<Read<Vec<CipherSuite>>, SuiteError> {
         match sign {
             b'!' => {
                 chosen.retain(|known| !is_one(known));
-                let barred_already = |known: &&Known| barred.contains(&known.name);
-                let more: Vec<_> = (matching.iter().copied())
-                    .filter(|known| !barred_already(known))
-                    .map(|known| known.name)
-                    .collect();
-                barred.extend(more);
+                barred.extend(matching.iter().map(|known| known.name));
             }
             b'-' => chosen.retain(|known| !is_one(known)),
             // To the end of the list.
