@@ -2,7 +2,7 @@
 
 mod answer;
 pub(crate) mod conflicts;
-mod question;
+pub(crate) mod question;
 
 pub use answer::{
     Asked, Candidate, Explanation, GatewayAnswer, Named, Plugin, Reason, Seen, Service, Upstream,

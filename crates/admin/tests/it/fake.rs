@@ -2,7 +2,7 @@
 
 use admin::control::{
     Audit, Connections, Database, DeclarativeBody, Failure, Load, LoadError, Loaded, LogLevel,
-    Memory, Metric, Node, Pids, Proposal, Readiness, Role,
+    Memory, Metric, Node, Pids, Proposal, Readiness, Role, UpstreamHealth,
 };
 use admin::explain::{Among, Cause, Conflicts, Example, Named, Never, Search, Subsystem, Tie};
 use admin::{Connection, Control, Limits};
@@ -36,6 +36,7 @@ pub(crate) struct Fake {
     readiness: Mutex<Readiness>,
     audits: Audits,
     gate: Mutex<Option<Receiver<()>>>,
+    health: Option<UpstreamHealth>,
     _directory: TempDir,
 }
 
@@ -68,6 +69,7 @@ impl Fake {
             readiness: Mutex::new(Readiness::Ready),
             audits: Audits::default(),
             gate: Mutex::default(),
+            health: None,
             _directory: directory,
         }
     }
@@ -90,6 +92,12 @@ impl Fake {
     pub(crate) fn with_gate(self, gate: Receiver<()>) -> Self {
         *self.gate.lock().unwrap() = Some(gate);
         self
+    }
+
+    /// What the node knows of every upstream.
+    pub(crate) fn with_health(self, health: UpstreamHealth) -> Self {
+        let health = Some(health);
+        Self { health, ..self }
     }
 
     pub(crate) fn with_readiness(self, readiness: Readiness) -> Self {
@@ -160,6 +168,10 @@ fn digest(text: &[u8]) -> [u8; 16] {
 }
 
 impl Control for Fake {
+    fn upstream_health(&self, _: Uuid) -> Option<UpstreamHealth> {
+        self.health.clone()
+    }
+
     fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>> {
         Box::pin(async move { self.load(load) })
     }

@@ -113,7 +113,8 @@ impl RawSettings {
             problems: Vec::new(),
             warnings: Vec::new(),
         };
-        let variables = inputs.variables.clone();
+        // Of a variable that is there twice, the first counts.
+        let variables = inputs.variables.iter().rev().cloned().collect();
         if let Some((path, text)) = inputs.file {
             raw.add_file(&path, &text);
         }
@@ -294,7 +295,7 @@ impl RawSettings {
     }
 
     /// `{vault://env/my-secret}` is the environment variable `MY_SECRET`. Each part of a list may be such a reference.
-    fn resolve_references(&mut self, variables: &[(String, String)]) {
+    fn resolve_references(&mut self, variables: &HashMap<String, String>) {
         let mut failed = Vec::new();
         for (name, value) in &mut self.given {
             let is_list = table()
@@ -354,7 +355,10 @@ fn describe(setting: &Setting, value: &Value, error: &values::ValueError) -> Str
 }
 
 /// The value that a text refers to, or the text itself.
-fn resolve<'t>(text: &'t str, variables: &'t [(String, String)]) -> Result<Cow<'t, str>, String> {
+fn resolve<'t>(
+    text: &'t str,
+    variables: &'t HashMap<String, String>,
+) -> Result<Cow<'t, str>, String> {
     let reference = text
         .strip_prefix("{vault://")
         .and_then(|rest| rest.strip_suffix('}'));
@@ -365,9 +369,8 @@ fn resolve<'t>(text: &'t str, variables: &'t [(String, String)]) -> Result<Cow<'
         return Err("only {vault://env/...} references are available yet".to_owned());
     };
     let secret = secret.replace('-', "_").to_uppercase();
-    let found = variables.iter().find(|(variable, _)| *variable == secret);
-    match found {
-        Some((_, value)) => Ok(value.into()),
+    match variables.get(&secret) {
+        Some(value) => Ok(value.into()),
         None => Err(format!(
             "the environment variable {secret} that it refers to is not set"
         )),
