@@ -1,8 +1,6 @@
 //! Entities, keys and paths that all areas share: the same in every run, and spread like real ones.
 
-use model::entities::{
-    Config, ConsumerId, PathHandling, Plugin, Protocol, Route, RouteId, Service, ServiceId,
-};
+use model::entities::{Config, ConsumerId, Plugin, Protocol, Route, RouteId, Service, ServiceId};
 use proxy::snapshot::{BuildSettings, Snapshot};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -44,27 +42,12 @@ pub(crate) fn consumer_id(number: usize) -> ConsumerId {
 /// A route without conditions, to be given some.
 pub(crate) fn route(number: usize) -> Route {
     Route {
-        id: route_id(number),
         name: Some(format!("route-{number}").into()),
         created_at: 1_700_000_000 + number as i64,
-        protocols: vec![Protocol::Http, Protocol::Https],
-        methods: Vec::new(),
-        hosts: Vec::new(),
-        paths: Vec::new(),
-        headers: Vec::new(),
-        snis: Vec::new(),
-        sources: Vec::new(),
-        destinations: Vec::new(),
         regex_priority: Some(0),
-        expression: None,
-        priority: None,
         strip_path: false,
-        preserve_host: false,
-        path_handling: Some(PathHandling::V0),
-        https_redirect_status_code: 426,
-        request_buffering: true,
-        response_buffering: true,
         service: Some(service_id()),
+        ..Route::blank(route_id(number))
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::control::{Control, Database, Refusal};
 use crate::endpoints;
 use crate::entities::find::Selector;
-use crate::entities::write::{self, Action, Input, Target, Write};
+use crate::entities::write::{self, Action, Input, Write};
 use crate::explain::conflicts;
 use crate::proposal::propose;
 use crate::render;
@@ -12,6 +12,7 @@ use crate::request::Call;
 use crate::respond::{Answer, Failure, json_bytes};
 use crate::shown::Entity;
 use axum::http::StatusCode;
+use model::declarative::MOST_OF_DOCUMENT;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -110,37 +111,55 @@ struct Made {
     entity: Option<Entity>,
 }
 
-/// Each on what those before it have left; gives what is shown of them, and which routes were put. One that is refused keeps none of the others from being tried: all that is wrong is told.
+/// Each on what those before it have left; gives what is shown of them, and which routes were put. One that is refused keeps none of the others from being tried: all that is wrong is told, up to
+/// [`MOST_OF_DOCUMENT`] problems.
 fn apply_all(
     changes: &[Result<Change, String>],
     control: &dyn Control,
     transaction: &mut Transaction<'_>,
 ) -> Result<(Vec<Made>, Vec<Uuid>), Refusal> {
     let mut errors = Vec::new();
+    let (mut told, mut tried) = (0, 0);
+    let mut refuse = |index, failure: &Failure| {
+        let error = problem(index, failure);
+        told += error["problems"].as_array().map_or(1, Vec::len);
+        errors.push(error);
+        told >= MOST_OF_DOCUMENT
+    };
     let (mut out, mut routes) = (Vec::new(), Vec::new());
     for (index, change) in changes.iter().enumerate() {
         let result = match change {
             Ok(change) => change.apply(control, transaction, &mut out),
             Err(text) => Err(Failure::bad_request(text.clone()).into()),
         };
-        match result {
-            Ok(id) if change.as_ref().is_ok_and(Change::is_of_route) => routes.extend(id),
-            Ok(_) => {}
-            Err(Refusal::Failure(failure)) => errors.push(problem(index, &failure)),
-            Err(Refusal::Commit(CommitError::Violations(violations))) => {
-                let failures = violations.iter().map(|one| one.to_error().into());
-                errors.extend(failures.map(|failure| problem(index, &failure)));
+        tried += 1;
+        let is_enough = match result {
+            Ok(id) => {
+                let is_of_route = change.as_ref().is_ok_and(Change::is_of_route);
+                routes.extend(id.filter(|_| is_of_route));
+                false
             }
+            Err(Refusal::Failure(failure)) => refuse(index, &failure),
+            Err(Refusal::Commit(CommitError::Violations(violations))) => violations
+                .iter()
+                .any(|one| refuse(index, &one.to_error().into())),
             Err(error) => return Err(error),
+        };
+        if is_enough {
+            break;
         }
     }
     if errors.is_empty() {
         return Ok((out, routes));
     }
-    let refused = json!({
-        "message": format!("nothing was changed: {} errors in {} changes", errors.len(), changes.len()),
-        "errors": errors,
-    });
+    let (count, all) = (errors.len(), changes.len());
+    let message = match tried == all {
+        true => format!("nothing was changed: {count} errors in {all} changes"),
+        false => format!(
+            "nothing was changed: {count} errors in the first {tried} of {all} changes; the others were not tried"
+        ),
+    };
+    let refused = json!({"message": message, "errors": errors});
     Err(Failure::Json(StatusCode::BAD_REQUEST, refused).into())
 }
 
@@ -156,17 +175,17 @@ impl Change {
         transaction: &mut Transaction<'_>,
         made: &mut Vec<Made>,
     ) -> Result<Option<Uuid>, Refusal> {
-        let target = |change: &Self| {
+        let selector = |change: &Self| {
             let key = change.key.as_deref().unwrap_or_default();
-            Selector::parse(control, change.kind, key).map(Target::of)
+            Selector::parse(control, change.kind, key)
         };
         let write = Write {
             kind: self.kind,
             action: match self.verb {
                 Verb::Create => Action::Insert,
-                Verb::Upsert => Action::Upsert(target(self)?),
-                Verb::Update => Action::Update(target(self)?),
-                Verb::Delete => Action::Delete(target(self)?),
+                Verb::Upsert => Action::Upsert(selector(self)?),
+                Verb::Update => Action::Update(selector(self)?),
+                Verb::Delete => Action::Delete(selector(self)?),
             },
             input: Input::json(self.data.clone()),
             link: None,

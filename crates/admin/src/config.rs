@@ -143,7 +143,7 @@ fn interpret(
         Body::Form(fields) => (fields, None),
     };
     let body = if fields.contains(VERSION) {
-        // As in Kong, an unknown argument counts as a key of the configuration.
+        // Kong takes an unknown argument for a key of the configuration.
         for (name, value) in query {
             if !fields.contains(&name) {
                 fields.push(name, value);
@@ -168,19 +168,33 @@ const FLAGS: [&str; 2] = ["check_hash", "flatten_errors"];
 /// Whether a body that claims to be a form has one of the arguments that hold a configuration. If it has not, the body is
 /// the configuration itself, sent with the content type that `curl --data-binary` chooses.
 ///
-/// Only arguments that begin in the first line count: a form has line feeds in values at most, and an address in a YAML text
-/// may well contain `&config=`.
+/// An address in a YAML text may well contain `&config=`. Only arguments that begin in the first line count, since a form has
+/// line feeds in values at most, and only if the text before them could be arguments too.
 fn is_form(body: &[u8]) -> bool {
     let line = body.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    line.split(|&byte| byte == b'&').any(|argument| {
-        let Some(end) = argument.iter().position(|&byte| byte == b'=') else {
+    for argument in line.split(|&byte| byte == b'&') {
+        let end = memchr::memchr(b'=', argument);
+        let name = &argument[..end.unwrap_or(argument.len())];
+        if name.iter().any(|&byte| is_of_document(byte)) {
             return false;
-        };
+        }
         // An escape takes three bytes; a longer name is none of the two.
-        let name = Some(&argument[..end]).filter(|name| name.len() <= 3 * VERSION.len());
-        name.and_then(|name| std::str::from_utf8(name).ok())
-            .is_some_and(|name| [CONFIG, VERSION].contains(&&*body::form::unescape(name)))
-    })
+        let short = Some(name).filter(|name| name.len() <= 3 * VERSION.len());
+        let is_one = |name: &str| [CONFIG, VERSION].contains(&&*body::form::unescape(name));
+        if end.is_some()
+            && short
+                .and_then(|name| str::from_utf8(name).ok())
+                .is_some_and(is_one)
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// Bytes that clients escape in the names of arguments, one of which comes before the value of any key of JSON or YAML.
+fn is_of_document(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || matches!(byte, b'{' | b':' | b'"' | b'#')
 }
 
 fn text(fields: &Object, raw: Option<Bytes>) -> Option<Bytes> {
@@ -289,6 +303,10 @@ mod tests {
         for body in [
             "_format_version: \"3.0\"\nservices:\n- url: http://a.test/?x=1&config=2\n",
             "{\"_format_version\": \"3.0\"}",
+            "{_format_version: \"3.0\", services: [{name: a, url: \"http://h/?x=1&config=2\"}]}",
+            "{\"_format_version\":\"3.0\",\"services\":[{\"name\":\"a\",\"host\":\"h&_format_version=1\"}]}",
+            "_format_version: '3.0' # from http://h/?x=1&config=2",
+            "# http://h/?x=1&config=2\n_format_version: '3.0'",
             "a=1",
             "config",
             &many,
@@ -302,6 +320,7 @@ mod tests {
             format!("config={yaml}"),
             format!("a=1&config={yaml}"),
             format!("%63onfig={yaml}"),
+            format!("a={{: #&b&config={yaml}"),
         ] {
             assert_eq!(text_of(load(FORM, "", &body).unwrap()), yaml, "{body}");
         }

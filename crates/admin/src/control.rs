@@ -10,6 +10,8 @@ use crate::tokens::{self, Tokens};
 use axum::http::HeaderMap;
 use futures_util::future::BoxFuture;
 use model::{EntityKind, Object};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,8 +35,8 @@ pub trait Control: Send + Sync + 'static {
         None
     }
 
-    /// Makes a target (`host:port`) healthy or unhealthy: all its addresses, or that of one IP and port. What cannot be done
-    /// is said to the client.
+    /// Makes a target (`host:port`) healthy or unhealthy: all its addresses, or those of one IP, or name of an SRV
+    /// record, and port. What cannot be done is said to the client.
     fn set_target_health(
         &self,
         upstream: Uuid,
@@ -235,19 +237,27 @@ pub enum Role {
     DataPlane,
 }
 
-#[derive(Debug, Clone)]
+/// The answer to `GET /` has them as they are here.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Pids {
     pub master: u32,
     pub workers: Vec<u32>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// The answer to `GET /status` has them under these names.
+#[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
 pub struct Connections {
+    #[serde(rename = "connections_active")]
     pub active: u64,
+    #[serde(rename = "connections_reading")]
     pub reading: u64,
+    #[serde(rename = "connections_writing")]
     pub writing: u64,
+    #[serde(rename = "connections_waiting")]
     pub waiting: u64,
+    #[serde(rename = "connections_accepted")]
     pub accepted: u64,
+    #[serde(rename = "connections_handled")]
     pub handled: u64,
     pub total_requests: u64,
 }

@@ -24,6 +24,7 @@ pub struct TargetHealth {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct AddressHealth {
+    /// The IP address, or the name that an SRV record gives.
     pub ip: String,
     pub port: u16,
     pub weight: u32,

@@ -1,15 +1,19 @@
-//! What the node says about itself: `/`, `/status`, `/endpoints`, `/timers`, log levels, the cache.
+//! What the node says about itself: `/`, `/status`, `/endpoints`, `/timers`, log levels, the cache. The OpenAPI document is made
+//! of the structs that are answered.
 
-use crate::control::{Connections, Control, Database, DnsStatistics, LogLevel, Memory};
+use crate::control::{Connections, Control, Database, DnsStatistics, LogLevel, Memory, Pids};
 use crate::endpoints;
 use crate::request::Call;
 use crate::respond::{Answer, Failure, empty, json, message};
 use axum::http::StatusCode;
 use model::EntityKind;
 use model::schema::registry;
-use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// What a log level change lasts when the request does not say.
 const DEFAULT_LOG_LEVEL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -17,38 +21,77 @@ const DEFAULT_LOG_LEVEL_TIMEOUT: Duration = Duration::from_secs(60);
 /// What clients of Kong read `lua_version` for is long gone; the key stays because they require it.
 const LUA_VERSION: &str = "LuaJIT 2.1.20231117";
 
+/// The answer about the node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Root {
+    tagline: &'static str,
+    /// The version of Kong that this is compatible with.
+    version: String,
+    edition: &'static str,
+    hostname: String,
+    node_id: Uuid,
+    lua_version: &'static str,
+    pids: Pids,
+    timers: TimerCounts,
+    plugins: Plugins,
+    /// Every setting by its name; secrets are masked.
+    #[schemars(with = "serde_json::Map<String, Value>")]
+    configuration: Value,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct TimerCounts {
+    running: u64,
+    pending: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Plugins {
+    available_on_server: BTreeMap<String, Available>,
+    /// Those that have at least one instance.
+    enabled_in_cluster: BTreeSet<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Available {
+    version: String,
+    priority: i32,
+}
+
 pub(crate) fn root(call: &Call<'_>) -> Answer {
     let control = call.control;
     let node = control.node();
-    let pids = control.pids();
-    Ok(json(
-        StatusCode::OK,
-        &json!({
-            "tagline": "Welcome to kong",
-            "version": node.kong_version,
-            "edition": "community",
-            "hostname": node.hostname,
-            "node_id": node.id,
-            "lua_version": LUA_VERSION,
-            "pids": { "master": pids.master, "workers": pids.workers },
-            "timers": { "running": 0, "pending": 0 },
-            "plugins": {
-                "available_on_server": available_plugins(control),
-                "enabled_in_cluster": configured_plugins(control)?,
-            },
-            "configuration": configuration(control),
-        }),
-    ))
+    let root = Root {
+        tagline: "Welcome to kong",
+        version: node.kong_version.clone(),
+        edition: "community",
+        hostname: node.hostname.clone(),
+        node_id: node.id,
+        lua_version: LUA_VERSION,
+        pids: control.pids(),
+        timers: TimerCounts {
+            running: 0,
+            pending: 0,
+        },
+        plugins: Plugins {
+            available_on_server: available_plugins(control),
+            enabled_in_cluster: configured_plugins(control)?,
+        },
+        configuration: configuration(control),
+    };
+    Ok(json(StatusCode::OK, &root))
 }
 
-fn available_plugins(control: &dyn Control) -> Value {
+fn available_plugins(control: &dyn Control) -> BTreeMap<String, Available> {
     let version = &control.node().kong_version;
     let plugins = control.enabled_plugins().into_iter().filter_map(|name| {
-        let schema = registry().plugin(&name)?;
-        let about = json!({ "version": version, "priority": schema.priority });
+        let about = Available {
+            version: version.clone(),
+            priority: registry().plugin(&name)?.priority,
+        };
         Some((name, about))
     });
-    Value::Object(plugins.collect())
+    plugins.collect()
 }
 
 /// Names of the plugins that have at least one instance.
@@ -77,6 +120,53 @@ fn configuration(control: &dyn Control) -> Value {
     settings
 }
 
+/// The answer about what the node counts.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Status {
+    server: Connections,
+    memory: ShownMemory,
+    /// With a database only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database: Option<Reachable>,
+    /// Without a database only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = "^[0-9a-f]{32}$"))]
+    configuration_hash: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Reachable {
+    reachable: bool,
+}
+
+/// Kong's shape: one entry per worker's Lua heap, and its shared dictionaries. Here all workers share one heap, and the
+/// store is what stands beside it.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ShownMemory {
+    workers_lua_vms: Vec<Heap>,
+    lua_shared_dicts: BTreeMap<&'static str, Dictionary>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Heap {
+    pid: u32,
+    http_allocated_gc: Size,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Dictionary {
+    allocated_slabs: Size,
+    capacity: Size,
+}
+
+/// Bytes, or a text with a unit.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
+enum Size {
+    Bytes(u64),
+    Scaled(String),
+}
+
 pub(crate) fn status(call: &Call<'_>) -> Answer {
     let unit = Unit::of(call.query("unit").unwrap_or("m"))?;
     let scale = match call.query("scale") {
@@ -87,44 +177,38 @@ pub(crate) fn status(call: &Call<'_>) -> Answer {
             .min(15),
     };
     let control = call.control;
-    let mut status = json!({
-        "server": connections(control.connections()),
-        "memory": memory(control, unit, scale),
-    });
-    match control.database() {
-        Database::Off => status["configuration_hash"] = hex(control.configuration_hash()).into(),
-        Database::Lmdb => status["database"] = json!({ "reachable": true }),
-    }
+    let (database, configuration_hash) = match control.database() {
+        Database::Off => (None, Some(hex(control.configuration_hash()))),
+        Database::Lmdb => (Some(Reachable { reachable: true }), None),
+    };
+    let status = Status {
+        server: control.connections(),
+        memory: memory(control, unit, scale),
+        database,
+        configuration_hash,
+    };
     Ok(json(StatusCode::OK, &status))
 }
 
-fn connections(connections: Connections) -> Value {
-    json!({
-        "connections_active": connections.active,
-        "connections_reading": connections.reading,
-        "connections_writing": connections.writing,
-        "connections_waiting": connections.waiting,
-        "connections_accepted": connections.accepted,
-        "connections_handled": connections.handled,
-        "total_requests": connections.total_requests,
-    })
-}
-
-/// Kong's shape: one entry per worker's Lua heap, and its shared dictionaries. Here all workers share one heap, and the
-/// store is what stands beside it.
-fn memory(control: &dyn Control, unit: Unit, scale: usize) -> Value {
+fn memory(control: &dyn Control, unit: Unit, scale: usize) -> ShownMemory {
     let Memory {
         resident,
         store_used,
         store_capacity,
     } = control.memory();
     let size = |bytes| unit.format(bytes, scale);
-    json!({
-        "workers_lua_vms": [{ "pid": control.pids().master, "http_allocated_gc": size(resident) }],
-        "lua_shared_dicts": {
-            "store": { "allocated_slabs": size(store_used), "capacity": size(store_capacity) },
-        },
-    })
+    let heap = Heap {
+        pid: control.pids().master,
+        http_allocated_gc: size(resident),
+    };
+    let store = Dictionary {
+        allocated_slabs: size(store_used),
+        capacity: size(store_capacity),
+    };
+    ShownMemory {
+        workers_lua_vms: vec![heap],
+        lua_shared_dicts: BTreeMap::from([("store", store)]),
+    }
 }
 
 fn hex(bytes: [u8; 16]) -> String {
@@ -151,39 +235,94 @@ impl Unit {
         }
     }
 
-    fn format(self, bytes: u64, scale: usize) -> Value {
+    fn format(self, bytes: u64, scale: usize) -> Size {
         match self {
-            Self::Bytes => bytes.into(),
+            Self::Bytes => Size::Bytes(bytes),
             Self::Scaled(name, factor) => {
-                format!("{:.scale$} {name}", bytes as f64 / factor as f64).into()
+                let number = bytes as f64 / factor as f64;
+                Size::Scaled(format!("{number:.scale$} {name}"))
             }
         }
     }
 }
 
-pub(crate) fn endpoints(call: &Call<'_>) -> Answer {
-    let paths: Vec<String> = endpoints::all(call.control.node().role)
-        .into_iter()
-        .map(|endpoint| endpoint.path)
-        .collect();
-    Ok(json(StatusCode::OK, &json!({ "data": paths })))
+/// The answer with the paths of Kong's Admin API.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Paths {
+    data: Vec<String>,
 }
 
-/// There are no Lua timers; the shape is what tools expect.
+pub(crate) fn endpoints(call: &Call<'_>) -> Answer {
+    let endpoints = endpoints::all(call.control.node().role).into_iter();
+    let paths = Paths {
+        data: endpoints.map(|endpoint| endpoint.path).collect(),
+    };
+    Ok(json(StatusCode::OK, &paths))
+}
+
+/// The answer about timers. There are no Lua timers; the shape is what tools expect.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Timers {
+    worker: Worker,
+    stats: TimerStatistics,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Worker {
+    id: usize,
+    count: usize,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct TimerStatistics {
+    sys: TimerTotals,
+    /// Always empty.
+    timers: BTreeMap<String, u64>,
+    flamegraph: Flamegraph,
+}
+
+#[derive(Debug, Default, Serialize, JsonSchema)]
+struct TimerTotals {
+    total: u64,
+    runs: u64,
+    running: u64,
+    pending: u64,
+    waiting: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Flamegraph {
+    running: &'static str,
+    pending: &'static str,
+    elapsed_time: &'static str,
+}
+
 pub(crate) fn timers(call: &Call<'_>) -> Answer {
-    let workers = call.control.pids().workers.len();
-    let counters = json!({ "total": 0, "runs": 0, "running": 0, "pending": 0, "waiting": 0 });
-    Ok(json(
-        StatusCode::OK,
-        &json!({
-            "worker": { "id": 0, "count": workers },
-            "stats": {
-                "sys": counters,
-                "timers": {},
-                "flamegraph": { "running": "@@@@@@ 0\n", "pending": "@@@@@@ 0\n", "elapsed_time": "@@@@@@ 0\n" },
+    const NOTHING: &str = "@@@@@@ 0\n";
+    let timers = Timers {
+        worker: Worker {
+            id: 0,
+            count: call.control.pids().workers.len(),
+        },
+        stats: TimerStatistics {
+            sys: TimerTotals::default(),
+            timers: BTreeMap::new(),
+            flamegraph: Flamegraph {
+                running: NOTHING,
+                pending: NOTHING,
+                elapsed_time: NOTHING,
             },
-        }),
-    ))
+        },
+    };
+    Ok(json(StatusCode::OK, &timers))
+}
+
+/// The answer about the resolver.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct DnsStatus {
+    worker: Worker,
+    /// Counters by `name:kind`.
+    stats: net::dns::Counters,
 }
 
 pub(crate) fn dns_status(call: &Call<'_>) -> Answer {
@@ -193,10 +332,14 @@ pub(crate) fn dns_status(call: &Call<'_>) -> Answer {
             "not implemented with the legacy DNS client",
         ));
     };
-    Ok(json(
-        StatusCode::OK,
-        &json!({ "worker": { "id": 0, "count": workers }, "stats": counters }),
-    ))
+    let status = DnsStatus {
+        worker: Worker {
+            id: 0,
+            count: workers,
+        },
+        stats: counters,
+    };
+    Ok(json(StatusCode::OK, &status))
 }
 
 pub(crate) fn log_level(call: &Call<'_>) -> Answer {
@@ -243,9 +386,15 @@ pub(crate) fn cache_purge() -> Answer {
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
+/// The answer with the names of the enabled plugins.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct EnabledPlugins {
+    enabled_plugins: Vec<String>,
+}
+
 pub(crate) fn enabled_plugins(call: &Call<'_>) -> Answer {
-    let names = call.control.enabled_plugins();
-    Ok(json(StatusCode::OK, &json!({ "enabled_plugins": names })))
+    let enabled_plugins = call.control.enabled_plugins();
+    Ok(json(StatusCode::OK, &EnabledPlugins { enabled_plugins }))
 }
 
 #[cfg(test)]
@@ -255,9 +404,9 @@ mod tests {
     #[test]
     fn memory_is_shown_in_the_unit_asked_for() {
         let show = |unit: &str, bytes| Unit::of(unit).unwrap().format(bytes, 2);
-        assert_eq!(show("m", 65_536), "0.06 MiB");
-        assert_eq!(show("K", 1536), "1.50 KiB");
-        assert_eq!(show("b", 7), 7);
+        assert_eq!(show("m", 65_536), Size::Scaled("0.06 MiB".to_owned()));
+        assert_eq!(show("K", 1536), Size::Scaled("1.50 KiB".to_owned()));
+        assert_eq!(show("b", 7), Size::Bytes(7));
         assert!(Unit::of("z").is_err());
     }
 

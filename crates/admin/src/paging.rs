@@ -274,4 +274,29 @@ mod tests {
             assert_eq!(offset, Offset::Invalid(BadOffset { text, encoding }));
         }
     }
+
+    #[test]
+    fn the_query_of_a_list_costs_as_much_as_it_is_long() {
+        let shapes = [
+            ("tags=", "a,", "b"),
+            ("tags=", "a/", "b"),
+            ("tags=", ",", ""),
+            ("tags=a,", "%c3%a4", ""),
+            ("offset=", "WyJh", ""),
+            ("offset=", "W1tb", ""),
+            ("offset=", "_-+/", "="),
+            ("size=", "1", ""),
+            ("size=", "+", "1"),
+            ("a=", "%zz%", "&offset="),
+        ];
+        testkit::cost::assert_linear(
+            2000,
+            |size| shapes.map(|(begin, again, end)| [begin, &again.repeat(size), end].concat()),
+            |queries: [String; 10]| {
+                for query in &queries {
+                    std::hint::black_box(read(query).is_ok());
+                }
+            },
+        );
+    }
 }

@@ -86,10 +86,11 @@ impl IntoResponse for Failure {
     }
 }
 
-pub(crate) fn json(status: StatusCode, value: &serde_json::Value) -> Response {
+/// `value` is a JSON value, or a struct that is written as one.
+pub(crate) fn json(status: StatusCode, value: &impl serde::Serialize) -> Response {
     json_bytes(
         status,
-        serde_json::to_vec(value).expect("a JSON value encodes"),
+        serde_json::to_vec(value).expect("what is answered has texts as keys"),
     )
 }
 

@@ -128,7 +128,8 @@ async fn serve(
 /// A larger body takes a while to decode and to check.
 const HEAVY_BODY: usize = 64 << 10;
 
-/// Whether a request may take long enough for others to notice. Lists have up to a thousand entities of any size.
+/// Whether a request may take long enough for others to notice. Lists have up to a thousand entities of any size. Validating
+/// compiles regexes, of which a body of a few kilobytes can have thousands.
 fn is_heavy(action: Action, method: &Method, body: usize) -> bool {
     let lists = matches!(
         action,
@@ -141,7 +142,11 @@ fn is_heavy(action: Action, method: &Method, body: usize) -> bool {
             | Action::RevisionDiff
             | Action::EntityRevisions(_)
     );
-    body > HEAVY_BODY || lists && *method == Method::GET
+    let validates = matches!(
+        action,
+        Action::ValidateEntity | Action::ValidatePlugin | Action::ValidateVault
+    );
+    body > HEAVY_BODY || validates || lists && *method == Method::GET
 }
 
 /// Works on a request on a thread of its own: the one that serves all connections goes on meanwhile. The work goes on when the

@@ -3,13 +3,19 @@
 
 use crate::pace::{Pace, Paced};
 use crate::peer::{Connection, Peer, Place, Places, Remote};
+use crate::receive;
 use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::{CONNECTION, CONTENT_TYPE};
+use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use net::listen::{Keepalive, accept_loop};
-use net::tls::{ServerTls, client_subject};
+use net::peek::first_byte;
+use net::tls::{PLAIN_HTTP_PAGE, ServerTls, ServerTlsStream, client_subject};
 use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
@@ -19,6 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tower::ServiceExt;
 
 /// How long a client may take for its handshake.
@@ -132,6 +139,12 @@ enum Opening {
     Tls(ServerTls),
 }
 
+/// What a client has begun on a port with TLS.
+enum Opened {
+    Tls(Box<ServerTlsStream<TcpStream>>),
+    Plain(TcpStream),
+}
+
 /// What is spoken on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -216,33 +229,53 @@ impl Server {
                 place,
                 Version::Either,
             ))),
-            Opening::Tls(tls) => drop(tokio::spawn(async move {
-                let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
-                let shaken = tokio::select! {
-                    shaken = handshake => shaken,
-                    () = server.told_to_go() => return,
+            Opening::Tls(tls) => drop(tokio::spawn(
+                server.exchange_over_tls(tls, stream, remote, place),
+            )),
+        }
+    }
+
+    /// A connection to a port with TLS. A client that sends a request without TLS is told so, as by nginx.
+    async fn exchange_over_tls(
+        mut self,
+        tls: ServerTls,
+        stream: TcpStream,
+        remote: Remote,
+        place: Place,
+    ) {
+        let address = remote.address;
+        let handshake = async {
+            // No TLS begins with a letter, every request does.
+            if first_byte(&stream).await?.is_ascii_alphabetic() {
+                return Ok(Opened::Plain(stream));
+            }
+            let shaken = tls.accept(stream).await;
+            shaken.map(|stream| Opened::Tls(Box::new(stream)))
+        };
+        let opened = tokio::select! {
+            opened = timeout(HANDSHAKE_TIMEOUT, handshake) => opened,
+            () = self.told_to_go() => return,
+        };
+        match opened {
+            Ok(Ok(Opened::Tls(stream))) => {
+                let certificate = client_subject(&stream);
+                let version = match stream.get_ref().1.alpn_protocol() {
+                    Some(b"h2") => Version::Http2,
+                    _ => Version::Http1,
                 };
-                match shaken {
-                    Ok(Ok(stream)) => {
-                        let certificate = client_subject(&stream);
-                        let version = match stream.get_ref().1.alpn_protocol() {
-                            Some(b"h2") => Version::Http2,
-                            _ => Version::Http1,
-                        };
-                        let peer = Peer::Remote(Remote {
-                            certificate,
-                            ..remote
-                        });
-                        server.exchange(stream, peer, place, version).await;
-                    }
-                    Ok(Err(error)) => {
-                        tracing::debug!(%error, address = %remote.address, "a TLS handshake failed")
-                    }
-                    Err(_) => {
-                        tracing::debug!(address = %remote.address, "a TLS handshake took too long")
-                    }
-                }
-            })),
+                let peer = Peer::Remote(Remote {
+                    certificate,
+                    ..remote
+                });
+                self.exchange(stream, peer, place, version).await;
+            }
+            Ok(Ok(Opened::Plain(stream))) => {
+                self.router = Router::new().fallback(refuse_plain_http);
+                let peer = Peer::Remote(remote);
+                self.exchange(stream, peer, place, Version::Http1).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%error, %address, "a TLS handshake failed"),
+            Err(_) => tracing::debug!(%address, "a TLS handshake took too long"),
         }
     }
 
@@ -348,4 +381,15 @@ impl Server {
         self.told_to_stop().await;
         tokio::time::sleep(FAREWELL).await;
     }
+}
+
+/// Answers a request without TLS on a port with TLS, and closes the connection.
+async fn refuse_plain_http(request: Request) -> impl IntoResponse {
+    let (parts, body) = request.into_parts();
+    receive::drain(&parts, body).await;
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=UTF-8"),
+        (CONNECTION, "close"),
+    ];
+    (StatusCode::BAD_REQUEST, headers, PLAIN_HTTP_PAGE)
 }

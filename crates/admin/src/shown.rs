@@ -24,6 +24,17 @@ impl Entity {
         let raw = RawValue::from_string(text).map_err(Failure::internal)?;
         Ok(Self(raw))
     }
+
+    /// The entity with the fields of `more`, a struct, behind its own.
+    pub(crate) fn with(self, more: &impl Serialize) -> Result<Self, Failure> {
+        let more = serde_json::to_string(more).map_err(Failure::internal)?;
+        let (own, added) = (self.0.get().strip_suffix('}'), more.strip_prefix('{'));
+        let (Some(own), Some(added)) = (own, added) else {
+            return Err(Failure::internal("only objects have fields"));
+        };
+        let raw = RawValue::from_string(format!("{own},{added}")).map_err(Failure::internal)?;
+        Ok(Self(raw))
+    }
 }
 
 /// A page of a list.

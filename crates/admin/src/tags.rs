@@ -6,6 +6,8 @@ use crate::request::Call;
 use crate::respond::{Answer, Failure, json};
 use axum::http::StatusCode;
 use model::EntityKind;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 use store::Tagged;
 use uuid::Uuid;
@@ -50,8 +52,20 @@ fn list(call: &Call<'_>, tag: Option<&str>) -> Answer {
     Ok(json(StatusCode::OK, &body))
 }
 
-fn shown(entry: &Tagged) -> serde_json::Value {
-    json!({ "tag": entry.tag, "entity_name": entry.kind.name(), "entity_id": entry.id })
+/// An entity that carries a tag. The OpenAPI document is made of this.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Carrier {
+    tag: String,
+    entity_name: &'static str,
+    entity_id: Uuid,
+}
+
+fn shown(entry: &Tagged) -> Carrier {
+    Carrier {
+        tag: entry.tag.to_string(),
+        entity_name: entry.kind.name(),
+        entity_id: entry.id,
+    }
 }
 
 /// A tag has no slash.

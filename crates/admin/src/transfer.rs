@@ -14,6 +14,7 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use model::declarative::{self, Counts, ExportError, ExportFormat, Format, Options};
 use model::schema::RouterFlavor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::io::{self, Write};
@@ -112,7 +113,7 @@ pub(crate) async fn import(call: &Call<'_>) -> Answer {
             .await;
         let revision = imported.as_ref().ok().map(|(_, revision)| *revision);
         let (status, last) = match imported {
-            Ok((counts, revision)) => (StatusCode::OK, outcome(counts, revision)),
+            Ok((counts, revision)) => (StatusCode::OK, json!(outcome(counts, revision))),
             Err(failure) => failed(failure).await,
         };
         if let Ok(audited) = audited.await {
@@ -155,13 +156,22 @@ impl Import {
     }
 }
 
-fn outcome(counts: Counts, revision: Revision) -> serde_json::Value {
-    json!({
-        "revision": revision.0,
-        "created": counts.created,
-        "updated": counts.updated,
-        "unchanged": counts.unchanged,
-    })
+/// What became of the entities of an import. The OpenAPI document is made of this.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Imported {
+    revision: u64,
+    created: usize,
+    updated: usize,
+    unchanged: usize,
+}
+
+fn outcome(counts: Counts, revision: Revision) -> Imported {
+    Imported {
+        revision: revision.0,
+        created: counts.created,
+        updated: counts.updated,
+        unchanged: counts.unchanged,
+    }
 }
 
 /// The answer that there would have been, as a line: its status was sent long before.

@@ -7,7 +7,7 @@ const PRESENT: &str = "net.dst.port";
 /// An expression with the present name of each field that it calls by a former one: `net.port` is `net.dst.port`. `None`
 /// for one that uses none, which is nearly all.
 ///
-/// As in Kong the name is known where a comparison follows; unlike in Kong not inside of literals.
+/// The name counts where a comparison follows, as in Kong. Unlike Kong, this leaves the name alone inside of literals.
 pub fn modernized(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut copied = 0;

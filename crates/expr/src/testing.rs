@@ -1,35 +1,7 @@
 //! Random patterns, and texts that they are often found in.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
-
-/// A small generator of random numbers, so that a failure can be had again from its seed.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % limit
-    }
-
-    pub(crate) fn one_in(&mut self, chances: usize) -> bool {
-        self.below(chances) == 0
-    }
-
-    fn of<'c>(&mut self, choices: &[&'c str]) -> &'c str {
-        choices[self.below(choices.len())]
-    }
-}
-
-/// A number in the environment, by which a test is told to try more.
-pub(crate) fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok()?.parse().ok()
-}
+use testkit::random::Random;
 
 /// The pattern as texts are made of it.
 pub(crate) fn parsed(pattern: &str) -> Option<Hir> {
@@ -121,25 +93,25 @@ const RARE: &[&str] = &[
 pub(crate) fn pattern(random: &mut Random) -> String {
     let mut pattern = String::new();
     if !random.one_in(12) {
-        pattern.push_str(random.of(&["^", "^", "^", r"\A", "^/", "^/"]));
+        pattern.push_str(random.text(&["^", "^", "^", r"\A", "^/", "^/"]));
     }
     let enclosed = random.one_in(8);
     if enclosed {
-        pattern.push_str(random.of(&["(?:", "(", "(?i:", "(?s:", "(?<whole>"]));
+        pattern.push_str(random.text(&["(?:", "(", "(?i:", "(?s:", "(?<whole>"]));
     }
     branches(random, &mut pattern, 3, &mut 0);
     if enclosed {
         pattern.push(')');
     }
     if random.one_in(2) {
-        pattern.push_str(random.of(&["$", "$", r"\z", "/?$", "(?:/.*)?$", ".*", ".*$"]));
+        pattern.push_str(random.text(&["$", "$", r"\z", "/?$", "(?:/.*)?$", ".*", ".*$"]));
     }
     pattern
 }
 
 fn branches(random: &mut Random, pattern: &mut String, depth: usize, names: &mut usize) {
     let count = if random.one_in(6) {
-        1 + random.below(4)
+        1 + random.index(4)
     } else {
         1
     };
@@ -147,24 +119,24 @@ fn branches(random: &mut Random, pattern: &mut String, depth: usize, names: &mut
         if branch > 0 {
             pattern.push('|');
         }
-        for _ in 0..random.below(2 + 2 * depth) {
+        for _ in 0..random.index(2 + 2 * depth) {
             piece(random, pattern, depth, names);
         }
     }
 }
 
 fn piece(random: &mut Random, pattern: &mut String, depth: usize, names: &mut usize) {
-    match random.below(24) {
-        0..10 => pattern.push_str(random.of(LITERALS)),
+    match random.index(24) {
+        0..10 => pattern.push_str(random.text(LITERALS)),
         10..19 => {
-            pattern.push_str(random.of(CLASSES));
-            pattern.push_str(random.of(REPETITIONS));
+            pattern.push_str(random.text(CLASSES));
+            pattern.push_str(random.text(REPETITIONS));
         }
         19..23 if depth > 0 => {
-            match random.below(4) {
+            match random.index(4) {
                 0 => {
                     *names += 1;
-                    let kind = random.of(&["(?<", "(?P<"]);
+                    let kind = random.text(&["(?<", "(?P<"]);
                     pattern.push_str(&format!("{kind}n{names}>"));
                 }
                 1 => pattern.push('('),
@@ -173,10 +145,10 @@ fn piece(random: &mut Random, pattern: &mut String, depth: usize, names: &mut us
             branches(random, pattern, depth - 1, names);
             pattern.push(')');
             if random.one_in(3) {
-                pattern.push_str(random.of(REPETITIONS));
+                pattern.push_str(random.text(REPETITIONS));
             }
         }
-        _ if random.one_in(3) => pattern.push_str(random.of(RARE)),
+        _ if random.one_in(3) => pattern.push_str(random.text(RARE)),
         _ => pattern.push('/'),
     }
 }
@@ -185,7 +157,7 @@ fn piece(random: &mut Random, pattern: &mut String, depth: usize, names: &mut us
 pub(crate) fn text(random: &mut Random, pattern: &Hir) -> Vec<u8> {
     let mut text = Vec::new();
     write(random, pattern, &mut text);
-    for _ in 0..[0, 0, 0, 1, 1, 2, 4][random.below(7)] {
+    for _ in 0..[0, 0, 0, 1, 1, 2, 4][random.index(7)] {
         change(random, &mut text);
     }
     text
@@ -215,9 +187,9 @@ fn change(random: &mut Random, text: &mut Vec<u8>) {
         b" ",
         b"\r\n",
     ];
-    let inserted = inserted[random.below(inserted.len())];
-    let at = random.below(text.len() + 1);
-    match random.below(5) {
+    let inserted = inserted[random.index(inserted.len())];
+    let at = random.index(text.len() + 1);
+    match random.index(5) {
         0 => text.truncate(at),
         1 if at < text.len() => drop(text.remove(at)),
         2 => text.extend_from_slice(inserted),
@@ -234,13 +206,13 @@ fn write(random: &mut Random, part: &Hir, text: &mut Vec<u8>) {
         HirKind::Capture(group) => write(random, &group.sub, text),
         HirKind::Concat(parts) => parts.iter().for_each(|part| write(random, part, text)),
         HirKind::Alternation(branches) => {
-            let branch = &branches[random.below(branches.len())];
+            let branch = &branches[random.index(branches.len())];
             write(random, branch, text);
         }
         HirKind::Repetition(repetition) => {
             let most = repetition.max.unwrap_or(u32::MAX).min(repetition.min + 3);
             let times =
-                repetition.min as usize + random.below((most - repetition.min + 1) as usize);
+                repetition.min as usize + random.index((most - repetition.min + 1) as usize);
             for _ in 0..times.min(30) {
                 write(random, &repetition.sub, text);
             }
@@ -250,7 +222,7 @@ fn write(random: &mut Random, part: &Hir, text: &mut Vec<u8>) {
 
 fn write_class(random: &mut Random, class: &Class, text: &mut Vec<u8>) {
     let wanted = ["a", "b", "1", "k", "/", "-", "é", "s", "\n", "Z", "ſ"];
-    let preferred = random.of(&wanted).chars().next().unwrap_or_default();
+    let preferred = random.text(&wanted).chars().next().unwrap_or_default();
     match class {
         Class::Unicode(class) => {
             let ranges = class.ranges();
@@ -260,16 +232,16 @@ fn write_class(random: &mut Random, class: &Class, text: &mut Vec<u8>) {
             if ranges.iter().any(holds) {
                 text.extend_from_slice(preferred.to_string().as_bytes());
             } else if !ranges.is_empty() {
-                let range = ranges[random.below(ranges.len().min(4))];
+                let range = ranges[random.index(ranges.len().min(4))];
                 text.extend_from_slice(range.start().to_string().as_bytes());
             }
         }
         Class::Bytes(class) => {
             let ranges = class.ranges();
             if !ranges.is_empty() {
-                let range = ranges[random.below(ranges.len())];
+                let range = ranges[random.index(ranges.len())];
                 let width = usize::from(range.end() - range.start()) + 1;
-                text.push(range.start() + random.below(width) as u8);
+                text.push(range.start() + random.index(width) as u8);
             }
         }
     }

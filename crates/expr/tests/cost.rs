@@ -1,8 +1,10 @@
-//! What reading hostile input costs: the memory that is asked for stands for the work, and must grow with the size of the
-//! input and not much faster.
+//! What reading hostile input costs: it must grow with the size of the input and not much faster. For regexes, the memory
+//! that is asked for stands for the work; for the texts of expressions, instructions are counted.
 
-use expr::{Dialect, Regex, check_pcre};
+use expr::syntax::MAX_DEPTH;
+use expr::{Dialect, Regex, Subsystem, check_pcre, modernized, parse};
 use std::alloc::System;
+use std::hint::black_box;
 use testkit::memory::{Counting, Counts};
 
 #[global_allocator]
@@ -151,4 +153,125 @@ fn twice_the_pattern_takes_not_much_more_than_twice_the_work() {
             );
         }
     }
+}
+
+/// A text of about `size` bytes: a beginning, a piece that is repeated, and an end.
+fn repeated((begin, again, end): &(&str, &str, &str), size: usize) -> String {
+    let again = again.repeat(size / again.len());
+    [begin, again.as_str(), end].concat()
+}
+
+/// Everything that a text goes through between a request of the Admin API or the command line and the compiled expression,
+/// or the printed error.
+fn read_check_and_print(text: &str) {
+    black_box(modernized(text));
+    let parsed = match parse(text) {
+        Ok(parsed) => parsed,
+        Err(error) => return drop(black_box(error.to_string())),
+    };
+    black_box((parsed.to_string(), parsed.format(80), parsed.format(0)));
+    black_box(parsed.names());
+    for subsystem in [Subsystem::Http, Subsystem::Stream] {
+        match parsed.check(subsystem) {
+            Ok(typed) => {
+                let mut no_regex = |_: &str| Regex::new("a", Dialect::Rust);
+                let compiled = typed.compile(&mut no_regex);
+                black_box((typed.fields().count(), compiled.map(|it| it.to_string())))
+                    .1
+                    .ok();
+            }
+            Err(error) => drop(black_box(error.to_string())),
+        }
+    }
+}
+
+#[test]
+fn an_expression_costs_as_much_as_it_is_long() {
+    let shapes = [
+        (r#"net.dst.port == 1"#, r#" || http.host == "a""#, ""),
+        (r#"net.dst.port == 1"#, r#" && http.path ^= "/a""#, ""),
+        (
+            "net.dst.port == 1",
+            " || net.dst.port == 1 && net.dst.port == 2",
+            "",
+        ),
+        ("net.dst.port == 1", " && (net.dst.port == 1)", ""),
+        ("net.dst.port == 1", " && !(!(net.dst.port == 1))", ""),
+        (
+            "net.src.ip in 10.0.0.0/8",
+            " || net.src.ip not in fe80::/10",
+            "",
+        ),
+        (r#"http.path ~ "a""#, r##" || http.path ~ r#"\d"#"##, ""),
+        (r#"http.path == ""#, r#"\n\"\\"#, r#"""#),
+        (r##"http.path == r#""##, "\"\\", "#\"#"),
+        ("http.path == \"", "\u{6f22}\u{308}\n", "\""),
+        ("", "any(", "http.path == \"\""),
+        ("lower(http.headers.", "a_b.", "a) == \"\""),
+        ("http.headers.a == \"\"", " || http.headers.a_b == \"\"", ""),
+        ("http.path.segments.", "9", "_99 == \"\""),
+        ("net.dst.port == ", "7", ""),
+        ("net.dst.port == 0x", "f", ""),
+        ("net.src.ip == ", "0:", ""),
+        ("net.dst.port ==", " \t\r\n", "1"),
+    ];
+    testkit::cost::assert_linear(
+        8 * 1024,
+        |size| shapes.iter().map(|shape| repeated(shape, size)).collect(),
+        |texts: Vec<String>| texts.iter().for_each(|text| read_check_and_print(text)),
+    );
+}
+
+/// Groups as deep as they may be, with more and more of them and within them.
+#[test]
+fn deep_groups_cost_as_much_as_they_are_long() {
+    let deep = |inner: &str| {
+        // A conjunction and a disjunction in turn, so that no group is one with the group around it.
+        let pairs = MAX_DEPTH / 2 - 2;
+        let open = "(net.dst.port == 1 || (net.dst.port == 2 && ".repeat(pairs);
+        format!("{open}{inner}{}", "))".repeat(pairs))
+    };
+    let negated = |inner: &str| {
+        let depth = MAX_DEPTH - 2;
+        format!("{}{inner}{}", "!(".repeat(depth), ")".repeat(depth))
+    };
+    testkit::cost::assert_linear(
+        16 * 1024,
+        |size| {
+            let wide = repeated(&("net.dst.port == 3", " || net.dst.port == 3", ""), size);
+            let long = repeated(&("http.path == \"", "\\n", "\""), size);
+            let raw = repeated(&("http.path == r#\"", "\\", "\"#"), size);
+            let groups = (0..size / 4096).map(|_| negated("net.dst.port == 1"));
+            let groups = groups.collect::<Vec<_>>().join(" && ");
+            [deep(&wide), deep(&long), negated(&raw), groups]
+        },
+        |texts: [String; 4]| texts.iter().for_each(|text| read_check_and_print(text)),
+    );
+}
+
+#[test]
+fn a_refused_expression_costs_as_much_as_it_is_long() {
+    let shapes = [
+        ("http.path == \"", "a\\n", ""),
+        ("http.path == \"", "\u{6f22}\n", "\\x\""),
+        ("http.path == r#\"", "\"a#", ""),
+        ("http.path == \"", "\u{6f22}\u{308}", "\" ||"),
+        ("", "\n", "http.path = \"\""),
+        ("", "(", ""),
+        ("net.dst.port == 1", " || (net.dst.port == 1)", ")"),
+        ("net.dst.port == 1", " || net.dst.port == 1", " || a"),
+        ("", "net.port ", ""),
+        ("", "net.port ", "=="),
+        ("a", ".b", " == 1"),
+        ("a", "b", "(net.dst.port) == 1"),
+        ("http.path ~ \"", "(", "\""),
+        ("http.path == '", "a", "'"),
+        ("net.dst.port == ", "9", ""),
+        ("net.src.ip == ", "1.", ""),
+    ];
+    testkit::cost::assert_linear(
+        8 * 1024,
+        |size| shapes.iter().map(|shape| repeated(shape, size)).collect(),
+        |texts: Vec<String>| texts.iter().for_each(|text| read_check_and_print(text)),
+    );
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
+use testkit::random::Random;
 
 /// How long the changes of one corpus are tried; `FUZZ_SECONDS` says otherwise.
 const MOMENT: Duration = Duration::from_secs(2);
@@ -22,11 +23,11 @@ fn changes_of_the_corpora_hold_the_invariants() {
     let moment = seconds.map_or(MOMENT, Duration::from_secs);
     for (name, target) in fuzzing::TARGETS {
         let inputs = corpus(name);
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
         let (started, mut runs) = (Instant::now(), 0_u64);
         while started.elapsed() < moment {
             for _ in 0..100 {
-                target(&random.changed(&inputs));
+                target(&changed(&mut random, &inputs));
                 runs += 1;
             }
         }
@@ -49,41 +50,29 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(read).collect()
 }
 
-/// xorshift64: the same inputs in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end.max(1) as u64) as usize
+/// One input with a few bytes replaced, removed or inserted, or the beginning of one with the end of another.
+fn changed(random: &mut Random, inputs: &[Vec<u8>]) -> Vec<u8> {
+    const TELLING: &[u8] = b"\r\n\0 \t:;,=/\\%#?\"0fFxX+-@[]\x7f\x80\xff";
+    let mut input = inputs[random.index(inputs.len())].clone();
+    if random.index(4) == 0 {
+        let other = &inputs[random.index(inputs.len())];
+        input.truncate(random.index(input.len() + 1));
+        input.extend_from_slice(&other[random.index(other.len() + 1)..]);
     }
-
-    /// One input with a few bytes replaced, removed or inserted, or the beginning of one with the end of another.
-    fn changed(&mut self, inputs: &[Vec<u8>]) -> Vec<u8> {
-        const TELLING: &[u8] = b"\r\n\0 \t:;,=/\\%#?\"0fFxX+-@[]\x7f\x80\xff";
-        let mut input = inputs[self.below(inputs.len())].clone();
-        if self.below(4) == 0 {
-            let other = &inputs[self.below(inputs.len())];
-            input.truncate(self.below(input.len() + 1));
-            input.extend_from_slice(&other[self.below(other.len() + 1)..]);
-        }
-        for _ in 0..self.below(5) {
-            let at = self.below(input.len() + 1);
-            let byte = match self.below(2) {
-                0 => TELLING[self.below(TELLING.len())],
-                _ => self.below(256) as u8,
-            };
-            match self.below(3) {
-                0 => input.insert(at, byte),
-                1 if at < input.len() => input[at] = byte,
-                _ if at < input.len() => {
-                    input.remove(at);
-                }
-                _ => {}
+    for _ in 0..random.index(5) {
+        let at = random.index(input.len() + 1);
+        let byte = match random.index(2) {
+            0 => TELLING[random.index(TELLING.len())],
+            _ => random.index(256) as u8,
+        };
+        match random.index(3) {
+            0 => input.insert(at, byte),
+            1 if at < input.len() => input[at] = byte,
+            _ if at < input.len() => {
+                input.remove(at);
             }
+            _ => {}
         }
-        input
     }
+    input
 }

@@ -56,8 +56,14 @@ pub(crate) trait Socket: Sized + AsFd + From<OwnedFd> {
         address: SocketAddr,
         sockets: usize,
     ) -> Result<Vec<Self>, BindError>;
-    fn address(&self) -> Option<SocketAddr>;
-    fn another(&self) -> io::Result<Self>;
+
+    fn address(&self) -> Option<SocketAddr> {
+        rustix::net::getsockname(self).ok()?.try_into().ok()
+    }
+
+    fn another(&self) -> io::Result<Self> {
+        self.as_fd().try_clone_to_owned().map(Self::from)
+    }
 }
 
 impl Socket for TcpListener {
@@ -72,14 +78,6 @@ impl Socket for TcpListener {
     ) -> Result<Vec<Self>, BindError> {
         bind_more(listen, address, sockets)
     }
-
-    fn address(&self) -> Option<SocketAddr> {
-        self.local_addr().ok()
-    }
-
-    fn another(&self) -> io::Result<Self> {
-        self.try_clone()
-    }
 }
 
 impl Socket for UdpSocket {
@@ -93,14 +91,6 @@ impl Socket for UdpSocket {
         sockets: usize,
     ) -> Result<Vec<Self>, BindError> {
         bind_more_datagrams(listen, address, sockets)
-    }
-
-    fn address(&self) -> Option<SocketAddr> {
-        self.local_addr().ok()
-    }
-
-    fn another(&self) -> io::Result<Self> {
-        self.try_clone()
     }
 }
 

@@ -168,6 +168,34 @@ pub struct Route {
 }
 
 impl Route {
+    /// A route without anything that requests are matched by, and with the schema's defaults. Tests and measurements begin
+    /// with it.
+    pub fn blank(id: RouteId) -> Self {
+        Self {
+            id,
+            name: None,
+            created_at: 0,
+            protocols: vec![Protocol::Http, Protocol::Https],
+            methods: Vec::new(),
+            hosts: Vec::new(),
+            paths: Vec::new(),
+            headers: Vec::new(),
+            snis: Vec::new(),
+            sources: Vec::new(),
+            destinations: Vec::new(),
+            regex_priority: None,
+            expression: None,
+            priority: None,
+            strip_path: true,
+            preserve_host: false,
+            path_handling: Some(PathHandling::V0),
+            https_redirect_status_code: 426,
+            request_buffering: true,
+            response_buffering: true,
+            service: None,
+        }
+    }
+
     /// Whether its expression calls a field by a name that is deprecated.
     pub fn uses_former_names(&self) -> bool {
         let expression = self.expression.as_deref();

@@ -102,8 +102,10 @@ impl Error {
         self
     }
 
-    /// The error of an entity that a schema refuses; `problems` has the shape of the entity.
+    /// The error of an entity that a schema refuses; `problems` has the shape of the entity. At most [`MOST_OF_ENTITY`] of them
+    /// are told.
     pub fn schema_violation(problems: Object) -> Self {
+        let problems = bounded(problems, MOST_OF_ENTITY);
         let texts = violations(&problems);
         let message = match texts.len() {
             1 => format!("schema violation ({})", texts[0]),
@@ -144,6 +146,53 @@ impl Error {
 /// A value tree has only what JSON has.
 fn json(value: &impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(value).unwrap_or_default()
+}
+
+/// The most problems of one entity that are told: nobody reads more, and an entity can have hundreds of thousands.
+pub const MOST_OF_ENTITY: usize = 1_000;
+
+/// Stands in the place of the first problem that is not told.
+pub const MORE: &str = "there are more errors, which are not shown";
+
+/// Keeps the first `most` texts of a tree of problems. The next one is replaced by [`MORE`], and those after it are left out.
+pub(crate) fn bounded(mut problems: Object, most: usize) -> Object {
+    let mut left = most;
+    keep_fields(&mut problems, &mut left);
+    problems
+}
+
+/// [`bounded`] for one of several trees: `left` is the number of texts that may still be told. Returns whether all of this
+/// tree is told.
+pub(crate) fn keep(problem: &mut Value, left: &mut usize) -> bool {
+    match problem {
+        Value::Null => true,
+        Value::Object(problems) => keep_fields(problems, left),
+        Value::Array(problems) => {
+            let end = problems.iter_mut().position(|problem| !keep(problem, left));
+            if let Some(end) = end {
+                problems.truncate(end + 1);
+            }
+            end.is_none()
+        }
+        text if *left == 0 => {
+            *text = MORE.into();
+            false
+        }
+        _ => {
+            *left -= 1;
+            true
+        }
+    }
+}
+
+pub(crate) fn keep_fields(problems: &mut Object, left: &mut usize) -> bool {
+    let end = problems
+        .iter_mut()
+        .position(|(_, problem)| !keep(problem, left));
+    if let Some(end) = end {
+        problems.truncate(end + 1);
+    }
+    end.is_none()
 }
 
 /// One text per problem: those of the whole entity, then fields by name, opened up one level.

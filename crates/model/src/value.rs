@@ -107,6 +107,11 @@ impl Object {
         self.0.iter_mut().map(|(key, value)| (key.as_str(), value))
     }
 
+    /// Keeps the first `length` fields.
+    pub fn truncate(&mut self, length: usize) {
+        self.0.truncate(length);
+    }
+
     /// Sorts fields by name, for output that must be deterministic.
     pub fn sort(&mut self) {
         self.0.sort_by(|a, b| a.0.cmp(&b.0));

@@ -117,6 +117,11 @@ fn authority_is_told_from_server() {
             .unwrap_err()
             .contains("missing the \"CA\" basic constraint")
     );
+    let old = complete("ca_certificates", &[("cert", &pem("version1.crt"))]).unwrap_err();
+    assert!(
+        old.contains("missing the \"CA\" basic constraint") && old.contains("anew as version 3"),
+        "{old}"
+    );
     let two = pem("ec.crt") + &pem("ec.crt");
     let two = complete("ca_certificates", &[("cert", &two)]);
     assert_eq!(

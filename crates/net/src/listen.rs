@@ -464,7 +464,7 @@ mod tests {
         let told = ipv4_client_of("[::]:0 ipv6only=off").await;
         assert!(told.unwrap().is_ipv4());
         assert_eq!(ipv4_client_of("[::]:0 ipv6only=on").await, None);
-        // As in nginx.
+        // nginx has the same default.
         assert_eq!(ipv4_client_of("[::]:0").await, None);
     }
 

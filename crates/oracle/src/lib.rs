@@ -36,7 +36,7 @@ pub use judge::{Answer, Judge};
 pub use naive::Naive;
 pub use random::Random;
 pub use requests::Sample;
-pub use routes::{Drawn, blank};
+pub use routes::Drawn;
 pub use streams::streams_alike;
 pub use traditional::Traditional;
 pub use world::World;

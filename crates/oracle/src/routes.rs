@@ -28,33 +28,6 @@ const PROTOCOLS: &[&[Protocol]] = &[
 ];
 const PRIORITIES: &[u64] = &[0, 1, 2, 3, 100, (1 << 46) - 1];
 
-/// A route without anything that requests are matched by.
-pub fn blank(id: u128) -> Route {
-    Route {
-        id: RouteId(Uuid::from_u128(id)),
-        name: None,
-        created_at: 0,
-        protocols: vec![Protocol::Http, Protocol::Https],
-        methods: Vec::new(),
-        hosts: Vec::new(),
-        paths: Vec::new(),
-        headers: Vec::new(),
-        snis: Vec::new(),
-        sources: Vec::new(),
-        destinations: Vec::new(),
-        regex_priority: None,
-        expression: None,
-        priority: None,
-        strip_path: true,
-        preserve_host: false,
-        path_handling: Some(PathHandling::V0),
-        https_redirect_status_code: 426,
-        request_buffering: true,
-        response_buffering: true,
-        service: None,
-    }
-}
-
 impl From<Route> for Drawn {
     /// Of a classic route.
     fn from(route: Route) -> Self {
@@ -65,7 +38,7 @@ impl From<Route> for Drawn {
 impl Drawn {
     /// A route that the flavour can use.
     pub fn random(random: &mut Random, world: &World, flavor: Flavor) -> Self {
-        let mut route = blank(id(random));
+        let mut route = Route::blank(id(random));
         route.created_at = i64::try_from(random.below(3)).unwrap_or(0);
         route.strip_path = random.below(2) == 0;
         route.path_handling = *random.one(&[Some(PathHandling::V0), Some(PathHandling::V1), None]);
@@ -85,9 +58,9 @@ impl Drawn {
 }
 
 /// Different ones, in no order.
-pub(crate) fn id(random: &mut Random) -> u128 {
-    let half = random.below(usize::MAX) as u128;
-    half << 64 | u128::from(random.serial())
+pub(crate) fn id(random: &mut Random) -> RouteId {
+    let half = random.below(usize::MAX) as u64;
+    RouteId(Uuid::from_u64_pair(half, random.serial()))
 }
 
 fn classic(random: &mut Random, world: &World, flavor: Flavor, route: &mut Route) {

@@ -5,7 +5,7 @@ use crate::engine::Engines;
 use crate::facts::Facts;
 use crate::print::print;
 use crate::random::Random;
-use crate::routes::{Drawn, blank, ends, id, shape, sni, some};
+use crate::routes::{Drawn, ends, id, shape, sni, some};
 use crate::term::Trail;
 use crate::world::World;
 use expr::Block;
@@ -53,7 +53,7 @@ pub fn streams_alike(random: &mut Random, options: Options, most: usize, request
 }
 
 fn route(random: &mut Random, world: &World, flavor: Flavor) -> Drawn {
-    let mut route = blank(id(random));
+    let mut route = Route::blank(id(random));
     route.created_at = i64::try_from(random.below(3)).unwrap_or(0);
     route.protocols = random.one(PROTOCOLS).to_vec();
     if flavor == Flavor::Expressions && random.below(2) == 0 {

@@ -139,4 +139,19 @@ mod tests {
         );
         assert_eq!(without(b"k=1", b"k"), "");
     }
+
+    #[test]
+    fn a_query_costs_as_much_as_it_is_long() {
+        let shapes = ["a=b&", "a&", "&", "=", "%", "%41+", "a=%zz", "k=1&"];
+        testkit::cost::assert_linear(
+            2000,
+            |size| shapes.map(|shape| shape.repeat(size)),
+            |queries: [String; 8]| {
+                for query in &queries {
+                    let count = parse(query.as_bytes()).count();
+                    std::hint::black_box((count, without(query.as_bytes(), b"k")));
+                }
+            },
+        );
+    }
 }

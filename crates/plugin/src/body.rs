@@ -344,4 +344,53 @@ mod tests {
         let shown = serde_json::to_string(&body.to_value()).expect("a value is writable");
         assert_eq!(shown, r#"{"a":["1","2"],"b":true}"#);
     }
+
+    #[test]
+    fn a_body_costs_as_much_as_it_is_long() {
+        const FORM: &str = "application/x-www-form-urlencoded";
+        const MULTIPART: &str = "multipart/form-data; boundary=b";
+        let part = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n";
+        let shapes = [
+            (FORM, "", "a=b&", ""),
+            (FORM, "a=", "%41+%", ""),
+            ("application/json", "{\"a\":[", "[1],", "1]}"),
+            ("application/json", "{", "\"a\":1,", "\"b\":2}"),
+            ("application/json", "{\"a\":\"", "\\u0041", "\"}"),
+            ("application/json", "", "[", ""),
+            (MULTIPART, "--b\r\n", part, "--b--"),
+            (MULTIPART, part, "--", "\r\n--b--"),
+            (MULTIPART, part, "\r\n-", "\r\n--b--"),
+            (MULTIPART, "--b\r\n", "a: b;", "\r\n\r\n--b--"),
+            (
+                MULTIPART,
+                "--b\r\n",
+                "Content-Disposition: x\n",
+                "\n\n--b--",
+            ),
+            (MULTIPART, "", "-", ""),
+        ];
+        let long_type =
+            |size: usize| format!("multipart/form-data{}", "; boundary=\"\"".repeat(size));
+        testkit::cost::assert_linear(
+            2000,
+            |size| {
+                let body = |(kind, begin, again, end): (&str, &str, &str, &str)| {
+                    (kind.to_owned(), [begin, &again.repeat(size), end].concat())
+                };
+                let with_type = (long_type(size), part.to_owned());
+                shapes.map(body).into_iter().chain([with_type]).collect()
+            },
+            |bodies: Vec<(String, String)>| {
+                for (kind, body) in &bodies {
+                    let parsed = ParsedBody::parse(kind.as_bytes(), body.as_bytes());
+                    let Some(mut parsed) = parsed else {
+                        continue;
+                    };
+                    std::hint::black_box((parsed.field("a"), parsed.to_value()));
+                    parsed.remove("c");
+                    std::hint::black_box(parsed.encode());
+                }
+            },
+        );
+    }
 }

@@ -20,12 +20,12 @@ pub struct Response {
 pub enum ResponseBody {
     /// Sent as it is ("exit" style): no request id, whatever Accept says.
     Bytes(Bytes),
+    /// "Exit" style with a table, as JSON. It has the type of JSON unless the answer names another.
+    Json(Bytes),
     /// The gateway's error body ("error" style): JSON, HTML, XML or text, as Accept says, with the request id. Without a
     /// message, the status has one.
     Error(Option<Cow<'static, str>>),
 }
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
 impl Response {
     /// "Exit" style with a text, or with nothing: no Content-Type of its own.
@@ -43,9 +43,11 @@ impl Response {
             debug_assert!(false, "an answer cannot be written as JSON: {error}");
             b"{}".to_vec()
         });
-        let mut response = Self::new(status, text);
-        response.headers.set("Content-Type", JSON);
-        response
+        Self {
+            status,
+            headers: HeaderEdits::new(),
+            body: ResponseBody::Json(text.into()),
+        }
     }
 
     /// `{"message":"…"}` in "exit" style.

@@ -54,9 +54,13 @@ fn redirect_to_https(status: u16, spoken: &Spoken<'_>) -> Response {
     }
     let host = String::from_utf8_lossy(spoken.host);
     let location = format!("https://{host}{}", spoken.target);
-    Response::new(status, page::redirect(status))
-        .with_header("Location", location)
-        .with_header("Content-Type", page::TYPE)
+    let redirect = match spoken.grpc_type && spoken.http2 {
+        true => Response::new(status, ""),
+        false => {
+            Response::new(status, page::redirect(status)).with_header("Content-Type", page::TYPE)
+        }
+    };
+    redirect.with_header("Location", location)
 }
 
 fn refuse_without_grpc(spoken: &Spoken<'_>) -> Option<Response> {

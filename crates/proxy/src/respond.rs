@@ -13,8 +13,10 @@ pub use negotiate::{Format, Templates};
 
 use bytes::Bytes;
 use net::http1::RequestHead;
-use plugin::{HeaderEdits, Response, ResponseBody};
+use plugin::{HeaderEdits, HeaderValue, Response, ResponseBody};
 use std::borrow::Cow;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
 /// What answers call this gateway: Kong's name, since clients and dashboards look for it.
 pub const SERVER: &str = "kong/3.9.1";
@@ -118,6 +120,22 @@ pub enum Latency {
 }
 
 impl Answer {
+    /// A plugin's or the gateway's answer to a call over gRPC. An answer of a plugin that names a type of its own is sent as it
+    /// is, as by Kong.
+    pub fn to_grpc(
+        response: Response,
+        request: Option<&RequestHead>,
+        request_id: &str,
+        settings: &Settings,
+    ) -> Self {
+        match response.headers.value("content-type") {
+            Some(named) if !named.starts_with(grpc::TYPE.as_bytes()) => {
+                Self::new(response, request, request_id, settings)
+            }
+            _ => Self::of_grpc(response),
+        }
+    }
+
     /// Of a plugin's or the gateway's answer: errors get the form that Accept asks for (the gateway's kind of error).
     /// `request` is none when its head could not be read.
     pub fn new(
@@ -128,7 +146,7 @@ impl Answer {
     ) -> Self {
         let Response {
             status,
-            headers,
+            mut headers,
             body,
         } = response;
         match body {
@@ -137,6 +155,16 @@ impl Answer {
                 headers,
                 body,
             },
+            ResponseBody::Json(body) => {
+                if headers.value("content-type").is_none() {
+                    headers.set("Content-Type", JSON);
+                }
+                Self {
+                    status,
+                    headers,
+                    body,
+                }
+            }
             ResponseBody::Error(_) if !(400..=599).contains(&status) => {
                 tracing::error!(status, "a plugin answers with an error that is none");
                 Self::new(Response::unexpected_error(), request, request_id, settings)

@@ -83,6 +83,15 @@ impl Place {
         match (self, other) {
             (Self::Compatible(own, _), Self::Compatible(other, _)) => own == other,
             (Self::Traditional(own, _), Self::Traditional(other, _)) => own.ranks_as(other),
+            // The number of kinds follows from the category. What is left is the age of the route.
+            (
+                Self::TraditionalStream { category, ends, .. },
+                Self::TraditionalStream {
+                    category: other_category,
+                    ends: other_ends,
+                    ..
+                },
+            ) => category == other_category && ends == other_ends,
             _ => false,
         }
     }

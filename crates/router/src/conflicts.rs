@@ -1,5 +1,5 @@
 //! What a router can be told of its routes before any request comes: which can never be chosen, and which pairs are in
-//! order only because an order there must be.
+//! order only because an order there must be. Routers of requests and of streams are searched in the same way.
 //!
 //! Nothing is claimed that does not hold for every request: a route counts as unreachable only when that follows from its
 //! expression and those tried before it, and a pair as tied only with a request that both match. What could not be
@@ -12,6 +12,7 @@ mod ranges;
 mod reach;
 mod sample;
 mod steps;
+mod stream;
 mod texts;
 mod witness;
 
@@ -20,13 +21,15 @@ use self::cases::{Case, TooMany};
 use self::near::Keys;
 use self::reach::Fate;
 use self::steps::{STEPS_OF_AUTOMATA, STEPS_OF_TEXTS, Steps};
+pub use self::stream::StreamWitness;
 use self::texts::Answer;
+pub use self::witness::Witness;
 use crate::candidate::Candidate;
-use crate::request::{Request, Scheme};
-use crate::{RouteIndex, Router, Scratch};
-use expr::Expression;
+use crate::table::Table;
+use crate::{RouteIndex, Router, Scratch, StreamRouter};
+use expr::{Expression, Subsystem};
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -41,12 +44,12 @@ const UNKNOWN_PAIRS: usize = 200;
 const NEIGHBOURS: usize = 1000;
 
 /// Where routes of one router get in each other's way.
-#[derive(Debug, Default)]
-pub struct Conflicts {
+#[derive(Debug)]
+pub struct Conflicts<W> {
     /// In the order that candidates are tried.
     pub never: Vec<Never>,
     /// In the order that the first of each is tried.
-    pub ties: Vec<Tie>,
+    pub ties: Vec<Tie<W>>,
     /// How many candidates and pairs there is no answer for.
     pub undecided: usize,
     /// Whether there is more than what was asked for.
@@ -55,22 +58,29 @@ pub struct Conflicts {
     pub complete: bool,
 }
 
-/// How far a search for conflicts goes.
-#[derive(Clone, Copy)]
-pub struct Extent<'e> {
-    /// How many of each kind are told.
-    pub limit: usize,
-    /// Asked now and then whether nobody wants to know any more.
-    pub is_cancelled: &'e dyn Fn() -> bool,
+/// The bounds of a search for conflicts. Routers that are searched one after the other share them.
+pub struct Search<'e> {
+    steps: Steps<'e>,
+    /// How many more of each kind are told.
+    never: Cell<usize>,
+    ties: Cell<usize>,
 }
 
-impl From<usize> for Extent<'_> {
-    fn from(limit: usize) -> Self {
+impl<'e> Search<'e> {
+    /// At most `limit` conflicts of each kind are told. `is_cancelled` is asked now and then.
+    pub fn new(limit: usize, is_cancelled: &'e dyn Fn() -> bool) -> Self {
         Self {
-            limit,
-            is_cancelled: &|| false,
+            steps: Steps::new(is_cancelled),
+            never: Cell::new(limit),
+            ties: Cell::new(limit),
         }
     }
+}
+
+/// Says no if none is left.
+fn take_one(left: &Cell<usize>) -> bool {
+    let less = left.get().checked_sub(1);
+    less.map(|less| left.set(less)).is_some()
 }
 
 /// A route, or a part of it, that no request is given to.
@@ -95,151 +105,161 @@ pub enum Reason {
 
 /// Two routes that rank alike and that one request satisfies: an id or an age decides which it is given to.
 #[derive(Debug)]
-pub struct Tie {
+pub struct Tie<W> {
     /// The one that is tried first.
     pub first: RouteIndex,
     pub second: RouteIndex,
     /// A request that satisfies both.
-    pub witness: Option<Witness>,
+    pub witness: Option<W>,
 }
 
-/// An example of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Witness {
-    pub method: String,
-    pub scheme: Scheme,
-    pub host: Option<String>,
-    pub path: String,
-    /// Without the `?`.
-    pub query: Option<String>,
-    pub headers: Vec<(String, String)>,
-    pub sni: Option<String>,
-    pub source: Option<SocketAddr>,
-    pub destination: Option<IpAddr>,
-    /// Of the listener.
-    pub port: u16,
-}
+/// What the search needs to know of a router. Where this module speaks of requests, it means streams too.
+trait Decider {
+    type Witness;
 
-impl Witness {
-    pub fn request(&self) -> Request<'_> {
-        Request {
-            method: &self.method,
-            path: self.path.as_bytes(),
-            host: self.host.as_deref().map(str::as_bytes),
-            scheme: self.scheme,
-            sni: self.sni.as_deref(),
-            query: self.query.as_deref().map(str::as_bytes),
-            source: self.source,
-            destination: self.destination,
-            port: self.port,
-            headers: &self.headers,
-        }
-    }
+    const SUBSYSTEM: Subsystem;
+
+    fn table(&self) -> &Table;
+
+    /// A request of the case, as far as its fields do not depend on each other.
+    fn example(&self, case: &Case<'_>, automata: &Automata) -> Answer<Self::Witness>;
+
+    /// Whether a request satisfies an expression.
+    fn accepts(
+        &self,
+        witness: &Self::Witness,
+        expression: &Expression,
+        scratch: &mut Scratch,
+    ) -> bool;
+
+    /// The candidate that a request is given to.
+    fn winner(&self, witness: &Self::Witness, scratch: &mut Scratch) -> Option<&Candidate>;
 }
 
 impl Router {
     /// What there is among all routes.
-    pub fn conflicts<'e>(&self, extent: impl Into<Extent<'e>>) -> Conflicts {
-        let candidates = self.candidates();
-        let steps = Steps::new(extent.into(), candidates.len());
-        let mut analysis = Analysis::new(self, candidates, steps);
-        for number in 0..analysis.ranked.len() {
-            analysis.judge(number);
-        }
-        analysis.tie_all();
-        analysis.finish()
+    pub fn conflicts(&self, search: &Search<'_>) -> Conflicts<Witness> {
+        among_all(self, search)
     }
 
     /// What there is between these routes and any others. At length only candidates are looked at that have something in
     /// common with these.
-    pub fn conflicts_of<'e>(
-        &self,
-        routes: &[RouteIndex],
-        extent: impl Into<Extent<'e>>,
-    ) -> Conflicts {
-        let steps = Steps::new(extent.into(), self.table().len());
-        let is_one = |candidate: &&Candidate| routes.contains(&candidate.route);
-        let own = routes.iter().flat_map(|route| self.candidates_of(*route));
-        let cases: Vec<_> = own
-            .filter_map(|candidate| cases::cases(&candidate.expression).ok())
-            .flatten()
-            .collect();
-        let mut near = self.candidates_near(&|candidate| {
-            is_one(&candidate)
-                || cases.iter().any(|case| {
-                    let work = case.size() * cases::size(&candidate.expression);
-                    steps.spend(work) && case.may_meet(&candidate.expression)
-                })
-        });
-        near.sort_by(|left, right| left.cmp_place(right));
-        let chosen: Vec<usize> = (0..near.len()).filter(|at| is_one(&near[*at])).collect();
-        let mut analysis = Analysis::new(self, near, steps);
-        chosen.iter().for_each(|number| analysis.judge(*number));
-        analysis.look_around(&chosen);
-        analysis.finish()
+    pub fn conflicts_of(&self, routes: &[RouteIndex], search: &Search<'_>) -> Conflicts<Witness> {
+        among_some(self, routes, search)
     }
 }
 
-/// Puts requests to the router.
-struct Prober<'r, 'e> {
-    router: &'r Router,
-    scratch: Scratch,
-    automata: Automata,
-    steps: Steps<'e>,
+impl StreamRouter {
+    /// As [`Router::conflicts`].
+    pub fn conflicts(&self, search: &Search<'_>) -> Conflicts<StreamWitness> {
+        among_all(self, search)
+    }
+
+    /// As [`Router::conflicts_of`].
+    pub fn conflicts_of(
+        &self,
+        routes: &[RouteIndex],
+        search: &Search<'_>,
+    ) -> Conflicts<StreamWitness> {
+        among_some(self, routes, search)
+    }
 }
 
-impl<'r> Prober<'r, '_> {
-    /// A request of the case, as far as its fields do not depend on each other.
-    fn request(&self, case: &Case<'_>) -> Answer<Witness> {
+fn among_all<D: Decider>(router: &D, search: &Search<'_>) -> Conflicts<D::Witness> {
+    let in_order = router.table().in_order().into_iter();
+    let candidates: Vec<_> = in_order.map(|(_, candidate)| candidate).collect();
+    search.steps.add(candidates.len());
+    let mut analysis = Analysis::new(router, candidates, search);
+    for number in 0..analysis.ranked.len() {
+        analysis.judge(number);
+    }
+    analysis.tie_all();
+    analysis.finish()
+}
+
+fn among_some<D: Decider>(
+    router: &D,
+    routes: &[RouteIndex],
+    search: &Search<'_>,
+) -> Conflicts<D::Witness> {
+    let (table, steps) = (router.table(), &search.steps);
+    steps.add(table.len());
+    let is_one = |candidate: &&Candidate| routes.contains(&candidate.route);
+    let own = routes.iter().flat_map(|route| table.of_route(*route));
+    let cases: Vec<_> = own
+        .filter_map(|candidate| cases::cases(&candidate.expression, D::SUBSYSTEM).ok())
+        .flatten()
+        .collect();
+    let is_near = |candidate: &&Candidate| {
+        is_one(candidate)
+            || cases.iter().any(|case| {
+                let work = case.size() * cases::size(&candidate.expression);
+                steps.spend(work) && case.may_meet(&candidate.expression, D::SUBSYSTEM)
+            })
+    };
+    let all = table.iter().map(|(_, candidate)| candidate);
+    let mut near: Vec<_> = all.filter(is_near).collect();
+    near.sort_by(|left, right| left.cmp_place(right));
+    let chosen: Vec<usize> = (0..near.len()).filter(|at| is_one(&near[*at])).collect();
+    let mut analysis = Analysis::new(router, near, search);
+    chosen.iter().for_each(|number| analysis.judge(*number));
+    analysis.look_around(&chosen);
+    analysis.finish()
+}
+
+/// Puts requests to the router.
+struct Prober<'r, 'e, D> {
+    router: &'r D,
+    scratch: Scratch,
+    automata: Automata,
+    search: &'e Search<'e>,
+}
+
+impl<'r, D: Decider> Prober<'r, '_, D> {
+    fn example(&self, case: &Case<'_>) -> Answer<D::Witness> {
         let solving = match case.has_regex() {
             true => STEPS_OF_AUTOMATA,
             false => STEPS_OF_TEXTS,
         };
-        if !self.steps.spend(solving + case.size()) {
+        if !self.search.steps.spend(solving + case.size()) {
             return Answer::Unknown;
         }
-        witness::of(case, self.router.options().flavor, &self.automata)
+        self.router.example(case, &self.automata)
     }
 
-    fn accepts(&mut self, expression: &Expression, witness: &Witness) -> bool {
-        let request = witness.request();
-        self.router
-            .satisfies(&request, expression, &mut self.scratch)
+    fn accepts(&mut self, expression: &Expression, witness: &D::Witness) -> bool {
+        self.router.accepts(witness, expression, &mut self.scratch)
     }
 
-    /// The candidate that the request is given to.
-    fn winner(&mut self, witness: &Witness) -> Option<&'r Candidate> {
-        let found = self.router.matches(&witness.request(), &mut self.scratch)?;
-        Some(self.router.candidate(&found))
+    fn winner(&mut self, witness: &D::Witness) -> Option<&'r Candidate> {
+        self.router.winner(witness, &mut self.scratch)
     }
 }
 
 /// What has been found so far.
-struct Analysis<'r, 'e> {
-    prober: Prober<'r, 'e>,
+struct Analysis<'r, 'e, D: Decider> {
+    prober: Prober<'r, 'e, D>,
     /// In the order they are tried.
     ranked: Vec<&'r Candidate>,
-    limit: usize,
     /// How many pairs may still be looked at, and how many of those in vain.
     glances: usize,
     unknown_pairs: usize,
     never: BTreeMap<usize, Reason>,
     /// By the numbers of the candidates.
-    ties: BTreeMap<(usize, usize), Witness>,
+    ties: BTreeMap<(usize, usize), D::Witness>,
     tied_routes: HashSet<(RouteIndex, RouteIndex)>,
     undecided: usize,
     truncated: bool,
 }
 
-impl<'r, 'e> Analysis<'r, 'e> {
-    fn new(router: &'r Router, ranked: Vec<&'r Candidate>, steps: Steps<'e>) -> Self {
+impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
+    fn new(router: &'r D, ranked: Vec<&'r Candidate>, search: &'e Search<'e>) -> Self {
         Self {
-            limit: steps.extent.limit,
             prober: Prober {
                 router,
                 scratch: Scratch::default(),
                 automata: Automata::default(),
-                steps,
+                search,
             },
             glances: GLANCES + GLANCES_PER_CANDIDATE * ranked.len(),
             unknown_pairs: UNKNOWN_PAIRS,
@@ -254,7 +274,7 @@ impl<'r, 'e> Analysis<'r, 'e> {
 
     /// Whether the candidate is ever chosen.
     fn judge(&mut self, number: usize) {
-        if self.prober.steps.are_used_up() {
+        if self.prober.search.steps.are_used_up() {
             return;
         }
         let reason = match reach::fate(&mut self.prober, self.ranked[number]) {
@@ -268,10 +288,13 @@ impl<'r, 'e> Analysis<'r, 'e> {
                 by: Self::in_order(by),
             },
         };
-        if self.never.len() < self.limit {
-            self.never.insert(number, reason);
-        } else {
-            self.truncated = true;
+        self.note_never(number, reason);
+    }
+
+    fn note_never(&mut self, number: usize, reason: Reason) {
+        match take_one(&self.prober.search.never) {
+            true => drop(self.never.insert(number, reason)),
+            false => self.truncated = true,
         }
     }
 
@@ -294,13 +317,16 @@ impl<'r, 'e> Analysis<'r, 'e> {
         for group in ranked.chunk_by(|left, right| left.place.ranks_as(&right.place)) {
             let cases: Vec<_> = group
                 .iter()
-                .map(|candidate| cases::cases(&candidate.expression))
+                .map(|candidate| cases::cases(&candidate.expression, D::SUBSYSTEM))
                 .collect();
             let known: Vec<_> = (first..)
                 .zip(&cases)
                 .filter_map(|(number, cases)| Some((number, cases.as_ref().ok()?)))
                 .collect();
-            let keys: Vec<_> = known.iter().map(|(_, cases)| Keys::of(cases)).collect();
+            let keys: Vec<_> = known
+                .iter()
+                .map(|(_, cases)| Keys::of(cases, D::SUBSYSTEM))
+                .collect();
             let stopped = near::pairs(&keys, &mut |left, right| {
                 let (left, right) = (known[left], known[right]);
                 self.tie(left, right)
@@ -321,8 +347,8 @@ impl<'r, 'e> Analysis<'r, 'e> {
     ) -> ControlFlow<()> {
         if self.glances == 0
             || self.unknown_pairs == 0
-            || self.ties.len() >= self.limit
-            || !self.prober.steps.spend(1)
+            || self.prober.search.ties.get() == 0
+            || !self.prober.search.steps.spend(1)
         {
             return ControlFlow::Break(());
         }
@@ -339,6 +365,7 @@ impl<'r, 'e> Analysis<'r, 'e> {
                 self.unknown_pairs -= 1;
             }
             Answer::One(witness) => {
+                take_one(&self.prober.search.ties);
                 self.ties.insert((first, second), witness);
                 self.tied_routes.insert(routes);
             }
@@ -352,13 +379,13 @@ impl<'r, 'e> Analysis<'r, 'e> {
         candidates: [&Candidate; 2],
         left: &[Case<'r>],
         right: &[Case<'r>],
-    ) -> Answer<Witness> {
+    ) -> Answer<D::Witness> {
         let mut unknown = false;
         for (left, right) in left
             .iter()
             .flat_map(|left| right.iter().map(move |right| (left, right)))
         {
-            if !self.prober.steps.spend(left.meeting(right)) {
+            if !self.prober.search.steps.spend(left.meeting(right)) {
                 return Answer::Unknown;
             }
             if left.excludes(right) {
@@ -366,7 +393,7 @@ impl<'r, 'e> Analysis<'r, 'e> {
             }
             let answer = match left.and(right) {
                 Ok(None) => continue,
-                Ok(Some(both)) => self.prober.request(&both),
+                Ok(Some(both)) => self.prober.example(&both),
                 Err(TooMany) => Answer::Unknown,
             };
             match answer {
@@ -392,9 +419,12 @@ impl<'r, 'e> Analysis<'r, 'e> {
         let ranked = self.ranked.clone();
         let all: Vec<_> = ranked
             .iter()
-            .map(|candidate| cases::cases(&candidate.expression).unwrap_or_default())
+            .map(|candidate| cases::cases(&candidate.expression, D::SUBSYSTEM).unwrap_or_default())
             .collect();
-        let keys: Vec<_> = all.iter().map(|cases| Keys::of(cases)).collect();
+        let keys: Vec<_> = all
+            .iter()
+            .map(|cases| Keys::of(cases, D::SUBSYSTEM))
+            .collect();
         let mut left = NEIGHBOURS;
         let mut meet = |first: usize, second: usize| {
             if left == 0 {
@@ -414,7 +444,7 @@ impl<'r, 'e> Analysis<'r, 'e> {
         let mut stopped = near::pairs_with(&keys, &is_chosen, &mut meet).is_break();
         let own: Vec<_> = chosen
             .iter()
-            .map(|number| Keys::of(&all[*number]))
+            .map(|number| Keys::of(&all[*number], D::SUBSYSTEM))
             .collect();
         let mut meet_own = |first: usize, second: usize| meet(chosen[first], chosen[second]);
         stopped |= near::pairs(&own, &mut meet_own).is_break();
@@ -426,7 +456,7 @@ impl<'r, 'e> Analysis<'r, 'e> {
         if self.never.contains_key(&number) || self.ranked[number].route == route {
             return;
         }
-        if self.prober.steps.are_used_up() {
+        if self.prober.search.steps.are_used_up() {
             return;
         }
         let fate = reach::fate(&mut self.prober, self.ranked[number]);
@@ -434,22 +464,18 @@ impl<'r, 'e> Analysis<'r, 'e> {
             && by.iter().any(|candidate| candidate.route == route)
         {
             let by = Self::in_order(by);
-            if self.never.len() < self.limit {
-                self.never.insert(number, Reason::Shadowed { by });
-            } else {
-                self.truncated = true;
-            }
+            self.note_never(number, Reason::Shadowed { by });
         }
     }
 
-    fn finish(self) -> Conflicts {
+    fn finish(self) -> Conflicts<D::Witness> {
         let route = |number: usize| self.ranked[number].route;
         let mut parts: HashMap<RouteIndex, usize> = HashMap::new();
         for number in self.never.keys() {
             *parts.entry(route(*number)).or_default() += 1;
         }
         let is_whole = |route| {
-            let all = self.prober.router.candidates_of(route).count();
+            let all = self.prober.router.table().of_route(route).count();
             parts.get(&route) == Some(&all)
         };
         let never = self.never.into_iter().map(|(number, reason)| Never {
@@ -468,7 +494,7 @@ impl<'r, 'e> Analysis<'r, 'e> {
             ties: ties.collect(),
             undecided: self.undecided,
             truncated: self.truncated,
-            complete: !self.prober.steps.are_used_up(),
+            complete: !self.prober.search.steps.are_used_up(),
         }
     }
 }

@@ -78,10 +78,7 @@ pub(crate) fn serves(route: &Route, subsystem: Subsystem) -> Option<Expression> 
     if let [Protocol::Https | Protocol::Tls | Protocol::TlsPassthrough] = route.protocols[..] {
         return None;
     }
-    let possible: &[&str] = match subsystem {
-        Subsystem::Http => &["http", "https"],
-        Subsystem::Stream => &["tcp", "tls", "udp"],
-    };
+    let possible = protocols(subsystem);
     let is_served = |name: &&&str| {
         let mut protocols = route.protocols.iter();
         protocols.any(|&protocol| name_of(protocol) == **name)
@@ -89,6 +86,14 @@ pub(crate) fn serves(route: &Route, subsystem: Subsystem) -> Option<Expression> 
     let served: Vec<_> = possible.iter().filter(is_served).collect();
     let is = |name: &&str| Expression::text(TextField::Protocol, TextTest::Equals((*name).into()));
     (served.len() < possible.len()).then(|| Expression::any(served.into_iter().map(is).collect()))
+}
+
+/// The values that `net.protocol` may have.
+pub(crate) fn protocols(subsystem: Subsystem) -> &'static [&'static str] {
+    match subsystem {
+        Subsystem::Http => &["http", "https"],
+        Subsystem::Stream => &["tcp", "tls", "udp"],
+    }
 }
 
 /// As `net.protocol` has it.

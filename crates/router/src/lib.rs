@@ -35,7 +35,7 @@ mod upstream;
 mod work;
 
 pub use candidate::{Problem, RouteError, RouteIndex};
-pub use conflicts::{Conflicts, Extent, Never, Reason, Tie, Witness};
+pub use conflicts::{Conflicts, Never, Reason, Search, StreamWitness, Tie, Witness};
 pub use explain::{Explained, Explanation, StreamExplanation, Tried, Verdict, Wanted};
 pub use expr::{Block, Group};
 pub use request::{HeaderSource, Request, Scheme};
@@ -55,9 +55,9 @@ pub enum Flavor {
 /// How the flavours but [`Flavor::Traditional`] order candidates: `route_match_calculation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calculation {
-    /// As Kong 3.9.1 really does, a shift in 32 bits included.
+    /// Candidates are ordered as Kong 3.9.1 really orders them, a shift in 32 bits included.
     Original,
-    /// As Kong documents it.
+    /// Candidates are ordered as Kong's documentation says.
     Strict,
 }
 

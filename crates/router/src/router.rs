@@ -119,22 +119,6 @@ impl Router {
         candidates.map(|(_, candidate)| (candidate.route, &*candidate.expression))
     }
 
-    /// All, in the order they are tried.
-    pub(crate) fn candidates(&self) -> Vec<&Candidate> {
-        let candidates = self.table.in_order().into_iter();
-        candidates.map(|(_, candidate)| candidate).collect()
-    }
-
-    /// Those that are wanted, in no order.
-    pub(crate) fn candidates_near(&self, wanted: &dyn Fn(&Candidate) -> bool) -> Vec<&Candidate> {
-        let candidates = self.table.iter().map(|(_, candidate)| candidate);
-        candidates.filter(|candidate| wanted(candidate)).collect()
-    }
-
-    pub(crate) fn candidates_of(&self, route: RouteIndex) -> impl Iterator<Item = &Candidate> {
-        self.table.of_route(route)
-    }
-
     /// The candidate that was found.
     pub(crate) fn candidate(&self, found: &Match) -> &Candidate {
         self.table.get(found.slot)
@@ -370,6 +354,11 @@ impl Scratch {
     /// How many steps the last match took.
     pub fn steps(&self) -> usize {
         self.work.budget.spent()
+    }
+
+    /// For [`Expression::evaluate`].
+    pub(crate) fn lowered(&mut self) -> &mut Vec<u8> {
+        &mut self.work.lowered
     }
 
     fn normalize(&mut self, path: &[u8]) {

@@ -12,7 +12,7 @@ pub(crate) struct Segments {
 impl Segments {
     pub(crate) fn read(&mut self, path: &[u8]) {
         self.starts.clear();
-        // As Kong does, whatever the first byte is: of a request for a path it is a slash.
+        // Kong leaves the first byte out, whatever it is: it is a slash where a request is for a path.
         let inner = path.get(1..).unwrap_or(b"");
         let slashes = inner.iter().rev().take_while(|&&byte| byte == b'/').count();
         let inner = &inner[..inner.len() - slashes];

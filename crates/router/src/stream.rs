@@ -65,20 +65,20 @@ impl StreamRouter {
 
     /// The routes of all candidates, in the order they are tried.
     pub fn order(&self) -> impl Iterator<Item = RouteIndex> {
-        self.candidates().map(|(route, _)| route)
+        let candidates = self.table.in_order().into_iter();
+        candidates.map(|(_, candidate)| candidate.route)
     }
 
     /// The route of a connection. One whose match would take too many steps has none.
     pub fn matches(&self, request: &StreamRequest<'_>) -> Option<RouteIndex> {
-        let found = self.table.find(&request.canonical(), &mut Work::default());
-        let found = found.ok().flatten()?;
-        Some(self.table.get(found.slot()).route)
+        self.candidate_of(request).map(|found| found.route)
     }
 
-    /// All candidates in the order they are tried.
-    pub(crate) fn candidates(&self) -> impl Iterator<Item = (RouteIndex, &Expression)> {
-        let candidates = self.table.in_order().into_iter();
-        candidates.map(|(_, candidate)| (candidate.route, &*candidate.expression))
+    /// The candidate that a connection is given to.
+    pub(crate) fn candidate_of(&self, request: &StreamRequest<'_>) -> Option<&Candidate> {
+        let found = self.table.find(&request.canonical(), &mut Work::default());
+        let found = found.ok().flatten()?;
+        Some(self.table.get(found.slot()))
     }
 
     pub(crate) fn table(&self) -> &Table {

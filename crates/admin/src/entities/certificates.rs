@@ -40,8 +40,8 @@ pub(crate) fn take(
 }
 
 /// A PUT by an SNI with `snis` given includes that SNI.
-pub(crate) fn add_sni_of_path(input: &mut Object, sni: Option<&str>) {
-    if let (Some(sni), Some(Value::Array(names))) = (sni, input.get_mut("snis"))
+pub(crate) fn add_sni_of_path(input: &mut Object, sni: &str) {
+    if let Some(Value::Array(names)) = input.get_mut("snis")
         && !names.iter().any(|name| name.as_str() == Some(sni))
     {
         names.push(Value::from(sni));

@@ -18,11 +18,21 @@ pub(crate) struct Found {
     pub(crate) entity: Object,
 }
 
-/// What a path segment says of an entity: Kong's messages depend on which of the two it is.
+/// What a path segment says of an entity. Kong's messages depend on which it is.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Selector {
     Id(Uuid),
-    Key { field: String, value: String },
+    Key {
+        field: String,
+        value: String,
+    },
+    /// A certificate by the name of one of its SNIs.
+    Sni(String),
+    /// An ACL group of a consumer.
+    Group {
+        consumer: Uuid,
+        group: String,
+    },
 }
 
 impl Selector {
@@ -44,9 +54,48 @@ impl Selector {
             value: segment.to_owned(),
         })
     }
+
+    /// Reads the segment of a path such as `/services/{services}`, where a certificate may be named by an SNI.
+    pub(crate) fn of_entity(
+        control: &dyn Control,
+        kind: EntityKind,
+        segment: &str,
+    ) -> Result<Self, Failure> {
+        if kind != EntityKind::Certificates || parse_id(segment).is_some() {
+            return Self::parse(control, kind, segment);
+        }
+        check_key(control, EntityKind::Snis, "name", segment)?;
+        Ok(Self::Sni(segment.to_owned()))
+    }
+
+    /// Reads the last segment of a path such as `/consumers/{consumers}/acls/{acls}`, where ACL groups are named within their
+    /// consumer.
+    pub(crate) fn of_child(
+        control: &dyn Control,
+        kind: EntityKind,
+        parent: Uuid,
+        segment: &str,
+    ) -> Result<Self, Failure> {
+        match kind {
+            EntityKind::Acls if parse_id(segment).is_none() => Ok(Self::Group {
+                consumer: parent,
+                group: segment.to_owned(),
+            }),
+            _ => Self::parse(control, kind, segment),
+        }
+    }
+
+    /// The field that the path sets, over that of the body.
+    pub(crate) fn fixed(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Id(_) | Self::Sni(_) => None,
+            Self::Key { field, value } => Some((field, value)),
+            Self::Group { group, .. } => Some(("group", group)),
+        }
+    }
 }
 
-/// As Kong takes ids: 36 characters, in upper or lower case.
+/// Reads an id, which Kong takes with its 36 characters only, in upper or lower case.
 pub(crate) fn parse_id(text: &str) -> Option<Uuid> {
     (text.len() == 36).then(|| Uuid::try_parse(text).ok())?
 }
@@ -95,6 +144,8 @@ pub(crate) fn select(
         Selector::Key { field, value } => view
             .id_by_unique(kind, field, value)
             .map_err(Failure::internal)?,
+        Selector::Sni(name) => certificate_of_sni(view, name)?,
+        Selector::Group { consumer, group } => cache_key_id(view, kind, *consumer, group)?,
     };
     id.map_or(Ok(None), |id| by_id(view, kind, id))
 }
@@ -106,12 +157,14 @@ pub(crate) fn find(
     kind: EntityKind,
     segment: &str,
 ) -> Result<Option<Found>, Failure> {
-    let found = match kind {
-        EntityKind::Certificates if parse_id(segment).is_none() => {
-            Some(by_sni(control, view, segment)?)
-        }
-        _ => select(view, kind, &Selector::parse(control, kind, segment)?)?,
-    };
+    let selector = Selector::of_entity(control, kind, segment)?;
+    let found = select(view, kind, &selector)?;
+    if found.is_none() && matches!(selector, Selector::Sni(_)) {
+        return Err(Failure::Message(
+            StatusCode::NOT_FOUND,
+            "SNI not found".into(),
+        ));
+    }
     Ok(found.filter(|found| !is_expired(control, kind, &found.entity)))
 }
 
@@ -124,16 +177,16 @@ pub(crate) fn is_expired(control: &dyn Control, kind: EntityKind, entity: &Objec
             .is_some_and(|end| end <= control.context().now)
 }
 
-fn by_sni(control: &dyn Control, view: &View<'_>, name: &str) -> Result<Found, Failure> {
-    let missing = || Failure::Message(StatusCode::NOT_FOUND, "SNI not found".into());
-    check_key(control, EntityKind::Snis, "name", name)?;
+fn certificate_of_sni(view: &View<'_>, name: &str) -> Result<Option<Uuid>, Failure> {
     let sni = view
         .id_by_unique(EntityKind::Snis, "name", name)
-        .map_err(Failure::internal)?
-        .ok_or_else(missing)?;
-    let sni = by_id(view, EntityKind::Snis, sni)?.ok_or_else(missing)?;
-    let certificate = reference(&sni.entity, "certificate").ok_or_else(missing)?;
-    by_id(view, EntityKind::Certificates, certificate)?.ok_or_else(missing)
+        .map_err(Failure::internal)?;
+    let sni = sni
+        .map(|id| by_id(view, EntityKind::Snis, id))
+        .transpose()?;
+    Ok(sni
+        .flatten()
+        .and_then(|sni| reference(&sni.entity, "certificate")))
 }
 
 /// The id in `{"id": …}`.

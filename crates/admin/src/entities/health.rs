@@ -1,95 +1,201 @@
 //! The health of upstreams and their targets. Source: kong/api/routes/upstreams.lua, kong/db/dao/targets.lua
 //! (page_for_upstream_with_health, post_health).
 
-use super::find::{self, Found};
-use super::{TARGETS, list, parent_id, view};
+use super::{TARGETS, find, list, parent_id, target, view};
 use crate::control::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 use crate::paging::escape;
 use crate::render;
 use crate::request::Call;
 use crate::respond::{Answer, Failure, empty, json};
+use crate::shown::{Entity, Page};
 use axum::http::StatusCode;
 use model::EntityKind;
 use model::address::{Address, DEFAULT_TARGET_PORT};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::HashMap;
 use store::View;
 use uuid::Uuid;
+
+/// A page of targets, with what this node knows of each.
+#[derive(Debug, Serialize)]
+struct Targets {
+    #[serde(flatten)]
+    page: Page<Entity>,
+    node_id: Uuid,
+}
+
+/// What is shown of a target besides its fields.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct OfTarget {
+    health: Word,
+    /// Absent where this node does not serve the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Host>,
+}
+
+/// The answer about the upstream as a whole.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Whole {
+    data: Balancer,
+    /// Always null.
+    next: Option<String>,
+    node_id: Uuid,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Balancer {
+    /// Of the upstream.
+    id: Uuid,
+    health: Word,
+    /// What `health` would be if health checks were on; absent where this node does not serve the upstream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    balancer_health: Option<Word>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Details>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Details {
+    healthy: bool,
+    hosts: Vec<Host>,
+    weight: Weights,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Host {
+    host: String,
+    port: u16,
+    /// The kind of the DNS records, or why there are none.
+    dns: String,
+    /// The weight that the target is given.
+    #[serde(rename = "nodeWeight")]
+    node_weight: u32,
+    weight: Weights,
+    addresses: Vec<ShownAddress>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ShownAddress {
+    ip: String,
+    port: u16,
+    weight: u32,
+    /// In the answer about the upstream as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    healthy: Option<bool>,
+    /// In the answer about targets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health: Option<Word>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Weights {
+    total: u64,
+    available: u64,
+    unavailable: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum Word {
+    Healthy,
+    Unhealthy,
+    HealthchecksOff,
+    DnsError,
+}
 
 /// `GET /upstreams/{upstreams}/health`: of each target, or with `balancer_health=1` of the upstream as a whole.
 pub(crate) fn upstream(call: &Call<'_>) -> Answer {
     let upstream = parent_id(call, TARGETS)?;
     let view = view(call)?;
     let health = call.control.upstream_health(upstream);
-    let whole = matches!(call.query("balancer_health"), Some("1" | "true"));
-    let mut body = match whole {
-        true => json!({ "data": balancer(upstream, health.as_ref()), "next": null }),
-        false => targets(call, &view, upstream, health.as_ref())?,
-    };
-    body["node_id"] = json!(call.control.node().id);
-    Ok(json(StatusCode::OK, &body))
+    let node_id = call.control.node().id;
+    let is_whole = matches!(call.query("balancer_health"), Some("1" | "true"));
+    if is_whole {
+        let whole = Whole {
+            data: balancer(upstream, health),
+            next: None,
+            node_id,
+        };
+        return Ok(json(StatusCode::OK, &whole));
+    }
+    let page = targets(call, &view, upstream, health)?;
+    Ok(json(StatusCode::OK, &Targets { page, node_id }))
 }
 
-fn balancer(id: Uuid, health: Option<&UpstreamHealth>) -> Value {
+fn balancer(id: Uuid, health: Option<UpstreamHealth>) -> Balancer {
     let Some(health) = health else {
-        return json!({ "id": id, "health": "HEALTHCHECKS_OFF" });
+        return Balancer {
+            id,
+            health: Word::HealthchecksOff,
+            balancer_health: None,
+            details: None,
+        };
     };
     let balancer_health = word(health.healthy);
     let hosts = health.targets.iter().map(|target| {
-        let addresses = target.addresses.iter().map(|address| {
-            let mut shown = shown_address(address);
-            shown["healthy"] = address.available.into();
-            shown
-        });
-        shown_target(target, addresses.collect())
+        host(target, |address| ShownAddress {
+            healthy: Some(address.available),
+            ..shown_address(address)
+        })
     });
-    json!({
-        "id": id,
-        "health": if health.checked { balancer_health } else { "HEALTHCHECKS_OFF" },
-        "balancer_health": balancer_health,
-        "details": {
-            "healthy": health.healthy,
-            "hosts": hosts.collect::<Vec<_>>(),
-            "weight": shown_weight(health.weight),
+    Balancer {
+        id,
+        health: match health.checked {
+            true => balancer_health,
+            false => Word::HealthchecksOff,
         },
-    })
+        balancer_health: Some(balancer_health),
+        details: Some(Details {
+            healthy: health.healthy,
+            hosts: hosts.collect(),
+            weight: weights(health.weight),
+        }),
+    }
 }
 
 fn targets(
     call: &Call<'_>,
     view: &View<'_>,
     upstream: Uuid,
-    health: Option<&UpstreamHealth>,
-) -> Result<Value, Failure> {
+    health: Option<UpstreamHealth>,
+) -> Result<Page<Entity>, Failure> {
     let listed = list::page_of_targets(call, view, upstream)?;
-    let by_name = health.map(by_name).unwrap_or_default();
+    let by_name = health.as_ref().map(by_name).unwrap_or_default();
     let mut data = Vec::with_capacity(listed.entities.len());
     for found in &listed.entities {
-        let mut shown = entity(call, view, found)?;
-        let name = shown["target"].as_str().unwrap_or_default();
-        let target = health.map(|health| (health.checked, by_name.get(name).copied()));
-        match target {
-            None => shown["health"] = "HEALTHCHECKS_OFF".into(),
-            Some((_, None)) => shown["health"] = "DNS_ERROR".into(),
-            Some((checked, Some(target))) => {
-                shown["health"] = target_word(checked, target).into();
-                let addresses = target.addresses.iter().map(|address| {
-                    let mut shown = shown_address(address);
-                    shown["health"] = address_word(checked, target, address).into();
-                    shown
-                });
-                shown["data"] = shown_target(target, addresses.collect());
-            }
-        }
-        data.push(shown);
+        let name = found.entity.str("target").unwrap_or_default();
+        let target = by_name.get(&*target::with_port(name)).copied();
+        let of_target = of_target(health.as_ref(), target);
+        let entity = Entity::written(|out| {
+            render::entity(out, call.control, view, EntityKind::Targets, found)
+        });
+        data.push(entity?.with(&of_target)?);
     }
-    let mut body = json!({ "data": data, "next": null });
-    if let Some(offset) = listed.offset {
-        let segment = escape(call.parameter("upstreams"));
-        body["next"] = format!("/upstreams/{segment}/health?offset={offset}").into();
-        body["offset"] = offset.into();
+    let segment = escape(call.parameter("upstreams"));
+    let path = format!("/upstreams/{segment}/health");
+    Ok(Page::new(data, &path, listed.offset, []))
+}
+
+/// `target` is what the upstream's health says of it, if anything.
+fn of_target(health: Option<&UpstreamHealth>, target: Option<&TargetHealth>) -> OfTarget {
+    match (health, target) {
+        (None, _) => OfTarget {
+            health: Word::HealthchecksOff,
+            data: None,
+        },
+        (Some(_), None) => OfTarget {
+            health: Word::DnsError,
+            data: None,
+        },
+        (Some(health), Some(target)) => OfTarget {
+            health: target_word(health.checked, target),
+            data: Some(host(target, |address| ShownAddress {
+                health: Some(address_word(health.checked, target, address)),
+                ..shown_address(address)
+            })),
+        },
     }
-    Ok(body)
 }
 
 /// The targets by `host:port`. Two of one name are one peer twice, of which the first stands for both.
@@ -102,58 +208,58 @@ fn by_name(health: &UpstreamHealth) -> HashMap<String, &TargetHealth> {
     targets
 }
 
-fn entity(call: &Call<'_>, view: &View<'_>, found: &Found) -> Result<Value, Failure> {
-    let mut bytes = Vec::new();
-    render::entity(&mut bytes, call.control, view, EntityKind::Targets, found)?;
-    serde_json::from_slice(&bytes).map_err(Failure::internal)
-}
-
 /// Healthy if any address is.
-fn target_word(checked: bool, target: &TargetHealth) -> &'static str {
+fn target_word(checked: bool, target: &TargetHealth) -> Word {
     let mut words = (target.addresses.iter()).map(|one| address_word(checked, target, one));
     match words.next() {
-        None => "DNS_ERROR",
-        Some("UNHEALTHY") => words.find(|word| *word == "HEALTHY").unwrap_or("UNHEALTHY"),
+        None => Word::DnsError,
+        Some(Word::Unhealthy) if words.any(|word| word == Word::Healthy) => Word::Healthy,
         Some(word) => word,
     }
 }
 
 /// What takes no requests is not checked either.
-fn address_word(checked: bool, target: &TargetHealth, address: &AddressHealth) -> &'static str {
+fn address_word(checked: bool, target: &TargetHealth, address: &AddressHealth) -> Word {
     match checked && target.node_weight > 0 {
         true => word(address.available),
-        false => "HEALTHCHECKS_OFF",
+        false => Word::HealthchecksOff,
     }
 }
 
-fn word(healthy: bool) -> &'static str {
+fn word(healthy: bool) -> Word {
     match healthy {
-        true => "HEALTHY",
-        false => "UNHEALTHY",
+        true => Word::Healthy,
+        false => Word::Unhealthy,
     }
 }
 
-fn shown_target(target: &TargetHealth, addresses: Vec<Value>) -> Value {
-    json!({
-        "host": target.host,
-        "port": target.port,
-        "dns": target.dns,
-        "nodeWeight": target.node_weight,
-        "weight": shown_weight(target.weight),
-        "addresses": addresses,
-    })
+fn host(target: &TargetHealth, shown: impl Fn(&AddressHealth) -> ShownAddress) -> Host {
+    Host {
+        host: target.host.clone(),
+        port: target.port,
+        dns: target.dns.clone(),
+        node_weight: target.node_weight,
+        weight: weights(target.weight),
+        addresses: target.addresses.iter().map(shown).collect(),
+    }
 }
 
-fn shown_address(address: &AddressHealth) -> Value {
-    json!({ "ip": address.ip, "port": address.port, "weight": address.weight })
+fn shown_address(address: &AddressHealth) -> ShownAddress {
+    ShownAddress {
+        ip: address.ip.clone(),
+        port: address.port,
+        weight: address.weight,
+        healthy: None,
+        health: None,
+    }
 }
 
-fn shown_weight(weight: Weight) -> Value {
-    json!({
-        "total": weight.total,
-        "available": weight.available,
-        "unavailable": weight.total - weight.available,
-    })
+fn weights(weight: Weight) -> Weights {
+    Weights {
+        total: weight.total,
+        available: weight.available,
+        unavailable: weight.total - weight.available,
+    }
 }
 
 /// `PUT …/targets/{targets}/healthy`, `…/{address}/unhealthy`.
@@ -163,7 +269,7 @@ pub(crate) fn set_target(call: &Call<'_>, healthy: bool) -> Answer {
     let segment = call.parameter("targets");
     let found = find::find_child(call.control, &view, TARGETS, upstream, segment)?;
     let found = found.ok_or_else(Failure::not_found)?;
-    let target = super::target::normal_form(found.entity.str("target").unwrap_or_default());
+    let target = target::normal_form(found.entity.str("target").unwrap_or_default());
     let address = match call.parameter("address") {
         "" => None,
         text => Some(ip_and_port(text)?),

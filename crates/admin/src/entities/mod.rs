@@ -19,7 +19,7 @@ use model::schema::registry;
 use model::{EntityKind, Object, Value};
 use store::View;
 use uuid::Uuid;
-use write::{Action, Input, Owner, Target, Write};
+use write::{Action, Input, Owner, Write};
 
 /// `/services`
 pub(crate) async fn collection(call: &Call<'_>, kind: EntityKind) -> Answer {
@@ -37,13 +37,12 @@ pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> Answer {
         let found = find::find(call.control, &view, kind, segment)?;
         return show(call, &view, kind, found);
     }
-    let target = match kind {
-        EntityKind::Certificates if find::parse_id(segment).is_none() => {
-            write::certificate_of_sni(call, segment)?
-        }
-        _ => Target::of(Selector::parse(call.control, kind, segment)?),
-    };
-    write(call, kind, action(call, target), None).await
+    let selector = Selector::of_entity(call.control, kind, segment)?;
+    if call.method != "PUT" && matches!(selector, Selector::Sni(_)) {
+        // Kong looks for the SNI before it writes.
+        find::find(call.control, &view(call)?, kind, segment)?;
+    }
+    write(call, kind, action(call, selector), None).await
 }
 
 /// `/services/{services}/routes`
@@ -73,18 +72,18 @@ pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> Answer {
     };
     let link = (relation.field, parent);
     if call.method == "PUT" && kind != EntityKind::Targets {
-        let target = write::put_target(call.control, kind, found.as_ref(), segment)?;
-        return write(call, kind, Action::Upsert(target), Some(link)).await;
+        let selector = Selector::of_child(call.control, kind, parent, segment)?;
+        return write(call, kind, Action::Upsert(selector), Some(link)).await;
     }
     let found = found.ok_or_else(Failure::not_found)?;
-    let target = match kind {
+    let selector = match kind {
         // Kong looks these up itself and goes on by id.
-        EntityKind::Targets | EntityKind::Acls => Target::of(Selector::Id(found.id)),
-        _ => Target::of(Selector::parse(call.control, kind, segment)?),
+        EntityKind::Targets | EntityKind::Acls => Selector::Id(found.id),
+        _ => Selector::parse(call.control, kind, segment)?,
     };
     let action = match call.method {
-        "PUT" | "PATCH" => Action::Update(target),
-        _ => Action::Delete(target),
+        "PUT" | "PATCH" => Action::Update(selector),
+        _ => Action::Delete(selector),
     };
     write(call, kind, action, None).await
 }
@@ -104,7 +103,6 @@ pub(crate) async fn referenced(call: &Call<'_>, relation: Relation) -> Answer {
         }
         (owner, id)
     };
-    let target = |id| Target::of(Selector::Id(id));
     let action = match (call.method, id) {
         ("PUT", _) => Action::UpsertReferenced {
             relation: relation.field,
@@ -114,18 +112,18 @@ pub(crate) async fn referenced(call: &Call<'_>, relation: Relation) -> Answer {
             },
         },
         (_, None) => return Err(Failure::not_found()),
-        ("PATCH", Some(id)) => Action::Update(target(id)),
+        ("PATCH", Some(id)) => Action::Update(Selector::Id(id)),
         _ => return Err(Failure::method_not_allowed()),
     };
     write(call, relation.parent, action, None).await
 }
 
 /// What the method does to the entity that the path names.
-fn action(call: &Call<'_>, target: Target) -> Action {
+fn action(call: &Call<'_>, selector: Selector) -> Action {
     match call.method {
-        "PUT" => Action::Upsert(target),
-        "PATCH" => Action::Update(target),
-        _ => Action::Delete(target),
+        "PUT" => Action::Upsert(selector),
+        "PATCH" => Action::Update(selector),
+        _ => Action::Delete(selector),
     }
 }
 

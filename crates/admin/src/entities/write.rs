@@ -11,67 +11,11 @@ use crate::infer::infer;
 use crate::proposal::propose;
 use crate::request::Call;
 use crate::respond::Failure;
-use axum::http::StatusCode;
 use model::error::brace_notation;
 use model::schema::registry;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use store::{Change, ChangeSet, Transaction, View};
 use uuid::Uuid;
-
-/// What a write is about: the entity the path names, and what the path says of it besides.
-#[derive(Debug, Clone)]
-pub(crate) struct Target {
-    pub(crate) selector: Selector,
-    /// Fields that the path sets, over those of the body.
-    pub(crate) fixed: Object,
-    /// The SNI by which a certificate was named.
-    pub(crate) sni: Option<String>,
-}
-
-impl Target {
-    pub(crate) fn of(selector: Selector) -> Self {
-        let fixed = match &selector {
-            Selector::Id(_) => Object::new(),
-            Selector::Key { field, value } => {
-                Object::from_iter([(field.as_str(), Value::from(value.as_str()))])
-            }
-        };
-        Self {
-            selector,
-            fixed,
-            sni: None,
-        }
-    }
-}
-
-/// A certificate named by one of its SNIs; a PUT of an unknown one makes a new certificate.
-pub(crate) fn certificate_of_sni(call: &Call<'_>, name: &str) -> Result<Target, Failure> {
-    let found = find::find(call.control, &view(call)?, EntityKind::Certificates, name);
-    let id = match found {
-        Ok(found) => found.ok_or_else(Failure::not_found)?.id,
-        Err(Failure::Message(StatusCode::NOT_FOUND, _)) if call.method == "PUT" => Uuid::new_v4(),
-        Err(failure) => return Err(failure),
-    };
-    let mut target = Target::of(Selector::Id(id));
-    target.sni = Some(name.to_owned());
-    Ok(target)
-}
-
-/// What a PUT under a parent writes to; ACL groups are named within their consumer.
-pub(crate) fn put_target(
-    control: &dyn Control,
-    kind: EntityKind,
-    found: Option<&Found>,
-    segment: &str,
-) -> Result<Target, Failure> {
-    if kind != EntityKind::Acls || find::parse_id(segment).is_some() {
-        return Ok(Target::of(Selector::parse(control, kind, segment)?));
-    }
-    let id = found.map_or_else(Uuid::new_v4, |found| found.id);
-    let mut target = Target::of(Selector::Id(id));
-    target.fixed.insert("group", Value::from(segment));
-    Ok(target)
-}
 
 /// A write of one entity. It owns its input, so that it can be decided on any state.
 #[derive(Debug, Clone)]
@@ -88,11 +32,11 @@ pub(crate) enum Action {
     /// `POST`
     Insert,
     /// `PUT`: the entity is made of the body alone.
-    Upsert(Target),
+    Upsert(Selector),
     /// `PATCH`
-    Update(Target),
+    Update(Selector),
     /// `DELETE`: what does not exist is deleted already.
-    Delete(Target),
+    Delete(Selector),
     /// `PUT /routes/{route}/service`: the service is made of the body alone. A route without a service gets a new one; whether
     /// it has one is decided in the transaction.
     UpsertReferenced {
@@ -195,9 +139,9 @@ impl Write {
     ) -> Result<Decided, Failure> {
         match &self.action {
             Action::Insert => self.insert(control, view),
-            Action::Upsert(target) => self.upsert(control, view, target),
-            Action::Update(target) => self.update(control, view, target),
-            Action::Delete(target) => delete(control, view, self.kind, target),
+            Action::Upsert(selector) => self.upsert(control, view, selector),
+            Action::Update(selector) => self.update(control, view, selector),
+            Action::Delete(selector) => delete(control, view, self.kind, selector),
             Action::UpsertReferenced { relation, owner } => {
                 self.upsert_referenced(control, view, relation, *owner)
             }
@@ -228,26 +172,25 @@ impl Write {
         &self,
         control: &dyn Control,
         view: &View<'_>,
-        target: &Target,
+        selector: &Selector,
     ) -> Result<Decided, Failure> {
         let mut input = self.linked();
-        let existing = select(view, self.kind, &target.selector)?;
-        let id = match (&target.selector, existing) {
+        let existing = select(view, self.kind, selector)?;
+        let id = match (selector, existing) {
             (Selector::Id(id), _) => *id,
-            (Selector::Key { .. }, Some(found)) => found.id,
-            (Selector::Key { .. }, None) => Uuid::new_v4(),
+            (_, Some(found)) => found.id,
+            (_, None) => Uuid::new_v4(),
         };
         input.insert("id", Value::from(id.to_string()));
-        for (field, value) in target.fixed.clone() {
-            input.insert(field, value);
+        if let Some((field, value)) = selector.fixed() {
+            input.insert(field, Value::from(value));
         }
-        if self.kind == EntityKind::Certificates {
-            certificates::add_sni_of_path(&mut input, target.sni.as_deref());
+        if let Selector::Sni(name) = selector {
+            certificates::add_sni_of_path(&mut input, name);
         }
         let mode = certificates::Mode::Replace;
         let decided = prepare(control, view, self.kind, input, mode)?;
-        let selector = Some(&target.selector);
-        refuse_without_database(control, "create or update", self.kind, selector)?;
+        refuse_without_database(control, "create or update", self.kind, Some(selector))?;
         Ok(decided)
     }
 
@@ -260,10 +203,9 @@ impl Write {
     ) -> Result<Decided, Failure> {
         let owned = find::by_id(view, owner.kind, owner.id)?.ok_or_else(Failure::not_found)?;
         if let Some(id) = find::reference(&owned.entity, relation) {
-            return self.upsert(control, view, &Target::of(Selector::Id(id)));
+            return self.upsert(control, view, &Selector::Id(id));
         }
-        let target = Target::of(Selector::Id(Uuid::new_v4()));
-        let mut decided = self.upsert(control, view, &target)?;
+        let mut decided = self.upsert(control, view, &Selector::Id(Uuid::new_v4()))?;
         let id = decided.found.as_ref().map(|found| found.id);
         let link = Object::from_iter([(relation, id.map_or(Value::Null, reference_to))]);
         let schema = registry().entity(owner.kind);
@@ -276,15 +218,15 @@ impl Write {
         &self,
         control: &dyn Control,
         view: &View<'_>,
-        target: &Target,
+        selector: &Selector,
     ) -> Result<Decided, Failure> {
         let kind = self.kind;
-        let existing = select(view, kind, &target.selector)?
+        let existing = select(view, kind, selector)?
             .filter(|found| !find::is_expired(control, kind, &found.entity));
         let plugin = existing.as_ref().and_then(|found| found.entity.str("name"));
         let mut patch = self.input.typed(kind, plugin);
         let Some(existing) = existing else {
-            return Err(not_found(&target.selector).into());
+            return Err(not_found(selector));
         };
         patch.remove("id");
         foreign::resolve(view, kind, &mut patch)?;
@@ -295,7 +237,7 @@ impl Write {
         let mode = certificates::Mode::Keep;
         let mut changes = vec![put(kind, id, &entity)];
         changes.extend(certificates::changes(control, view, id, snis, mode)?);
-        refuse_without_database(control, "update", kind, Some(&target.selector))?;
+        refuse_without_database(control, "update", kind, Some(selector))?;
         Ok(Decided {
             found: Some(Found { id, entity }),
             changes,
@@ -307,11 +249,11 @@ fn delete(
     control: &dyn Control,
     view: &View<'_>,
     kind: EntityKind,
-    target: &Target,
+    selector: &Selector,
 ) -> Result<Decided, Failure> {
     let mut changes = Vec::new();
-    if let Some(found) = select(view, kind, &target.selector)? {
-        refuse_without_database(control, "remove", kind, Some(&target.selector))?;
+    if let Some(found) = select(view, kind, selector)? {
+        refuse_without_database(control, "remove", kind, Some(selector))?;
         certificates::check_delete(view, kind, found.id)?;
         changes = certificates::deletes(view, kind, found.id)?;
         changes.push(Change::Delete { kind, id: found.id });
@@ -410,16 +352,18 @@ fn primary_key_violation(id: Uuid) -> Error {
     Error::new(ErrorCode::PrimaryKeyViolation, message).with_fields(key)
 }
 
-fn not_found(selector: &Selector) -> Error {
-    let (key, by_id) = match selector {
-        Selector::Id(id) => (("id", Value::from(id.to_string())), true),
-        Selector::Key { field, value } => ((field.as_str(), Value::from(value.as_str())), false),
+fn not_found(selector: &Selector) -> Failure {
+    let (field, value) = match selector {
+        Selector::Id(id) => ("id", id.to_string()),
+        Selector::Key { field, value } => (field.as_str(), value.clone()),
+        Selector::Sni(_) | Selector::Group { .. } => return Failure::not_found(),
     };
-    let key = Object::from_iter([key]);
+    let key = Object::from_iter([(field, Value::from(value))]);
     let shown = brace_notation(&Value::Object(key.clone()));
-    let message = match by_id {
-        true => format!("could not find the entity with primary key '{shown}'"),
-        false => format!("could not find the entity with '{shown}'"),
+    let message = match selector {
+        Selector::Id(_) => format!("could not find the entity with primary key '{shown}'"),
+        _ => format!("could not find the entity with '{shown}'"),
     };
-    Error::new(ErrorCode::NotFound, message).with_fields(key)
+    let error = Error::new(ErrorCode::NotFound, message).with_fields(key);
+    error.into()
 }

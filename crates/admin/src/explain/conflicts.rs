@@ -1,4 +1,5 @@
-//! `GET /router/conflicts`: routes that no request can get, and pairs of which only an id or an age says which comes first.
+//! `GET /router/conflicts`: routes that no request or no stream can get, and pairs of which only an id or an age says which
+//! comes first.
 
 use super::Named;
 use crate::proposal::Preview;
@@ -44,10 +45,11 @@ pub struct Conflicts {
     pub complete: bool,
 }
 
-/// A route, or a part of it, that no request gets.
+/// A route, or a part of it, that no request gets, or no stream.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Never {
     pub route: Named,
+    pub subsystem: Subsystem,
     /// What the part demands, in the expression language.
     pub expression: String,
     /// Whether the same is true of all of the route.
@@ -57,31 +59,46 @@ pub struct Never {
     pub by: Vec<Named>,
 }
 
+/// What the routes are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Subsystem {
+    /// Requests.
+    Http,
+    /// Connections and sessions of datagrams.
+    Stream,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// No request can satisfy it.
+    /// No request, or no stream, can satisfy it.
     Contradiction,
     /// Whatever satisfies it satisfies one that is tried before.
     Shadowed,
 }
 
-/// Two routes that rank alike, and that one request satisfies.
+/// Two routes that rank alike, and that one request or one stream satisfies.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Tie {
-    /// The one that such a request gets.
+    /// The one that is tried first.
     pub first: Named,
     pub second: Named,
-    /// Such a request, as `POST /router/explain` takes it.
+    pub subsystem: Subsystem,
+    /// Such a request or stream, as `POST /router/explain` takes it.
     pub example: Option<Example>,
 }
 
-/// A request.
+/// A request, or a stream.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Example {
     pub protocol: String,
-    pub method: String,
-    pub path: String,
+    /// Of a request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Of a request, with its query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -149,6 +166,16 @@ pub(crate) async fn warn(call: &Call<'_>, routes: Vec<Uuid>) {
     let _ = call.warnings.set(texts);
 }
 
+impl Subsystem {
+    /// What routes get there.
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Http => "request",
+            Self::Stream => "stream",
+        }
+    }
+}
+
 impl fmt::Display for Never {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = match self.whole {
@@ -157,7 +184,8 @@ impl fmt::Display for Never {
         };
         write!(
             formatter,
-            "no request can get {part}the route {}: ",
+            "no {} can get {part}the route {}: ",
+            self.subsystem.unit(),
             self.route
         )?;
         match self.reason {
@@ -177,9 +205,54 @@ impl fmt::Display for Never {
 impl fmt::Display for Tie {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { first, second, .. } = self;
+        let unit = self.subsystem.unit();
         write!(
             formatter,
-            "the routes {first} and {second} rank alike: requests for both get {first}"
+            "the routes {first} and {second} rank alike: {unit}s for both get {first}"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> Named {
+        Named {
+            id: Uuid::nil(),
+            name: Some(name.to_owned()),
+        }
+    }
+
+    #[test]
+    fn warnings_say_whether_requests_or_streams_are_meant() {
+        for (subsystem, nobody, many) in [
+            (Subsystem::Http, "no request", "requests"),
+            (Subsystem::Stream, "no stream", "streams"),
+        ] {
+            let never = Never {
+                route: named("a"),
+                subsystem,
+                expression: String::new(),
+                whole: false,
+                reason: Cause::Shadowed,
+                by: vec![named("b")],
+            };
+            let (a, b) = (named("a"), named("b"));
+            assert_eq!(
+                never.to_string(),
+                format!("{nobody} can get a part of the route {a}: all of them get {b}")
+            );
+            let tie = Tie {
+                first: named("a"),
+                second: named("b"),
+                subsystem,
+                example: None,
+            };
+            assert_eq!(
+                tie.to_string(),
+                format!("the routes {a} and {b} rank alike: {many} for both get {a}")
+            );
+        }
     }
 }

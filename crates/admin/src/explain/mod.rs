@@ -2,13 +2,13 @@
 
 mod answer;
 pub(crate) mod conflicts;
-mod question;
+pub(crate) mod question;
 
 pub use answer::{
     Asked, Candidate, Explanation, GatewayAnswer, Named, Plugin, Reason, Seen, Service, Upstream,
     Verdict,
 };
-pub use conflicts::{Among, Cause, Conflicts, Example, Never, Search, Tie};
+pub use conflicts::{Among, Cause, Conflicts, Example, Never, Search, Subsystem, Tie};
 pub use question::{Protocol, Question};
 
 use crate::request::Call;

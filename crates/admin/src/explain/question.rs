@@ -48,7 +48,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    const ALL: [Self; 5] = [Self::Http, Self::Https, Self::Tcp, Self::Tls, Self::Udp];
+    pub(crate) const ALL: [Self; 5] = [Self::Http, Self::Https, Self::Tcp, Self::Tls, Self::Udp];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -95,10 +95,10 @@ const MOST_TOLD: usize = 100;
 /// How many lines of headers a request may have.
 const MOST_HEADERS: usize = 1000;
 
-const CLOSEST: usize = 5;
-const LIMIT: usize = 100;
+pub(crate) const CLOSEST: usize = 5;
+pub(crate) const LIMIT: usize = 100;
 /// More is nothing that a person reads.
-const MOST: i64 = 1000;
+pub(crate) const MOST: i64 = 1000;
 
 impl Question {
     pub fn read(body: Object) -> Result<Self, Error> {

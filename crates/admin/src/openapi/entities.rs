@@ -1,8 +1,9 @@
 //! The operations of entities: by kind and method, all alike.
 
-use super::components::{Components, object, page_of, pascal, type_name};
+use super::components::{Components, page_of, pascal, schema_of, type_name};
 use super::operation::Operation;
 use crate::endpoints::{Action, Relation};
+use crate::entities::health::{OfTarget, Whole};
 use model::EntityKind;
 use model::schema::{Form, registry};
 use serde_json::json;
@@ -245,26 +246,21 @@ fn all_targets(components: &mut Components) -> Operation {
 /// A page of targets with their health, or of the upstream as a whole.
 fn upstream_health(components: &mut Components) -> Operation {
     let flavor = components.flavor();
-    let words = json!({ "type": "string", "enum": ["HEALTHY", "UNHEALTHY", "HEALTHCHECKS_OFF", "DNS_ERROR"] });
     let target = components.shared("TargetHealth", || {
         let mut target = registry()
             .entity(EntityKind::Targets)
             .json_schema(Form::Shown, flavor);
-        target["properties"]["health"] = words.clone();
-        target["properties"]["data"] =
-            json!({ "type": "object", "description": "Its addresses, and the health of each." });
+        let more = schema_of::<OfTarget>();
+        for (name, schema) in more["properties"].as_object().into_iter().flatten() {
+            target["properties"][name] = schema.clone();
+        }
+        if let Some(required) = target["required"].as_array_mut() {
+            required.extend(more["required"].as_array().into_iter().flatten().cloned());
+        }
         target
     });
     let mut targets = page_of(&target);
     targets["properties"]["node_id"] = json!({ "type": "string", "format": "uuid" });
-    let whole = object([
-        (
-            "data",
-            json!({ "type": "object", "required": ["id", "health"], "properties": { "health": words } }),
-        ),
-        ("next", json!({ "type": "null" })),
-        ("node_id", json!({ "type": "string", "format": "uuid" })),
-    ]);
     Operation::new(
         "upstreams",
         "getUpstreamHealth",
@@ -279,7 +275,7 @@ fn upstream_health(components: &mut Components) -> Operation {
     .answers(
         200,
         "Health as this node sees it.",
-        &json!({ "anyOf": [targets, whole] }),
+        &json!({ "anyOf": [targets, schema_of::<Whole>()] }),
     )
     .fails(&[404])
 }

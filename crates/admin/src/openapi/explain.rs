@@ -2,6 +2,7 @@
 
 use super::components::{Components, schema_of, text};
 use super::operation::Operation;
+use crate::explain::question::{CLOSEST, LIMIT, MOST, Protocol};
 use crate::explain::{Conflicts, Explanation};
 use serde_json::{Value, json};
 
@@ -27,12 +28,15 @@ pub(super) fn conflicts(operation: Operation) -> Operation {
         .answers(200, "The conflicts.", &schema_of::<Conflicts>())
 }
 
+/// What [`crate::explain::Question::read`] takes. It is no struct that could be derived: it reads on after an error, to tell all
+/// of them. A test compares the two.
 fn question() -> Value {
     let end = json!({
         "description": "`1.2.3.4:5`, an address alone, or `:5`.",
         "anyOf": [text(), {
             "type": "object",
             "additionalProperties": false,
+            "minProperties": 1,
             "properties": {
                 "ip": text(),
                 "port": { "type": "integer", "minimum": 0, "maximum": 65535 },
@@ -40,7 +44,8 @@ fn question() -> Value {
         }],
     });
     let values = json!({ "anyOf": [text(), list(text())] });
-    let bound = |least, default| json!({ "type": "integer", "minimum": least, "maximum": 1000, "default": default });
+    let bound = |least, default| json!({ "type": "integer", "minimum": least, "maximum": MOST, "default": default });
+    let protocols = Protocol::ALL.map(Protocol::name);
     let about = |description: &str| json!({ "type": "string", "description": description });
     json!({
         "type": "object",
@@ -48,7 +53,7 @@ fn question() -> Value {
         "properties": {
             "method": { "type": "string", "default": "GET" },
             "url": about("In place of `protocol`, `host` and `path`."),
-            "protocol": { "type": "string", "enum": ["http", "https", "tcp", "tls", "udp"], "default": "http" },
+            "protocol": { "type": "string", "enum": protocols, "default": "http" },
             "host": about("With its port if it is not the usual one."),
             "path": { "type": "string", "description": "With the query.", "default": "/" },
             "headers": { "type": "object", "additionalProperties": values },
@@ -57,12 +62,118 @@ fn question() -> Value {
             "sni": about("Of the TLS handshake; by default that of the URL or host, and none where it is empty."),
             "route": about("Id or name of a route to explain whether or not it is a candidate."),
             "consumer": about("Id or username of the consumer whose plugins are to be told."),
-            "closest": bound(0, 5),
-            "limit": bound(1, 100),
+            "closest": bound(0, CLOSEST),
+            "limit": bound(1, LIMIT),
         },
     })
 }
 
 fn list(item: Value) -> Value {
     json!({ "type": "array", "items": item })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::Question;
+    use boon::{Compiler, Schemas};
+    use std::collections::BTreeSet;
+
+    fn read(body: &Value) -> Option<Question> {
+        let body = serde_json::from_value::<model::Object>(body.clone());
+        Question::read(body.expect("an object")).ok()
+    }
+
+    /// For each field, values that are taken, and values that are not.
+    fn cases() -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
+        let texts = |texts: &[&str]| texts.iter().map(|text| json!(text)).collect::<Vec<_>>();
+        let ends = || {
+            let fine = [
+                json!("1.2.3.4:5"),
+                json!("::1"),
+                json!(":5"),
+                json!({ "ip": "1.2.3.4" }),
+                json!({ "port": 65535 }),
+            ];
+            let wrong = [
+                json!(1),
+                json!({}),
+                json!({ "port": 65536 }),
+                json!({ "port": -1 }),
+                json!({ "ip": 1 }),
+                json!({ "ip": "1.2.3.4", "name": "a" }),
+            ];
+            (fine.to_vec(), wrong.to_vec())
+        };
+        let bound = |least: i64| {
+            let fine = vec![json!(least), json!(MOST)];
+            (fine, vec![json!(least - 1), json!(MOST + 1), json!("1")])
+        };
+        let headers = vec![json!({}), json!({ "a": "1", "b": ["2", "3"], "c": [] })];
+        let no_headers = vec![json!("a"), json!({ "a": 1 }), json!({ "a": [1] })];
+        let wrong = || vec![json!(1), json!(["a"]), json!({})];
+        let (source, no_source) = ends();
+        let (destination, no_destination) = ends();
+        let (closest, limit) = (bound(0), bound(1));
+        let protocols = Protocol::ALL.map(|protocol| json!(protocol.name()));
+        vec![
+            ("method", texts(&["GET", "a"]), wrong()),
+            ("url", texts(&["http://a/b?c"]), wrong()),
+            ("protocol", protocols.to_vec(), vec![json!("ftp"), json!(1)]),
+            ("host", texts(&["a", "a:1"]), wrong()),
+            ("path", texts(&["/", "/a?b"]), wrong()),
+            ("headers", headers, no_headers),
+            ("source", source, no_source),
+            ("destination", destination, no_destination),
+            ("sni", texts(&["", "a"]), wrong()),
+            ("route", texts(&["a"]), wrong()),
+            ("consumer", texts(&["a"]), wrong()),
+            ("closest", closest.0, closest.1),
+            ("limit", limit.0, limit.1),
+        ]
+    }
+
+    #[test]
+    fn a_question_is_described_as_it_is_read() {
+        let schema = question();
+        let (mut compiler, mut schemas) = (Compiler::new(), Schemas::new());
+        compiler
+            .add_resource("http://a.test/question", schema.clone())
+            .unwrap();
+        let compiled = compiler
+            .compile("http://a.test/question", &mut schemas)
+            .unwrap();
+        let check = |body: Value, is_fine: bool| {
+            let is_described = schemas.validate(&body, compiled).is_ok();
+            let is_read = read(&body).is_some();
+            assert_eq!((is_described, is_read), (is_fine, is_fine), "{body}");
+        };
+        let cases = cases();
+        for (name, fine, wrong) in &cases {
+            fine.iter()
+                .for_each(|value| check(json!({ *name: value }), true));
+            wrong
+                .iter()
+                .for_each(|value| check(json!({ *name: value }), false));
+        }
+        check(json!({ "more": 1 }), false);
+        let described = schema["properties"].as_object().unwrap().keys();
+        let tried = cases.iter().map(|(name, ..)| *name);
+        assert_eq!(
+            described.map(String::as_str).collect::<BTreeSet<_>>(),
+            tried.collect()
+        );
+    }
+
+    #[test]
+    fn the_defaults_of_a_question_are_as_described() {
+        let schema = question();
+        let properties = schema["properties"].as_object().unwrap().iter();
+        let defaults: serde_json::Map<String, Value> = properties
+            .filter(|(_, schema)| !schema["default"].is_null())
+            .map(|(name, schema)| (name.clone(), schema["default"].clone()))
+            .collect();
+        assert_eq!(defaults.len(), 5);
+        assert_eq!(read(&Value::Object(defaults)), read(&json!({})));
+    }
 }

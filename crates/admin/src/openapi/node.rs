@@ -5,6 +5,9 @@ use super::operation::Operation;
 use super::{explain, history};
 use crate::changes::Applied;
 use crate::endpoints::{Action, Endpoint};
+use crate::node::{DnsStatus, EnabledPlugins, Paths, Root, Status, Timers};
+use crate::tags::Carrier;
+use crate::transfer::Imported;
 use model::EntityKind;
 use serde_json::{Value, json};
 
@@ -20,7 +23,7 @@ pub(super) fn describe(
         Action::Root => of("node", "Get what the node is and how it is configured").answers(
             200,
             "The node.",
-            &root(),
+            &schema_of::<Root>(),
         ),
         Action::Status => of("node", "Get what the node counts")
             .query("unit", "The unit of sizes: bytes, KiB, MiB or GiB.", unit())
@@ -32,10 +35,10 @@ pub(super) fn describe(
             .answers(
                 200,
                 "Connections, memory, and the state of the configuration.",
-                &status(),
+                &schema_of::<Status>(),
             ),
         Action::DnsStatus => of("node", "Get what the resolver did")
-            .answers(200, "Its counters.", &json!({ "type": "object" }))
+            .answers(200, "Its counters.", &schema_of::<DnsStatus>())
             .fails(&[501]),
         Action::Ready => readiness(of("node", "Get or give up readiness"), method, &message),
         Action::Metrics => of("node", "Get the metrics of the node").answers_with(
@@ -47,7 +50,7 @@ pub(super) fn describe(
         Action::Endpoints => of("node", "List the paths of Kong's Admin API").answers(
             200,
             "The paths.",
-            &object([("data", json!({ "type": "array", "items": text() }))]),
+            &schema_of::<Paths>(),
         ),
         Action::OpenApi => of("node", "Get this document").answers(
             200,
@@ -94,7 +97,7 @@ pub(super) fn describe(
         Action::Timers => of("node", "Get the timers of the node").answers(
             200,
             "Always none.",
-            &json!({ "type": "object", "required": ["worker", "stats"] }),
+            &schema_of::<Timers>(),
         ),
         Action::LogLevel => of("node", "Get the log level").answers(200, "The level.", &message),
         Action::SetLogLevel => of("node", "Set the log level for a while")
@@ -110,14 +113,11 @@ pub(super) fn describe(
             .answers(200, "The value.", &json!({ "type": "object" }))
             .fails(&[404]),
         Action::CacheKey => of("node", "Forget a cached value").answers_empty(204, "Done."),
-        Action::EnabledPlugins => {
-            let names = json!({ "type": "array", "items": text() });
-            of("plugins", "List the enabled plugins").answers(
-                200,
-                "Their names.",
-                &object([("enabled_plugins", names)]),
-            )
-        }
+        Action::EnabledPlugins => of("plugins", "List the enabled plugins").answers(
+            200,
+            "Their names.",
+            &schema_of::<EnabledPlugins>(),
+        ),
         Action::Config => config(
             of("configuration", "Get or replace the whole configuration"),
             method,
@@ -172,7 +172,11 @@ pub(super) fn describe(
             "targets",
             "Make a target, or one of its addresses, healthy or unhealthy on this node",
         )
-        .path("address", "IP and port, `10.0.0.1:80`.", text())
+        .path(
+            "address",
+            "IP and port, `10.0.0.1:80`, or the name and port that the health of the target shows.",
+            text(),
+        )
         .answers_empty(204, "Done.")
         .fails(&[404]),
         Action::ControlPlaneOnly => of("node", "Refused: the node is no control plane"),
@@ -186,46 +190,6 @@ pub(super) fn describe(
         | Action::AllTargets
         | Action::UpstreamHealth => return None,
     })
-}
-
-fn root() -> Value {
-    let about = json!({
-        "type": "object",
-        "additionalProperties": object([("version", text()), ("priority", integer())]),
-    });
-    object([
-        ("tagline", text()),
-        ("version", text()),
-        ("edition", text()),
-        ("hostname", text()),
-        ("node_id", json!({ "type": "string", "format": "uuid" })),
-        ("lua_version", text()),
-        (
-            "pids",
-            object([
-                ("master", integer()),
-                ("workers", json!({ "type": "array", "items": integer() })),
-            ]),
-        ),
-        (
-            "timers",
-            object([("running", integer()), ("pending", integer())]),
-        ),
-        (
-            "plugins",
-            object([
-                ("available_on_server", about),
-                (
-                    "enabled_in_cluster",
-                    json!({ "type": "array", "items": text() }),
-                ),
-            ]),
-        ),
-        (
-            "configuration",
-            json!({ "type": "object", "description": "Every setting by its name; secrets are masked." }),
-        ),
-    ])
 }
 
 fn changes(operation: Operation) -> Operation {
@@ -282,42 +246,6 @@ fn changes(operation: Operation) -> Operation {
 
 fn unit() -> Value {
     json!({ "type": "string", "enum": ["b", "B", "k", "K", "m", "M", "g", "G"], "default": "m" })
-}
-
-fn status() -> Value {
-    let size = json!({ "type": ["string", "integer"] });
-    let counters = [
-        "connections_active",
-        "connections_reading",
-        "connections_writing",
-        "connections_waiting",
-        "connections_accepted",
-        "connections_handled",
-        "total_requests",
-    ];
-    let heap = object([("pid", integer()), ("http_allocated_gc", size.clone())]);
-    let dictionary = object([("allocated_slabs", size.clone()), ("capacity", size)]);
-    object([
-        ("server", object(counters.map(|name| (name, integer())))),
-        (
-            "memory",
-            object([
-                ("workers_lua_vms", json!({ "type": "array", "items": heap })),
-                (
-                    "lua_shared_dicts",
-                    json!({ "type": "object", "additionalProperties": dictionary }),
-                ),
-            ]),
-        ),
-        (
-            "database?",
-            object([("reachable", json!({ "type": "boolean" }))]),
-        ),
-        (
-            "configuration_hash?",
-            json!({ "type": "string", "pattern": "^[0-9a-f]{32}$" }),
-        ),
-    ])
 }
 
 fn readiness(operation: Operation, method: &str, message: &Value) -> Operation {
@@ -379,8 +307,6 @@ fn config(operation: Operation, method: &str) -> Operation {
 
 fn import(operation: Operation) -> Operation {
     let configuration = json!({ "type": "object", "properties": { "_format_version": text() } });
-    let outcome =
-        object(["revision", "created", "updated", "unchanged"].map(|field| (field, integer())));
     operation
         .takes(
             &[
@@ -390,7 +316,7 @@ fn import(operation: Operation) -> Operation {
             ],
             true,
         )
-        .answers(200, "What became of the entities, live on this node.", &outcome)
+        .answers(200, "What became of the entities, live on this node.", &schema_of::<Imported>())
         .or_answers_with(
             200,
             "application/x-ndjson",
@@ -420,12 +346,6 @@ fn validate(operation: Operation, input: Fields, message: &Value) -> Operation {
 }
 
 fn tagged(components: &mut Components, operation: Operation) -> Operation {
-    let page = components.shared("TagPage", || {
-        page_of(&object([
-            ("tag", text()),
-            ("entity_name", text()),
-            ("entity_id", json!({ "type": "string", "format": "uuid" })),
-        ]))
-    });
+    let page = components.shared("TagPage", || page_of(&schema_of::<Carrier>()));
     operation.paged().answers(200, "A page of the list.", &page)
 }

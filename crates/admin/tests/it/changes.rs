@@ -259,3 +259,35 @@ async fn writes_of_routes_warn_of_conflicts_when_they_are_asked_to() {
         );
     }
 }
+
+#[tokio::test]
+async fn errors_of_many_changes_are_told_up_to_a_number() {
+    let api = Api::lmdb();
+    let bad = create("routes", &json!({"hosts": vec![1; 2000]}));
+    let (status, answer) = change(&api, &json!({"changes": vec![bad; 20]})).await;
+    assert_eq!(status, 400);
+    assert_eq!(
+        answer["message"],
+        "nothing was changed: 10 errors in the first 10 of 20 changes; the others were not tried"
+    );
+    let told = answer["errors"].as_array().unwrap();
+    assert_eq!(told.len(), 10);
+    // The thousand that an entity may have, and that there are more.
+    let problems = told[0]["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 1001);
+    assert_eq!(problems[1000]["path"], "changes[0].data.hosts[1000]");
+}
+
+#[tokio::test]
+async fn an_entity_with_many_bad_elements_is_told_up_to_a_number_of_errors() {
+    let api = Api::lmdb();
+    let answer = api
+        .json("POST", "/routes", &json!({"hosts": vec![1; 2000]}))
+        .await;
+    let fields = &answer.json()["fields"]["hosts"];
+    assert_eq!(
+        (answer.status, fields.as_array().unwrap().len()),
+        (400, 1001)
+    );
+    assert_eq!(fields[1000], "there are more errors, which are not shown");
+}

@@ -1,7 +1,9 @@
 //! Entities in a writable store.
 
 use crate::fake::{Answer, Api};
+use futures_util::future::join_all;
 use serde_json::json;
+use std::collections::BTreeSet;
 
 #[tokio::test]
 async fn an_entity_lives_from_post_to_delete() {
@@ -246,6 +248,32 @@ async fn two_that_make_the_service_of_a_route_at_once_make_one() {
         services["data"][0],
         api.get("/routes/r/service").await.json()
     );
+}
+
+/// Whether an entity is there is decided when its write's turn comes; requests that saw nothing made one each.
+#[tokio::test]
+async fn many_that_make_an_entity_by_its_name_at_once_make_one() {
+    let api = Api::lmdb();
+    let consumer = json!({"username": "c"});
+    assert_eq!(api.json("POST", "/consumers", &consumer).await.status, 201);
+    let certificate = json!({
+        "cert": include_str!("../data/rsa.crt"), "key": include_str!("../data/rsa.key"), "snis": [],
+    });
+    for (path, body, list) in [
+        ("/consumers/c/acls/staff", json!({}), "/acls"),
+        ("/certificates/a.test", certificate, "/certificates"),
+    ] {
+        let answers = join_all((0..16).map(|_| api.json("PUT", path, &body))).await;
+        let ids: BTreeSet<String> = (answers.iter())
+            .map(|answer| {
+                assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+                answer.json()["id"].to_string()
+            })
+            .collect();
+        assert_eq!(ids.len(), 1, "{path}: {ids:?}");
+        let listed = api.get(list).await.json();
+        assert_eq!(listed["data"].as_array().unwrap().len(), 1, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -2,9 +2,9 @@
 
 use admin::control::{
     Audit, Connections, Database, DeclarativeBody, Failure, Load, LoadError, Loaded, LogLevel,
-    Memory, Metric, Node, Pids, Proposal, Readiness, Role,
+    Memory, Metric, Node, Pids, Proposal, Readiness, Role, UpstreamHealth,
 };
-use admin::explain::{Among, Cause, Conflicts, Named, Never, Search};
+use admin::explain::{Among, Cause, Conflicts, Example, Named, Never, Search, Subsystem, Tie};
 use admin::{Connection, Control, Limits};
 use axum::Router;
 use axum::body::Body;
@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use model::declarative::{self, Format, Source};
 use model::schema::{Context, EnabledPlugins, RouterFlavor, registry};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -35,6 +36,7 @@ pub(crate) struct Fake {
     readiness: Mutex<Readiness>,
     audits: Audits,
     gate: Mutex<Option<Receiver<()>>>,
+    health: Option<UpstreamHealth>,
     _directory: TempDir,
 }
 
@@ -67,6 +69,7 @@ impl Fake {
             readiness: Mutex::new(Readiness::Ready),
             audits: Audits::default(),
             gate: Mutex::default(),
+            health: None,
             _directory: directory,
         }
     }
@@ -89,6 +92,12 @@ impl Fake {
     pub(crate) fn with_gate(self, gate: Receiver<()>) -> Self {
         *self.gate.lock().unwrap() = Some(gate);
         self
+    }
+
+    /// What the node knows of every upstream.
+    pub(crate) fn with_health(self, health: UpstreamHealth) -> Self {
+        let health = Some(health);
+        Self { health, ..self }
     }
 
     pub(crate) fn with_readiness(self, readiness: Readiness) -> Self {
@@ -159,6 +168,10 @@ fn digest(text: &[u8]) -> [u8; 16] {
 }
 
 impl Control for Fake {
+    fn upstream_health(&self, _: Uuid) -> Option<UpstreamHealth> {
+        self.health.clone()
+    }
+
     fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>> {
         Box::pin(async move { self.load(load) })
     }
@@ -184,13 +197,18 @@ impl Control for Fake {
         })
     }
 
-    /// Every route that is asked about contradicts itself.
+    /// Every route that is asked about contradicts itself. Among all there are a request and a stream that two routes match.
     fn conflicts(&self, search: Search) -> BoxFuture<'_, Result<Conflicts, Failure>> {
         let Among::Routes(ids) = search.among else {
-            return Box::pin(async { Ok(Conflicts::default()) });
+            let found = Conflicts {
+                ties: vec![tied_requests(), tied_streams()],
+                ..Conflicts::default()
+            };
+            return Box::pin(async { Ok(found) });
         };
         let never = ids.into_iter().map(|id| Never {
             route: Named { id, name: None },
+            subsystem: Subsystem::Http,
             expression: "http.path == \"\"".to_owned(),
             whole: true,
             reason: Cause::Contradiction,
@@ -396,5 +414,50 @@ impl Api {
     pub(crate) async fn form(&self, method: &str, path: &str, body: &'static str) -> Answer {
         let headers = [("content-type", "application/x-www-form-urlencoded")];
         self.send(method, path, &headers, body).await
+    }
+}
+
+fn tied_requests() -> Tie {
+    tie(
+        Subsystem::Http,
+        Example {
+            protocol: "http".to_owned(),
+            method: Some("GET".to_owned()),
+            path: Some("/".to_owned()),
+            host: None,
+            headers: BTreeMap::new(),
+            sni: String::new(),
+            source: None,
+            destination: ":80".to_owned(),
+        },
+    )
+}
+
+fn tied_streams() -> Tie {
+    tie(
+        Subsystem::Stream,
+        Example {
+            protocol: "tls".to_owned(),
+            method: None,
+            path: None,
+            host: None,
+            headers: BTreeMap::new(),
+            sni: "a.test".to_owned(),
+            source: Some("127.0.0.1:40000".to_owned()),
+            destination: "127.0.0.1:9000".to_owned(),
+        },
+    )
+}
+
+fn tie(subsystem: Subsystem, example: Example) -> Tie {
+    let named = || Named {
+        id: Uuid::nil(),
+        name: None,
+    };
+    Tie {
+        first: named(),
+        second: named(),
+        subsystem,
+        example: Some(example),
     }
 }

@@ -1,7 +1,8 @@
 //! The OpenAPI document: that it describes what is served, and that what is served is as it says.
 
-use crate::fake::Api;
+use crate::fake::{Api, Fake};
 use crate::vectors::{Exchange, replay_with_database, replay_without_database};
+use admin::control::{AddressHealth, Database, TargetHealth, UpstreamHealth, Weight};
 use boon::{Compiler, SchemaIndex, Schemas};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -294,6 +295,16 @@ async fn conflicts_are_answered_as_described() {
     let exchange = exchange(&Api::lmdb(), "GET", "/router/conflicts", &Value::Null).await;
     assert_eq!(exchange.answer.status, 200);
     assert_eq!(described.check_answer(&exchange), Some(Ok(())));
+    let answer = exchange.answer.json();
+    assert_eq!(answer["ties"][0]["subsystem"], "http");
+    assert_eq!(answer["ties"][1]["subsystem"], "stream");
+    let stream = json!({
+        "protocol": "tls",
+        "sni": "a.test",
+        "source": "127.0.0.1:40000",
+        "destination": "127.0.0.1:9000",
+    });
+    assert_eq!(answer["ties"][1]["example"], stream);
 }
 
 async fn exchange(api: &Api, method: &str, path: &str, body: &Value) -> Exchange {
@@ -375,4 +386,114 @@ async fn writes_of_routes_say_that_they_can_warn() {
     ] {
         assert_eq!(warns(method, path), expected, "{method} {path}");
     }
+}
+
+/// An upstream with one target whose name has two addresses, one of them out of order, and another that has none.
+fn some_health(checked: bool) -> UpstreamHealth {
+    let address = |ip: &str, available| AddressHealth {
+        ip: ip.to_owned(),
+        port: 80,
+        weight: 50,
+        available,
+    };
+    let target = |host: &str, dns: &str, addresses| TargetHealth {
+        host: host.to_owned(),
+        port: 80,
+        dns: dns.to_owned(),
+        node_weight: 50,
+        weight: Weight {
+            total: 100,
+            available: 50,
+        },
+        addresses,
+    };
+    let addresses = vec![address("10.0.0.1", false), address("10.0.0.2", true)];
+    UpstreamHealth {
+        checked,
+        healthy: true,
+        weight: Weight {
+            total: 100,
+            available: 50,
+        },
+        targets: vec![
+            target("a.test", "A", addresses),
+            target("b.test", "dns server error: 3 name error", Vec::new()),
+        ],
+    }
+}
+
+#[tokio::test]
+async fn health_is_answered_as_described() {
+    let mut described = Described::new().await;
+    for health in [None, Some(some_health(false)), Some(some_health(true))] {
+        let fake = Fake::new(Database::Lmdb);
+        let api = Api::new(match health.clone() {
+            Some(health) => fake.with_health(health),
+            None => fake,
+        });
+        let made = api
+            .json("POST", "/upstreams", &json!({ "name": "up" }))
+            .await;
+        assert_eq!(made.status, 201);
+        for target in ["a.test:80", "b.test:80", "c.test:80"] {
+            let target = json!({ "target": target, "tags": ["t"] });
+            let made = api.json("POST", "/upstreams/up/targets", &target).await;
+            assert_eq!(made.status, 201, "{}", made.text);
+        }
+        for path in [
+            "/upstreams/up/health",
+            "/upstreams/up/health?size=1",
+            "/upstreams/up/health?balancer_health=1",
+        ] {
+            let exchange = exchange(&api, "GET", path, &Value::Null).await;
+            assert_eq!(exchange.answer.status, 200);
+            assert_eq!(described.check_answer(&exchange), Some(Ok(())), "{path}");
+        }
+        let shown = api.get("/upstreams/up/health").await.json();
+        let shown = shown["data"].as_array().unwrap().iter();
+        let words: Vec<_> = shown.map(|one| one["health"].as_str().unwrap()).collect();
+        let expected = match health {
+            None => ["HEALTHCHECKS_OFF"; 3],
+            Some(health) if health.checked => ["DNS_ERROR", "DNS_ERROR", "HEALTHY"],
+            Some(_) => ["DNS_ERROR", "DNS_ERROR", "HEALTHCHECKS_OFF"],
+        };
+        assert_eq!(words, expected);
+    }
+}
+
+#[tokio::test]
+async fn the_health_of_a_target_has_kongs_shape() {
+    let api = Api::new(Fake::new(Database::Lmdb).with_health(some_health(true)));
+    let upstream = api
+        .json("POST", "/upstreams", &json!({ "name": "up" }))
+        .await;
+    let target = json!({ "target": "a.test:80" });
+    let made = api.json("POST", "/upstreams/up/targets", &target).await;
+    let mut expected = made.json();
+    let weight = json!({ "total": 100, "available": 50, "unavailable": 50 });
+    let host = |addresses: Value| {
+        json!({
+            "host": "a.test", "port": 80, "dns": "A", "nodeWeight": 50, "weight": weight, "addresses": addresses,
+        })
+    };
+    expected["health"] = "HEALTHY".into();
+    expected["data"] = host(json!([
+        { "ip": "10.0.0.1", "port": 80, "weight": 50, "health": "UNHEALTHY" },
+        { "ip": "10.0.0.2", "port": 80, "weight": 50, "health": "HEALTHY" },
+    ]));
+    let shown = api.get("/upstreams/up/health").await.json();
+    assert_eq!(shown["data"], json!([expected]));
+    assert_eq!(shown["next"], Value::Null);
+    let whole = api.get("/upstreams/up/health?balancer_health=1").await;
+    let whole = &whole.json()["data"];
+    assert_eq!(whole["id"], upstream.json()["id"]);
+    assert_eq!(whole["balancer_health"], "HEALTHY");
+    let hosts = &whole["details"]["hosts"];
+    assert_eq!(
+        hosts[0],
+        host(json!([
+            { "ip": "10.0.0.1", "port": 80, "weight": 50, "healthy": false },
+            { "ip": "10.0.0.2", "port": 80, "weight": 50, "healthy": true },
+        ]))
+    );
 }

@@ -96,6 +96,26 @@ async fn plain_and_tls_listeners_answer_alike() {
     assert!(answer.ends_with("{\"data\":[],\"next\":null}"), "{answer}");
 }
 
+#[tokio::test]
+async fn a_request_without_tls_on_a_port_with_tls_is_told_so() {
+    let server = serve().await;
+    for request in [
+        GET,
+        "POST /services HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}",
+    ] {
+        let plain = TcpStream::connect(server.tls).await.unwrap();
+        let answer = exchange(plain, request).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 400 Bad Request\r\n"),
+            "{answer}"
+        );
+        assert!(answer.contains("\r\ncontent-type: text/html; charset=UTF-8\r\n"));
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        let page = answer.split_once("\r\n\r\n").unwrap().1;
+        assert!(page.contains("<center>The plain HTTP request was sent to HTTPS port</center>"));
+    }
+}
+
 /// A connection of HTTP/2 without TLS.
 async fn http2(address: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
     let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());

@@ -6,7 +6,7 @@ use admin::control::Database;
 use axum::body::{Body, Bytes};
 use axum::http::Request;
 use futures_util::{FutureExt, StreamExt, stream};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -342,18 +342,33 @@ async fn the_status_api_accepts_small_bodies_only() {
     assert_eq!(answer.status, 413);
 }
 
-#[tokio::test]
-async fn a_heavy_request_keeps_no_other_waiting() {
+/// Asks for a validation that cannot end before another request is answered.
+async fn assert_validation_keeps_no_other_waiting(entity: &str, body: &Value) {
     let (open, gate) = std::sync::mpsc::channel();
     let fake = Fake::new(Database::Lmdb).with_gate(gate);
     let api = Api::new(fake.with_node(|node| node.max_body_size = None));
-    let service = json!({"host": "h.test", "path": format!("/{}", "a".repeat(100_000))});
-    let mut heavy = Box::pin(api.json("POST", "/schemas/services/validate", &service));
+    let path = format!("/schemas/{entity}/validate");
+    let mut heavy = Box::pin(api.json("POST", &path, body));
     assert!((&mut heavy).now_or_never().is_none());
     assert_eq!(api.get("/status").await.status, 200);
     assert!((&mut heavy).now_or_never().is_none());
     open.send(()).unwrap();
     assert_eq!(heavy.await.status, 200);
+}
+
+#[tokio::test]
+async fn a_heavy_request_keeps_no_other_waiting() {
+    let service = json!({"host": "h.test", "path": format!("/{}", "a".repeat(100_000))});
+    assert_validation_keeps_no_other_waiting("services", &service).await;
+}
+
+/// A regex takes much longer to compile than to send.
+#[tokio::test]
+async fn a_validation_keeps_no_other_waiting_however_small_it_is() {
+    let route = json!({"paths": ["~/(?i)\\pL"]});
+    assert_validation_keeps_no_other_waiting("routes", &route).await;
+    let plugin = json!({"name": "key-auth"});
+    assert_validation_keeps_no_other_waiting("plugins", &plugin).await;
 }
 
 #[tokio::test]

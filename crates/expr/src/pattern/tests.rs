@@ -1,5 +1,6 @@
 use super::*;
-use crate::testing::{Random, pattern, setting, text};
+use crate::testing::{pattern, text};
+use testkit::random::{Random, setting};
 
 /// Everything that can be asked of a regex, and of its engine.
 fn answers(regex: &Regex, text: &[u8]) -> (bool, Option<Range<usize>>, Vec<String>) {
@@ -99,7 +100,7 @@ fn what_may_not_compile_is_compiled_at_once() {
 #[test]
 fn answers_without_an_engine_are_the_engines() {
     let mut random = Random::new(setting("REGEX_SEED").unwrap_or(3));
-    let rounds = setting("REGEX_ROUNDS").unwrap_or(150);
+    let rounds = setting("REGEX_ROUNDS").map_or(150, |rounds| rounds as usize);
     let (mut lazy, mut groups) = (0, 0);
     for _ in 0..rounds {
         let dialect = if random.one_in(3) {

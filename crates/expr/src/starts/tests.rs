@@ -1,8 +1,9 @@
 use crate::engine::Engine;
 use crate::pattern::{Dialect, Regex};
 use crate::steps::{Class, Step, Steps};
-use crate::testing::{Random, parsed, pattern, setting, text};
+use crate::testing::{parsed, pattern, text};
 use std::fmt::Write as _;
+use testkit::random::{Random, setting};
 
 fn shown(steps: &Steps) -> String {
     let mut shown = String::new();

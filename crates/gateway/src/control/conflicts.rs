@@ -1,39 +1,87 @@
 //! How routes get in each other's way: from the live router to the words of the Admin API.
 
-use super::explain::{http_route, named};
-use admin::explain::{Among, Cause, Conflicts, Example, Never, Search, Tie};
+use super::explain::{http_route, named, named_stream, stream_route};
+use admin::explain::{
+    Among, Cause, Conflicts, Example, Named, Never, Protocol, Search, Subsystem, Tie, unknown,
+};
 use model::Error;
 use proxy::snapshot::Snapshot;
-use router::{Extent, RouteIndex, Witness};
+use router::{RouteIndex, StreamWitness, Witness};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Looks for conflicts until `is_cancelled` says yes.
+/// Looks for conflicts until `is_cancelled` says yes: first among routes of requests, then among routes of streams. Both
+/// searches share the limit and the steps.
 pub(super) fn of(
     snapshot: &Snapshot,
     search: &Search,
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Conflicts, Error> {
-    let router = &snapshot.router;
-    let extent = Extent {
-        limit: search.size,
-        is_cancelled,
+    let bounds = router::Search::new(search.size, is_cancelled);
+    let (requests, streams) = (&snapshot.router, snapshot.stream_router());
+    let (of_requests, of_streams) = match chosen(snapshot, &search.among)? {
+        None => (requests.conflicts(&bounds), streams.conflicts(&bounds)),
+        Some(chosen) => (
+            requests.conflicts_of(&chosen.of_requests, &bounds),
+            streams.conflicts_of(&chosen.of_streams, &bounds),
+        ),
     };
-    let found = match &search.among {
-        Among::All => router.conflicts(extent),
-        Among::Route(key) => router.conflicts_of(&[http_route(snapshot, key)?], extent),
-        Among::Routes(ids) => {
-            let served = snapshot.indexed_routes();
-            let served = served.filter(|(_, route)| ids.contains(&route.id.0));
-            let indexes: Vec<RouteIndex> = served.map(|(index, _)| index).collect();
-            router.conflicts_of(&indexes, extent)
-        }
+    let mut all = Conflicts {
+        revision: snapshot.revision,
+        complete: true,
+        ..Conflicts::default()
     };
-    Ok(describe(snapshot, found))
+    let name = |index| named(snapshot.route(index));
+    add(&mut all, of_requests, Subsystem::Http, &name, example);
+    let name = |index| named_stream(snapshot, index);
+    add(
+        &mut all,
+        of_streams,
+        Subsystem::Stream,
+        &name,
+        stream_example,
+    );
+    Ok(all)
 }
 
-fn describe(snapshot: &Snapshot, found: router::Conflicts) -> Conflicts {
-    let name = |index: RouteIndex| named(snapshot.route(index));
+/// The routes whose conflicts are looked for.
+struct Chosen {
+    of_requests: Vec<RouteIndex>,
+    of_streams: Vec<RouteIndex>,
+}
+
+/// `None` if conflicts of all routes are looked for.
+fn chosen(snapshot: &Snapshot, among: &Among) -> Result<Option<Chosen>, Error> {
+    Ok(match among {
+        Among::All => None,
+        Among::Route(key) => match (http_route(snapshot, key), stream_route(snapshot, key)) {
+            (None, None) => return Err(unknown("route", key)),
+            (of_requests, of_streams) => Some(Chosen {
+                of_requests: of_requests.into_iter().collect(),
+                of_streams: of_streams.into_iter().collect(),
+            }),
+        },
+        Among::Routes(ids) => {
+            let of_requests = snapshot.indexed_routes();
+            let of_requests = of_requests.filter(|(_, route)| ids.contains(&route.id.0));
+            let of_streams = (0..).map(RouteIndex).zip(snapshot.stream_routes());
+            let of_streams = of_streams.filter(|(_, route)| ids.contains(&route.id.0));
+            Some(Chosen {
+                of_requests: of_requests.map(|(index, _)| index).collect(),
+                of_streams: of_streams.map(|(index, _)| index).collect(),
+            })
+        }
+    })
+}
+
+/// Adds what one router has found, in the words of the Admin API.
+fn add<W>(
+    all: &mut Conflicts,
+    found: router::Conflicts<W>,
+    subsystem: Subsystem,
+    name: &dyn Fn(RouteIndex) -> Named,
+    example: fn(W) -> Example,
+) {
     let never = found.never.into_iter().map(|never| {
         let (reason, by) = match never.reason {
             router::Reason::Contradiction => (Cause::Contradiction, Vec::new()),
@@ -41,6 +89,7 @@ fn describe(snapshot: &Snapshot, found: router::Conflicts) -> Conflicts {
         };
         Never {
             route: name(never.route),
+            subsystem,
             expression: never.part.to_string(),
             whole: never.whole,
             reason,
@@ -50,15 +99,31 @@ fn describe(snapshot: &Snapshot, found: router::Conflicts) -> Conflicts {
     let ties = found.ties.into_iter().map(|tie| Tie {
         first: name(tie.first),
         second: name(tie.second),
+        subsystem,
         example: tie.witness.map(example),
     });
-    Conflicts {
-        revision: snapshot.revision,
-        never: never.collect(),
-        ties: ties.collect(),
-        undecided: found.undecided,
-        truncated: found.truncated,
-        complete: found.complete,
+    all.never.extend(never);
+    all.ties.extend(ties);
+    all.undecided += found.undecided;
+    all.truncated |= found.truncated;
+    all.complete &= found.complete;
+}
+
+fn stream_example(witness: StreamWitness) -> Example {
+    let protocol = match &witness.sni {
+        _ if witness.datagrams => Protocol::Udp,
+        Some(_) => Protocol::Tls,
+        None => Protocol::Tcp,
+    };
+    Example {
+        protocol: protocol.to_string(),
+        method: None,
+        path: None,
+        host: None,
+        headers: BTreeMap::new(),
+        sni: witness.sni.unwrap_or_default(),
+        source: Some(witness.source.to_string()),
+        destination: witness.destination.to_string(),
     }
 }
 
@@ -72,11 +137,11 @@ fn example(witness: Witness) -> Example {
             router::Scheme::Http => "http".to_owned(),
             router::Scheme::Https => "https".to_owned(),
         },
-        method: witness.method,
-        path: match witness.query {
+        method: Some(witness.method),
+        path: Some(match witness.query {
             Some(query) => format!("{}?{query}", witness.path),
             None => witness.path,
-        },
+        }),
         host: witness.host,
         headers,
         sni: witness.sni.unwrap_or_default(),

@@ -71,7 +71,10 @@ impl Explainer<'_> {
         let request = self.request();
         let router = &snapshot.router;
         let mut scratch = Scratch::default();
-        let asked = (question.route.as_deref()).map(|key| http_route(snapshot, key));
+        let asked = (question.route.as_deref()).map(|key| {
+            let found = http_route(snapshot, key);
+            found.ok_or_else(|| unknown("route", key))
+        });
         let asked = asked.transpose()?;
         let told = router.explain(&request, &mut scratch, self.wanted(asked));
         let name = |index| named(snapshot.route(index));
@@ -128,18 +131,14 @@ impl Explainer<'_> {
             datagrams: question.protocol == Protocol::Udp,
         };
         let asked = (question.route.as_deref()).map(|key| {
-            let found = (0..).map(RouteIndex).zip(snapshot.stream_routes());
-            let mut found = found.filter(|(_, route)| is(key, route.id, route.name.as_deref()));
-            let found = found.next().ok_or_else(|| unknown("route", key));
-            found.map(|(index, _)| index)
+            let found = stream_route(snapshot, key);
+            found.ok_or_else(|| unknown("route", key))
         });
         let asked = asked.transpose()?;
-        let told = snapshot.explain_stream(&request, self.wanted(asked));
+        let router = snapshot.stream_router();
+        let told = router.explain(&request, self.wanted(asked));
         let route = |index: RouteIndex| &snapshot.stream_routes()[index.0 as usize];
-        let name = |index| Named {
-            id: route(index).id.0,
-            name: route(index).name.as_deref().map(str::to_owned),
-        };
+        let name = |index| named_stream(snapshot, index);
         let mut explanation = self.tried(told.tried, &name, asked.map(name));
         let Some(found) = told.found else {
             explanation.answer = Some(closes("no route matches"));
@@ -315,10 +314,16 @@ impl Explainer<'_> {
 }
 
 /// Of those that are served.
-pub(super) fn http_route(snapshot: &Snapshot, key: &str) -> Result<RouteIndex, Error> {
+pub(super) fn http_route(snapshot: &Snapshot, key: &str) -> Option<RouteIndex> {
     let mut routes = snapshot.indexed_routes();
     let found = routes.find(|(_, route)| is(key, route.id, route.name.as_deref()));
-    let found = found.ok_or_else(|| unknown("route", key));
+    found.map(|(index, _)| index)
+}
+
+/// As [`http_route`], of streams.
+pub(super) fn stream_route(snapshot: &Snapshot, key: &str) -> Option<RouteIndex> {
+    let mut routes = (0..).map(RouteIndex).zip(snapshot.stream_routes());
+    let found = routes.find(|(_, route)| is(key, route.id, route.name.as_deref()));
     found.map(|(index, _)| index)
 }
 
@@ -352,6 +357,15 @@ fn candidate(explained: router::Explained, route: Named) -> Candidate {
 }
 
 pub(super) fn named(route: &RouteInfo) -> Named {
+    Named {
+        id: route.id.0,
+        name: route.name.as_deref().map(str::to_owned),
+    }
+}
+
+/// As [`named`], of streams.
+pub(super) fn named_stream(snapshot: &Snapshot, index: RouteIndex) -> Named {
+    let route = &snapshot.stream_routes()[index.0 as usize];
     Named {
         id: route.id.0,
         name: route.name.as_deref().map(str::to_owned),
@@ -457,7 +471,7 @@ fn closes(message: &str) -> GatewayAnswer {
 fn answer(response: &Response) -> GatewayAnswer {
     let message = match &response.body {
         ResponseBody::Error(message) => message.as_deref().unwrap_or_default().to_owned(),
-        ResponseBody::Bytes(body) => text(body),
+        ResponseBody::Bytes(body) | ResponseBody::Json(body) => text(body),
     };
     let header = |name: &str| response.headers.value(name).map(text);
     GatewayAnswer {

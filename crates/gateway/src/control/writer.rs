@@ -106,7 +106,7 @@ impl Writer {
             entity: put.entity,
         });
         let deletes = (document.deletes.into_iter()).map(|(kind, id)| Change::Delete { kind, id });
-        // As in Kong, an empty configuration is none: a node with it is not ready.
+        // Kong takes an empty configuration for none: a node that has it is not ready.
         let hash = match document.is_empty {
             true => declarative::EMPTY_HASH.to_owned(),
             false => input.hash,

@@ -1,6 +1,7 @@
 //! The `*_listen` settings: what this program can do with the listeners that `net` parses.
 
 use net::listen::Listen;
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,10 +61,14 @@ pub(crate) fn parse(text: &str, purpose: Purpose) -> Result<Vec<Listen>, Vec<Lis
         return Ok(Vec::new());
     }
     let mut listeners: Vec<Listen> = Vec::new();
+    let mut taken = HashSet::new();
     let mut errors = Vec::new();
     for entry in entries {
         match parse_entry(entry, purpose) {
-            Ok(listen) if is_taken(&listeners, &listen) => {
+            // Port 0 is a free one each time.
+            Ok(listen)
+                if listen.address.port() != 0 && !taken.insert((listen.address, listen.udp)) =>
+            {
                 errors.push(ListenError::Twice(listen.address));
             }
             Ok(listen) => listeners.push(listen),
@@ -75,12 +80,6 @@ pub(crate) fn parse(text: &str, purpose: Purpose) -> Result<Vec<Listen>, Vec<Lis
     } else {
         Err(errors)
     }
-}
-
-/// Port 0 is a free one each time.
-fn is_taken(listeners: &[Listen], listen: &Listen) -> bool {
-    let same = |other: &Listen| other.address == listen.address && other.udp == listen.udp;
-    listen.address.port() != 0 && listeners.iter().any(same)
 }
 
 fn parse_entry(entry: &str, purpose: Purpose) -> Result<Listen, ListenError> {

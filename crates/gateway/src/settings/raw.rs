@@ -113,7 +113,8 @@ impl RawSettings {
             problems: Vec::new(),
             warnings: Vec::new(),
         };
-        let variables = inputs.variables.clone();
+        // Of a variable that is there twice, the first counts.
+        let variables = inputs.variables.iter().rev().cloned().collect();
         if let Some((path, text)) = inputs.file {
             raw.add_file(&path, &text);
         }
@@ -187,7 +188,21 @@ impl RawSettings {
             _ => return,
         };
         let name = rest.to_ascii_lowercase();
-        if table().by_name(&name).is_none() && is_foreign(&name, &value) {
+        let known = table().by_name(&name);
+        if known.is_none() && is_foreign(&name, &value) {
+            return;
+        }
+        if known.is_some_and(is_port) && is_service_link(&value) {
+            let service = variable.trim_end_matches("_PORT").replace('_', "-");
+            self.warnings.push(Problem {
+                subject: name,
+                message: format!(
+                    "ignored: Kubernetes sets this variable for a service named {}; \
+                     `enableServiceLinks: false` in the pod's specification keeps it out",
+                    service.to_ascii_lowercase()
+                ),
+                source: Some(Source::Variable(variable)),
+            });
             return;
         }
         self.add(table(), &name, value, Source::Variable(variable), layer);
@@ -280,7 +295,7 @@ impl RawSettings {
     }
 
     /// `{vault://env/my-secret}` is the environment variable `MY_SECRET`. Each part of a list may be such a reference.
-    fn resolve_references(&mut self, variables: &[(String, String)]) {
+    fn resolve_references(&mut self, variables: &HashMap<String, String>) {
         let mut failed = Vec::new();
         for (name, value) in &mut self.given {
             let is_list = table()
@@ -340,7 +355,10 @@ fn describe(setting: &Setting, value: &Value, error: &values::ValueError) -> Str
 }
 
 /// The value that a text refers to, or the text itself.
-fn resolve<'t>(text: &'t str, variables: &'t [(String, String)]) -> Result<Cow<'t, str>, String> {
+fn resolve<'t>(
+    text: &'t str,
+    variables: &'t HashMap<String, String>,
+) -> Result<Cow<'t, str>, String> {
     let reference = text
         .strip_prefix("{vault://")
         .and_then(|rest| rest.strip_suffix('}'));
@@ -351,9 +369,8 @@ fn resolve<'t>(text: &'t str, variables: &'t [(String, String)]) -> Result<Cow<'
         return Err("only {vault://env/...} references are available yet".to_owned());
     };
     let secret = secret.replace('-', "_").to_uppercase();
-    let found = variables.iter().find(|(variable, _)| *variable == secret);
-    match found {
-        Some((_, value)) => Ok(value.into()),
+    match variables.get(&secret) {
+        Some(value) => Ok(value.into()),
         None => Err(format!(
             "the environment variable {secret} that it refers to is not set"
         )),
@@ -367,9 +384,20 @@ fn is_foreign(name: &str, value: &str) -> bool {
     let after_service = format!("_{name}");
     let is_port = after_service.contains("_port_");
     FOREIGN_VARIABLES.contains(&name)
-        || value.starts_with("tcp://")
-        || value.starts_with("udp://")
+        || is_service_link(value)
         || after_service.ends_with("_service_host")
         || after_service.contains("_service_port")
         || (is_port && (name.contains("_tcp") || name.contains("_udp")))
+}
+
+/// The settings that Kubernetes overwrites: for a service named `kong-pg` it sets `KONG_PG_PORT`.
+fn is_port(setting: &Setting) -> bool {
+    setting.kind == Kind::Number && setting.name.ends_with("_port")
+}
+
+/// Tells whether a value is the address of a service, as Kubernetes writes it into variables that end in `_PORT`.
+fn is_service_link(value: &str) -> bool {
+    ["tcp://", "udp://", "sctp://"]
+        .iter()
+        .any(|scheme| value.starts_with(scheme))
 }

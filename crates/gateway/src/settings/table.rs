@@ -133,10 +133,14 @@ impl Table {
 
     /// The known name most like an unknown one, for the error text.
     pub(crate) fn nearest(&self, name: &str) -> Option<&str> {
-        self.settings
-            .iter()
-            .map(|setting| (distance(name, &setting.name), setting.name.as_str()))
-            .filter(|(distance, known)| *distance <= 2.max(known.len() / 5))
+        let most = |known: &str| 2.max(known.len() / 5);
+        let length = name.chars().count();
+        let known = self.settings.iter().map(|setting| setting.name.as_str());
+        // Names differ in at least as many characters as they differ in length, so long names are not compared.
+        known
+            .filter(|known| known.len().abs_diff(length) <= most(known))
+            .map(|known| (distance(name, known), known))
+            .filter(|(distance, known)| *distance <= most(known))
             .min()
             .map(|(_, known)| known)
     }

@@ -291,6 +291,37 @@ fn a_kubernetes_service_named_kong_does_not_disturb() {
     assert_eq!(warnings("", &variables), Vec::<String>::new());
 }
 
+/// Kubernetes sets variables of these names for services named `kong-pg` and so on; each one ended the start.
+#[test]
+fn a_kubernetes_service_does_not_overwrite_a_port() {
+    let ports = ["pg_port", "pg_ro_port"];
+    let names = table().iter().filter(|setting| {
+        setting.name.ends_with("_port") && setting.alias_of.is_none() && !setting.own
+    });
+    let names: Vec<_> = names.map(|setting| setting.name.as_str()).collect();
+    assert_eq!(names, ports);
+    let variables = [
+        ("KONG_PG_PORT", "tcp://10.0.0.1:5432"),
+        ("KONG_PG_PORT_5432_TCP_ADDR", "10.0.0.1"),
+        ("SILVERBACK_PG_RO_PORT", "udp://10.0.0.1:5432"),
+    ];
+    assert_eq!(
+        warnings("", &variables),
+        [
+            "pg_port (environment variable KONG_PG_PORT): ignored: Kubernetes sets this variable for a service named \
+             kong-pg; `enableServiceLinks: false` in the pod's specification keeps it out",
+            "pg_ro_port (environment variable SILVERBACK_PG_RO_PORT): ignored: Kubernetes sets this variable for a \
+             service named silverback-pg-ro; `enableServiceLinks: false` in the pod's specification keeps it out",
+        ]
+    );
+    let written = problems("pg_port = tcp://10.0.0.1:5432", &variables);
+    assert_eq!(written.len(), 1, "{written:?}");
+    assert_eq!(
+        problems("", &[("KONG_PG_PORT", "http://10.0.0.1")]).len(),
+        1
+    );
+}
+
 #[test]
 fn an_unknown_variable_is_ignored_with_a_warning() {
     let variables = [
@@ -400,4 +431,141 @@ fn origins_of_the_manager_are_its_addresses_without_paths() {
             "{problems:?}"
         );
     }
+}
+
+/// One setting, and the value that it has in a settings file: a beginning, and what is repeated so many times.
+fn repeated(name: &str, begin: &str, again: impl Fn(usize) -> String, times: usize) -> String {
+    let parts: String = (0..times).map(again).collect();
+    format!("{name} = {begin}{parts}\n")
+}
+
+fn file_of(text: String) -> Inputs {
+    Inputs {
+        file: Some((PathBuf::from("kong.conf"), text)),
+        ..Inputs::default()
+    }
+}
+
+/// Resolves settings, and prints what is wrong with them.
+fn resolve_all(all: Vec<Inputs>) {
+    for inputs in all {
+        let resolved = resolve(inputs, None);
+        std::hint::black_box(match &resolved.settings {
+            Ok(_) => Vec::new(),
+            Err(problems) => texts_of(problems),
+        });
+    }
+}
+
+#[test]
+fn a_setting_costs_as_much_as_it_is_long() {
+    let same = |part: &'static str| move |_: usize| part.to_owned();
+    let files = |size| {
+        [
+            repeated("headers", "", same("server_tokens,nonsense,"), size),
+            repeated("trusted_ips", "", same("10.0.0.0/8,"), size),
+            repeated("trusted_ips", "", same("nonsense,"), size),
+            repeated("plugins", "", |number| format!("none-{number},"), size),
+            repeated("admin_listen", "", same("127.0.0.1:1,"), size),
+            repeated("stream_listen", "1.2.3.4:1", same(" reuseport ssl"), size),
+            repeated("dns_resolver", "", same("1.2.3.4:53,"), size),
+            repeated("dns_order", "", same("A,SRV,nonsense,"), size),
+            repeated("port_maps", "", same("80:8000,nonsense,"), size),
+            repeated(
+                "nginx_proxy_add_header",
+                "X-A b",
+                same("; add_header X-A 'b\\''"),
+                size,
+            ),
+            repeated("nginx_proxy_more_clear_headers", "X-A", same(" X-A"), size),
+            repeated("nginx_proxy_more_set_headers", "'X: ", same("\\\\'"), size),
+            repeated(
+                "nginx_http_log_format",
+                "own '",
+                same("$status$nonsense"),
+                size,
+            ),
+            repeated(
+                "nginx_http_log_format",
+                "own '",
+                same("$http_a ${status}' '"),
+                size,
+            ),
+            repeated("ssl_protocols", "", same("TLSv1 TLSv1.2 "), size),
+            repeated("ssl_cert", "", same("/a,"), size),
+            repeated("a_long_name", "", same("\\#\\\\"), size),
+        ]
+    };
+    let all = |size| files(size).map(file_of).into();
+    testkit::cost::assert_linear(400, all, |all| {
+        resolve_all(all);
+    });
+}
+
+#[test]
+fn listeners_cost_as_much_as_there_are() {
+    let listener = |number: usize| format!("127.0.0.1:{},", 1 + number % 60_000);
+    let all = |size| vec![file_of(repeated("proxy_listen", "", listener, size))];
+    testkit::cost::assert_linear(2000, all, |all| {
+        resolve_all(all);
+    });
+}
+
+#[test]
+fn ciphers_cost_as_much_as_there_are() {
+    let ciphers = |_: usize| "!RSA:-ECDSA:ECDSA:+AES:DHE-RSA-AES256-SHA:".to_owned();
+    let all = |size| {
+        let list = repeated("ssl_ciphers", "", ciphers, size);
+        vec![file_of(format!("ssl_cipher_suite = custom\n{list}"))]
+    };
+    testkit::cost::assert_linear(1000, all, |all| {
+        resolve_all(all);
+    });
+}
+
+#[test]
+fn references_cost_as_much_as_there_are() {
+    let reference = |number: usize| format!("{{vault://env/secret-{number}}},");
+    let all = |size| {
+        let variable = |number| (format!("SECRET_{number}"), "off".to_owned());
+        vec![Inputs {
+            variables: (0..size).map(variable).collect(),
+            ..file_of(repeated("headers", "", reference, size))
+        }]
+    };
+    testkit::cost::assert_linear(2000, all, |all| {
+        resolve_all(all);
+    });
+}
+
+#[test]
+fn settings_cost_as_much_as_there_are() {
+    let lines = [
+        |number: usize| format!("unknown_{number} = 1\n"),
+        |number: usize| format!("log_leve = {number}\n"),
+        |number: usize| format!("nginx_http_unknown_{number} = on\n"),
+        |number: usize| format!("nginx_proxy_auth_{number} = on\n"),
+        |_: usize| "log_level = info\n".to_owned(),
+        |_: usize| "nonsense\n".to_owned(),
+        |_: usize| "headers = a, \\\n".to_owned(),
+        |_: usize| "# \\\n".to_owned(),
+    ];
+    let names = [
+        "KONG_UNKNOWN_",
+        "KONG_NGINX_HTTP_UNKNOWN_",
+        "KONG_SERVICE_PORT_",
+    ];
+    let all = |size| {
+        let files = lines.map(|line| file_of((0..size).map(line).collect()));
+        let variable = |number| names.map(|name| (format!("{name}{number}"), "off".to_owned()));
+        let variables = Inputs {
+            variables: (0..size).flat_map(variable).collect(),
+            ..Inputs::default()
+        };
+        let long_name = file_of(format!("{} = 1\n", "log_level_".repeat(size)));
+        files.into_iter().chain([variables, long_name]).collect()
+    };
+    testkit::cost::assert_linear(150, all, |all| {
+        resolve_all(all);
+    });
 }

@@ -107,6 +107,55 @@ fn srv_records_give_ports_weights_and_names() {
     }
 }
 
+/// Kong has one address for each SRV record, which it calls by the name that the record gives.
+#[test]
+fn health_shows_and_sets_the_names_of_srv_records() {
+    let server = NameServer::start();
+    server.set(
+        "svc.test 100 SRV 1 10 8001 pair.test\nsvc.test 100 SRV 1 30 8001 same.test\n\
+         svc.test 100 SRV 1 5 8002 pair.test\n\
+         pair.test 100 A 127.0.0.1\npair.test 100 A 127.0.0.2\nsame.test 100 A 127.0.0.3",
+    );
+    let fields = json!({"healthchecks": {"passive": {"unhealthy": {"http_failures": 1}}}});
+    let target = "svc.test:1";
+    let gateway = start(&server, &fields, &[(target.to_owned(), 100)]);
+    let shown = || {
+        let shown = gateway.admin_get("/upstreams/pool/health").json()["data"][0].clone();
+        let addresses = shown["data"]["addresses"].as_array().cloned();
+        let addresses: Vec<String> = (addresses.unwrap_or_default().iter())
+            .map(|one| {
+                let field = |name: &str| one[name].to_string().replace('"', "");
+                ["ip", "port", "weight", "health"].map(field).join(" ")
+            })
+            .collect();
+        (addresses, shown["data"]["weight"]["available"].clone())
+    };
+    let set = |address: &str, health: &str| {
+        let path = format!("/upstreams/pool/targets/{target}/{address}/{health}");
+        assert_eq!(admin(&gateway, "PUT", &path, &json!({})).status, 204);
+    };
+    wait_until("all names are resolved", || shown().0.len() == 3);
+    let expected = |pair: &str, same: &str| {
+        vec![
+            format!("pair.test 8001 20 {pair}"),
+            "pair.test 8002 10 HEALTHY".to_owned(),
+            format!("same.test 8001 30 {same}"),
+        ]
+    };
+    assert_eq!(shown(), (expected("HEALTHY", "HEALTHY"), json!(60)));
+    set("pair.test:8001", "unhealthy");
+    assert_eq!(shown(), (expected("UNHEALTHY", "HEALTHY"), json!(40)));
+    // One address of a name is enough for it.
+    set("127.0.0.1:8001", "healthy");
+    assert_eq!(shown(), (expected("HEALTHY", "HEALTHY"), json!(50)));
+    set("Same.test:8001", "unhealthy");
+    assert_eq!(shown(), (expected("HEALTHY", "UNHEALTHY"), json!(20)));
+    let balancer = gateway.admin_get("/upstreams/pool/health?balancer_health=1");
+    let hosts = &balancer.json()["data"]["details"]["hosts"];
+    assert_eq!(hosts[0]["addresses"][2]["ip"], "same.test", "{hosts}");
+    assert_eq!(hosts[0]["addresses"][2]["healthy"], false);
+}
+
 #[test]
 fn a_name_that_does_not_resolve_leaves_the_others() {
     let server = NameServer::start();

@@ -252,6 +252,75 @@ fn conflicts_are_listed_and_bounded() {
     assert_eq!(gateway.admin_get("/router/conflicts?route=x").status, 400);
 }
 
+/// In each flavour a route of requests that gets none, and one of streams.
+const SHADOWED: &str = r#"
+_format_version: "3.0"
+services:
+  - name: s
+    url: tcp://s.internal:25
+    routes:
+      - {name: old, id: 5c1dd8bb-8e4c-4f2f-a86c-5b6bd9e3c1e2, paths: [/same], created_at: 1}
+      - {name: new, id: 5c1dd8bb-8e4c-4f2f-a86c-5b6bd9e3c1e1, paths: [/same], created_at: 2}
+      - {name: all, id: 5c1dd8bb-8e4c-4f2f-a86c-5b6bd9e3c1e4, created_at: 1,
+         protocols: [tcp], destinations: [{ip: 10.0.0.0/8, port: 25}, {ip: "fd00::/8"}]}
+      - {name: some, id: 5c1dd8bb-8e4c-4f2f-a86c-5b6bd9e3c1e3, created_at: 2,
+         protocols: [tcp], destinations: [{ip: 10.1.0.0/16, port: 25}]}
+"#;
+
+#[test]
+fn conflicts_of_streams_are_listed_beside_those_of_requests() {
+    for flavor in ["traditional", "traditional_compatible", "expressions"] {
+        let launch = launch().set("router_flavor", flavor);
+        let gateway = launch.configuration(SHADOWED).start();
+        let told = |query: &str| {
+            let answer = gateway.admin_get(&format!("/router/conflicts{query}"));
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            answer.json()
+        };
+        let pairs = |told: &Value| -> Vec<_> {
+            let ties = told["ties"].as_array().expect("an array").iter();
+            let name = |route: &Value| route["name"].as_str().expect("a name").to_owned();
+            let pair = ties.map(|tie| (name(&tie["first"]), name(&tie["second"])));
+            pair.collect()
+        };
+        let pair = |first: &str, second: &str| (first.to_owned(), second.to_owned());
+        let all = told("");
+        assert_eq!(
+            pairs(&all),
+            [pair("old", "new"), pair("all", "some")],
+            "{flavor} {all:#}"
+        );
+        assert_eq!(all["never"].as_array().map(Vec::len), Some(2), "{all:#}");
+        let never = &all["never"][1];
+        assert_eq!(
+            (
+                &never["route"]["name"],
+                &never["subsystem"],
+                &never["whole"]
+            ),
+            (&json!("some"), &json!("stream"), &json!(true)),
+        );
+        assert_eq!(never["reason"], "shadowed");
+        assert_eq!(never["by"][0]["name"], "all");
+        assert_eq!(
+            (&all["complete"], &all["undecided"]),
+            (&json!(true), &json!(0))
+        );
+        let of_one = told("?route=some");
+        assert_eq!(pairs(&of_one), [pair("all", "some")]);
+        let first_only = told("?size=1");
+        assert_eq!(pairs(&first_only), [pair("old", "new")]);
+        assert_eq!(first_only["truncated"], true);
+        // Both match the example, and the first gets it.
+        let mut example = all["ties"][1]["example"].clone();
+        example["route"] = json!("some");
+        let explained = explain(&gateway, &example);
+        assert_eq!(explained["matched"]["name"], "all", "{explained:#}");
+        let verdict = &explained["route"]["candidates"][0]["verdict"];
+        assert_eq!(verdict, "comes_later", "{explained:#}");
+    }
+}
+
 #[test]
 fn streams_are_explained_by_their_ends_and_names() {
     let configuration = r#"
@@ -279,7 +348,7 @@ services:
     assert_eq!(reason["found"]["net.src.ip"], json!(["192.0.2.1"]));
     let told = explain(&gateway, &json!({"protocol": "tls", "sni": "Mail.example"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
-    // As in Kong, whoever names no server gets past the names of a route.
+    // Kong lets a client that names no server past the server names of a route.
     let told = explain(&gateway, &json!({"protocol": "udp", "destination": ":53"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
     let told = explain(
@@ -323,6 +392,17 @@ fn writes_warn_of_conflicts_when_they_are_asked_to() {
         );
     }
     assert_eq!(gateway.admin_get("/routes/four").status, 404);
+    let stream = |name: &str| {
+        format!(
+            r#"{{"name": "{name}", "protocols": ["tcp"], "destinations": [{{"port": 25}}], "service": null}}"#
+        )
+    };
+    assert_eq!(write("/routes?warn=conflicts", &stream("six")), None);
+    let warning = write("/routes?warn=conflicts", &stream("seven")).expect("a warning");
+    assert!(
+        warning.contains("stream") && warning.contains("six") && warning.contains("seven"),
+        "{warning}"
+    );
 }
 
 /// Routes whose comparison takes as long as a search may last.

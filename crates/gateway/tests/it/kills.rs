@@ -11,6 +11,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 use store::{Options, Recovery, Store};
+use testkit::random::{Random, setting};
 use testkit::{Client, Echo, Gateway, http};
 
 /// When nobody asks for more.
@@ -18,18 +19,6 @@ const KILLS: u64 = 15;
 const WRITERS: u64 = 6;
 /// Groups of a writer, more or less.
 const GROUPS: usize = 12;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % end
-    }
-}
 
 /// What is written together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -284,11 +273,6 @@ fn kill_at_start(prefix: &Path, pause: Duration) {
     child.wait().expect("a child can be waited for");
 }
 
-fn setting(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().expect("a number"))
-}
-
 #[test]
 fn every_acknowledged_write_survives_kills_and_no_half_of_another_does() {
     let kills = setting("ENDURE_KILLS").unwrap_or(KILLS);
@@ -297,11 +281,11 @@ fn every_acknowledged_write_survives_kills_and_no_half_of_another_does() {
     let echo = Echo::start();
     let url = echo.url();
     let prefix = tempfile::tempdir().expect("a temporary directory");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut writers: Vec<Writer> = (0..WRITERS)
         .map(|number| Writer {
             number,
-            random: Random(seed ^ random.below(u64::MAX)),
+            random: Random::new(random.below(u64::MAX)),
             groups: BTreeSet::new(),
             pending: None,
             next: 0,

@@ -24,7 +24,7 @@ mod yaml;
 
 pub use export::{ExportError, ExportFormat, export};
 pub use loader::{Loader, load, merge};
-pub use problems::format_cli_errors;
+pub use problems::{MOST_OF_DOCUMENT, format_cli_errors};
 pub use text::{EMPTY_HASH, Parameters, hash, parse, sniff, structured_hash};
 
 use crate::kind::EntityKind;

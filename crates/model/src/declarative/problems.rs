@@ -1,7 +1,7 @@
 //! What is wrong with a document, gathered per entity, and the three forms in which it is told: `fields` that mirror
 //! the document, `flattened_errors` (kong/db/errors.lua), and the indented listing of `config parse`.
 
-use crate::error::{Error, ErrorCode, brace_notation};
+use crate::error::{Error, ErrorCode, MOST_OF_ENTITY, bounded, brace_notation, keep, keep_fields};
 use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 use std::collections::BTreeMap;
@@ -11,6 +11,10 @@ use uuid::Uuid;
 /// Kong 3.9.1 loses dangling references when errors are flattened: the recorded answer has neither `fields` nor
 /// `flattened_errors` for them. Kept as recorded; `true` would leave them in `fields`.
 const FLATTENED_KEEPS_DANGLING: bool = false;
+
+/// The most problems of a document that are told: enough for a common mistake in thousands of entities. A document can have
+/// millions, and an answer that holds them all is larger than the document.
+pub const MOST_OF_DOCUMENT: usize = 10_000;
 
 /// The error of a text that cannot be read as a document.
 pub(super) fn unreadable(problem: &str) -> Error {
@@ -108,13 +112,16 @@ impl Report {
         if self.is_of_references()
             && let Some(fields) = self.references()
         {
-            return invalid(fields);
+            return invalid(bounded(fields, MOST_OF_DOCUMENT));
         }
+        let mut left = MOST_OF_DOCUMENT;
         let mut fields = std::mem::take(&mut self.top);
+        let mut is_all = keep_fields(&mut fields, &mut left);
         for at in 0..self.places.len() {
-            if !self.places[at].problems.is_empty() {
+            if is_all && !self.places[at].problems.is_empty() {
                 let path = self.path(at);
-                let tree = self.tree(at);
+                let mut tree = self.tree(at);
+                is_all = keep(&mut tree, &mut left);
                 add_at_path(&mut fields, &path, tree);
             }
         }
@@ -182,7 +189,8 @@ impl Report {
         path
     }
 
-    /// An entity's problems as one tree, or as a text when they are about the entity as a whole.
+    /// An entity's problems as one tree, at most [`MOST_OF_ENTITY`] of them; or as a text when they are about the entity as a
+    /// whole.
     fn tree(&self, at: usize) -> Value {
         let problems = &self.places[at].problems;
         if let [problem] = problems.as_slice() {
@@ -210,15 +218,20 @@ impl Report {
                 Problem::Duplicate { message, .. } => add_entity_message(&mut tree, message),
             }
         }
-        Value::Object(tree)
+        Value::Object(bounded(tree, MOST_OF_ENTITY))
     }
 
     /// `flattened_errors`; `fields` keeps what belongs to no entity.
     fn flattened(mut self) -> Error {
         let after_validation = self.is_of_references();
+        let mut left = MOST_OF_DOCUMENT;
         let mut fields = std::mem::take(&mut self.top);
+        let mut is_all = keep_fields(&mut fields, &mut left);
         let mut entries = Vec::new();
         for at in self.flattened_order() {
+            if !is_all {
+                break;
+            }
             let place = &self.places[at];
             let only_dangling = after_validation
                 && !FLATTENED_KEEPS_DANGLING
@@ -229,14 +242,16 @@ impl Report {
             if place.problems.is_empty() || only_dangling {
                 continue;
             }
+            let mut tree = self.tree(at);
+            is_all = keep(&mut tree, &mut left);
             match &place.input {
                 Some(input) => {
                     let entity = self.shown(at, input.clone(), after_validation);
-                    flatten_entity(place.kind, entity, self.tree(at), &mut entries);
+                    flatten_entity(place.kind, entity, tree, &mut entries);
                 }
                 None => {
                     let path = self.path(at);
-                    add_at_path(&mut fields, &path, self.tree(at));
+                    add_at_path(&mut fields, &path, tree);
                 }
             }
         }

@@ -2,7 +2,8 @@
 
 use crate::running::{object, options};
 use model::Error;
-use model::declarative::{self, Nothing, format_cli_errors};
+use model::declarative::{self, MOST_OF_DOCUMENT, Nothing, format_cli_errors};
+use model::error::{MORE, MOST_OF_ENTITY};
 use serde_json::{Value as Json, json};
 
 const ID: &str = "11111111-2222-4333-8444-555555555555";
@@ -228,4 +229,77 @@ in 'services':
       - in entry 1 of '@entity': failed conditional validation given value of field 'protocol'
     in 'path': value must be null";
     assert_eq!(format_cli_errors(&error), expected);
+}
+
+/// Every text in a tree of errors.
+fn texts(errors: &Json) -> Vec<&str> {
+    match errors {
+        Json::Object(fields) => fields.values().flat_map(texts).collect(),
+        Json::Array(elements) => elements.iter().flat_map(texts).collect(),
+        Json::String(text) => vec![text],
+        _ => Vec::new(),
+    }
+}
+
+fn fields_of(document: Json) -> Json {
+    serde_json::to_value(refused(document, false).fields).expect("json")
+}
+
+#[test]
+fn a_list_of_many_bad_elements_is_told_up_to_a_number() {
+    let routes = |hosts| json!({"routes": [{"hosts": vec![1; hosts]}]});
+    let all = fields_of(routes(MOST_OF_ENTITY));
+    assert_eq!(texts(&all).len(), MOST_OF_ENTITY);
+    assert!(!texts(&all).contains(&MORE));
+    let more = fields_of(routes(3 * MOST_OF_ENTITY));
+    assert_eq!(more["routes"][0]["hosts"][MOST_OF_ENTITY], MORE);
+    assert_eq!(texts(&more).len(), MOST_OF_ENTITY + 1);
+}
+
+#[test]
+fn many_bad_entities_are_told_up_to_a_number() {
+    let services = |count| json!({"services": vec![json!({"path": "/"}); count]});
+    let all = fields_of(services(MOST_OF_DOCUMENT));
+    assert_eq!(texts(&all).len(), MOST_OF_DOCUMENT);
+    assert!(!texts(&all).contains(&MORE));
+    let more = fields_of(services(MOST_OF_DOCUMENT + 5));
+    assert_eq!(more["services"][MOST_OF_DOCUMENT], json!({"host": MORE}));
+    assert_eq!(texts(&more).len(), MOST_OF_DOCUMENT + 1);
+}
+
+#[test]
+fn many_elements_that_are_no_entities_are_told_up_to_a_number() {
+    let more = fields_of(json!({"services": vec![5; MOST_OF_DOCUMENT + 5]}));
+    assert_eq!(more["services"][MOST_OF_DOCUMENT], MORE);
+    assert_eq!(texts(&more).len(), MOST_OF_DOCUMENT + 1);
+}
+
+#[test]
+fn many_duplicates_and_dangling_references_are_told_up_to_a_number() {
+    let consumers = vec![json!({"username": "a"}); MOST_OF_DOCUMENT + 5];
+    let plugin = json!({"name": "key-auth", "service": "missing"});
+    for document in [
+        json!({"consumers": consumers}),
+        json!({"plugins": vec![plugin; MOST_OF_DOCUMENT + 5]}),
+    ] {
+        let fields = fields_of(document);
+        let texts = texts(&fields);
+        assert_eq!(texts.len(), MOST_OF_DOCUMENT + 1);
+        assert!(texts.contains(&MORE));
+    }
+}
+
+#[test]
+fn flattened_errors_are_told_up_to_a_number() {
+    let bad = json!({"name": "a", "host": "h", "tags": vec![1; 6]});
+    let error = refused(json!({"services": vec![bad; MOST_OF_DOCUMENT]}), true);
+    let entries = serde_json::to_value(&error.flattened_errors).expect("json");
+    let entries = entries.as_array().expect("a list");
+    let of_entry = |entry: &Json| entry["errors"].as_array().expect("a list").len();
+    assert_eq!(
+        entries.iter().map(of_entry).sum::<usize>(),
+        MOST_OF_DOCUMENT + 1
+    );
+    let last = entries.last().map(|entry| &entry["errors"][0]["message"]);
+    assert_eq!(last, Some(&json!(MORE)));
 }

@@ -3,6 +3,7 @@
 mod aliases;
 mod kinds;
 mod many;
+mod messages;
 mod outage;
 mod refresh;
 mod script;

@@ -163,7 +163,7 @@ impl Head {
         &'a self,
         lines: usize,
         name: &'n [u8],
-    ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a, 'n> {
         self.store()
             .fields
             .iter()

@@ -387,7 +387,7 @@ impl RequestHead {
     pub fn header_values<'a, 'n>(
         &'a self,
         name: &'n str,
-    ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a, 'n> {
         self.header_values_among(usize::MAX, name)
     }
 
@@ -397,7 +397,7 @@ impl RequestHead {
         &'a self,
         lines: usize,
         name: &'n str,
-    ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a, 'n> {
         self.head.values(lines, name.as_bytes())
     }
 

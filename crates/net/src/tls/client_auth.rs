@@ -1,9 +1,14 @@
 //! Certificates that clients show: which authorities are believed, and what a certificate says of its owner.
 
 use super::certificate::{CertificateError, read_certificates};
-use rustls::RootCertStore;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError as RustlsCertificateError, DigitallySignedStruct, DistinguishedName,
+    OtherError, RootCertStore, SignatureScheme,
+};
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -35,8 +40,81 @@ impl ClientAuth {
             WithoutCertificate::Continue => builder.allow_unauthenticated(),
             WithoutCertificate::Fail => builder,
         };
-        Ok(Self(builder.build()?))
+        Ok(Self(Arc::new(Explained(builder.build()?))))
     }
+}
+
+/// webpki reads certificates of version 3 only.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a client certificate of X.509 version 1 or 2 cannot be verified: issue it anew as version 3, for example with \
+     `openssl x509 -req -extfile`"
+)]
+struct OldVersion;
+
+/// rustls's verifier. Of a certificate of version 1 it says only `UnsupportedCertVersion`; this one says what to do.
+#[derive(Debug)]
+struct Explained(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Explained {
+    fn offer_client_auth(&self) -> bool {
+        self.0.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.0.verify_client_cert(certificate, between, now);
+        verified.map_err(|error| match is_of_version(&error) {
+            true => OtherError(Arc::new(OldVersion)).into(),
+            false => error,
+        })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate was refused for its version.
+fn is_of_version(error: &rustls::Error) -> bool {
+    let rustls::Error::InvalidCertificate(RustlsCertificateError::Other(OtherError(cause))) = error
+    else {
+        return false;
+    };
+    let cause = cause.downcast_ref::<webpki::Error>();
+    cause == Some(&webpki::Error::UnsupportedCertVersion)
 }
 
 /// Whose certificate the client has shown, such as `CN=ci, O=Example`; none where it has shown none.

@@ -19,12 +19,20 @@ pub use client_auth::{ClientAuth, WithoutCertificate, client_subject};
 pub use server::{Alpn, CertificateSource, ServerSettings, ServerTls, SniTable};
 pub use sessions::SessionSettings;
 pub use suites::{Read, SuiteError, Versions, all_ciphers, read_ciphers, read_versions};
+pub use tokio_rustls::server::TlsStream as ServerTlsStream;
 
 use rustls::crypto::CryptoProvider;
 use std::sync::{Arc, LazyLock};
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+
+/// The body of the answer to a request without TLS on a port with TLS: nginx's page, without the server's name at its end.
+/// Source: nginx ngx_http_special_response.c.
+pub const PLAIN_HTTP_PAGE: &str = "<html>\r\n\
+    <head><title>400 The plain HTTP request was sent to HTTPS port</title></head>\r\n\
+    <body>\r\n<center><h1>400 Bad Request</h1></center>\r\n\
+    <center>The plain HTTP request was sent to HTTPS port</center>\r\n</body>\r\n</html>\r\n";
 
 /// Takes whatever certificate a server shows.
 #[cfg(test)]

@@ -183,6 +183,34 @@ async fn a_certificate_of_version_1_is_not_verified_and_the_error_says_what_to_d
     );
 }
 
+#[tokio::test]
+async fn a_client_certificate_of_version_1_is_refused_and_the_error_says_what_to_do() {
+    for authorities in [&*issue("root", true, None).pem, OLD_CERTIFICATE] {
+        let clients = ClientAuth::new(authorities, WithoutCertificate::Continue).unwrap();
+        let source = Arc::new(One(Arc::new(self_signed().unwrap())));
+        let settings = ServerSettings::default();
+        let server = ServerTls::asking(source, Alpn::Http, &settings, Some(clients)).unwrap();
+        let identity = ClientIdentity {
+            cert: OLD_CERTIFICATE.to_owned(),
+            key: OLD_KEY.to_owned(),
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = async {
+            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let tls = ClientTls::new(Trust::Anyone, Some(identity)).unwrap();
+            tls.connect(stream, "localhost").await.map(drop)
+        };
+        let server = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            server.accept(stream).await.map(drop)
+        };
+        let (_, accepted) = tokio::join!(client, server);
+        let text = accepted.unwrap_err().to_string();
+        assert!(text.contains("issue it anew as version 3"), "{text}");
+    }
+}
+
 /// An authority, or what one has issued.
 struct Issued {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,

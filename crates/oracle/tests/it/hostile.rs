@@ -1,9 +1,11 @@
 //! Routes and requests that are meant to be expensive: what they cost is counted, in predicates that are put to a request,
 //! by how often these ask for its headers.
 
-use oracle::{Drawn, Sample, blank, router};
+use model::entities::{Route, RouteId};
+use oracle::{Drawn, Sample, router};
 use router::{Flavor, HeaderSource, Match, Options, Request, RouteIndex, Router, Scratch};
 use std::cell::Cell;
+use uuid::Uuid;
 
 /// Headers, and how often they were looked through.
 struct Counted<'h> {
@@ -43,7 +45,7 @@ fn routes(
     let numbers = 0..count;
     let each = numbers.map(|number| {
         let (name, value) = header(number);
-        let mut drawn = Drawn::from(blank(number as u128));
+        let mut drawn = Drawn::from(Route::blank(id(number as u128)));
         drawn.route.headers = vec![(name.into(), vec![value.into()])];
         change(number, &mut drawn);
         drawn
@@ -137,7 +139,7 @@ fn with_a_better_match_found_worse_ones_are_not_asked() {
 
 /// A route whose expression is long.
 fn with_expression(expression: String) -> Drawn {
-    let mut route = blank(1);
+    let mut route = Route::blank(id(1));
     route.expression = Some(expression);
     Drawn::from(route)
 }
@@ -199,4 +201,8 @@ fn expressions_of_100_kb_are_matched_and_nested_ones_refused() {
     let refused = with_expression(nested);
     let (_, errors) = Router::build([(RouteIndex(0), &refused.route)], options, None);
     assert_eq!(errors.len(), 1);
+}
+
+fn id(number: u128) -> RouteId {
+    RouteId(Uuid::from_u128(number))
 }

@@ -1,7 +1,7 @@
 //! The oracle of the `traditional` flavour is held against what was observed of Kong, and not only against the router.
 
 use model::entities::{Route, RouteId};
-use oracle::{Drawn, Engines, Sample, Traditional, blank, numbered};
+use oracle::{Drawn, Engines, Sample, Traditional, numbered};
 use router::{Flavor, Options, Scheme};
 use serde_json::Value;
 
@@ -85,7 +85,6 @@ fn read_route(settings: &Value) -> Route {
     });
     let id = RouteId(uuid::Uuid::try_parse(text(&settings["id"])).expect("an id"));
     Route {
-        id,
         created_at: settings["created_at"].as_i64().unwrap_or(0),
         methods: texts("methods").into_iter().map(Into::into).collect(),
         hosts: texts("hosts").into_iter().map(Into::into).collect(),
@@ -94,7 +93,7 @@ fn read_route(settings: &Value) -> Route {
         headers: headers.collect(),
         regex_priority: settings["regex_priority"].as_i64(),
         strip_path: settings["strip_path"] == true,
-        ..blank(0)
+        ..Route::blank(id)
     }
 }
 

@@ -117,8 +117,27 @@ pub(super) struct Member {
     pub(super) weight: u32,
     /// Which target of the upstream it comes from.
     pub(super) target: usize,
+    /// The name that the SRV record of the address gives; none for addresses of other records.
+    pub(super) srv: Option<Arc<str>>,
     /// As each kind of service reaches it.
     pub(super) ways: Box<[Target]>,
+}
+
+impl Member {
+    /// What the Admin API calls the address.
+    pub(super) fn shown_host(&self) -> &str {
+        self.srv.as_deref().unwrap_or(&self.peer.place.host)
+    }
+
+    /// Whether this is the address of an IP address, or of a name that an SRV record gives, and a port.
+    pub(super) fn is_at(&self, host: &str, port: u16) -> bool {
+        let Place {
+            host: ip,
+            port: own,
+        } = &self.peer.place;
+        let is_host = **ip == *host || self.shown_host().eq_ignore_ascii_case(host);
+        is_host && *own == port
+    }
 }
 
 /// A request that is at a peer; not any more when this is dropped.

@@ -77,6 +77,7 @@ impl Peers {
                 ways: ways(settings, target, draft.srv.as_deref(), &peer),
                 weight: draft.weight,
                 target: draft.target,
+                srv: draft.srv,
                 peer,
             })
         });
@@ -247,7 +248,7 @@ fn numbers(hosts: &[Option<Arc<Host>>]) -> impl Iterator<Item = u64> {
     hosts.iter().flatten().map(|host| host.number())
 }
 
-/// As each kind of service reaches a peer. Source: kong/runloop/balancer/init.lua execute(), set_host_header();
+/// How each kind of service reaches a peer. Source: kong/runloop/balancer/init.lua execute(), set_host_header();
 /// balancers.lua setHostHeader().
 fn ways(
     settings: &Settings,

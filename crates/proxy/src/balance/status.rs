@@ -1,6 +1,8 @@
 //! The health of an upstream as the Admin API shows it, and its changes from there.
 //! Source: kong/runloop/balancer/balancers.lua getStatus(), getTargetStatus(); init.lua post_health().
 
+use super::peer::Member;
+use super::peers::Peers;
 pub use super::peers::Weight;
 use super::{TargetSettings, Upstream};
 use net::dns::Host;
@@ -29,6 +31,7 @@ pub struct TargetStatus {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct AddressStatus {
+    /// The IP address, or the name that an SRV record gives.
     pub ip: String,
     pub port: u16,
     pub weight: u32,
@@ -43,29 +46,25 @@ pub struct NoChecker(pub String);
 impl Upstream {
     pub fn status(&self) -> UpstreamStatus {
         let peers = self.peers.load();
-        let mut addresses = vec![Vec::new(); self.settings.targets.len()];
+        let mut members = vec![Vec::new(); self.settings.targets.len()];
         for member in &peers.members {
-            addresses[member.target].push(AddressStatus {
-                ip: member.peer.place.host.to_string(),
-                port: member.peer.place.port,
-                weight: member.weight,
-                available: peers.is_available(member),
-            });
+            members[member.target].push(&**member);
         }
-        let targets = self.settings.targets.iter().zip(&self.hosts).zip(addresses);
+        let targets = self.settings.targets.iter().zip(&self.hosts).zip(members);
         UpstreamStatus {
             checked: self.checks.is_some(),
             healthy: peers.is_usable(&self.shared),
             weight: peers.weight(),
             targets: targets
-                .map(|((target, host), addresses)| {
-                    target_status(target, dns(target, host.as_deref()), addresses)
+                .map(|((target, host), members)| {
+                    target_status(target, dns(target, host.as_deref()), &peers, &members)
                 })
                 .collect(),
         }
     }
 
-    /// Makes the addresses of a target (`host:port`) healthy or not, or one of them: of that IP and port.
+    /// Makes the addresses of a target (`host:port`) healthy or not, or only those of one IP address, or of one name that SRV
+    /// records give, and port.
     pub fn set_health(
         &self,
         target: &str,
@@ -76,11 +75,8 @@ impl Upstream {
             return Err(NoChecker(self.name().to_owned()));
         }
         for member in &self.peers.load().members {
-            let place = &member.peer.place;
             let is_target = &*self.settings.targets[member.target].text == target;
-            let is_address =
-                address.is_none_or(|(ip, port)| *place.host == *ip && place.port == port);
-            if is_target && is_address {
+            if is_target && address.is_none_or(|(host, port)| member.is_at(host, port)) {
                 self.note(&member.peer, member.peer.force(healthy));
             }
         }
@@ -107,14 +103,26 @@ fn dns(target: &TargetSettings, host: Option<&Host>) -> String {
 fn target_status(
     target: &TargetSettings,
     dns: String,
-    addresses: Vec<AddressStatus>,
+    peers: &Peers,
+    members: &[&Member],
 ) -> TargetStatus {
+    let mut addresses: Vec<AddressStatus> = (members.iter())
+        .map(|member| AddressStatus {
+            ip: member.shown_host().to_owned(),
+            port: member.peer.place.port,
+            weight: member.weight,
+            available: peers.is_available(member),
+        })
+        .collect();
     let mut weight = Weight::default();
     for address in &addresses {
         weight.total += u64::from(address.weight);
         if address.available {
             weight.available += u64::from(address.weight);
         }
+    }
+    if members.iter().any(|member| member.srv.is_some()) {
+        merge_by_name(&mut addresses);
     }
     TargetStatus {
         host: target.host.to_string(),
@@ -124,4 +132,18 @@ fn target_status(
         dns,
         addresses,
     }
+}
+
+/// Leaves one entry for each name and port, as Kong has one for each SRV record. The entry has the weight of all addresses of
+/// the name, and is available while one of them is.
+fn merge_by_name(addresses: &mut Vec<AddressStatus>) {
+    addresses.sort_by(|one, other| (&one.ip, one.port).cmp(&(&other.ip, other.port)));
+    addresses.dedup_by(|next, kept| {
+        let is_same = (&next.ip, next.port) == (&kept.ip, kept.port);
+        if is_same {
+            kept.weight += next.weight;
+            kept.available |= next.available;
+        }
+        is_same
+    });
 }

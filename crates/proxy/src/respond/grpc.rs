@@ -30,44 +30,54 @@ const NAMES: [&str; 17] = [
 ];
 
 impl Answer {
-    /// A plugin's or the gateway's answer to a call over gRPC. The message of an error in "error" style is the name of its
-    /// gRPC status, as in Kong.
-    pub fn of_grpc(response: Response) -> Self {
+    /// The form of an answer to a call over gRPC: it is all in headers. The message of an error in "error" style is the name
+    /// of its gRPC status, as in Kong. A plugin that names the type of gRPC means the body as the call's.
+    pub(super) fn of_grpc(response: Response) -> Self {
         let Response {
             status,
             mut headers,
             body,
         } = response;
-        let has_type = |value: &[u8]| value.starts_with(TYPE.as_bytes());
-        if !headers.value("content-type").is_some_and(has_type) {
+        let is_output = headers.value("content-type").is_some();
+        if !is_output {
             headers.set("Content-Type", TYPE);
         }
         if headers.value("grpc-status").is_none() {
             let code = status::grpc_status(status);
-            let message = match &body {
-                ResponseBody::Error(_) => None,
-                ResponseBody::Bytes(body) => message_of(body),
-            };
-            let named = NAMES.get(usize::from(code)).copied().unwrap_or_default();
             headers.set("grpc-status", code.to_string());
-            headers.set("grpc-message", &*message.unwrap_or(named.into()));
+            let message = match &body {
+                ResponseBody::Json(body) => message_of(body),
+                ResponseBody::Bytes(body) if !is_output => {
+                    printable(String::from_utf8_lossy(body.trim_ascii()))
+                }
+                _ => None,
+            };
+            if headers.value("grpc-message").is_none() {
+                let named = NAMES.get(usize::from(code)).copied().unwrap_or_default();
+                headers.set("grpc-message", &*message.unwrap_or(named.into()));
+            }
         }
+        let body = match body {
+            ResponseBody::Bytes(body) if is_output => body,
+            _ => Bytes::new(),
+        };
         Self {
             status,
             headers,
-            body: Bytes::new(),
+            body,
         }
     }
 }
 
-/// What plugins answer is mostly `{"message":"..."}`; a text says itself what it means.
-fn message_of(body: &[u8]) -> Option<Cow<'_, str>> {
-    let text = std::str::from_utf8(body).ok()?.trim();
-    let message = match text.split_once("\"message\":\"") {
-        Some((_, rest)) => rest.split('"').next()?,
-        None if text.starts_with('{') => return None,
-        None => text,
-    };
+/// The field `message` of a table, which plugins put first.
+fn message_of(table: &[u8]) -> Option<Cow<'_, str>> {
+    let text = std::str::from_utf8(table).ok()?;
+    let (_, rest) = text.split_once("\"message\":\"")?;
+    printable(rest.split('"').next()?.into())
+}
+
+/// A text that a header can carry.
+fn printable(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     let plain = |byte: u8| matches!(byte, b' '..=b'~');
-    (!message.is_empty() && message.bytes().all(plain)).then_some(message.into())
+    (!text.is_empty() && text.bytes().all(plain)).then_some(text)
 }

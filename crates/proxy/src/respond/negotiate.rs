@@ -124,3 +124,29 @@ const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>
 ";
 
 const PLAIN: &str = "%s\nrequest_id: %s\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_accepted_type_costs_as_much_as_its_header_is_long() {
+        let shapes = [
+            "text/html;q=0.1,",
+            "a/b;",
+            ",",
+            ";",
+            " /",
+            "application/grpc;q=0.00000001;q=1,",
+        ];
+        testkit::cost::assert_linear(
+            2000,
+            |size| shapes.map(|shape| shape.repeat(size)),
+            |headers: [String; 6]| {
+                for header in &headers {
+                    std::hint::black_box(Format::accepted(Some(header.as_bytes())));
+                }
+            },
+        );
+    }
+}

@@ -83,7 +83,7 @@ pub(super) struct EndedStream {
     pub(super) client: SocketAddr,
     /// Of the listener, mapped by `port_maps`.
     pub(super) port: u16,
-    /// As Kong has it.
+    /// The status that Kong logs for it.
     pub(super) status: u16,
     /// From the client, and to it.
     pub(super) received: u64,

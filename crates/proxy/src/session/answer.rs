@@ -8,6 +8,7 @@ use crate::plan::Picked;
 use crate::respond::{Answer, Facts, Latency, inject, page};
 use crate::snapshot::Snapshot;
 use net::http1::{BadRequest, Body, RequestHead};
+use net::tls::PLAIN_HTTP_PAGE;
 use plugin::{Chunk, HeaderEdits, Origin, RequestCx, Response, ResponseCx};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -49,7 +50,7 @@ impl Connection {
         let id = about.opening.request_id();
         let answer = match about.cx.is_grpc() {
             false => Answer::new(response, Some(about.cx.head), id, settings),
-            true => Answer::of_grpc(response),
+            true => Answer::to_grpc(response, Some(about.cx.head), id, settings),
         };
         self.send_produced(answer, origin, None, about)
     }
@@ -234,7 +235,7 @@ fn plain_http() -> Answer {
     Answer {
         status: 400,
         headers,
-        body: page::plain_http().into(),
+        body: PLAIN_HTTP_PAGE.into(),
     }
 }
 

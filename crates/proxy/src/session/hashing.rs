@@ -18,7 +18,7 @@ impl Hashed<'_> {
     }
 }
 
-/// As the web server under Kong names its variables.
+/// Compares names as the web server under Kong names its variables: in lower case, with underscores for dashes.
 fn is_named(sent: &str, name: &str) -> bool {
     let lowered = sent.bytes().map(|byte| match byte {
         b'-' => b'_',
@@ -40,10 +40,12 @@ impl HashSource for Hashed<'_> {
 
     fn header(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         let mut lines = self.lines(name);
-        let first = Cow::from(lines.next()?);
-        Some(lines.fold(first, |joined, line| {
-            Cow::from([&*joined, b", ", line].concat())
-        }))
+        let first = lines.next()?;
+        let Some(second) = lines.next() else {
+            return Some(first.into());
+        };
+        let all: Vec<&[u8]> = [first, second].into_iter().chain(lines).collect();
+        Some(all.join(&b", "[..]).into())
     }
 
     fn cookie(&self, name: &str) -> Option<Cow<'_, [u8]>> {
@@ -81,5 +83,93 @@ impl HashSource for Hashed<'_> {
             Group::Number(number) => capture.number == *number,
         });
         found.map(|capture| Cow::from(capture.value.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::http1::{Limits, RequestHead};
+    use plugin::{Client, NoLookup, RequestBody, Scheme, UpstreamEdits};
+    use std::net::Ipv4Addr;
+
+    fn context(head: &RequestHead) -> RequestCx<'_> {
+        RequestCx {
+            head,
+            client: Client {
+                ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                port: 1,
+            },
+            scheme: Scheme::Http,
+            http2: false,
+            host: "a",
+            port: 80,
+            request_id: "",
+            route: None,
+            service: None,
+            captures: &[],
+            body: RequestBody::Unread,
+            lookup: &NoLookup,
+            consumer: None,
+            credential: None,
+            upstream: UpstreamEdits::default(),
+        }
+    }
+
+    fn head(target: &str, lines: &str) -> RequestHead {
+        let wide = Limits {
+            line: 1 << 20,
+            head: 1 << 20,
+            lines: 1 << 16,
+        };
+        let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        RequestHead::parse(text.as_bytes(), &wide)
+            .unwrap()
+            .unwrap()
+            .0
+    }
+
+    #[test]
+    fn all_lines_of_a_header_are_hashed_as_one() {
+        let hashed = |lines| {
+            let head = head("/", lines);
+            let context = context(&head);
+            let request = Hashed(&context);
+            let value = request.header("x_a");
+            value.map(|value| String::from_utf8_lossy(&value).into_owned())
+        };
+        assert_eq!(hashed("X-B: 1\r\n"), None);
+        assert_eq!(hashed("X-A: 1\r\n").as_deref(), Some("1"));
+        let three = hashed("X-A: 1\r\nx-a: 2\r\nX-A: 3\r\n");
+        assert_eq!(three.as_deref(), Some("1, 2, 3"));
+    }
+
+    #[test]
+    fn what_is_hashed_costs_as_much_as_it_is_long() {
+        testkit::cost::assert_linear(
+            800,
+            |size| {
+                let line = format!("X-A: {}\r\n", "a".repeat(100));
+                [
+                    head("/", &line.repeat(size)),
+                    head("/", &format!("Cookie: {}\r\n", "session;b=c;".repeat(size))),
+                    head("/", &format!("Cookie: {}\r\n", ";".repeat(size))),
+                    head("/", &"Cookie: a=b\r\n".repeat(size)),
+                    head(&format!("/?{}", "a=1&".repeat(size)), ""),
+                    head(
+                        &format!("/{}?{}", "%2e./".repeat(size), "&".repeat(size)),
+                        "",
+                    ),
+                ]
+            },
+            |heads: [RequestHead; 6]| {
+                for head in &heads {
+                    let context = context(head);
+                    let hashed = Hashed(&context);
+                    std::hint::black_box((hashed.header("x_a"), hashed.cookie("session")));
+                    std::hint::black_box((hashed.query_arg("a"), hashed.path()));
+                }
+            },
+        );
     }
 }

@@ -5,7 +5,7 @@ use super::http2::serve_http2;
 use super::server::{connection_over, ticket_over};
 use super::{DataPlane, Settings, worker};
 use crate::snapshot::{BuildSettings, Live, Snapshot};
-use model::entities::{Config, PathHandling, Protocol, Route, RouteId, Service, ServiceId};
+use model::entities::{Config, Protocol, Route, RouteId, Service, ServiceId};
 use net::memory::{Memory, Then, expect_dials};
 use net::pool::PoolSettings;
 use net::stream::Stream;
@@ -146,26 +146,12 @@ fn service() -> Service {
 
 fn route(id: u128, path: &str, buffers: bool) -> Route {
     Route {
-        id: RouteId(Uuid::from_u128(id)),
-        name: None,
-        created_at: 0,
-        protocols: vec![Protocol::Http, Protocol::Https],
-        methods: Vec::new(),
-        hosts: Vec::new(),
         paths: vec![path.into()],
-        headers: Vec::new(),
-        snis: Vec::new(),
-        sources: Vec::new(),
-        destinations: Vec::new(),
         regex_priority: Some(0),
-        expression: None,
-        priority: None,
         strip_path: false,
-        preserve_host: false,
-        path_handling: Some(PathHandling::V0),
-        https_redirect_status_code: 426,
         request_buffering: buffers,
         response_buffering: buffers,
         service: Some(ServiceId(Uuid::from_u128(1))),
+        ..Route::blank(RouteId(Uuid::from_u128(id)))
     }
 }

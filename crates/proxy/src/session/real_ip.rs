@@ -66,8 +66,7 @@ impl RealIp {
     /// All lines of the header count as one list, as the web server under Kong reads X-Forwarded-For.
     fn of_header(&self, peer: SocketAddr, name: &str, head: &RequestHead) -> SocketAddr {
         let mut client = peer;
-        for line in (0..head.header_count(name)).rev() {
-            let value = head.header_values(name).nth(line).unwrap_or_default();
+        for value in head.header_values(name).rev() {
             let separates = |byte: &u8| matches!(byte, b',' | b' ');
             for item in value.rsplit(separates).filter(|item| !item.is_empty()) {
                 let Some(address) = std::str::from_utf8(item).ok().and_then(parse_address) else {
@@ -190,5 +189,42 @@ mod tests {
         );
         assert_eq!(client(&["10.0.0.0/8"], false, "nonsense"), "10.0.0.1");
         assert_eq!(client(&["10.0.0.0/8"], false, "[::2]:80"), "::2");
+    }
+
+    #[test]
+    fn an_address_costs_as_much_as_its_header_is_long() {
+        let real_ip = RealIp {
+            trusted: vec!["10.0.0.0/8".parse().unwrap()],
+            source: Source::Header("X-Forwarded-For".into()),
+            recursive: true,
+        };
+        let wide = Limits {
+            line: 1 << 20,
+            head: 1 << 20,
+            lines: 1 << 16,
+        };
+        testkit::cost::assert_linear(
+            400,
+            |size| {
+                let lines = "X-Forwarded-For: 10.0.0.1\r\n".repeat(size);
+                let empty = "X-Forwarded-For: ,\r\n".repeat(size);
+                let list = format!("X-Forwarded-For: {}10.0.0.1\r\n", "10.0.0.2, ".repeat(size));
+                let blanks = format!("X-Forwarded-For: {}10.0.0.1\r\n", ", ".repeat(size));
+                let long = format!("X-Forwarded-For: {}\r\n", "[1:".repeat(size));
+                [lines, empty, list, blanks, long].map(|lines| {
+                    let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+                    RequestHead::parse(text.as_bytes(), &wide)
+                        .unwrap()
+                        .unwrap()
+                        .0
+                })
+            },
+            |heads: [RequestHead; 5]| {
+                let peer = SocketAddr::from(([10, 0, 0, 1], 5));
+                for head in &heads {
+                    std::hint::black_box(real_ip.client(peer, None, head));
+                }
+            },
+        );
     }
 }

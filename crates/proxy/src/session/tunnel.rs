@@ -1,6 +1,6 @@
 //! What a connection is after a `101`: bytes both ways until both sides have ended, nothing looked at. Each direction is
 //! as fast as its receiver and holds at most one read; the end of one side is passed on as such, and the other goes on.
-//! As the web server under Kong: one idle limit for both directions, and one for a side that takes nothing.
+//! The web server under Kong has the same limits: an idle one for both directions, and one for a side that takes nothing.
 
 use super::Connection;
 use super::admission::GatePlace;

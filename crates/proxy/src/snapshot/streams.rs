@@ -7,7 +7,7 @@ use super::services::Services;
 use super::{Protocols, ServiceIndex, ServiceRef, Snapshot};
 use model::entities::{Plugin, PluginId, Route, RouteId, ServiceId};
 use plugin::{Implementation, Lack, Phases, PluginDef};
-use router::{RouteIndex, StreamExplanation, StreamRequest, StreamRouter, Wanted};
+use router::{RouteIndex, StreamRequest, StreamRouter};
 use std::sync::Arc;
 use tables::Sorted;
 
@@ -146,9 +146,9 @@ impl Snapshot {
         self.streams.infos.get(index.0 as usize)
     }
 
-    /// Which route a connection gets, and why.
-    pub fn explain_stream(&self, request: &StreamRequest<'_>, wanted: Wanted) -> StreamExplanation {
-        self.streams.router.explain(request, wanted)
+    /// For whoever wants to know more than the route of one connection.
+    pub fn stream_router(&self) -> &StreamRouter {
+        &self.streams.router
     }
 
     pub fn stream_service(&self, route: &StreamRoute) -> Option<ServiceRef<'_>> {

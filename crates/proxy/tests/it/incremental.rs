@@ -9,44 +9,19 @@ use proxy::snapshot::{BuildSettings, Snapshot};
 use router::{HeaderSource, Request, Scheme, Scratch};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
+use testkit::random::Random;
 use uuid::Uuid;
 
 /// Changes of one configuration, one after the other.
 const CASES: u64 = 150;
 const STEPS: usize = 16;
 
-/// The same numbers for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        // Source: splitmix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    fn one<'v, T>(&mut self, values: &'v [T]) -> &'v T {
-        &values[self.below(values.len())]
-    }
-
-    /// Once in so many times.
-    fn once_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-
-    /// One of those of a kind, or none.
-    fn reference(&mut self, world: &World, kind: EntityKind) -> Value {
-        let ids: Vec<Uuid> = world.of(kind).map(|(id, _)| id).collect();
-        match ids.is_empty() || self.once_in(3) {
-            true => Value::Null,
-            false => json!({"id": self.one(&ids)}),
-        }
+/// One of those of a kind, or none.
+fn reference(random: &mut Random, world: &World, kind: EntityKind) -> Value {
+    let ids: Vec<Uuid> = world.of(kind).map(|(id, _)| id).collect();
+    match ids.is_empty() || random.one_in(3) {
+        true => Value::Null,
+        false => json!({"id": random.pick(&ids)}),
     }
 }
 
@@ -144,11 +119,11 @@ fn put(world: &mut World, random: &mut Random) {
         7..10 => put_plugin(world, random, 300 + number),
         10 => put_upstream(world, random, 400 + number),
         11..13 => {
-            let upstream = random.reference(world, Upstreams);
+            let upstream = reference(random, world, Upstreams);
             if upstream.is_null() {
                 return;
             }
-            let target = random.one(&["10.0.0.1:80", "10.0.0.2:81", "b.test:82", "no address!"]);
+            let target = random.pick(&["10.0.0.1:80", "10.0.0.2:81", "b.test:82", "no address!"]);
             world.put(
                 Targets,
                 json!({"id": id(500 + number), "upstream": upstream, "target": target, "weight": random.below(3) * 50}),
@@ -156,9 +131,9 @@ fn put(world: &mut World, random: &mut Random) {
         }
         13 => {
             let number = number % 3;
-            let (cert, key) = random.one(&PAIRS).clone();
+            let (cert, key) = random.pick(&PAIRS).clone();
             // One that cannot be read is refused.
-            let key = if random.once_in(8) {
+            let key = if random.one_in(8) {
                 "no key".to_owned()
             } else {
                 key
@@ -170,7 +145,7 @@ fn put(world: &mut World, random: &mut Random) {
         }
         14 => put_sni(world, random, 700 + number),
         _ => {
-            let (cert, _) = random.one(&PAIRS).clone();
+            let (cert, _) = random.pick(&PAIRS).clone();
             world.put(
                 CaCertificates,
                 json!({"id": id(800 + number % 3), "cert": cert}),
@@ -181,24 +156,24 @@ fn put(world: &mut World, random: &mut Random) {
 }
 
 fn a_route(world: &World, random: &mut Random, number: u128) -> Value {
-    let service = random.reference(world, Services);
+    let service = reference(random, world, Services);
     let mut entity = route(number, None, json!({"service": service}));
     entity["created_at"] = json!(random.below(3));
-    entity["paths"] = json!([random.one(&PATHS), random.one(&PATHS)]);
-    entity["preserve_host"] = json!(random.once_in(2));
-    if random.once_in(3) {
-        entity["hosts"] = json!([random.one(&["one.test", "*.test", "one.test:80"])]);
+    entity["paths"] = json!([random.pick(&PATHS), random.pick(&PATHS)]);
+    entity["preserve_host"] = json!(random.one_in(2));
+    if random.one_in(3) {
+        entity["hosts"] = json!([random.pick(&["one.test", "*.test", "one.test:80"])]);
     }
-    if random.once_in(4) {
-        entity["methods"] = json!([random.one(&["GET", "POST", "ODD"])]);
+    if random.one_in(4) {
+        entity["methods"] = json!([random.pick(&["GET", "POST", "ODD"])]);
     }
-    if random.once_in(5) {
+    if random.one_in(5) {
         let (protocols, ports) = (["tcp", "tls", "udp"], [1000, 1001, 1002]);
-        entity["protocols"] = json!([random.one(&protocols)]);
-        entity["destinations"] = json!([{"port": random.one(&ports)}]);
+        entity["protocols"] = json!([random.pick(&protocols)]);
+        entity["destinations"] = json!([{"port": random.pick(&ports)}]);
         entity["paths"] = json!([]);
     }
-    if random.once_in(3) {
+    if random.one_in(3) {
         entity["name"] = json!(format!("route-{}", random.below(100)));
     }
     entity
@@ -208,12 +183,12 @@ fn a_service(world: &World, random: &mut Random, number: u128) -> Value {
     let entity = service(
         number,
         json!({
-            "host": random.one(&HOSTS), "retries": random.below(3), "enabled": !random.once_in(4),
-            "protocol": random.one(&["http", "https", "tcp"]),
-            "client_certificate": random.reference(world, Certificates),
+            "host": random.pick(&HOSTS), "retries": random.below(3), "enabled": !random.one_in(4),
+            "protocol": random.pick(&["http", "https", "tcp"]),
+            "client_certificate": reference(random, world, Certificates),
         }),
     );
-    match random.once_in(2) {
+    match random.one_in(2) {
         true => entity,
         false => with(
             entity,
@@ -225,15 +200,15 @@ fn a_service(world: &World, random: &mut Random, number: u128) -> Value {
 fn put_plugin(world: &mut World, random: &mut Random, number: u128) {
     let scope = ["route", "service", "consumer"];
     let [route, service, consumer] =
-        [Routes, Services, Consumers].map(|kind| random.reference(world, kind));
+        [Routes, Services, Consumers].map(|kind| reference(random, world, kind));
     let mut entity = json!({
-        "id": id(number), "name": random.one(PLUGINS).name, "enabled": !random.once_in(5),
+        "id": id(number), "name": random.pick(PLUGINS).name, "enabled": !random.one_in(5),
         "config": {"number": random.below(3)},
-        "protocols": random.one(&[json!(["http"]), json!(["tcp"]), json!(["http", "tcp"])]),
+        "protocols": random.pick(&[json!(["http"]), json!(["tcp"]), json!(["http", "tcp"])]),
         "route": route, "service": service, "consumer": consumer,
     });
     for field in scope {
-        if random.once_in(2) {
+        if random.one_in(2) {
             entity[field] = Value::Null;
         }
     }
@@ -248,11 +223,11 @@ fn put_plugin(world: &mut World, random: &mut Random, number: u128) {
 }
 
 fn put_upstream(world: &mut World, random: &mut Random, number: u128) {
-    let name = *random.one(&HOSTS);
+    let name = *random.pick(&HOSTS);
     let entity = json!({
         "id": id(number), "name": name, "slots": 10,
-        "algorithm": random.one(&["round-robin", "consistent-hashing", "least-connections"]),
-        "client_certificate": random.reference(world, Certificates),
+        "algorithm": random.pick(&["round-robin", "consistent-hashing", "least-connections"]),
+        "client_certificate": reference(random, world, Certificates),
     });
     let is_taken = |(known, one): (Uuid, &Value)| known != id(number) && one["name"] == name;
     if !world.of(Upstreams).any(is_taken) {
@@ -261,8 +236,8 @@ fn put_upstream(world: &mut World, random: &mut Random, number: u128) {
 }
 
 fn put_sni(world: &mut World, random: &mut Random, number: u128) {
-    let certificate = random.reference(world, Certificates);
-    let name = *random.one(&NAMES);
+    let certificate = reference(random, world, Certificates);
+    let name = *random.pick(&NAMES);
     let is_taken = |(known, one): (Uuid, &Value)| known != id(number) && one["name"] == name;
     if !certificate.is_null() && !world.of(Snis).any(is_taken) {
         world.put(
@@ -298,12 +273,12 @@ fn delete(world: &mut World, random: &mut Random) {
         CaCertificates,
         Consumers,
     ];
-    let kind = *random.one(&kinds);
+    let kind = *random.pick(&kinds);
     let ids: Vec<Uuid> = world.of(kind).map(|(id, _)| id).collect();
     if ids.is_empty() {
         return;
     }
-    let victim = *random.one(&ids);
+    let victim = *random.pick(&ids);
     let mut goes = vec![(kind, victim)];
     for (child, field, parent, cascades) in REFERENCES {
         if parent != kind {
@@ -313,7 +288,7 @@ fn delete(world: &mut World, random: &mut Random) {
         let children = world.of(child).filter(of_victim);
         let children: Vec<_> = children.map(|(id, _)| (child, id)).collect();
         // A service may go together with its routes.
-        let together = child == Routes && random.once_in(2);
+        let together = child == Routes && random.one_in(2);
         if !cascades && !together && !children.is_empty() {
             return;
         }
@@ -374,14 +349,14 @@ fn assert_same(changed: &Snapshot, built: &Snapshot, case: u64) {
 /// One configuration through many changes. Gives how many were accepted.
 fn run(case: u64, flavor: router::Flavor) -> usize {
     let settings = settings(flavor);
-    let mut random = Random(case);
+    let mut random = Random::new(case);
     let mut world = World::default();
     let mut current = world.build(&settings).expect("nothing can be served");
     let mut accepted = 0;
     for _ in 0..STEPS {
         let before = world.clone();
         for _ in 0..=random.below(6) {
-            match random.once_in(4) {
+            match random.one_in(4) {
                 true => delete(&mut world, &mut random),
                 false => put(&mut world, &mut random),
             }

@@ -100,6 +100,45 @@ fn a_grpc_client_reads_the_status_from_headers() {
     assert_eq!(value("grpc-message"), Some(message));
 }
 
+fn to_grpc(response: Response) -> Answer {
+    let request = head(&["POST / HTTP/1.1", "Content-Type: application/grpc"]);
+    Answer::to_grpc(response, Some(&request), REQUEST_ID, &Settings::default())
+}
+
+/// A plugin that names the type of its answer has decided what it is. Source: kong/pdk/response.lua send().
+#[test]
+fn an_answer_to_a_grpc_call_keeps_the_type_that_a_plugin_names() {
+    for (response, kind, status, body) in [
+        (
+            Response::new(403, "<p>no</p>").with_header("Content-Type", "text/html"),
+            "text/html",
+            None,
+            "<p>no</p>",
+        ),
+        (
+            Response::message(403, "no").with_header("Content-Type", "application/problem+json"),
+            "application/problem+json",
+            None,
+            r#"{"message":"no"}"#,
+        ),
+        (
+            Response::new(200, "\0\0").with_header("Content-Type", "application/grpc-web"),
+            "application/grpc-web",
+            Some(("0", "OK")),
+            "\0\0",
+        ),
+    ] {
+        let answer = to_grpc(response);
+        let value = |name| {
+            let value = answer.headers.value(name)?;
+            Some(std::str::from_utf8(value).unwrap())
+        };
+        assert_eq!(value("content-type"), Some(kind));
+        assert_eq!(value("grpc-status").zip(value("grpc-message")), status);
+        assert_eq!(answer.body, body);
+    }
+}
+
 /// Answers come in two styles, "exit" and "error"; those in "error" style lose their message. Source: kong/pdk/response.lua.
 #[test]
 fn an_answer_to_a_grpc_call_has_its_type_and_its_message() {
@@ -121,6 +160,12 @@ fn an_answer_to_a_grpc_call_has_its_type_and_its_message() {
             "You shall not",
         ),
         (Response::new(400, "not so"), "3", "not so"),
+        (
+            Response::new(400, r#"{"message":"a text"}"#),
+            "3",
+            r#"{"message":"a text"}"#,
+        ),
+        (Response::json(400, &[1]), "3", "InvalidArgument"),
         (Response::new(418, ""), "3", "InvalidArgument"),
         (
             Response::new(200, "")
@@ -131,7 +176,7 @@ fn an_answer_to_a_grpc_call_has_its_type_and_its_message() {
             "as it is",
         ),
     ] {
-        let answer = Answer::of_grpc(response);
+        let answer = to_grpc(response);
         let value = |name| {
             let value = answer.headers.value(name).unwrap_or_default();
             std::str::from_utf8(value).unwrap()

@@ -5,7 +5,11 @@
 
 use super::ranges::Ranges;
 use super::texts::Test;
-use expr::{AddressField, Expression, NumberField, Quantifier, TextField, TextPredicate, TextTest};
+use crate::expressions::protocols;
+use expr::{
+    AddressField, Expression, NumberField, Quantifier, Subsystem, TextField, TextPredicate,
+    TextTest,
+};
 
 /// How many fields a case may ask for.
 const MAX_FIELDS: usize = 256;
@@ -14,15 +18,13 @@ const MAX_FIELDS: usize = 256;
 const MAX_CASES: usize = 128;
 const MAX_ALTERNATIVES: usize = 4096;
 
-/// The names of protocols, numbered.
-pub(super) const PROTOCOLS: [&str; 2] = ["http", "https"];
-
 /// There would be more than is looked at.
 #[derive(Debug)]
 pub(super) struct TooMany;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field<'e> {
+    /// Its values are numbers of [`protocols`].
     Protocol,
     Number(NumberField),
     Address(AddressField),
@@ -70,22 +72,29 @@ pub(super) fn size(expression: &Expression) -> usize {
     }
 }
 
-/// A request satisfies the expression exactly if it is in one of the cases.
-pub(super) fn cases(expression: &Expression) -> Result<Vec<Case<'_>>, TooMany> {
-    cases_of(expression, true)
+/// A request of the subsystem satisfies the expression exactly if it is in one of the cases.
+pub(super) fn cases(
+    expression: &Expression,
+    subsystem: Subsystem,
+) -> Result<Vec<Case<'_>>, TooMany> {
+    cases_of(expression, true, subsystem)
 }
 
-fn cases_of(expression: &Expression, holds: bool) -> Result<Vec<Case<'_>>, TooMany> {
+fn cases_of(
+    expression: &Expression,
+    holds: bool,
+    subsystem: Subsystem,
+) -> Result<Vec<Case<'_>>, TooMany> {
     match (expression, holds) {
         (Expression::All(parts), true) | (Expression::Any(parts), false) => {
-            product(parts.iter().map(|part| cases_of(part, holds)))
+            product(parts.iter().map(|part| cases_of(part, holds, subsystem)))
         }
         (Expression::Any(parts), true) | (Expression::All(parts), false) => {
-            sum(parts.iter().map(|part| cases_of(part, holds)))
+            sum(parts.iter().map(|part| cases_of(part, holds, subsystem)))
         }
-        (Expression::Not(part), _) => cases_of(part, !holds),
+        (Expression::Not(part), _) => cases_of(part, !holds, subsystem),
         _ => {
-            let part = Part::of(expression, holds);
+            let part = Part::of(expression, holds, subsystem);
             let part = part.filter(|part| !part.values.is_empty());
             Ok(part
                 .map(|part| Case { parts: vec![part] })
@@ -193,12 +202,12 @@ impl<'e> Case<'e> {
     }
 
     /// What is in this and not in the other, as cases that have nothing in common.
-    pub(super) fn without(&self, other: &Self) -> Result<Vec<Self>, TooMany> {
+    pub(super) fn without(&self, other: &Self, subsystem: Subsystem) -> Result<Vec<Self>, TooMany> {
         let mut pieces = Vec::new();
         let mut left = self.clone();
         for part in &other.parts {
             let mut outside = left.clone();
-            if outside.narrow(part.field, &part.negation()?)? {
+            if outside.narrow(part.field, &part.negation(subsystem)?)? {
                 pieces.push(outside);
             }
             if !left.narrow(part.field, &part.values)? {
@@ -217,13 +226,14 @@ impl<'e> Case<'e> {
     }
 
     /// Whether a request of it may satisfy the expression, by a glance.
-    pub(super) fn may_meet(&self, expression: &Expression) -> bool {
+    pub(super) fn may_meet(&self, expression: &Expression, subsystem: Subsystem) -> bool {
+        let may_meet = |part: &Expression| self.may_meet(part, subsystem);
         match expression {
-            Expression::All(parts) => parts.iter().all(|part| self.may_meet(part)),
-            Expression::Any(parts) => parts.iter().any(|part| self.may_meet(part)),
+            Expression::All(parts) => parts.iter().all(may_meet),
+            Expression::Any(parts) => parts.iter().any(may_meet),
             Expression::Not(_) => true,
             _ => {
-                let other = Part::of(expression, true);
+                let other = Part::of(expression, true, subsystem);
                 let own = other.as_ref().and_then(|other| self.values(other.field));
                 let excluded = own.zip(other.as_ref());
                 !excluded.is_some_and(|(own, other)| own.excludes(&other.values))
@@ -255,11 +265,11 @@ impl<'e> Case<'e> {
 
 impl<'e> Part<'e> {
     /// Of a predicate; `None` of anything else.
-    fn of(expression: &'e Expression, holds: bool) -> Option<Self> {
+    fn of(expression: &'e Expression, holds: bool, subsystem: Subsystem) -> Option<Self> {
         let (field, values) = match expression {
             Expression::Text(predicate) if predicate.field == TextField::Protocol => {
                 let test = Test::of(predicate, true);
-                let names = (0..).zip(PROTOCOLS);
+                let names = (0..).zip(protocols(subsystem));
                 let chosen = names.filter(|(_, name)| test.accepts(name));
                 (
                     Field::Protocol,
@@ -279,7 +289,7 @@ impl<'e> Part<'e> {
             ),
             Expression::All(_) | Expression::Any(_) | Expression::Not(_) => return None,
         };
-        let all = field.all_values()?;
+        let all = field.all_values(subsystem)?;
         let values = match holds {
             true => all.and(&values),
             false => all.without(&values),
@@ -299,10 +309,10 @@ impl<'e> Part<'e> {
     }
 
     /// What the field is where this part does not hold.
-    fn negation(&self) -> Result<Values<'e>, TooMany> {
+    fn negation(&self, subsystem: Subsystem) -> Result<Values<'e>, TooMany> {
         let demands = match &self.values {
             Values::Ranges(ranges) => {
-                let all = self.field.all_values();
+                let all = self.field.all_values(subsystem);
                 let rest = all.map_or_else(|| ranges.clone(), |all| all.without(ranges));
                 return Ok(Values::Ranges(rest));
             }
@@ -328,11 +338,11 @@ impl<'e> Part<'e> {
 
 impl Field<'_> {
     /// Of fields whose values are ranges.
-    fn all_values(self) -> Option<Ranges> {
+    fn all_values(self, subsystem: Subsystem) -> Option<Ranges> {
         match self {
-            Self::Protocol => Some(Ranges::one_of(PROTOCOLS.len() as u8)),
-            Self::Number(field) => Some(Ranges::all_numbers(field)),
-            Self::Address(field) => Some(Ranges::all_addresses(field)),
+            Self::Protocol => Some(Ranges::one_of(protocols(subsystem).len() as u8)),
+            Self::Number(field) => Some(Ranges::all_numbers(field, subsystem)),
+            Self::Address(_) => Some(Ranges::all_addresses(subsystem)),
             Self::Text(_) => None,
         }
     }

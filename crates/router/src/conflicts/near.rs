@@ -1,18 +1,28 @@
 //! Pairs of candidates that one request may reach, found without looking at all pairs: by what their hosts end with, what
-//! their paths begin with, and their methods and server names.
+//! their paths begin with, and their methods and server names. Of streams: by their ports and addresses and by server names.
 
 use super::cases::{Case, Demand, Field, Values};
 use super::texts::{Test, start_of};
-use expr::{Class, Step, Steps, TextField};
+use expr::{AddressField, Class, NumberField, Step, Steps, Subsystem, TextField};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
+const DIMENSIONS: usize = 4;
+
 /// What a request is looked at for, in this order.
-const DIMENSIONS: [Dimension; 4] = [
+const OF_REQUESTS: [Dimension; DIMENSIONS] = [
     Dimension::Path,
     Dimension::Host,
     Dimension::Method,
     Dimension::Sni,
+];
+
+/// What a stream is looked at for, in this order.
+const OF_STREAMS: [Dimension; DIMENSIONS] = [
+    Dimension::DestinationPort,
+    Dimension::Sni,
+    Dimension::Destination,
+    Dimension::Source,
 ];
 
 /// With more keys in a dimension a candidate counts as reached by any request there.
@@ -27,6 +37,9 @@ enum Dimension {
     Host,
     Method,
     Sni,
+    DestinationPort,
+    Destination,
+    Source,
 }
 
 /// What a text has at its start. Behind the last token it may be anything.
@@ -42,11 +55,15 @@ enum Token {
 }
 
 /// Of each dimension, the keys of which the requests of a candidate have one there.
-pub(super) struct Keys([Vec<Key>; DIMENSIONS.len()]);
+pub(super) struct Keys([Vec<Key>; DIMENSIONS]);
 
 impl Keys {
-    pub(super) fn of(cases: &[Case<'_>]) -> Self {
-        Self(DIMENSIONS.map(|dimension| {
+    pub(super) fn of(cases: &[Case<'_>], subsystem: Subsystem) -> Self {
+        let dimensions = match subsystem {
+            Subsystem::Http => OF_REQUESTS,
+            Subsystem::Stream => OF_STREAMS,
+        };
+        Self(dimensions.map(|dimension| {
             let mut keys: Vec<Key> = Vec::new();
             for case in cases {
                 add_keys(case, dimension, &mut keys);
@@ -61,21 +78,25 @@ impl Keys {
 }
 
 fn add_keys(case: &Case<'_>, dimension: Dimension, keys: &mut Vec<Key>) {
-    let values = |field: &TextField| match case.values(Field::Text(field)) {
-        Some(Values::Texts(demands)) => Some(demands),
-        _ => None,
+    let text = |field: &TextField| case.values(Field::Text(field));
+    let values = match dimension {
+        Dimension::Path => text(&TextField::Path),
+        Dimension::Host => text(&TextField::Host).or_else(|| text(&TextField::WildcardHost)),
+        Dimension::Method => text(&TextField::Method),
+        Dimension::Sni => text(&TextField::Sni),
+        Dimension::DestinationPort => case.values(Field::Number(NumberField::DestinationPort)),
+        Dimension::Destination => case.values(Field::Address(AddressField::Destination)),
+        Dimension::Source => case.values(Field::Address(AddressField::Source)),
     };
-    let demands = match dimension {
-        Dimension::Path => values(&TextField::Path),
-        Dimension::Host => values(&TextField::Host).or_else(|| values(&TextField::WildcardHost)),
-        Dimension::Method => values(&TextField::Method),
-        Dimension::Sni => values(&TextField::Sni),
-    };
-    match demands {
-        Some(demands) => {
+    match values {
+        Some(Values::Texts(demands)) => {
             let of_demands = demands.iter();
             keys.extend(of_demands.flat_map(|demand| keys_of(demand, dimension)));
         }
+        Some(Values::Ranges(ranges)) => match ranges.prefixes() {
+            Some(prefixes) => keys.extend(prefixes.iter().map(|prefix| key(prefix.iter(), false))),
+            None => keys.push(Key::default()),
+        },
         None => keys.push(Key::default()),
     }
 }
@@ -336,7 +357,7 @@ impl<'k> Sweep<'k, '_> {
     /// Pairs of these, which nothing tells apart up to the dimension.
     fn within(&mut self, members: &[Member], which: Which, dimension: usize) -> ControlFlow<()> {
         let pairs = members.len() * members.len().saturating_sub(1) / 2;
-        if pairs > FEW_PAIRS && dimension < DIMENSIONS.len() {
+        if pairs > FEW_PAIRS && dimension < DIMENSIONS {
             self.push(members.iter().copied(), which, dimension);
             return ControlFlow::Continue(());
         }
@@ -364,7 +385,7 @@ impl<'k> Sweep<'k, '_> {
                 .iter()
                 .filter_map(|one| one.turned(*other, 1))
                 .collect();
-            if first.len() * second.len() > FEW_PAIRS && dimension < DIMENSIONS.len() {
+            if first.len() * second.len() > FEW_PAIRS && dimension < DIMENSIONS {
                 self.push(first.into_iter().chain(second), Which::Across, dimension);
                 continue;
             }

@@ -1,6 +1,6 @@
 //! Sets of values that have an order: numbers, addresses, protocols. They are exact, unions and complements included.
 
-use expr::{AddressField, AddressPredicate, AddressTest, Block, NumberField, NumberPredicate};
+use expr::{AddressPredicate, AddressTest, Block, NumberField, NumberPredicate, Subsystem};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A value: of addresses with the family before it.
@@ -56,14 +56,17 @@ impl Ranges {
         }
     }
 
-    pub(super) fn all_numbers(field: NumberField) -> Self {
-        let last = match field {
-            NumberField::SourcePort => u16::MAX.into(),
+    /// A stream has both ports; of a request they may be unknown.
+    pub(super) fn all_numbers(field: NumberField, subsystem: Subsystem) -> Self {
+        let last = match (field, subsystem) {
+            (NumberField::SourcePort, _) | (NumberField::DestinationPort, Subsystem::Stream) => {
+                u16::MAX.into()
+            }
             // The number behind the colon of a Host header may be any.
-            NumberField::DestinationPort | NumberField::SegmentCount => i64::MAX,
+            (NumberField::DestinationPort | NumberField::SegmentCount, _) => i64::MAX,
         };
         Self {
-            absent: true,
+            absent: subsystem == Subsystem::Http,
             spans: vec![Span {
                 first: number(0),
                 last: number(last),
@@ -93,9 +96,10 @@ impl Ranges {
         }
     }
 
-    pub(super) fn all_addresses(_field: AddressField) -> Self {
+    /// A stream has both addresses; of a request they may be unknown.
+    pub(super) fn all_addresses(subsystem: Subsystem) -> Self {
         Self {
-            absent: true,
+            absent: subsystem == Subsystem::Http,
             spans: all_address_spans().to_vec(),
         }
     }
@@ -176,6 +180,39 @@ impl Ranges {
     }
 }
 
+impl Ranges {
+    pub(super) fn has_choice(&self, choice: u8) -> bool {
+        self.holds((0, choice.into()))
+    }
+
+    /// The wished one if it is in the set, else another. None if there is none.
+    pub(super) fn address(&self, wished: IpAddr) -> Option<IpAddr> {
+        match self.holds(address(wished)) {
+            true => Some(wished),
+            false => self.example()?.address(),
+        }
+    }
+
+    /// As [`Self::address`].
+    pub(super) fn port(&self, wished: u16) -> Option<u16> {
+        match self.holds(number(wished.into())) {
+            true => Some(wished),
+            false => u16::try_from(self.example()?.number()?).ok(),
+        }
+    }
+
+    fn holds(&self, point: Point) -> bool {
+        let mut spans = self.spans.iter();
+        spans.any(|span| span.first <= point && point <= span.last)
+    }
+
+    /// The bytes that the values of each span begin with, of addresses with the family before them, of numbers as ports have
+    /// them. None if there may be no value.
+    pub(super) fn prefixes(&self) -> Option<Vec<Vec<u8>>> {
+        (!self.absent).then(|| self.spans.iter().map(Span::prefix).collect())
+    }
+}
+
 impl Example {
     pub(super) fn number(self) -> Option<i64> {
         let Self::Value((_, value)) = self else {
@@ -212,6 +249,19 @@ impl Span {
         }
     }
 
+    fn prefix(&self) -> Vec<u8> {
+        let (first, last) = (self.first.1.to_be_bytes(), self.last.1.to_be_bytes());
+        let skipped = match self.first.0 {
+            0 => size_of::<u128>() - size_of::<u16>(),
+            4 => size_of::<u128>() - size_of::<u32>(),
+            _ => 0,
+        };
+        let bytes = first[skipped..].iter().zip(&last[skipped..]);
+        let common = bytes.take_while(|(first, last)| first == last);
+        let family = std::iter::once(self.first.0);
+        family.chain(common.map(|(byte, _)| *byte)).collect()
+    }
+
     fn of_block(block: Block) -> Self {
         let (family, first) = address(block.aligned().address());
         let width = if family == 4 { 32 } else { 128 };
@@ -238,11 +288,16 @@ fn address(address: IpAddr) -> Point {
     }
 }
 
-fn all_address_spans() -> [Span; 2] {
-    [(4, u32::MAX.into()), (6, u128::MAX)].map(|last: Point| Span {
-        first: (last.0, 0),
-        last,
-    })
+/// Routers see addresses of IPv4 as such, also those that are written as addresses of IPv6.
+fn all_address_spans() -> [Span; 3] {
+    let mapped = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits();
+    let behind_mapped = mapped + (1 << 32);
+    [
+        ((4, 0), (4, u32::MAX.into())),
+        ((6, 0), (6, mapped - 1)),
+        ((6, behind_mapped), (6, u128::MAX)),
+    ]
+    .map(|(first, last)| Span { first, last })
 }
 
 /// The next smaller one of the family.
@@ -286,7 +341,7 @@ fn cut(span: Span, other: Span) -> [Option<Span>; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use expr::Comparison;
+    use expr::{AddressField, Comparison};
 
     fn numbers(comparison: Comparison, value: i64) -> Ranges {
         Ranges::numbers(&NumberPredicate {
@@ -337,7 +392,7 @@ mod tests {
         assert_eq!(example, Some("10.0.0.2".parse().unwrap()));
         let example = numbers(Comparison::Greater, 80).and(&numbers(Comparison::NotEqual, 81));
         assert_eq!(example.example().and_then(Example::number), Some(82));
-        let all = Ranges::all_numbers(NumberField::SourcePort);
+        let all = Ranges::all_numbers(NumberField::SourcePort, Subsystem::Http);
         assert_eq!(all.example(), Some(Example::Absent));
     }
 }

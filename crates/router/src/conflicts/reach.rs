@@ -2,10 +2,9 @@
 //! it, what that one takes is taken from what is asked for, and a request is made from the rest; until the candidate gets
 //! one, or nothing is left.
 
-use super::Prober;
 use super::cases::{Case, TooMany, cases};
-use super::steps::Steps;
 use super::texts::Answer;
+use super::{Decider, Prober};
 use crate::candidate::Candidate;
 use std::sync::Arc;
 
@@ -30,8 +29,11 @@ struct Suspect<'r> {
     cases: Vec<Case<'r>>,
 }
 
-pub(super) fn fate<'r>(prober: &mut Prober<'r, '_>, candidate: &'r Candidate) -> Fate<'r> {
-    let Ok(wanted) = cases(&candidate.expression) else {
+pub(super) fn fate<'r, D: Decider>(
+    prober: &mut Prober<'r, '_, D>,
+    candidate: &'r Candidate,
+) -> Fate<'r> {
+    let Ok(wanted) = cases(&candidate.expression, D::SUBSYSTEM) else {
         return Fate::Unknown;
     };
     let mut suspects = Vec::new();
@@ -44,8 +46,8 @@ pub(super) fn fate<'r>(prober: &mut Prober<'r, '_>, candidate: &'r Candidate) ->
 }
 
 /// `None` if no request is left.
-fn search<'r>(
-    prober: &mut Prober<'r, '_>,
+fn search<'r, D: Decider>(
+    prober: &mut Prober<'r, '_, D>,
     candidate: &'r Candidate,
     mut pieces: Vec<Case<'r>>,
     suspects: &mut Vec<Suspect<'r>>,
@@ -56,27 +58,27 @@ fn search<'r>(
         let Some(piece) = pieces.pop() else {
             return Ok((!dark.is_empty()).then_some(Fate::Unknown));
         };
-        let request = match prober.request(&piece) {
+        let example = match prober.example(&piece) {
             Answer::Nothing => continue,
-            Answer::One(request) if prober.accepts(&candidate.expression, &request) => request,
+            Answer::One(example) if prober.accepts(&candidate.expression, &example) => example,
             Answer::One(_) | Answer::Unknown => {
                 dark.push(piece);
                 continue;
             }
         };
-        if prober.steps.are_used_up() {
+        if prober.search.steps.are_used_up() {
             return Ok(Some(Fate::Unknown));
         }
-        let Some(winner) = prober.winner(&request) else {
+        let Some(winner) = prober.winner(&example) else {
             return Ok(Some(Fate::Unknown));
         };
         if Arc::ptr_eq(&winner.expression, &candidate.expression) {
             return Ok(Some(Fate::Reached));
         }
-        let cases = cases(&winner.expression)?;
+        let cases = cases(&winner.expression, D::SUBSYSTEM)?;
         pieces.push(piece);
-        pieces = without(&prober.steps, pieces, &cases)?;
-        dark = without(&prober.steps, dark, &cases)?;
+        pieces = without(prober, pieces, &cases)?;
+        dark = without(prober, dark, &cases)?;
         if suspects
             .iter()
             .any(|known| Arc::ptr_eq(&known.candidate.expression, &winner.expression))
@@ -93,11 +95,12 @@ fn search<'r>(
 }
 
 /// What of the pieces is in none of the cases.
-fn without<'r>(
-    steps: &Steps<'_>,
+fn without<'r, D: Decider>(
+    prober: &Prober<'r, '_, D>,
     pieces: Vec<Case<'r>>,
     cases: &[Case<'r>],
 ) -> Result<Vec<Case<'r>>, TooMany> {
+    let steps = &prober.search.steps;
     let mut left = pieces;
     for case in cases {
         let mut next = Vec::with_capacity(left.len());
@@ -108,7 +111,7 @@ fn without<'r>(
             match piece.excludes(case) {
                 true => next.push(piece),
                 false if !steps.spend(case.negating()) => return Err(TooMany),
-                false => next.extend(piece.without(case)?),
+                false => next.extend(piece.without(case, D::SUBSYSTEM)?),
             }
         }
         if next.len() > MAX_PIECES {
@@ -120,19 +123,19 @@ fn without<'r>(
 }
 
 /// The one that shadows all by itself, or those that are left when no more can be spared.
-fn needed<'r>(
-    prober: &Prober<'r, '_>,
+fn needed<'r, D: Decider>(
+    prober: &Prober<'r, '_, D>,
     wanted: &[Case<'r>],
     suspects: Vec<Suspect<'r>>,
 ) -> Vec<&'r Candidate> {
     let covered = |by: &[&Suspect<'r>]| {
         let mut left = Ok(wanted.to_vec());
         for suspect in by {
-            left = left.and_then(|left| without(&prober.steps, left, &suspect.cases));
+            left = left.and_then(|left| without(prober, left, &suspect.cases));
         }
         left.is_ok_and(|left| {
             left.iter()
-                .all(|piece| prober.request(piece) == Answer::Nothing)
+                .all(|piece| matches!(prober.example(piece), Answer::Nothing))
         })
     };
     let mut by: Vec<&Suspect<'r>> = suspects.iter().collect();

@@ -1,6 +1,5 @@
 //! How much of a search for conflicts is done.
 
-use super::Extent;
 use std::cell::Cell;
 
 /// A step is at most a comparison of two values. This many take about a second.
@@ -18,20 +17,27 @@ pub(super) const STEPS_OF_AUTOMATA: usize = 1_000;
 
 /// The steps that may still be taken.
 pub(super) struct Steps<'e> {
-    pub(super) extent: Extent<'e>,
+    /// Asked now and then whether nobody wants to know any more.
+    is_cancelled: &'e dyn Fn() -> bool,
     left: Cell<usize>,
     until_asked: Cell<usize>,
     are_used_up: Cell<bool>,
 }
 
 impl<'e> Steps<'e> {
-    pub(super) fn new(extent: Extent<'e>, candidates: usize) -> Self {
+    pub(super) fn new(is_cancelled: &'e dyn Fn() -> bool) -> Self {
         Self {
-            extent,
-            left: Cell::new(STEPS + STEPS_PER_CANDIDATE * candidates),
+            is_cancelled,
+            left: Cell::new(STEPS),
             until_asked: Cell::new(0),
             are_used_up: Cell::new(false),
         }
+    }
+
+    /// For the candidates of one more router.
+    pub(super) fn add(&self, candidates: usize) {
+        let more = STEPS_PER_CANDIDATE * candidates;
+        self.left.set(self.left.get() + more);
     }
 
     /// Takes so many; says no when there are none left, and from then on.
@@ -46,7 +52,7 @@ impl<'e> Steps<'e> {
             }
             None => {
                 self.until_asked.set(INTERVAL);
-                (self.extent.is_cancelled)()
+                (self.is_cancelled)()
             }
         };
         match self.left.get().checked_sub(steps).filter(|_| !is_cancelled) {

@@ -74,6 +74,15 @@ impl<'e> Test<'e> {
         }
     }
 
+    /// That a value is not empty, seen as this test sees it.
+    pub(super) fn not_empty(self) -> Self {
+        Self {
+            transform: self.transform,
+            kind: Kind::Equals(""),
+            passes: false,
+        }
+    }
+
     pub(super) fn kind(self) -> Kind<'e> {
         self.kind
     }

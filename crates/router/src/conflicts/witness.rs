@@ -1,13 +1,16 @@
 //! Requests made from what cases ask for. Fields that depend on each other are not made to agree: whoever gets a request
 //! looks whether it does what it should.
 
-use super::Witness;
+use super::Decider;
 use super::automata::Automata;
-use super::cases::{Case, Demand, Field, PROTOCOLS, Values};
+use super::cases::{Case, Demand, Field, Values};
 use super::ranges::{Example, Ranges};
 use super::texts::{Answer, Solver, Test};
-use crate::{Flavor, Scheme};
-use expr::{AddressField, NumberField, TextField};
+use crate::candidate::Candidate;
+use crate::expressions::protocols;
+use crate::table::Table;
+use crate::{Flavor, Request, Router, Scheme, Scratch};
+use expr::{AddressField, Expression, NumberField, Subsystem, TextField};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// What is put where nothing is asked for, the most natural first.
@@ -21,8 +24,65 @@ const VALUES: &[&str] = &["", "x", "0", "x0", "-"];
 /// More segments are not made.
 const MAX_SEGMENTS: usize = 64;
 
+/// An example of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Witness {
+    pub method: String,
+    pub scheme: Scheme,
+    pub host: Option<String>,
+    pub path: String,
+    /// Without the `?`.
+    pub query: Option<String>,
+    pub headers: Vec<(String, String)>,
+    pub sni: Option<String>,
+    pub source: Option<SocketAddr>,
+    pub destination: Option<IpAddr>,
+    /// Of the listener.
+    pub port: u16,
+}
+
+impl Witness {
+    pub fn request(&self) -> Request<'_> {
+        Request {
+            method: &self.method,
+            path: self.path.as_bytes(),
+            host: self.host.as_deref().map(str::as_bytes),
+            scheme: self.scheme,
+            sni: self.sni.as_deref(),
+            query: self.query.as_deref().map(str::as_bytes),
+            source: self.source,
+            destination: self.destination,
+            port: self.port,
+            headers: &self.headers,
+        }
+    }
+}
+
+impl Decider for Router {
+    type Witness = Witness;
+
+    const SUBSYSTEM: Subsystem = Subsystem::Http;
+
+    fn table(&self) -> &Table {
+        self.table()
+    }
+
+    fn example(&self, case: &Case<'_>, automata: &Automata) -> Answer<Witness> {
+        of(case, self.options().flavor, automata)
+    }
+
+    fn accepts(&self, witness: &Witness, expression: &Expression, scratch: &mut Scratch) -> bool {
+        self.satisfies(&witness.request(), expression, scratch)
+    }
+
+    fn winner(&self, witness: &Witness, scratch: &mut Scratch) -> Option<&Candidate> {
+        let found = self.matches(&witness.request(), scratch)?;
+        Some(self.candidate(&found))
+    }
+}
+
 /// A request that is in the case, as far as its fields do not depend on each other.
-pub(super) fn of(case: &Case<'_>, flavor: Flavor, automata: &Automata) -> Answer<Witness> {
+fn of(case: &Case<'_>, flavor: Flavor, automata: &Automata) -> Answer<Witness> {
     let mut draft = Draft::new(flavor, automata);
     let mut unknown = false;
     for part in &case.parts {
@@ -158,7 +218,8 @@ impl<'a> Draft<'a> {
         }
         match field {
             Field::Protocol => {
-                let name = example.choice().and_then(|number| PROTOCOLS.get(number));
+                let names = protocols(Subsystem::Http);
+                let name = example.choice().and_then(|number| names.get(number));
                 if name == Some(&Scheme::Https.name()) {
                     self.witness.scheme = Scheme::Https;
                 }

@@ -1,10 +1,11 @@
 //! What is said of routes before any request comes is true of all that come.
 
-use super::fixtures::{ALL_OPTIONS, numbered, route, router};
-use super::index::Random;
-use crate::{Conflicts, Extent, Flavor, Options, Reason, RouteIndex, Router, Scratch};
+use super::fixtures::{ALL_OPTIONS, numbered, route, router, search};
+use super::index::{random_route, random_sample};
+use crate::{Conflicts, Flavor, Options, Reason, RouteIndex, Router, Scratch, Search, Witness};
 use model::entities::Route;
 use std::collections::HashSet;
+use testkit::random::Random;
 
 const COMPATIBLE: Options = ALL_OPTIONS[1];
 
@@ -12,9 +13,9 @@ const COMPATIBLE: Options = ALL_OPTIONS[1];
 fn routes(random: &mut Random, count: usize) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for number in 0..count as u32 {
-        let mut own = random.route(number);
+        let mut own = random_route(random, number);
         if number % 3 == 2 {
-            let known = routes[random.below(routes.len())].clone();
+            let known = routes[random.index(routes.len())].clone();
             let (id, created_at) = (own.id, own.created_at);
             own = Route {
                 id,
@@ -31,7 +32,7 @@ fn routes(random: &mut Random, count: usize) -> Vec<Route> {
 }
 
 /// The parts of routes that are said never to match, by their expression.
-fn never(conflicts: &Conflicts) -> HashSet<*const expr::Expression> {
+fn never(conflicts: &Conflicts<Witness>) -> HashSet<*const expr::Expression> {
     let parts = conflicts.never.iter();
     parts
         .map(|never| std::sync::Arc::as_ptr(&never.part))
@@ -41,20 +42,20 @@ fn never(conflicts: &Conflicts) -> HashSet<*const expr::Expression> {
 #[test]
 fn no_request_is_given_to_a_part_that_is_said_to_get_none() {
     for options in ALL_OPTIONS {
-        let mut random = Random(11);
+        let mut random = Random::new(11);
         let mut scratch = Scratch::default();
         let (mut parts, mut claimed, mut undecided) = (0, 0, 0);
         for round in 0..25 {
-            let count = 2 + random.below(30);
+            let count = 2 + random.index(30);
             let routes = routes(&mut random, count);
             let router = router(&routes, options);
-            let conflicts = router.conflicts(usize::MAX);
+            let conflicts = router.conflicts(&search(usize::MAX));
             let never = never(&conflicts);
             parts += router.order().count();
             claimed += never.len();
             undecided += conflicts.undecided;
             for _ in 0..200 {
-                let sample = random.sample();
+                let sample = random_sample(&mut random);
                 if let Some(found) = router.matches(&sample.request(), &mut scratch) {
                     let part = &router.candidate(&found).expression;
                     let part = std::sync::Arc::as_ptr(part);
@@ -73,12 +74,12 @@ fn no_request_is_given_to_a_part_that_is_said_to_get_none() {
 #[test]
 fn every_example_of_a_tie_satisfies_both_routes() {
     for options in ALL_OPTIONS {
-        let mut random = Random(13);
+        let mut random = Random::new(13);
         let mut ties = 0;
         for _ in 0..15 {
-            let count = 2 + random.below(30);
+            let count = 2 + random.index(30);
             let routes = routes(&mut random, count);
-            let conflicts = router(&routes, options).conflicts(usize::MAX);
+            let conflicts = router(&routes, options).conflicts(&search(usize::MAX));
             for tie in &conflicts.ties {
                 ties += 1;
                 assert_ne!(tie.first, tie.second);
@@ -99,17 +100,17 @@ fn every_example_of_a_tie_satisfies_both_routes() {
 fn pairs_that_a_request_finds_tied_are_among_the_ties() {
     let mut scratch = Scratch::default();
     for options in ALL_OPTIONS {
-        let mut random = Random(17);
+        let mut random = Random::new(17);
         let mut common = 0;
         for round in 0..40 {
-            let count = 2 + random.below(10);
+            let count = 2 + random.index(10);
             let routes = routes(&mut random, count);
             let all = router(&routes, options);
-            let conflicts = all.conflicts(usize::MAX);
-            let ranked = all.candidates();
+            let conflicts = all.conflicts(&search(usize::MAX));
+            let ranked = all.table().in_order();
             for _ in 0..100 {
-                let sample = random.sample();
-                let matching: Vec<_> = (ranked.iter())
+                let sample = random_sample(&mut random);
+                let matching: Vec<_> = (ranked.iter().map(|(_, candidate)| candidate))
                     .filter(|candidate| {
                         all.satisfies(&sample.request(), &candidate.expression, &mut scratch)
                     })
@@ -141,21 +142,21 @@ fn pairs_that_a_request_finds_tied_are_among_the_ties() {
 #[test]
 fn what_is_said_of_one_route_is_what_is_said_of_all() {
     for options in ALL_OPTIONS {
-        let mut random = Random(19);
+        let mut random = Random::new(19);
         for _ in 0..3 {
             let routes = routes(&mut random, 20);
             let router = router(&routes, options);
-            let all = router.conflicts(usize::MAX);
+            let all = router.conflicts(&search(usize::MAX));
             for number in 0..20 {
                 let own = RouteIndex(number);
-                let of_one = router.conflicts_of(&[own], usize::MAX);
-                let never = |conflicts: &Conflicts| {
+                let of_one = router.conflicts_of(&[own], &search(usize::MAX));
+                let never = |conflicts: &Conflicts<Witness>| {
                     let parts = conflicts.never.iter();
                     let parts = parts.filter(|never| never.route == own);
                     parts.map(|never| format!("{never:?}")).collect::<Vec<_>>()
                 };
                 assert_eq!(never(&of_one), never(&all), "{options:?} {number}");
-                let ties = |conflicts: &Conflicts| {
+                let ties = |conflicts: &Conflicts<Witness>| {
                     let ties = conflicts.ties.iter().map(|tie| (tie.first, tie.second));
                     let own = ties.filter(|(first, second)| own == *first || own == *second);
                     own.collect::<HashSet<_>>()
@@ -179,7 +180,7 @@ fn a_copy_of_a_route_never_matches_and_is_tied_with_it() {
             ..route(number)
         });
         let router = router(&copies, options);
-        let conflicts = router.conflicts(10);
+        let conflicts = router.conflicts(&search(10));
         let (first, second) = match options.flavor {
             Flavor::Traditional => (RouteIndex(0), RouteIndex(1)),
             _ => (RouteIndex(1), RouteIndex(0)),
@@ -194,7 +195,7 @@ fn a_copy_of_a_route_never_matches_and_is_tied_with_it() {
         assert_eq!(conflicts.ties[0].second, second);
         assert_eq!(conflicts.undecided, 0);
         for written in [&[first][..], &[second], &[first, second]] {
-            let of_these = router.conflicts_of(written, 10);
+            let of_these = router.conflicts_of(written, &search(10));
             assert_eq!(of_these.never.len(), conflicts.never.len());
             assert_eq!(of_these.ties.len(), 1);
         }
@@ -206,7 +207,7 @@ fn a_copy_of_a_route_never_matches_and_is_tied_with_it() {
 fn check_shadowed(routes: &[Route], expected: Option<(u32, &[u32])>) {
     let (router, errors) = Router::build(numbered(routes), COMPATIBLE, None);
     assert!(errors.is_empty(), "{errors:?}");
-    let conflicts = router.conflicts(10);
+    let conflicts = router.conflicts(&search(10));
     let found: Vec<_> = (conflicts.never.iter())
         .map(|never| match &never.reason {
             Reason::Shadowed { by } => (never.route.0, by.iter().map(|by| by.0).collect()),
@@ -333,7 +334,7 @@ fn expressions_that_no_request_satisfies_are_contradictions() {
         r##"http.path ~ "^/a" && !(http.path ^= "/a")"##,
     ] {
         let routes = [with_expression(0, text, 1)];
-        let conflicts = router(&routes, EXPRESSIONS).conflicts(10);
+        let conflicts = router(&routes, EXPRESSIONS).conflicts(&search(10));
         assert_eq!(conflicts.never.len(), 1, "{text} {conflicts:?}");
         assert_eq!(conflicts.never[0].reason, Reason::Contradiction);
         assert!(conflicts.never[0].whole);
@@ -360,7 +361,7 @@ fn expressions_that_odd_requests_satisfy_are_none() {
         r#"http.host == "a.test" && net.dst.port == 8443 && net.protocol == "https""#,
     ] {
         let routes = [with_expression(0, text, 1)];
-        let conflicts = router(&routes, EXPRESSIONS).conflicts(10);
+        let conflicts = router(&routes, EXPRESSIONS).conflicts(&search(10));
         assert!(conflicts.never.is_empty(), "{text} {conflicts:?}");
         assert_eq!(conflicts.undecided, 0, "{text}");
     }
@@ -373,7 +374,7 @@ fn expressions_shadow_each_other_and_tie_by_priority() {
             .zip(routes)
             .map(|(number, (text, priority))| with_expression(number, text, *priority))
             .collect();
-        let conflicts = router(&routes, EXPRESSIONS).conflicts(10);
+        let conflicts = router(&routes, EXPRESSIONS).conflicts(&search(10));
         let never: Vec<_> = conflicts.never.iter().map(|never| never.route.0).collect();
         assert_eq!(never, shadowed, "{routes:#?} {conflicts:#?}");
         assert_eq!(conflicts.ties.len(), tied, "{routes:#?} {conflicts:#?}");
@@ -405,7 +406,7 @@ fn expressions_shadow_each_other_and_tie_by_priority() {
 }
 
 /// Routes of many hosts each, none of which two have.
-fn crowded(count: usize) -> Router {
+pub(super) fn crowded(count: usize) -> Router {
     let routes = (0..count as u32).map(|number| Route {
         hosts: (0..1000)
             .map(|host| format!("h{host}.r{number}.test").into())
@@ -417,16 +418,14 @@ fn crowded(count: usize) -> Router {
 
 #[test]
 fn a_search_that_takes_too_many_steps_says_that_it_is_incomplete() {
-    assert!(crowded(2).conflicts(100).complete);
+    assert!(crowded(2).conflicts(&search(100)).complete);
     let router = crowded(12);
     let asked = std::cell::Cell::new(0);
-    let conflicts = router.conflicts(Extent {
-        limit: 100,
-        is_cancelled: &|| {
-            asked.set(asked.get() + 1);
-            false
-        },
-    });
+    let ask = || {
+        asked.set(asked.get() + 1);
+        false
+    };
+    let conflicts = router.conflicts(&Search::new(100, &ask));
     assert!(!conflicts.complete);
     assert!((1..5000).contains(&asked.get()), "{}", asked.get());
 }
@@ -434,10 +433,7 @@ fn a_search_that_takes_too_many_steps_says_that_it_is_incomplete() {
 #[test]
 fn a_search_ends_when_nobody_waits_for_it() {
     let router = crowded(12);
-    let extent = Extent {
-        limit: 100,
-        is_cancelled: &|| true,
-    };
-    assert!(!router.conflicts(extent).complete);
-    assert!(!router.conflicts_of(&[RouteIndex(0)], extent).complete);
+    let search = || Search::new(100, &|| true);
+    assert!(!router.conflicts(&search()).complete);
+    assert!(!router.conflicts_of(&[RouteIndex(0)], &search()).complete);
 }

@@ -1,7 +1,7 @@
 //! Routes and routers for tests.
 
-use crate::{Calculation, Flavor, Options, RouteIndex, Router, Scheme};
-use model::entities::{PathHandling, Protocol, Route, RouteId};
+use crate::{Calculation, Flavor, Options, RouteIndex, Router, Scheme, Search};
+use model::entities::{Route, RouteId};
 use std::net::{IpAddr, SocketAddr};
 use uuid::Uuid;
 
@@ -22,29 +22,7 @@ const fn options(flavor: Flavor, calculation: Calculation) -> Options {
 
 /// A route without attributes.
 pub(super) fn route(number: u32) -> Route {
-    Route {
-        id: RouteId(Uuid::from_u128(u128::from(number))),
-        name: None,
-        created_at: 0,
-        protocols: vec![Protocol::Http, Protocol::Https],
-        methods: Vec::new(),
-        hosts: Vec::new(),
-        paths: Vec::new(),
-        headers: Vec::new(),
-        snis: Vec::new(),
-        sources: Vec::new(),
-        destinations: Vec::new(),
-        regex_priority: None,
-        expression: None,
-        priority: None,
-        strip_path: true,
-        preserve_host: false,
-        path_handling: Some(PathHandling::V0),
-        https_redirect_status_code: 426,
-        request_buffering: true,
-        response_buffering: true,
-        service: None,
-    }
+    Route::blank(RouteId(Uuid::from_u128(u128::from(number))))
 }
 
 /// A router of usable routes.
@@ -56,6 +34,11 @@ pub(super) fn router(routes: &[Route], options: Options) -> Router {
 
 pub(super) fn numbered(routes: &[Route]) -> impl Iterator<Item = (RouteIndex, &Route)> {
     (0..).map(RouteIndex).zip(routes)
+}
+
+/// A search that nobody cancels.
+pub(super) fn search(limit: usize) -> Search<'static> {
+    Search::new(limit, &|| false)
 }
 
 /// A request that lives as long as a test.

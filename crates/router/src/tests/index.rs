@@ -3,6 +3,7 @@
 use super::fixtures::{ALL_OPTIONS, Sample, numbered, route};
 use crate::{Router, Scheme, Scratch};
 use model::entities::Route;
+use testkit::random::Random;
 
 const HOSTS: &[&str] = &[
     "a.test",
@@ -75,93 +76,73 @@ const HEADERS: &[(&str, &str)] = &[("x-a", "1"), ("x-a", "two"), ("x-b", "~*^t")
 const SENT_HEADERS: &[(&str, &str)] = &[("X-A", "1"), ("x-a", "TWO"), ("X-B", "to"), ("x-c", "z")];
 const SNIS: &[&str] = &["a.test", "*.test", "a.*", "b.test."];
 
-/// SplitMix64: a seed is all it takes to see a failure again.
-pub(super) struct Random(pub(super) u64);
+/// None in half of the cases, else up to three.
+fn some<T: Copy>(random: &mut Random, of: &[T]) -> Vec<T> {
+    let count = random.index(6).saturating_sub(2);
+    (0..count).map(|_| *random.pick(of)).collect()
+}
 
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
+fn texts<T: From<&'static str>>(random: &mut Random, of: &[&'static str]) -> Vec<T> {
+    some(random, of).into_iter().map(T::from).collect()
+}
 
-    pub(super) fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).unwrap()
-    }
-
-    pub(super) fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
-
-    /// None in half of the cases, else up to three.
-    fn some<T: Copy>(&mut self, of: &[T]) -> Vec<T> {
-        let count = self.below(6).saturating_sub(2);
-        (0..count).map(|_| self.one(of)).collect()
-    }
-
-    fn texts<T: From<&'static str>>(&mut self, of: &[&'static str]) -> Vec<T> {
-        self.some(of).into_iter().map(T::from).collect()
-    }
-
-    pub(super) fn route(&mut self, number: u32) -> Route {
-        let mut route = Route {
-            created_at: i64::try_from(self.below(3)).unwrap(),
-            hosts: self.texts(HOSTS),
-            paths: self.texts(PATHS),
-            methods: self.texts(METHODS),
-            regex_priority: Some(i64::try_from(self.below(3)).unwrap()),
-            strip_path: self.below(2) == 0,
-            ..route(number)
-        };
-        if self.below(4) == 0 {
-            for (name, value) in self.some(HEADERS) {
-                route.headers.push((name.into(), vec![value.into()]));
-            }
+pub(super) fn random_route(random: &mut Random, number: u32) -> Route {
+    let mut route = Route {
+        created_at: i64::try_from(random.index(3)).unwrap(),
+        hosts: texts(random, HOSTS),
+        paths: texts(random, PATHS),
+        methods: texts(random, METHODS),
+        regex_priority: Some(i64::try_from(random.index(3)).unwrap()),
+        strip_path: random.one_in(2),
+        ..route(number)
+    };
+    if random.one_in(4) {
+        for (name, value) in some(random, HEADERS) {
+            route.headers.push((name.into(), vec![value.into()]));
         }
-        if self.below(4) == 0 {
-            route.snis = self.texts(SNIS);
-        }
-        let bare = route.hosts.is_empty() && route.paths.is_empty() && route.methods.is_empty();
-        if bare && route.headers.is_empty() && route.snis.is_empty() {
-            route.paths.push("/".into());
-        }
-        route
     }
+    if random.one_in(4) {
+        route.snis = texts(random, SNIS);
+    }
+    let bare = route.hosts.is_empty() && route.paths.is_empty() && route.methods.is_empty();
+    if bare && route.headers.is_empty() && route.snis.is_empty() {
+        route.paths.push("/".into());
+    }
+    route
+}
 
-    pub(super) fn sample(&mut self) -> Sample {
-        let mut sample = Sample::get(self.one(SENT_PATHS));
-        sample.method = self.one(&["GET", "POST", "PURGE", "OTHER"]).to_owned();
-        if self.below(5) > 0 {
-            sample = sample.with_host(self.one(SENT_HOSTS));
-        }
-        for (name, value) in self.some(SENT_HEADERS) {
-            sample.headers.push((name.to_owned(), value.to_owned()));
-        }
-        if self.below(2) == 0 {
-            sample.scheme = Scheme::Https;
-            sample.sni = Some(self.one(&["a.test", "b.test", "a.x", "none"]).to_owned());
-        }
-        sample
+pub(super) fn random_sample(random: &mut Random) -> Sample {
+    let mut sample = Sample::get(random.text(SENT_PATHS));
+    sample.method = random.text(&["GET", "POST", "PURGE", "OTHER"]).to_owned();
+    if !random.one_in(5) {
+        sample = sample.with_host(random.text(SENT_HOSTS));
     }
+    for (name, value) in some(random, SENT_HEADERS) {
+        sample.headers.push((name.to_owned(), value.to_owned()));
+    }
+    if random.one_in(2) {
+        sample.scheme = Scheme::Https;
+        sample.sni = Some(random.text(&["a.test", "b.test", "a.x", "none"]).to_owned());
+    }
+    sample
 }
 
 #[test]
 fn the_index_answers_as_asking_every_candidate_does() {
     for options in ALL_OPTIONS {
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         let mut scratch = Scratch::default();
         let mut last: Option<Router> = None;
         let mut hits = 0;
         for round in 0..300 {
-            let count = 1 + random.below(40);
+            let count = 1 + random.index(40);
             let routes: Vec<_> = (0..count as u32)
-                .map(|number| random.route(number))
+                .map(|number| random_route(&mut random, number))
                 .collect();
             let (router, errors) = Router::build(numbered(&routes), options, last.as_ref());
             assert!(errors.is_empty(), "{errors:?}");
             for _ in 0..100 {
-                let sample = random.sample();
+                let sample = random_sample(&mut random);
                 let request = sample.request();
                 let expected = router.matches_without_index(&request, &mut scratch);
                 let found = router.matches(&request, &mut scratch);

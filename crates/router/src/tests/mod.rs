@@ -6,6 +6,7 @@ mod expressions;
 mod fixtures;
 mod index;
 mod stream;
+mod stream_conflicts;
 mod upstream;
 mod vectors;
 mod whole;

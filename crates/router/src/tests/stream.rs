@@ -79,14 +79,14 @@ fn read_route(settings: &Value) -> Route {
     }
 }
 
-fn end(ip: &str, port: u16) -> Endpoint {
+pub(super) fn end(ip: &str, port: u16) -> Endpoint {
     Endpoint {
         ip: (!ip.is_empty()).then(|| ip.into()),
         port: (port != 0).then_some(port),
     }
 }
 
-fn stream(number: u32, protocol: Protocol) -> Route {
+pub(super) fn stream(number: u32, protocol: Protocol) -> Route {
     Route {
         protocols: vec![protocol],
         created_at: i64::from(number),
@@ -233,12 +233,12 @@ fn routes_without_attributes_and_of_http_are_left_out() {
     );
 }
 
-const EXPRESSIONS: Options = Options {
+pub(super) const EXPRESSIONS: Options = Options {
     flavor: Flavor::Expressions,
     ..COMPATIBLE
 };
 
-fn expression(number: u32, protocols: &[Protocol], text: &str) -> Route {
+pub(super) fn expression(number: u32, protocols: &[Protocol], text: &str) -> Route {
     Route {
         expression: Some(text.into()),
         priority: Some(u64::from(number)),

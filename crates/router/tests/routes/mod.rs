@@ -1,6 +1,6 @@
 //! Rules as routes, and samples as requests.
 
-use model::entities::{PathHandling, Protocol, Route, RouteId};
+use model::entities::{Route, RouteId};
 use router::{Request, Scheme};
 use testkit::rules::{Rule, Sample};
 use uuid::Uuid;
@@ -15,10 +15,6 @@ pub fn of(rules: &[Rule]) -> Vec<Route> {
 
 fn route(number: u128, rule: &Rule) -> Route {
     Route {
-        id: RouteId(Uuid::from_u128(number)),
-        name: None,
-        created_at: 0,
-        protocols: vec![Protocol::Http, Protocol::Https],
         methods: rule.methods.iter().map(|method| (*method).into()).collect(),
         hosts: rule.hosts.iter().map(|host| host.as_str().into()).collect(),
         paths: rule.path.iter().map(|path| path.as_str().into()).collect(),
@@ -27,9 +23,6 @@ fn route(number: u128, rule: &Rule) -> Route {
             .iter()
             .map(|(name, value)| (name.as_str().into(), vec![value.as_str().into()]))
             .collect(),
-        snis: Vec::new(),
-        sources: Vec::new(),
-        destinations: Vec::new(),
         regex_priority: rule
             .expression
             .is_none()
@@ -37,12 +30,7 @@ fn route(number: u128, rule: &Rule) -> Route {
         expression: rule.expression.as_deref().map(Into::into),
         priority: rule.expression.is_some().then_some(rule.priority.into()),
         strip_path: false,
-        preserve_host: false,
-        path_handling: Some(PathHandling::V0),
-        https_redirect_status_code: 426,
-        request_buffering: true,
-        response_buffering: true,
-        service: None,
+        ..Route::blank(RouteId(Uuid::from_u128(number)))
     }
 }
 

@@ -12,41 +12,22 @@ use serde_json::{Value, json};
 use std::sync::LazyLock;
 use store::{Journal, Options};
 use tempfile::TempDir;
+use testkit::random::Random;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 const GROUPS: usize = 250;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % end
-    }
-
-    fn one_in(&mut self, of: u64) -> bool {
-        self.below(of) == 0
-    }
-
-    fn pick<'l, T>(&mut self, list: &'l [T]) -> &'l T {
-        &list[self.below(list.len() as u64) as usize]
-    }
-
-    /// One of the pool of a kind, there or not; or none.
-    fn reference(&mut self, kind: EntityKind) -> Value {
-        match self.one_in(3) {
-            true => Value::Null,
-            false => json!({"id": id(kind, self.below(POOL))}),
-        }
-    }
-}
-
 /// Entities of a kind, so few that they meet.
 const POOL: u64 = 5;
+
+/// One of the pool of a kind, there or not; or none.
+fn reference(random: &mut Random, kind: EntityKind) -> Value {
+    match random.one_in(3) {
+        true => Value::Null,
+        false => json!({"id": id(kind, random.below(POOL))}),
+    }
+}
 
 fn id(kind: EntityKind, number: u64) -> Uuid {
     Uuid::from_u128(u128::from(kind as u8) << 64 | u128::from(number + 1))
@@ -104,7 +85,7 @@ fn entity(kind: EntityKind, random: &mut Random) -> Value {
             "protocol": random.pick(&["http", "https"]), "enabled": !random.one_in(5),
         }),
         EntityKind::Routes => json!({
-            "name": name, "service": random.reference(EntityKind::Services), "preserve_host": random.one_in(2),
+            "name": name, "service": reference(random, EntityKind::Services), "preserve_host": random.one_in(2),
             "paths": [random.pick(&["/", "/a", "/a/b", "~/a/(?<id>\\d+)$", "/c"])],
             "methods": if random.one_in(3) { json!(["GET"]) } else { Value::Null },
             "hosts": if random.one_in(3) { json!([random.pick(&["one.test", "*.test"])]) } else { Value::Null },
@@ -122,12 +103,12 @@ fn entity(kind: EntityKind, random: &mut Random) -> Value {
                 ),
             };
             let consumer = match name {
-                "request-termination" => random.reference(EntityKind::Consumers),
+                "request-termination" => reference(random, EntityKind::Consumers),
                 _ => Value::Null,
             };
             json!({
                 "name": name, "config": config, "enabled": !random.one_in(5), "consumer": consumer,
-                "service": random.reference(EntityKind::Services), "route": random.reference(EntityKind::Routes),
+                "service": reference(random, EntityKind::Services), "route": reference(random, EntityKind::Routes),
             })
         }
         EntityKind::Upstreams => json!({
@@ -235,7 +216,7 @@ impl Outcomes {
 #[test]
 fn the_live_snapshot_is_that_of_everything_stored() {
     let (mut writer, _directory) = writer();
-    let mut random = Random(2026);
+    let mut random = Random::new(2026);
     let mut outcomes = Outcomes::default();
     for number in 0..GROUPS {
         let (group, answers): (Vec<_>, Vec<_>) = (0..1 + random.below(4))

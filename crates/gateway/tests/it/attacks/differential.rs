@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+use testkit::random::Random;
 
 /// How many changes of the corpus are sent.
 const CHANGES: usize = 4000;
@@ -102,7 +103,7 @@ fn what_goes_upstream(seeds: &[Vec<u8>], passing: &[&Vec<u8>]) -> Vec<Connection
         .iter()
         .filter(|seed| seed.len() <= MOST_BYTES)
         .collect();
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     let deadline = Instant::now() + LIMIT;
     for number in 0..CHANGES {
         assert!(
@@ -110,7 +111,7 @@ fn what_goes_upstream(seeds: &[Vec<u8>], passing: &[&Vec<u8>]) -> Vec<Connection
             "only {number} of {CHANGES} changes were sent in time"
         );
         let inputs = if number % 4 == 0 { &small[..] } else { passing };
-        send(gateway.proxy, &random.changed(inputs));
+        send(gateway.proxy, &changed(&mut random, inputs));
     }
     assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
     // Everything of its connections has come once it is gone.
@@ -169,38 +170,26 @@ fn memmem(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// xorshift64: the same changes in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end.max(1) as u64) as usize
+/// One input with the end of another, or with a few bytes replaced, removed or inserted.
+fn changed(random: &mut Random, inputs: &[&Vec<u8>]) -> Vec<u8> {
+    const TELLING: &[u8] = b"\r\n\0 \t:;,=/\\%#?\"0159afFxX+-@[]\x0b\x7f\x80\xa0\xff";
+    let mut input = inputs[random.index(inputs.len())].clone();
+    if random.index(4) == 0 {
+        let other = inputs[random.index(inputs.len())];
+        input.truncate(random.index(input.len() + 1));
+        input.extend_from_slice(&other[random.index(other.len() + 1)..]);
     }
-
-    /// One input with the end of another, or with a few bytes replaced, removed or inserted.
-    fn changed(&mut self, inputs: &[&Vec<u8>]) -> Vec<u8> {
-        const TELLING: &[u8] = b"\r\n\0 \t:;,=/\\%#?\"0159afFxX+-@[]\x0b\x7f\x80\xa0\xff";
-        let mut input = inputs[self.below(inputs.len())].clone();
-        if self.below(4) == 0 {
-            let other = inputs[self.below(inputs.len())];
-            input.truncate(self.below(input.len() + 1));
-            input.extend_from_slice(&other[self.below(other.len() + 1)..]);
-        }
-        for _ in 0..self.below(3) {
-            let at = self.below(input.len() + 1);
-            let byte = TELLING[self.below(TELLING.len())];
-            match self.below(3) {
-                0 => input.insert(at, byte),
-                1 if at < input.len() => input[at] = byte,
-                _ if at < input.len() => {
-                    input.remove(at);
-                }
-                _ => {}
+    for _ in 0..random.index(3) {
+        let at = random.index(input.len() + 1);
+        let byte = TELLING[random.index(TELLING.len())];
+        match random.index(3) {
+            0 => input.insert(at, byte),
+            1 if at < input.len() => input[at] = byte,
+            _ if at < input.len() => {
+                input.remove(at);
             }
+            _ => {}
         }
-        input
     }
+    input
 }

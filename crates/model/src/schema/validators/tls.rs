@@ -7,6 +7,7 @@ use x509_parser::asn1_rs::{Any, FromDer, Sequence, Tag};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::pem::Pem;
 use x509_parser::public_key::PublicKey;
+use x509_parser::x509::X509Version;
 
 pub(super) fn certificate(text: &str) -> Result<(), String> {
     let pem = first_pem(text).ok_or("invalid certificate: no PEM block found")?;
@@ -83,11 +84,18 @@ pub(super) fn ca_certificate(text: &str, now: i64) -> Result<(), String> {
     if certificate.is_ca() {
         return Ok(());
     }
-    Err(
-        "certificate does not appear to be a CA because it is missing the \"CA\" basic constraint"
-            .to_owned(),
-    )
+    let hint = match certificate.version() {
+        X509Version::V3 => "",
+        _ => OLD_VERSION,
+    };
+    Err(format!(
+        "certificate does not appear to be a CA because it is missing the \"CA\" basic constraint{hint}"
+    ))
 }
+
+/// Follows Kong's text.
+const OLD_VERSION: &str = ": a certificate of X.509 version 1 or 2 cannot have it, so issue it anew as version 3, for \
+                           example with `openssl x509 -req -extfile`";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyType {
@@ -218,5 +226,64 @@ fn pkcs8_key(der: &[u8]) -> Option<PrivateKey> {
         RSA => rsa_key(key.data),
         EC => ec_key(key.data),
         _ => Some(PrivateKey::Other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----\n";
+    const END: &str = "-----END CERTIFICATE-----\n";
+
+    /// PEM of about so many bytes: whole blocks, open ones, lines of nothing, and blocks of DER that is too deep or too long.
+    fn texts(size: usize) -> Vec<String> {
+        let repeated = |begin: &str, again: &str, end: &str| {
+            [begin, &again.repeat(size / again.len()), end].concat()
+        };
+        let key = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
+        let public = "-----BEGIN PUBLIC KEY-----\n";
+        vec![
+            repeated("", &format!("{BEGIN}MAA=\n{END}"), ""),
+            repeated("", BEGIN, ""),
+            repeated("", END, ""),
+            repeated("", "\n", ""),
+            repeated("nonsense", "-", ""),
+            repeated("", "-----BEGIN ", ""),
+            repeated("", "-----BEGIN A-----\nnonsense\n-----END A-----\n", ""),
+            repeated(
+                "",
+                key,
+                "-----BEGIN EC PRIVATE KEY-----\nMAA=\n-----END EC PRIVATE KEY-----\n",
+            ),
+            repeated(BEGIN, "AAAA", END),
+            repeated(BEGIN, "MIAwgDCA\n", END),
+            repeated(BEGIN, "MIIQADCCEAAwghAA\n", END),
+            repeated(public, "MIAwgDCA\n", "-----END PUBLIC KEY-----\n"),
+            repeated(
+                "-----BEGIN RSA PRIVATE KEY-----\n",
+                "MIIQAAIC\n",
+                "-----END RSA PRIVATE KEY-----\n",
+            ),
+            repeated(
+                "-----BEGIN PRIVATE KEY-----\n",
+                "MIIQAAIC\n",
+                "-----END PRIVATE KEY-----\n",
+            ),
+        ]
+    }
+
+    #[test]
+    fn certificates_and_keys_cost_as_much_as_they_are_long() {
+        testkit::cost::assert_linear(8 * 1024, texts, |texts: Vec<String>| {
+            for text in &texts {
+                std::hint::black_box(
+                    (certificate(text), ca_certificate(text, 0), key(text))
+                        .0
+                        .ok(),
+                );
+                std::hint::black_box((public_key(text), key_type(text), is_pair(text, text)).1);
+            }
+        });
     }
 }

@@ -263,3 +263,55 @@ fn a_field_block_costs_as_much_as_it_has_fields() {
         },
     );
 }
+
+/// Blocks that fill a frame: size updates, down to nothing and up again, between fields that enter the table; long texts, in
+/// plain and in Huffman's code; and one field again and again, up to the most that a list of fields may have and far beyond.
+#[test]
+fn a_full_frame_costs_as_much_as_it_is_long() {
+    let field = [&[0x40][..], KEY, VALUE].concat();
+    testkit::cost::assert_linear(
+        7 * 1024,
+        |size| {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_all().build().unwrap();
+            let updates = [0x20, 0x3f, 0xe1, 0x1f].repeat(size / 4);
+            // A field without a place in the table, with a value of so many bytes: more than fit into the prefix of a length.
+            let long = |coding: u8, byte: u8| {
+                let value = vec![byte; size.max(1000)];
+                let rest = value.len() - 0x7f;
+                let length = [
+                    coding | 0x7f,
+                    0x80 | (rest % 0x80) as u8,
+                    (rest / 0x80) as u8,
+                ];
+                [&b"\x00\x01x"[..], &length, &value].concat()
+            };
+            let blocks = [
+                [&updates[..], &get()].concat(),
+                get_with(&updates),
+                [&[0x20].repeat(size), &get()[..]].concat(),
+                get_with(&long(0, b'a')),
+                // In Huffman's code, 00011 is an 'a'.
+                get_with(&long(0x80, 0x18)),
+                get_with(&[0x90].repeat(size)),
+                get_with(&field.repeat(size / field.len())),
+                get_with(&[&field[..], &[0xbe].repeat(size)].concat()),
+            ];
+            let clients = blocks.map(|block| {
+                let client = runtime.block_on(Client::open(ServerSettings::default()));
+                (client, block)
+            });
+            (runtime, clients)
+        },
+        |(runtime, clients)| {
+            runtime.block_on(async {
+                for (mut client, block) in clients {
+                    client.send(&whole(1, &block)).await;
+                    client
+                        .until(|frame| frame.ends(1) || frame.kind >= RST_STREAM)
+                        .await;
+                }
+            });
+        },
+    );
+}

@@ -40,7 +40,7 @@ impl Server {
         let mut client = peer;
         if self.proxy_protocol {
             let header = peek::take_proxy_header(&mut stream).await?;
-            // As in nginx: of a peer that is not trusted it is read and not believed.
+            // nginx, too, reads the header of a peer that is not trusted, and does not use its address.
             let told = header.addresses.map(|addresses| addresses.source);
             let trusted = self.plane.settings.real_ip.trusts(peer.ip());
             client = told.filter(|_| trusted).unwrap_or(peer);
@@ -49,7 +49,8 @@ impl Server {
             None => None,
             Some(_) => match peek::opening(&stream).await? {
                 Opening::Hello { server_name } => server_name,
-                // As in nginx, where it has no name then: what a passthrough route of addresses leads to may begin otherwise.
+                // nginx has no server name for such a connection either. A passthrough route of addresses may lead to a
+                // service that does not begin with TLS.
                 Opening::NotTls => None,
             },
         };

@@ -290,6 +290,25 @@ fn a_client_is_answered_in_the_way_of_its_own_request() {
 }
 
 #[test]
+fn a_call_that_is_redirected_is_told_so_in_headers() {
+    run(async {
+        let mut setup = gateway_to("127.0.0.1:1".parse().unwrap(), Protocol::Http);
+        setup.route.protocols = vec![Protocol::Https];
+        setup.route.https_redirect_status_code = 301;
+        let gateway = setup.start();
+        let mut client = connect(&gateway).await;
+        let (answer, _) = client.send_request(call(), true).unwrap();
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.status(), 301);
+        let headers = answer.headers();
+        assert_eq!(headers["location"], "https://a.test/pkg.Service/Method");
+        assert_eq!(headers["content-type"], "application/grpc");
+        assert_eq!(headers["grpc-status"], "2");
+        assert!(body(&mut answer.into_body()).await.unwrap().is_empty());
+    });
+}
+
+#[test]
 fn a_reset_by_the_client_cancels_the_upstreams_stream() {
     run(async {
         let (told, mut reasons) = tokio::sync::mpsc::unbounded_channel();

@@ -5,6 +5,7 @@
 use super::http2::{gateway_to, get};
 use super::*;
 use bytes::Bytes;
+use h2::client::SendRequest;
 use h2::{Reason, RecvStream};
 use http::Response;
 use std::time::Duration;
@@ -54,14 +55,19 @@ fn sends_at_once(length: usize) -> Script {
     drips(1, length)
 }
 
-/// A client whose streams have a window of one piece, and the body of the answer to its request.
-async fn slow_client(gateway: &Gateway) -> RecvStream {
+/// A client whose streams have a window of one piece.
+async fn slow_connection(gateway: &Gateway) -> SendRequest<Bytes> {
     let stream = connect(gateway.address).await;
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(PIECE);
     let (client, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
     tokio::task::spawn_local(connection);
-    let mut client = client.ready().await.unwrap();
+    client.ready().await.unwrap()
+}
+
+/// The body of the answer to the request of such a client.
+async fn slow_client(gateway: &Gateway) -> RecvStream {
+    let mut client = slow_connection(gateway).await;
     let (answer, _) = client.send_request(get("/"), true).unwrap();
     let answer = answer.await.unwrap();
     assert_eq!(answer.status(), 200);
@@ -83,12 +89,11 @@ async fn take(stream: &mut RecvStream, pieces: usize) -> Result<usize, h2::Error
     Ok(taken)
 }
 
-#[test]
-fn a_client_that_takes_an_answer_slowly_gets_all_of_it() {
+/// A client that takes one piece a second gets the whole body with these settings.
+fn slow_client_gets_all(set: impl FnOnce(&mut Setup)) {
     run_paused(async {
         let mut setup = gateway_to(upstream(vec![sends_at_once(BODY)]).await, Protocol::Http);
-        setup.settings.send_timeout = LIMIT;
-        setup.service.read_timeout = LIMIT.as_millis() as u32;
+        set(&mut setup);
         let gateway = setup.start();
         let mut stream = slow_client(&gateway).await;
         assert_eq!(take(&mut stream, 10).await.unwrap(), BODY);
@@ -96,16 +101,20 @@ fn a_client_that_takes_an_answer_slowly_gets_all_of_it() {
 }
 
 #[test]
+fn a_client_that_takes_an_answer_slowly_gets_all_of_it() {
+    slow_client_gets_all(|setup| {
+        setup.settings.send_timeout = LIMIT;
+        setup.service.read_timeout = LIMIT.as_millis() as u32;
+    });
+}
+
+#[test]
 fn a_client_above_the_minimum_rate_is_not_too_slow() {
-    run_paused(async {
-        let mut setup = gateway_to(upstream(vec![sends_at_once(BODY)]).await, Protocol::Http);
+    slow_client_gets_all(|setup| {
         setup.settings.min_rate = super::super::MinRate {
             bytes: u64::from(PIECE) / 2,
             grace: LIMIT,
         };
-        let gateway = setup.start();
-        let mut stream = slow_client(&gateway).await;
-        assert_eq!(take(&mut stream, 10).await.unwrap(), BODY);
     });
 }
 
@@ -228,12 +237,7 @@ fn a_client_that_takes_slowly_keeps_its_tunnel() {
         let mut setup = gateway_to(upstream(vec![accept]).await, Protocol::Http);
         setup.settings.send_timeout = LIMIT;
         let gateway = setup.start();
-        let stream = connect(gateway.address).await;
-        let mut builder = h2::client::Builder::new();
-        builder.initial_window_size(PIECE);
-        let (client, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
-        tokio::task::spawn_local(connection);
-        let mut client = client.ready().await.unwrap();
+        let mut client = slow_connection(&gateway).await;
         while !client.is_extended_connect_protocol_enabled() {
             tokio::task::yield_now().await;
         }

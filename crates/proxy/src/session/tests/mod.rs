@@ -26,8 +26,7 @@ mod websocket_http2;
 use super::{DataPlane, Entrances, Settings, Stop, serve};
 use crate::snapshot::{BuildSettings, Live, Snapshot};
 use model::entities::{
-    Config, PathHandling, Plugin, PluginId, Protocol, Route, RouteId, Service, ServiceId, Target,
-    Upstream,
+    Config, Plugin, PluginId, Protocol, Route, RouteId, Service, ServiceId, Target, Upstream,
 };
 use net::dns::Resolver;
 use net::listen::{Listen, bind};
@@ -173,27 +172,11 @@ fn service(upstream: SocketAddr) -> Service {
 
 fn route() -> Route {
     Route {
-        id: RouteId(Uuid::from_u128(2)),
-        name: None,
-        created_at: 0,
-        protocols: vec![Protocol::Http, Protocol::Https],
-        methods: Vec::new(),
-        hosts: Vec::new(),
         paths: vec!["/".into()],
-        headers: Vec::new(),
-        snis: Vec::new(),
-        sources: Vec::new(),
-        destinations: Vec::new(),
         regex_priority: Some(0),
-        expression: None,
-        priority: None,
         strip_path: false,
-        preserve_host: false,
-        path_handling: Some(PathHandling::V0),
-        https_redirect_status_code: 426,
-        request_buffering: true,
-        response_buffering: true,
         service: Some(ServiceId(Uuid::from_u128(1))),
+        ..Route::blank(RouteId(Uuid::from_u128(2)))
     }
 }
 

@@ -35,19 +35,31 @@ async fn serve<F: Future<Output = ()> + 'static>(
     }
 }
 
-/// An upstream in cleartext that answers everything.
-pub(super) async fn answering() -> SocketAddr {
+/// An upstream in cleartext, with at most so many streams at a time on a connection, and the number of its connections.
+async fn upstream_with<F: Future<Output = ()> + 'static>(
+    most: u32,
+    each: impl Fn(Accepted) -> F + Clone + 'static,
+) -> (SocketAddr, Rc<Cell<usize>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    let made = Rc::new(Cell::new(0));
+    let counted = made.clone();
     tokio::task::spawn_local(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            tokio::task::spawn_local(serve(stream, 100, |(_, mut respond)| async move {
-                respond.send_response(Response::new(()), true).unwrap();
-            }));
+            counted.set(counted.get() + 1);
+            tokio::task::spawn_local(serve(stream, most, each.clone()));
         }
     });
-    address
+    (address, made)
+}
+
+/// An upstream in cleartext that answers everything.
+pub(super) async fn answering() -> SocketAddr {
+    let answer = |(_, mut respond): Accepted| async move {
+        respond.send_response(Response::new(()), true).unwrap();
+    };
+    upstream_with(100, answer).await.0
 }
 
 /// Sends so many calls at once, over as few connections as a client may; gives their statuses.
@@ -70,27 +82,19 @@ async fn calls(gateway: &Gateway, count: usize) -> HashSet<u16> {
 #[test]
 fn calls_beyond_the_streams_of_one_connection_get_another() {
     run(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut setup = gateway_to(listener.local_addr().unwrap(), Protocol::Grpc);
+        // Nobody is answered before all are there, so that all have to be there at once.
+        let barrier = Rc::new(Barrier::new(MANY));
+        let each = move |accepted| {
+            let barrier = barrier.clone();
+            async move {
+                barrier.wait().await;
+                answer_call(accepted);
+            }
+        };
+        let (upstream, made) = upstream_with(250, each).await;
+        let mut setup = gateway_to(upstream, Protocol::Grpc);
         setup.service.connect_timeout = 5000;
         let gateway = setup.start();
-        // Nobody is answered before all are there, so that all have to be there at once.
-        let (barrier, made) = (Rc::new(Barrier::new(MANY)), Rc::new(Cell::new(0)));
-        let counted = made.clone();
-        tokio::task::spawn_local(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                counted.set(counted.get() + 1);
-                let barrier = barrier.clone();
-                tokio::task::spawn_local(serve(stream, 250, move |accepted| {
-                    let barrier = barrier.clone();
-                    async move {
-                        barrier.wait().await;
-                        answer_call(accepted);
-                    }
-                }));
-            }
-        });
         assert_eq!(calls(&gateway, MANY).await, HashSet::from([200]));
         assert_eq!(made.get(), 3);
     });
@@ -99,23 +103,15 @@ fn calls_beyond_the_streams_of_one_connection_get_another() {
 #[test]
 fn an_upstream_that_allows_few_streams_refuses_no_call() {
     run(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut setup = gateway_to(listener.local_addr().unwrap(), Protocol::Grpc);
+        let each = |accepted| async move {
+            tokio::task::yield_now().await;
+            answer_call(accepted);
+        };
+        let (upstream, made) = upstream_with(10, each).await;
+        let mut setup = gateway_to(upstream, Protocol::Grpc);
         setup.service.connect_timeout = 5000;
         setup.service.retries = 0;
         let gateway = setup.start();
-        let made = Rc::new(Cell::new(0));
-        let counted = made.clone();
-        tokio::task::spawn_local(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                counted.set(counted.get() + 1);
-                tokio::task::spawn_local(serve(stream, 10, |accepted| async move {
-                    tokio::task::yield_now().await;
-                    answer_call(accepted);
-                }));
-            }
-        });
         assert_eq!(calls(&gateway, MANY).await, HashSet::from([200]));
         assert!(made.get() <= 16, "{}", made.get());
     });
@@ -221,27 +217,18 @@ const STALLED: usize = 40;
 #[test]
 fn clients_that_take_nothing_do_not_hold_up_others_of_the_same_connection() {
     run(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut setup = gateway_to(listener.local_addr().unwrap(), Protocol::Grpc);
+        let each = |(request, mut respond): Accepted| async move {
+            let mut body = respond.send_response(grpc_head(), false).unwrap();
+            let length = match request.uri().path() {
+                "/pkg.Service/Method" => 1 << 20,
+                _ => 1000,
+            };
+            body.send_data(vec![b'x'; length].into(), true).unwrap();
+        };
+        let (upstream, made) = upstream_with(100, each).await;
+        let mut setup = gateway_to(upstream, Protocol::Grpc);
         setup.settings.read_ahead = 0;
         let gateway = setup.start();
-        let made = Rc::new(Cell::new(0));
-        let counted = made.clone();
-        tokio::task::spawn_local(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                counted.set(counted.get() + 1);
-                tokio::task::spawn_local(serve(stream, 100, |accepted| async move {
-                    let (request, mut respond) = accepted;
-                    let mut body = respond.send_response(grpc_head(), false).unwrap();
-                    let length = match request.uri().path() {
-                        "/pkg.Service/Method" => 1 << 20,
-                        _ => 1000,
-                    };
-                    body.send_data(vec![b'x'; length].into(), true).unwrap();
-                }));
-            }
-        });
         let stalled = connect(&gateway).await;
         let mut kept = Vec::new();
         for _ in 0..STALLED {

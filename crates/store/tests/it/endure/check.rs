@@ -1,10 +1,11 @@
 //! The store against the model: every entity, every way to look one up, every kept revision.
 
 use super::model::{Cell, Key, RULES, State};
-use super::plan::{Random, number, text};
+use super::plan::{number, text};
 use model::EntityKind as K;
 use std::collections::BTreeMap;
 use store::{Change, Journal, KeyPart, Revision, Store, TagFilter, View};
+use testkit::random::Random;
 use uuid::Uuid;
 
 /// Every entity and every named value, and nothing else.
@@ -73,7 +74,7 @@ fn assert_unique(view: &View<'_>, state: &State) {
         assert_eq!(view.id_by_unique(*kind, field, text).unwrap(), Some(*id));
     }
     // And names that nobody has any more are not found.
-    let mut random = Random::new(0, 0);
+    let mut random = Random::new(0);
     for rule in RULES {
         for field in rule.unique {
             let text = text(&mut random);

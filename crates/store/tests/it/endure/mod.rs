@@ -12,7 +12,7 @@ mod plan;
 use crate::support::assert_consistent;
 use check::{assert_content, assert_indexes, assert_revision};
 use model::{Row, State};
-use plan::{End, Random, Step, plan};
+use plan::{End, Step, plan, random};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -26,6 +26,7 @@ use store::{
     Transaction,
 };
 use tempfile::TempDir;
+use testkit::random::{Random, setting};
 
 const TASK: &str = "ENDURE_TASK";
 const DONE: &str = "done ";
@@ -152,7 +153,7 @@ impl Worker {
 
     /// Removes history, sometimes and some of it.
     fn compact(&mut self, seed: u64, number: u64) {
-        let mut random = Random::new(!seed, number);
+        let mut random = random(!seed, number);
         if random.one_in(3) {
             self.store.compact(random.below(100) as usize).unwrap();
         }
@@ -163,7 +164,7 @@ impl Worker {
         assert_consistent(&self.store);
         assert_indexes(&self.store.view().unwrap(), self.newest());
         let known: Vec<_> = self.states.iter().collect();
-        let one = Random::new(seed, number).below(known.len() as u64) as usize;
+        let one = random(seed, number).index(known.len());
         let (revision, state) = known[one];
         assert_revision(&self.store, *revision, state, self.newest());
     }
@@ -347,11 +348,6 @@ impl Follower {
     }
 }
 
-fn setting(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().expect("a number"))
-}
-
 #[test]
 fn the_store_equals_a_model_whatever_is_changed_and_whenever_it_crashes() {
     let change_sets = setting("ENDURE_CHANGE_SETS").map_or(CHANGE_SETS, |number| number as usize);
@@ -366,7 +362,7 @@ fn the_store_equals_a_model_whatever_is_changed_and_whenever_it_crashes() {
         crashes: 0,
         unacknowledged: 0,
     };
-    let mut random = Random::new(seed, u64::MAX);
+    let mut random = random(seed, u64::MAX);
     while follower.change_sets < change_sets {
         follower.live(&mut random);
     }

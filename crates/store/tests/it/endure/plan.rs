@@ -6,6 +6,7 @@ use model::EntityKind as K;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::CommitError;
+use testkit::random::Random;
 use uuid::Uuid;
 
 /// What happens in one transaction.
@@ -105,42 +106,18 @@ impl Plan {
     }
 }
 
-/// SplitMix64.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64, number: u64) -> Self {
-        Self(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// Whether one of `of` happens.
-    pub fn one_in(&mut self, of: u64) -> bool {
-        self.below(of) == 0
-    }
-
-    fn pick<'l, T>(&mut self, list: &'l [T]) -> &'l T {
-        &list[self.below(list.len() as u64) as usize]
-    }
-}
-
 /// Entities of a kind, so few that they meet.
 const POOL: u64 = 8;
 /// Of this many transactions one puts more credentials than are checked at once, and the next one removes them.
 const BULK: u64 = 500;
 
+/// Another sequence for each number.
+pub fn random(seed: u64, number: u64) -> Random {
+    Random::new(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95))
+}
+
 pub fn plan(seed: u64, number: u64, state: &State) -> Plan {
-    let mut random = Random::new(seed, number);
+    let mut random = random(seed, number);
     let revisions = match number % BULK {
         7 => vec![seal(bulk(&mut random))],
         8 => vec![seal(delete(K::Consumers, 0))],

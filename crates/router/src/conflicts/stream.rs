@@ -1,0 +1,183 @@
+//! Streams made from what cases ask for. A stream has a server name exactly if it is TLS: these two fields are made to agree.
+
+use super::Decider;
+use super::automata::Automata;
+use super::cases::{Case, Demand, Field, Values};
+use super::ranges::Ranges;
+use super::texts::{Answer, Solver, Test};
+use crate::candidate::Candidate;
+use crate::expressions::protocols;
+use crate::table::Table;
+use crate::{Scratch, StreamRequest, StreamRouter};
+use expr::{AddressField, Expression, NoObserver, NumberField, Subsystem, TextField};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Tried where nothing is asked for of a server name.
+const NAMES: &[&str] = &["x", "a.test", "x0", "0", "-", ""];
+
+/// The ports where nothing is asked for.
+const CLIENT_PORT: u16 = 40_000;
+const PORT: u16 = 9000;
+
+/// An example of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamWitness {
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    /// Of a client that speaks TLS and names the server.
+    pub sni: Option<String>,
+    /// Of UDP.
+    pub datagrams: bool,
+}
+
+impl StreamWitness {
+    pub fn request(&self) -> StreamRequest<'_> {
+        StreamRequest {
+            source: self.source,
+            destination: self.destination,
+            sni: self.sni.as_deref(),
+            datagrams: self.datagrams,
+        }
+    }
+}
+
+impl Decider for StreamRouter {
+    type Witness = StreamWitness;
+
+    const SUBSYSTEM: Subsystem = Subsystem::Stream;
+
+    fn table(&self) -> &Table {
+        self.table()
+    }
+
+    fn example(&self, case: &Case<'_>, automata: &Automata) -> Answer<StreamWitness> {
+        let (datagrams, sni) = match opening(case, automata) {
+            Answer::One(opening) => opening,
+            Answer::Nothing => return Answer::Nothing,
+            Answer::Unknown => return Answer::Unknown,
+        };
+        let local = local_address(case);
+        let source = (AddressField::Source, NumberField::SourcePort);
+        let destination = (AddressField::Destination, NumberField::DestinationPort);
+        let ends = (
+            end(case, source, SocketAddr::new(local, CLIENT_PORT)),
+            end(case, destination, SocketAddr::new(local, PORT)),
+        );
+        let (Some(source), Some(destination)) = ends else {
+            return Answer::Nothing;
+        };
+        Answer::One(StreamWitness {
+            source,
+            destination,
+            sni,
+            datagrams,
+        })
+    }
+
+    fn accepts(
+        &self,
+        witness: &StreamWitness,
+        expression: &Expression,
+        scratch: &mut Scratch,
+    ) -> bool {
+        let request = witness.request().canonical();
+        expression.evaluate(&request, scratch.lowered(), &mut NoObserver)
+    }
+
+    fn winner(&self, witness: &StreamWitness, _: &mut Scratch) -> Option<&Candidate> {
+        self.candidate_of(&witness.request())
+    }
+}
+
+/// Whether it is of datagrams, and the name of the server.
+fn opening(case: &Case<'_>, automata: &Automata) -> Answer<(bool, Option<String>)> {
+    let protocol = ranges(case, Field::Protocol);
+    let may_be = |name: &str| {
+        let mut names = (0..).zip(protocols(Subsystem::Stream));
+        let number = names.find_map(|(number, known)| (*known == name).then_some(number));
+        number.is_some_and(|number| protocol.is_none_or(|ranges| ranges.has_choice(number)))
+    };
+    let demands = match case.values(Field::Text(&TextField::Sni)) {
+        Some(Values::Texts(demands)) => demands,
+        _ => &vec![Demand::default()],
+    };
+    if demands.iter().any(|demand| !demand.has_value()) {
+        if may_be("tcp") {
+            return Answer::One((false, None));
+        }
+        if may_be("udp") {
+            return Answer::One((true, None));
+        }
+    }
+    if !may_be("tls") {
+        return Answer::Nothing;
+    }
+    let mut unknown = false;
+    for demand in demands {
+        match server_name(demand, automata) {
+            Answer::One(name) => return Answer::One((false, Some(name))),
+            Answer::Unknown => unknown = true,
+            Answer::Nothing => {}
+        }
+    }
+    match unknown {
+        true => Answer::Unknown,
+        false => Answer::Nothing,
+    }
+}
+
+/// A name as client hellos have it.
+fn server_name(demand: &Demand<'_>, automata: &Automata) -> Answer<String> {
+    let literals = demand.literals().iter();
+    let mut tests: Vec<Test<'_>> = literals.filter_map(|literal| literal.claim().all).collect();
+    tests.extend(tests.first().map(|test| test.not_empty()));
+    let solver = Solver {
+        fillers: NAMES,
+        wishes: &[],
+        automata: Some(automata),
+    };
+    let is_sent = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.')
+    };
+    match solver.solve(&tests) {
+        Answer::One(name) if name.is_empty() || !name.bytes().all(is_sent) => Answer::Unknown,
+        answer => answer,
+    }
+}
+
+/// One of the family that an end must have, IPv4 if none must.
+fn local_address(case: &Case<'_>) -> IpAddr {
+    let usual = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let other = [AddressField::Source, AddressField::Destination].map(|field| {
+        let address = ranges(case, Field::Address(field))?.address(usual);
+        address.filter(IpAddr::is_ipv6)
+    });
+    match other {
+        [None, None] => usual,
+        _ => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+/// The usual one as far as the case lets it be.
+fn end(
+    case: &Case<'_>,
+    (address, port): (AddressField, NumberField),
+    usual: SocketAddr,
+) -> Option<SocketAddr> {
+    let address = match ranges(case, Field::Address(address)) {
+        Some(ranges) => ranges.address(usual.ip())?,
+        None => usual.ip(),
+    };
+    let port = match ranges(case, Field::Number(port)) {
+        Some(ranges) => ranges.port(usual.port())?,
+        None => usual.port(),
+    };
+    Some(SocketAddr::new(address, port))
+}
+
+fn ranges<'c>(case: &'c Case<'_>, field: Field<'_>) -> Option<&'c Ranges> {
+    match case.values(field)? {
+        Values::Ranges(ranges) => Some(ranges),
+        Values::Texts(_) => None,
+    }
+}
