@@ -20,7 +20,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every example beside them has a page of its own.
-const PAGES: [&str; 0] = [];
+const PAGES: [&str; 13] = [
+    "docs/quick-start.md",
+    "docs/migrating-from-kong.md",
+    "docs/troubleshooting.md",
+    "docs/operations.md",
+    "docs/upgrading.md",
+    "docs/observability.md",
+    "docs/configuring.md",
+    "docs/declarative-configuration.md",
+    "docs/history.md",
+    "docs/admin-access.md",
+    "docs/admin-api.md",
+    "docs/routing.md",
+    "docs/expressions.md",
+];
 const EXAMPLES: &str = "examples";
 
 /// Checks all links, then runs all pages, or those that are named.

@@ -66,18 +66,22 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The docs page.
+/// The docs page. Settings that work come first: about half of Kong's have no effect here.
 pub(crate) fn page() -> String {
     let mut out = String::from(
         "<!-- Generated from crates/gateway/src/settings/settings.json; a test compares. Do not edit. -->\n\n\
-         # Settings\n\n\
-         Names and values are those of Kong's `kong.conf`; the few that are Silverback's own are marked. Each setting is\n\
-         also the environment variable `KONG_<NAME>` or `SILVERBACK_<NAME>` and the flag `--set <name>=<value>`.\n\
-         How they are given: [configuring](configuring.md). As a file: [kong.conf.sample](kong.conf.sample).\n\n\
-         A setting marked *no effect* is accepted with a warning, so that a deployment's file need not change.\n",
+         # Look up a setting\n\n\
+         This page lists every setting with its default, for people who set up a gateway. Names and values are those of\n\
+         Kong's `kong.conf`. Settings that only Silverback has are marked (own). Each setting is also the environment\n\
+         variable `KONG_<NAME>` or `SILVERBACK_<NAME>` and the option `--set <name>=<value>`:\n\
+         [how to set settings](configuring.md). As a file: [kong.conf.sample](kong.conf.sample).\n\n\
+         Settings of Kong that have no effect here are [at the end](#settings-without-effect).\n",
     );
     let mut section = "";
     for setting in table().iter() {
+        if why_without_effect(setting).is_some() {
+            continue;
+        }
         if setting.section != section {
             section = &setting.section;
             let _ = write!(
@@ -91,7 +95,6 @@ pub(crate) fn page() -> String {
             Some(default) => format!("`{default}`"),
         };
         let meaning = describe(setting).replace('|', "\\|");
-        let meaning = meaning.replace(" Has no effect here: ", " *No effect*: ");
         let _ = writeln!(
             out,
             "| `{}`{own} | {} | {default} | {meaning} |",
@@ -100,7 +103,37 @@ pub(crate) fn page() -> String {
         );
     }
     write_directives(&mut out);
+    write_without_effect(&mut out);
     out
+}
+
+/// Another name of a setting without effect has none either.
+fn why_without_effect(setting: &Setting) -> Option<&'static str> {
+    let setting = table().canonical(&setting.name)?;
+    setting.no_effect.as_deref()
+}
+
+/// The settings of each reason in one row, since their reason is all that there is to say about them.
+fn write_without_effect(out: &mut String) {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for setting in table().iter() {
+        let Some(reason) = why_without_effect(setting) else {
+            continue;
+        };
+        let name = format!("`{}`", setting.name);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((reason, vec![name])),
+        }
+    }
+    out.push_str(
+        "\n## Settings without effect\n\n\
+         These settings are accepted with a warning, so that a file of Kong's can stay unchanged.\n\n\
+         | why | settings |\n|---|---|\n",
+    );
+    for (reason, names) in reasons {
+        let _ = writeln!(out, "| {reason} | {} |", names.join(", "));
+    }
 }
 
 fn write_directives(out: &mut String) {
@@ -115,16 +148,17 @@ fn write_directives(out: &mut String) {
     let _ = write!(
         out,
         "\n## nginx's directives\n\n\
-         A setting `nginx_<block>_<directive>` puts a directive into a block of the web server under Kong, which is not\n\
-         there. These directives work: {}.\n\n\
-         In the blocks `http`, `proxy` and `location` they mean the same; that of an inner block wins. File names are\n\
+         In Kong, a setting `nginx_<block>_<directive>` puts a directive into a block of nginx's configuration. Silverback\n\
+         contains no nginx, but these directives work:\n\n\
+         {}.\n\n\
+         They mean the same in the blocks `http`, `proxy` and `location`; the innermost block wins. File names are\n\
          relative to the prefix. Variables of nginx are not available.\n\n\
-         These are refused at the start, since what they protect would be open without them:\n\n\
+         The gateway refuses to start with these directives, because they protect something and do not work:\n\n\
          | directive | instead |\n|---|---|\n",
         working.join(", ")
     );
     for (directive, instead) in REFUSED {
         let _ = writeln!(out, "| `{directive}` | {instead} |");
     }
-    out.push_str("\nEvery other directive is accepted with a warning that it has no effect.\n");
+    out.push_str("\nAll other directives are ignored with a warning.\n");
 }
