@@ -9,8 +9,8 @@ use std::path::Path;
 /// The part of a count that may differ before it counts as a change.
 const TOLERANCE: f64 = 0.03;
 
-/// So many instructions may differ in any case. The path of the checkout decides in which order functions are compiled, and so
-/// which calls are inlined: a small operation moves by a dozen instructions, which may be more than 3 % of it.
+/// So many instructions may differ in any case. What one copy happens to be aligned to is worth a dozen, and a change elsewhere
+/// decides which calls are inlined: that is more than 3 % of a small operation, and no change of it.
 const FLOOR: f64 = 40.0;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
