@@ -47,7 +47,7 @@ fn count_one(operation: &Operation, program: &Path, directory: &Path) -> Result<
     command.arg(format!("--callgrind-out-file={}", file.display()));
     command.arg(program).arg("run").arg(&operation.name);
     command.arg(operation.count.to_string());
-    // The size of the environment moves the stack, and with it what copies are aligned to.
+    // Nothing else of the environment is to decide what an operation does.
     let kept = ["PATH", "TMPDIR"].map(|name| (name, std::env::var_os(name)));
     let kept = kept
         .into_iter()

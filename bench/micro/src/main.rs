@@ -37,7 +37,8 @@ enum Command {
         /// Write the counts here as JSON
         #[arg(long)]
         json: Option<PathBuf>,
-        /// Compare with the counts in this file; fail when an operation has grown by more than 3 %
+        /// Compare with the counts in this file; fail when an operation has grown by more than 3 % and 40
+        /// instructions
         #[arg(long, conflicts_with_all = ["update", "operations"])]
         check: Option<PathBuf>,
         /// Make the counts those of this file; without other operations when some are named

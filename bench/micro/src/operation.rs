@@ -103,6 +103,7 @@ pub const TOGGLES: [&str; 2] = ["*counted_by_callgrind*", "*left_out_by_callgrin
 /// Runs an operation `count` times so that callgrind counts these runs and nothing else. A tenth as many runs go ahead
 /// uncounted: what is made at the first use is no part of the operation.
 pub fn run_counted(operation: &Operation, count: u32) {
+    let page = black_box(Page(0));
     let mut work = operation.set_up();
     for _ in 0..count / 10 {
         work.prepare();
@@ -113,7 +114,13 @@ pub fn run_counted(operation: &Operation, count: u32) {
         work.prepare();
         counted_by_callgrind(&mut *work);
     }
+    black_box(&page);
 }
+
+/// Makes the stack begin anew at a page. Before, it begins behind the arguments and the environment: the path of the program would
+/// decide what copies are aligned to, and so how many instructions they take.
+#[repr(align(4096))]
+struct Page(#[allow(dead_code, reason = "only its place counts")] u8);
 
 /// Whether the counted runs have begun. Leaving something out of what is not counted would count it: callgrind only knows
 /// the other way round.
@@ -150,5 +157,42 @@ impl Future for LeftOut<'_> {
             true => left_out_by_callgrind(future, context),
             false => future.poll(context),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    /// Where in a page the stack of a run is.
+    #[inline(never)]
+    fn place_of_stack() -> usize {
+        let place = Arc::new(AtomicUsize::new(0));
+        let noted = place.clone();
+        let operation = Operation::repeat("stack", 1, move || {
+            let noted = noted.clone();
+            move || {
+                let local = black_box(0_u8);
+                let address = std::ptr::from_ref(&local).addr();
+                noted.store(address % align_of::<Page>(), Ordering::Relaxed);
+            }
+        });
+        run_counted(&operation, 1);
+        place.load(Ordering::Relaxed)
+    }
+
+    #[inline(never)]
+    fn place_of_deeper_stack() -> usize {
+        let room = black_box([0_u8; 1000]);
+        let place = place_of_stack();
+        black_box(&room);
+        place
+    }
+
+    #[test]
+    fn runs_have_their_stack_at_the_same_place_of_a_page_whatever_stands_before() {
+        assert_eq!(place_of_stack(), place_of_deeper_stack());
     }
 }

@@ -21,6 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{self, Runtime};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 
 const COUNT: u32 = 200;
 const SMALL: usize = 512;
@@ -42,7 +43,15 @@ pub(crate) fn operations() -> Vec<Operation> {
             ..Setup::one_route(Vec::new())
         }),
         exchange("request/answer-65536", || Setup {
-            answer: LARGE,
+            answer: with_length(LARGE),
+            ..Setup::one_route(Vec::new())
+        }),
+        exchange("request/answer-chunks/100x100", || Setup {
+            answer: in_chunks(100, 100),
+            ..Setup::one_route(Vec::new())
+        }),
+        exchange("request/answer-chunks/16x4096", || Setup {
+            answer: in_chunks(16, 4096),
             ..Setup::one_route(Vec::new())
         }),
         exchange("request/no-route", || Setup {
@@ -60,8 +69,8 @@ struct Setup {
     lookup: Option<(TempDir, Arc<dyn Lookup>)>,
     /// They take turns.
     requests: Vec<Vec<u8>>,
-    /// Bytes of the upstream's answers.
-    answer: usize,
+    /// The upstream's answers, in the pieces that the gateway reads one by one.
+    answer: Vec<Vec<u8>>,
 }
 
 impl Setup {
@@ -78,7 +87,7 @@ impl Setup {
             }),
             lookup: None,
             requests: vec![get("/users/42", 0)],
-            answer: SMALL,
+            answer: with_length(SMALL),
         }
     }
 
@@ -115,6 +124,23 @@ fn post(path: &str, size: usize) -> Vec<u8> {
          Content-Type: text/plain\r\nContent-Length: {size}\r\n\r\n{body}"
     )
     .into_bytes()
+}
+
+fn with_length(size: usize) -> Vec<Vec<u8>> {
+    let body = "x".repeat(size);
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";
+    vec![format!("{head}{size}\r\n\r\n{body}").into_bytes()]
+}
+
+/// Every chunk is a piece of its own.
+fn in_chunks(chunks: usize, size: usize) -> Vec<Vec<u8>> {
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunk = format!("{size:x}\r\n{}\r\n", "x".repeat(size));
+    let mut pieces = vec![chunk.into_bytes(); chunks];
+    pieces[0].splice(..0, head.bytes());
+    pieces.push(b"0\r\n\r\n".to_vec());
+    pieces
 }
 
 fn exchange(name: &str, setup: impl Fn() -> Setup + Send + Sync + 'static) -> Operation {
@@ -215,7 +241,7 @@ impl Client {
         let sent = self.stream.write_all(request).await;
         sent.expect("the gateway is there");
         let mut read = 0;
-        while message_length(&self.buffer[..read]).is_none_or(|length| read < length) {
+        while !is_whole(&self.buffer[..read]) {
             let more = self.stream.read(&mut self.buffer[read..]).await;
             let more = more.expect("the gateway is there");
             assert!(more > 0, "the gateway keeps the connection");
@@ -225,18 +251,14 @@ impl Client {
 }
 
 /// Answers every request of the gateway's one connection.
-async fn start_upstream(size: usize) -> std::io::Result<SocketAddr> {
+async fn start_upstream(answer: Vec<Vec<u8>>) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    let answer = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n{}",
-        "x".repeat(size)
-    );
     tokio::spawn(async move {
         let serving = pin!(async {
             // Whatever fails here is seen by the client.
             if let Ok((stream, _)) = listener.accept().await {
-                let _ = answer_all(stream, answer.as_bytes()).await;
+                let _ = answer_all(stream, &answer).await;
             }
         });
         LeftOut(serving).await;
@@ -244,31 +266,43 @@ async fn start_upstream(size: usize) -> std::io::Result<SocketAddr> {
     Ok(address)
 }
 
-async fn answer_all(mut stream: TcpStream, answer: &[u8]) -> std::io::Result<()> {
+async fn answer_all(mut stream: TcpStream, answer: &[Vec<u8>]) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = vec![0; LARGE];
     loop {
         let mut read = 0;
-        while message_length(&buffer[..read]).is_none_or(|length| read < length) {
+        while !is_whole(&buffer[..read]) {
             match stream.read(&mut buffer[read..]).await? {
                 0 => return Ok(()),
                 more => read += more,
             }
         }
-        stream.write_all(answer).await?;
+        for (number, piece) in answer.iter().enumerate() {
+            if number > 0 {
+                // The gateway reads what there is before it goes on.
+                yield_now().await;
+            }
+            stream.write_all(piece).await?;
+        }
     }
 }
 
-/// Bytes of the message whose head is here; none while it is not.
-fn message_length(bytes: &[u8]) -> Option<usize> {
-    let head = memchr::memmem::find(bytes, b"\r\n\r\n")? + 4;
-    let lines = bytes[..head].split(|&byte| byte == b'\n');
-    let body = lines.filter_map(|line| {
-        let colon = memchr::memchr(b':', line)?;
-        let (name, value) = line.split_at(colon);
-        let is_length = name.eq_ignore_ascii_case(b"content-length");
-        let value = std::str::from_utf8(&value[1..]).ok()?;
-        is_length.then(|| value.trim().parse::<usize>().ok())?
-    });
-    Some(head + body.sum::<usize>())
+/// Whether these bytes are a message from its head to the end of its body, which has no line ends in it.
+fn is_whole(bytes: &[u8]) -> bool {
+    let Some(head) = memchr::memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4) else {
+        return false;
+    };
+    let values = |name: &'static str| {
+        let lines = bytes[..head].split(|&byte| byte == b'\n');
+        lines.filter_map(move |line| {
+            let (given, value) = line.split_at(memchr::memchr(b':', line)?);
+            let value = std::str::from_utf8(&value[1..]).ok()?.trim();
+            given.eq_ignore_ascii_case(name.as_bytes()).then_some(value)
+        })
+    };
+    if values("transfer-encoding").next().is_some() {
+        return bytes[head..].ends_with(b"0\r\n\r\n");
+    }
+    let lengths = values("content-length").filter_map(|value| value.parse::<usize>().ok());
+    bytes.len() >= head + lengths.sum::<usize>()
 }

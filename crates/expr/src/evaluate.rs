@@ -113,6 +113,7 @@ impl TextPredicate {
     }
 
     /// How many steps a test of so many bytes takes at most: about as many as bytes are looked at.
+    #[inline]
     fn steps(&self, bytes: usize) -> usize {
         let transforming = match self.transform {
             Transform::None => 0,
@@ -120,12 +121,12 @@ impl TextPredicate {
         };
         transforming
             + match &self.test {
-                TextTest::Matches(regex) => regex.steps(bytes),
-                TextTest::Contains(_) => 1 + bytes,
                 TextTest::Equals(text)
                 | TextTest::Differs(text)
                 | TextTest::StartsWith(text)
                 | TextTest::EndsWith(text) => 1 + text.len().min(bytes),
+                TextTest::Contains(_) => 1 + bytes,
+                TextTest::Matches(regex) => regex.steps(bytes),
             }
     }
 }

@@ -195,8 +195,8 @@ impl Stream {
 }
 
 /// Reads, and sends what TLS has to say to what was read, such as the alert that refuses a renegotiation: nothing else might be
-/// sent for a long time.
-#[inline]
+/// sent for a long time. Not inlined: reads of connections without TLS would pay for it.
+#[inline(never)]
 fn poll_read_tls(
     stream: &mut tokio_rustls::TlsStream<TcpStream>,
     cx: &mut Context<'_>,

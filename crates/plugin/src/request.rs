@@ -8,7 +8,7 @@ use crate::lookup::Lookup;
 use bytes::Bytes;
 use compact_str::CompactString;
 pub use model::entities::Consumer;
-use net::http1::RequestHead;
+use net::http1::{Known, RequestHead};
 use std::borrow::Cow;
 use std::net::IpAddr;
 use uuid::Uuid;
@@ -66,8 +66,9 @@ impl RequestCx<'_> {
 
     /// Whether the client says that its body is gRPC's.
     pub fn has_grpc_type(&self) -> bool {
-        self.head
-            .header("content-type")
+        let mut types = self.head.known(Known::ContentType);
+        types
+            .next()
             .is_some_and(|content_type| content_type.starts_with(b"application/grpc"))
     }
 }

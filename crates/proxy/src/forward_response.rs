@@ -149,8 +149,9 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     head.copy_lines(out, |line| {
         let known = line.known();
         let passes = match known {
+            Known::Other => true,
             // It is meant for the gateway.
-            Known::Other => !line.name().eq_ignore_ascii_case(b"x-accel-buffering"),
+            Known::XAccelBuffering => false,
             Known::Date => {
                 seen.date = true;
                 true

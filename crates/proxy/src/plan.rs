@@ -202,10 +202,17 @@ impl Plan {
                 walk.picked.0.push(index);
             }
             if runs {
-                walk.answer = run_access(instance, cx).await;
+                match run_access(&*instance.plugin, cx).await {
+                    Ok(Flow::Continue) => {}
+                    Ok(Flow::Respond(response)) => walk.answer = Some(response),
+                    Err(error) => {
+                        report("access", instance.def, &error);
+                        walk.answer = Some(Response::unexpected_error());
+                    }
+                }
             }
         }
-        Access::Done(walk.answer.take())
+        Access::Done
     }
 
     /// Picks without running access, for requests that fail before a route is known: of the plan of global plugins.
@@ -238,30 +245,25 @@ impl<'p> Walk<'p> {
             answer: None,
         }
     }
+
+    /// The answer of a plugin that ended the request.
+    #[inline]
+    pub fn into_answer(self) -> Option<Response> {
+        self.answer
+    }
 }
 
 /// Why [`Plan::access`] has returned.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The next plugin looks into the body. The caller reads it into [`RequestCx::body`], unless it must stream, and calls
     /// again. A walk asks for it once.
     NeedsBody,
-    /// Every plugin had its turn. An answer ends the request.
-    Done(Option<Response>),
+    /// Every plugin had its turn. The walk has the answer, if there is one.
+    Done,
 }
 
-async fn run_access(instance: &Instance, cx: &mut RequestCx<'_>) -> Option<Response> {
-    match call_access(&*instance.plugin, cx).await {
-        Ok(Flow::Continue) => None,
-        Ok(Flow::Respond(response)) => Some(response),
-        Err(error) => {
-            report("access", instance.def, &error);
-            Some(Response::unexpected_error())
-        }
-    }
-}
-
-async fn call_access(plugin: &dyn Plugin, cx: &mut RequestCx<'_>) -> Result<Flow, PluginError> {
+async fn run_access(plugin: &dyn Plugin, cx: &mut RequestCx<'_>) -> Result<Flow, PluginError> {
     match plugin.access(cx)? {
         Step::Continue => Ok(Flow::Continue),
         Step::Respond(response) => Ok(Flow::Respond(response)),

@@ -17,46 +17,38 @@ pub struct TooCostly;
 
 /// The steps that may still be taken.
 pub(crate) struct Budget {
-    left: Cell<usize>,
-    is_exhausted: Cell<bool>,
+    /// Negative as soon as more were asked for than there were.
+    left: Cell<isize>,
 }
 
 impl Budget {
     /// Takes so many steps; says no if there are not as many left. From then on there are none.
     #[inline]
     pub(crate) fn spend(&self, steps: usize) -> bool {
-        match self.left.get().checked_sub(steps) {
-            Some(left) => {
-                self.left.set(left);
-                true
-            }
-            None => {
-                self.left.set(0);
-                self.is_exhausted.set(true);
-                false
-            }
-        }
+        // Neither overflows: steps are about bytes of one request.
+        let left = self.left.get() - steps as isize;
+        self.left.set(left);
+        left >= 0
     }
 
+    #[inline]
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.is_exhausted.get()
+        self.left.get() < 0
     }
 
     pub(crate) fn spent(&self) -> usize {
-        MOST_STEPS - self.left.get()
+        MOST_STEPS.saturating_sub_signed(self.left.get().max(0))
     }
 
     pub(crate) fn refill(&self) {
-        self.left.set(MOST_STEPS);
-        self.is_exhausted.set(false);
+        self.left.set(MOST_STEPS as isize);
     }
 }
 
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            left: Cell::new(MOST_STEPS),
-            is_exhausted: Cell::new(false),
+            left: Cell::new(MOST_STEPS as isize),
         }
     }
 }
@@ -71,18 +63,26 @@ pub(crate) struct Marks {
 
 impl Marks {
     /// Says whether the number was not in it.
+    #[inline]
     pub(crate) fn insert(&mut self, number: u32) -> bool {
-        let (word, bit) = (number / 64, 1 << (number % 64));
-        let at = word as usize;
-        if at >= self.words.len() {
-            self.words.resize(at + 1, 0);
+        let (at, bit) = (number / 64, 1 << (number % 64));
+        let Some(word) = self.words.get_mut(at as usize) else {
+            return self.insert_beyond(at, bit);
+        };
+        let before = *word;
+        *word |= bit;
+        if before == 0 {
+            self.touched.push(at);
         }
-        if self.words[at] == 0 {
-            self.touched.push(word);
-        }
-        let is_new = self.words[at] & bit == 0;
-        self.words[at] |= bit;
-        is_new
+        before & bit == 0
+    }
+
+    #[cold]
+    fn insert_beyond(&mut self, at: u32, bit: u64) -> bool {
+        self.words.resize(at as usize + 1, 0);
+        self.words[at as usize] = bit;
+        self.touched.push(at);
+        true
     }
 
     pub(crate) fn clear(&mut self) {

@@ -28,7 +28,7 @@ enum Slot<T> {
 
 impl<T> Slots<T> {
     /// The value of a number that was given by [`Self::claim`] or [`Self::insert`] and not freed since.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, index: u32) -> &T {
         let (segment, at) = place(index);
         match &self.segments[segment][at] {

@@ -18,7 +18,8 @@ pub struct BadChunk;
 /// (RFC 9110 section 6.5.1).
 const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// In the order in which a body comes to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum State {
     SizeStart,
     Size,
@@ -40,21 +41,6 @@ enum State {
     TrailerLf,
     EndLf,
     Done,
-}
-
-impl State {
-    /// Whether the last chunk is still to come, or its end.
-    fn is_of_chunks(self) -> bool {
-        !matches!(
-            self,
-            Self::TrailerStart
-                | Self::TrailerName
-                | Self::TrailerValue
-                | Self::TrailerLf
-                | Self::EndLf
-                | Self::Done
-        )
-    }
 }
 
 /// Where in a chunked body we are.
@@ -94,7 +80,7 @@ impl Chunked {
         data: &[u8],
         payload: impl FnMut(&[u8]),
     ) -> Result<usize, BadChunk> {
-        self.advance_while(data, payload, |state| state != State::Done)
+        self.advance_to(State::Done, data, payload)
     }
 
     /// Like [`Self::advance`], but stops behind the last chunk, where trailers may begin.
@@ -103,17 +89,18 @@ impl Chunked {
         data: &[u8],
         payload: impl FnMut(&[u8]),
     ) -> Result<usize, BadChunk> {
-        self.advance_while(data, payload, State::is_of_chunks)
+        self.advance_to(State::TrailerStart, data, payload)
     }
 
-    fn advance_while(
+    #[inline]
+    fn advance_to(
         &mut self,
+        end: State,
         data: &[u8],
         mut payload: impl FnMut(&[u8]),
-        goes_on: impl Fn(State) -> bool,
     ) -> Result<usize, BadChunk> {
         let mut at = 0;
-        while at < data.len() && goes_on(self.state) {
+        while at < data.len() && self.state < end {
             if self.state == State::Data {
                 let available = (data.len() - at) as u64;
                 let taken = self.size.min(available) as usize;
@@ -137,6 +124,21 @@ impl Chunked {
     fn step(&mut self, byte: u8) -> Result<State, BadChunk> {
         match (self.state, byte) {
             (State::SizeStart | State::Size, _) => self.size_byte(byte),
+            (State::SizeLf, b'\n') if self.size == 0 => {
+                self.spent = 0;
+                Ok(State::TrailerStart)
+            }
+            (State::SizeLf, b'\n') => Ok(State::Data),
+            (State::DataCr, b'\r') => Ok(State::DataLf),
+            (State::DataLf, b'\n') => Ok(State::SizeStart),
+            _ => self.unusual_step(byte),
+        }
+    }
+
+    /// A byte of an extension or of trailers, or one that must not be there.
+    #[cold]
+    fn unusual_step(&mut self, byte: u8) -> Result<State, BadChunk> {
+        match (self.state, byte) {
             (
                 State::ExtensionStart
                 | State::ExtensionName
@@ -147,13 +149,6 @@ impl Chunked {
                 | State::ExtensionEnd,
                 _,
             ) => self.extension_byte(byte),
-            (State::SizeLf, b'\n') if self.size == 0 => {
-                self.spent = 0;
-                Ok(State::TrailerStart)
-            }
-            (State::SizeLf, b'\n') => Ok(State::Data),
-            (State::DataCr, b'\r') => Ok(State::DataLf),
-            (State::DataLf, b'\n') => Ok(State::SizeStart),
             (State::TrailerStart, b'\r') => Ok(State::EndLf),
             (State::TrailerName, b':') if self.is_forbidden() => Err(BadChunk),
             (State::TrailerName, b':') => Ok(State::TrailerValue),
@@ -168,6 +163,7 @@ impl Chunked {
         }
     }
 
+    #[inline]
     fn size_byte(&mut self, byte: u8) -> Result<State, BadChunk> {
         let digit = match byte {
             b'0'..=b'9' => byte - b'0',

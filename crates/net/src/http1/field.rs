@@ -22,6 +22,8 @@ pub enum Known {
     TransferEncoding,
     Upgrade,
     Via,
+    /// `X-Accel-Buffering`, with which an upstream says how the gateway is to pass its answer.
+    XAccelBuffering,
     XForwardedFor,
     XForwardedHost,
     XForwardedPath,
@@ -61,6 +63,7 @@ impl Known {
             17 if is(name, b"Transfer-Encoding") => Self::TransferEncoding,
             17 if is(name, b"Transfer_Encoding") => Self::LengthLookalike,
             17 if is(name, b"X-Forwarded-Proto") => Self::XForwardedProto,
+            17 if is(name, b"X-Accel-Buffering") => Self::XAccelBuffering,
             17 if is(name, b"X-Kong-Request-Id") => Self::XKongRequestId,
             18 if is(name, b"X-Forwarded-Prefix") => Self::XForwardedPrefix,
             _ => Self::Other,

@@ -176,9 +176,10 @@ impl Head {
     }
 
     pub(super) fn known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
-        self.fields()
-            .filter(move |(other, _, _)| *other == known)
-            .map(|(_, _, value)| value)
+        let fields = self.store().fields.iter();
+        fields
+            .filter(move |field| field.known == known)
+            .map(|field| self.value(field))
     }
 }
 

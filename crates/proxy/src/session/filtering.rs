@@ -5,7 +5,6 @@ use super::exchange::Terms;
 use crate::forward_response::ClientFraming;
 use net::http1::ResponseHead;
 use plugin::{Chunk, HeaderEdits, Origin, ResponseCx};
-use std::io::Write;
 
 /// What the filters see of the answer besides its pieces.
 pub(super) struct Filtering {
@@ -60,8 +59,14 @@ impl Filtering {
 
 /// Begins a chunk, and ends the one before.
 pub(super) fn write_chunk_size(out: &mut Vec<u8>, size: usize, follows_another: bool) {
-    let end_of_last: &str = if follows_another { "\r\n" } else { "" };
-    write!(out, "{end_of_last}{size:x}\r\n").expect("a vector takes everything");
+    if follows_another {
+        out.extend_from_slice(b"\r\n");
+    }
+    // Formatting by the standard library costs more than everything else that is done for a chunk.
+    let digits = size.checked_ilog2().unwrap_or(0) / 4 + 1;
+    let digit = |place: u32| b"0123456789abcdef"[size >> (4 * place) & 0xF];
+    out.extend((0..digits).rev().map(digit));
+    out.extend_from_slice(b"\r\n");
 }
 
 pub(super) fn write_last_chunk(out: &mut Vec<u8>, follows_another: bool) {
@@ -72,4 +77,33 @@ pub(super) fn write_last_chunk(out: &mut Vec<u8>, follows_another: bool) {
 /// The last chunk without the end of the body, which trailers may come before.
 pub(super) fn write_end_of_chunks(out: &mut Vec<u8>, follows_another: bool) {
     write_chunk_size(out, 0, follows_another);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_chunks_are_hexadecimal_without_zeros_before_them() {
+        for size in [
+            0,
+            1,
+            9,
+            10,
+            15,
+            16,
+            255,
+            256,
+            4095,
+            4096,
+            0xabc_def,
+            usize::MAX,
+        ] {
+            let mut out = Vec::new();
+            write_chunk_size(&mut out, size, false);
+            write_chunk_size(&mut out, size, true);
+            let expected = format!("{size:x}\r\n\r\n{size:x}\r\n");
+            assert_eq!(out, expected.as_bytes());
+        }
+    }
 }

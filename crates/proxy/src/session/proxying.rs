@@ -72,8 +72,14 @@ impl Connection {
             let about = about(snapshot, opening, cx, picked);
             return self.refuse_body(BodyError::TooLarge, &about);
         }
-        let ran = self.run_access(&route.plan, snapshot.instances(), cx, picked);
-        let (answer, share) = match ran.await {
+        let ran = match route.plan.is_empty() {
+            true => Ok((None, None)),
+            false => {
+                let instances = snapshot.instances();
+                self.run_access(&route.plan, instances, cx, picked).await
+            }
+        };
+        let (answer, share) = match ran {
             Ok(ran) => ran,
             Err(error) => return self.refuse_body(error, &about(snapshot, opening, cx, picked)),
         };
@@ -118,26 +124,18 @@ impl Connection {
         cx: &mut RequestCx<'_>,
         picked: &mut Picked,
     ) -> Result<(Option<Response>, Option<BodyShare>), BodyError> {
-        if plan.is_empty() {
-            return Ok((None, None));
-        }
         let mut walk = Walk::new(picked);
         let mut share = None;
-        loop {
-            match plan.access(instances, cx, &mut walk).await {
-                Access::Done(answer) => {
-                    self.now = Instant::now();
-                    return Ok((answer, share));
-                }
-                // Messages of a call pass as they come: its answer may have to begin before they end.
-                Access::NeedsBody if cx.is_grpc() => {}
-                Access::NeedsBody => {
-                    let (body, taken) = Box::pin(self.buffer_body(cx.head)).await?;
-                    cx.body = body;
-                    share = Some(taken);
-                }
+        while plan.access(instances, cx, &mut walk).await == Access::NeedsBody {
+            // Messages of a call pass as they come: its answer may have to begin before they end.
+            if !cx.is_grpc() {
+                let (body, taken) = Box::pin(self.buffer_body(cx.head)).await?;
+                cx.body = body;
+                share = Some(taken);
             }
         }
+        self.now = Instant::now();
+        Ok((walk.into_answer(), share))
     }
 
     /// Takes in what is still to come of the body where the route buffers requests, so that no upstream waits for a slow

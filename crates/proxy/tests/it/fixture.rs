@@ -74,11 +74,8 @@ pub(crate) fn run_access(
     picked: &mut Picked,
 ) -> Option<Response> {
     let mut walk = Walk::new(picked);
-    loop {
-        if let Access::Done(answer) = ready(plan.access(instances, cx, &mut walk)) {
-            return answer;
-        }
-    }
+    while ready(plan.access(instances, cx, &mut walk)) == Access::NeedsBody {}
+    walk.into_answer()
 }
 
 pub(crate) const NORA: u128 = 0x4e04a;

@@ -273,11 +273,12 @@ fn calls_before_the_body(bench: &Bench) -> Option<Vec<String>> {
     let mut walk = Walk::new(&mut picked);
     let calls = || bench.calls.lock().expect("no test thread panicked").clone();
     match ready(plan.access(&bench.instances, &mut cx, &mut walk)) {
-        Access::Done(_) => None,
+        Access::Done => None,
         Access::NeedsBody => {
             let before = calls();
             let rest = ready(plan.access(&bench.instances, &mut cx, &mut walk));
-            assert!(matches!(rest, Access::Done(None)), "it is asked for once");
+            assert_eq!(rest, Access::Done, "it is asked for once");
+            assert!(walk.into_answer().is_none());
             Some(before)
         }
     }

@@ -41,13 +41,15 @@ enum Passed<'d> {
 
 /// Whether an upstream wants its answer passed on as it comes: it says so to the web server under Kong, or it sends events.
 pub(super) fn wants_to_stream(head: &ResponseHead) -> bool {
-    let asks = || head.header("x-accel-buffering");
+    let mut asks = head.known(Known::XAccelBuffering);
     let sends_events = |value: &[u8]| {
         let start = value.get(..b"text/event-stream".len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream"))
     };
     head.known(Known::ContentType).any(sends_events)
-        || asks().is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
+        || asks
+            .next()
+            .is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
 }
 
 impl Exchange<'_> {
@@ -171,9 +173,12 @@ impl Answer {
         decoded: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) {
-        let held = self.held.as_deref_mut().map(Held::take);
-        let (head, mut payload) = held.unwrap_or_default();
-        out.extend_from_slice(&head);
+        let mut payload = Vec::new();
+        if let Some(held) = &mut self.held {
+            let (head, waiting) = held.take();
+            out.extend_from_slice(&head);
+            payload = waiting;
+        }
         if let Some(filtering) = &mut self.filtering {
             match payload.is_empty() {
                 true => payload = std::mem::take(decoded),
