@@ -95,6 +95,29 @@ impl Counts {
         Ok(())
     }
 
+    /// The operations that take more instructions than these committed counts allow.
+    pub(crate) fn grown(&self, now: &Self) -> Vec<String> {
+        let differences = self.differences(now).into_iter();
+        let grown = differences.filter_map(|difference| match difference {
+            Difference::Changed {
+                name,
+                before,
+                after,
+            } if after > before => Some(name),
+            _ => None,
+        });
+        grown.collect()
+    }
+
+    /// Takes over the counts that are lower than these.
+    pub(crate) fn lower(&mut self, counts: BTreeMap<String, f64>) {
+        for (name, count) in counts {
+            if let Some(known) = self.operations.get_mut(&name) {
+                *known = known.min(count);
+            }
+        }
+    }
+
     fn differences(&self, now: &Self) -> Vec<Difference> {
         let gone = self
             .operations
@@ -217,6 +240,18 @@ mod tests {
         let shown: Vec<String> = differences.iter().map(Difference::to_string).collect();
         assert_eq!(shown, ["grown:  a from 10000.0 to 10310.0 (+3.1 %)"]);
         assert!(committed.check(&now).is_err());
+    }
+
+    #[test]
+    fn an_operation_that_has_grown_is_named_and_a_lower_count_of_it_kept() {
+        let committed = counts(&[("a", 10_000.0), ("b", 10_000.0), ("c", 10_000.0)]);
+        let mut now = counts(&[("a", 12_000.0), ("b", 10_100.0), ("c", 9_000.0)]);
+        assert_eq!(committed.grown(&now), ["a"]);
+        now.lower([("a".to_owned(), 13_000.0)].into());
+        assert_eq!(committed.grown(&now), ["a"]);
+        now.lower([("a".to_owned(), 10_200.0)].into());
+        assert_eq!(committed.grown(&now), Vec::<String>::new());
+        assert!(committed.check(&now).is_ok());
     }
 
     #[test]
