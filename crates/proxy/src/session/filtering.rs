@@ -1,5 +1,5 @@
-//! Body filters on their way over a proxied answer. They get the payload without the upstream's framing, and what they
-//! make of it travels in ours: nobody knows its length before its end.
+//! Runs body filters over a forwarded response. They get the payload without the upstream's framing, and their output
+//! is framed anew because its length is unknown until its end.
 
 use super::exchange::Terms;
 use crate::forward_response::ClientFraming;
@@ -7,7 +7,7 @@ use net::http1::ResponseHead;
 use plugin::{Chunk, HeaderEdits, Origin, ResponseCx};
 use std::io::Write;
 
-/// What the filters see of the answer besides its pieces.
+/// The parts of the response, besides its body, that filters see.
 pub(super) struct Filtering {
     pub(super) head: ResponseHead,
     pub(super) headers: HeaderEdits,
@@ -15,8 +15,8 @@ pub(super) struct Filtering {
 }
 
 impl Filtering {
-    /// Appends what the filters make of a piece of payload to `out`, framed for the client. `chunks`: whether a chunk has
-    /// been begun before.
+    /// Filters a piece of payload and appends the result to `out`, framed for the client. `chunks` says whether a chunk
+    /// has been begun before.
     pub(super) fn pass(
         &mut self,
         terms: &Terms<'_>,
@@ -58,7 +58,7 @@ impl Filtering {
     }
 }
 
-/// Begins a chunk, and ends the one before.
+/// Begins a chunk, and ends the previous one if there is one.
 pub(super) fn write_chunk_size(out: &mut Vec<u8>, size: usize, follows_another: bool) {
     let end_of_last: &str = if follows_another { "\r\n" } else { "" };
     write!(out, "{end_of_last}{size:x}\r\n").expect("a vector takes everything");
@@ -69,7 +69,7 @@ pub(super) fn write_last_chunk(out: &mut Vec<u8>, follows_another: bool) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The last chunk without the end of the body, which trailers may come before.
+/// Writes the last chunk without the end of the body, so that trailers can follow.
 pub(super) fn write_end_of_chunks(out: &mut Vec<u8>, follows_another: bool) {
     write_chunk_size(out, 0, follows_another);
 }
