@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn many_clients_do_not_stand_in_each_others_way() {
+    fn many_clients_do_not_use_up_each_others_limits() {
         let admission = Admission::new(ConnectionLimits {
             all: 0,
             per_client: 3,

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_date_is_of_its_second_whatever_the_clock_says() {
+    fn the_date_stays_for_its_second_and_any_clock_is_shown() {
         let now = Instant::now();
         let mut date = HttpDate::default();
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_an_upstream_did_counts_against_its_health() {
+    fn only_failures_of_the_upstream_count_against_its_health() {
         use UpstreamFailure::{
             CutOff, Interrupted, Nonsense, Rejected, Silent, Timeout, Unprocessed,
         };
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_begun_counts_by_its_status_whoever_broke_it_off() {
+    fn a_response_that_breaks_off_counts_by_its_status() {
         for failed in [Failed::Broken, Failed::BrokenUnnoticed, Failed::ClientGone] {
             let failure = TryFailure::Exchange {
                 failed,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_to_connect_count_when_they_are_the_targets_alone() {
+    fn failures_to_connect_count_only_if_the_target_causes_them() {
         let of = |error: ConnectError| {
             let failure = TryFailure::Connect(error);
             (failure.owner(), failure.outcome())

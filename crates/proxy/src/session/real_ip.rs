@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_protocol_counts_where_it_is_asked_for() {
+    fn the_proxy_protocol_counts_only_if_configured() {
         let real_ip = RealIp {
             source: Source::from_name("proxy_protocol"),
             ..RealIp::default()
