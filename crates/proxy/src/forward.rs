@@ -47,10 +47,10 @@ pub struct Hop<'a> {
     pub stripped: Option<&'a [u8]>,
 }
 
-/// How the body's length is sent to the upstream.
+/// The form in which the body's length is sent to the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLength {
-    /// In the same way as the client sent it.
+    /// The form in which the client sent it.
     AsReceived,
     /// Length of a body in memory, as received or changed by a plugin.
     Known(u64),

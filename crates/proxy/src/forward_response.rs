@@ -91,10 +91,12 @@ pub fn write_response(
         }
         ClientFraming::AsReceived | ClientFraming::Unchunked => {}
     }
-    let connection: &[u8] = match answer.keep_alive {
-        _ if answer.head.switches() => b"Connection: upgrade\r\n",
-        true => b"Connection: keep-alive\r\n",
-        false => b"Connection: close\r\n",
+    let connection: &[u8] = if answer.head.switches() {
+        b"Connection: upgrade\r\n"
+    } else if answer.keep_alive {
+        b"Connection: keep-alive\r\n"
+    } else {
+        b"Connection: close\r\n"
     };
     out.extend_from_slice(connection);
     write_kong_headers(answer, seen, out);

@@ -132,7 +132,7 @@ impl Connection {
         });
     }
 
-    /// What happens to the connection after a response that did not use the request's body. A body that has already
+    /// Decides about the connection after a response that did not use the request's body. A body that has already
     /// arrived is skipped; the gateway does not wait for one that has not.
     fn after_answer(&mut self, head: &RequestHead) -> After {
         let mut body = match self.request_body {

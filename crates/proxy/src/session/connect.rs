@@ -47,11 +47,13 @@ impl ConnectError {
             DialFailure::Timeout => Self::Timeout,
             DialFailure::Connect(cause) => Self::Refused(cause),
             DialFailure::Handshake(cause) => Self::Handshake {
-                owner: match name.is_of_client {
-                    false => Owner::Upstream,
-                    true if is_about_name(&cause) => Owner::Client,
+                owner: if !name.is_of_client {
+                    Owner::Upstream
+                } else if is_about_name(&cause) {
+                    Owner::Client
+                } else {
                     // Servers that do not know the name may also just close, or send another alert.
-                    true => Owner::Unclear,
+                    Owner::Unclear
                 },
                 cause,
             },
@@ -67,7 +69,7 @@ impl ConnectError {
         }
     }
 
-    /// How the failure affects the target's health; `None` when the target did not cause it.
+    /// The effect of the failure on the target's health; `None` when the target did not cause it.
     pub(super) fn outcome(&self) -> Option<health::Outcome> {
         match self {
             _ if self.owner() != Owner::Upstream => None,
@@ -95,7 +97,7 @@ pub(super) struct Name<'a> {
     pub(super) is_of_client: bool,
 }
 
-/// Which existing connections may be reused.
+/// The existing connections that may be reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freshness {
     Any,

@@ -5,7 +5,7 @@ use super::connect::ConnectError;
 use crate::health;
 use plugin::TryEnd;
 
-/// Who caused a failure.
+/// The party that caused a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The client: it disconnected, or sent something that no upstream could serve.
@@ -19,7 +19,7 @@ pub(super) enum Owner {
     Unclear,
 }
 
-/// Why an attempt failed.
+/// The reason why an attempt failed.
 pub(super) enum TryFailure {
     /// No connection was obtained, so nothing was sent.
     Connect(ConnectError),
@@ -34,7 +34,7 @@ pub(super) enum TryFailure {
     },
 }
 
-/// Why an exchange failed.
+/// The reason why an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failed {
     /// The upstream failed before the client received any part of the response.
@@ -114,7 +114,7 @@ impl TryFailure {
         }
     }
 
-    /// How the failure affects the target's health; `None` when it says nothing about the target.
+    /// The effect of the failure on the target's health; `None` when it says nothing about the target.
     pub(super) fn outcome(&self) -> Option<health::Outcome> {
         if let Self::Exchange {
             told: Some(told), ..
@@ -142,7 +142,7 @@ impl TryFailure {
         }
     }
 
-    /// How the list of attempts shows the failure; `None` when there was no address to try.
+    /// The failure's entry in the list of attempts; `None` when there was no address to try.
     pub(super) fn end(&self) -> Option<TryEnd> {
         Some(match self {
             Self::Connect(ConnectError::Resolve(_)) => return None,

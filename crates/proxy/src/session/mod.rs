@@ -88,7 +88,7 @@ struct Connection {
     tunnel: Option<Box<Tunnel>>,
 }
 
-/// Where the current request's body is. This decides whether another request can follow on the connection.
+/// The place of the current request's body. It decides whether another request can follow on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestBodyAt {
     /// Unread: the part that has arrived is at the start of `carry`.
@@ -99,7 +99,7 @@ enum RequestBodyAt {
     Streaming,
 }
 
-/// How a connection reached the gateway.
+/// The origin of a connection: its addresses, protocol and server name.
 #[derive(Debug, Clone)]
 struct Arrival {
     peer: SocketAddr,
@@ -132,7 +132,7 @@ impl Arrival {
     }
 }
 
-/// What happens to the connection after a request.
+/// The next step for the connection after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
     Next,

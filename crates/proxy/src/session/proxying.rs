@@ -376,7 +376,7 @@ impl Connection {
         }
     }
 
-    /// Responds to a request for which no healthy target is left.
+    /// Responds to a request for which no usable target is left.
     fn refuse_without_peer(&mut self, call: &Call<'_>) -> Outcome {
         if !self.tries.made().is_empty() {
             let contacted = Some(self.tries.contacted());

@@ -12,12 +12,12 @@ pub struct RealIp {
     pub recursive: bool,
 }
 
-/// Where a trusted peer gives the client's address.
+/// The part of a request in which a trusted peer gives the client's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// In this request header; `X-Real-IP` by default.
+    /// This request header; `X-Real-IP` by default.
     Header(String),
-    /// In the PROXY protocol header (`real_ip_header = proxy_protocol`).
+    /// The PROXY protocol header (`real_ip_header = proxy_protocol`).
     ProxyProtocol,
 }
 

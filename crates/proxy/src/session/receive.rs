@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
-/// Why no request was received.
+/// The reason why no request was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoRequest {
     /// The client has disconnected, or was silent until its time limit.

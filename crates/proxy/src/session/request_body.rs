@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
-/// Why a body could not be read.
+/// The reason why a body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyError {
     Malformed,
@@ -24,7 +24,7 @@ pub(super) enum BodyError {
     Gone,
 }
 
-/// Memory that one user has reserved from the node's memory for bodies.
+/// A reserved part of the node's memory for bodies.
 pub(super) struct BodyShare {
     plane: Arc<DataPlane>,
     bytes: usize,
@@ -71,7 +71,7 @@ impl Drop for BodyShare {
     }
 }
 
-/// One body held for an upstream may use one part in `LARGEST_SHARE` of the memory for all bodies, or `plugin_body` if
+/// Divisor for the memory of one body held for an upstream: it may use `body_memory / LARGEST_SHARE`, or `plugin_body` if
 /// that is more.
 const LARGEST_SHARE: usize = 16;
 

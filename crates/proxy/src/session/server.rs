@@ -125,7 +125,7 @@ fn abort(connections: Vec<AbortHandle>) {
     }
 }
 
-/// How far the shutdown of a worker has progressed.
+/// The progress of a worker's shutdown.
 #[derive(Default)]
 struct Ending {
     /// Whether the worker accepts no more connections.
@@ -293,7 +293,7 @@ impl Server {
         let _ = catch_unwind(AssertUnwindSafe(|| self.start(stream, peer)));
     }
 
-    /// Closes idle upstream connections after an accept failed because descriptors ran out.
+    /// Counts a failed accept, and closes idle upstream connections if descriptors ran out.
     fn make_room(&self, error: &io::Error) {
         worker::with(|worker| {
             worker.counters(&self.plane).accept_errors.add();
@@ -350,7 +350,7 @@ pub(super) struct Ticket {
     pub(super) phase: Phase,
     /// Whether the connection has sent a request.
     pub(super) served: bool,
-    /// Its count against the connection limits.
+    /// The connection's count against the limits, given back on drop.
     admitted: Option<Admitted>,
 }
 

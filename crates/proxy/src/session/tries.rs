@@ -121,7 +121,7 @@ impl Tries {
     }
 
     /// Records a failure and decides about a retry. The client's failures are never retried, and failures to connect
-    /// always are. After sending, only an idempotent request that can still be repeated is retried. If an idle
+    /// always may be. After sending, only an idempotent request that can still be repeated is retried. If an idle
     /// connection had died, the request is sent again on a new one without counting an attempt.
     pub(super) fn judge(&mut self, failure: &TryFailure, rules: Rules, now: Instant) -> Verdict {
         if let Some(end) = failure.end() {

@@ -32,10 +32,10 @@ impl Held {
     }
 }
 
-/// What happens to a piece of a response.
+/// The next step for a piece of a response.
 enum Passed<'d> {
     Waits,
-    /// Is sent: these bytes as they arrived, or the decoded bytes if `None`.
+    /// The piece is sent: these bytes as they arrived, or the decoded bytes if `None`.
     Goes(Option<&'d [u8]>),
 }
 

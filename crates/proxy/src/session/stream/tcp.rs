@@ -63,8 +63,8 @@ impl Server {
         })
     }
 
-    /// Opens an upstream connection for a client connection, and connects the two. A PROXY protocol header replaces
-    /// `client`.
+    /// Opens an upstream connection for a client connection, and connects the two. Sets `client` to the address in a
+    /// trusted PROXY protocol header.
     async fn open(&self, stream: TcpStream, client: &mut SocketAddr) -> Result<Relay, Refusal> {
         let limit = self.plane.settings.header_timeout;
         let arrived = timeout(limit, self.arrive(stream, *client)).await;

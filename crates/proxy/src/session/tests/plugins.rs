@@ -101,7 +101,7 @@ fn a_request_refused_before_its_access_phase_runs_no_filters_of_the_request_befo
     assert_eq!(header(&refused, "x-mark"), None);
 }
 
-/// As in Kong, where no plugins have been collected for the request by then.
+/// Kong does the same: it has not collected plugins for the request by then.
 #[test]
 fn a_request_refused_before_its_access_phase_is_filtered_by_global_plugins() {
     let refused = refused_for_its_length(false);
