@@ -71,8 +71,8 @@ impl Drop for BodyShare {
     }
 }
 
-/// Divisor for the memory of one body held for an upstream: it may use `body_memory / LARGEST_SHARE`, or `plugin_body` if
-/// that is more.
+/// Divisor for the memory of one body held for an upstream: it may use `body_memory / LARGEST_SHARE`, or `plugin_body`
+/// if that is more.
 const LARGEST_SHARE: usize = 16;
 
 /// A body that is being read into `carry`.

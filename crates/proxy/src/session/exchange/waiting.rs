@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A client that has not received everything after this time is a slow one.
+/// Time after which a client that has not received everything counts as slow.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Upstream silence after which the gateway checks that the client is still connected. nginx checks at once, and so
 /// drops every client that half-closes after its request; here such a client has this long to get a response.

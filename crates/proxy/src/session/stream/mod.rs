@@ -21,8 +21,8 @@ use router::StreamRequest;
 use std::net::{IpAddr, SocketAddr};
 use tokio::time::Instant;
 
-/// The reason why a stream ends before it reaches an upstream. Clients see only a closed connection; Kong logs the number
-/// as status.
+/// The reason why a stream ends before it reaches an upstream. Clients see only a closed connection; Kong logs the
+/// number as status.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("no Route found with those values")]
