@@ -1,5 +1,6 @@
-//! The head that goes to the upstream, made from the client's: hop-by-hop headers out, the forwarding headers in, and the
-//! changes that plugins made. Writes into a buffer; sends nothing. The way back is in [`crate::forward_response`].
+//! Writes the request head for the upstream from the client's: without hop-by-hop headers, with forwarding headers and
+//! the changes of plugins. It writes to a buffer and sends nothing. [`crate::forward_response`] does the same for
+//! responses.
 //! Source: kong/runloop/handler.lua access.before and access.after.
 
 use net::http1::{Framing, Known, RequestHead, Version, list_contains};
@@ -7,55 +8,55 @@ use plugin::{HeaderEdits, Scheme};
 use std::io::Write;
 use std::net::IpAddr;
 
-/// How the gateway calls itself in `Via`.
+/// The gateway's name in `Via`.
 pub const VIA: &str = "kong/3.9.1";
 
-/// A request on its way out.
+/// The parts of an outgoing request head.
 pub struct Outbound<'a> {
     pub head: &'a RequestHead,
     pub edits: &'a HeaderEdits,
     pub path: &'a [u8],
-    /// Not even a `?` when there is none.
+    /// `None` means not even a `?` is sent.
     pub query: Option<&'a [u8]>,
-    /// What Host says, unless a plugin changed it.
+    /// Value of Host, unless a plugin changed it.
     pub host: &'a [u8],
     pub body: BodyLength,
     pub hop: Hop<'a>,
-    /// Sent when the setting `headers_upstream` has it.
+    /// Set if the setting `headers_upstream` contains it.
     pub request_id: Option<&'a [u8]>,
 }
 
-/// Where the request came from, for the forwarding headers.
+/// The client and its connection, for the forwarding headers.
 #[derive(Clone, Copy)]
 pub struct Hop<'a> {
-    /// The other end of the connection.
+    /// Address of the peer that opened the connection.
     pub peer: IpAddr,
-    /// After real-IP processing.
+    /// Address of the client after real-IP processing.
     pub client: IpAddr,
-    /// The peer is in `trusted_ips`: what it says of earlier hops stands.
+    /// Whether the peer is in `trusted_ips`, so that its forwarding headers are kept.
     pub trusted: bool,
     pub scheme: Scheme,
-    /// The client speaks HTTP/2.
+    /// Whether the client speaks HTTP/2.
     pub http2: bool,
-    /// Of the Host header: lower case, without port.
+    /// Name in the Host header: lower case, without port.
     pub host: &'a str,
     pub port: u16,
-    /// What [`usual_forwarded`] made of the above.
+    /// Result of [`usual_forwarded`] for the connection.
     pub usual: &'a [u8],
-    /// What `strip_path` took off the path.
+    /// Prefix that `strip_path` removed from the path.
     pub stripped: Option<&'a [u8]>,
 }
 
-/// How the upstream is told where the body ends.
+/// The form in which the body's length is sent to the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLength {
-    /// As the client did.
+    /// The form in which the client sent it.
     AsReceived,
-    /// The body is in memory, as received or changed by a plugin.
+    /// Length of a body in memory, as received or changed by a plugin.
     Known(u64),
 }
 
-/// Appends the head.
+/// Appends the request head to `out`.
 pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     let head = request.head;
     out.extend_from_slice(head.method_bytes());
@@ -67,9 +68,10 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(request.edits.value("host").unwrap_or(request.host));
-    out.extend_from_slice(match head.asks_for_websocket() {
-        false => b"\r\nConnection: keep-alive\r\n",
-        true => b"\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n",
+    out.extend_from_slice(if head.asks_for_websocket() {
+        b"\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
+    } else {
+        b"\r\nConnection: keep-alive\r\n"
     });
     let seen = copy_lines(request, out);
     write_length(request, seen, out);
@@ -94,7 +96,7 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Which of the headers that are made anew came with the request; what did not come needs no second look.
+/// Headers found while copying that the gateway writes anew. Absent headers are not searched for again.
 #[derive(Default, Clone, Copy)]
 struct Seen {
     content_length: bool,
@@ -102,7 +104,7 @@ struct Seen {
     te: bool,
 }
 
-/// Copies the lines that pass untouched.
+/// Copies the lines that pass unchanged.
 fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
     let (head, edits) = (request.head, request.edits);
     let edited = !edits.is_empty();
@@ -122,14 +124,14 @@ fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
             | Known::XForwardedProto => seen.forwarded = true,
             _ => {}
         }
-        // A client must not choose the id that it is logged under.
+        // A client must not choose the id under which it is logged.
         let replaced = known == Known::XKongRequestId && request.request_id.is_some();
         !(replaced || is_ours(known) || line.is_hop() || edited && edits.drops(line.name()))
     });
     seen
 }
 
-/// Headers that are not passed on: of this hop only, or written anew.
+/// Whether a header is not copied, because it belongs to this hop only or is written anew.
 fn is_ours(known: Known) -> bool {
     matches!(
         known,
@@ -175,7 +177,7 @@ pub(crate) fn asks_for_trailers(head: &RequestHead) -> bool {
         .any(|value| list_contains(value, b"trailers"))
 }
 
-/// What the forwarding headers are for requests that bring none, as far as it is the same for a whole connection.
+/// The forwarding headers for requests that have none, as far as they are the same for a whole connection.
 pub fn usual_forwarded(peer: IpAddr, scheme: Scheme, port: u16, http2: bool) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(b"X-Real-IP: ");
@@ -191,7 +193,8 @@ pub fn usual_forwarded(peer: IpAddr, scheme: Scheme, port: u16, http2: bool) -> 
     out
 }
 
-/// [`write_forwarded`] and [`write_via`] for requests that bring no forwarding header: half the cost of the whole head.
+/// Does the work of [`write_forwarded`] and [`write_via`] for requests without forwarding headers. Halves the cost of
+/// the whole head.
 fn write_forwarded_fast(head: &RequestHead, hop: &Hop<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(hop.usual);
     out.extend_from_slice(hop.host.as_bytes());
@@ -239,7 +242,7 @@ fn write_forwarded(head: &RequestHead, hop: &Hop<'_>, seen: Seen, out: &mut Vec<
     write_prefix(head, hop, before, out);
 }
 
-/// Absent when nothing was stripped that is worth telling.
+/// Writes `X-Forwarded-Prefix`: a trusted peer's, or else the stripped prefix if it is longer than a slash.
 fn write_prefix(head: &RequestHead, hop: &Hop<'_>, believed: bool, out: &mut Vec<u8>) {
     let theirs = believed
         .then(|| head.known(Known::XForwardedPrefix).next())
@@ -264,7 +267,7 @@ fn write_via(head: &RequestHead, http2: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// All lines of a header as one list; whether there were any.
+/// Writes all lines of a header as one list; returns whether there were any.
 fn write_joined(head: &RequestHead, known: Known, out: &mut Vec<u8>) -> bool {
     let mut any = false;
     for value in head.known(known) {
@@ -279,7 +282,7 @@ fn write_joined(head: &RequestHead, known: Known, out: &mut Vec<u8>) -> bool {
 
 fn write_address(out: &mut Vec<u8>, address: IpAddr) {
     match address {
-        // Four numbers by hand: the formatting machinery costs more than the rest of the line.
+        // The digits are written by hand, because formatting would cost more than the rest of the line.
         IpAddr::V4(address) => {
             let mut text = [0; 16];
             let mut end = 0;
@@ -299,7 +302,7 @@ fn write_address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// Writes a line whose name comes with its colon: one copy less, a dozen times per request.
+/// Writes a line. `name` includes its colon, which saves a copy a dozen times per request.
 #[inline]
 pub(crate) fn write_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
@@ -315,7 +318,7 @@ pub(crate) fn write_header(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 pub(crate) fn write_number(out: &mut Vec<u8>, name: &[u8], value: u64) {
-    // Most are latencies of less than ten milliseconds.
+    // Most numbers are latencies below ten milliseconds.
     if let digit @ 0..=9 = value {
         out.extend_from_slice(name);
         return out.extend_from_slice(&[b'0' + digit as u8, b'\r', b'\n']);

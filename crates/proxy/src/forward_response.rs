@@ -1,21 +1,22 @@
-//! The head that goes back to the client, made from the upstream's. Answers that the gateway produces itself are written
-//! by [`crate::respond`]. Source: kong/runloop/handler.lua header_filter.
+//! Writes the response head for the client from the upstream's. [`crate::respond`] writes responses that the gateway
+//! itself produces.
+//! Source: kong/runloop/handler.lua header_filter.
 
 use crate::forward::{VIA, write_header, write_line, write_number};
 use crate::respond::{HeaderSet, SERVER, with_charset};
 use net::http1::{Framing, Known, RequestHead, ResponseHead, Version};
 use plugin::HeaderEdits;
 
-/// An answer on its way back.
+/// The parts of a response head from an upstream.
 pub struct Inbound<'a> {
     pub head: &'a ResponseHead,
     pub request: &'a RequestHead,
-    /// The upstream spoke HTTP/2.
+    /// Whether the upstream spoke HTTP/2.
     pub http2: bool,
     pub edits: &'a HeaderEdits,
-    /// Headers for who asked which route it was.
+    /// Extra headers, for a client that asked for debug headers or gets a hash cookie.
     pub debug: Option<&'a HeaderEdits>,
-    /// What the filters made of the status.
+    /// Status after filters.
     pub status: u16,
     pub framing: ClientFraming,
     pub keep_alive: bool,
@@ -25,22 +26,22 @@ pub struct Inbound<'a> {
     pub headers: HeaderSet,
 }
 
-/// How the body travels on to the client.
+/// Framing of the body for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientFraming {
-    /// As it comes: same length, or chunks as they are, or no body.
+    /// The upstream's framing: the same length, the same chunks, or no body.
     AsReceived,
-    /// An HTTP/1.0 client knows no chunks: the payload alone, ended by closing.
+    /// Payload ended by closing, because an HTTP/1.0 client does not know chunks.
     Unchunked,
-    /// In chunks of ours. The upstream ends the body by closing, and chunks let the client tell an end from a break; or
-    /// filters may change its length.
+    /// Chunks of the gateway, because filters may change the body's length, or because the upstream ends the body by
+    /// closing: with chunks the client can tell the end from a break.
     Chunked,
-    /// In chunks of ours instead of the upstream's, which may be any number. Trailers go on.
+    /// Chunks of the gateway instead of the upstream's, which may be very many. Trailers are forwarded.
     Rechunked,
 }
 
 impl ClientFraming {
-    /// `streams`: pieces go on as they come.
+    /// Chooses the framing of an unfiltered body. With `streams`, pieces are forwarded as they arrive.
     pub fn choose(framing: Framing, client: Version, streams: bool) -> Self {
         match (framing, client) {
             (Framing::Chunked, Version::Http10) => Self::Unchunked,
@@ -50,7 +51,7 @@ impl ClientFraming {
         }
     }
 
-    /// The same for a body that filters may change.
+    /// Chooses the framing of a body that filters may change.
     pub fn choose_filtered(client: Version) -> Self {
         match client {
             Version::Http10 => Self::Unchunked,
@@ -58,13 +59,13 @@ impl ClientFraming {
         }
     }
 
-    /// Whether the end of the connection is the end of the body.
+    /// Whether closing the connection ends the body.
     pub fn ends_by_closing(self, framing: Framing) -> bool {
         self == Self::Unchunked || (self == Self::AsReceived && framing == Framing::Close)
     }
 }
 
-/// Appends the head. `write_date` appends a `Date` line, for an answer that comes without one (RFC 9110 section 6.6.1).
+/// Appends the response head. `write_date` appends a `Date` line, if the upstream sent none (RFC 9110 section 6.6.1).
 pub fn write_response(
     answer: &Inbound<'_>,
     out: &mut Vec<u8>,
@@ -82,7 +83,7 @@ pub fn write_response(
         ClientFraming::Chunked | ClientFraming::Rechunked => {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
-        // Neither a 204 (RFC 9112 section 6.1) nor an answer that becomes a tunnel has it.
+        // A 204 (RFC 9112 section 6.1) and a protocol switch must not have this header.
         ClientFraming::AsReceived
             if seen.chunked && answer.status != 204 && !answer.head.switches() =>
         {
@@ -90,10 +91,12 @@ pub fn write_response(
         }
         ClientFraming::AsReceived | ClientFraming::Unchunked => {}
     }
-    let connection: &[u8] = match answer.keep_alive {
-        _ if answer.head.switches() => b"Connection: upgrade\r\n",
-        true => b"Connection: keep-alive\r\n",
-        false => b"Connection: close\r\n",
+    let connection: &[u8] = if answer.head.switches() {
+        b"Connection: upgrade\r\n"
+    } else if answer.keep_alive {
+        b"Connection: keep-alive\r\n"
+    } else {
+        b"Connection: close\r\n"
     };
     out.extend_from_slice(connection);
     write_kong_headers(answer, seen, out);
@@ -104,12 +107,12 @@ pub fn write_response(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the head of a 1xx answer, which carries nothing of ours.
+/// Appends the head of an interim (1xx) response, without headers of the gateway.
 pub fn write_interim(head: &ResponseHead, out: &mut Vec<u8>) {
     write_status_line(head.status(), head, out);
     head.copy_lines(out, |line| {
         let known = line.known();
-        // A 1xx must not have a length (RFC 9110 section 8.6).
+        // A 1xx response must not have a length (RFC 9110 section 8.6).
         !is_ours(known) && known != Known::ContentLength && !line.is_hop()
     });
     out.extend_from_slice(b"\r\n");
@@ -117,7 +120,7 @@ pub fn write_interim(head: &ResponseHead, out: &mut Vec<u8>) {
 
 fn write_status_line(status: u16, head: &ResponseHead, out: &mut Vec<u8>) {
     let line = head.status_line();
-    // An upstream may speak a later minor version; what is sent on is ours.
+    // An upstream may use a later minor version, but the client gets the gateway's.
     let is_usual = line.starts_with(b"HTTP/1.1 ") && !head.reason().is_empty();
     if status == head.status() && is_usual {
         return out.extend_from_slice(line);
@@ -150,7 +153,7 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
         let known = line.known();
         let passes = match known {
             Known::Other => true,
-            // It is meant for the gateway.
+            // This header is meant for the gateway.
             Known::XAccelBuffering => false,
             Known::Date => {
                 seen.date = true;
@@ -165,7 +168,8 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
                     && head.known(known).next().is_some_and(may_want_charset);
                 !text
             }
-            // Of a 101 or 204, a length is not allowed (RFC 9110 section 8.6); chunked by us, it would contradict.
+            // A 101 or 204 must not have a length (RFC 9110 section 8.6), and chunks of the gateway would contradict
+            // one.
             Known::ContentLength => {
                 !matches!(answer.status, 101 | 204) && answer.framing == ClientFraming::AsReceived
             }
@@ -174,17 +178,17 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
                 seen.chunked = true;
                 false
             }
-            // A trailer may be announced only to who asked for it.
+            // Only a client that accepts trailers may get their announcement.
             Known::Trailer => crate::forward::asks_for_trailers(answer.request),
             Known::Via => {
                 seen.via = true;
                 !answer.headers.via
             }
-            // Ours takes its place.
+            // The gateway's own id replaces it.
             Known::XKongRequestId => !answer.headers.request_id,
             _ => !is_ours(known),
         };
-        // A length stays even where `Connection` names it: the body has it all the same.
+        // The length is kept even if `Connection` names it, because the body still has it.
         let is_hop = line.is_hop() && known != Known::ContentLength;
         passes && !is_hop && !(edited && edits.drops(line.name()))
     });
@@ -196,8 +200,8 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     seen
 }
 
-/// The web server under Kong names the charset of texts, an upstream's too: `text/…`, `application/javascript` and
-/// `application/rss+xml`.
+/// A quick check for the types to which nginx adds a charset, also in an upstream's response: `text/…`,
+/// `application/javascript` and `application/rss+xml`.
 fn may_want_charset(content_type: &[u8]) -> bool {
     matches!(content_type.first(), Some(b't' | b'T'))
         || matches!(content_type.get(12), Some(b'j' | b'J' | b'r' | b'R'))

@@ -1,5 +1,5 @@
-//! Where the requests of a service go, compiled when the snapshot is built: name, timeouts, TLS, and the place of its
-//! connections in every worker's pool. [`crate::balance`] chooses among several of these.
+//! The destination of a service's requests, compiled when the snapshot is built: name, timeouts, TLS, and the slot in
+//! every worker's connection pool. [`crate::balance`] chooses among several destinations.
 
 use crate::snapshot::BuildSettings;
 use model::entities::{
@@ -13,22 +13,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The node's settings for TLS with upstreams, where a service says nothing.
+/// The node's TLS settings for upstreams, used where a service has none.
 #[derive(Debug, Clone)]
 pub struct TlsDefaults {
-    /// `nginx_proxy_proxy_ssl_verify`.
+    /// Whether to verify certificates (`nginx_proxy_proxy_ssl_verify`).
     pub verify: bool,
-    /// `nginx_proxy_proxy_ssl_verify_depth`, where a service has no `tls_verify_depth`.
+    /// Maximum chain depth (`nginx_proxy_proxy_ssl_verify_depth`).
     pub depth: u8,
-    /// What `nginx_proxy_proxy_ssl_trusted_certificate` names, as PEM.
+    /// Content of the PEM file named by `nginx_proxy_proxy_ssl_trusted_certificate`.
     pub trusted: Option<String>,
-    /// `client_ssl_cert` and its key when `client_ssl` is on.
+    /// `client_ssl_cert` and its key, if `client_ssl` is on.
     pub identity: Option<ClientIdentity>,
-    /// The files that `lua_ssl_trusted_certificate` names: whom active health checks believe.
+    /// Files of CA certificates that active health checks trust (`lua_ssl_trusted_certificate`).
     pub bundles: Vec<PathBuf>,
-    /// `lua_ssl_verify_depth`.
+    /// Maximum chain depth for active health checks (`lua_ssl_verify_depth`).
     pub bundles_depth: u8,
-    /// `upstream_tls_common_name`.
+    /// Check of the certificate's common name (`upstream_tls_common_name`).
     pub common_name: CommonName,
 }
 
@@ -46,28 +46,28 @@ impl Default for TlsDefaults {
     }
 }
 
-/// Whether an upstream is spoken to over HTTP/2.
+/// Whether to use HTTP/2 with an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Http2 {
     Never,
-    /// Over TLS if it agrees; without TLS it is known to.
+    /// Over TLS if the upstream agrees; without TLS always.
     Preferred,
-    /// gRPC.
+    /// Always, as gRPC requires.
     Always,
 }
 
-/// Finds the certificates that a service names.
+/// Finds the certificates that a service refers to.
 pub trait CertificateLookup {
     fn certificate(&self, id: CertificateId) -> Option<&Certificate>;
     fn ca_certificate(&self, id: CaCertificateId) -> Option<&CaCertificate>;
 }
 
-/// How a service talks with whatever its requests go to.
+/// Settings of a service for all its targets.
 #[derive(Debug, Clone)]
 pub struct Way {
     tls: Option<ClientTls>,
     http2: Http2,
-    /// The port that `Host` does not name.
+    /// The port that `Host` omits.
     usual_port: Option<u16>,
     connect_timeout: Duration,
     write_timeout: Duration,
@@ -76,24 +76,25 @@ pub struct Way {
     resolver: Resolver,
 }
 
-/// A place that requests go to, in the way of a service.
+/// A destination of requests, with the settings of its service.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Its addresses.
+    /// Name and addresses of the target.
     pub host: Arc<Host>,
     pub slot: Arc<Slot>,
     pub tls: Option<ClientTls>,
     pub http2: Http2,
-    /// What Host and SNI say unless the route preserves the client's: the port only where it is not the usual one.
+    /// Value of Host and SNI unless the route preserves the client's; includes the port only if it is not the default
+    /// one.
     pub authority: Arc<str>,
     pub connect_timeout: Duration,
     pub write_timeout: Duration,
     pub read_timeout: Duration,
-    /// Tries after the first.
+    /// Retries after the first attempt.
     pub retries: u16,
 }
 
-/// There is one resolver.
+/// Ignores the resolver: there is only one.
 impl PartialEq for Way {
     fn eq(&self, other: &Self) -> bool {
         self.tls == other.tls
@@ -107,7 +108,7 @@ impl PartialEq for Way {
 }
 
 impl Way {
-    /// `certificate` is shown where the service has none of its own.
+    /// `certificate` is used if the service has no client certificate of its own.
     pub fn new(
         service: &Service,
         certificate: Option<CertificateId>,
@@ -145,7 +146,7 @@ impl Way {
         self.connect_timeout
     }
 
-    /// To a host, under the name that `Host` and SNI give it.
+    /// The target at `host`, with `name` in Host and SNI.
     /// Source: kong/runloop/balancer/init.lua set_host_header().
     pub fn to(&self, host: &str, port: u16, name: &str) -> Target {
         let slot = Slot::of(SlotKey {
@@ -158,9 +159,10 @@ impl Way {
             slot,
             tls: self.tls.clone(),
             http2: self.http2,
-            authority: match self.usual_port == Some(port) {
-                true => name.into(),
-                false => format!("{name}:{port}").into(),
+            authority: if self.usual_port == Some(port) {
+                name.into()
+            } else {
+                format!("{name}:{port}").into()
             },
             connect_timeout: self.connect_timeout,
             write_timeout: self.write_timeout,
@@ -170,7 +172,7 @@ impl Way {
     }
 }
 
-/// TLS of active health checks, where their type has any.
+/// TLS settings of active health checks, if their type uses TLS.
 /// Source: kong/runloop/balancer/healthcheckers.lua create_healthchecker().
 pub(crate) fn probe_tls(
     upstream: &Upstream,
@@ -181,19 +183,20 @@ pub(crate) fn probe_tls(
     if !matches!(active.kind, CheckType::Https | CheckType::Grpcs) {
         return Ok(None);
     }
-    let trust = match active.https_verify_certificate {
-        true => Trust::Bundles {
+    let trust = if active.https_verify_certificate {
+        Trust::Bundles {
             pems: read_bundles(&defaults.bundles),
             depth: defaults.bundles_depth,
             common_name: defaults.common_name,
-        },
-        false => Trust::Anyone,
+        }
+    } else {
+        Trust::Anyone
     };
     let own = identity(upstream.client_certificate, certificates);
     ClientTls::new(trust, own.or_else(|| defaults.identity.clone())).map(Some)
 }
 
-/// A bundle that cannot be read any more is as good as empty.
+/// Reads CA bundles. A file that cannot be read is logged and skipped.
 fn read_bundles(paths: &[PathBuf]) -> Vec<String> {
     let read = paths.iter().filter_map(|path| {
         let text = std::fs::read_to_string(path);

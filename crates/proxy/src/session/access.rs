@@ -1,4 +1,4 @@
-//! A finished request as the access log has it.
+//! Builds the access-log entries of finished requests and streams.
 
 use super::Connection;
 use super::plane::DataPlane;
@@ -9,7 +9,7 @@ use plugin::{Client, EntityRef, Latencies, LogEntry};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Of a line that was not understood, as much as is logged.
+/// Maximum bytes logged of a request line that could not be parsed.
 pub(super) const MOST_OF_A_LINE: usize = 2048;
 
 impl Connection {
@@ -40,7 +40,7 @@ impl Connection {
         worker::with(|worker| worker.log_access(&facts));
     }
 
-    /// A request that was refused before it was understood.
+    /// Logs a request that was refused because its head could not be parsed.
     pub(super) fn log_refused(&self, sent: &[u8], status: u16, request_id: &str) {
         if self.plane.settings.access_log.is_none() {
             return;
@@ -52,7 +52,7 @@ impl Connection {
         worker::with(|worker| worker.log_access(&facts));
     }
 
-    /// What is known of any request.
+    /// The facts that are known about every request.
     fn facts<'a>(
         &'a self,
         headers: &'a dyn Headers,
@@ -76,16 +76,16 @@ impl Connection {
     }
 }
 
-/// A stream that has ended.
+/// A finished TCP or UDP session, for the log.
 pub(super) struct EndedStream {
     /// `TCP` or `UDP`.
     pub(super) protocol: &'static str,
     pub(super) client: SocketAddr,
-    /// Of the listener, mapped by `port_maps`.
+    /// Port of the listener, mapped by `port_maps`.
     pub(super) port: u16,
-    /// The status that Kong logs for it.
+    /// Status that Kong logs for this outcome.
     pub(super) status: u16,
-    /// From the client, and to it.
+    /// Bytes received from the client.
     pub(super) received: u64,
     pub(super) sent: u64,
     pub(super) took: Duration,
@@ -126,7 +126,7 @@ fn line_of(head: &RequestHead, http2: bool) -> RequestLine<'_> {
     }
 }
 
-/// The name, or else the id, written to `id`.
+/// Returns the entity's name, or its id (written to `id`) if it has no name.
 fn name_of<'a>(entity: Option<EntityRef<'a>>, id: &'a mut [u8; 36]) -> &'a str {
     match entity {
         None => "",

@@ -1,5 +1,5 @@
-//! Who is let in: connections in all and per client, and requests at one target. Nothing here costs anything where no
-//! limit is set, and nothing takes a lock.
+//! Limits on connections (in total and per client) and on requests per target. Unset limits cost nothing, and no limit
+//! takes a lock.
 
 use super::Connection;
 use super::connect::ConnectError;
@@ -12,24 +12,24 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How many client connections a node has at a time. Zero: no limit.
+/// Limits on concurrent client connections of a node. Zero means no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ConnectionLimits {
-    /// `max_connections`.
+    /// Maximum client connections in total (`max_connections`).
     pub all: usize,
-    /// Of one IPv4 address or IPv6 /64 network (`max_connections_per_client`). Peers in `trusted_ips` stand for many
-    /// clients, and are not counted.
+    /// Maximum client connections per IPv4 address or IPv6 /64 network (`max_connections_per_client`). Peers in
+    /// `trusted_ips` represent many clients and are not counted.
     pub per_client: u32,
 }
 
-/// How many requests a worker has at one target at a time.
+/// Limits on concurrent requests of a worker to one target.
 #[derive(Debug, Clone, Copy)]
 pub struct UpstreamLimits {
-    /// `upstream_max_requests`; zero: no limit.
+    /// Maximum concurrent requests (`upstream_max_requests`); zero means no limit.
     pub requests: usize,
-    /// How many wait for a place (`upstream_max_queue`).
+    /// Maximum requests that wait for a free slot (`upstream_max_queue`).
     pub queue: usize,
-    /// How long (`upstream_queue_timeout`).
+    /// Maximum time that a request waits for a free slot (`upstream_queue_timeout`).
     pub wait: Duration,
 }
 
@@ -43,22 +43,22 @@ impl Default for UpstreamLimits {
     }
 }
 
-/// Rows and places of the table of clients. A client is counted in one place of each row, and refused only when all of
-/// its places say so: that of another client in all of them is unlikely, and no address is stored.
+/// Rows of the client table, and slots per row. A client is counted in one slot of each row and refused only when all
+/// its slots are full. Two clients rarely share every slot, and no address is stored.
 const ROWS: usize = 3;
 const PLACES: usize = 1 << 14;
 
-/// The connections that are open.
+/// Counts of open connections.
 pub(super) struct Admission {
     limits: ConnectionLimits,
     open: AtomicUsize,
-    /// Made anew for each process: nobody can choose addresses that meet.
+    /// Keyed randomly per process, so that nobody can choose addresses that share slots.
     hasher: RandomState,
-    /// Empty when clients have no limit.
+    /// Empty when connections per client are not limited.
     clients: Box<[AtomicU32]>,
 }
 
-/// A connection that was let in; to be given back to [`Admission::leave`].
+/// An admitted connection; it must be returned to [`Admission::leave`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Admitted {
     counted: bool,
@@ -80,7 +80,7 @@ impl Admission {
         }
     }
 
-    /// Counts a connection, unless there are too many.
+    /// Counts a new connection; returns `None` if a limit is reached.
     pub(super) fn enter(&self, peer: IpAddr, trusted: bool) -> Option<Admitted> {
         let counted = self.limits.all > 0;
         if counted && self.open.fetch_add(1, Ordering::Relaxed) >= self.limits.all {
@@ -115,7 +115,7 @@ impl Admission {
     fn places(&self, peer: IpAddr) -> [u16; ROWS] {
         let client = match peer {
             IpAddr::V4(_) => peer,
-            // Of a /64 one client may have any address.
+            // One client may use every address of its /64 network.
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         };
         let hash = self.hasher.hash_one(client) as usize;
@@ -124,7 +124,7 @@ impl Admission {
 }
 
 impl Connection {
-    /// A place at a target, where their number is limited.
+    /// Takes a request slot at the target, waiting if necessary; `None` if requests per target are not limited.
     #[inline]
     pub(super) async fn enter_gate(
         &mut self,
@@ -133,7 +133,7 @@ impl Connection {
         if self.plane.settings.upstream.requests == 0 {
             return Ok(None);
         }
-        // Boxed, as connecting is.
+        // Boxed because waiting is rare and would enlarge the task of every connection.
         Box::pin(self.wait_at_gate(target)).await.map(Some)
     }
 
@@ -192,7 +192,7 @@ mod tests {
         assert!(admission.enter(address("1.1.1.2"), false).is_some());
         admission.leave(one);
         assert!(admission.enter(address("1.1.1.1"), false).is_some());
-        // Of an IPv6 network, all addresses are one client's.
+        // All addresses of an IPv6 /64 network count as one client.
         for (text, expected) in [
             ("2001:db8::1", true),
             ("2001:db8::2", true),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn many_clients_do_not_stand_in_each_others_way() {
+    fn many_clients_do_not_use_up_each_others_limits() {
         let admission = Admission::new(ConnectionLimits {
             all: 0,
             per_client: 3,

@@ -1,4 +1,4 @@
-//! Answers that are produced here: through the filters of the plugins that were picked, then to the client.
+//! Responses produced by the gateway: they pass the filters of the selected plugins and then go to the client.
 
 use super::opening::Opening;
 use super::receive::NoRequest;
@@ -13,11 +13,11 @@ use plugin::{Chunk, HeaderEdits, Origin, RequestCx, Response, ResponseCx};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An error of the web server's kind, as opposed to those of plugins.
+/// An error in the style of nginx's error pages, as opposed to a plugin's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServerError {
     pub(super) status: u16,
-    /// That of the status where there is none.
+    /// Message of the error; `None` for the status's usual message.
     pub(super) message: Option<&'static str>,
 }
 
@@ -30,7 +30,7 @@ impl From<u16> for ServerError {
     }
 }
 
-/// What the later phases of a request need.
+/// Data about a request that its later phases need.
 pub(super) struct Produced<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) opening: &'a Opening<'a>,
@@ -39,7 +39,7 @@ pub(super) struct Produced<'a> {
 }
 
 impl Connection {
-    /// A plugin's answer, or the gateway's own.
+    /// Sends a response of a plugin or of the gateway.
     pub(super) fn produce(
         &mut self,
         response: Response,
@@ -48,14 +48,16 @@ impl Connection {
     ) -> Outcome {
         let settings = &self.plane.settings.respond;
         let id = about.opening.request_id();
-        let answer = match about.cx.is_grpc() {
-            false => Answer::new(response, Some(about.cx.head), id, settings),
-            true => Answer::to_grpc(response, Some(about.cx.head), id, settings),
+        let answer = if about.cx.is_grpc() {
+            Answer::to_grpc(response, Some(about.cx.head), id, settings)
+        } else {
+            Answer::new(response, Some(about.cx.head), id, settings)
         };
         self.send_produced(answer, origin, None, about)
     }
 
-    /// The answer to a request that failed before or at the upstream. `contacted` is when the last one was, if any was.
+    /// Responds to a request that failed before or at the upstream. `contacted` is when the last upstream was
+    /// contacted, if one was.
     pub(super) fn produce_error(
         &mut self,
         error: ServerError,
@@ -82,7 +84,7 @@ impl Connection {
         self.now = Instant::now();
         let total = self.now - about.opening.started;
         let after = match answer.status {
-            // Not final to a client, which would take the next answer for this one.
+            // A 1xx status is not final: the client would take the next response for the answer to this request.
             100..=199 => After::Linger,
             _ => self.after_answer(about.cx.head),
         };
@@ -109,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// Queues an answer; it goes out at once where the client takes it.
+    /// Queues a response, and sends at once as much as the client accepts.
     fn write_answer(&mut self, answer: &Answer, facts: &FactsOf<'_>) {
         let settings = &self.plane.settings.respond;
         worker::with(|worker| {
@@ -131,8 +133,8 @@ impl Connection {
         });
     }
 
-    /// Whether the connection can go on after an answer that did not need the request's body. A body that is here
-    /// already is skipped; one that is still to come would have to be waited for.
+    /// Decides about the connection after a response that did not use the request's body. A body that has already
+    /// arrived is skipped; the gateway does not wait for one that has not.
     fn after_answer(&mut self, head: &RequestHead) -> After {
         let mut body = match self.request_body {
             RequestBodyAt::Carry => Body::new(head.framing()),
@@ -152,7 +154,7 @@ impl Connection {
         }
     }
 
-    /// Ends a connection on which there is no request, with an answer if anybody may be listening.
+    /// Closes a connection that has no valid request, with an error response if the client may still be listening.
     pub(super) async fn refuse(&mut self, reason: NoRequest) -> After {
         self.begin_counting(self.carry.len());
         let id = worker::with(|worker| worker.ids.next_id());
@@ -189,7 +191,7 @@ impl Connection {
         after
     }
 
-    /// Answers the first request of a connection without TLS where TLS is spoken, and closes it. The page is nginx's.
+    /// Refuses the first plaintext request on a TLS listener with nginx's error page, and closes the connection.
     pub(super) async fn refuse_plain_http(mut self) {
         let reason = match self.receive_head().await {
             Ok(head) => {
@@ -205,9 +207,10 @@ impl Connection {
         }
     }
 
-    /// Where closing would look like the end of an answer that broke off, a reset tells that it is not.
+    /// Makes closing reset the connection, because a normal close would look like the regular end of a response that
+    /// broke off.
     pub(super) fn reset_on_close(&self) {
-        // A stream is reset when it is dropped with its answer unfinished.
+        // An HTTP/2 stream is reset when it is dropped before its response is complete.
         let Some(socket) = self.stream.tcp() else {
             return;
         };
@@ -218,10 +221,10 @@ impl Connection {
     }
 }
 
-/// What a gateway passes on; CONNECT and TRACE are not for it.
+/// Methods that the gateway forwards, for `Allow` in a 405 response. CONNECT and TRACE are not forwarded.
 pub(super) const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// [`Facts`] without the date, which is the worker's.
+/// [`Facts`] without the date, which the worker adds.
 struct FactsOf<'a> {
     request_id: &'a str,
     latency: Latency,

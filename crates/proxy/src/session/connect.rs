@@ -1,4 +1,4 @@
-//! Getting a connection to a target: an idle one if there is, or a new one.
+//! Obtains a connection to a target: an idle one if possible, otherwise a new one.
 
 use super::failure::Owner;
 use super::multiplex;
@@ -27,7 +27,7 @@ pub(super) enum ConnectError {
     Resolve(#[from] ResolveError),
     #[error("cannot connect")]
     Refused(#[source] Arc<io::Error>),
-    /// There was a connection, and no agreement on TLS or on the protocol.
+    /// The connection was opened, but the TLS or protocol negotiation failed.
     #[error("handshake failed")]
     Handshake {
         #[source]
@@ -36,8 +36,8 @@ pub(super) enum ConnectError {
     },
     #[error("connecting took too long")]
     Timeout,
-    /// As many requests are there, and wait for a place, as settings allow.
-    #[error("the upstream has as many requests as it may")]
+    /// The target's request slots and its waiting queue are full.
+    #[error("the upstream has reached its limit of concurrent requests")]
     Busy,
 }
 
@@ -47,11 +47,13 @@ impl ConnectError {
             DialFailure::Timeout => Self::Timeout,
             DialFailure::Connect(cause) => Self::Refused(cause),
             DialFailure::Handshake(cause) => Self::Handshake {
-                owner: match name.is_of_client {
-                    false => Owner::Upstream,
-                    true if is_about_name(&cause) => Owner::Client,
-                    // Servers that know no such name also just close, or answer with some other alert.
-                    true => Owner::Unclear,
+                owner: if !name.is_of_client {
+                    Owner::Upstream
+                } else if is_about_name(&cause) {
+                    Owner::Client
+                } else {
+                    // Servers that do not know the name may also just close, or send another alert.
+                    Owner::Unclear
                 },
                 cause,
             },
@@ -67,7 +69,7 @@ impl ConnectError {
         }
     }
 
-    /// What the failure means for the target's health; none when it is not the target's doing.
+    /// The effect of the failure on the target's health; `None` when the target did not cause it.
     pub(super) fn outcome(&self) -> Option<health::Outcome> {
         match self {
             _ if self.owner() != Owner::Upstream => None,
@@ -77,7 +79,7 @@ impl ConnectError {
     }
 }
 
-/// Whether connecting failed for want of something of this machine: descriptors, memory, ports, permission.
+/// Whether connecting failed because this machine lacks something: descriptors, memory, ports or permission.
 fn is_shortage(error: &io::Error) -> bool {
     let ours = [
         ErrorKind::AddrNotAvailable,
@@ -87,23 +89,24 @@ fn is_shortage(error: &io::Error) -> bool {
     is_out_of_descriptors(error) || ours.contains(&error.kind())
 }
 
-/// The host that the upstream is asked for, in TLS and in the request.
+/// The host name sent to the upstream, in TLS and in the request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Name<'a> {
     pub(super) text: &'a [u8],
-    /// The client chose it, and so what comes of it says little about the upstream.
+    /// Whether the client chose the name. A failure then says little about the upstream.
     pub(super) is_of_client: bool,
 }
 
-/// Whether an idle connection will do.
+/// The existing connections that may be reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freshness {
     Any,
-    /// One failed at this time that had served before; the others of its age may be as dead.
+    /// A reused connection failed at this time; connections opened before it may be dead too.
     OpenedAfter(Instant),
 }
 
-/// A connection to a target; true when it has served before. Addresses that have failed are avoided while there are others.
+/// Obtains a connection to a target, and says whether it has served before. Failed addresses are avoided while there
+/// are others.
 pub(super) async fn obtain(
     target: &Target,
     name: Name<'_>,
@@ -121,7 +124,7 @@ pub(super) async fn obtain(
     let address = match next {
         Next::Address(address) => address,
         Next::Error(error) => return Err(error.into()),
-        // Boxed, as connecting is: rare, and every idle connection's task would be larger by it.
+        // Boxed because waiting is rare and would enlarge the task of every idle connection.
         Next::Wait => {
             let waiting = async {
                 let failed = tries.failed_at();
@@ -148,7 +151,7 @@ pub(super) async fn obtain(
     obtained.map_err(|failure| ConnectError::new(failure, name))
 }
 
-/// A connection that is nobody else's before or after, for a stream. The address comes from [`resolve`].
+/// Opens a connection that is never shared or reused, for a stream. The address comes from [`resolve`].
 pub(super) async fn dedicated(
     target: &Target,
     address: SocketAddr,
@@ -163,7 +166,7 @@ pub(super) async fn dedicated(
     opened.map_err(|failure| ConnectError::new(failure, name))
 }
 
-/// The address whose turn it is; those that have failed are avoided while there are others.
+/// The next address of the target. Failed addresses are avoided while there are others.
 pub(super) async fn resolve(
     target: &Target,
     failed: &[SocketAddr],
@@ -176,7 +179,7 @@ pub(super) async fn resolve(
     }
 }
 
-/// A connection for one request at a time.
+/// Opens a connection that serves one request at a time.
 pub(super) async fn open(
     target: &Target,
     address: SocketAddr,
@@ -209,7 +212,7 @@ async fn take_idle(
     .await
 }
 
-/// For a name that was never resolved before.
+/// Waits for the first resolution of a name.
 async fn wait_for_address(
     target: &Target,
     failed: &[SocketAddr],
@@ -220,7 +223,7 @@ async fn wait_for_address(
     let answer = answer?;
     Ok(match target.host.next(failed) {
         Next::Address(address) => address,
-        // It has changed again since.
+        // The addresses have changed again meanwhile.
         _ => answer.pick(0, failed).address,
     })
 }
@@ -239,7 +242,7 @@ pub(super) async fn connect(
     }
     let stream = match TcpStream::connect(address).await {
         Err(error) if is_out_of_descriptors(&error) => {
-            // Idle connections to other upstreams are what is spare.
+            // Closing idle connections to other upstreams frees descriptors.
             worker::with(Worker::close_idle);
             TcpStream::connect(address).await
         }

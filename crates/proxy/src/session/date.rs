@@ -1,4 +1,4 @@
-//! The time as HTTP writes it (`Fri, 20 Nov 2026 11:00:00 GMT`), written anew once a second at most.
+//! The current time in HTTP's format (`Fri, 20 Nov 2026 11:00:00 GMT`), formatted at most once per second.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
@@ -6,12 +6,12 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct HttpDate {
     text: String,
-    /// When the second ends.
+    /// End of the second that `text` shows.
     until: Option<Instant>,
 }
 
 impl HttpDate {
-    /// `now` is the caller's latest look at the clock: the calendar is looked at only when a second is over.
+    /// `now` is the caller's latest clock reading. The system's date is read only when the second is over.
     pub(super) fn at(&mut self, now: Instant) -> &str {
         if self.until.is_none_or(|until| until <= now) {
             self.renew(now, SystemTime::now());
@@ -28,13 +28,13 @@ impl HttpDate {
     }
 }
 
-/// `second` is counted from 1970. The crate refuses years beyond 9999 by a panic, so the last second of that year stands for all
-/// that follow.
+/// `second` counts from 1970. The `httpdate` crate panics for years after 9999, so later times are shown as the last
+/// second of that year.
 pub(crate) fn http_date(second: u64) -> String {
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second.min(LAST_SECOND)))
 }
 
-/// The end of the year 9999.
+/// The last second of the year 9999.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_date_is_of_its_second_whatever_the_clock_says() {
+    fn the_date_stays_for_its_second_and_any_clock_is_shown() {
         let now = Instant::now();
         let mut date = HttpDate::default();
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);

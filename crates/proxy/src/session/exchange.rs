@@ -1,6 +1,5 @@
-//! One request with one upstream connection: the request's body on its way out and the answer on its way back, both at
-//! once, each only as fast as its receiver takes it. Everything happens in one poll as long as nothing has to wait. What
-//! happens when something has to is in `waiting`.
+//! Exchanges one request and its response with an upstream connection. Both directions run at once, each only as fast
+//! as its receiver accepts. Everything happens in one poll unless something has to wait; `waiting` handles that.
 
 mod passing;
 mod span;
@@ -33,62 +32,63 @@ use std::time::Duration;
 use tokio::time::Instant;
 use waiting::Blocked;
 
-/// Up to here it is cheaper to copy a body behind its head than to have the system gather the two.
+/// Up to this size, copying a body behind its head is cheaper than a gathering write.
 const COPIED_BYTES: usize = 4 * 1024;
 
-/// More 1xx answers to one request are taken for nonsense: each starts the wait for the real one anew.
+/// Maximum interim (1xx) responses per request; more count as malformed, because each one restarts the read timeout.
 const MOST_INTERIMS: u8 = 100;
 
-/// What stands before the reason in a status line, and the blank behind it. What is no answer is noticed within it, however
-/// slowly it comes.
+/// Length of a status line before its reason phrase. Until this many bytes have arrived every read is parsed, so that
+/// an invalid response is detected however slowly it comes.
 const STATUS_BYTES: usize = b"HTTP/1.1 200 ".len();
 
 #[cfg(test)]
 thread_local! {
-    /// Bytes of answers that were looked at for a head on this thread.
+    /// Number of response bytes that this thread has parsed for a head.
     pub(super) static PARSED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// How an exchange ended well.
+/// The result of a successful exchange.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exchanged {
     pub(super) status: u16,
-    /// As it came, before filters.
+    /// Status of the upstream's response, before filters.
     pub(super) upstream_status: u16,
-    /// When the time at the upstream began, and when the head of its answer was there.
+    /// When the upstream's time started, and when its response head arrived.
     pub(super) sent: Instant,
     pub(super) headed: Instant,
-    /// The upstream connection can serve another request.
+    /// Whether the upstream connection can serve another request.
     pub(super) reusable: bool,
-    /// The client's connection can.
+    /// Whether the client connection can carry another request.
     pub(super) keep_alive: bool,
-    /// The client's body has been taken in whole.
+    /// Whether the client's body has been completely read and sent.
     pub(super) whole: bool,
-    /// The client has been told that both connections are a tunnel from here on.
+    /// Whether the client has received a 101 response, so that both connections form a tunnel.
     pub(super) switched: bool,
 }
 
-/// Where the request's body comes from.
+/// Source of the request's body.
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
-    /// Streams from the client.
+    /// The client sends it during the exchange.
     Client,
-    /// That much of `carry`, where it stays until the exchange is over.
+    /// This many bytes at the start of `carry`, where they stay until the exchange is over.
     Carried(usize),
     Memory(&'a Bytes),
 }
 
-/// What an exchange is about.
+/// The parameters of an exchange.
 pub(super) struct Terms<'a> {
     pub(super) head: &'a RequestHead,
     pub(super) source: Source<'a>,
     pub(super) read_timeout: Duration,
     pub(super) write_timeout: Duration,
-    /// How much of the answer is read ahead of a slow client; 0 where answers are not buffered.
+    /// Maximum response bytes that are read ahead of a slow client; 0 where responses are not buffered.
     pub(super) read_ahead: usize,
-    /// The answer goes to the client as it comes, and not in pieces of a useful size.
+    /// Whether response bytes go to the client as they arrive, instead of in pieces of a useful size.
     pub(super) streams: bool,
-    /// The client's time counts as the upstream's, since the route does not buffer requests.
+    /// Whether the time that the client needs to upload counts as the upstream's, because the route does not buffer
+    /// requests.
     pub(super) counts_upload: bool,
     pub(super) cx: &'a RequestCx<'a>,
     pub(super) instances: &'a Instances,
@@ -103,39 +103,39 @@ pub(super) struct Exchange<'a> {
     client: &'a mut Connection,
     upstream: &'a mut pool::Connection,
     terms: &'a Terms<'a>,
-    /// What the upstream would not take yet.
+    /// Bytes that the upstream has not accepted yet.
     up_out: Outgoing,
-    /// Of the request's body, what the client still has to send.
+    /// The part of the request's body that the client still has to send.
     request_body: Body,
-    /// The upstream takes no more of the request, but may still answer.
+    /// Whether the upstream accepts no more of the request. It may still respond.
     refused: bool,
-    /// When the upstream was contacted or, while the client is still sending, had the last of the request: a slow
-    /// client is none of its doing.
+    /// Start of the upstream's time: when it was contacted or, while the client still sends, the last progress. A slow
+    /// client must not count as a slow upstream.
     sent_at: Instant,
-    /// The beginning of an answer's head.
+    /// The start of an incomplete response head.
     partial: Vec<u8>,
     answered: bool,
-    /// How many 1xx answers came.
+    /// Number of interim (1xx) responses so far.
     interims: u8,
-    /// The client has been told of an interim answer.
+    /// Whether an interim response has gone to the client.
     interim_told: bool,
     answer: Option<Answer>,
     progress: Instant,
-    /// Payload of the request's body so far.
+    /// Payload bytes of the request's body so far.
     received: u64,
-    /// A plugin sends a body of its own instead of the client's, which nobody has read.
+    /// Whether a plugin's body replaces the client's, which nobody has read.
     unread: bool,
-    /// How fast the body comes, while the upstream takes it.
+    /// Rate at which the client sends its body, measured while the upstream accepts it.
     pace: Pace,
-    /// Set while the client has something left to take. Boxed: every connection's task would be larger by it.
+    /// Set while the client has bytes left to receive. Boxed, because it would enlarge the task of every connection.
     blocked: Option<Box<Blocked>>,
-    /// It has had enough time for it: the answer is read ahead.
+    /// Whether the client was too slow to receive everything, so that the response is read ahead of it.
     slow: bool,
-    /// The answer takes long: look whether the client is still there.
+    /// Whether to check that the client is still connected, because the response takes long.
     watching: bool,
 }
 
-/// An answer whose head has gone to the client.
+/// A response whose head has gone to the client.
 struct Answer {
     status: u16,
     upstream_status: u16,
@@ -144,17 +144,17 @@ struct Answer {
     framing: ClientFraming,
     upstream_keeps: bool,
     keep_alive: bool,
-    /// Chunks begun, when it is us who cut the body into chunks.
+    /// Whether a chunk has been begun, if the gateway divides the body into chunks.
     chunks: bool,
-    /// Whether the answer goes on as it comes; the route or the upstream decides.
+    /// Whether bytes go to the client as they arrive; the route or the upstream decides.
     streams: bool,
     held: Option<Box<Held>>,
     switched: bool,
-    /// Set when plugins look at the body.
+    /// Set when plugins filter the body.
     filtering: Option<Box<Filtering>>,
 }
 
-/// A failure that was noticed before the head has gone.
+/// Converts a failure that was detected before the head was sent.
 fn before_head(failed: Failed) -> Failed {
     match failed {
         Failed::Broken | Failed::BrokenUnnoticed => Failed::Upstream(UpstreamFailure::Nonsense),
@@ -202,7 +202,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Sends `worker.out` as the head, and runs to the end.
+    /// Sends the head that `write_head` puts into `worker.out`, and runs the exchange to its end.
     pub(super) async fn run(
         &mut self,
         write_head: impl Fn(&mut Worker),
@@ -225,12 +225,12 @@ impl<'a> Exchange<'a> {
         .await
     }
 
-    /// What the upstream has not taken yet of what the client sent.
+    /// Takes the client's bytes that the upstream has not accepted.
     pub(super) fn unsent(&mut self) -> Outgoing {
         std::mem::take(&mut self.up_out)
     }
 
-    /// Whether nothing was taken from the client that could not be sent again, and nothing said to it.
+    /// Whether the request can be sent again: no byte of its body was consumed, and the client has received nothing.
     pub(super) fn repeatable(&self) -> bool {
         self.received == 0 && !self.interim_told
     }
@@ -242,7 +242,7 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// Head and what there is of the body leave in one write.
+    /// Sends the head and the part of the body that has arrived in one write.
     fn begin(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Result<(), Failed> {
         let mut head = std::mem::take(&mut worker.out);
         let sent = match self.terms.source {
@@ -264,7 +264,7 @@ impl<'a> Exchange<'a> {
         sent
     }
 
-    /// Sends what has come of the request's body already, after `head`.
+    /// Sends `head` and then the part of the request's body that has arrived.
     fn send_carried(
         &mut self,
         cx: &mut Context<'_>,
@@ -291,7 +291,8 @@ impl<'a> Exchange<'a> {
         Ok(taken)
     }
 
-    /// A failing write is not the end: the answer may be there already, and say why.
+    /// Sends bytes to the upstream. A failed write does not end the exchange, because a response may already be there
+    /// and give the reason.
     fn send_upstream(
         &mut self,
         cx: &mut Context<'_>,
@@ -349,14 +350,14 @@ impl<'a> Exchange<'a> {
             self.refuse();
         } else if self.up_out.is_empty() {
             self.note_progress();
-            // The client was held up.
+            // The upstream held the client up, so its rate is measured anew.
             self.pace = Pace::new(self.progress, self.received);
         } else if self.up_out.taken(&self.upstream.stream) != before {
             self.note_progress();
         }
     }
 
-    /// From the upstream to the client, until one of them has to wait; true at the end of the answer.
+    /// Forwards from the upstream to the client until one of them has to wait. Returns true at the end of the response.
     fn pump_answer(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Result<bool, Failed> {
         loop {
             if self.client_takes(cx)? {
@@ -386,7 +387,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Whether the client has taken all that we have for it.
+    /// Whether the client has received everything that was queued for it.
     fn client_takes(&mut self, cx: &mut Context<'_>) -> Result<bool, Failed> {
         let client = &mut *self.client;
         if client.out.is_empty() {
@@ -408,7 +409,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Looks for the answer's head in what was read, and passes on as much as there is.
+    /// Looks for the response head in the bytes read, and forwards what is complete.
     fn take_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -427,7 +428,7 @@ impl<'a> Exchange<'a> {
         self.parse_heads(cx, worker, Span::Partial(0, self.partial.len()))
     }
 
-    /// Interim answers, then the real one.
+    /// Parses interim responses and then the final one.
     fn parse_heads(
         &mut self,
         cx: &mut Context<'_>,
@@ -454,7 +455,7 @@ impl<'a> Exchange<'a> {
             }
             if !head.is_interim() {
                 self.pass_head(worker, head);
-                // A body that is wrong from the start is found before the head has gone.
+                // A body that is malformed from the start is detected before the head has been sent.
                 let passed = self.pass_body(cx, worker, span).map_err(before_head);
                 self.partial = Vec::new();
                 if let Err(Failed::Upstream(_)) = passed {
@@ -475,7 +476,7 @@ impl<'a> Exchange<'a> {
         self.terms.head.method_bytes() == b"HEAD"
     }
 
-    /// Tells the client of a switch that it asked for, with the first bytes of what comes after it.
+    /// Forwards a protocol switch that the client asked for, with the first bytes of the new protocol.
     #[cold]
     fn pass_switch(
         &mut self,
@@ -485,7 +486,8 @@ impl<'a> Exchange<'a> {
         span: Span,
     ) -> Result<bool, Failed> {
         let asked = self.terms.head.asks_for_websocket() && head.offers_websocket();
-        // An upstream that leaves off reading HTTP in the middle of a body takes the rest of it for something else.
+        // An upstream that switches in the middle of a request body would read the rest of the body in the new
+        // protocol.
         if !asked || !self.request_body.is_done() || self.refused {
             return Err(Failed::Upstream(UpstreamFailure::Nonsense));
         }
@@ -500,7 +502,8 @@ impl<'a> Exchange<'a> {
         Ok(true)
     }
 
-    /// `100` has been said by us, if anybody waited for it; an HTTP/1.0 client knows neither.
+    /// Forwards an interim response. The gateway itself sends `100` where the client waits for it, and HTTP/1.0 clients
+    /// know no interim responses.
     fn pass_interim(
         &mut self,
         cx: &mut Context<'_>,
@@ -525,22 +528,23 @@ impl<'a> Exchange<'a> {
     fn pass_head(&mut self, worker: &mut Worker, head: ResponseHead) {
         let terms = self.terms;
         let plane = &self.client.plane;
-        // An empty body is one too: a filter may have something to say.
+        // Filters also run for an empty body, because they may add to it.
         let filters_body = !terms.picked.is_empty()
             && terms.picked.filters_body(terms.instances)
             && !self.is_head()
             && !matches!(head.status(), 101 | 204 | 304)
-            // What ends a call is in its trailers, which would not survive.
+            // gRPC sends its status in trailers, which filtering would lose.
             && !terms.cx.is_grpc();
         let streams = terms.streams || passing::wants_to_stream(&head);
-        let framing = match filters_body {
-            true => ClientFraming::choose_filtered(terms.head.version()),
-            false => ClientFraming::choose(head.framing(), terms.head.version(), streams),
+        let framing = if filters_body {
+            ClientFraming::choose_filtered(terms.head.version())
+        } else {
+            ClientFraming::choose(head.framing(), terms.head.version(), streams)
         };
         let keep_alive = terms.head.keep_alive()
             && !framing.ends_by_closing(head.framing())
             && !worker.draining
-            // What is left of the request's body would be taken for the next request.
+            // The rest of the request's body would be read as the next request.
             && self.request_body.is_done()
             && !self.unread
             && self.client.may_go_on();
@@ -564,9 +568,10 @@ impl<'a> Exchange<'a> {
             framing,
             keep_alive,
             upstream_latency: milliseconds(self.client.now - self.sent_at),
-            proxy_latency: match self.sent_at == terms.started {
-                true => 0,
-                false => milliseconds(self.sent_at - terms.started),
+            proxy_latency: if self.sent_at == terms.started {
+                0
+            } else {
+                milliseconds(self.sent_at - terms.started)
             },
             request_id: terms.cx.request_id.as_bytes(),
             headers: plane.settings.respond.headers,
@@ -615,7 +620,7 @@ impl<'a> Exchange<'a> {
         sent.map_err(|_| Failed::ClientGone)
     }
 
-    /// The upstream has closed: the end of the answer if that is how it ends.
+    /// Handles the close of the upstream connection, which ends the response if its framing says so.
     fn upstream_ended(
         &mut self,
         cx: &mut Context<'_>,
@@ -638,7 +643,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The upstream has closed before the head of an answer was whole.
+    /// The failure of an upstream that closed before its response head was complete.
     #[cold]
     fn without_answer(&self, end: &io::Result<usize>) -> UpstreamFailure {
         let error = end.as_ref().err();
@@ -653,14 +658,14 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Whether the upstream had a part of the request and not the rest: the client may be slow with it, or the upstream not
-    /// want as much.
+    /// Whether the upstream received only a part of the request: the client may be slow, or the upstream may not want
+    /// the rest.
     fn is_on_its_way(&self) -> bool {
         let whole = self.request_body.is_done() && self.up_out.is_empty() && !self.refused;
         self.up_out.sent() > 0 && !whole
     }
 
-    /// A client on HTTP/2 is told what an upstream on HTTP/2 said when it gave up in the middle of an answer.
+    /// Forwards the reason of an HTTP/2 upstream's reset in the middle of a response to an HTTP/2 client.
     #[cold]
     fn pass_reset(&mut self, error: &io::Error) {
         if let (Some(reason), Stream::Served(client)) =
@@ -671,7 +676,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// From the client to the upstream, until one of them has to wait.
+    /// Forwards from the client to the upstream until one of them has to wait.
     fn pump_request(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Result<(), Failed> {
         while !self.request_body.is_done() && !self.refused && self.up_out.is_empty() {
             if !self.client.carry.is_empty() {
@@ -684,7 +689,7 @@ impl<'a> Exchange<'a> {
                 Poll::Ready(_) => return Err(Failed::ClientGone),
             };
             self.note_progress();
-            // A client that sent anything needs no telling to go on.
+            // A client that already sends its body does not wait for `100 Continue`.
             let taken = self.take_body(&worker.read[..read])?;
             let stream = &mut self.upstream.stream;
             let sent = self.up_out.send(stream, cx, &worker.read[..taken], b"");
@@ -717,7 +722,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Appends what is small to `head`; otherwise it is left to be sent as a piece of its own.
+/// Appends a small `body` to `head`, and returns what is left to be sent separately.
 #[inline]
 fn copy_if_small<'b>(body: &'b [u8], head: &mut Vec<u8>) -> &'b [u8] {
     if body.len() > COPIED_BYTES {

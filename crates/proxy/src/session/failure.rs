@@ -1,77 +1,79 @@
-//! What can go wrong with a try at an upstream, and whose doing it is. That decides everything else: only what an upstream
-//! did counts against its health, and nothing that a client did is tried again.
+//! The ways in which an attempt at an upstream can fail, and who caused each failure. Only failures of the upstream
+//! count against its health, and failures of the client are never retried.
 
 use super::connect::ConnectError;
 use crate::health;
 use plugin::TryEnd;
 
-/// Who brought a failure about.
+/// The party that caused a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The client: it went away, or it sent something that no upstream could serve.
+    /// The client: it disconnected, or sent something that no upstream could serve.
     Client,
-    /// The target itself.
+    /// The target.
     Upstream,
-    /// This gateway: its limits, its own resources, its name resolution.
+    /// This gateway: its limits, its resources or its name resolution.
     Gateway,
-    /// The target ended it, and the client may have been the reason. Trying again may help, and the target's health stays.
+    /// The target ended the exchange, possibly because of the client. A retry may help; the target's health does not
+    /// change.
     Unclear,
 }
 
-/// Why a try came to nothing.
+/// The reason why an attempt failed.
 pub(super) enum TryFailure {
-    /// Nothing was sent.
+    /// No connection was obtained, so nothing was sent.
     Connect(ConnectError),
     Exchange {
         failed: Failed,
-        /// The connection had served before.
+        /// Whether the connection had served before.
         reused: bool,
-        /// Nothing was taken from the client that could not be sent again, and nothing said to it.
+        /// Whether the request can be sent again: its body is still complete, and the client has received nothing.
         repeatable: bool,
-        /// The head of an answer had gone to the client.
+        /// Set if the head of a response has gone to the client.
         told: Option<Told>,
     },
 }
 
-/// How an exchange ended when it did not end well.
+/// The reason why an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// The client has seen nothing yet.
+    /// The upstream failed before the client received any part of the response.
     Upstream(UpstreamFailure),
-    /// The client has seen a part of the answer: nothing can be said any more but by closing.
+    /// The client has received a part of the response; only closing can report the failure.
     Broken,
-    /// The client has seen a part of the answer, and closing would look like the end of it.
+    /// The client has received a part of the response, and a normal close would look like its regular end.
     BrokenUnnoticed,
     ClientGone,
-    /// The client's body does not come.
+    /// The client's body stopped arriving.
     ClientTimeout,
-    /// The client's body is not what it should be.
+    /// The client's body is malformed.
     ClientBody,
-    /// HTTP/2, which the upstream speaks, has no form for the client's request.
+    /// The client's request cannot be expressed in HTTP/2, which the upstream speaks.
     ClientRequest,
-    /// The client's body is longer than allowed.
+    /// The client's body exceeds the size limit.
     TooLarge,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UpstreamFailure {
-    /// The upstream closed or reset the connection without a byte of an answer.
+    /// The upstream closed or reset the connection before the first byte of a response.
     Silent,
-    /// The upstream says that it has not looked at the request.
+    /// The upstream reported that it has not processed the request.
     Unprocessed,
-    /// The upstream gave up this request alone, without an answer (`RST_STREAM`). It is alive and has seen the request.
+    /// The upstream reset this request's stream without a response (`RST_STREAM`). It is alive and has seen the
+    /// request.
     Rejected,
-    /// The upstream ended the connection without an answer for a reason that may be the client's: the request was still on its
-    /// way, or the connection is shared and was ended with an error (`GOAWAY`).
+    /// The upstream closed the connection without a response, possibly because of a client: the request was not
+    /// completely sent, or the connection is shared and was closed with an error (`GOAWAY`).
     Interrupted,
-    /// The upstream closed or reset the connection within the answer's head.
+    /// The upstream closed or reset the connection in the middle of the response head.
     CutOff,
-    /// The answer makes no sense.
+    /// The response is malformed.
     Nonsense,
     Timeout,
 }
 
-/// The status that the client was told, and that of the upstream.
+/// The status that the client received, and the one that the upstream sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) status: u16,
@@ -95,7 +97,7 @@ impl Failed {
 }
 
 impl TryFailure {
-    /// The client went away before anything was sent to the upstream.
+    /// Failure for a client that disconnected before anything was sent to the upstream.
     pub(super) fn of_client() -> Self {
         Self::Exchange {
             failed: Failed::ClientGone,
@@ -112,13 +114,13 @@ impl TryFailure {
         }
     }
 
-    /// What the failure means for the target's health; none when it says nothing about the target.
+    /// The effect of the failure on the target's health; `None` when it says nothing about the target.
     pub(super) fn outcome(&self) -> Option<health::Outcome> {
         if let Self::Exchange {
             told: Some(told), ..
         } = self
         {
-            // Its head has come, and says how the target is, whatever became of the rest.
+            // The response head arrived and shows the target's health, however the rest ended.
             return Some(health::Outcome::Status(told.upstream));
         }
         if self.owner() != Owner::Upstream {
@@ -131,15 +133,16 @@ impl TryFailure {
                 Failed::Upstream(UpstreamFailure::Silent | UpstreamFailure::CutOff) => {
                     Some(health::Outcome::TcpFailure)
                 }
-                // Whoever answers nonsense is there: it is an answer as bad as its status, and no failure to connect.
+                // A target that sends a malformed response is reachable: it counts as a bad status, not as a failure to
+                // connect.
                 Failed::Upstream(UpstreamFailure::Nonsense) => Some(health::Outcome::Status(502)),
-                // It is about to go, in an orderly way.
+                // The target is shutting down gracefully.
                 _ => None,
             },
         }
     }
 
-    /// What the list of tries says about it; `None` when there was nothing to try.
+    /// The failure's entry in the list of attempts; `None` when there was no address to try.
     pub(super) fn end(&self) -> Option<TryEnd> {
         Some(match self {
             Self::Connect(ConnectError::Resolve(_)) => return None,
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_an_upstream_did_counts_against_its_health() {
+    fn only_failures_of_the_upstream_count_against_its_health() {
         use UpstreamFailure::{
             CutOff, Interrupted, Nonsense, Rejected, Silent, Timeout, Unprocessed,
         };
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_begun_counts_by_its_status_whoever_broke_it_off() {
+    fn a_response_that_breaks_off_counts_by_its_status() {
         for failed in [Failed::Broken, Failed::BrokenUnnoticed, Failed::ClientGone] {
             let failure = TryFailure::Exchange {
                 failed,
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_to_connect_count_when_they_are_the_targets_alone() {
+    fn failures_to_connect_count_only_if_the_target_causes_them() {
         let of = |error: ConnectError| {
             let failure = TryFailure::Connect(error);
             (failure.owner(), failure.outcome())

@@ -1,12 +1,12 @@
-//! Body filters on their way over a proxied answer. They get the payload without the upstream's framing, and what they
-//! make of it travels in ours: nobody knows its length before its end.
+//! Runs body filters over a forwarded response. They get the payload without the upstream's framing, and their output
+//! is framed anew because its length is unknown until its end.
 
 use super::exchange::Terms;
 use crate::forward_response::ClientFraming;
 use net::http1::ResponseHead;
 use plugin::{Chunk, HeaderEdits, Origin, ResponseCx};
 
-/// What the filters see of the answer besides its pieces.
+/// The parts of the response, besides its body, that filters see.
 pub(super) struct Filtering {
     pub(super) head: ResponseHead,
     pub(super) headers: HeaderEdits,
@@ -14,8 +14,8 @@ pub(super) struct Filtering {
 }
 
 impl Filtering {
-    /// Appends what the filters make of a piece of payload to `out`, framed for the client. `chunks`: whether a chunk has
-    /// been begun before.
+    /// Filters a piece of payload and appends the result to `out`, framed for the client. `chunks` says whether a chunk
+    /// has been begun before.
     pub(super) fn pass(
         &mut self,
         terms: &Terms<'_>,
@@ -57,7 +57,7 @@ impl Filtering {
     }
 }
 
-/// Begins a chunk, and ends the one before.
+/// Begins a chunk, and ends the previous one if there is one.
 pub(super) fn write_chunk_size(out: &mut Vec<u8>, size: usize, follows_another: bool) {
     if follows_another {
         out.extend_from_slice(b"\r\n");
@@ -74,7 +74,7 @@ pub(super) fn write_last_chunk(out: &mut Vec<u8>, follows_another: bool) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The last chunk without the end of the body, which trailers may come before.
+/// Writes the last chunk without the end of the body, so that trailers can follow.
 pub(super) fn write_end_of_chunks(out: &mut Vec<u8>, follows_another: bool) {
     write_chunk_size(out, 0, follows_another);
 }

@@ -1,4 +1,5 @@
-//! A request as the balancer asks for it, to find the peer that requests like it go to.
+//! Gives the load balancer the attributes of a request that its hash can use, so that similar requests reach the same
+//! target.
 
 use crate::balance::{Group, HashSource};
 use model::uri::{Slashes, normalize};
@@ -18,7 +19,7 @@ impl Hashed<'_> {
     }
 }
 
-/// Compares names as the web server under Kong names its variables: in lower case, with underscores for dashes.
+/// Compares a header's name with nginx's form of it: lower case, with `_` for `-`.
 fn is_named(sent: &str, name: &str) -> bool {
     let lowered = sent.bytes().map(|byte| match byte {
         b'-' => b'_',

@@ -1,5 +1,5 @@
-//! HTTP/2 connections of clients. `net::http2` makes each stream look like a kept-alive HTTP/1.1 connection; what serves
-//! those is the same [`Connection`] as for any other, without a place among the worker's connections.
+//! HTTP/2 connections of clients. `net::http2` makes each stream look like a kept-alive HTTP/1.1 connection, served by
+//! the same [`Connection`]; streams are not counted as connections of the worker.
 
 use super::plane::{DataPlane, Settings};
 use super::server::Ticket;
@@ -14,13 +14,13 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-/// How long a session without a stream stays for the next one. A new one costs less than a microsecond.
+/// Time that a session without a stream is kept for the next one. A new one costs less than a microsecond.
 pub(super) const SESSION_IDLE: Duration = Duration::from_secs(5);
 
-/// What the `h2` crate counts for each header line beside its bytes (RFC 9113 section 10.5.1).
+/// Overhead that the `h2` crate counts for each header line (RFC 9113 section 10.5.1).
 const LINE_OVERHEAD: usize = 32;
 
-/// Serves a connection that speaks HTTP/2, of which `before` has been read, to its end.
+/// Serves an HTTP/2 connection to its end. `before` holds the bytes that have already been read.
 pub(super) async fn serve_http2(
     mut ticket: Ticket,
     stream: Stream,
@@ -29,7 +29,7 @@ pub(super) async fn serve_http2(
 ) {
     let plane = ticket.plane.clone();
     arrival.http2 = true;
-    // Its streams have nobody to ask.
+    // Caches the local address, because streams have no socket to ask.
     arrival.local(&stream);
     arrival.write_usual_forwarded();
     let arrival = Arc::new(arrival);
@@ -37,7 +37,7 @@ pub(super) async fn serve_http2(
     let ended = poll_fn(|cx| {
         let leaves = worker::with(|worker| {
             worker.connections.set_waker(ticket.number, cx.waker());
-            // A new connection is let say what it came for.
+            // A new connection may still send its first request.
             worker.draining && (server.has_served() || worker.ends_waiting)
         });
         if leaves {
@@ -46,9 +46,10 @@ pub(super) async fn serve_http2(
         let ended = server.poll(cx, |served| {
             tokio::spawn(session(&plane, &arrival, served).run());
         });
-        let phase = match server.is_idle() {
-            true => Phase::Waiting,
-            false => Phase::Starting,
+        let phase = if server.is_idle() {
+            Phase::Waiting
+        } else {
+            Phase::Starting
         };
         if ticket.phase != phase {
             worker::with(|worker| worker.count_phase(&plane, &mut ticket.phase, phase));
@@ -66,7 +67,7 @@ fn session(plane: &Arc<DataPlane>, arrival: &Arc<Arrival>, served: Served) -> Co
 }
 
 fn server_settings(settings: &Settings) -> ServerSettings {
-    // The engine has the last word on the size of a head, and says it in an answer.
+    // Larger than the gateway's own limit, so that a head beyond that gets an error response.
     let head = settings.limits.head * 2 + settings.limits.lines * LINE_OVERHEAD;
     ServerSettings {
         head: u32::try_from(head).unwrap_or(u32::MAX),
@@ -77,7 +78,7 @@ fn server_settings(settings: &Settings) -> ServerSettings {
     }
 }
 
-/// Serves a connection without TLS on a listener with `http2`: its first bytes tell whether the client speaks HTTP/2 with
+/// Serves a plaintext connection on a listener with `http2`. Its first bytes show whether the client speaks HTTP/2 with
 /// prior knowledge (RFC 9113 section 3.3) or HTTP/1.1.
 pub(super) async fn serve_either(ticket: Ticket, stream: TcpStream, arrival: Arrival) {
     let mut stream = Stream::Tcp(stream);
@@ -86,11 +87,11 @@ pub(super) async fn serve_either(ticket: Ticket, stream: TcpStream, arrival: Arr
         return;
     };
     if read.starts_with(PREFACE) {
-        // Boxed: the task of an HTTP/1.1 connection would be larger by it.
+        // Boxed, because it would enlarge the task of an HTTP/1.1 connection.
         return Box::pin(serve_http2(ticket, stream, read, arrival)).await;
     }
     if is_neither(&read) {
-        // What breaks off HTTP/2 at its first word must not take an answer in HTTP/1.1 for frames.
+        // The client may speak malformed HTTP/2, and would read an HTTP/1.1 response as frames.
         return;
     }
     let mut connection = ticket.connection(stream, arrival);
@@ -98,14 +99,14 @@ pub(super) async fn serve_either(ticket: Ticket, stream: TcpStream, arrival: Arr
     connection.run().await;
 }
 
-/// Whether a connection's first line is whole and is no request of HTTP/1, not even a malformed one: those have a target or a
+/// Whether the first line is complete and cannot be an HTTP/1 request. Even a malformed request has a target or a
 /// version, and so a slash.
 fn is_neither(opening: &[u8]) -> bool {
     let line_end = memchr::memchr(b'\n', opening);
     line_end.is_some_and(|end| end > 1 && memchr::memchr(b'/', &opening[..end]).is_none())
 }
 
-/// The first bytes, as many as it takes to tell; none when the client is gone.
+/// Reads enough bytes to recognize the protocol; `None` if the client disconnects before.
 async fn read_opening(stream: &mut Stream) -> Option<Vec<u8>> {
     let mut opening = Vec::new();
     poll_fn(|cx| {

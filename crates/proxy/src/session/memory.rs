@@ -1,5 +1,5 @@
-//! A whole connection without a socket: what a client sends and what upstreams answer goes in, what both get comes out. For
-//! fuzzing; not part of the program, which is built without the feature `memory`.
+//! Runs a whole connection without a socket. The bytes that a client and the upstreams send go in; the bytes that both
+//! receive come out. For fuzzing only: released programs are built without the feature `memory`.
 
 use super::http2::serve_http2;
 use super::server::{connection_over, ticket_over};
@@ -15,26 +15,26 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-/// What came of a connection.
+/// The result of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub to_client: Vec<u8>,
-    /// To each upstream connection that was made.
+    /// Bytes sent to each upstream connection, in the order in which they were opened.
     pub to_upstreams: Vec<Vec<u8>>,
 }
 
-/// A data plane with one service, whose requests are buffered below `/` and streamed below `/stream`. Each upstream connection
-/// serves one request.
+/// A data plane with one service. Requests below `/` are buffered, those below `/stream` are not. Each upstream
+/// connection serves one request.
 pub struct Bench {
     plane: Arc<DataPlane>,
     runtime: Runtime,
 }
 
-/// Longer than every limit: whatever still waits has run into its own by then.
+/// Longer than every limit, so that whatever still waits has timed out by then.
 const LONG: Duration = Duration::from_secs(1000);
 
 impl Bench {
-    /// On this thread only, since it is the worker.
+    /// Sets up this thread as the only worker, so the value must stay on it.
     pub fn new() -> Self {
         let config = Config {
             services: vec![service()],
@@ -57,8 +57,8 @@ impl Bench {
         Self { plane, runtime }
     }
 
-    /// One connection of a client, and what it does after what it sends; upstreams close after theirs. Everything goes at most
-    /// `piece` bytes at a time.
+    /// Runs one client connection. The client sends `client` and then does `then`; each upstream sends its bytes and
+    /// closes. All bytes go in pieces of at most `piece` bytes.
     pub fn connection(
         &self,
         client: &[u8],
@@ -71,11 +71,11 @@ impl Bench {
         })
     }
 
-    /// The same of an HTTP/2 connection, with the client's preface.
+    /// Runs one HTTP/2 connection like [`Self::connection`]; the client's preface is added to `client`.
     pub fn http2(&self, client: &[u8], then: Then, upstreams: &[&[u8]], piece: usize) -> Outcome {
         let client = [net::http2::PREFACE, client].concat();
         exchange(&client, then, upstreams, piece, |stream| {
-            // Its own, since streams are tasks of their own.
+            // Needs a runtime of its own, since each stream is a task.
             runtime().block_on(async {
                 let (ticket, arrival) = ticket_over(&self.plane);
                 serve_http2(ticket, stream, Vec::new(), arrival).await;
@@ -97,7 +97,7 @@ fn exchange(
         .iter()
         .map(|said| Memory::new(said.to_vec(), Then::Close, piece));
     let (memories, sent): (Vec<_>, Vec<_>) = memories.unzip();
-    // Where the client waits, so do upstreams; where it hurries away, they answer before they were asked.
+    // If the client waits for its response, upstreams wait for their request; otherwise they respond before it.
     expect_dials(memories.into_iter().map(|memory| match then {
         Then::Wait => memory.patient(),
         Then::Close => memory,
@@ -109,7 +109,7 @@ fn exchange(
     }
 }
 
-/// What would wait for ever runs into its limit at once.
+/// A runtime with a paused clock, in which waiting tasks reach their time limits at once.
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -1,8 +1,8 @@
-//! A client's connection and the requests on it. `Connection::serve_request` is the life of a request; each of its
-//! phases is a function in one of the files here.
+//! A client connection and the requests on it. `Connection::serve_request` handles one request from its head to its log
+//! line; each phase is a function in one of the files here.
 //!
-//! Not here: how bytes become heads (`net::http1`), what heads say (`forward`, `forward_response`, `respond`), and what a
-//! configuration means (`snapshot`). A stream of an HTTP/2 connection is a connection here like any other (`http2`).
+//! Other modules parse heads (`net::http1`), interpret them (`forward`, `forward_response`, `respond`) and give the
+//! configuration its meaning (`snapshot`). Each stream of an HTTP/2 connection is a `Connection` of its own (`http2`).
 
 mod access;
 mod admission;
@@ -58,61 +58,62 @@ use tries::Tries;
 use tunnel::Tunnel;
 use worker::Reusable;
 
-/// A client's connection. Between requests it owns no buffer.
+/// A client connection. It owns no buffer between requests.
 struct Connection {
     plane: Arc<DataPlane>,
     stream: Stream,
     arrival: Arc<Arrival>,
-    /// None: a stream of an HTTP/2 connection, which has one of its own.
+    /// `None` for a stream of an HTTP/2 connection: the HTTP/2 connection owns the ticket.
     ticket: Option<server::Ticket>,
-    /// Read, and not used yet: the beginning of a head, of a body, or the next request.
+    /// Bytes that were read and not used yet: the start of a head, of a body, or of the next request.
     carry: Vec<u8>,
     out: Outgoing,
-    /// Bytes of the current request so far.
+    /// Bytes of the current request received so far.
     received: u64,
-    /// Of the bytes sent for it, how many were heads.
+    /// Bytes of response heads among the bytes sent for the current request.
     head_size: u64,
     tries: Tries,
-    /// How many there were, the current one included.
+    /// Number of requests on this connection, the current one included.
     requests: u32,
-    /// For what `out` holds of an answer that was read ahead of the client.
+    /// Memory accounted for response bytes in `out` that were read ahead of a slow client.
     ahead: BodyShare,
     deadline: Deadline,
-    /// The time as last looked at. Looking costs as much as a header line, so it is done where time may have passed.
+    /// Time when the clock was last read. Reading it costs as much as a header line, so it is read only where time may
+    /// have passed.
     now: Instant,
-    /// `100 Continue` has been dealt with.
+    /// Whether `100 Continue` has been sent or is not needed.
     continued: bool,
     request_body: RequestBodyAt,
-    /// What the connection becomes after the current request.
+    /// Tunnel that takes over the connection after the current request.
     tunnel: Option<Box<Tunnel>>,
 }
 
-/// Where the body of the current request is, which decides whether another request can follow on the connection.
+/// The place of the current request's body. It decides whether another request can follow on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestBodyAt {
-    /// As it came: what has come of it is at the beginning of `carry`.
+    /// Unread: the part that has arrived is at the start of `carry`.
     Carry,
-    /// Taken out of `carry`, whole.
+    /// Completely read, and removed from `carry`.
     Memory,
-    /// Partly sent to an upstream: where the next request begins is not known.
+    /// Partly sent to an upstream, so the start of the next request is not known.
     Streaming,
 }
 
-/// How a connection came in.
+/// The origin of a connection: its addresses, protocol and server name.
 #[derive(Debug, Clone)]
 struct Arrival {
     peer: SocketAddr,
-    /// The listener's, mapped by `port_maps`.
+    /// Port of the listener, mapped by `port_maps`.
     port: u16,
-    /// The address that the client has reached: the listener's, or asked of the connection when a route asks for it.
+    /// Address that the client connected to: the listener's, or read from the socket when a route first needs it.
     local: OnceLock<IpAddr>,
     scheme: Scheme,
-    /// The client speaks HTTP/2, and this is one of its streams.
+    /// Whether the client speaks HTTP/2, so that this is one of its streams.
     http2: bool,
     sni: Option<Box<str>>,
-    /// The client, as a load balancer tells it by the PROXY protocol.
+    /// Client address that a load balancer sent in a PROXY protocol header.
     told: Option<SocketAddr>,
-    /// The forwarding headers as most requests of this connection have them, written once.
+    /// The forwarding headers that most requests of this connection get, written once.
     forwarded: Box<[u8]>,
 }
 
@@ -131,30 +132,30 @@ impl Arrival {
     }
 }
 
-/// What becomes of the connection after a request.
+/// The next step for the connection after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
     Next,
-    /// Close when everything is sent.
+    /// Close once everything is sent.
     Close,
-    /// Close when everything is sent, and take in what the client still sends, or it would lose the answer.
+    /// Close once everything is sent, but read what the client still sends: otherwise it would lose the response.
     Linger,
-    /// Nothing more can be said.
+    /// Close at once: nothing more can be sent.
     Abort,
 }
 
-/// How a request was dealt with.
+/// The result of handling a request.
 struct Outcome {
     status: u16,
-    /// Of the upstream's answer.
+    /// Status of the upstream's response.
     upstream_status: Option<u16>,
     after: After,
-    /// When the last upstream was contacted and when the head of an answer was there, if one was contacted.
+    /// When the last upstream was contacted and when its response head arrived, if one was contacted.
     upstream: Option<(Instant, Instant)>,
 }
 
 impl Connection {
-    /// `until` is when a client must have begun its first request.
+    /// `until` is the time by which a client must have begun its first request.
     fn new(
         plane: Arc<DataPlane>,
         ticket: Option<server::Ticket>,
@@ -183,11 +184,11 @@ impl Connection {
         }
     }
 
-    /// Not an `async fn`, which would hold the connection twice, as its argument and as a variable of it.
+    /// Not an `async fn`, which would store the connection twice: as its argument and as a local variable.
     #[expect(clippy::manual_async_fn)]
     fn run(mut self) -> impl Future<Output = ()> {
         async move {
-            // Counted once per connection: what requests borrow of these outlives their hold on the connection.
+            // Cloned once per connection, so that requests can borrow from them while they borrow `self` mutably.
             let (plane, arrival) = (self.plane.clone(), self.arrival.clone());
             loop {
                 let after = self.serve_request(&plane, &arrival).await;
@@ -200,8 +201,8 @@ impl Connection {
         }
     }
 
-    /// Life of a request: receive its head, open it (id, client, host), find its route, answer it or pass it to the
-    /// upstream ([`Self::dispatch`]), send what is left of the answer, log.
+    /// Handles one request: receives its head, opens it (id, client, host), finds its route, responds or forwards it to
+    /// the upstream ([`Self::dispatch`]), sends the rest of the response, and logs.
     async fn serve_request(&mut self, plane: &DataPlane, arrival: &Arrival) -> After {
         let head = match self.receive_head().await {
             Ok(head) => head,
@@ -216,10 +217,11 @@ impl Connection {
         let mut routed = Routed::find(&view.snapshot, &head, arrival, client, &self.stream);
         let captures = routed.captures();
         let plan = routed.plan(&view.snapshot);
-        // What plugins fill takes longer to move than a request without any would spend on it.
-        let mut memory = match plan.is_empty() {
-            true => Reusable::default(),
-            false => worker::with(|worker| worker.reusable()),
+        // Only plugins use these lists, and moving them would slow down requests without plugins.
+        let mut memory = if plan.is_empty() {
+            Reusable::default()
+        } else {
+            worker::with(|worker| worker.reusable())
         };
         let mut cx = RequestCx {
             head: &head,
@@ -301,14 +303,15 @@ impl Connection {
         }
     }
 
-    /// Whether the connection may carry another request. A stream's may, which does not stand for its connection.
+    /// Whether the connection may carry another request. `max_requests` does not apply to a stream of an HTTP/2
+    /// connection.
     #[inline]
     fn may_go_on(&self) -> bool {
         let most = self.plane.settings.max_requests;
         most == 0 || self.requests < most || self.ticket.is_none()
     }
 
-    /// Waits until the client has taken the answer, and sets the limit for its next request.
+    /// Waits until the client has received the response, and sets the time limit for its next request.
     async fn finish(&mut self, after: After) -> After {
         if !self.out.is_empty() && after != After::Abort && self.flush().await.is_err() {
             return After::Abort;
@@ -322,7 +325,7 @@ impl Connection {
         after
     }
 
-    /// Sends what is waiting, as long as the client takes any.
+    /// Sends the waiting bytes for as long as the client keeps receiving.
     async fn flush(&mut self) -> std::io::Result<()> {
         let limit = self.plane.settings.send_timeout;
         let rate = self.plane.settings.min_rate;
@@ -347,13 +350,13 @@ impl Connection {
         .await
     }
 
-    /// Ends our side; with [`After::Linger`], lets the client finish its own first: bytes that nobody reads make the
-    /// system reset the connection, and the answer would be lost with it.
+    /// Closes our side of the connection. With [`After::Linger`], first lets the client finish its side: unread bytes
+    /// would make the system reset the connection, and the client would lose the response.
     async fn close(&mut self, after: After) {
         if poll_fn(|cx| self.stream.poll_shutdown(cx)).await.is_err() || after != After::Linger {
             return;
         }
-        /// How much more a client may send, and for how long.
+        /// Maximum bytes that the client may still send.
         const LINGER_BYTES: usize = 4 * 1024 * 1024;
         const LINGER_TIME: Duration = Duration::from_secs(5);
         self.deadline.set(Instant::now() + LINGER_TIME);

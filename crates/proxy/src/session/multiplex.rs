@@ -1,5 +1,5 @@
-//! Getting a stream to a target that speaks HTTP/2: on a connection that is there, or on a new one. Requests that come
-//! while one is being made wait for it instead of making their own.
+//! Obtains a stream to a target that speaks HTTP/2, on an existing connection or a new one. Requests that arrive while
+//! a connection is being opened wait for it instead of opening their own.
 
 use super::connect::{self, Freshness};
 use super::plane::Settings;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// The whole head of an answer, as RFC 9113 section 10.5.1 counts it.
+/// Maximum size of a response head, counted as in RFC 9113 section 10.5.1.
 const MOST_HEAD: u32 = 128 * 1024;
 
-/// What a new connection speaks.
+/// A new connection in the protocol that was negotiated.
 #[expect(clippy::large_enum_variant)]
 enum Agreed {
     Http1(Stream),
@@ -36,7 +36,7 @@ pub(super) fn link_settings(settings: &Settings) -> LinkSettings {
     }
 }
 
-/// Where a stream goes, and who else may share its connection.
+/// Target of a stream, and the key of the connections that it may share.
 struct Destination<'a> {
     target: &'a Target,
     address: SocketAddr,
@@ -44,8 +44,8 @@ struct Destination<'a> {
     settings: LinkSettings,
 }
 
-/// A stream to an address; true when its connection was there before. An upstream that only may speak HTTP/2 and does not
-/// gets an HTTP/1.1 connection.
+/// Opens a stream to an address, and says whether its connection existed before. If HTTP/2 is optional and the upstream
+/// does not speak it, returns an HTTP/1.1 connection.
 pub(super) async fn obtain(
     target: &Target,
     address: SocketAddr,
@@ -119,7 +119,7 @@ impl Destination<'_> {
         .await
     }
 
-    /// One connection more cannot be had: those that are there will do, if they are to be trusted.
+    /// Falls back to an existing connection after a new one failed, unless only newer connections are trusted.
     async fn take_existing(&self, wanted: Wanted) -> Option<Box<Called>> {
         if wanted != Wanted::Any {
             return None;
@@ -134,7 +134,7 @@ impl Destination<'_> {
         .await
     }
 
-    /// Makes a connection, for this request and the others that wait for it.
+    /// Opens a connection for this request and the others that wait for it.
     async fn open(&self, dialer: Dialer, now: &mut Instant) -> Result<Stream, DialFailure> {
         let dialed = Box::pin(timeout(self.target.connect_timeout, self.dial())).await;
         *now = Instant::now();
@@ -167,7 +167,7 @@ impl Destination<'_> {
         Ok(Agreed::Http2(link, driver))
     }
 
-    /// The first stream of a new connection, which others can share from here on.
+    /// Starts the first stream of a new connection, which others can share from now on.
     fn keep(&self, link: Link, driver: Driver) -> Stream {
         tokio::spawn(driver);
         Stream::Called(worker::with(|worker| {
@@ -177,8 +177,8 @@ impl Destination<'_> {
     }
 }
 
-/// What the handshake has agreed on. Without TLS there is nothing to agree on, and servers of gRPC that say nothing speak
-/// it nevertheless, as the web server under Kong takes for granted.
+/// Whether the negotiated protocol is HTTP/2. Without TLS nothing is negotiated. gRPC servers without ALPN are assumed
+/// to speak HTTP/2, as nginx does.
 fn speaks_http2(stream: &Stream, wanted: Http2) -> io::Result<bool> {
     let Stream::Tls(tls) = stream else {
         return Ok(true);

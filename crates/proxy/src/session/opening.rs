@@ -1,4 +1,4 @@
-//! What is settled about a request before it has a route: its id, its client, the host it is for.
+//! Facts about a request that are known before its route: id, client and host.
 
 use super::worker;
 use super::{Arrival, Connection};
@@ -76,7 +76,7 @@ impl<'h> Opening<'h> {
     }
 }
 
-/// Without port and in lower case; borrowed where it is so already, as nearly always.
+/// The host in lower case without its port; nearly always borrowed, because no change is needed.
 fn bare_host(head: &RequestHead) -> Cow<'_, str> {
     match head.host_name() {
         None => Cow::Borrowed(""),

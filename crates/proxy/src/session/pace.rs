@@ -1,15 +1,15 @@
-//! How fast clients have to be, where the settings say so: a byte a minute passes every limit between two bytes, and holds
-//! a connection for as long as it likes.
+//! Minimum transfer rate of clients, where the settings require one. Idle timeouts alone do not stop a client that
+//! sends one byte just before each of them expires.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How fast a client has to send its body and take its answer.
+/// Minimum rate at which a client must send its body and receive its response.
 #[derive(Debug, Clone, Copy)]
 pub struct MinRate {
-    /// Bytes a second on average (`client_min_rate`); zero: any.
+    /// Average bytes per second (`client_min_rate`); zero means no minimum.
     pub bytes: u64,
-    /// How long it may be slower (`client_min_rate_grace`).
+    /// Time that a client may lag behind that rate (`client_min_rate_grace`).
     pub grace: Duration,
 }
 
@@ -22,11 +22,11 @@ impl Default for MinRate {
     }
 }
 
-/// A stretch of time in which nobody but the client holds things up.
+/// A period in which only the client can delay the transfer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     since: Instant,
-    /// The count of bytes at its beginning.
+    /// Byte count at the start of the period.
     from: u64,
 }
 
@@ -39,12 +39,12 @@ impl Pace {
         self.since
     }
 
-    /// When a client whose count of bytes is this would be too slow, if it did nothing more.
+    /// When a client with this byte count becomes too slow, if it transfers nothing more.
     #[inline]
     pub(super) fn due(&self, count: u64, rate: MinRate) -> Option<Instant> {
         (rate.bytes > 0).then(|| {
             let paid = count.saturating_sub(self.from) as f64 / rate.bytes as f64;
-            // Bounded, as what comes before it may pay for more than a timer can hold.
+            // Bounded, because earlier bytes may add up to more time than a timer can hold.
             self.since + rate.grace + Duration::from_secs_f64(paid.min(1e6))
         })
     }

@@ -1,4 +1,4 @@
-//! What all workers share: the current snapshot, the settings of the data plane, and what the node counts.
+//! State that all workers share: the current snapshot, the settings of the data plane, and the node's counters.
 
 use super::admission::{Admission, ConnectionLimits, UpstreamLimits};
 use super::pace::MinRate;
@@ -16,49 +16,50 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The settings of connections and requests. Those of Kong unless said otherwise.
+/// Settings of connections and requests. Defaults are Kong's unless a field says otherwise.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub pool: PoolSettings,
     pub limits: Limits,
-    /// Of connections that speak HTTP/2; their timeouts are those below.
+    /// HTTP/2 settings of client connections; the timeouts below override its own.
     pub http2: ServerSettings,
     pub real_ip: RealIp,
     pub respond: respond::Settings,
-    /// `headers_upstream` has X-Kong-Request-Id.
+    /// Whether `headers_upstream` contains X-Kong-Request-Id.
     pub request_id_upstream: bool,
-    /// `allow_debug_header`.
+    /// Whether clients may ask for debug headers (`allow_debug_header`).
     pub debug_header: bool,
-    /// `port_maps`: what a listener's port is called to the outside.
+    /// Public port numbers of the listeners (`port_maps`).
     pub port_maps: HashMap<u16, u16>,
-    /// From the first byte of a head to its last (the web server's `client_header_timeout`).
+    /// Maximum time from the first byte of a head to its last (nginx's `client_header_timeout`).
     pub header_timeout: Duration,
-    /// Between two reads of a request body (`client_body_timeout`).
+    /// Maximum time between two reads of a request body (`client_body_timeout`).
     pub body_timeout: Duration,
-    /// Between two writes to a client (`send_timeout`).
+    /// Maximum time between two writes to a client (`send_timeout`).
     pub send_timeout: Duration,
-    /// Without a request (`keepalive_timeout`).
+    /// Maximum time that a connection stays open without a request (`keepalive_timeout`).
     pub idle_timeout: Duration,
-    /// `nginx_http_client_max_body_size`; 0: no limit.
+    /// Maximum size of a request body (`nginx_http_client_max_body_size`); 0 means no limit.
     pub max_body: u64,
-    /// The largest request body that plugins can look into (`nginx_http_client_body_buffer_size`, 8 KiB in Kong; more here,
-    /// since nothing is spilled to disk).
+    /// Maximum size of a request body that plugins can read (`nginx_http_client_body_buffer_size`). Kong's default is 8
+    /// KiB; it is larger here, because bodies are not spilled to disk.
     pub plugin_body: usize,
-    /// How much of an answer is read ahead of a slow client, in bytes (`nginx_proxy_proxy_buffers`).
+    /// Maximum response bytes that are read ahead of a slow client (`nginx_proxy_proxy_buffers`).
     pub read_ahead: usize,
-    /// What all bodies, requests' and answers', may take together (`body_memory`). A request's body may take a 16th of it where
-    /// the route buffers requests.
+    /// Maximum memory for all request and response bodies together (`body_memory`). On a route that buffers requests,
+    /// one request's body may use a 16th of it.
     pub body_memory: usize,
-    /// Where each request is logged, if it is.
+    /// Destination of the request log, if requests are logged.
     pub access_log: Option<AccessLog>,
-    /// The same for streams of connections.
+    /// Destination of the log of TCP and UDP streams, if they are logged.
     pub stream_log: Option<AccessLog>,
-    /// A client that ends its side while it waits for an answer has gone (`nginx_proxy_proxy_ignore_client_abort = off`).
+    /// Whether a client that closes its side while it waits for a response counts as gone
+    /// (`nginx_proxy_proxy_ignore_client_abort = off`).
     pub client_may_abort: bool,
     pub min_rate: MinRate,
     pub connections: ConnectionLimits,
     pub upstream: UpstreamLimits,
-    /// Requests per client connection; zero: no limit (`nginx_http_keepalive_requests`).
+    /// Maximum requests per client connection (`nginx_http_keepalive_requests`); zero means no limit.
     pub max_requests: u32,
 }
 
@@ -97,11 +98,11 @@ pub struct DataPlane {
     pub snapshot: Live,
     pub settings: Settings,
     pub lookup: Arc<dyn Lookup>,
-    /// Bytes of bodies that are kept right now.
+    /// Bytes of request and response bodies in memory.
     pub(super) body_memory: AtomicUsize,
     pub(super) admission: Admission,
     counters: Box<[Counters]>,
-    /// The revision of the snapshot, for those who wait for it to change.
+    /// Revision of the current snapshot; tasks can wait for it to change.
     published: watch::Sender<u64>,
 }
 
@@ -124,7 +125,7 @@ impl DataPlane {
         }
     }
 
-    /// From here on requests are served by this snapshot. Idle workers are woken up to see it.
+    /// Makes this snapshot the one that serves new requests, and wakes idle workers so that they see it.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
         let revision = snapshot.revision;
         self.snapshot.swap(snapshot);
@@ -135,7 +136,7 @@ impl DataPlane {
         self.published.subscribe()
     }
 
-    /// How many workers serve by this revision or a newer one, and how many there are to be.
+    /// Number of workers that serve this revision or a newer one, and number of workers in total.
     pub fn workers_at(&self, revision: u64) -> (usize, usize) {
         let there = |one: &&Counters| one.seen.load(Ordering::Acquire) > revision;
         (
@@ -148,7 +149,7 @@ impl DataPlane {
         &self.counters[worker]
     }
 
-    /// The sum over all workers.
+    /// Sums of the counters over all workers.
     pub fn totals(&self) -> Totals {
         let sum =
             |of: fn(&Counters) -> &Counter| self.counters.iter().map(|one| of(one).value()).sum();
@@ -164,7 +165,8 @@ impl DataPlane {
     }
 }
 
-/// What one worker counts. On cache lines of its own: a shared one would travel between cores with every request.
+/// Counters of one worker. They have cache lines of their own, because a shared line would move between cores with
+/// every request.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Counters {
@@ -173,13 +175,13 @@ pub(super) struct Counters {
     pub(super) requests: Counter,
     /// Connections between requests.
     pub(super) waiting: Counter,
-    /// Connections in the middle of a head.
+    /// Connections in the middle of a request head.
     pub(super) reading: Counter,
-    /// Accepts that failed for want of descriptors or memory.
+    /// Accepts that failed for lack of descriptors or memory.
     pub(super) accept_errors: Counter,
-    /// Connections beyond the limits on their number.
+    /// Connections refused by the limits on their number.
     pub(super) refused: Counter,
-    /// One more than the revision that the worker has seen; 0 while it does not serve.
+    /// Latest revision that the worker has seen, plus one; 0 while the worker does not serve.
     seen: AtomicU64,
 }
 
@@ -188,7 +190,7 @@ impl Counters {
         self.seen.store(revision + 1, Ordering::Release);
     }
 
-    /// Until it is dropped the worker counts as serving.
+    /// Marks the worker as serving until the returned guard is dropped.
     pub(super) fn serving(&self) -> Serving<'_> {
         Serving(self)
     }
@@ -202,7 +204,7 @@ impl Drop for Serving<'_> {
     }
 }
 
-/// Written by one thread, read by any.
+/// A counter that one thread writes and any thread reads.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 
@@ -224,7 +226,7 @@ impl Counter {
     }
 }
 
-/// For `/status`, which names the same numbers as the web server under Kong.
+/// Totals for `/status`, which has the same numbers as nginx's status page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     pub accepted: u64,
@@ -232,9 +234,9 @@ pub struct Totals {
     pub requests: u64,
     pub waiting: u64,
     pub reading: u64,
-    /// Not in `/status`: accepts that failed for want of descriptors or memory.
+    /// Accepts that failed for lack of descriptors or memory; not in `/status`.
     pub accept_errors: u64,
-    /// Connections that were closed at once, for being too many.
+    /// Connections closed at once because a limit was reached.
     pub refused: u64,
 }
 

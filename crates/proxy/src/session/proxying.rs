@@ -1,5 +1,5 @@
-//! From a routed request to its answer: protocol checks, the body where a plugin wants it, the access phase, and the
-//! upstream, with as many tries as the service allows.
+//! Turns a routed request into a response: checks the protocol, reads the body if a plugin wants it, runs the access
+//! phase, and contacts the upstream with as many attempts as the service allows.
 
 use super::answer::{ALLOWED_METHODS, Produced, ServerError};
 use super::connect::{ConnectError, Name, obtain};
@@ -26,13 +26,13 @@ use net::pool;
 use plugin::{HeaderEdits, Origin, RequestBody, RequestCx, Response};
 use tokio::time::Instant;
 
-/// Everything about a request on its way to an upstream.
+/// A request on its way to an upstream.
 struct Call<'a> {
     about: Produced<'a>,
     route: &'a RouteInfo,
     service: ServiceRef<'a>,
     routed: &'a Routed,
-    /// Boxed: rare, and every connection's task would be larger by it.
+    /// Boxed because they are rare and would enlarge the task of every connection.
     debug_headers: Option<Box<HeaderEdits>>,
 }
 
@@ -48,7 +48,7 @@ impl Connection {
         let Some(route) = routed.route(snapshot) else {
             snapshot.globals.pick_defaults(snapshot.instances(), picked);
             let response = match cx.head.target() {
-                // About the server as a whole (RFC 9110 section 9.3.7), which is us.
+                // Such a request asks about the server as a whole (RFC 9110 section 9.3.7), which is the gateway.
                 "*" => Response::new(204, "").with_header("Allow", ALLOWED_METHODS),
                 _ if routed.is_too_costly => Response::error(400, router::TOO_COSTLY),
                 _ => Response::error(404, "no Route matched with those values"),
@@ -115,8 +115,8 @@ impl Connection {
         matches!(head.framing(), Framing::Length(length) if most != 0 && length > most)
     }
 
-    /// Runs the access phase. The body is read when a plugin that looks into it is about to run: not for a client that an
-    /// earlier plugin refuses.
+    /// Runs the access phase. The body is read only when a plugin that uses it is about to run, so not for a client
+    /// that an earlier plugin refuses.
     async fn run_access(
         &mut self,
         plan: &Plan,
@@ -127,7 +127,7 @@ impl Connection {
         let mut walk = Walk::new(picked);
         let mut share = None;
         while plan.access(instances, cx, &mut walk).await == Access::NeedsBody {
-            // Messages of a call pass as they come: its answer may have to begin before they end.
+            // gRPC messages are forwarded as they arrive: the response may have to begin before they end.
             if !cx.is_grpc() {
                 let (body, taken) = Box::pin(self.buffer_body(cx.head)).await?;
                 cx.body = body;
@@ -138,8 +138,8 @@ impl Connection {
         Ok((walk.into_answer(), share))
     }
 
-    /// Takes in what is still to come of the body where the route buffers requests, so that no upstream waits for a slow
-    /// client. The usual small body has come with its head, and stays where it is.
+    /// Reads the rest of the body if the route buffers requests, so that no upstream waits for a slow client. A small
+    /// body usually arrives with its head and stays where it is.
     async fn await_body(
         &mut self,
         route: &RouteInfo,
@@ -175,7 +175,7 @@ impl Connection {
         outcome
     }
 
-    /// `Kong-Debug` asks which route and service it was.
+    /// Response headers that name the route and the service, if the request has `Kong-Debug`.
     fn debug_headers(
         &self,
         route: &RouteInfo,
@@ -200,7 +200,7 @@ impl Connection {
         Some(edits)
     }
 
-    /// Tries the service's targets until one answers, or what went wrong cannot be tried again.
+    /// Tries the service's targets until one responds or the failure does not allow a retry.
     async fn proxy(&mut self, mut call: Call<'_>) -> Outcome {
         let input = call.pick_input();
         let call = &call;
@@ -255,7 +255,8 @@ impl Connection {
         }
     }
 
-    /// A body that is all here stays until the answer is: then it can be sent again.
+    /// Chooses where the body is sent from. A body that has arrived completely is kept until the response, so that it
+    /// can be sent again.
     fn choose_source<'c>(&self, cx: &'c RequestCx<'_>) -> Source<'c> {
         match (&cx.upstream.body, &cx.body) {
             (Some(body), _) | (None, RequestBody::Whole(body)) => Source::Memory(body),
@@ -280,7 +281,7 @@ impl Connection {
         let place = self.enter_gate(target).await;
         let place = place.map_err(TryFailure::Connect)?;
         let protocol = match target.http2 {
-            // There a WebSocket needs an upstream that knows RFC 8441.
+            // Over HTTP/2, a WebSocket would need an upstream that supports RFC 8441.
             Http2::Preferred if cx.head.asks_for_websocket() => Http2::Never,
             protocol => protocol,
         };
@@ -297,9 +298,10 @@ impl Connection {
             source: *source,
             read_timeout: target.read_timeout,
             write_timeout: target.write_timeout,
-            read_ahead: match call.route.response_buffering {
-                true => self.plane.settings.read_ahead,
-                false => 0,
+            read_ahead: if call.route.response_buffering {
+                self.plane.settings.read_ahead
+            } else {
+                0
             },
             streams: !call.route.response_buffering || streams_by_nature(call.service, cx),
             counts_upload: !call.route.request_buffering,
@@ -372,7 +374,7 @@ impl Connection {
         }
     }
 
-    /// There is no usable peer, or none any more.
+    /// Responds to a request for which no usable target is left.
     fn refuse_without_peer(&mut self, call: &Call<'_>) -> Outcome {
         if !self.tries.made().is_empty() {
             let contacted = Some(self.tries.contacted());
@@ -382,7 +384,7 @@ impl Connection {
         self.produce(response, Origin::Gateway, &call.about)
     }
 
-    /// The answer when all tries are used up. The only place that turns failures into statuses.
+    /// Responds after the last failed attempt. This is the only place that turns failures into statuses.
     fn fail(&mut self, failure: TryFailure, call: &Call<'_>) -> Outcome {
         let first = self.tries.made().is_empty();
         let error = match failure {
@@ -404,9 +406,9 @@ impl Connection {
             TryFailure::Connect(ConnectError::Handshake { cause, owner }) => {
                 let host = call.service_host();
                 match owner {
-                    // Any client can bring it about.
-                    Owner::Client => tracing::debug!(%cause, host, "no handshake with upstream"),
-                    _ => tracing::warn!(%cause, host, "no handshake with upstream"),
+                    // Any client can cause this, so it is not worth a warning.
+                    Owner::Client => tracing::debug!(%cause, host, "upstream handshake failed"),
+                    _ => tracing::warn!(%cause, host, "upstream handshake failed"),
                 }
                 ServerError::from(502)
             }
@@ -428,7 +430,7 @@ impl Connection {
         self.produce_error(error, Some(self.tries.contacted()), &call.about)
     }
 
-    /// Nothing more can be said to the client, who may have seen the head of an answer.
+    /// The outcome when nothing more can be sent to the client, which may have received a response head.
     fn gone(&mut self, told: Option<Told>) -> Outcome {
         let tried = !self.tries.made().is_empty();
         Outcome {
@@ -441,7 +443,7 @@ impl Connection {
 }
 
 impl Call<'_> {
-    /// What decides about the peer, where anything of the request does. A client that gets a cookie by it is told so.
+    /// The hash key of the request, if the load balancer uses one. If the key is in a new cookie, the response sets it.
     #[inline]
     fn pick_input(&mut self) -> PickInput {
         match self.service.hashing() {
@@ -479,7 +481,8 @@ fn about<'a>(
     }
 }
 
-/// What lives from its parts going out as they come. For a gRPC service that is everything, Connect's calls too.
+/// Whether bytes must be forwarded as they arrive: for WebSockets, and for everything of a gRPC service, including
+/// calls of the Connect protocol.
 /// Source: kong/templates/nginx_kong.lua location @grpc.
 fn streams_by_nature(service: ServiceRef<'_>, cx: &RequestCx<'_>) -> bool {
     cx.head.asks_for_websocket()
@@ -487,13 +490,14 @@ fn streams_by_nature(service: ServiceRef<'_>, cx: &RequestCx<'_>) -> bool {
         || matches!(service.protocol, Protocol::Grpc | Protocol::Grpcs)
 }
 
-/// The web server's status for a client that did not wait; for the log only.
+/// nginx's status for a client that disconnected before its response; only for the log.
 const CLIENT_GONE: u16 = 499;
 
 fn host_for<'c>(call: &'c Call<'_>, target: &'c Target) -> Name<'c> {
-    let preserved = match call.route.preserve_host {
-        true => call.about.cx.head.host_bytes(),
-        false => None,
+    let preserved = if call.route.preserve_host {
+        call.about.cx.head.host_bytes()
+    } else {
+        None
     };
     Name {
         text: preserved.unwrap_or(target.authority.as_bytes()),
@@ -506,7 +510,7 @@ fn give_back(target: &Target, mut upstream: Box<pool::Connection>, now: Instant)
     worker::with(|worker| worker.pool.give(&target.slot, upstream, now));
 }
 
-/// As routing made it, or as plugins changed it.
+/// The upstream path: a plugin's if one changed it, otherwise the route's.
 fn path_for<'c>(routed: &'c Routed, cx: &'c RequestCx<'_>) -> &'c [u8] {
     match &cx.upstream.path {
         Some(path) => path.as_bytes(),
@@ -514,7 +518,7 @@ fn path_for<'c>(routed: &'c Routed, cx: &'c RequestCx<'_>) -> &'c [u8] {
     }
 }
 
-/// As it came, or as plugins changed it. A lone `?` stays.
+/// The upstream query: a plugin's if one changed it, otherwise the client's. A lone `?` is kept.
 fn query_for<'c>(cx: &'c RequestCx<'_>) -> Option<&'c [u8]> {
     match &cx.upstream.query {
         Some(query) => Some(query.as_bytes()).filter(|query| !query.is_empty()),

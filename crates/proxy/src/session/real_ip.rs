@@ -1,5 +1,5 @@
-//! Whose word about earlier hops is believed (`trusted_ips`), and which address the client has then (`real_ip_header`,
-//! `real_ip_recursive`).
+//! Decides which peers are trusted (`trusted_ips`), and takes the client's address from what they send
+//! (`real_ip_header`, `real_ip_recursive`).
 
 use net::http1::RequestHead;
 use router::Block;
@@ -12,17 +12,17 @@ pub struct RealIp {
     pub recursive: bool,
 }
 
-/// Where a trusted peer tells the client's address.
+/// The part of a request in which a trusted peer gives the client's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// `X-Real-IP` unless set.
+    /// This request header; `X-Real-IP` by default.
     Header(String),
-    /// By the PROXY protocol: `real_ip_header = proxy_protocol`.
+    /// The PROXY protocol header (`real_ip_header = proxy_protocol`).
     ProxyProtocol,
 }
 
 impl Source {
-    /// As the setting names it.
+    /// Parses the value of `real_ip_header`.
     pub fn from_name(name: &str) -> Self {
         match name {
             "proxy_protocol" => Self::ProxyProtocol,
@@ -48,9 +48,8 @@ impl RealIp {
             && (self.trusted.iter()).any(|block| block.contains(address.to_canonical()))
     }
 
-    /// The client's address as a trusted peer tells it: the last one of the header, or with `recursive` the last that is
-    /// not itself trusted.
-    /// What it tells by the PROXY protocol comes with a port, and counts only where it is asked for.
+    /// The client's address as a trusted peer gives it: the last address of the header or, with `recursive`, the last
+    /// untrusted one. `told` is the address from the PROXY protocol, used only with [`Source::ProxyProtocol`].
     pub fn client(
         &self,
         peer: SocketAddr,
@@ -63,7 +62,7 @@ impl RealIp {
         }
     }
 
-    /// All lines of the header count as one list, as the web server under Kong reads X-Forwarded-For.
+    /// Reads all lines of the header as one list, as nginx reads X-Forwarded-For.
     fn of_header(&self, peer: SocketAddr, name: &str, head: &RequestHead) -> SocketAddr {
         let mut client = peer;
         for value in head.header_values(name).rev() {
@@ -82,7 +81,7 @@ impl RealIp {
     }
 }
 
-/// An address, maybe in brackets and with a port; 0 where there is none.
+/// Parses an address, optionally in brackets and with a port; the port is 0 if there is none.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let bare = text
         .strip_prefix('[')
@@ -135,7 +134,7 @@ mod tests {
                 "X-Forwarded-For: 6.6.6.6, 1.2.3.4\r\nX-Forwarded-For: fd00::1, 10.0.0.2",
                 "1.2.3.4:0",
             ),
-            // What cannot be read ends the search.
+            // An unreadable item ends the search.
             ("X-Forwarded-For: 1.2.3.4, unknown, 10.0.0.2", "10.0.0.2:0"),
             (
                 "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: unix:",
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxy_protocol_counts_where_it_is_asked_for() {
+    fn the_proxy_protocol_counts_only_if_configured() {
         let real_ip = RealIp {
             source: Source::from_name("proxy_protocol"),
             ..RealIp::default()

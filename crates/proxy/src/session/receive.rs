@@ -1,5 +1,5 @@
-//! Reading the head of the next request: from bytes that came with the one before, or from the socket into the thread's
-//! buffer. A connection owns memory only while a head is incomplete, and then as much as has come.
+//! Reads the head of the next request, from bytes that came with the previous one or from the socket into the thread's
+//! buffer. A connection owns memory only for an incomplete head, and only as much as has arrived.
 
 use super::Connection;
 use super::access::MOST_OF_A_LINE;
@@ -9,23 +9,23 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
-/// Why there is no request.
+/// The reason why no request was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoRequest {
-    /// The client has gone, or has been silent for so long that we go.
+    /// The client has disconnected, or was silent until its time limit.
     Gone,
-    /// A head that did not become complete in time.
+    /// The head was not complete in time.
     Timeout,
     Refused(BadRequest),
-    /// A request without TLS where TLS is spoken.
+    /// A plaintext request on a TLS listener.
     PlainHttp {
-        /// The client wants no body.
+        /// Whether the request is a HEAD, so that the response has no body.
         head_only: bool,
     },
 }
 
 impl Connection {
-    /// The head of the next request. What came after it is in `carry`.
+    /// Receives the head of the next request. Bytes after it are kept in `carry`.
     pub(super) async fn receive_head(&mut self) -> Result<RequestHead, NoRequest> {
         let mut untried = !self.carry.is_empty();
         let head = poll_fn(|cx| {
@@ -59,7 +59,7 @@ impl Connection {
     ) -> Poll<Result<RequestHead, NoRequest>> {
         loop {
             let limits = self.plane.settings.limits;
-            // One byte more than a head may have, so that reading too much of one is noticed.
+            // One byte more than the limit, so that a head that exceeds it is noticed.
             let room = (limits.head + 1).saturating_sub(self.carry.len()).max(1);
             let room = if self.carry.is_empty() {
                 worker.read.len()
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// The usual case: the first read holds the whole head.
+    /// Parses the first read of a request, which usually holds the whole head.
     #[inline]
     fn parse_fresh(
         &mut self,
@@ -121,7 +121,7 @@ impl Connection {
                 Ok(Some(head))
             }
             None => {
-                // Exactly as much as has come: a slow client costs what it sends.
+                // Exactly as much as has arrived, so that a slow client costs no more memory than it sends.
                 self.carry = data.to_vec();
                 self.start_reading();
                 Ok(None)
@@ -154,14 +154,14 @@ impl Connection {
         }))
     }
 
-    /// What a request and its answer cost in bytes; `head` of them so far.
+    /// Starts counting the bytes of a request and its response. `head` bytes have been received already.
     pub(super) fn begin_counting(&mut self, head: usize) {
         self.received = head as u64;
         self.head_size = 0;
         self.out.start_counting();
     }
 
-    /// Removes what was used from the front of the carried bytes, and the buffer when nothing is left.
+    /// Removes used bytes from the front of `carry`, and returns its buffer to the worker when nothing is left.
     pub(super) fn take_carried(&mut self, worker: &mut Worker, used: usize) {
         if used < self.carry.len() {
             self.carry.drain(..used);
@@ -170,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// The client has begun a request: now it has to get on with it.
+    /// Sets the time limit for a head that the client has begun to send.
     fn start_reading(&mut self) {
         self.deadline
             .set(self.now + self.plane.settings.header_timeout);
@@ -194,8 +194,8 @@ impl Connection {
     }
 }
 
-/// Whether more bytes may have made a head complete, or too large. A head that comes byte by byte is not scanned anew for
-/// each of them, which would cost the square of its length.
+/// Whether the new bytes may have completed a head or made it too large. Parsing a head anew for each byte of a slow
+/// client would cost the square of its length.
 pub(super) fn is_worth_parsing(carry: &[u8], before: usize, limits: &Limits) -> bool {
     let new = &carry[before.saturating_sub(2)..];
     let ended = |at: usize| matches!(new.get(at + 1..), Some([b'\n', ..] | [b'\r', b'\n', ..]));

@@ -1,6 +1,6 @@
-//! Taking in a request's body: for plugins that look into it, and for routes that buffer requests, whose upstreams never
-//! wait for a slow client. Bounded per body and, over all requests, per node; a body that is too large streams past, and
-//! plugins are told so. Nothing goes to disk.
+//! Reads request bodies into memory, for plugins that use them and for routes that buffer requests, whose upstreams
+//! never wait for a slow client. Memory is limited per body and, for all bodies, per node. A body that is too large is
+//! streamed, and plugins learn that it is too large. Nothing is written to disk.
 
 use super::pace::Pace;
 use super::plane::DataPlane;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
-/// Why a body could not be read.
+/// The reason why a body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyError {
     Malformed,
@@ -24,7 +24,7 @@ pub(super) enum BodyError {
     Gone,
 }
 
-/// A share of the node's memory for bodies.
+/// A reserved part of the node's memory for bodies.
 pub(super) struct BodyShare {
     plane: Arc<DataPlane>,
     bytes: usize,
@@ -38,7 +38,7 @@ impl BodyShare {
         }
     }
 
-    /// Makes the share at least so large, if there is that much left.
+    /// Enlarges the share to at least `bytes`; returns false if too little memory is left.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         if more == 0 {
@@ -71,25 +71,25 @@ impl Drop for BodyShare {
     }
 }
 
-/// One body that is held for an upstream may take this part of the memory for all bodies, and more where plugins may look into
-/// larger ones.
+/// Divisor for the memory of one body held for an upstream: it may use `body_memory / LARGEST_SHARE`, or `plugin_body`
+/// if that is more.
 const LARGEST_SHARE: usize = 16;
 
-/// A body on its way into `carry`.
+/// A body that is being read into `carry`.
 struct Gathering {
     body: Body,
-    /// A larger body is not kept.
+    /// Maximum bytes to keep; a larger body is streamed.
     largest: usize,
-    /// How much of `carry` has been followed.
+    /// Number of bytes of `carry` that have been parsed.
     seen: usize,
-    /// Without framing.
+    /// Payload bytes, without framing.
     payload: u64,
     pace: Pace,
     share: BodyShare,
 }
 
 impl Connection {
-    /// The whole body for plugins, if it fits; otherwise what was read of it stays in `carry`, to be streamed.
+    /// Reads the whole body for plugins if it fits. Otherwise the bytes read stay in `carry`, to be streamed.
     pub(super) async fn buffer_body(
         &mut self,
         head: &RequestHead,
@@ -107,8 +107,8 @@ impl Connection {
         Ok((body, share))
     }
 
-    /// The whole body for an upstream, if it fits, in `carry` or as the bytes returned: what came in chunks gets a length,
-    /// as from Kong.
+    /// Reads the whole body for an upstream if it fits. A chunked body is returned, so that it gets a length as in
+    /// Kong; any other stays in `carry`.
     pub(super) async fn hold_body(
         &mut self,
         head: &RequestHead,
@@ -123,7 +123,7 @@ impl Connection {
         Ok((body.map(|seen| self.take_gathered(head, seen)), share))
     }
 
-    /// Reads on until the body is complete in `carry`, and tells its end there. `None`: it is too large for that.
+    /// Reads until the body is complete in `carry`, and returns where it ends. Returns `None` if the body is too large.
     async fn gather(
         &mut self,
         head: &RequestHead,
@@ -152,7 +152,7 @@ impl Connection {
         Ok((whole.then_some(gathering.seen), gathering.share))
     }
 
-    /// The payload of a body that is complete at the front of `carry`.
+    /// Removes a complete body from the front of `carry`, and returns its payload.
     fn take_gathered(&mut self, head: &RequestHead, seen: usize) -> Bytes {
         let mut payload = Vec::with_capacity(seen);
         let mut body = Body::new(head.framing());
@@ -164,7 +164,7 @@ impl Connection {
         payload.into()
     }
 
-    /// True when the body is complete in `carry`, false when it is too large for that.
+    /// Ready with true when the body is complete in `carry`, and with false when it is too large.
     fn poll_whole(
         &mut self,
         cx: &mut Context<'_>,
@@ -209,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// Tells a client that waits for it to go on with the body, unless the body is on its way already.
+    /// Sends `100 Continue` to a client that waits for it, unless its body is already arriving.
     pub(super) async fn send_continue(&mut self, head: &RequestHead) -> std::io::Result<()> {
         self.deadline
             .set(self.now + self.plane.settings.body_timeout);

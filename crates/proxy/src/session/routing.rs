@@ -1,5 +1,5 @@
-//! Finding the route of a request, and keeping of the match what later phases need: the router's memory is the worker's,
-//! and by then another request may have used it.
+//! Finds the route of a request, and copies the parts of the match that later phases need. The router's memory belongs
+//! to the worker, and another request may have reused it by then.
 
 use super::opening::Opening;
 use super::worker;
@@ -17,23 +17,23 @@ use std::net::{IpAddr, SocketAddr};
 /// A request's route and the parts of its match.
 pub(super) struct Routed {
     route: Option<RouteIndex>,
-    /// The path for the upstream, then what the route stripped of the request's.
+    /// The upstream path, followed by the prefix that the route stripped.
     pub(super) uri: Vec<u8>,
     path_length: usize,
     strips: bool,
     captured: Vec<Captured>,
-    /// Whether it has no route since finding one takes too many steps.
+    /// Whether no route was found because the search takes too many steps.
     pub(super) is_too_costly: bool,
 }
 
-/// What a group of the route's regex captured.
+/// A capture group of the route's regex, and its value.
 struct Captured {
     name: Option<String>,
     number: usize,
     value: String,
 }
 
-/// What the router asks of a request only if a route does.
+/// Request attributes that the router reads only if a route needs them.
 struct Headers<'a> {
     head: &'a RequestHead,
     arrival: &'a Arrival,
@@ -158,7 +158,7 @@ impl Routed {
             .and_then(|route| snapshot.service(route))
     }
 
-    /// Of the route, or of requests that have none.
+    /// The plugin chain of the route, or of requests without a route.
     pub(super) fn plan<'s>(&self, snapshot: &'s Snapshot) -> &'s Plan {
         self.route(snapshot)
             .map_or(&snapshot.globals, |route| &route.plan)
@@ -174,7 +174,7 @@ impl Routed {
 }
 
 impl Connection {
-    /// The answer for a request that came over a protocol that its route does not serve.
+    /// The response to a request whose protocol its route does not serve.
     pub(super) fn check_protocol(
         &self,
         route: &RouteInfo,
@@ -187,7 +187,7 @@ impl Connection {
                 .then(|| cx.head.known(known).next())
                 .flatten()
         };
-        // What most routes serve is served whatever was spoken.
+        // Most routes accept every protocol that reaches them.
         if !route.is_particular() {
             return None;
         }
@@ -201,7 +201,7 @@ impl Connection {
     }
 }
 
-/// Plugins may look at captures, and so may the choice of a peer.
+/// Whether captures are needed: by a plugin, or to choose a target.
 fn wants_captures(snapshot: &Snapshot, route: RouteIndex) -> bool {
     let route = snapshot.route(route);
     let hashing = || snapshot.service(route).and_then(ServiceRef::hashing);

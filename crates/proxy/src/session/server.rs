@@ -1,4 +1,4 @@
-//! One worker: its listeners, their connections, and the drain at the end.
+//! One worker: its listeners, their connections, and its shutdown.
 
 use super::admission::Admitted;
 use super::http2::{serve_either, serve_http2};
@@ -22,38 +22,39 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet, yield_now};
 use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
 
-/// What a worker is told.
+/// Orders to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     Serve,
-    /// Serve on, but end every connection with its next answer: the end is near, and load balancers are being told.
+    /// Keep serving, but close every connection with its next response: shutdown is near, and load balancers are being
+    /// informed.
     Announce,
-    /// Take no more connections, let requests end within this time, then go. Connections without a request end at once.
+    /// Accept no more connections, close idle ones at once, let requests finish within this time, then stop.
     Drain(Duration),
-    /// The same after another process has taken over the listeners: there is time, so connections without a request live
-    /// until their next answer or their idle limit, and without a limit until they end by themselves.
+    /// Stop after another process has taken over the listeners. Connections without a request stay until their next
+    /// response or their idle limit. `None` sets no time limit.
     HandOver(Option<Duration>),
 }
 
-/// How often a worker looks after what only time changes.
+/// Interval of the worker's regular cleanup.
 const TIDY_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a connection that was made just before a drain may take to send its first request.
+/// Maximum time for the first request of a connection that was opened just before a drain.
 const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
-/// What a worker listens on.
+/// The listeners of a worker, by their use.
 pub struct Entrances {
-    /// `proxy_listen`.
+    /// HTTP listeners (`proxy_listen`).
     pub http: Vec<(Listen, std::net::TcpListener)>,
     pub http_tls: ServerTls,
-    /// `stream_listen`.
+    /// TCP listeners (`stream_listen`).
     pub streams: Vec<(Listen, std::net::TcpListener)>,
     pub stream_tls: ServerTls,
-    /// Those of `stream_listen` with `udp`.
+    /// UDP listeners (`stream_listen` with `udp`).
     pub datagrams: Vec<(Listen, std::net::UdpSocket)>,
 }
 
-/// Serves listeners on the current thread, until told to stop and drained. `number` is this worker's among those of the
-/// plane. To be run on a current-thread runtime of its own.
+/// Serves listeners on the current thread until ordered to stop, and drains them. `number` is this worker's index in
+/// the plane. Must run on a current-thread runtime of its own.
 pub async fn serve(
     plane: Arc<DataPlane>,
     number: usize,
@@ -69,7 +70,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// Until the last connection has ended.
+/// Runs until the last connection has closed.
 async fn serve_on(
     plane: &Arc<DataPlane>,
     doors: &mut Doors,
@@ -106,7 +107,7 @@ async fn serve_on(
 async fn next_order(stop: &mut watch::Receiver<Stop>) -> Stop {
     match stop.changed().await {
         Ok(()) => *stop.borrow_and_update(),
-        // Whoever could tell is gone.
+        // The sender of orders is gone.
         Err(_) => Stop::Drain(Duration::ZERO),
     }
 }
@@ -124,14 +125,14 @@ fn abort(connections: Vec<AbortHandle>) {
     }
 }
 
-/// How far a worker has come in ending.
+/// The progress of a worker's shutdown.
 #[derive(Default)]
 struct Ending {
-    /// No more connections are taken.
+    /// Whether the worker accepts no more connections.
     has_begun: bool,
-    /// When those that still wait for a request are ended.
+    /// When connections that still wait for a request are closed.
     idle_until: Option<Instant>,
-    /// When everything is ended.
+    /// When all connections are closed.
     until: Option<Instant>,
 }
 
@@ -231,8 +232,8 @@ impl Doors {
         Ok(())
     }
 
-    /// Takes what waits in the queues already: closing would reset it. Then closes, which for a listener that another
-    /// process has as well changes nothing for its clients.
+    /// Accepts the connections that are already queued, which closing would reset, and then closes the listeners. If
+    /// another process shares a listener, clients notice nothing.
     async fn close(&mut self) {
         self.accepting.shutdown().await;
         for (listener, server) in self.listeners.drain(..) {
@@ -243,7 +244,7 @@ impl Doors {
     }
 }
 
-/// Tunnels have no end of their own to wait for. They end in an orderly way, so that they are logged.
+/// Ends all tunnels, which may otherwise never end. They are ended gracefully, so that they are logged.
 async fn end_tunnels() {
     worker::with(|worker| worker.end_tunnels());
     let none_left = async {
@@ -254,45 +255,45 @@ async fn end_tunnels() {
     let _ = timeout(LAST_MOMENT, none_left).await;
 }
 
-/// How long ending takes at most, once there is nothing left to wait for.
+/// Maximum time for tunnels to end.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
-/// What a listener's port is called to the outside.
+/// The public number of a listener's port.
 fn public_port(plane: &DataPlane, listen: &Listen, port: u16) -> u16 {
     let maps = &plane.settings.port_maps;
     maps.get(&listen.address.port()).copied().unwrap_or(port)
 }
 
-/// What connections of a listener carry.
+/// The kind of traffic that a listener accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Http,
     Stream,
 }
 
-/// A listener as its connections know it.
+/// The settings of a listener that its connections need.
 #[derive(Clone)]
 pub(super) struct Server {
     purpose: Use,
     pub(super) plane: Arc<DataPlane>,
     pub(super) tls: Option<ServerTls>,
-    /// Connections begin with what a load balancer says of them.
+    /// Whether connections begin with a PROXY protocol header.
     pub(super) proxy_protocol: bool,
     keepalive: Keepalive,
     http2: bool,
     pub(super) port: u16,
-    /// None where it is every address.
+    /// `None` if the listener accepts on every address.
     local: Option<IpAddr>,
 }
 
 impl Server {
-    /// A panic costs its connection, not the listener.
+    /// Starts a connection, so that a panic costs this connection but not the listener.
     fn start_guarded(&self, stream: TcpStream, peer: SocketAddr) {
-        // What it may leave half done, the list of connections, is put right by its ticket.
+        // A panic may leave the list of connections inconsistent; the ticket repairs it.
         let _ = catch_unwind(AssertUnwindSafe(|| self.start(stream, peer)));
     }
 
-    /// After an accept that failed for want of descriptors or memory: idle upstream connections are what is spare.
+    /// Counts a failed accept, and closes idle upstream connections if descriptors ran out.
     fn make_room(&self, error: &io::Error) {
         worker::with(|worker| {
             worker.counters(&self.plane).accept_errors.add();
@@ -305,7 +306,7 @@ impl Server {
     fn start(&self, stream: TcpStream, peer: SocketAddr) {
         let address = peer.ip().to_canonical();
         let trusted = self.plane.settings.real_ip.trusts(address);
-        // Closing is the answer that costs nothing.
+        // Closing is the cheapest way to refuse a connection.
         let Some(admitted) = self.plane.admission.enter(address, trusted) else {
             return worker::with(|worker| worker.counters(&self.plane).refused.add());
         };
@@ -342,14 +343,14 @@ impl Server {
     }
 }
 
-/// A counted connection; uncounts it when dropped.
+/// A counted connection. Dropping the ticket removes it from the counts.
 pub(super) struct Ticket {
     pub(super) plane: Arc<DataPlane>,
     pub(super) number: usize,
     pub(super) phase: Phase,
-    /// It has sent a request.
+    /// Whether the connection has sent a request.
     pub(super) served: bool,
-    /// How it is counted among those that are let in.
+    /// The connection's count against the limits, given back on drop.
     admitted: Option<Admitted>,
 }
 
@@ -366,7 +367,7 @@ impl Ticket {
 
     pub(super) fn connection(self, stream: Stream, mut arrival: Arrival) -> Connection {
         arrival.write_usual_forwarded();
-        // A client that connects and says nothing gets as long as one that stops in the middle of a head.
+        // A client that connects and sends nothing gets as long as one that stops in the middle of a head.
         let until = Instant::now() + self.plane.settings.header_timeout;
         Connection::new(
             self.plane.clone(),
@@ -386,7 +387,7 @@ impl Drop for Ticket {
         worker::with(|worker| {
             worker.count_phase(&self.plane, &mut self.phase, Phase::Starting);
             if std::thread::panicking() {
-                // The request that it happened in got as far as this; the log has the rest.
+                // Counts the request that panicked, which ends here; the log has the details.
                 worker.counters(&self.plane).requests.add();
             }
             worker.end_connection(self.number, &self.plane);
@@ -394,7 +395,7 @@ impl Drop for Ticket {
     }
 }
 
-/// Reads the PROXY header, without which nothing else is read. A malformed one ends the connection, as in nginx.
+/// Reads the PROXY protocol header, which must come first. A malformed one closes the connection, as in nginx.
 async fn serve_proxied(
     ticket: Ticket,
     server: Server,
@@ -411,7 +412,7 @@ async fn serve_proxied(
         Err(_) => return,
     };
     arrival.told = header.addresses.map(|addresses| addresses.source);
-    // Boxed: rare, and every connection of such a listener would be larger by a handshake.
+    // Boxed because a handshake is rare and would enlarge every connection of such a listener.
     match server.tls {
         None if server.http2 => Box::pin(serve_either(ticket, stream, arrival)).await,
         None => ticket.connection(Stream::Tcp(stream), arrival).run().await,
@@ -425,7 +426,7 @@ async fn serve_tls(ticket: Ticket, tls: ServerTls, stream: TcpStream, mut arriva
         return;
     };
     if first.is_ascii_alphabetic() {
-        // No TLS begins with a letter, every request does. Boxed: rare.
+        // A TLS handshake never begins with a letter, a request always does. Boxed because it is rare.
         let connection = ticket.connection(Stream::Tcp(stream), arrival);
         return Box::pin(connection.refuse_plain_http()).await;
     }
@@ -438,13 +439,13 @@ async fn serve_tls(ticket: Ticket, tls: ServerTls, stream: TcpStream, mut arriva
     let http2 = session.alpn_protocol() == Some(net::http2::ALPN);
     let stream = Stream::Tls(Box::new(stream.into()));
     if http2 {
-        // Boxed: the task of an HTTP/1.1 connection would be larger by it.
+        // Boxed because it would enlarge the task of an HTTP/1.1 connection.
         return Box::pin(serve_http2(ticket, stream, Vec::new(), arrival)).await;
     }
     ticket.connection(stream, arrival).run().await;
 }
 
-/// The task of a connection, to be measured or fuzzed.
+/// The task of a connection, for measuring and fuzzing.
 #[cfg(any(test, feature = "memory"))]
 pub(super) fn connection_over(
     plane: &Arc<DataPlane>,

@@ -1,6 +1,6 @@
-//! The tries of a request at its upstream: what each came to, and whether there is another. [`Tries::judge`] is the one
-//! place where the result of a try is judged. Source: ngx_http_upstream_next() of the web server under Kong, with
-//! `proxy_next_upstream error timeout`, which Kong leaves as it is.
+//! The attempts of a request at its upstream: the result of each, and whether another follows. [`Tries::judge`] is the
+//! only place that decides about retries. Source: nginx's ngx_http_upstream_next() with `proxy_next_upstream error
+//! timeout`, which Kong does not change.
 
 use super::connect::{ConnectError, Freshness};
 use super::failure::{Failed, Owner, TryFailure, UpstreamFailure};
@@ -10,7 +10,7 @@ use std::slice;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Most often nothing: to compare is cheaper than to subtract.
+/// The time between two instants. They are mostly equal, and comparing is cheaper than subtracting.
 #[inline]
 fn between(from: Instant, to: Instant) -> Duration {
     if from == to {
@@ -20,36 +20,36 @@ fn between(from: Instant, to: Instant) -> Duration {
     }
 }
 
-/// What a request and its service allow.
+/// Retry limits of a request and its service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
-    /// Of the service: tries after the first.
+    /// Retries of the service after the first attempt.
     pub(super) retries: u16,
-    /// Sending it twice does no harm.
+    /// Whether the request may safely be sent twice.
     pub(super) idempotent: bool,
-    /// The route has its request bodies streamed, and this request has one.
+    /// Whether the route streams request bodies and this request has one.
     pub(super) streams: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Again at the same target: only a connection to it was dead.
+    /// Retry at the same target, because only its reused connection was dead.
     Same,
-    /// Again, at another target if there is one.
+    /// Retry at another target if there is one.
     Another,
-    /// The failure is what the client is told.
+    /// Do not retry: the failure decides the response.
     Final,
 }
 
-/// The tries of a connection's current request.
+/// The attempts of a connection's current request.
 pub(super) struct Tries {
     made: TryList,
-    /// Those that count.
+    /// Number of failed attempts that count against the retries.
     failed: u32,
     pub(super) freshness: Freshness,
     request_started: Instant,
     began: Instant,
-    /// When it was known where to, and so the time here ends and that at the upstream begins.
+    /// When the upstream's address was known. The gateway's time ends here, and the upstream's begins.
     contacted: Instant,
     address: Option<SocketAddr>,
 }
@@ -67,7 +67,7 @@ impl Tries {
         }
     }
 
-    /// Forgets those of the request before.
+    /// Forgets the attempts of the previous request.
     #[inline]
     pub(super) fn restart(&mut self, request_started: Instant) {
         self.request_started = request_started;
@@ -76,7 +76,8 @@ impl Tries {
         self.made.clear();
     }
 
-    /// Addresses that another try should avoid. Made up when it is needed: every connection would be larger by a list.
+    /// Addresses that another attempt should avoid. Computed on demand, because a stored list would enlarge every
+    /// connection.
     #[inline]
     pub(super) fn failed_at(&self) -> Vec<SocketAddr> {
         if self.failed == 0 {
@@ -87,7 +88,7 @@ impl Tries {
         made.filter_map(|one| one.address).collect()
     }
 
-    /// In the order made.
+    /// The attempts, in order.
     pub(super) fn made(&self) -> &[Try] {
         self.made.as_slice()
     }
@@ -96,7 +97,7 @@ impl Tries {
         (self.began, self.contacted, self.address) = (now, now, None);
     }
 
-    /// An address was found.
+    /// Notes the address that was found, and when.
     pub(super) fn contact(&mut self, address: SocketAddr, now: Instant) {
         (self.contacted, self.address) = (now, Some(address));
     }
@@ -119,9 +120,9 @@ impl Tries {
         });
     }
 
-    /// Notes a failure, and says whether to try again: never what is the client's doing; after failing to connect always;
-    /// after sending, only what may be sent twice and still can be. That a connection had died while it was idle says
-    /// nothing about the upstream: the request is sent once more on a new one, and no try is counted.
+    /// Records a failure and decides about a retry. The client's failures are never retried, and failures to connect
+    /// always may be. After sending, only an idempotent request that can still be repeated is retried. If an idle
+    /// connection had died, the request is sent again on a new one without counting an attempt.
     pub(super) fn judge(&mut self, failure: &TryFailure, rules: Rules, now: Instant) -> Verdict {
         if let Some(end) = failure.end() {
             self.end(end, now);
@@ -129,9 +130,9 @@ impl Tries {
         match failure {
             _ if failure.owner() == Owner::Client => Verdict::Final,
             TryFailure::Connect(ConnectError::Resolve(_)) => Verdict::Final,
-            // Also where this gateway had no place or port for one target: there may be some for another.
+            // Also retried if this gateway lacked a slot or port for one target: another target may have one.
             TryFailure::Connect(_) => self.count(rules),
-            // It said itself that nothing was done.
+            // The upstream reported that it did nothing, so even a non-idempotent request is retried.
             TryFailure::Exchange {
                 failed: Failed::Upstream(UpstreamFailure::Unprocessed),
                 repeatable: true,
@@ -163,23 +164,24 @@ impl Tries {
 
     fn count(&mut self, rules: Rules) -> Verdict {
         self.failed += 1;
-        match self.failed <= u32::from(rules.retries) {
-            true => Verdict::Another,
-            false => Verdict::Final,
+        if self.failed <= u32::from(rules.retries) {
+            Verdict::Another
+        } else {
+            Verdict::Final
         }
     }
 }
 
-/// The web server under Kong takes all other methods for idempotent.
+/// Whether nginx treats the method as idempotent.
 pub(super) fn is_idempotent(method: &[u8]) -> bool {
     !matches!(method, b"POST" | b"PATCH" | b"LOCK")
 }
 
-/// Most requests have one try, and keep it without allocating.
+/// The list of attempts. Most requests have one, which needs no allocation.
 #[derive(Debug, Default)]
 struct TryList {
     first: Option<Try>,
-    /// All of them, when there are several.
+    /// All attempts, if there are several.
     all: Vec<Try>,
 }
 
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again() {
+    fn verdicts_on_retries() {
         use UpstreamFailure::{CutOff, Interrupted, Nonsense, Rejected, Silent, Timeout};
         use Verdict::{Another as Again, Final};
         let post = Rules {
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_try_more_than_retries() {
+    fn attempts_are_one_more_than_retries() {
         for retries in [0, 1, 5, 32767] {
             let now = Instant::now();
             let mut tries = Tries::new(now);
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_died_while_idle_costs_no_try_and_the_next_is_new() {
+    fn a_dead_idle_connection_costs_no_attempt_and_the_next_is_new() {
         let now = Instant::now();
         let mut tries = Tries::new(now);
         let rules = Rules {
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_are_listed_with_their_times_and_ends() {
+    fn attempts_are_listed_with_their_times_and_ends() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let address = SocketAddr::from(([127, 0, 0, 1], 80));

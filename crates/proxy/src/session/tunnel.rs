@@ -1,6 +1,7 @@
-//! What a connection is after a `101`: bytes both ways until both sides have ended, nothing looked at. Each direction is
-//! as fast as its receiver and holds at most one read; the end of one side is passed on as such, and the other goes on.
-//! The web server under Kong has the same limits: an idle one for both directions, and one for a side that takes nothing.
+//! A connection after a `101` response: bytes are forwarded both ways, unread, until both sides have ended. Each
+//! direction is as fast as its receiver and holds at most one read. When one side ends, the end is forwarded and the
+//! other direction continues. As in nginx, there is one idle limit for both directions and one for a side that receives
+//! nothing.
 
 use super::Connection;
 use super::admission::GatePlace;
@@ -23,9 +24,9 @@ pub(super) struct Tunnel {
     ways: Ways,
     read_timeout: Duration,
     write_timeout: Duration,
-    /// At the peer that was chosen for it.
+    /// Counts the connection at its target.
     _stay: Option<Stay>,
-    /// Among the requests that may be there at a time.
+    /// Request slot at the target, held while the tunnel runs.
     _place: Option<GatePlace>,
 }
 
@@ -34,21 +35,21 @@ pub(super) struct Tunnel {
 pub(super) struct Ways {
     up: Flow,
     down: Flow,
-    /// What the upstream would not take yet.
+    /// Bytes that the upstream has not accepted yet.
     up_out: Outgoing,
 }
 
 /// The client's side of [`Ways`].
 pub(super) struct ClientSide<'t> {
     pub(super) stream: &'t mut Stream,
-    /// What it would not take yet.
+    /// Bytes that the client has not accepted yet.
     pub(super) out: &'t mut Outgoing,
 }
 
-/// What came of a poll of both directions.
+/// Result of a poll of both directions.
 pub(super) struct Passed {
     pub(super) moved: bool,
-    /// Bytes read from each side.
+    /// Bytes read from the client.
     pub(super) from_client: u64,
     pub(super) from_upstream: u64,
 }
@@ -90,20 +91,20 @@ impl Ways {
     }
 }
 
-/// One direction.
+/// State of one direction.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     #[default]
     Open,
-    /// The source has ended; the receiver is told when it has taken what is left.
+    /// The source has ended; the receiver gets the end after the remaining bytes.
     Ending,
-    /// The source was lost. The receiver gets what is left, and no end that it could take for a proper one (a `close_notify` of TLS).
+    /// The source was lost. The receiver gets the remaining bytes, but no regular end such as TLS's `close_notify`.
     Breaking,
     Ended,
 }
 
 impl Tunnel {
-    /// `unsent` is what the upstream has not taken yet.
+    /// `unsent` holds bytes that the upstream has not accepted yet.
     pub(super) fn new(
         upstream: Box<pool::Connection>,
         unsent: Outgoing,
@@ -123,12 +124,12 @@ impl Tunnel {
         }
     }
 
-    /// The request is still at its peer.
+    /// Keeps the request counted at its target.
     pub(super) fn stay(&mut self, stay: Option<Stay>) {
         self._stay = stay;
     }
 
-    /// What the client sent behind its request comes first.
+    /// Queues the bytes that the client sent after its request; they go to the upstream first.
     fn begin(&mut self, client: &mut Connection) {
         client.received += client.carry.len() as u64;
         self.ways.up_out.push(&client.carry);
@@ -159,7 +160,7 @@ impl Tunnel {
         self.poll_idle(cx, client)
     }
 
-    /// Ready when nothing has come or gone for too long, parts of frames included.
+    /// Ready when nothing has moved for too long, parts of frames included.
     fn poll_idle(&self, cx: &mut Context<'_>, client: &mut Connection) -> Poll<()> {
         loop {
             ready!(client.deadline.poll_passed(cx));
@@ -174,7 +175,7 @@ impl Tunnel {
         }
     }
 
-    /// That of whoever we are waiting for.
+    /// Time limit for the side that the tunnel waits for.
     fn limit(&self, client: &Connection) -> Duration {
         let for_upstream = (!self.ways.up_out.is_empty()).then_some(self.write_timeout);
         let for_client = (!client.out.is_empty()).then_some(client.plane.settings.send_timeout);
@@ -183,7 +184,7 @@ impl Tunnel {
     }
 }
 
-/// One direction with all that it touches.
+/// One direction and everything that it uses.
 struct Direction<'t> {
     flow: &'t mut Flow,
     back: &'t mut Flow,
@@ -192,7 +193,7 @@ struct Direction<'t> {
     out: &'t mut Outgoing,
 }
 
-/// What came of a poll of one direction.
+/// Result of a poll of one direction.
 #[derive(Default)]
 struct Pumped {
     moved: bool,
@@ -200,7 +201,7 @@ struct Pumped {
 }
 
 impl Direction<'_> {
-    /// Until one of the two has to wait.
+    /// Moves bytes until one of the two sides has to wait.
     fn pump(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Pumped {
         let mut pumped = Pumped::default();
         while let Poll::Ready(()) = self.step(cx, buffer, &mut pumped) {
@@ -209,7 +210,7 @@ impl Direction<'_> {
         pumped
     }
 
-    /// Pending also when there is nothing more to do.
+    /// Makes one step. Also pending when the direction has ended.
     fn step(&mut self, cx: &mut Context<'_>, buffer: &mut [u8], pumped: &mut Pumped) -> Poll<()> {
         if *self.flow == Flow::Ended {
             return Poll::Pending;
@@ -225,7 +226,7 @@ impl Direction<'_> {
             return Poll::Ready(());
         }
         if *self.flow == Flow::Ending {
-            // That it has gone already is no news.
+            // An error only means that the receiver has already gone.
             let _ = ready!(self.to.poll_shutdown(cx));
             *self.flow = Flow::Ended;
             return Poll::Ready(());
@@ -239,7 +240,7 @@ impl Direction<'_> {
                 }
             }
             Err(_) => {
-                // What it sent before still counts; nothing can be sent to it.
+                // Bytes that it sent before are still forwarded, but nothing can be sent to it.
                 *self.flow = Flow::Breaking;
                 *self.back = Flow::Ended;
             }
@@ -247,7 +248,7 @@ impl Direction<'_> {
         Poll::Ready(())
     }
 
-    /// What it said before it went is still to be read, on the way back.
+    /// Ends this direction. Bytes that the receiver sent before are still read in the other direction.
     fn receiver_lost(&mut self) -> Poll<()> {
         self.out.clear();
         *self.flow = Flow::Ended;
@@ -256,9 +257,9 @@ impl Direction<'_> {
 }
 
 impl Connection {
-    /// Until both sides have ended, nothing moves for too long, or the worker goes.
+    /// Runs until both sides have ended, nothing moves for too long, or the worker stops.
     pub(super) async fn run_tunnel(&mut self, tunnel: Box<Tunnel>) {
-        // Boxed: rare, and every idle connection's task would be larger by it.
+        // Boxed because a tunnel is rare and would enlarge the task of every idle connection.
         Box::pin(self.follow_tunnel(tunnel)).await;
     }
 
@@ -271,7 +272,7 @@ impl Connection {
     }
 }
 
-/// Polls until that is ready, or the worker wants tunnels to end. Meanwhile the worker counts one tunnel more.
+/// Polls until `poll` is ready or the worker ends its tunnels. Meanwhile the worker counts one more tunnel.
 pub(super) async fn until_end(mut poll: impl FnMut(&mut Context<'_>, &mut Worker) -> Poll<()>) {
     let (_counted, end) = Counted::begin();
     let mut end = pin!(end.notified());
@@ -284,11 +285,11 @@ pub(super) async fn until_end(mut poll: impl FnMut(&mut Context<'_>, &mut Worker
     .await;
 }
 
-/// Uncounts a tunnel also when its task is aborted.
+/// A counted tunnel. Dropping it uncounts it, also when its task is aborted.
 struct Counted;
 
 impl Counted {
-    /// With the bell that rings when tunnels have to end.
+    /// Counts a tunnel, and returns the signal for tunnels to end.
     fn begin() -> (Self, Arc<Notify>) {
         worker::with(|worker| {
             worker.tunnels += 1;

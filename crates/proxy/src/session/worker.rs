@@ -1,5 +1,5 @@
-//! What the connections of one worker thread share: read buffer, output buffer, upstream pool, request ids, the current
-//! snapshot. Borrowed for the length of one poll and never across a wait, so a plain `RefCell` does.
+//! State that the connections of one worker thread share: buffers, upstream pool, request ids, and the current
+//! snapshot. It is borrowed within one poll and never across a wait, so a plain `RefCell` is enough.
 
 use super::date::HttpDate;
 use super::multiplex::link_settings;
@@ -19,54 +19,54 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// As much as one read takes: an answer of 64 KiB with its head, if it has come. One per thread, not per connection: idle
-/// connections own no buffer.
+/// Maximum bytes per read: enough for a response of 64 KiB with its head. There is one buffer per thread, so that idle
+/// connections own none.
 const READ_BYTES: usize = 128 * 1024;
-/// Spare buffers kept for connections that have bytes waiting.
+/// Maximum spare buffers kept for connections that have bytes waiting.
 const SPARE_BUFFERS: usize = 64;
-/// A buffer that grew past this is not kept.
+/// Maximum capacity of a spare buffer; larger ones are freed.
 const SPARE_BYTES: usize = 16 * 1024;
 
 pub(crate) struct Worker {
     pub(super) read: Box<[u8]>,
     pub(super) out: Vec<u8>,
-    /// The payload of a body whose framing does not go on.
+    /// Payload of a body whose framing is not forwarded.
     pub(super) decoded: Vec<u8>,
     pub(super) ids: RequestIds,
     pub(super) pool: Pool,
-    /// To upstreams that speak HTTP/2.
+    /// Connections to upstreams that speak HTTP/2.
     pub(super) links: Links,
     pub(super) router: router::Scratch,
     pub(super) date: HttpDate,
     journal: Option<Journal>,
     stream_journal: Option<Journal>,
-    /// Every connection ends with its next answer.
+    /// Whether every connection closes with its next response.
     pub(super) draining: bool,
-    /// A connection that waits for a request ends.
+    /// Whether connections that wait for a request close.
     pub(super) ends_waiting: bool,
-    /// Of the running connections, by number.
+    /// The running connections, by number.
     pub(super) connections: Connections,
     spare: Vec<Vec<u8>>,
     reusable: Vec<Reusable>,
     drained: Arc<Notify>,
-    /// Tunnels that run, and the bell that tells them to end.
+    /// Number of running tunnels.
     pub(super) tunnels: usize,
     pub(super) tunnels_end: Arc<Notify>,
-    /// Of the plane that this is a worker of.
+    /// Cached current snapshot of the worker's plane.
     live: Option<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: Option<Arc<View>>,
     pub(super) number: usize,
 }
 
-/// The lists that a request fills; kept from one to the next.
+/// The lists that a request fills, reused by later requests.
 #[derive(Default)]
 pub(super) struct Reusable {
     pub(super) edits: UpstreamEdits,
     pub(super) picked: Picked,
 }
 
-/// A snapshot as one worker holds it. The count of this `Arc` is only ever touched by its own thread, while that of the
-/// snapshot itself would travel between all of them with every request.
+/// A snapshot as one worker holds it. Only one thread changes this `Arc`'s count; the snapshot's own count would move
+/// between all cores with every request.
 pub(super) struct View {
     pub(super) snapshot: Arc<Snapshot>,
 }
@@ -75,7 +75,7 @@ thread_local! {
     static WORKER: RefCell<Worker> = RefCell::new(Worker::new());
 }
 
-/// Borrows the worker; `body` must not do so again.
+/// Borrows the worker. `body` must not call this function again.
 #[inline]
 pub(super) fn with<T>(body: impl FnOnce(&mut Worker) -> T) -> T {
     WORKER.with_borrow_mut(body)
@@ -108,7 +108,8 @@ impl Worker {
         }
     }
 
-    /// Makes the thread a worker of a plane. Gives the bell that rings when, while draining, the last connection has ended.
+    /// Makes the thread a worker of a plane. The returned signal fires when, during a drain, the last connection has
+    /// closed.
     pub(super) fn set_up(&mut self, plane: &DataPlane, number: usize) -> Arc<Notify> {
         self.pool = Pool::new(plane.settings.pool);
         self.number = number;
@@ -125,7 +126,7 @@ impl Worker {
         self.drained.clone()
     }
 
-    /// The snapshot that is current now.
+    /// The current snapshot.
     #[inline]
     pub(super) fn view(&mut self, plane: &DataPlane) -> Arc<View> {
         let live = self
@@ -145,13 +146,13 @@ impl Worker {
         }
     }
 
-    /// Looks whether there is a newer snapshot, without a request that would: so that an idle worker keeps no old one in
-    /// memory, and tells that it has seen the new one.
+    /// Switches to a newer snapshot without waiting for a request, so that an idle worker frees the old one and reports
+    /// that it has seen the new one.
     pub(super) fn look(&mut self, plane: &DataPlane) {
         self.view(plane);
     }
 
-    /// Regular upkeep: idle connections that are too old.
+    /// Regular cleanup: closes upstream connections that have been idle too long.
     pub(super) fn tidy(&mut self, plane: &DataPlane) {
         let now = Instant::now();
         self.pool.sweep(now);
@@ -159,7 +160,7 @@ impl Worker {
         self.look(plane);
     }
 
-    /// Closes the connections to upstreams that nobody uses, to make room for descriptors.
+    /// Closes idle upstream connections, to free descriptors.
     pub(super) fn close_idle(&mut self) {
         self.pool.clear();
         self.links.clear();
@@ -179,7 +180,7 @@ impl Worker {
         }
     }
 
-    /// The worker ends: what waits is given to the writer.
+    /// Gives the remaining log lines to the writer when the worker ends.
     pub(super) fn end_journals(&mut self) {
         for mut journal in [self.journal.take(), self.stream_journal.take()]
             .into_iter()
@@ -192,7 +193,7 @@ impl Worker {
         }
     }
 
-    /// Gives the writer what there is; false when it has to be tried again.
+    /// Gives the waiting log lines to the writer; returns false if some remain.
     fn hand_over_lines(&mut self) -> bool {
         let mut done = true;
         for journal in [&mut self.journal, &mut self.stream_journal]
@@ -222,7 +223,7 @@ impl Worker {
     }
 
     pub(super) fn give_reusable(&mut self, mut memory: Reusable) {
-        // A request that ends before its access phase leaves both as it got them.
+        // A request that ends before its access phase does not clear them.
         memory.edits.clear();
         memory.picked.clear();
         if self.reusable.len() < SPARE_BUFFERS {
@@ -243,7 +244,7 @@ impl Worker {
         }
     }
 
-    /// What a connection is doing now, for the counters of the node and for a drain.
+    /// Notes the phase of a connection, for the node's counters.
     pub(super) fn count_phase(&mut self, plane: &DataPlane, phase: &mut Phase, next: Phase) {
         if *phase == next {
             return;
@@ -272,7 +273,7 @@ impl Worker {
     }
 }
 
-/// Lines wait a moment for others.
+/// Gives log lines to the writer after a delay, in which others may join them.
 async fn hand_over_later() {
     loop {
         tokio::time::sleep(HAND_OVER_AFTER).await;
@@ -283,7 +284,7 @@ async fn hand_over_later() {
     }
 }
 
-/// The connections of a worker, so that a drain can end those that wait for a request.
+/// The connections of a worker, so that a drain can close those that wait for a request.
 #[derive(Default)]
 pub(super) struct Connections {
     entries: Vec<Entry>,
@@ -293,41 +294,41 @@ pub(super) struct Connections {
 enum Entry {
     Free,
     Running {
-        /// Known once the task is spawned.
+        /// Set once the task is spawned.
         abort: Option<AbortHandle>,
         state: State,
-        /// Of a connection that is to be told of a drain.
+        /// Set if the connection is to be polled when a drain begins.
         waker: Option<Waker>,
     },
 }
 
-/// What a connection is waiting for, if for a request.
+/// The kind of request that a connection waits for, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Busy,
-    /// For its first request.
+    /// Waiting for its first request.
     New,
-    /// For another request.
+    /// Waiting for another request.
     Idle,
 }
 
-/// What the counters of the node say a connection is doing.
+/// The phase of a connection, for the node's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Starting,
-    /// For a request.
+    /// Waiting for a request.
     Waiting,
-    /// A part of a head has come.
+    /// A part of a request head has arrived.
     Reading,
 }
 
-/// Some of a worker's connections.
+/// A selection of a worker's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     All,
-    /// That wait for a request, be it the first or not.
+    /// Connections that wait for a request, first or later.
     Waiting,
-    /// That wait for another request.
+    /// Connections that wait for another request.
     Idle,
 }
 
@@ -363,7 +364,7 @@ impl Connections {
         }
     }
 
-    /// Has a connection polled when a drain begins.
+    /// Has the connection polled when a drain begins.
     pub(super) fn set_waker(&mut self, number: usize, new: &Waker) {
         if let Some(Entry::Running { waker, .. }) = self.entries.get_mut(number)
             && !waker.as_ref().is_some_and(|waker| waker.will_wake(new))
@@ -372,7 +373,7 @@ impl Connections {
         }
     }
 
-    /// Of those that [`Self::set_waker`] was called for.
+    /// Polls the connections for which [`Self::set_waker`] was called.
     pub(super) fn wake(&self) {
         for entry in &self.entries {
             if let Entry::Running {

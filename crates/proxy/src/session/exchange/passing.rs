@@ -1,6 +1,6 @@
-//! The body of an answer on its way to the client, head included. Where answers are buffered it goes in pieces of a useful size:
-//! as with the web server under Kong, which passes on a buffer when it is full or the answer is complete, and gives chunks a
-//! size of its own. Elsewhere every piece goes on as it comes.
+//! Forwards a response body, with its head, to the client. A buffered response goes in pieces of a useful size: like
+//! nginx, which sends a buffer when it is full or the response is complete, and which chooses its own chunk sizes.
+//! Other responses are forwarded as they arrive.
 
 use super::{Answer, Exchange, Failed, Span, Terms, copy_if_small};
 use crate::forward_response::ClientFraming;
@@ -9,22 +9,22 @@ use crate::session::worker::Worker;
 use net::http1::{BadChunk, Body, Known, ResponseHead};
 use std::task::Context;
 
-/// The size of a buffer of the web server (`proxy_buffer_size`).
+/// Size of nginx's buffer (`proxy_buffer_size`).
 const PIECE: usize = 4096;
 
-/// The beginning of a piece that is too small to go yet.
+/// The start of a piece that is still too small to send.
 #[derive(Default)]
 pub(super) struct Held {
-    /// The head of the answer, if it has not gone, then payload.
+    /// The response head, if it has not been sent, then payload.
     bytes: Vec<u8>,
-    /// The length of that head.
+    /// Length of that head.
     head: usize,
-    /// What comes behind the last chunk, as the upstream sent it.
+    /// Bytes after the last chunk, as the upstream sent them.
     trailers: Vec<u8>,
 }
 
 impl Held {
-    /// The head and the payload that wait.
+    /// Takes the waiting head and payload.
     fn take(&mut self) -> (Vec<u8>, Vec<u8>) {
         let mut head = std::mem::take(&mut self.bytes);
         let payload = head.split_off(std::mem::take(&mut self.head));
@@ -32,14 +32,15 @@ impl Held {
     }
 }
 
-/// What becomes of a piece of an answer.
+/// The next step for a piece of a response.
 enum Passed<'d> {
     Waits,
-    /// It goes: these bytes as they came, or else what was decoded.
+    /// The piece is sent: these bytes as they arrived, or the decoded bytes if `None`.
     Goes(Option<&'d [u8]>),
 }
 
-/// Whether an upstream wants its answer passed on as it comes: it says so to the web server under Kong, or it sends events.
+/// Whether an upstream wants its response forwarded as it arrives: by `X-Accel-Buffering: no`, as for nginx, or because
+/// it sends events.
 pub(super) fn wants_to_stream(head: &ResponseHead) -> bool {
     let mut asks = head.known(Known::XAccelBuffering);
     let sends_events = |value: &[u8]| {
@@ -53,7 +54,7 @@ pub(super) fn wants_to_stream(head: &ResponseHead) -> bool {
 }
 
 impl Exchange<'_> {
-    /// Passes on what `span` has of the body, behind `worker.out`; true when the body is complete.
+    /// Forwards the body bytes in `span` after those in `worker.out`. Returns true when the body is complete.
     pub(super) fn pass_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -86,7 +87,7 @@ impl Exchange<'_> {
         sent.map(|()| done)
     }
 
-    /// Before an answer breaks off, the client gets what has come of it.
+    /// Sends what has arrived of a response that is about to break off.
     #[cold]
     pub(super) fn release(&mut self, cx: &mut Context<'_>) {
         let Some(answer) = &mut self.answer else {
@@ -95,7 +96,7 @@ impl Exchange<'_> {
         let mut out = Vec::new();
         answer.write(self.terms, None, &mut Vec::new(), &mut out);
         if !out.is_empty() {
-            // The connection is about to end, whether the client takes this or not.
+            // The connection is about to close, whether or not the client accepts this.
             let _ = self.send_client(cx, &out, b"");
         }
     }
@@ -111,7 +112,7 @@ impl Answer {
     ) -> Result<Passed<'d>, Failed> {
         let taken = self.take(data, decoded).map_err(|_| self.broken())?;
         if taken < data.len() {
-            // More than the answer has: whatever that is, this connection cannot be trusted with another request.
+            // The upstream sent more than its response, so its connection cannot be trusted with another request.
             self.upstream_keeps = false;
         }
         let raw = (!self.decodes()).then(|| &data[..taken]);
@@ -122,7 +123,7 @@ impl Answer {
         Ok(Passed::Goes(raw))
     }
 
-    /// Whether the payload goes without the framing that it came in.
+    /// Whether the payload is forwarded without the framing in which it arrived.
     fn decodes(&self) -> bool {
         let decodes = matches!(
             self.framing,
@@ -131,7 +132,7 @@ impl Answer {
         decodes || self.filtering.is_some()
     }
 
-    /// Follows the body through `data`, and appends its payload to `decoded` where the framing does not go on.
+    /// Follows the body through `data`. If its framing is not forwarded, appends the payload to `decoded`.
     fn take(&mut self, data: &[u8], decoded: &mut Vec<u8>) -> Result<usize, BadChunk> {
         if !self.decodes() {
             return self.body.consume(data);
@@ -149,7 +150,7 @@ impl Answer {
         Ok(taken + more)
     }
 
-    /// Keeps a piece that is too small to go. A head in `out` is kept with it.
+    /// Holds back a piece that is too small to send. If `out` has a head, it is held back too.
     fn hold(&mut self, out: &[u8], payload: &[u8]) -> bool {
         let waiting = self.held.as_ref().map_or(0, |held| held.bytes.len());
         if self.streams || waiting + out.len() + payload.len() >= PIECE {
@@ -164,8 +165,8 @@ impl Answer {
         true
     }
 
-    /// Writes to `out` what goes before a piece: what was held, and the size of a chunk of ours. A piece that was decoded gets
-    /// the end of the body behind it, or is filtered.
+    /// Writes to `out` the bytes that precede a piece: held bytes and the size of a new chunk. A decoded piece is also
+    /// filtered, or followed by the end of the body.
     fn write(
         &mut self,
         terms: &Terms<'_>,
@@ -180,9 +181,10 @@ impl Answer {
             payload = waiting;
         }
         if let Some(filtering) = &mut self.filtering {
-            match payload.is_empty() {
-                true => payload = std::mem::take(decoded),
-                false => payload.append(decoded),
+            if payload.is_empty() {
+                payload = std::mem::take(decoded);
+            } else {
+                payload.append(decoded);
             }
             let (last, chunks) = (self.body.is_done(), &mut self.chunks);
             return filtering.pass(terms, payload, last, self.framing, chunks, out);
@@ -204,10 +206,10 @@ impl Answer {
         }
     }
 
-    /// The end of a body that the upstream has ended by closing.
+    /// Ends a body that the upstream ended by closing, and returns the last bytes for the client.
     pub(super) fn finish(&mut self, terms: &Terms<'_>) -> Vec<u8> {
         let mut out = Vec::new();
-        // Its end is known from here on.
+        // The body is complete now.
         self.body = Body::Length(0);
         self.write(terms, None, &mut Vec::new(), &mut out);
         if self.filtering.is_none() && self.framing == ClientFraming::Chunked {
@@ -216,7 +218,7 @@ impl Answer {
         out
     }
 
-    /// How an answer fails of which the client has seen the head.
+    /// The failure of a response that broke off after its head went to the client.
     pub(super) fn broken(&self) -> Failed {
         let by_closing = match self.framing {
             ClientFraming::AsReceived => matches!(self.body, Body::Close),

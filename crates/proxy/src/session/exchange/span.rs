@@ -1,8 +1,8 @@
-//! Where the bytes of an answer are that are being worked on.
+//! Ranges of response bytes that are being processed.
 
 use crate::session::worker::Worker;
 
-/// Where bytes of an answer are: in the thread's read buffer, or among those kept of an incomplete head.
+/// A range of response bytes: in the thread's read buffer, or in the kept part of an incomplete head.
 #[derive(Clone, Copy)]
 pub(super) enum Span {
     Read(usize, usize),

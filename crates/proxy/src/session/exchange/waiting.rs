@@ -1,4 +1,4 @@
-//! An exchange that has to wait: for how long, for whom, and what else is worth looking at meanwhile.
+//! An exchange that has to wait: its time limits, and the checks to make meanwhile.
 
 use super::{Exchange, Source};
 use crate::session::failure::{Failed, UpstreamFailure};
@@ -8,32 +8,32 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A client that has not taken everything after this long is a slow one.
+/// Time after which a client that has not received everything counts as slow.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// An upstream that is silent for so long may be working for a client that has gone. The web server under Kong looks at
-/// once, and so refuses every client that ends its side after the request; here those have this long to get an answer.
+/// Upstream silence after which the gateway checks that the client is still connected. nginx checks at once, and so
+/// drops every client that half-closes after its request; here such a client has this long to get a response.
 const WATCH_AFTER: Duration = Duration::from_secs(1);
-/// How much of the requests that follow is kept while looking.
+/// Maximum bytes of following requests that are kept while checking.
 const WATCHED_BYTES: usize = 16 * 1024;
 
-/// A client that has not taken all that there is for it.
+/// A client that has not yet received everything queued for it.
 pub(super) struct Blocked {
-    /// Since when, and how fast it takes.
+    /// When it was first blocked, and the rate at which it receives.
     pace: Pace,
-    /// When it last took any. What the upstream sends meanwhile is no progress of the client.
+    /// When it last received something. Bytes from the upstream do not count as its progress.
     took: Instant,
 }
 
 impl Exchange<'_> {
-    /// Whether there is room for another read of the answer though the client has not taken what it has. Only a client
-    /// that is slow gets that: to a fast one it would be a copy more for every byte.
+    /// Whether another read of the response fits although the client has not received the last one. Only a slow client
+    /// is read ahead of: for a fast one every byte would be copied once more.
     pub(super) fn may_read_ahead(&mut self, bytes: usize) -> bool {
         let client = &mut *self.client;
         let held = client.out.waiting() + bytes;
         self.slow && held <= self.terms.read_ahead && client.ahead.grow(held)
     }
 
-    /// Keeps what the client sends meanwhile, and notices its end.
+    /// Reads and keeps what the client sends meanwhile, and detects that it has closed.
     pub(super) fn watch_client(
         &mut self,
         cx: &mut Context<'_>,
@@ -55,7 +55,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// One limit at a time: that of whoever we are waiting for. Ready with nothing when it is only time to look closer.
+    /// Applies one limit at a time: that of the side the exchange waits for. `Ready(None)` only asks to poll again.
     pub(super) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Option<Failed>> {
         let settings = &self.client.plane.settings;
         let waits_for_client = !self.client.out.is_empty();
@@ -92,14 +92,15 @@ impl Exchange<'_> {
             let failed = !self.has_partial(waits_for_client);
             return Poll::Ready(failed.then_some(failure));
         }
-        match waits_for_client {
-            true => self.slow = true,
-            false => self.watching = true,
+        if waits_for_client {
+            self.slow = true;
+        } else {
+            self.watching = true;
         }
         Poll::Ready(None)
     }
 
-    /// Whether a part of a frame came from whoever we are waiting for since something was last seen.
+    /// Whether the side that the exchange waits for has sent part of a frame since the last progress.
     fn has_partial(&mut self, waits_for_client: bool) -> bool {
         if waits_for_client || !self.up_out.is_empty() {
             return false;
@@ -115,7 +116,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// The client has something left to take.
+    /// Notes that the client has bytes left to receive.
     pub(super) fn note_blocked(&mut self) {
         let client = &*self.client;
         let now = client.now;
@@ -127,7 +128,7 @@ impl Exchange<'_> {
         });
     }
 
-    /// The client has taken a part of what it has left to take.
+    /// Notes that the client has received a part of its waiting bytes.
     pub(super) fn note_taken(&mut self) {
         self.note_progress();
         if let Some(blocked) = &mut self.blocked {

@@ -1,8 +1,9 @@
-//! Streams: connections and sessions of datagrams that are passed on as they are (`stream_listen`). The route is found by addresses
-//! and server name; on listeners with `ssl` by the name in the client hello, before it is decided who answers that. Sources:
-//! kong/runloop/handler.lua (preread), kong/templates/nginx_kong_stream.lua.
+//! Streams: TCP connections and UDP sessions that are forwarded unchanged (`stream_listen`). Their route is found by
+//! addresses and server name. On listeners with `ssl` the server name is read from the client hello, before it is
+//! decided who terminates TLS.
+//! Sources: kong/runloop/handler.lua (preread), kong/templates/nginx_kong_stream.lua.
 //!
-//! Not here: what a route is found by (`router::StreamRouter`), and how bytes move once both connections are there ([`relay`]).
+//! Other modules match routes (`router::StreamRouter`) and forward bytes once both connections are open ([`relay`]).
 
 mod relay;
 mod tcp;
@@ -20,7 +21,8 @@ use router::StreamRequest;
 use std::net::{IpAddr, SocketAddr};
 use tokio::time::Instant;
 
-/// Why a stream ends before it reaches an upstream. Clients only see the end; the number is what Kong logs as status.
+/// The reason why a stream ends before it reaches an upstream. Clients see only a closed connection; Kong logs the
+/// number as status.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("no Route found with those values")]
@@ -29,7 +31,7 @@ enum Refusal {
     Protocol,
     #[error("no Service found with those values")]
     NoService,
-    #[error("plugin {0} cannot look at streams: nothing that it applies to may pass")]
+    #[error("plugin {0} cannot look at streams, so every stream that it applies to is refused")]
     Guarded(&'static str),
     #[error(transparent)]
     NoPeer(#[from] NoPeer),
@@ -56,7 +58,7 @@ impl Refusal {
         }
     }
 
-    /// What any client can bring about, a port scan for example, is not worth a line in production.
+    /// Logs the refusal, at debug level if any client can cause it (a port scan, for example).
     fn tell(&self, what: &str, client: SocketAddr) {
         let status = self.status();
         match self {
@@ -68,14 +70,14 @@ impl Refusal {
     }
 }
 
-/// Who answers the client hello.
+/// The side that terminates TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Termination {
     Here,
     Upstream,
 }
 
-/// Of a route that was found on a listener with `ssl`.
+/// Decides who terminates TLS for a route that was found on a listener with `ssl`.
 fn termination(route: &StreamRoute) -> Result<Termination, Refusal> {
     if route.protocols.contains(Protocol::Tls) {
         Ok(Termination::Here)
@@ -97,7 +99,7 @@ fn find<'s>(
     }
 }
 
-/// A stream as the balancer asks for it: it has nothing but an address.
+/// The attributes of a stream that the load balancer can hash: only its address.
 struct Hashed(IpAddr);
 
 impl HashSource for Hashed {
@@ -106,7 +108,7 @@ impl HashSource for Hashed {
     }
 }
 
-/// The tries to reach a target of a service: the next one avoids the targets and addresses of those that failed.
+/// The attempts to reach a target of a service. Each one avoids the targets and addresses of the failed ones.
 struct Attempts<'s> {
     service: ServiceRef<'s>,
     input: PickInput,
@@ -128,7 +130,7 @@ impl<'s> Attempts<'s> {
         }
     }
 
-    /// The target whose turn it is and the address to try. A name that does not resolve is final, whatever tries are left.
+    /// The next target and the address to try. A name that does not resolve is final, even if retries are left.
     async fn next(&mut self) -> Result<(Chosen<'s>, SocketAddr), Refusal> {
         let picked = self.service.pick_resolved(self.input, &self.failed_at);
         let target = picked.await?;
@@ -136,7 +138,7 @@ impl<'s> Attempts<'s> {
         Ok((target, address))
     }
 
-    /// Counts a failure against the target's health. Returns the error when no try is left, or when another target would
+    /// Counts a failure against the target's health. Returns the error if no attempt is left or another target would
     /// not help.
     fn failed(
         &mut self,

@@ -1,6 +1,6 @@
-//! Bytes both ways between a client and an upstream until both have ended. Each direction is as fast as its receiver and holds at
-//! most one read; a relay without traffic holds none. The end of one side is passed on and the other may go on, where nginx ends both
-//! (`proxy_half_close`): a client that says all and then waits for the answer gets it.
+//! Forwards bytes in both directions between a client and an upstream until both have ended. Each direction is as fast
+//! as its receiver and holds at most one read; an idle relay holds none. When one side ends, the other may continue, so
+//! that a client that half-closes gets its response. nginx ends both (`proxy_half_close`).
 
 use crate::balance::Stay;
 use crate::session::tunnel::{ClientSide, Ways, until_end};
@@ -18,15 +18,15 @@ pub(super) struct Relay {
     client_out: Outgoing,
     upstream: Box<pool::Connection>,
     ways: Ways,
-    /// Without a byte either way: the service's `read_timeout`.
+    /// Maximum time without a byte in either direction: the service's `read_timeout`.
     idle: Duration,
     deadline: Deadline,
     moved: Moved,
-    /// Counts it at its peer.
+    /// Counts the connection at its target.
     _stay: Option<Stay>,
 }
 
-/// Bytes that have passed.
+/// Bytes forwarded in each direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Moved {
     pub(super) received: u64,
@@ -52,7 +52,7 @@ impl Relay {
         }
     }
 
-    /// Until both sides have ended, nothing moves for too long, or the worker goes.
+    /// Runs until both sides have ended, the time limit without traffic expires, or the worker stops.
     pub(super) async fn run(mut self) -> Moved {
         until_end(|cx, worker| self.poll(cx, worker)).await;
         self.moved

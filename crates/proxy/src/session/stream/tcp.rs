@@ -1,4 +1,4 @@
-//! A connection of a stream listener, from its first byte to its relay.
+//! A connection of a stream listener, from its first byte to its byte relay.
 
 use super::relay::Relay;
 use super::{Attempts, Refusal, Termination, find, termination};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-/// A connection with all that is known of it before it has a route.
+/// A connection and the facts about it that routing needs.
 struct Arrived {
     stream: TcpStream,
     client: SocketAddr,
@@ -26,7 +26,7 @@ struct Arrived {
     sni: Option<Box<str>>,
 }
 
-/// An upstream connection, and what of its service outlives the snapshot: a relay may go on for days.
+/// An upstream connection and the parts of its service that must outlive the snapshot, since a relay may run for days.
 struct Reached {
     upstream: Box<pool::Connection>,
     idle: Duration,
@@ -34,13 +34,13 @@ struct Reached {
 }
 
 impl Server {
-    /// What comes before routing: the PROXY header, and a look at the client hello.
+    /// Gathers the facts that routing needs: reads the PROXY protocol header, and peeks at the client hello.
     async fn arrive(&self, mut stream: TcpStream, peer: SocketAddr) -> Result<Arrived, Refusal> {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let mut client = peer;
         if self.proxy_protocol {
             let header = peek::take_proxy_header(&mut stream).await?;
-            // nginx, too, reads the header of a peer that is not trusted, and does not use its address.
+            // As in nginx, an untrusted peer's header is read but not used.
             let told = header.addresses.map(|addresses| addresses.source);
             let trusted = self.plane.settings.real_ip.trusts(peer.ip());
             client = told.filter(|_| trusted).unwrap_or(peer);
@@ -49,8 +49,8 @@ impl Server {
             None => None,
             Some(_) => match peek::opening(&stream).await? {
                 Opening::Hello { server_name } => server_name,
-                // nginx has no server name for such a connection either. A passthrough route of addresses may lead to a
-                // service that does not begin with TLS.
+                // As in nginx, the stream then has no server name: a passthrough route by address may carry other
+                // protocols.
                 Opening::NotTls => None,
             },
         };
@@ -63,8 +63,8 @@ impl Server {
         })
     }
 
-    /// The way to an upstream for a connection, and the client's side of it.
-    /// `client` is who the connection is from, until a PROXY header says otherwise.
+    /// Opens an upstream connection for a client connection, and connects the two. Sets `client` to the address in a
+    /// trusted PROXY protocol header.
     async fn open(&self, stream: TcpStream, client: &mut SocketAddr) -> Result<Relay, Refusal> {
         let limit = self.plane.settings.header_timeout;
         let arrived = timeout(limit, self.arrive(stream, *client)).await;
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-/// A connection from its acceptance to its end.
+/// Serves a connection from its acceptance to its end.
 pub(in crate::session) async fn serve_stream(
     server: Server,
     ticket: Ticket,
@@ -118,7 +118,7 @@ pub(in crate::session) async fn serve_stream(
         sent: 0,
         took: Duration::ZERO,
     };
-    // Boxed: what it takes to get there is larger than the relay, which is what lasts.
+    // Boxed because opening needs more memory than the relay, which lasts longer.
     let opened = Box::pin(server.open(stream, &mut ended.client)).await;
     match opened {
         Ok(relay) => {
@@ -143,7 +143,7 @@ pub(in crate::session) async fn serve_stream(
     drop(ticket);
 }
 
-/// Tries the service's targets until one can be connected to.
+/// Tries the service's targets until a connection succeeds.
 async fn reach(
     route: &StreamRoute,
     service: ServiceRef<'_>,
@@ -173,7 +173,7 @@ async fn reach(
                 });
             }
             Err(error) => {
-                tracing::debug!(%client, %error, "an upstream cannot be reached");
+                tracing::debug!(%client, %error, "cannot connect to upstream target");
                 attempts.failed(target, address, error)?;
             }
         }

@@ -1,6 +1,6 @@
-//! Sessions of datagrams: everything that one client sends to one address goes to one upstream, and everything that this answers
-//! goes back, until neither has said anything for the service's `read_timeout`. The system gives all datagrams of a client to one worker,
-//! so that sessions are no business of the others.
+//! UDP sessions. All datagrams that one client sends to one address go to one upstream, and its responses go back,
+//! until neither has sent anything for the service's `read_timeout`. The system gives all datagrams of a client to the
+//! same worker, so that workers do not share sessions.
 
 use super::{Attempts, Refusal, find};
 use crate::balance::Stay;
@@ -26,41 +26,41 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-/// Of one listener on one worker. As many as the web server under Kong has room for; each has a socket.
+/// Maximum sessions per listener and worker. It equals nginx's limit; each session has a socket.
 const MAX_SESSIONS: usize = 16_384;
-/// Datagrams that wait while a new session finds its upstream. UDP may lose the others.
+/// Maximum datagrams that wait while a new session connects to its upstream. Further ones are dropped.
 const MAX_WAITING: usize = 16;
-/// After an error of the listener itself.
+/// Pause after an error of the listener itself.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Answers that one poll passes on at most, so that others get their turn.
+/// Maximum responses forwarded per poll, so that other tasks get their turn.
 const MAX_ANSWERS: usize = 64;
 
-/// Who talks with whom.
+/// The client's address and the local address that it sends to.
 type Key = (SocketAddr, IpAddr);
 
-/// A listener with its sessions. The lock is this worker's alone, and nobody waits while holding it.
+/// A listener with its sessions. Only this worker uses the lock, and nothing waits while holding it.
 struct Sessions {
     plane: Arc<DataPlane>,
     listener: DatagramListener,
-    /// Mapped by `port_maps`.
+    /// Port of the listener, mapped by `port_maps`.
     port: u16,
     by_client: Mutex<HashMap<Key, Arc<Session>>>,
-    /// Told once until there is room again.
+    /// Whether the log already says that there is no room; reset when a session ends.
     is_full_told: AtomicBool,
 }
 
 struct Session {
-    /// Set once it is connected.
+    /// Set once the socket is connected.
     upstream: OnceLock<UdpSocket>,
     waiting: mpsc::Sender<Box<[u8]>>,
-    /// When the client has spoken last.
+    /// When the client last sent a datagram.
     heard: Mutex<Instant>,
-    /// Bytes from the client, and to it.
+    /// Bytes received from the client.
     received: AtomicU64,
     sent: AtomicU64,
 }
 
-/// Serves a listener for ever.
+/// Serves a listener; never returns.
 pub(in crate::session) async fn serve_datagrams(
     plane: Arc<DataPlane>,
     listener: DatagramListener,
@@ -86,7 +86,7 @@ pub(in crate::session) async fn serve_datagrams(
 }
 
 impl Sessions {
-    /// Gives a datagram to its session, which it may begin.
+    /// Gives a datagram to its session, which is created if necessary.
     fn take(self: &Arc<Self>, datagram: Datagram, bytes: &[u8]) {
         let key = (datagram.client, datagram.local);
         let mut by_client = self.lock();
@@ -99,7 +99,7 @@ impl Sessions {
                     tracing::warn!(
                         port = self.port,
                         sessions = MAX_SESSIONS,
-                        "no room for more sessions of datagrams: new clients are not served"
+                        "too many UDP sessions: new clients are not served"
                     );
                 }
                 return;
@@ -151,7 +151,7 @@ impl Sessions {
         let handle = task.abort_handle();
         worker::with(|worker| {
             worker.connections.set_abort(number, handle);
-            // Nothing tells when a session is over: a drain does not wait for it.
+            // The end of a session cannot be predicted, so a drain does not wait for it.
             worker.connections.set_state(number, State::Idle);
         });
     }
@@ -164,13 +164,13 @@ impl Sessions {
 }
 
 impl Session {
-    /// Sends a datagram of the client upstream, or keeps it until that is connected.
+    /// Sends a client's datagram upstream, or keeps it until the upstream is connected.
     fn pass_on(&self, bytes: &[u8]) {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         self.received
             .fetch_add(bytes.len() as u64, Ordering::Relaxed);
         match self.upstream.get() {
-            // A full buffer loses datagrams as the network would; an error shows when answers are read.
+            // A full buffer drops datagrams as the network would. Errors are seen when responses are read.
             Some(upstream) => {
                 let _ = upstream.try_send(bytes);
             }
@@ -185,7 +185,7 @@ impl Session {
     }
 }
 
-/// A session by its place, which is free again when this is dropped.
+/// A session's entry in the table, removed when this is dropped.
 struct Registered {
     sessions: Arc<Sessions>,
     key: Key,
@@ -198,22 +198,22 @@ impl Drop for Registered {
     }
 }
 
-/// What of the service outlives the snapshot.
+/// The upstream socket and the parts of the service that must outlive the snapshot.
 struct Reached {
     socket: UdpSocket,
     idle: Duration,
-    /// Counts the session at its peer.
+    /// Counts the session at its target.
     _stay: Option<Stay>,
 }
 
 impl Registered {
-    /// Until nobody has said anything for too long; with the status for the log.
+    /// Serves the session until its idle limit, and returns the status for the log.
     async fn serve(&self, session: &Session, mut to_send: mpsc::Receiver<Box<[u8]>>) -> u16 {
         let client = self.key.0;
         let reached = match Box::pin(self.reach()).await {
             Ok(reached) => reached,
             Err(refusal) => {
-                refusal.tell("session of datagrams", client);
+                refusal.tell("UDP session", client);
                 return refusal.status();
             }
         };
@@ -223,7 +223,8 @@ impl Registered {
             _stay,
         } = reached;
         let upstream = session.upstream.get_or_init(|| socket);
-        // Those that came before; from here on the listener sends itself. What a new socket has no room for yet is waited for.
+        // Sends the datagrams that arrived first; the listener itself sends later ones. Waits while the new socket has
+        // no room.
         while let Ok(datagram) = to_send.try_recv() {
             let _ = upstream.send(&datagram).await;
         }
@@ -239,12 +240,12 @@ impl Registered {
         })
         .await;
         if let Err(error) = ended {
-            tracing::debug!(%client, %error, "session of datagrams ended");
+            tracing::debug!(%client, %error, "UDP session ended");
         }
         200
     }
 
-    /// Passes answers on to the client; ready with what went wrong upstream.
+    /// Forwards responses to the client; ready with the upstream's error.
     fn poll_answers(
         &self,
         cx: &mut Context<'_>,
@@ -267,9 +268,9 @@ impl Registered {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(sent)) => {
                     *answered = Instant::now();
-                    // An answer that has no room is lost, as on the network.
+                    // A response that the socket has no room for is dropped, as on the network.
                     if let Err(error) = sent.or_else(unless_full) {
-                        tracing::debug!(%client, %error, "cannot answer a client");
+                        tracing::debug!(%client, %error, "cannot send a datagram to the client");
                     }
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(error),
@@ -279,7 +280,8 @@ impl Registered {
         Poll::Pending
     }
 
-    /// A socket to the target whose turn it is. With datagrams there is nothing to fail but its name and the way there.
+    /// Connects a socket to the next target. Only name resolution and local errors can fail, since UDP has no
+    /// handshake.
     async fn reach(&self) -> Result<Reached, Refusal> {
         let (client, local) = self.key;
         let sessions = &self.sessions;
@@ -322,7 +324,7 @@ fn unless_full(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// A socket that hears nobody but this address.
+/// A socket that receives datagrams only from this address.
 async fn connected(address: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

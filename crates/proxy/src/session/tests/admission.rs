@@ -1,5 +1,5 @@
-//! Limits on clients and on the way to upstreams: connections, requests per connection, how slow a client may be, and
-//! how many requests a target has at a time.
+//! Limits on clients and upstreams: connections, requests per connection, minimum client rate, and concurrent requests
+//! per target.
 
 use super::*;
 use crate::session::{ConnectionLimits, MinRate, UpstreamLimits};
@@ -44,7 +44,7 @@ fn connections_beyond_the_limit_are_closed_until_others_have_gone() {
 }
 
 #[test]
-fn a_connection_carries_so_many_requests_and_no_more() {
+fn a_connection_carries_at_most_max_requests() {
     run(async {
         for (limit, expected) in [
             (3, ["keep-alive", "keep-alive", "close"]),
@@ -87,7 +87,7 @@ fn a_body_that_comes_too_slowly_is_refused_and_one_that_comes_fast_enough_is_not
                 let _ = writing
                     .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\n")
                     .await;
-                // Two bytes a second, for twenty seconds.
+                // Sends two bytes per second for twenty seconds.
                 for _ in 0..20 {
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     if writing.write_all(b"xy").await.is_err() {
@@ -108,7 +108,7 @@ fn a_body_that_comes_too_slowly_is_refused_and_one_that_comes_fast_enough_is_not
 }
 
 #[test]
-fn a_client_that_takes_its_answer_too_slowly_loses_it() {
+fn a_client_that_receives_too_slowly_is_disconnected() {
     run_paused(async {
         let large = script(|mut peer: Peer| async move {
             peer.head().await;
@@ -134,7 +134,7 @@ fn a_client_that_takes_its_answer_too_slowly_loses_it() {
     });
 }
 
-/// An upstream that notes how many requests it has at a time, and answers after a while.
+/// Upstream scripts that count concurrent requests, and respond after some time.
 fn counting(scripts: usize, seconds: u64) -> (Vec<Script>, Rc<RefCell<(usize, usize)>>) {
     let counts = Rc::new(RefCell::new((0, 0)));
     let scripts = (0..scripts).map(|_| {
@@ -167,7 +167,8 @@ fn requests_wait_for_their_turn_at_a_target_and_no_longer_than_allowed() {
             wait: Duration::from_secs(3),
         };
         let gateway = Rc::new(setup.start());
-        // At once: two go, four wait, and two find the queue full. Of those that wait two have a turn in time.
+        // Two requests are sent at once, four wait, and two find the queue full. Two of the waiting ones get a slot in
+        // time.
         let clients = (0..8).map(|_| {
             let gateway = gateway.clone();
             tokio::task::spawn_local(async move {
@@ -194,7 +195,7 @@ fn requests_wait_for_their_turn_at_a_target_and_no_longer_than_allowed() {
             ["200", "200", "200", "200", "503", "503", "503", "503"]
         );
         assert_eq!((start.elapsed().as_secs(), counts.borrow().1), (4, 2));
-        // All places are free again.
+        // All slots are free again.
         let mut client = gateway.client().await;
         client.send(GET).await;
         assert_eq!(status(&client.answer().await), "200");
@@ -202,7 +203,7 @@ fn requests_wait_for_their_turn_at_a_target_and_no_longer_than_allowed() {
 }
 
 #[test]
-fn a_client_that_has_given_up_in_the_queue_holds_nobody_up() {
+fn a_client_that_left_the_queue_does_not_delay_others() {
     run_paused(async {
         let (scripts, _) = counting(3, 2);
         let mut setup = Setup::new(upstream(scripts).await);

@@ -14,7 +14,7 @@ impl CertificateSource for One {
     }
 }
 
-/// The server side of TLS, with a certificate that nobody has to believe.
+/// The server side of TLS, with a self-signed certificate.
 pub(super) fn server_tls(http2: bool) -> ServerTls {
     let source = One(Arc::new(net::tls::self_signed().unwrap()));
     let settings = ServerSettings::default();
@@ -35,7 +35,7 @@ async fn ask(gateway: &Gateway, text: &str) -> String {
     client.answer().await
 }
 
-/// An upstream that speaks TLS, and closes so many connections before in the middle of their handshake.
+/// An upstream that speaks TLS, but closes its first `broken` connections during the handshake.
 async fn tls_upstream(mut broken: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -81,7 +81,7 @@ fn a_host_that_is_no_host_name_goes_to_a_tls_upstream_without_server_name() {
 }
 
 #[test]
-fn a_handshake_under_a_name_of_the_client_says_nothing_about_the_upstream() {
+fn a_failed_handshake_with_the_clients_name_does_not_count() {
     run(async {
         for (preserve_host, then) in [(true, "200"), (false, "503")] {
             let mut setup = checked(tls_upstream(1).await);
@@ -95,7 +95,7 @@ fn a_handshake_under_a_name_of_the_client_says_nothing_about_the_upstream() {
     });
 }
 
-/// An upstream of HTTP/2 that gives up the first request that it gets, in one of two ways.
+/// An HTTP/2 upstream that resets the first request, or closes its whole connection.
 async fn gives_up_first(whole_connection: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -120,7 +120,7 @@ async fn gives_up_first(whole_connection: bool) -> SocketAddr {
 }
 
 #[test]
-fn what_an_http2_upstream_gives_up_says_nothing_about_its_health() {
+fn http2_resets_do_not_count_against_health() {
     run(async {
         for whole_connection in [false, true] {
             let mut setup = checked(gives_up_first(whole_connection).await);
@@ -135,7 +135,7 @@ fn what_an_http2_upstream_gives_up_says_nothing_about_its_health() {
 }
 
 #[test]
-fn a_host_that_http2_has_no_form_for_is_a_400_and_the_upstream_stays() {
+fn a_host_invalid_in_http2_is_a_400_and_does_not_count() {
     run(async {
         let mut setup = checked(super::shared::answering().await);
         setup.upstream_http2 = true;
@@ -150,7 +150,7 @@ fn a_host_that_http2_has_no_form_for_is_a_400_and_the_upstream_stays() {
 }
 
 #[test]
-fn an_answer_that_makes_no_sense_is_no_failure_to_connect() {
+fn a_malformed_response_is_no_failure_to_connect() {
     run(async {
         let nonsense = || answers("HTTP/1.1 200 OK\r\nX: a\n\r\n\r\n");
         let scripts = vec![nonsense(), nonsense(), answers(OK)];
@@ -212,7 +212,7 @@ fn an_upstream_that_closes_without_an_answer_is_blamed() {
 }
 
 #[test]
-fn answers_of_old_servers_are_taken_where_everybody_reads_them_alike() {
+fn unambiguous_responses_of_old_servers_are_accepted() {
     run(async {
         for (answer, expected) in [
             ("HTTP/1.0 200 OK\nContent-Length: 2\n\nok", "ok"),

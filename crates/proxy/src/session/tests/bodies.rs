@@ -1,10 +1,10 @@
-//! Bodies both ways, in every framing.
+//! Bodies in both directions, in every framing.
 
 use super::*;
 
 const LARGE: usize = 8 * 1024 * 1024;
 
-/// A gateway that passes bodies on as they come.
+/// A gateway that forwards request bodies as they arrive.
 fn streaming(upstream: SocketAddr) -> Setup {
     let mut setup = Setup::new(upstream);
     setup.route.request_buffering = false;
@@ -159,7 +159,7 @@ fn a_chunked_body_that_is_too_large_for_memory_streams() {
 }
 
 #[test]
-fn a_client_that_waits_is_told_to_go_on() {
+fn a_client_that_waits_gets_100_continue() {
     run(async {
         let address = upstream(vec![script(|mut peer| async move {
             let head = peer.head().await;
@@ -181,7 +181,7 @@ fn a_client_that_waits_is_told_to_go_on() {
 }
 
 #[test]
-fn a_client_that_is_refused_is_not_told_to_go_on() {
+fn a_refused_client_gets_no_100_continue() {
     run(async {
         let mut setup = Setup::new(([127, 0, 0, 1], 1).into());
         setup.route.service = None;

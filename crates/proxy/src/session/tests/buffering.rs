@@ -1,5 +1,5 @@
-//! Buffering both ways: an upstream hears of a request when its body is here, and is let go when a slow client still has
-//! the answer to take; within bounds, and streaming past them.
+//! Buffering in both directions. The upstream gets a request once its body has arrived, and is released while a slow
+//! client still receives the response. Bodies beyond the memory limits are streamed.
 
 use super::*;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 % 251) as u8).collect()
 }
 
-/// Tells of its first head and the body behind it, and answers.
+/// A script that reports its first request's head and body, and responds.
 fn telling(tell: oneshot::Sender<(String, Vec<u8>)>) -> Script {
     script(|mut peer: Peer| async move {
         let head = peer.head().await;
@@ -23,7 +23,7 @@ fn telling(tell: oneshot::Sender<(String, Vec<u8>)>) -> Script {
 }
 
 #[test]
-fn the_upstream_hears_of_a_request_when_its_body_is_here() {
+fn the_upstream_gets_a_request_when_its_body_is_complete() {
     run_paused(async {
         let (tell, mut told) = oneshot::channel();
         let gateway = Setup::new(upstream(vec![telling(tell)]).await).start();
@@ -38,7 +38,7 @@ fn the_upstream_hears_of_a_request_when_its_body_is_here() {
         }
         let answer = client.answer().await;
         assert_eq!(status(&answer), "200");
-        // Time of the client, not of the upstream.
+        // The time counts as the gateway's, not as the upstream's.
         assert_eq!(header(&answer, "x-kong-upstream-latency"), Some("0"));
         assert_eq!(header(&answer, "x-kong-proxy-latency"), Some("25000"));
         let (head, body) = told.await.unwrap();
@@ -49,13 +49,13 @@ fn the_upstream_hears_of_a_request_when_its_body_is_here() {
 }
 
 #[test]
-fn what_does_not_buffer_is_passed_on_at_once() {
+fn unbuffered_requests_are_forwarded_at_once() {
     run(async {
         let grpc = "Content-Type: application/grpc+proto\r\n";
         for (buffering, lines, size) in [
             (false, "", 10),
             (true, grpc, 10),
-            // Larger than one body may be in memory.
+            // Larger than the limit for one body in memory.
             (true, "", 1001),
         ] {
             let (tell, told) = oneshot::channel();
@@ -125,9 +125,10 @@ fn a_held_body_can_be_sent_again() {
                 .send(format!("PUT / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"))
                 .await;
             tokio::task::yield_now().await;
-            match framing.starts_with('C') {
-                true => client.send("hello").await,
-                false => client.send("2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n").await,
+            if framing.starts_with('C') {
+                client.send("hello").await;
+            } else {
+                client.send("2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n").await;
             }
             assert_eq!(status(&client.answer().await), "200");
             assert_eq!(told.await.unwrap().1, b"hello");
@@ -136,7 +137,7 @@ fn a_held_body_can_be_sent_again() {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_refused_before_the_upstream_hears_of_it() {
+fn a_failed_body_is_refused_without_contacting_the_upstream() {
     run_paused(async {
         let (tell, mut told) = oneshot::channel();
         let mut setup = Setup::new(upstream(vec![telling(tell)]).await);
@@ -174,7 +175,7 @@ fn a_body_that_does_not_come_is_refused_before_the_upstream_hears_of_it() {
     });
 }
 
-/// An upstream that sends this much, and tells when all of it was taken.
+/// A script that sends `body`, and reports when the gateway has received all of it.
 fn sending(body: Vec<u8>, tell: oneshot::Sender<()>) -> Script {
     script(move |mut peer: Peer| async move {
         peer.head().await;
@@ -184,7 +185,7 @@ fn sending(body: Vec<u8>, tell: oneshot::Sender<()>) -> Script {
         ))
         .await;
         peer.send(&body).await;
-        // The next request comes only when the gateway has the whole answer.
+        // The next request arrives only when the gateway has the whole response.
         peer.head().await;
         let _ = tell.send(());
         peer.send(OK).await;
@@ -194,10 +195,11 @@ fn sending(body: Vec<u8>, tell: oneshot::Sender<()>) -> Script {
     })
 }
 
-/// More than sockets hold.
+/// More bytes than socket buffers hold.
 const LARGE: usize = 24 << 20;
 
-/// A client that does not read an answer for a while; whether the upstream was free for another client meanwhile.
+/// Runs a client that does not read its response for a while. Returns whether the upstream was free for another client
+/// meanwhile.
 fn is_read_ahead(setup: impl FnOnce(&mut Setup)) -> bool {
     let (send, receive) = std::sync::mpsc::channel();
     run(async move {
@@ -217,7 +219,7 @@ fn is_read_ahead(setup: impl FnOnce(&mut Setup)) -> bool {
         assert_eq!(status(&other.answer().await), "200");
         let free = told.try_recv().is_ok();
         assert!(slow.take(LARGE).await == body);
-        // And the connection goes on.
+        // The connection can carry another request.
         slow.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert_eq!(status(&slow.answer().await), "200");
         assert_eq!(gateway.plane.body_memory.load(Ordering::Relaxed), 0);
@@ -227,12 +229,12 @@ fn is_read_ahead(setup: impl FnOnce(&mut Setup)) -> bool {
 }
 
 #[test]
-fn an_answer_is_read_ahead_of_a_slow_client_and_its_upstream_let_go() {
+fn a_response_is_read_ahead_of_a_slow_client() {
     assert!(is_read_ahead(|setup| setup.settings.read_ahead = 2 * LARGE));
 }
 
 #[test]
-fn reading_ahead_has_its_bounds() {
+fn reading_ahead_is_limited() {
     assert!(!is_read_ahead(|setup| {
         setup.settings.read_ahead = 2 * LARGE;
         setup.route.response_buffering = false;
@@ -244,7 +246,7 @@ fn reading_ahead_has_its_bounds() {
     }));
 }
 
-/// What a client gets of an answer in two pieces: before the second one is sent, and then.
+/// Sends a response in two pieces. Returns what the client gets before the second one is sent, and the rest.
 fn in_two_pieces(
     setup: impl FnOnce(&mut Setup),
     first: &'static str,
@@ -336,7 +338,7 @@ fn an_answer_that_streams_comes_as_the_upstream_sends_it() {
 }
 
 #[test]
-fn what_came_of_a_buffered_answer_that_breaks_off_is_passed_on() {
+fn the_received_part_of_a_broken_response_is_forwarded() {
     let (early, late) = in_two_pieces(|_| {}, CHUNKED, "");
     assert_eq!(early, "");
     assert_eq!(body(&late), "3\r\nabc");
@@ -390,7 +392,7 @@ fn a_body_larger_than_plugins_may_look_into_is_held_too() {
 }
 
 #[test]
-fn a_client_that_ends_while_it_waits_long_is_gone() {
+fn a_client_that_closes_during_a_long_wait_is_gone() {
     run_paused(async {
         for may_abort in [true, false] {
             let (tell, told) = oneshot::channel();

@@ -1,10 +1,10 @@
-//! Requests for gRPC services: streams of HTTP/2 from end to end.
+//! Requests to gRPC services, as HTTP/2 streams from end to end.
 
 use super::*;
 use bytes::Bytes;
 use http::{Request, Response};
 
-/// An upstream that answers a request as soon as its first bytes are there, with them, and then sends what follows.
+/// A script that responds with the first bytes of a request as soon as they arrive, and then echoes the rest.
 fn echo_at_once() -> Script {
     script(|peer: Peer| async move {
         let mut connection = h2::server::handshake(peer.stream).await.unwrap();
@@ -23,7 +23,7 @@ fn echo_at_once() -> Script {
     })
 }
 
-/// The way of gRPC-Web and Connect, whose messages alternate as those of gRPC do.
+/// gRPC-Web and Connect alternate messages as gRPC does.
 #[test]
 fn a_request_for_a_grpc_service_streams_though_its_route_buffers() {
     run(async {

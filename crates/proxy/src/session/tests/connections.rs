@@ -1,4 +1,4 @@
-//! Connections as such: pipelining, persistence, TLS on both sides.
+//! Connections: pipelining, keep-alive, and TLS on both sides.
 
 use super::*;
 use net::tls::{CertificateSource, Certificates, ClientTls, Trust, self_signed};
@@ -108,14 +108,14 @@ fn old_clients_may_keep_their_connection() {
 }
 
 #[test]
-fn upstream_connections_are_reused_until_they_are_not_to_be() {
+fn upstream_connections_are_reused_up_to_their_limit() {
     run(async {
         let close = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
         let mut setup = Setup::new(upstream(vec![answers(OK), answers(close), answers(OK)]).await);
         setup.settings.pool.max_requests = 2;
         let gateway = setup.start();
         let mut client = gateway.client().await;
-        // Two on the first connection, one on the second, which closes, and one on the third.
+        // Two requests use the first connection, one the second (which closes), and one the third.
         for _ in 0..4 {
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
             assert_eq!(status(&client.answer().await), "200");
@@ -180,7 +180,7 @@ fn tls_is_terminated_and_spoken_to_upstreams() {
 }
 
 #[test]
-fn plain_http_on_a_port_with_tls_is_told_so() {
+fn plain_http_on_a_tls_port_gets_an_error_page() {
     run(async {
         let mut setup = Setup::new(([127, 0, 0, 1], 1).into());
         setup.listen = "127.0.0.1:0 ssl";

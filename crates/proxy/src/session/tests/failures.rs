@@ -1,4 +1,4 @@
-//! Upstreams that reset, stall or talk nonsense, and clients that go away.
+//! Upstreams that reset, stall or send malformed responses, and clients that disconnect.
 
 use super::*;
 use crate::session::Stop;
@@ -7,7 +7,7 @@ use std::time::Duration;
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const BAD_GATEWAY: &str = "An invalid response was received from the upstream server";
 
-/// Closes a connection so that the other side gets a reset.
+/// Closes a connection with a reset.
 pub(super) fn reset(peer: Peer) {
     socket2::SockRef::from(&peer.stream)
         .set_linger(Some(Duration::ZERO))
@@ -89,7 +89,7 @@ fn a_refused_connection_is_a_502() {
     });
 }
 
-/// Answers one request and keeps the connection; resets it when the next comes.
+/// A script that responds to one request, keeps the connection, and resets it when the next request arrives.
 fn once_then_reset() -> Script {
     script(|mut peer: Peer| async move {
         peer.head().await;
@@ -116,7 +116,7 @@ fn a_request_that_dies_on_a_reused_connection_is_sent_again() {
 }
 
 #[test]
-fn a_post_that_dies_on_a_reused_connection_is_not() {
+fn a_post_that_dies_on_a_reused_connection_is_not_sent_again() {
     run(async {
         let gateway = Setup::new(upstream(vec![once_then_reset(), answers(OK)]).await).start();
         let mut client = gateway.client().await;
@@ -215,7 +215,7 @@ fn slow_clients_have_limits_for_head_body_and_idling() {
 }
 
 #[test]
-fn a_client_that_stops_reading_is_given_up_and_the_upstream_let_go() {
+fn a_client_that_stops_reading_is_disconnected_and_the_upstream_released() {
     run_paused(async {
         let (tell, told) = tokio::sync::oneshot::channel();
         let address = upstream(vec![script(|mut peer: Peer| async move {
@@ -240,7 +240,7 @@ fn a_client_that_stops_reading_is_given_up_and_the_upstream_let_go() {
 }
 
 #[test]
-fn a_client_that_goes_away_in_its_body_takes_the_upstream_with_it() {
+fn a_client_that_disconnects_in_its_body_ends_the_upstream_connection() {
     run(async {
         let (tell, told) = tokio::sync::oneshot::channel();
         let address = upstream(vec![script(|mut peer: Peer| async move {

@@ -1,9 +1,9 @@
-//! Body filters over proxied answers, in every framing of the upstream and for both versions of HTTP.
+//! Body filters on forwarded responses, in every framing of the upstream and for both versions of HTTP/1.
 
 use super::*;
 use plugin::{Chunk, Implementation, Phases, PluginError, ResponseCx, Scopes, Sharing};
 
-/// Writes in capitals, and adds an exclamation mark at the end.
+/// Converts the body to capitals, and adds an exclamation mark at its end.
 struct Shout;
 
 static SHOUT: PluginDef = PluginDef {
@@ -27,7 +27,8 @@ impl plugin::Plugin for Shout {
     }
 }
 
-/// What a client of this version gets of an upstream's answer; the upstream closes when `closes`.
+/// Sends `answer` through the gateway to a client of this HTTP version, and returns what it receives. With `closes`,
+/// the upstream closes after it.
 fn through(version: &'static str, answer: &'static str, closes: bool) -> String {
     let (sender, receiver) = std::sync::mpsc::channel();
     run(async move {
@@ -82,7 +83,7 @@ fn a_body_in_chunks_is_filtered_without_its_framing() {
 #[test]
 fn a_body_ended_by_closing_is_filtered_to_its_end() {
     let answer = through("1.1", "HTTP/1.1 200 OK\r\n\r\nabc", true);
-    // The answer is buffered, so that the end comes with the rest.
+    // The response is buffered, so its end goes out together with the rest.
     assert_eq!(body(&answer), "4\r\nABC!\r\n0\r\n\r\n");
 }
 
@@ -104,7 +105,7 @@ fn an_empty_body_is_filtered_too() {
 }
 
 #[test]
-fn an_answer_that_can_have_no_body_stays_without() {
+fn a_response_that_cannot_have_a_body_gets_none() {
     let answer = through("1.1", "HTTP/1.1 204 No Content\r\n\r\n", false);
     assert_eq!(header(&answer, "transfer-encoding"), None);
     assert_eq!(body(&answer), "");

@@ -1,9 +1,9 @@
-//! What upstream and client see of each other's heads.
+//! The heads that upstream and client receive from each other.
 
 use super::*;
 use crate::session::exchange::PARSED;
 
-/// The head that the upstream got for a request.
+/// Returns the head that the upstream received for a request.
 async fn seen(setup: impl FnOnce(&mut Setup), request: &str) -> String {
     let (tell, told) = tokio::sync::oneshot::channel();
     let address = upstream(vec![script(|mut peer| async move {
@@ -127,7 +127,7 @@ fn the_client_gets_kongs_headers_and_no_hop_by_hop_ones() {
 }
 
 #[test]
-fn what_has_no_route_or_service_is_answered_here() {
+fn requests_without_route_or_service_get_an_error() {
     run(async {
         let mut setup = Setup::new(([127, 0, 0, 1], 1).into());
         setup.route.paths = vec!["/a".into()];
@@ -205,7 +205,7 @@ fn an_upstreams_answer_of_a_later_minor_version_is_passed_on_as_ours() {
     });
 }
 
-/// An upstream that sends an answer byte by byte, each of which arrives by itself.
+/// An upstream that sends a response byte by byte, so that each byte arrives alone.
 async fn dribbles(answer: String) -> SocketAddr {
     let script = script(move |mut peer: Peer| async move {
         peer.head().await;
@@ -250,7 +250,7 @@ fn an_answer_that_comes_byte_by_byte_is_not_scanned_anew_for_each() {
 }
 
 #[test]
-fn what_is_no_answer_is_noticed_though_it_comes_byte_by_byte() {
+fn an_invalid_response_is_detected_even_byte_by_byte() {
     run(async {
         for nonsense in ["SSH-2.0-OpenSSH\r\n", "HTTP/1.1 2000\r\n"] {
             let gateway = keep(Setup::new(dribbles(nonsense.into()).await).start());

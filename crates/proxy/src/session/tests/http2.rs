@@ -1,4 +1,5 @@
-//! HTTP/2 on either side or both, by the `h2` crate as client and as upstream: plain requests, gRPC, and how streams end.
+//! HTTP/2 on either side or both, with the `h2` crate as client and upstream: plain requests, gRPC, and the ends of
+//! streams.
 
 use super::*;
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// An upstream that speaks HTTP/2 with prior knowledge, and gives every stream to `serve`.
+/// An upstream that speaks HTTP/2 with prior knowledge, and passes every stream to `serve`.
 async fn upstream_of<F: Future<Output = ()> + 'static>(
     serve: impl Fn(usize, Accepted) -> F + Clone + 'static,
 ) -> SocketAddr {
@@ -116,12 +117,12 @@ fn a_stream_becomes_a_request_and_an_answer_a_stream() {
 }
 
 #[test]
-fn a_listener_with_http2_still_speaks_http1_and_answers_nothing_else() {
+fn a_listener_with_http2_also_speaks_http1_and_closes_on_anything_else() {
     run(async {
         let setup = gateway_to(upstream(vec![answers(OK)]).await, Protocol::Http);
         let gateway = setup.start();
         let mut client = gateway.client().await;
-        // In two pieces that could both be the beginning of HTTP/2's preface.
+        // The first piece could also be the start of the HTTP/2 preface.
         client.send("P").await;
         client
             .send("UT / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
@@ -202,7 +203,7 @@ fn a_call_streams_both_ways_and_keeps_its_trailers() {
 }
 
 #[test]
-fn a_status_without_messages_stays_one_head() {
+fn a_grpc_status_without_messages_stays_one_head() {
     run(async {
         let refuse = |_, (_, mut respond): Accepted| async move {
             let mut head = grpc_head();
@@ -220,7 +221,7 @@ fn a_status_without_messages_stays_one_head() {
 }
 
 #[test]
-fn grpc_routes_are_for_grpc() {
+fn grpc_routes_refuse_other_requests() {
     run(async {
         let gateway = gateway_to("127.0.0.1:1".parse().unwrap(), Protocol::Grpc).start();
         let of_http1 =
@@ -234,7 +235,7 @@ fn grpc_routes_are_for_grpc() {
         let mut client = connect(&gateway).await;
         let (plain, _) = client.send_request(get("/"), true).unwrap();
         assert_eq!(plain.await.unwrap().status(), 415);
-        // Nobody listens there: the error is told in gRPC's way.
+        // Nobody listens at that address, so the client gets the error in gRPC's form.
         let (answer, _) = client.send_request(call(), true).unwrap();
         let answer = answer.await.unwrap();
         assert_eq!(answer.status(), 502);
@@ -245,7 +246,7 @@ fn grpc_routes_are_for_grpc() {
     });
 }
 
-/// Gives the request that goes to the upstream another type, and refuses it.
+/// Changes the content type of the upstream request, and refuses the request.
 struct Retype;
 
 static RETYPE: PluginDef = PluginDef {
@@ -259,9 +260,10 @@ static RETYPE: PluginDef = PluginDef {
 
 impl plugin::Plugin for Retype {
     fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
-        let other = match cx.is_grpc() {
-            true => "application/json",
-            false => "application/grpc",
+        let other = if cx.is_grpc() {
+            "application/json"
+        } else {
+            "application/grpc"
         };
         cx.upstream.headers.set("content-type", other);
         Ok(Step::Respond(plugin::Response::message(403, "no")))
@@ -269,7 +271,7 @@ impl plugin::Plugin for Retype {
 }
 
 #[test]
-fn a_client_is_answered_in_the_way_of_its_own_request() {
+fn the_response_form_follows_the_clients_content_type() {
     run(async {
         let mut setup = gateway_to("127.0.0.1:1".parse().unwrap(), Protocol::Http);
         setup.plugins = vec![&RETYPE];
@@ -332,7 +334,7 @@ fn a_reset_by_the_client_cancels_the_upstreams_stream() {
 #[test]
 fn a_reset_by_the_upstream_reaches_the_client() {
     run(async {
-        // Only after the client had a part of the answer.
+        // The upstream resets only after the client has received a part of the response.
         let (go, gone) = tokio::sync::watch::channel(false);
         let give_up = move |_, (_, mut respond): Accepted| {
             let mut gone = gone.clone();
@@ -355,7 +357,7 @@ fn a_reset_by_the_upstream_reaches_the_client() {
 }
 
 #[test]
-fn what_an_upstream_refused_is_sent_again_whatever_it_is() {
+fn a_refused_stream_is_retried_for_any_method() {
     run(async {
         let seen = std::rc::Rc::new(std::cell::Cell::new(0));
         let counted = seen.clone();
@@ -422,7 +424,7 @@ fn a_drain_says_goaway_and_lets_streams_finish() {
         let connection = tokio::task::spawn_local(connection);
         let mut client = client.ready().await.unwrap();
         let (answer, _) = client.send_request(get("/"), true).unwrap();
-        // The session reads the head before it waits for the upstream.
+        // The gateway reads the head before it waits for the upstream.
         while gateway.plane.totals().waiting > 0 {
             tokio::task::yield_now().await;
         }
@@ -441,7 +443,7 @@ fn a_drain_says_goaway_and_lets_streams_finish() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_not_waited_for() {
+fn a_client_that_receives_nothing_times_out() {
     run_paused(async {
         let large = script(|mut peer: Peer| async move {
             peer.head().await;
@@ -456,7 +458,7 @@ fn a_client_that_takes_nothing_is_not_waited_for() {
         let mut client = connect(&gateway).await;
         let (answer, _) = client.send_request(get("/"), true).unwrap();
         let mut stream = answer.await.unwrap().into_body();
-        // Taken by the window, not by anybody.
+        // HTTP/2's window accepts these bytes, but the client never reads them.
         let started = tokio::time::Instant::now();
         let error = loop {
             match stream.data().await.unwrap() {

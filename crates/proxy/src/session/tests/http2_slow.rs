@@ -1,6 +1,5 @@
-//! Peers that take or send an HTTP/2 stream slowly but steadily, and peers that stop. Windows are smaller than what the
-//! gateway writes at once, and frames take longer to arrive than the limits, so that progress shows within a write or a
-//! frame only.
+//! Peers that receive or send an HTTP/2 stream slowly but steadily, and peers that stop. Windows are smaller than the
+//! gateway's writes, and frames take longer than the limits, so that progress shows only within a write or a frame.
 
 use super::http2::{gateway_to, get};
 use super::*;
@@ -12,14 +11,14 @@ use std::time::Duration;
 use tokio::io::DuplexStream;
 use tokio::time::{Instant, sleep};
 
-/// What a slow peer takes in a second.
+/// Bytes that a slow peer receives per second.
 const PIECE: u32 = 8 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
-/// The limit under test.
+/// The time limit under test.
 const LIMIT: Duration = Duration::from_secs(3);
 const BODY: usize = 10 * PIECE as usize;
 
-/// Connections send at once what they are given: the clock of a test is faster than an acknowledgement that is held back.
+/// Connects without Nagle's algorithm: the paused clock would expire before a delayed acknowledgement.
 async fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -32,7 +31,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// An upstream that sends a head, then the pieces of a body, one a second.
+/// An upstream that sends a head, and then one piece of a body per second.
 fn drips(pieces: usize, length: usize) -> Script {
     script(move |mut peer: Peer| async move {
         peer.head().await;
@@ -74,7 +73,7 @@ async fn slow_client(gateway: &Gateway) -> RecvStream {
     answer.into_body()
 }
 
-/// Takes this many pieces, one a second.
+/// Receives this many pieces, one per second.
 async fn take(stream: &mut RecvStream, pieces: usize) -> Result<usize, h2::Error> {
     let mut taken = 0;
     while taken < pieces * PIECE as usize {
@@ -119,7 +118,7 @@ fn a_client_above_the_minimum_rate_is_not_too_slow() {
 }
 
 #[test]
-fn a_client_that_stops_taking_is_ended_after_the_limit() {
+fn a_client_that_stops_receiving_is_reset_after_the_limit() {
     run_paused(async {
         let mut setup = gateway_to(upstream(vec![sends_at_once(BODY)]).await, Protocol::Http);
         setup.settings.send_timeout = LIMIT;
@@ -141,9 +140,9 @@ fn a_client_that_stops_taking_is_ended_after_the_limit() {
     });
 }
 
-/// What the gateway reads ahead of the client is no progress of the client.
+/// Bytes that the gateway reads ahead do not count as progress of the client.
 #[test]
-fn a_client_that_takes_nothing_is_ended_though_the_upstream_goes_on() {
+fn a_client_that_receives_nothing_is_reset_while_the_upstream_sends() {
     run_paused(async {
         let answer = drips(60, 2 * PIECE as usize);
         let mut setup = gateway_to(upstream(vec![answer]).await, Protocol::Http);
@@ -158,8 +157,8 @@ fn a_client_that_takes_nothing_is_ended_though_the_upstream_goes_on() {
     });
 }
 
-/// An upstream of HTTP/2 that takes so many pieces of a request, one a second, and then answers if it was all of it. It
-/// answers requests without a body at once.
+/// An HTTP/2 upstream that receives this many pieces of a request, one per second, and responds if that was the whole
+/// body. It responds at once to requests without a body.
 async fn slow_upstream(pieces: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -182,7 +181,7 @@ async fn slow_upstream(pieces: usize) -> SocketAddr {
     address
 }
 
-/// Sends a request of `BODY` bytes over HTTP/1.1; its status, and how long that took.
+/// Sends a request of `BODY` bytes over HTTP/1.1. Returns its status and the time that it took.
 async fn upload(upstream: SocketAddr) -> (String, Duration) {
     let mut setup = gateway_to(upstream, Protocol::Grpc);
     setup.route.protocols = vec![Protocol::Http];
@@ -190,7 +189,7 @@ async fn upload(upstream: SocketAddr) -> (String, Duration) {
     setup.service.retries = 0;
     let gateway = setup.start();
     let mut client = gateway.client().await;
-    // After an answer the gateway knows the size of the upstream's windows.
+    // After one response, the gateway knows the size of the upstream's windows.
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(status(&client.answer().await), "200");
     let started = Instant::now();
@@ -205,7 +204,7 @@ async fn upload(upstream: SocketAddr) -> (String, Duration) {
 }
 
 #[test]
-fn an_upstream_that_takes_a_request_slowly_gets_all_of_it() {
+fn an_upstream_that_receives_slowly_gets_the_whole_request() {
     run_paused(async {
         let (status, took) = upload(slow_upstream(10).await).await;
         assert_eq!(status, "200", "{took:?}");
@@ -214,7 +213,7 @@ fn an_upstream_that_takes_a_request_slowly_gets_all_of_it() {
 }
 
 #[test]
-fn an_upstream_that_stops_taking_a_request_has_timed_out() {
+fn an_upstream_that_stops_receiving_times_out() {
     run_paused(async {
         let (status, took) = upload(slow_upstream(4).await).await;
         assert_eq!(status, "504");
@@ -223,9 +222,9 @@ fn an_upstream_that_stops_taking_a_request_has_timed_out() {
     });
 }
 
-/// A WebSocket on a stream is a tunnel, with limits of its own.
+/// A WebSocket on an HTTP/2 stream is a tunnel, with limits of its own.
 #[test]
-fn a_client_that_takes_slowly_keeps_its_tunnel() {
+fn a_client_that_receives_slowly_keeps_its_tunnel() {
     run_paused(async {
         let accept = script(|mut peer: Peer| async move {
             peer.head().await;
@@ -250,12 +249,12 @@ fn a_client_that_takes_slowly_keeps_its_tunnel() {
     });
 }
 
-/// A frame of the largest size, which takes 16 seconds at `RATE`.
+/// Size of the largest frame, which takes 16 seconds at `RATE`.
 const FRAME: usize = 16 * 1024;
-/// What a slow peer sends in a second.
+/// Bytes that a slow peer sends per second.
 const RATE: usize = 1024;
 
-/// A connection that sends slowly, and nothing any more after so many bytes.
+/// A connection that sends slowly, and sends nothing more after `most` bytes.
 fn slowly(stream: TcpStream, most: usize) -> DuplexStream {
     let (near, far) = tokio::io::duplex(4 * FRAME);
     let (mut from_peer, mut to_peer) = stream.into_split();
@@ -277,7 +276,7 @@ fn slowly(stream: TcpStream, most: usize) -> DuplexStream {
     near
 }
 
-/// The status of the answer to a client that sends a body of one frame slowly, of its whole connection so many bytes.
+/// Sends a body of one frame slowly, and stops after `most` bytes of the connection. Returns the response's status.
 fn slow_upload(buffers: bool, most: usize) -> u16 {
     let (sender, receiver) = std::sync::mpsc::channel();
     run_paused(async move {
@@ -308,13 +307,13 @@ fn a_client_that_sends_a_frame_slowly_gets_an_answer() {
 }
 
 #[test]
-fn a_client_that_stops_within_a_frame_has_timed_out() {
+fn a_client_that_stops_within_a_frame_times_out() {
     assert_eq!(slow_upload(true, FRAME / 2), 408);
     assert_eq!(slow_upload(false, FRAME / 2), 408);
 }
 
-/// The size of the body that comes through from an upstream of HTTP/2 that sends one frame slowly, of its whole connection
-/// so many bytes.
+/// Returns the size of the body received from an HTTP/2 upstream that sends one frame slowly, and stops after `most`
+/// bytes of the connection.
 fn slow_download(most: usize) -> usize {
     let (sender, receiver) = std::sync::mpsc::channel();
     run_paused(async move {
@@ -343,11 +342,11 @@ fn slow_download(most: usize) -> usize {
 }
 
 #[test]
-fn an_upstream_that_sends_a_frame_slowly_has_not_timed_out() {
+fn an_upstream_that_sends_a_frame_slowly_does_not_time_out() {
     assert!(slow_download(usize::MAX) >= FRAME);
 }
 
 #[test]
-fn an_upstream_that_stops_within_a_frame_has_timed_out() {
+fn an_upstream_that_stops_within_a_frame_times_out() {
     assert!(slow_download(FRAME / 2) < FRAME);
 }

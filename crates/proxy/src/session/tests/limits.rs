@@ -1,9 +1,9 @@
-//! What connections cost, and what is refused for its size.
+//! The cost of connections, and limits on the size of bodies.
 
 use super::*;
 
 #[test]
-fn many_slow_connections_cost_little_and_hold_nobody_up() {
+fn many_slow_connections_do_not_delay_others() {
     run(async {
         const SLOW: usize = 400;
         let scripts = (0..=SLOW).map(|_| answers(OK)).collect();
@@ -76,8 +76,8 @@ fn malformed_chunks_are_refused() {
     });
 }
 
-/// What an idle connection is made of, besides its socket. A wait added to the life of a request must not make every idle
-/// connection pay for it.
+/// Size of an idle connection's task, besides its socket. A wait added to request handling must not enlarge every idle
+/// connection.
 #[test]
 fn a_connection_is_small() {
     run(async {

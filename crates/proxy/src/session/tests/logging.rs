@@ -1,11 +1,11 @@
-//! What the log phase is told of a request: statuses, sizes as they travelled, tries, and where the time went.
+//! The data that the log phase gets about a request: statuses, sizes on the wire, attempts, and times.
 
 use super::websocket::{ASK, SWITCH};
 use super::*;
 use plugin::{Implementation, LogEntry, Phases, Scopes, Sharing, TryEnd};
 use std::time::Duration;
 
-/// Keeps what it is told, for the test on its thread.
+/// Keeps the log entries for the test on its thread.
 struct Record;
 
 static RECORD: PluginDef = PluginDef {
@@ -24,7 +24,7 @@ struct Entry {
     tries: Vec<(bool, TryEnd)>,
     received: u64,
     sent: u64,
-    /// Seconds: all, here, at the upstream, receiving.
+    /// Seconds in total, in the gateway, at the upstream, and receiving the response.
     seconds: [Option<u64>; 4],
 }
 
@@ -55,7 +55,7 @@ impl plugin::Plugin for Record {
     }
 }
 
-/// The next entry; the log phase comes after the answer.
+/// The next entry. Waits for it, because the log phase runs after the response.
 async fn entry() -> Entry {
     loop {
         if let Some(entry) = ENTRIES.with_borrow_mut(Vec::pop) {
@@ -100,7 +100,7 @@ fn sizes_are_those_of_the_wire() {
             assert_eq!(entry.tries, CLOSED);
             assert_eq!((entry.received, entry.sent), (request.len() as u64, sent));
         }
-        // Each on its own, however they came.
+        // Pipelined requests are counted separately.
         let mut client = gateway.client().await;
         client.send(requests.concat()).await;
         for request in requests {
@@ -112,7 +112,7 @@ fn sizes_are_those_of_the_wire() {
 }
 
 #[test]
-fn tries_and_times_are_told_apart() {
+fn attempts_and_times_are_logged_separately() {
     run_paused(async {
         let stall = script(|mut peer: Peer| async move {
             peer.rest().await;
@@ -143,7 +143,7 @@ fn tries_and_times_are_told_apart() {
 }
 
 #[test]
-fn what_was_answered_here_has_no_try() {
+fn a_response_of_the_gateway_logs_no_attempt() {
     run(async {
         let mut setup = logged(([127, 0, 0, 1], 1).into());
         setup.route.protocols = vec![Protocol::Https];
@@ -158,7 +158,7 @@ fn what_was_answered_here_has_no_try() {
 }
 
 #[test]
-fn a_failure_is_told_with_its_tries() {
+fn a_failure_is_logged_with_its_attempts() {
     run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let nobody = listener.local_addr().unwrap();
@@ -176,7 +176,7 @@ fn a_failure_is_told_with_its_tries() {
 }
 
 #[test]
-fn an_answer_whose_body_makes_no_sense_from_the_start_is_told_as_a_failure() {
+fn a_response_with_a_malformed_body_is_logged_as_a_failure() {
     run(async {
         let nonsense = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nX";
         let gateway = logged(upstream(vec![answers(nonsense)]).await).start();
@@ -190,7 +190,7 @@ fn an_answer_whose_body_makes_no_sense_from_the_start_is_told_as_a_failure() {
 }
 
 #[test]
-fn a_client_that_went_away_counts_by_how_far_it_got() {
+fn a_disconnected_client_is_logged_with_what_it_received() {
     run(async {
         let (tell, told) = tokio::sync::oneshot::channel::<()>();
         let broken = script(|mut peer: Peer| async move {

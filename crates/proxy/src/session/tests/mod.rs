@@ -1,5 +1,5 @@
-//! Whole connections over loopback sockets: a gateway with one service, a client that writes and reads bytes, and an
-//! upstream whose every connection follows a script. Time is paused where it matters.
+//! Tests of whole connections over loopback sockets: a gateway with one service, a client that writes and reads bytes,
+//! and an upstream whose connections each follow a script. The clock is paused where time matters.
 
 mod admission;
 mod blame;
@@ -45,21 +45,21 @@ use uuid::Uuid;
 
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A gateway before it runs.
+/// A gateway that has not been started.
 pub(super) struct Setup {
     pub(super) service: Service,
     pub(super) route: Route,
     pub(super) settings: Settings,
     pub(super) listen: &'static str,
-    /// Plugins of these definitions.
+    /// Definitions of the plugins to configure.
     pub(super) plugins: Vec<&'static PluginDef>,
-    /// Whether they are configured for the route and not for everything.
+    /// Whether the plugins are configured for the route instead of globally.
     pub(super) plugins_on_route: bool,
-    /// `nginx_proxy_proxy_http_version = 2`.
+    /// Whether upstreams may speak HTTP/2 (`nginx_proxy_proxy_http_version = 2`).
     pub(super) upstream_http2: bool,
-    /// The number of failures to connect that makes the upstream unhealthy; 0 switches this off.
+    /// Number of failures to connect that makes the upstream unhealthy; 0 disables this check.
     pub(super) tcp_failures: u8,
-    /// The number of answers with a bad status that makes the upstream unhealthy; 0 switches this off.
+    /// Number of responses with a bad status that makes the upstream unhealthy; 0 disables this check.
     pub(super) http_failures: u8,
 }
 
@@ -85,7 +85,7 @@ impl Setup {
         }
     }
 
-    /// Puts an upstream entity with health checks before the service's address.
+    /// Replaces the service's address by an upstream entity with health checks.
     fn check_health(&mut self) -> (Upstream, Target) {
         let (id, name) = (Uuid::from_u128(4), "pool");
         let address = format!("{}:{}", self.service.host, self.service.port);
@@ -194,7 +194,8 @@ fn configured(name: &str, id: u128, route: Option<RouteId>) -> Plugin {
     }
 }
 
-/// For tests with several gateways: a dropped one drains its worker, which is the thread's, and so that of the next.
+/// Never drops the gateway. In a test with several gateways, a dropped one would drain the thread's worker, which the
+/// next one uses too.
 pub(super) fn keep(gateway: Gateway) -> &'static Gateway {
     Box::leak(Box::new(gateway))
 }
@@ -204,7 +205,7 @@ impl Gateway {
         Peer::new(TcpStream::connect(self.address).await.unwrap())
     }
 
-    /// Sends everything, and reads until the gateway closes.
+    /// Sends `text`, and reads until the gateway closes.
     pub(super) async fn exchange(&self, text: &str) -> String {
         let mut client = self.client().await;
         client.send(text).await;
@@ -231,7 +232,7 @@ impl Peer {
         self.stream.write_all(text.as_ref()).await.unwrap();
     }
 
-    /// The next bytes up to and with `end`.
+    /// Reads up to and including `end`.
     pub(super) async fn until(&mut self, end: &str) -> String {
         loop {
             if let Some(at) = memchr::memmem::find(&self.read, end.as_bytes()) {
@@ -260,14 +261,14 @@ impl Peer {
         std::mem::replace(&mut self.read, rest)
     }
 
-    /// Head and body of an answer with a length.
+    /// Reads the head and body of a response with a length.
     pub(super) async fn answer(&mut self) -> String {
         let head = self.head().await;
         let length = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
         head + std::str::from_utf8(&self.take(length).await).unwrap()
     }
 
-    /// Everything up to the end, or to a reset.
+    /// Reads everything up to the end of the connection or a reset.
     pub(super) async fn rest(&mut self) -> String {
         while let Ok(1..) = self.stream.read_buf(&mut self.read).await {}
         String::from_utf8(std::mem::take(&mut self.read)).unwrap()
@@ -285,7 +286,7 @@ pub(super) fn status(answer: &str) -> &str {
     answer.get(9..12).unwrap_or(answer)
 }
 
-/// What an upstream connection does.
+/// The behaviour of an upstream connection.
 pub(super) type Script = Box<dyn FnOnce(Peer) -> std::pin::Pin<Box<dyn Future<Output = ()>>>>;
 
 pub(super) fn script<F: Future<Output = ()> + 'static>(
@@ -294,7 +295,7 @@ pub(super) fn script<F: Future<Output = ()> + 'static>(
     Box::new(move |peer| Box::pin(body(peer)))
 }
 
-/// An upstream whose connections follow these scripts, in order of their arrival.
+/// An upstream whose connections follow these scripts, in order of arrival.
 pub(super) async fn upstream(scripts: Vec<Script>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -311,7 +312,7 @@ pub(super) async fn upstream(scripts: Vec<Script>) -> SocketAddr {
     address
 }
 
-/// An upstream that gives every request the same answer.
+/// A script that gives every request the same response.
 pub(super) fn answers(answer: &'static str) -> Script {
     script(move |mut peer| async move {
         while let Some(head) = peer.head_or_end().await {
@@ -337,12 +338,12 @@ impl Peer {
     }
 }
 
-/// Runs a test on a current-thread runtime, as a worker runs.
+/// Runs a test on a current-thread runtime, like a worker.
 pub(super) fn run(test: impl Future<Output = ()>) {
     run_with(false, test);
 }
 
-/// The same with a clock that jumps when everything waits.
+/// Runs a test with a paused clock, which jumps ahead whenever everything waits.
 pub(super) fn run_paused(test: impl Future<Output = ()>) {
     run_with(true, test);
 }

@@ -1,4 +1,4 @@
-//! A panic in one request: its connection ends, and nothing else.
+//! A panic in one request closes its connection and affects no other.
 
 use super::*;
 use plugin::{
@@ -48,7 +48,7 @@ fn a_panic_ends_its_connection_and_leaves_the_worker_in_order() {
         let gateway = setup.start();
         let mut steady = gateway.client().await;
         let mut requests = 0;
-        // The worker's state is borrowed while heads are filtered, and not in the other two phases.
+        // The worker's state is borrowed while heads are filtered, but not in the other two phases.
         for (phase, seen) in [("access", ""), ("header_filter", ""), ("log", "200")] {
             steady.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
             assert_eq!(status(&steady.answer().await), "200");
@@ -64,7 +64,7 @@ fn a_panic_ends_its_connection_and_leaves_the_worker_in_order() {
         }
         steady.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert_eq!(status(&steady.answer().await), "200");
-        // Its connection waits again, and is the only one.
+        // The connection waits for a request again, and is the only one.
         while gateway.plane.totals().waiting != 1 {
             tokio::task::yield_now().await;
         }

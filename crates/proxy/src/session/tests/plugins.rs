@@ -7,7 +7,7 @@ use plugin::{
 };
 use std::sync::atomic::Ordering;
 
-/// Marks every answer that it filters.
+/// Marks every response that it filters.
 struct Mark;
 
 static MARK: PluginDef = PluginDef {
@@ -26,7 +26,7 @@ impl plugin::Plugin for Mark {
     }
 }
 
-/// Lets in only clients that say so.
+/// Accepts only requests with the header `x-known`.
 struct Gate;
 
 static GATE: PluginDef = PluginDef {
@@ -47,7 +47,7 @@ impl plugin::Plugin for Gate {
     }
 }
 
-/// Answers with the request's body.
+/// Responds with the request's body.
 struct Reader;
 
 static READER: PluginDef = PluginDef {
@@ -73,7 +73,7 @@ impl plugin::Plugin for Reader {
     }
 }
 
-/// A request that is refused for its length, after one on which the plugins ran.
+/// Returns the response to a request that is refused for its length, sent after a request on which the plugins ran.
 fn refused_for_its_length(plugins_on_route: bool) -> String {
     let (send, receive) = std::sync::mpsc::channel();
     run(async move {
@@ -101,7 +101,7 @@ fn a_request_refused_before_its_access_phase_runs_no_filters_of_the_request_befo
     assert_eq!(header(&refused, "x-mark"), None);
 }
 
-/// Kong has collected no plugins for such a request, and runs the global ones.
+/// Kong does the same: it has not collected plugins for the request by then.
 #[test]
 fn a_request_refused_before_its_access_phase_is_filtered_by_global_plugins() {
     let refused = refused_for_its_length(false);
@@ -119,7 +119,7 @@ fn a_client_that_a_plugin_refuses_costs_no_memory_for_its_body() {
         client
             .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\nhal")
             .await;
-        // Nobody waits for the rest of the body.
+        // The gateway does not wait for the rest of the body.
         assert_eq!(status(&client.answer().await), "401");
         assert_eq!(gateway.plane.body_memory.load(Ordering::Relaxed), 0);
         let mut known = gateway.client().await;

@@ -1,4 +1,4 @@
-//! When a request is sent again, over sockets: the table of what is tried again is that of `tries`.
+//! Retries over sockets. The table of failures that are retried is tested in `tries`.
 
 use super::failures::reset;
 use super::*;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Reads a head, sends this much, and is gone.
+/// Reads a head, sends `text`, and closes.
 fn leaves_after(text: &'static str) -> Script {
     script(move |mut peer: Peer| async move {
         peer.head().await;
@@ -16,7 +16,7 @@ fn leaves_after(text: &'static str) -> Script {
 }
 
 #[test]
-fn an_answer_that_ends_within_its_head_is_tried_again() {
+fn a_response_that_ends_within_its_head_is_retried() {
     run(async {
         let cut = leaves_after("HTTP/1.1 200 OK\r\nContent-Le");
         let gateway = Setup::new(upstream(vec![cut, answers(OK)]).await).start();
@@ -27,7 +27,7 @@ fn an_answer_that_ends_within_its_head_is_tried_again() {
 }
 
 #[test]
-fn nothing_is_tried_again_once_the_client_has_heard_of_the_first() {
+fn no_retry_once_the_client_has_received_a_head() {
     run(async {
         for start in [
             "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n",
@@ -63,7 +63,7 @@ fn a_body_that_streams_by_configuration_is_sent_once() {
                 .await;
             assert_eq!(status(&client.answer().await), expected);
         }
-        // One without a body has nothing to stream.
+        // A request without a body has nothing to stream.
         let mut setup = Setup::new(upstream(vec![leaves_after(""), answers(OK)]).await);
         setup.route.request_buffering = false;
         let gateway = keep(setup.start());
@@ -74,7 +74,7 @@ fn a_body_that_streams_by_configuration_is_sent_once() {
 }
 
 #[test]
-fn methods_that_are_not_sent_twice() {
+fn only_idempotent_methods_are_retried() {
     run(async {
         for (method, expected) in [
             ("GET", "200"),
@@ -98,7 +98,7 @@ fn methods_that_are_not_sent_twice() {
     });
 }
 
-/// A listener that takes no connection: its queue is full.
+/// A listener whose queue is full, so that it accepts no connection.
 async fn deaf() -> (SocketAddr, impl Drop) {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -179,7 +179,7 @@ fn an_upstream_that_takes_no_more_of_the_body_is_a_504_after_the_write_timeout()
         client
             .send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n")
             .await;
-        // Until nothing goes any more.
+        // Sends until nothing is accepted any more.
         let block = vec![0; 64 * 1024];
         let second = Duration::from_secs(1);
         while let Ok(written) = tokio::time::timeout(second, client.stream.write(&block)).await {
@@ -191,9 +191,9 @@ fn an_upstream_that_takes_no_more_of_the_body_is_a_504_after_the_write_timeout()
 }
 
 #[test]
-fn every_idle_connection_may_be_dead_and_the_request_still_gets_through() {
+fn a_request_succeeds_although_all_idle_connections_are_dead() {
     run(async {
-        // Two connections are idle when the request comes; the upstream has closed neither, and resets both.
+        // Two connections are idle when the request arrives. The upstream has closed neither, and resets both.
         let reset_next = |mut peer: Peer, started: Rc<Cell<usize>>| async move {
             peer.head().await;
             started.set(started.get() + 1);

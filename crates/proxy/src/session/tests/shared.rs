@@ -1,5 +1,5 @@
-//! Many requests at once and the few connections to an upstream that they share: which are made, who waits for them, and
-//! that everyone hears how it ended.
+//! Many concurrent requests on few shared upstream connections: which connections are opened, who waits for them, and
+//! how waiting requests learn about failures.
 
 use super::blame::server_tls;
 use super::http2::{Accepted, call, connect, gateway_to, grpc_head, status_of};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Barrier, Notify};
 
-/// More than one connection has streams for (100), and more than two.
+/// More streams than two connections allow (100 each).
 const MANY: usize = 300;
 
 fn answer_call((_, mut respond): Accepted) {
@@ -21,7 +21,7 @@ fn answer_call((_, mut respond): Accepted) {
     respond.send_response(head, true).unwrap();
 }
 
-/// Serves HTTP/2 on a connection, with at most so many streams at a time.
+/// Serves HTTP/2 on a connection, with at most `most` concurrent streams.
 async fn serve<F: Future<Output = ()> + 'static>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     most: u32,
@@ -62,7 +62,7 @@ pub(super) async fn answering() -> SocketAddr {
     upstream_with(100, answer).await.0
 }
 
-/// Sends so many calls at once, over as few connections as a client may; gives their statuses.
+/// Sends this many calls at once, over as few connections as a client may open. Returns their statuses.
 async fn calls(gateway: &Gateway, count: usize) -> HashSet<u16> {
     let mut answers = Vec::new();
     for _ in 0..count.div_ceil(100) {
@@ -118,7 +118,7 @@ fn an_upstream_that_allows_few_streams_refuses_no_call() {
 }
 
 #[test]
-fn calls_wait_for_a_slow_handshake_and_share_what_it_leads_to() {
+fn calls_wait_for_a_slow_handshake_and_share_its_connection() {
     run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut setup = gateway_to(listener.local_addr().unwrap(), Protocol::Grpcs);
@@ -151,9 +151,9 @@ fn calls_wait_for_a_slow_handshake_and_share_what_it_leads_to() {
 }
 
 #[test]
-fn calls_that_wait_for_a_handshake_hear_that_it_failed() {
+fn calls_that_wait_for_a_handshake_fail_with_it() {
     run(async {
-        // Closes every connection in the middle of its handshake.
+        // This upstream closes every connection during the handshake.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut setup = gateway_to(listener.local_addr().unwrap(), Protocol::Grpcs);
         setup.route.protocols = vec![Protocol::Grpc];
@@ -171,7 +171,7 @@ fn calls_that_wait_for_a_handshake_hear_that_it_failed() {
 }
 
 #[test]
-fn an_upstream_without_http2_serves_all_who_waited_to_find_that_out() {
+fn requests_that_waited_for_http2_get_http1_connections() {
     run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut setup = Setup::new(listener.local_addr().unwrap());
@@ -180,7 +180,7 @@ fn an_upstream_without_http2_serves_all_who_waited_to_find_that_out() {
         setup.upstream_http2 = true;
         let gateway = setup.start();
         let tls = server_tls(false);
-        // Nobody is answered before all have a connection: they may not get theirs one after the other's answer.
+        // No request gets a response before all have a connection, so none can wait for another's connection.
         let barrier = Rc::new(Barrier::new(20));
         tokio::task::spawn_local(async move {
             loop {
@@ -211,11 +211,11 @@ fn an_upstream_without_http2_serves_all_who_waited_to_find_that_out() {
     });
 }
 
-/// Streams whose clients take nothing.
+/// Number of streams whose clients receive nothing.
 const STALLED: usize = 40;
 
 #[test]
-fn clients_that_take_nothing_do_not_hold_up_others_of_the_same_connection() {
+fn stalled_clients_do_not_delay_others_on_the_same_connection() {
     run(async {
         let each = |(request, mut respond): Accepted| async move {
             let mut body = respond.send_response(grpc_head(), false).unwrap();
@@ -236,7 +236,7 @@ fn clients_that_take_nothing_do_not_hold_up_others_of_the_same_connection() {
             let answer = stalled.send_request(call(), true).unwrap().0;
             kept.push(answer.await.unwrap());
         }
-        // Each lets bytes flow, so that what the stalled ones are allowed is used up in time.
+        // Each request transfers bytes, so that the window of the stalled streams would eventually be used up.
         for _ in 0..100 {
             let mut other = connect(&gateway).await;
             let mut small = call();

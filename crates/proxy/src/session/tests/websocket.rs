@@ -1,4 +1,4 @@
-//! WebSockets: who gets one, what the heads say, and how a tunnel ends.
+//! WebSockets: conditions for one, the handshake's heads, and the ends of a tunnel.
 
 use super::*;
 use std::time::Duration;
@@ -9,7 +9,7 @@ pub(super) const ASK: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgra
 pub(super) const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// An upstream that switches, and then does what is given.
+/// An upstream that switches protocols, and then runs `then`.
 fn switching<F: Future<Output = ()> + 'static>(then: impl FnOnce(Peer) -> F + 'static) -> Script {
     script(|mut peer: Peer| async move {
         peer.head().await;
@@ -86,10 +86,10 @@ fn the_handshake_passes_as_it_is() {
 }
 
 #[test]
-fn what_is_no_proper_request_for_a_websocket_is_passed_as_if_it_had_not_asked() {
+fn an_invalid_websocket_request_is_forwarded_without_upgrade() {
     run(async {
         for lines in [
-            // Not for this hop, since Connection does not say so.
+            // Not for this hop, because Connection does not name it.
             "Upgrade: websocket",
             "Connection: Upgrade",
             "Connection: Upgrade\r\nUpgrade: h2c",
@@ -140,7 +140,7 @@ fn a_switch_that_nobody_asked_for_is_an_error() {
                 ASK,
                 "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n",
             ),
-            // In the middle of the body.
+            // A switch in the middle of the request's body.
             (&posted, SWITCH),
         ] {
             let upstream = upstream(vec![script(move |mut peer: Peer| async move {
@@ -162,7 +162,7 @@ fn a_switch_that_nobody_asked_for_is_an_error() {
 }
 
 #[test]
-fn another_answer_is_an_answer_and_the_connection_goes_on() {
+fn another_response_is_forwarded_and_the_connection_is_kept() {
     run(async {
         let refusal = "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
             Content-Length: 2\r\n\r\nno";
@@ -249,10 +249,10 @@ fn a_reset_of_either_side_ends_the_other() {
 }
 
 #[test]
-fn a_tunnel_without_traffic_ends_after_the_read_timeout_whoever_was_silent() {
+fn a_tunnel_without_traffic_ends_after_the_read_timeout() {
     run_paused(async {
         let upstream = upstream(vec![switching(|mut peer| async move {
-            // Speaking in one direction is enough.
+            // Traffic in one direction keeps the tunnel open.
             for _ in 0..5 {
                 tokio::time::sleep(Duration::from_secs(3)).await;
                 peer.send("x").await;
@@ -270,7 +270,7 @@ fn a_tunnel_without_traffic_ends_after_the_read_timeout_whoever_was_silent() {
     });
 }
 
-/// Fills the way to a side that takes nothing, then waits for the end.
+/// Sends until the receiver's buffers are full, then waits for the end. Returns the number of bytes sent.
 async fn stuff(peer: &mut Peer) -> usize {
     let (mut sent, block) = (0, vec![b'x'; 64 * 1024]);
     while let Ok(written) = peer.stream.write(&block).await {
@@ -280,7 +280,7 @@ async fn stuff(peer: &mut Peer) -> usize {
 }
 
 #[test]
-fn a_side_that_takes_nothing_holds_the_other_up_and_ends_the_tunnel() {
+fn a_side_that_receives_nothing_ends_the_tunnel() {
     run_paused(async {
         let (told, heard) = tokio::sync::oneshot::channel();
         let upstream = upstream(vec![
@@ -299,7 +299,7 @@ fn a_side_that_takes_nothing_holds_the_other_up_and_ends_the_tunnel() {
         let gateway = setup.start();
         let client = open(&gateway).await;
         let start = Instant::now();
-        // What the system buffers and one read of ours, not all that there is.
+        // System buffers and one read of the gateway are filled, but it does not buffer everything.
         assert!(heard.await.unwrap() < 64 << 20);
         assert_eq!(start.elapsed().as_secs(), 7);
         drop(client);
@@ -311,7 +311,7 @@ fn a_side_that_takes_nothing_holds_the_other_up_and_ends_the_tunnel() {
 }
 
 #[test]
-fn a_drain_gives_tunnels_its_time_and_then_ends_them() {
+fn a_drain_ends_tunnels_at_its_time_limit() {
     run_paused(async {
         let echo = || {
             switching(|mut peer| async move {
@@ -340,7 +340,7 @@ fn a_drain_gives_tunnels_its_time_and_then_ends_them() {
 }
 
 #[test]
-fn a_tunnel_is_not_given_back_as_a_connection() {
+fn a_tunnels_connection_is_not_reused() {
     run(async {
         let upstream = upstream(vec![
             switching(|mut peer| async move {

@@ -1,15 +1,15 @@
-//! Compressed messages (RFC 7692) and messages in turns, as sections 9.7, 9.8, 12 and 13 of the Autobahn suite have them: what
-//! the ends agree on passes the handshake as it is, and what they send then is bytes.
+//! Compressed messages (RFC 7692) and alternating messages, as in sections 9.7, 9.8, 12 and 13 of the Autobahn suite.
+//! The gateway forwards the negotiated extensions and the compressed bytes unchanged.
 
 use super::websocket::{ASK, SWITCH};
 use super::websocket_frames::{BINARY, CONTINUATION, FIN, Frame, TEXT, play, write_all};
 use super::*;
 use std::cell::Cell;
 
-/// The first frame of a compressed message has it (RFC 7692 section 6).
+/// Bit that marks the first frame of a compressed message (RFC 7692 section 6).
 const RSV1: u8 = 0x40;
 
-/// What a client offers, and what its server takes of it (RFC 7692 section 7.1).
+/// The extensions that a client offers, and the server's choice (RFC 7692 section 7.1).
 const AGREEMENTS: [(&str, &str); 12] = [
     ("permessage-deflate", "permessage-deflate"),
     (
@@ -44,7 +44,7 @@ const AGREEMENTS: [(&str, &str); 12] = [
         "permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=9; client_max_window_bits",
         "permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=9; client_max_window_bits=9",
     ),
-    // Several offers, of which the server takes the second; and quoted values.
+    // Several offers, of which the server accepts the second; and quoted values.
     (
         "permessage-deflate; server_max_window_bits=10, permessage-deflate; client_max_window_bits",
         "permessage-deflate; client_max_window_bits=10",
@@ -53,14 +53,14 @@ const AGREEMENTS: [(&str, &str); 12] = [
         "permessage-deflate; server_max_window_bits=\"10\"",
         "permessage-deflate; server_max_window_bits=\"10\"",
     ),
-    // One that nobody knows.
+    // An unknown extension.
     (
         "x-webkit-deflate-frame, permessage-bzip2; client_max_compress_level",
         "permessage-bzip2; client_max_compress_level=3",
     ),
 ];
 
-/// How long messages are, and in how many frames each comes.
+/// Lengths of messages, and the number of frames of each.
 const SHAPES: [(usize, usize); 18] = [
     (16, 1),
     (64, 1),
@@ -82,7 +82,7 @@ const SHAPES: [(usize, usize); 18] = [
     (131_072, 2),
 ];
 
-/// What a compressor gives looks like this to anyone else.
+/// Random bytes, which look like a compressor's output.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {
@@ -94,7 +94,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-/// A message in frames: the mark of compression is in the first of them only.
+/// A message in frames. Only the first one has the bit for compression.
 fn message(seed: u64, length: usize, frames: usize) -> Vec<Frame> {
     let payload = noise(seed, length);
     let mut message: Vec<Frame> = payload
@@ -121,7 +121,7 @@ fn messages(agreement: usize, shape: usize) -> Vec<Frame> {
 }
 
 #[test]
-fn what_ends_agree_on_and_what_they_compress_passes_untouched() {
+fn extensions_and_compressed_messages_pass_unchanged() {
     run(async {
         let arrived = Rc::new(Cell::new(0));
         let mut scripts = Vec::new();
@@ -169,9 +169,9 @@ fn with_extensions(head: &str, extensions: &str) -> String {
     head.replace("\r\n\r\n", &end)
 }
 
-/// Each side waits for the other's message before it sends its next: nothing may be held back for more to come.
+/// Each side waits for the other's message before it sends its next one, so the gateway must not hold any back.
 #[test]
-fn messages_in_turns_are_passed_at_once() {
+fn alternating_messages_are_forwarded_at_once() {
     const TURNS: usize = 100;
     let shapes: Vec<(u8, usize)> = [TEXT, BINARY]
         .into_iter()

@@ -1,5 +1,5 @@
-//! What travels in a WebSocket travels untouched: frames of every kind, as the Autobahn suite has them (RFC 6455 sections
-//! 5 to 7), valid or not, in pieces of every size and in both directions at once. A gateway judges none of it.
+//! Forwards WebSocket frames of every kind unchanged, as in the Autobahn suite (RFC 6455 sections 5 to 7): valid or
+//! not, in pieces of every size, and in both directions at once. A gateway does not judge them.
 
 use super::websocket::{ASK, SWITCH};
 use super::*;
@@ -33,7 +33,7 @@ impl Frame {
         Self::new(FIN | opcode, payload)
     }
 
-    /// As a client sends it with a mask, as a server without.
+    /// Writes the frame: with a mask as a client, without one as a server.
     fn write(&self, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
         let masked = if mask.is_some() { 0x80 } else { 0 };
         out.push(self.first);
@@ -54,7 +54,7 @@ impl Frame {
     }
 }
 
-/// Frames one after another, from a client or from a server.
+/// Encodes consecutive frames of a client or a server.
 pub(super) fn write_all(frames: &[Frame], masked: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (number, frame) in frames.iter().enumerate() {
@@ -67,7 +67,7 @@ pub(super) fn write_all(frames: &[Frame], masked: bool) -> Vec<u8> {
 pub(super) struct Case {
     pub(super) name: String,
     frames: Vec<Frame>,
-    /// How much is written at once.
+    /// Number of bytes written at once.
     pub(super) piece: usize,
 }
 
@@ -79,7 +79,7 @@ fn case(name: impl Into<String>, frames: Vec<Frame>) -> Case {
     }
 }
 
-/// Section 5.6: text and binary of the sizes at which the header changes, whole and in pieces.
+/// Section 5.6: text and binary messages of the sizes at which the header changes, whole and in pieces.
 pub(super) fn messages() -> Vec<Case> {
     let sizes = [0, 1, 124, 125, 126, 127, 128, 65535, 65536, 65537];
     let mut cases = Vec::new();
@@ -102,7 +102,7 @@ pub(super) fn messages() -> Vec<Case> {
     cases
 }
 
-/// Sections 5.5.2 and 5.5.3.
+/// Sections 5.5.2 and 5.5.3: pings and pongs.
 pub(super) fn pings() -> Vec<Case> {
     let mut cases = Vec::new();
     for (opcode, name) in [(PING, "ping"), (PONG, "pong")] {
@@ -111,7 +111,7 @@ pub(super) fn pings() -> Vec<Case> {
             b"Hello".to_vec(),
             vec![0, 0xff, 0xfe, 0xfd, 0xfc, 0xfb],
             vec![0xfe; 125],
-            // Longer than allowed: the ends decide.
+            // Longer than allowed; the endpoints decide about it.
             vec![0xfe; 126],
         ] {
             for count in [1, 2, 10] {
@@ -132,7 +132,7 @@ pub(super) fn pings() -> Vec<Case> {
     cases
 }
 
-/// Sections 5.2: reserved bits and opcodes mean nothing here, alone and between proper messages.
+/// Section 5.2: reserved bits and opcodes, alone and between valid messages. The gateway ignores them.
 pub(super) fn reserved() -> Vec<Case> {
     let mut cases = Vec::new();
     let hello = || Frame::whole(TEXT, "Hello");
@@ -165,7 +165,7 @@ pub(super) fn reserved() -> Vec<Case> {
     cases
 }
 
-/// Section 5.4: fragments, control frames between them, and what must not be in between.
+/// Section 5.4: fragments, control frames between them, and frames that are not allowed between them.
 pub(super) fn fragments() -> Vec<Case> {
     let mut cases = Vec::new();
     for count in [1, 2, 3, 10, 100] {
@@ -214,12 +214,12 @@ pub(super) fn fragments() -> Vec<Case> {
     cases
 }
 
-/// Section 8.1: UTF-8, valid and not, whole, split at every byte into fragments, and in single bytes.
+/// Section 8.1: UTF-8, valid and not: whole, split into fragments of one byte, and sent byte by byte.
 pub(super) fn texts() -> Vec<Case> {
     let texts: &[&[u8]] = &[
         b"Hello-\xc2\xb5@\xc3\x9f\xc3\xb6\xc3\xa4\xc3\xbc\xc3\xa0\xc3\xa1-UTF-8!!",
         b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5",
-        // The first and the last of each length.
+        // The first and last code point of each length.
         b"\x00",
         b"\x7f",
         b"\xc2\x80",
@@ -232,7 +232,7 @@ pub(super) fn texts() -> Vec<Case> {
         b"\xee\x80\x80",
         b"\xef\xbf\xbd",
         b"\xf4\x90\x80\x80",
-        // Lengths that do not exist any more, and first bytes that are none.
+        // Lengths that are no longer allowed, and invalid first bytes.
         b"\xf8\x88\x80\x80\x80",
         b"\xfc\x84\x80\x80\x80\x80",
         b"\xf7\xbf\xbf\xbf",
@@ -241,7 +241,7 @@ pub(super) fn texts() -> Vec<Case> {
         b"\xfe",
         b"\xff",
         b"\xfe\xfe\xff\xff",
-        // Continuations alone, and too few.
+        // Continuation bytes alone, and sequences with too few of them.
         b"\x80",
         b"\xbf",
         b"\x80\xbf",
@@ -255,7 +255,7 @@ pub(super) fn texts() -> Vec<Case> {
         b"\xc0 \xc1 \xc2 \xc3 ",
         b"\xe0 \xe1 \xe2 ",
         b"\xf0 \xf1 \xf2 ",
-        // Overlong forms.
+        // Overlong encodings.
         b"\xc0\xaf",
         b"\xe0\x80\xaf",
         b"\xf0\x80\x80\xaf",
@@ -310,7 +310,7 @@ pub(super) fn texts() -> Vec<Case> {
     cases
 }
 
-/// Section 7.4: close codes, allowed and not, with reasons; and frames behind a close.
+/// Section 7.4: close codes, allowed and not, with reasons; and frames after a close.
 pub(super) fn closes() -> Vec<Case> {
     let codes = [
         0u16, 999, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010, 1011, 1012,
@@ -356,7 +356,7 @@ pub(super) fn closes() -> Vec<Case> {
     cases
 }
 
-/// Large ones: whole, in fragments, and in pieces.
+/// Large messages: whole, in fragments, and in pieces.
 pub(super) fn sizes() -> Vec<Case> {
     let mut cases = Vec::new();
     for (opcode, name) in [(TEXT, "text"), (BINARY, "binary")] {
@@ -397,7 +397,7 @@ pub(super) fn sizes() -> Vec<Case> {
     cases
 }
 
-/// Two ways in one connection; what each end reads must be what the other wrote.
+/// Sends `send` in pieces while reading `expected` bytes, and returns the bytes read.
 pub(super) async fn play(
     stream: &mut TcpStream,
     before: &[u8],
@@ -411,7 +411,7 @@ pub(super) async fn play(
         for piece in send.chunks(piece.max(1)) {
             writing.write_all(piece).await.unwrap();
             if piece.len() < 1024 {
-                // So that it travels as a piece.
+                // Lets the gateway read this piece alone.
                 tokio::task::yield_now().await;
             }
         }
@@ -432,12 +432,12 @@ pub(super) fn all<const N: usize>(groups: [Vec<Case>; N]) -> Vec<Case> {
     groups.into_iter().flatten().collect()
 }
 
-/// What each case writes at either end, and upstreams that play their part of it.
+/// The bytes of each case at either end, and the upstreams that play their side.
 pub(super) struct Play {
-    /// From the client and from the server.
+    /// Bytes from the client and from the server.
     pub(super) bytes: Vec<[Rc<Vec<u8>>; 2]>,
     pub(super) scripts: Vec<Script>,
-    /// Upstreams that have read what they should: a panic of theirs ends no test.
+    /// Number of upstreams that have read the expected bytes. A panic in one of them does not fail the test.
     pub(super) arrived: Rc<Cell<usize>>,
 }
 

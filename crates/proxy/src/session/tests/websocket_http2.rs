@@ -1,4 +1,4 @@
-//! WebSockets over HTTP/2 (RFC 8441): each is a stream of one connection, and what travels in it is what would over HTTP/1.1.
+//! WebSockets over HTTP/2 (RFC 8441): each is a stream of one connection, and carries the same bytes as over HTTP/1.1.
 
 use super::websocket_frames::{
     Case, Play, all, closes, fragments, messages, pings, reserved, sizes, texts,
@@ -10,7 +10,7 @@ use h2::ext::Protocol;
 use h2::{RecvStream, SendStream};
 use http::{Method, Request, Version};
 
-/// A connection that knows the gateway's settings.
+/// A connection that has received the gateway's settings.
 async fn connect(gateway: &Gateway) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(gateway.address).await.unwrap();
     let (mut client, connection) = h2::client::Builder::new()
@@ -20,7 +20,7 @@ async fn connect(gateway: &Gateway) -> SendRequest<Bytes> {
         .await
         .unwrap();
     tokio::task::spawn_local(connection);
-    // The settings have come when an answer has.
+    // The settings arrive before the first response.
     let request = Request::get("http://a/").body(()).unwrap();
     let (answer, _) = client.send_request(request, true).unwrap();
     assert_eq!(answer.await.unwrap().status(), 200);
@@ -46,7 +46,7 @@ async fn open(client: &mut SendRequest<Bytes>) -> (SendStream<Bytes>, RecvStream
     (sending, answer.into_body())
 }
 
-/// The next bytes; none at the end of the stream.
+/// The next bytes, or `None` at the end of the stream.
 async fn next(receiving: &mut RecvStream) -> Option<Bytes> {
     let data = receiving.data().await?.unwrap();
     let _ = receiving.flow_control().release_capacity(data.len());
@@ -63,7 +63,7 @@ async fn check(cases: Vec<Case>) {
         0,
         script(|mut peer: Peer| async move {
             peer.head().await;
-            // Closed, so that it is not given to a WebSocket.
+            // Closed, so that the connection is not reused for a WebSocket.
             peer.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                 .await;
         }),
