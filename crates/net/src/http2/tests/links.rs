@@ -1,4 +1,4 @@
-//! Connections to upstreams: who waits for one, who shares one, and which are closed.
+//! Connections to upstreams: which requests wait for one or share one, and which connections are closed.
 
 use crate::http2::links::{Found, LinkKey, LinkSettings, Links, Wanted};
 use crate::http2::{Called, DialFailure, Dialed, Link};
@@ -33,7 +33,7 @@ fn key(name: &str) -> LinkKey {
     }
 }
 
-/// A server of HTTP/2 that holds every request.
+/// Starts an HTTP/2 server that holds every request.
 async fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -52,7 +52,7 @@ async fn server() -> SocketAddr {
     address
 }
 
-/// Adds a connection of this name.
+/// Adds a connection whose key has this server name.
 async fn add(links: &mut Links, address: SocketAddr, slot: &Arc<Slot>, name: &str) -> Box<Called> {
     let stream = Stream::Tcp(TcpStream::connect(address).await.unwrap());
     let (link, driver) = Link::open(stream, key(name), 16 * 1024).await.unwrap();
@@ -87,7 +87,7 @@ async fn everyone_who_waits_for_a_connection_is_told_of_its_end_however_late() {
             other => panic!("somebody is connecting: {other:?}"),
         }
     }
-    // Half of them wait already, the others come late.
+    // Half of the requests are already waiting; the others ask after the end.
     let late = waiting.split_off(150);
     let waiting: Vec<_> = waiting
         .into_iter()
@@ -99,7 +99,7 @@ async fn everyone_who_waits_for_a_connection_is_told_of_its_end_however_late() {
         let told = told.await.unwrap();
         assert!(matches!(told, Dialed::Failed(DialFailure::Timeout)));
     }
-    // What has ended is over for those who ask now, whoever still holds it.
+    // A finished attempt is not offered to later requests, although handles of it still exist.
     let again = take(&mut links, address, &slot, "a").await;
     assert!(matches!(again, Found::Dial(_)), "{again:?}");
     for dial in late {
@@ -128,7 +128,7 @@ async fn an_address_keeps_so_many_connections_whatever_they_are_for_those_used_l
     for name in ["a", "b", "c"] {
         drop(add(&mut links, address, &slot, name).await);
     }
-    // Used once more, and so not the oldest.
+    // Use this connection again, so that it is not the least recently used one.
     assert!(matches!(
         take(&mut links, address, &slot, "a").await,
         Found::Call(_)

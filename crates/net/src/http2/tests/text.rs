@@ -1,4 +1,4 @@
-//! What becomes text, and what never does.
+//! Conversion of heads to HTTP/1.1 text, and heads that must be refused.
 
 use crate::http1::{Limits, RequestHead, ResponseHead};
 use crate::http2::text::{self, Length};
@@ -72,7 +72,7 @@ fn what_is_not_well_formed_is_told() {
     assert!(well(Request::get("/").header("host", "a.test")));
     assert!(well(Request::options("*").header("host", "a.test")));
     assert!(well(get("http://a.test/").header("host", "A.TEST")));
-    // The engine's to refuse, with an answer.
+    // The engine refuses this request, with a response.
     assert!(well(Request::get("/")));
     for (why, request) in [
         ("two", get("http://a.test/").header("host", "b.test")),
