@@ -1,4 +1,4 @@
-//! The core held against RFC 9112, section by section, and the table of what it refuses.
+//! Tests of the parser against RFC 9112, section by section, and the table of messages that it refuses.
 
 use super::*;
 use proptest::prelude::*;
@@ -288,7 +288,7 @@ fn headers_named_by_connection_are_of_this_hop() {
     assert_eq!(hops, 1);
 }
 
-/// The names of the header lines that `Connection` names.
+/// Returns the header names that `Connection` names.
 fn hops(head: &RequestHead) -> Vec<String> {
     let mut names = Vec::new();
     head.copy_lines(&mut Vec::new(), |line| {
@@ -667,7 +667,7 @@ proptest! {
         let _ = Body::new(Framing::Chunked).consume(&bytes);
     }
 
-    /// What is accepted accounts for every byte: written again from its parts, it is the same head.
+    /// An accepted head accounts for every byte: assembled again from its parts, it is identical.
     #[test]
     fn an_accepted_head_is_all_there_is(
         text in "(GET|POST|A!b) /[a-z/?%.]{0,9} HTTP/1\\.[01]\r\nHost: a(\r\n[ -~\r\n\t:]{0,60}){0,3}\r\n\r\n"
