@@ -1,4 +1,4 @@
-//! Which records are asked for, in which order.
+//! Types of the queried records, and their order.
 
 use super::script::{addresses, resolve, settings, settle, start};
 use crate::dns::answer::ResolveError;
@@ -139,7 +139,7 @@ async fn an_error_of_the_server_is_told_in_its_words() {
     assert_eq!(error.to_string(), "dns server error: 2 server failure");
 }
 
-/// Broken name servers do so for kinds that they do not know.
+/// Some name servers respond with an error to queries for unknown types.
 #[tokio::test(start_paused = true)]
 async fn an_error_for_one_kind_leaves_the_others() {
     let (resolver, script) = start(settings());

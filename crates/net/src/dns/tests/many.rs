@@ -40,7 +40,7 @@ async fn ten_thousand_names_are_asked_for_a_bounded_number_at_once() {
     }
     assert!(script.most_at_once() <= 256);
     script.asked();
-    // Over the following minutes each is asked for about once a minute, never all at once.
+    // In the next minutes each name is queried about once a minute, and never all at once.
     let mut each_second = Vec::new();
     for _ in 0..180 {
         wait(1.0).await;
