@@ -1,4 +1,4 @@
-//! TLS on both sides, by rustls with ring. Configurations are built with the snapshot; a handshake only picks from them.
+//! TLS on both sides, with rustls and ring. Configurations are built with the snapshot; a handshake only selects one.
 
 mod certificate;
 mod client;
@@ -26,7 +26,7 @@ use std::sync::{Arc, LazyLock};
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
 
-/// Takes whatever certificate a server shows.
+/// Returns a verifier that accepts any server certificate.
 #[cfg(test)]
 pub(crate) fn unverified() -> Arc<dyn rustls::client::danger::ServerCertVerifier> {
     Arc::new(verify::NotVerified)
