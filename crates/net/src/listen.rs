@@ -48,7 +48,7 @@ pub enum Keepalive {
 pub enum ListenError {
     #[error("`{0}` is not an address and port")]
     Address(String),
-    #[error("`{0}` is not known as an option of a listener")]
+    #[error("`{0}` is not an option of a listener")]
     Option(String),
 }
 
@@ -351,7 +351,7 @@ impl Told {
         self.since += 1;
         if self.at.is_none_or(|at| at.elapsed() >= TELLING_INTERVAL) {
             let times = self.since;
-            tracing::warn!(%error, times, "cannot accept connections, which wait; idle upstream connections are closed");
+            tracing::warn!(%error, times, "cannot accept connections; new ones wait, and idle upstream connections are closed");
             *self = Self {
                 at: Some(Instant::now()),
                 since: 0,
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_by_name() {
+    fn invalid_settings_are_named_in_the_error() {
         let refused = |text: &str| Listen::parse_list(text).unwrap_err().to_string();
         assert_eq!(refused("nowhere"), "`nowhere` is not an address and port");
         assert_eq!(
@@ -440,7 +440,7 @@ mod tests {
         );
         assert_eq!(
             refused("1.2.3.4:80 fast"),
-            "`fast` is not known as an option of a listener"
+            "`fast` is not an option of a listener"
         );
         assert!(Listen::parse_list("1.2.3.4:80 so_keepalive=x:y:z").is_err());
     }
@@ -460,7 +460,7 @@ mod tests {
     #[tokio::test]
     async fn both_families_share_a_port_unless_it_is_for_ipv6_only() {
         if std::net::TcpListener::bind("[::1]:0").is_err() {
-            eprintln!("this machine has no IPv6: nothing was tested");
+            eprintln!("NOTE: this machine has no IPv6: this test is skipped");
             return;
         }
         let told = ipv4_client_of("[::]:0 ipv6only=off").await;
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_that_the_runtime_has_not_heard_of_are_taken() {
+    async fn connections_unknown_to_the_runtime_are_accepted() {
         let any: Listen = "127.0.0.1:0".parse().unwrap();
         let listener = TcpListener::from_std(bind(&any, 1).unwrap().remove(0)).unwrap();
         let address = listener.local_addr().unwrap();

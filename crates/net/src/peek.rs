@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_is_taken_and_what_follows_is_left() {
+    async fn a_header_is_removed_and_later_bytes_stay() {
         let (mut client, mut server) = pair().await;
         let sent = b"PROXY TCP4 192.0.2.1 192.0.2.2 5 6\r\nafter";
         client.write_all(sent).await.unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_opening_is_looked_at_and_left() {
+    async fn an_opening_is_peeked_at_and_stays() {
         let (mut client, mut server) = pair().await;
         let hello = crate::client_hello::tests::real_hello("a.test", true);
         let (first, second) = hello.split_at(20);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_before_the_header_is_told() {
+    async fn an_early_end_is_an_error() {
         let (client, mut server) = pair().await;
         drop(client);
         let ended = take_proxy_header(&mut server).await;

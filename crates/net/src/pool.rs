@@ -231,8 +231,8 @@ impl Pool {
         if self.places.len() <= slot.number {
             self.places.resize_with(slot.number + 1, Place::default);
         }
-        // A finishing request may still hold an older slot with this number. It then replaces the newer slot's stack,
-        // which costs only the reuse of its connections.
+        // The stack belonged to an earlier slot. A number is reused only after its slot was dropped, so the connections
+        // can be closed.
         self.places[slot.number] = Place {
             generation: slot.generation,
             slot: Arc::downgrade(slot),

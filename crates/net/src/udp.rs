@@ -200,7 +200,7 @@ mod tests {
             // `eprintln!` would not show: the test harness hides its output when a test passes.
             let _ = writeln!(
                 std::io::stderr(),
-                "NOTE: this machine has no IPv6 ({error}): answers of datagrams over it are not tested"
+                "NOTE: this machine has no IPv6 ({error}): UDP responses over IPv6 are not tested"
             );
             return;
         }

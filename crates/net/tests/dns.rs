@@ -74,7 +74,7 @@ async fn records_of_all_kinds_come_over_the_wire() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_into_a_datagram_comes_over_tcp() {
+async fn a_response_too_large_for_a_datagram_comes_over_tcp() {
     let server = NameServer::start();
     let zone: Vec<String> = (1..=200)
         .map(|n| format!("a.test 60 A 10.0.1.{n}"))
@@ -186,7 +186,7 @@ async fn noise_before_an_answer_does_not_hide_it() {
 }
 
 #[tokio::test]
-async fn response_codes_are_told_as_kong_tells_them() {
+async fn response_codes_are_reported_as_in_kong() {
     for (code, text) in [
         (1, "dns server error: 1 format error"),
         (2, "dns server error: 2 server failure"),

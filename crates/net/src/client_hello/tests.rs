@@ -77,7 +77,7 @@ fn the_name_of_a_real_client_is_found() {
 }
 
 #[test]
-fn the_name_is_found_however_the_hello_is_cut() {
+fn the_name_is_found_however_the_hello_is_split() {
     let hello = real_hello("db.example.com", true);
     for size in [1, 2, 3, 4, 5, 7, 100, 400] {
         let cut = records(&hello[RECORD_HEADER..], size);
@@ -166,7 +166,7 @@ proptest! {
 
     /// A decision on the first bytes of a hello must stay the same when more bytes arrive.
     #[test]
-    fn a_decision_stands_whatever_follows(
+    fn a_decision_does_not_depend_on_later_bytes(
         name in "[a-z]{1,20}(\\.[a-z]{1,9}){0,3}",
         after in prop::collection::vec(any::<u8>(), 0..50),
         size in 40usize..300,

@@ -160,7 +160,7 @@ impl Background {
                 },
                 Some(done) = self.running.join_next() => match done {
                     Ok(done) => self.finish(done),
-                    Err(error) => tracing::error!(%error, "a lookup of a name was lost"),
+                    Err(error) => tracing::error!(%error, "a name lookup ended without a result"),
                 },
                 () = sleep_until(next.unwrap_or_else(far)), if next.is_some() => {}
                 _ = files.tick() => self.look_at_files(),
@@ -189,7 +189,9 @@ impl Background {
         self.stamp = Some(stamp);
         let system = System::read(&self.settings);
         if system != self.system {
-            tracing::info!("resolv.conf or the hosts file has changed: names are resolved anew");
+            tracing::info!(
+                "resolv.conf or the hosts file has changed: all names are resolved again"
+            );
             self.use_system(system);
         }
     }
@@ -320,7 +322,7 @@ impl Background {
         self.running.spawn(async move {
             let finding = AssertUnwindSafe(lookup.find(&name, port, last));
             let found = finding.catch_unwind().await.unwrap_or_else(|_| {
-                tracing::error!(%name, "resolving a name has failed by a defect");
+                tracing::error!(%name, "resolving a name panicked, which is a defect of the gateway");
                 Err(ResolveError::Malformed)
             });
             Done { id, refresh, found }
@@ -388,7 +390,7 @@ impl Background {
             _ => tracing::debug!(%name, %error, stale, "cannot resolve a name"),
         }
         if self.failing == MOST_TOLD + 1 {
-            tracing::warn!("cannot resolve more names, which are not listed");
+            tracing::warn!("more names cannot be resolved; they are logged at level debug only");
         }
     }
 
@@ -409,7 +411,7 @@ impl Entry {
     fn learn(&mut self, host: &Host, found: Found, now: Instant, chance: f64) -> Duration {
         self.failures = 0;
         let is_per_use = found.ttl == Some(Duration::ZERO);
-        // An answer from the hosts file has no TTL, so it must not outlive its line in the file.
+        // An answer from the hosts file has no TTL. It expires at once, so as not to outlive its line in the file.
         self.expires = Some(now + found.ttl.unwrap_or_default());
         self.last = found.ttl.is_some().then_some(found.kind).or(self.last);
         let former = host.known().and_then(|known| known.outcome.clone().ok());

@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(super) struct HostsFile(HashMap<Box<str>, Vec<IpAddr>>);
 
 impl HostsFile {
-    /// Parses the file and skips invalid lines. `localhost` always resolves to this machine, as in Kong, unless the
-    /// file has it.
+    /// Parses the file and skips invalid lines. `localhost` has the loopback addresses, as in Kong, unless the
+    /// file says otherwise.
     pub(super) fn parse(text: &str) -> Self {
         let mut hosts: HashMap<Box<str>, Vec<IpAddr>> = HashMap::new();
         for line in text.lines() {

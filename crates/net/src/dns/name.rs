@@ -72,7 +72,7 @@ pub(super) fn absolute_name(bare: &str) -> Result<Name, ResolveError> {
     }
     let labels = bare.split('.').map(str::as_bytes);
     let mut name = Name::from_labels(labels)
-        .map_err(|_| ResolveError::InvalidName("it cannot be put into a question"))?;
+        .map_err(|_| ResolveError::InvalidName("it cannot be encoded in a DNS query"))?;
     name.set_fqdn(true);
     Ok(name)
 }

@@ -28,7 +28,7 @@ impl System {
         if conf.servers.is_empty() {
             tracing::warn!(
                 file = %settings.resolv_conf.display(),
-                "no name server is configured: only names of the hosts file are known"
+                "no name server is configured: only names in the hosts file can be resolved"
             );
         }
         Self {
@@ -47,7 +47,7 @@ fn read(path: &Path) -> String {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
-                tracing::warn!(%error, file = %path.display(), "cannot read a file of name resolution");
+                tracing::warn!(%error, file = %path.display(), "cannot read resolv.conf or the hosts file");
             }
             String::new()
         }

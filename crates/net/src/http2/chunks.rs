@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chunk_is_refused() {
+    fn malformed_chunks_are_refused() {
         for wrong in [&b"\r\n"[..], b"x", b"1\r\nab", b"fffffffffffffffff\r\n"] {
             assert_eq!(decode(&[wrong]), Err(Malformed), "{wrong:?}");
         }

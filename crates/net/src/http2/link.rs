@@ -174,7 +174,7 @@ impl Link {
         max_requests != 0 && self.requests >= max_requests
     }
 
-    /// Whether to keep the connection: it is open, and either in use or not idle for too long.
+    /// Whether to keep the connection: it is open, and in use or recently used by an existing target.
     pub(super) fn tidy(&mut self, now: Instant, idle: Duration) -> bool {
         if self.state.over.load(Ordering::Relaxed) {
             return false;
@@ -235,7 +235,9 @@ impl Driver {
             Poll::Ready(Err(_)) => Poll::Ready(()),
             Poll::Pending => {
                 ready!(deadline.poll_passed(cx));
-                tracing::info!("an upstream does not answer pings, its connection is closed");
+                tracing::info!(
+                    "an upstream does not answer HTTP/2 pings; its connection is closed"
+                );
                 Poll::Ready(())
             }
         }

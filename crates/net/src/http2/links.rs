@@ -70,7 +70,7 @@ pub struct Links {
 
 impl Links {
     /// Returns a stream to an address, on the connection with the most room, or lets the caller open a connection while
-    /// there are few. `slot` belongs to the target; a connection is closed when its last target is removed.
+    /// there are few. `slot` belongs to the target; an idle connection closes when that target is removed.
     pub fn take(
         &mut self,
         address: SocketAddr,

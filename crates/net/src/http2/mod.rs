@@ -89,7 +89,7 @@ pub fn stream_failure(error: &io::Error) -> Option<StreamFailure> {
 
 /// The upstream ended the connection with an error (`GOAWAY`), and this stream with it.
 #[derive(Debug, thiserror::Error)]
-#[error("the upstream refuses the connection")]
+#[error("the upstream ended the connection with an error (GOAWAY)")]
 struct Refused;
 
 /// Whether the error itself holds HTTP/2's reason for the failure of a stream.
@@ -100,7 +100,7 @@ fn has_cause(error: &io::Error) -> bool {
 
 /// HTTP/2 cannot express the request: its authority or its path is invalid, or it upgrades to another protocol.
 #[derive(Debug, thiserror::Error)]
-#[error("the request cannot be said in HTTP/2")]
+#[error("the request cannot be expressed in HTTP/2")]
 struct Unsayable;
 
 /// Whether a request was not sent because HTTP/2 cannot express it.

@@ -35,7 +35,7 @@ pub(super) struct State {
     closed: bool,
     /// Number of queued and served streams.
     pub(super) active: usize,
-    /// When the last stream ended.
+    /// Time when the last stream ended.
     pub(super) quiet_since: Instant,
     /// Streams that the client reset before their response was complete.
     pub(super) given_up: usize,

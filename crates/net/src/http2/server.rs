@@ -256,7 +256,9 @@ impl Server {
     }
 
     fn throw_out(&mut self) {
-        tracing::debug!("an HTTP/2 client sends more frames or resets than requests");
+        tracing::debug!(
+            "an HTTP/2 client sends too many frames without payload or too many resets"
+        );
         if let State::Open(connection) = &mut self.state {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_data_is_told_wherever_reads_end() {
+    fn an_incomplete_data_frame_is_found_wherever_reads_end() {
         let frames = [
             (vec![0; 24], None),
             (frame(0, 4, 0), None),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_a_part_is_not_blocked_since_longer() {
+    async fn a_partial_write_restarts_the_time_of_being_blocked() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let _ = SockRef::from(&listener).set_recv_buffer_size(4096);
         let stream = TcpStream::connect(listener.local_addr().unwrap())

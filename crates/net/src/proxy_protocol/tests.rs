@@ -39,7 +39,7 @@ fn lines_of_version_1_are_read() {
 }
 
 #[test]
-fn what_follows_a_header_is_not_part_of_it() {
+fn bytes_after_a_header_are_not_part_of_it() {
     let header = b"PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\n";
     let with_request = [header.as_slice(), b"GET / HTTP/1.1\r\n"].concat();
     assert_eq!(parse(&with_request).unwrap().unwrap().1, header.len());

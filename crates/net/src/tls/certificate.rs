@@ -21,7 +21,7 @@ pub enum CertificateError {
     Kind(String),
     #[error("unusable certificate or key: {0}")]
     Unusable(#[from] TlsError),
-    #[error("unusable certificate of an authority: {0}")]
+    #[error("unusable CA certificate: {0}")]
     Authority(#[from] VerifierBuilderError),
     #[error("cannot generate a certificate: {0}")]
     Generate(#[from] rcgen::Error),

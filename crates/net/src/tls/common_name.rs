@@ -75,8 +75,8 @@ impl Warned {
             drop(hosts);
             tracing::warn!(
                 %host,
-                "the certificate of an upstream has no subject alternative name; its common name was taken instead: issue it anew \
-                 with one, or refuse such certificates by upstream_tls_common_name = off"
+                "the certificate of an upstream has no subject alternative name; its common name was used instead: reissue it \
+                 with one, or refuse such certificates with upstream_tls_common_name = off"
             );
         }
     }

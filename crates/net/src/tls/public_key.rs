@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_of_a_certificate_is_found_and_of_a_part_of_one_is_not() {
+    fn the_key_is_found_in_a_certificate_but_not_in_a_part_of_one() {
         let made = rcgen::generate_simple_self_signed(vec!["a.example.com".into()]).unwrap();
         let key = rcgen::PublicKeyData::subject_public_key_info(&made.signing_key);
         let certificate = made.cert.der();

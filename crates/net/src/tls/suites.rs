@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_and_old_ones_told() {
+    fn versions_are_parsed_and_old_ones_reported() {
         let read = read_versions("TLSv1.2 TLSv1.3").unwrap();
         assert_eq!(read.value, Versions::BOTH);
         assert!(read.lacking.is_empty());
@@ -347,7 +347,7 @@ mod tests {
 
     /// The list is from Kong's `intermediate`.
     #[test]
-    fn ciphers_that_do_not_exist_here_are_told() {
+    fn unsupported_ciphers_are_reported() {
         let list = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-CHACHA20-POLY1305:DHE-RSA-AES128-GCM-SHA256:\
                     DHE-RSA-AES256-GCM-SHA384:AES128-SHA:TLS_AES_128_GCM_SHA256";
         let read = read_ciphers(list).unwrap();

@@ -109,7 +109,7 @@ async fn shake_hands(
 }
 
 #[tokio::test]
-async fn verification_is_what_the_service_says() {
+async fn verification_follows_the_trust_settings() {
     let made = rcgen::generate_simple_self_signed(vec!["up.example.com".into()]).unwrap();
     let pem = made.cert.pem();
     let pair = || Certificates::from_pem(&pem, &made.signing_key.serialize_pem()).unwrap();
@@ -178,7 +178,7 @@ async fn a_certificate_of_version_1_is_not_verified_and_the_error_says_what_to_d
     assert!(!is_about_name(&error));
     let text = error.to_string();
     assert!(
-        text.contains("issue it anew as version 3") && text.contains("tls_verify"),
+        text.contains("reissue it as version 3") && text.contains("tls_verify"),
         "{text}"
     );
 }

@@ -28,7 +28,7 @@ pub(super) struct Verified {
 /// webpki supports only certificates of version 3.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "a certificate of X.509 version 1 or 2 cannot be verified: issue it anew as version 3, for example with \
+    "a certificate of X.509 version 1 or 2 cannot be verified: reissue it as version 3, for example with \
      `openssl x509 -req -extfile`, or switch `tls_verify` off"
 )]
 struct OldVersion;

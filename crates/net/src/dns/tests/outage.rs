@@ -124,7 +124,7 @@ async fn a_waiting_request_gives_up_at_its_own_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resolver_of_which_nobody_runs_the_other_half_says_so() {
+async fn a_resolver_without_its_background_reports_it() {
     let resolver = crate::dns::Resolver::default();
     let host = resolver.host("a.test", 80);
     assert_eq!(resolve(&host).await.unwrap_err(), ResolveError::Stopped);

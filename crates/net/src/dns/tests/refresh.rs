@@ -89,7 +89,7 @@ async fn a_missing_name_is_asked_for_again_after_its_time_whatever_the_traffic()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_goes_missing_is_missing() {
+async fn a_removed_name_is_reported_missing() {
     let (resolver, script) = start(settings());
     script.set("a.test 10 A 10.0.0.1");
     let host = resolver.host("a.test", 80);
@@ -107,7 +107,7 @@ async fn a_name_that_goes_missing_is_missing() {
 
 /// A name server that has just started or lags behind may not know a name for a moment.
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_missing_for_a_moment_is_not_missed() {
+async fn a_name_missing_for_a_moment_keeps_its_answer() {
     let (resolver, script) = start(settings());
     script.set("a.test 30 A 10.0.0.1");
     let host = resolver.host("a.test", 80);

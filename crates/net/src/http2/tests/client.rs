@@ -201,7 +201,8 @@ pub(super) enum Want {
     Connection(&'static [u32]),
     /// RST_STREAM with one of the codes; ending the whole connection is allowed too.
     Stream(&'static [u32]),
-    /// RST_STREAM on this stream with PROTOCOL_ERROR, and the connection serves a later stream (RFC 9113 section 8.1.1).
+    /// RST_STREAM on this stream with PROTOCOL_ERROR, while the connection serves a later stream (RFC 9113 section
+    /// 8.1.1).
     Malformed(u32),
     /// A response on this stream.
     Answer(u32),

@@ -75,7 +75,7 @@ async fn take_wanted(
 }
 
 #[tokio::test]
-async fn everyone_who_waits_for_a_connection_is_told_of_its_end_however_late() {
+async fn every_waiting_request_learns_the_result_however_late() {
     let (mut links, slot, address) = (Links::default(), slot(), ([127, 0, 0, 1], 1).into());
     let Found::Dial(dialer) = take(&mut links, address, &slot, "a").await else {
         panic!("nobody is connecting yet");
@@ -109,7 +109,7 @@ async fn everyone_who_waits_for_a_connection_is_told_of_its_end_however_late() {
 }
 
 #[tokio::test]
-async fn a_request_that_goes_away_while_it_connects_leaves_that_to_another() {
+async fn a_dropped_attempt_lets_another_request_connect() {
     let (mut links, slot, address) = (Links::default(), slot(), ([127, 0, 0, 1], 1).into());
     let found = take(&mut links, address, &slot, "a").await;
     let waits = take(&mut links, address, &slot, "a").await;
@@ -123,7 +123,7 @@ async fn a_request_that_goes_away_while_it_connects_leaves_that_to_another() {
 }
 
 #[tokio::test]
-async fn an_address_keeps_so_many_connections_whatever_they_are_for_those_used_last() {
+async fn an_address_keeps_the_most_recently_used_connections() {
     let (mut links, slot, address) = (Links::default(), slot(), server().await);
     for name in ["a", "b", "c"] {
         drop(add(&mut links, address, &slot, name).await);
@@ -150,7 +150,7 @@ async fn an_address_keeps_so_many_connections_whatever_they_are_for_those_used_l
 }
 
 #[tokio::test]
-async fn connections_with_streams_are_not_closed_for_others_and_go_when_they_have_none() {
+async fn connections_are_closed_only_once_they_have_no_streams() {
     let (mut links, slot, address) = (Links::default(), slot(), server().await);
     let mut calls = Vec::new();
     for name in ["a", "b", "c", "d", "e"] {

@@ -363,7 +363,7 @@ async fn section_8_1_1_lengths() {
 }
 
 #[tokio::test]
-async fn section_8_7_a_stream_given_up_frees_its_place() {
+async fn section_8_7_a_reset_stream_frees_its_slot() {
     let mut client = Client::open(ServerSettings {
         streams: 2,
         ..ServerSettings::default()
