@@ -83,7 +83,7 @@ mod tests {
         }
         assert_eq!(gate.enter(2, limit).await.unwrap_err(), GateClosed);
         drop(first);
-        assert!(gate.try_enter().is_none(), "it is the turn of who waits");
+        assert!(gate.try_enter().is_none(), "a waiting request goes first");
         let second = second.await.unwrap();
         assert_eq!(third.await.unwrap_err(), GateClosed, "time is up");
         drop(second);

@@ -56,7 +56,7 @@ pub struct Answer {
 enum Turns {
     Even,
     Weighted {
-        /// For each record, the sum of the weights up to and including its own.
+        /// Sum of the weights up to and including each record's own.
         ends: Box<[u64]>,
         /// Step from turn to turn, coprime to the sum of all weights and near its golden section. As many turns as that
         /// sum visit every point once, and a record's turns are spread out.

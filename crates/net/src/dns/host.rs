@@ -81,7 +81,7 @@ pub(super) struct Known {
     pub(super) renewal: Renewal,
 }
 
-/// Who renews an answer.
+/// Party that renews an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renewal {
     /// The background, before the answer expires.

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a name server that did not respond is tried after the others.
+/// Time for which a name server that did not respond is tried after the others.
 const SET_BACK: Duration = Duration::from_secs(30);
 /// Size of a UDP payload that fits into one packet on every network (DNS flag day 2020).
 const UDP_PAYLOAD: u16 = 1232;

@@ -497,7 +497,7 @@ fn parse_length(value: &[u8]) -> Option<u64> {
 /// Refuses an incomplete head as soon as no continuation could make it acceptable.
 fn incomplete<T>(data: &[u8], limits: &Limits) -> Result<Option<T>, BadRequest> {
     if data.len() > limits.line && memchr::memchr2(b'\n', b' ', &data[..limits.line]).is_none() {
-        // No method is that long.
+        // A valid method is never that long.
         Err(BadRequest::Malformed)
     } else if data.len() > limits.line && memchr::memchr(b'\n', &data[..limits.line]).is_none() {
         Err(BadRequest::TargetTooLong)

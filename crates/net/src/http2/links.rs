@@ -35,7 +35,7 @@ pub struct LinkKey {
     pub sni: Option<Arc<str>>,
 }
 
-/// Which connections a request may use.
+/// Connections that a request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     Any,
@@ -43,7 +43,7 @@ pub enum Wanted {
     OpenedAfter(Instant),
 }
 
-/// What a request gets for its address.
+/// Result of a request for a stream to an address.
 #[derive(Debug)]
 pub enum Found {
     Call(Box<Called>),

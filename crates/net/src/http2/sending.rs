@@ -31,7 +31,7 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    /// With `ended`, the head was the whole message.
+    /// If `ended` is true, the head was the whole message.
     pub(super) fn new(stream: SendStream<Bytes>, length: Length, ended: bool) -> Self {
         let form = match length {
             _ if ended => Form::Complete,

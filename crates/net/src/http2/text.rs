@@ -9,7 +9,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request};
 use std::io::Write;
 
-/// How the text of a message marks the end of its body.
+/// Marking of the end of a message's body in its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
     Known(u64),

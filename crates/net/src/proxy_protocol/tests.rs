@@ -140,7 +140,7 @@ fn malformed_headers_of_version_2_are_refused() {
     assert_eq!(
         refused(&binary(0x20, 0x00, &[0; 4081])[..16]),
         Malformed::TooLong,
-        "told before the rest arrives"
+        "refused before the rest arrives"
     );
 }
 

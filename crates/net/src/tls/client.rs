@@ -14,7 +14,7 @@ use std::io;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use tokio::net::TcpStream;
 
-/// Which upstream certificates to trust.
+/// The upstream certificates to trust.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Trust {
     /// Kong's default: upstream certificates are not verified.
@@ -72,7 +72,7 @@ static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 /// Protocols that an upstream may choose from (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// No protocols are sent.
+    /// The handshake offers no protocols.
     Nothing,
     Http2,
     /// HTTP/2 or HTTP/1.1.

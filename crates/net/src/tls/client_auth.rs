@@ -13,7 +13,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 #[derive(Debug, Clone)]
 pub struct ClientAuth(pub(super) Arc<dyn ClientCertVerifier>);
 
-/// How to treat clients without a certificate.
+/// Treatment of clients without a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithoutCertificate {
     /// The handshake continues; the client may authenticate in another way.

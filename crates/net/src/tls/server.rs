@@ -129,7 +129,7 @@ impl Default for ServerSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alpn {
     Http,
-    /// No negotiation: the gateway does not know the protocol inside TLS.
+    /// The handshake offers no protocols, because the gateway does not know the protocol inside TLS.
     Stream,
 }
 

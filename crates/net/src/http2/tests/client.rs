@@ -206,7 +206,7 @@ pub(super) enum Want {
     Malformed(u32),
     /// A response on this stream.
     Answer(u32),
-    /// No reaction: the connection stays open.
+    /// The connection stays open.
     Alive,
 }
 

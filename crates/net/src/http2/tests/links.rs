@@ -161,7 +161,11 @@ async fn connections_are_closed_only_once_they_have_no_streams() {
     assert_eq!(links.count(), 5);
     calls.truncate(1);
     links.sweep(Instant::now(), &SETTINGS);
-    assert_eq!(links.count(), 3, "what is idle is kept up to the limit");
+    assert_eq!(
+        links.count(),
+        3,
+        "idle connections are kept up to the limit"
+    );
     links.clear();
     assert_eq!(links.count(), 1, "the one with a stream");
 }
