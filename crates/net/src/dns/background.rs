@@ -1,8 +1,8 @@
 //! The half of the resolver that queries name servers, and decides when. It runs on its own thread.
 //!
-//! A name in use is queried again after 80 to 90 percent of its answer's TTL, at random, so that names that were resolved
-//! together spread out. If the name servers fail, the previous answer is used for up to `stale_ttl` after its expiry, and
-//! the retry interval grows. Names that requests wait for are queried first.
+//! A name in use is queried again after 80 to 90 percent of its answer's TTL, at random, so that names that were
+//! resolved together spread out. If the name servers fail, the previous answer is used for up to `stale_ttl` after its
+//! expiry, and the retry interval grows. Names that requests wait for are queried first.
 
 use super::answer::{Answer, ResolveError};
 use super::host::{Host, Known, PER_USE_INTERVAL, Renewal};
