@@ -1,10 +1,12 @@
-//! The server name in the first message of a TLS client, looked up before it is decided who answers the handshake (`tls` or
-//! `tls_passthrough`). A pure function of bytes that holds no memory but the name. It reads only what routing needs and is strict about
-//! it: where two implementations could find different names, there is none to be found (RFC 8446 §4.1.2, §5.1; RFC 6066 §3).
+//! Reads the server name from the first message of a TLS client, so that routing can decide who does the handshake: the
+//! gateway (`tls`) or the target (`tls_passthrough`). A pure function of bytes that allocates only for the name and for
+//! hellos in several records. It reads only what routing needs, strictly: where two implementations could find
+//! different names, it finds none (RFC 8446 §4.1.2, §5.1; RFC 6066 §3).
 
 use std::borrow::Cow;
 
-/// As much of a connection is looked at. Hellos with post-quantum keys take about 1,800 bytes; nginx looks at 16 KiB too.
+/// Maximum bytes of a connection to examine. Hellos with post-quantum keys take about 1,800 bytes; nginx also reads up
+/// to 16 KiB.
 pub const MAX_HELLO: usize = 16 * 1024;
 
 const HANDSHAKE: u8 = 22;
@@ -14,12 +16,12 @@ const MAX_RECORD: usize = 1 << 14;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
-/// What a connection begins with.
+/// The protocol that the first bytes of a connection show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opening {
-    /// A client hello; the name is in lower case.
+    /// A TLS client hello, with its server name in lower case.
     Hello { server_name: Option<Box<str>> },
-    /// Something else than TLS.
+    /// A protocol other than TLS.
     NotTls,
 }
 
@@ -35,7 +37,8 @@ pub enum BadHello {
     TooLarge,
 }
 
-/// Reads the opening of a connection from its first bytes. `None`: more are needed. The message may come in any number of records.
+/// Reads the first bytes of a connection. Returns `None` if more are needed. The hello may be split into any number of
+/// records.
 pub fn parse(bytes: &[u8]) -> Result<Option<Opening>, BadHello> {
     match bytes.first() {
         None => return Ok(None),
@@ -55,7 +58,8 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Opening>, BadHello> {
     Ok(Some(Opening::Hello { server_name }))
 }
 
-/// The body of the hello, put together from its records; borrowed where one record has all of it, as nearly always.
+/// Returns the body of the hello from its records. It is borrowed if one record holds all of it, which is nearly always
+/// so.
 fn message(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, BadHello> {
     let mut collected: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     let mut rest = bytes;
@@ -84,7 +88,7 @@ fn message(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, BadHello> {
     }
 }
 
-/// The beginning of a record header that is not all there.
+/// Checks an incomplete record header, so that wrong bytes are refused before the rest arrives.
 fn check_partial_header(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, BadHello> {
     let is_wrong = bytes.first().is_some_and(|&kind| kind != HANDSHAKE)
         || bytes.get(1).is_some_and(|&major| major != 3);
@@ -95,7 +99,7 @@ fn check_partial_header(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, BadHello>
     }
 }
 
-/// The length of the message that begins here, without its header of four bytes.
+/// Returns the length of the message that begins here, without its header of four bytes.
 fn message_length(bytes: &[u8]) -> Result<Option<usize>, BadHello> {
     match bytes {
         [kind, ..] if *kind != CLIENT_HELLO => Err(BadHello::Hello),
@@ -110,7 +114,7 @@ fn message_length(bytes: &[u8]) -> Result<Option<usize>, BadHello> {
     }
 }
 
-/// What follows the header of a message that is all there.
+/// Returns the part of a complete message that follows its header.
 fn body(message: Cow<'_, [u8]>, length: usize) -> Cow<'_, [u8]> {
     match message {
         Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[4..4 + length]),
@@ -118,7 +122,7 @@ fn body(message: Cow<'_, [u8]>, length: usize) -> Cow<'_, [u8]> {
     }
 }
 
-/// Takes parts off the front; every one must be there.
+/// Takes parts off the front of a message; fails if a part is incomplete.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -137,13 +141,13 @@ impl<'a> Reader<'a> {
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// A vector after its length in one byte.
+    /// Takes a vector that has its length in one byte before it.
     fn short_vector(&mut self) -> Result<&'a [u8], BadHello> {
         let length = self.byte()?;
         self.take(length.into())
     }
 
-    /// A vector after its length in two bytes.
+    /// Takes a vector that has its length in two bytes before it.
     fn vector(&mut self) -> Result<&'a [u8], BadHello> {
         let length = self.number()?;
         self.take(length.into())
@@ -189,7 +193,8 @@ fn server_name(body: &[u8]) -> Result<Option<Box<str>>, BadHello> {
     found.map(read_name).transpose()
 }
 
-/// Exactly one host name: more than one are not allowed of a type, and there is no other type.
+/// Reads the extension, which must hold exactly one host name. RFC 6066 allows one name per type and defines no other
+/// type.
 fn read_name(extension: &[u8]) -> Result<Box<str>, BadHello> {
     let wrong = |_| BadHello::ServerName;
     let mut extension = Reader(extension);

@@ -1,6 +1,6 @@
-//! A deadline that moves with every request and almost never passes: the timer behind it is registered once and moved only
-//! when the new deadline is earlier than the registered one, or when that one has passed. With timeouts of a minute, that
-//! is once a minute per connection instead of several times per request.
+//! A deadline that moves with every request and almost never passes. Its timer is registered once. It is moved only if
+//! the new deadline is earlier than the registered one, or if that one has passed. With timeouts of a minute, this
+//! happens once a minute per connection instead of several times per request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -22,11 +22,11 @@ impl Deadline {
         self.at = at;
     }
 
-    /// To be called by a task that is about to wait for something else: ready when the deadline has passed.
+    /// Ready when the deadline has passed. A task calls this before it waits for something else.
     #[inline]
     pub fn poll_passed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.timer {
-            // Registered with this task already, and for a time that is early enough: nothing to do.
+            // The timer is already registered with this task, for a time that is early enough.
             Some(timer) if timer.deadline() <= self.at && !timer.is_elapsed() => Poll::Pending,
             _ => self.poll_timer(cx),
         }

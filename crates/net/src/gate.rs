@@ -1,5 +1,5 @@
-//! How many requests may be at one target at a time, and how many wait for their turn, in order of their arrival. Of one
-//! worker: the count is never shared between threads.
+//! Limits the concurrent requests of one worker to a target, and the queue of waiting requests. The queue is first in,
+//! first out. Each worker counts for itself; threads share no count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,13 +13,13 @@ pub struct Gate {
     waiting: AtomicUsize,
 }
 
-/// A place behind a gate, until it is dropped.
+/// Admission through a gate, released on drop.
 #[derive(Debug)]
 pub struct GatePlace {
     _permit: OwnedSemaphorePermit,
 }
 
-/// All places are taken, and so is the queue, or it did not move in time.
+/// All places are taken, and the queue is full or did not move in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no place became free")]
 pub struct GateClosed;
@@ -32,13 +32,13 @@ impl Gate {
         }
     }
 
-    /// A place, if there is one and nobody is waiting for it.
+    /// Takes a place if one is free and no request is waiting for it.
     pub fn try_enter(&self) -> Option<GatePlace> {
         let permit = self.places.clone().try_acquire_owned().ok()?;
         Some(GatePlace { _permit: permit })
     }
 
-    /// Waits for a place behind at most so many others, and for so long.
+    /// Waits for a place, at most for `limit`. Fails at once if `queue` requests are already waiting.
     pub async fn enter(&self, queue: usize, limit: Duration) -> Result<GatePlace, GateClosed> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waits = Waits(&self.waiting);
@@ -52,7 +52,7 @@ impl Gate {
     }
 }
 
-/// Uncounts who waits, also when its task is dropped.
+/// Decrements the count of waiting requests on drop, also if the task is cancelled.
 struct Waits<'g>(&'g AtomicUsize);
 
 impl Drop for Waits<'_> {
@@ -83,7 +83,7 @@ mod tests {
         }
         assert_eq!(gate.enter(2, limit).await.unwrap_err(), GateClosed);
         drop(first);
-        assert!(gate.try_enter().is_none(), "it is the turn of who waits");
+        assert!(gate.try_enter().is_none(), "a waiting request goes first");
         let second = second.await.unwrap();
         assert_eq!(third.await.unwrap_err(), GateClosed, "time is up");
         drop(second);

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Both digits of every byte: half the look-ups, and the compiler needs no check of their bounds.
+/// The two hex digits of every byte. One look-up per byte instead of two, and the compiler needs no bounds check.
 static PAIRS: [[u8; 2]; 256] = {
     let mut pairs = [[0; 2]; 256];
     let mut byte = 0;
@@ -16,7 +16,8 @@ static PAIRS: [[u8; 2]; 256] = {
     pairs
 };
 
-/// Two independent sequences, seeded from the system's randomness. One per worker thread.
+/// Generator of request ids: two independent sequences, seeded from the system's randomness. Each worker thread has
+/// one.
 #[derive(Debug)]
 pub struct RequestIds {
     high: Rng,
@@ -45,7 +46,8 @@ impl RequestIds {
     }
 }
 
-/// The standard library seeds its hash maps from the system, once per thread; a time and a thread apart, two nodes differ.
+/// Returns a seed from the keys of the standard library's hash maps, which come from the system once per thread. The
+/// time and the process id make it differ between calls and nodes.
 pub(crate) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// The kernel cuts it to `net.core.somaxconn`.
+/// Default listen backlog. The kernel reduces it to `net.core.somaxconn`.
 const DEFAULT_BACKLOG: u32 = 16_384;
-/// After an accept failed for want of descriptors or memory: long enough for some to be freed.
+/// Pause after an accept failed for lack of descriptors or memory, long enough for some to be freed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TELLING_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -24,16 +24,17 @@ pub struct Listen {
     pub backlog: u32,
     pub keepalive: Keepalive,
     pub proxy_protocol: bool,
-    /// Datagrams instead of connections.
+    /// Whether the entry is for UDP datagrams instead of TCP connections.
     pub udp: bool,
-    /// `ipv6only`: a socket of an IPv6 address takes IPv6 clients only. Without it, `[::]` takes IPv4 clients as well.
+    /// `ipv6only`: whether a socket with an IPv6 address accepts IPv6 clients only. If `false`, `[::]` accepts IPv4
+    /// clients as well.
     pub ipv6_only: bool,
 }
 
-/// `so_keepalive`.
+/// Value of the `so_keepalive` option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keepalive {
-    /// As the system has it.
+    /// Keeps the system's setting.
     Unset,
     Off,
     On {
@@ -47,7 +48,7 @@ pub enum Keepalive {
 pub enum ListenError {
     #[error("`{0}` is not an address and port")]
     Address(String),
-    #[error("`{0}` is not known as an option of a listener")]
+    #[error("`{0}` is not an option of a listener")]
     Option(String),
 }
 
@@ -69,7 +70,7 @@ impl Listen {
                 "reuseport" => self.reuse_port = true,
                 "proxy_protocol" => self.proxy_protocol = true,
                 "udp" => self.udp = true,
-                // Both say how nginx creates the socket; here every address is bound as it is written.
+                // Both options say how nginx creates the socket; this program binds every address as written.
                 "deferred" | "bind" => {}
                 _ => return Err(unknown()),
             },
@@ -121,7 +122,7 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// `on`, `off`, or `idle:interval:count` with parts left out.
+/// Parses `on`, `off`, or `idle:interval:count`, whose parts may be empty.
 fn parse_keepalive(value: &str) -> Option<Keepalive> {
     match value {
         "off" => return Some(Keepalive::Off),
@@ -143,7 +144,7 @@ fn parse_keepalive(value: &str) -> Option<Keepalive> {
     })
 }
 
-/// Empty: `Some(None)`; malformed: `None`.
+/// Parses an optional part: `Some(None)` if it is empty, `None` if it is malformed.
 fn optional<T>(text: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
     if text.is_empty() {
         Some(None)
@@ -181,20 +182,20 @@ pub enum BindError {
     },
 }
 
-/// Binds one socket per worker, which share the port: the kernel spreads connections over them. Even one alone is bound so, or a
-/// later process that takes it over could not add others. A first socket that does not share makes sure that no other
-/// program has the port, which sharing would hide.
+/// Binds one socket per worker. They share the port, and the kernel spreads connections over them. Even a single socket
+/// is bound with sharing, so that a later process that takes it over can add others. A probe socket without sharing is
+/// bound first: it fails if another program has the port, which sharing would hide.
 pub fn bind(listen: &Listen, workers: usize) -> Result<Vec<std::net::TcpListener>, BindError> {
     let named = |error: io::Error| name_error(listen.address, error);
     let probe = open(listen, listen.address, Sharing::Alone).map_err(named)?;
-    // Port 0 becomes the number that the first one got.
+    // Port 0 becomes the port number that the probe got.
     let address = probe.local_addr().map_err(named)?;
     let address = address.as_socket().unwrap_or(listen.address);
     drop(probe);
     bind_more(listen, address, workers)
 }
 
-/// Binds sockets beside those that this program has bound to the address already.
+/// Binds more sockets to an address that this program has already bound.
 pub fn bind_more(
     listen: &Listen,
     address: SocketAddr,
@@ -206,7 +207,7 @@ pub fn bind_more(
         .map_err(|error| name_error(address, error))
 }
 
-/// The same for datagrams.
+/// Binds one UDP socket per worker, with a probe like [`bind`].
 pub fn bind_datagrams(
     listen: &Listen,
     workers: usize,
@@ -219,7 +220,7 @@ pub fn bind_datagrams(
     bind_more_datagrams(listen, address, workers)
 }
 
-/// Binds sockets of datagrams beside those that this program has bound to the address already.
+/// Binds more UDP sockets to an address that this program has already bound.
 pub fn bind_more_datagrams(
     listen: &Listen,
     address: SocketAddr,
@@ -231,7 +232,7 @@ pub fn bind_more_datagrams(
         .map_err(|error| name_error(address, error))
 }
 
-/// Sockets of datagrams that may reuse an address take them from each other: only sharing is asked for.
+/// Opens a UDP socket without `SO_REUSEADDR`: with it, a later socket would take over the datagrams of an earlier one.
 fn open_datagrams(listen: &Listen, address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
     let domain = Domain::for_address(address);
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
@@ -276,8 +277,9 @@ fn name_error(address: SocketAddr, source: io::Error) -> BindError {
     }
 }
 
-/// Gives every new connection to `serve`, for ever. An IPv4 client of an IPv6 socket is told by its IPv4 address. When the system has no room for more, tells `refused`, which may make
-/// some, and waits a little.
+/// Passes every new connection to `serve`, for ever, with the client's address. An IPv4 client of an IPv6 socket has
+/// its IPv4 address. If the system has no descriptor or memory for a connection, calls `refused`, which may free some,
+/// and pauses.
 pub async fn accept_loop(
     listener: &TcpListener,
     keepalive: Keepalive,
@@ -298,15 +300,15 @@ pub async fn accept_loop(
     }
 }
 
-/// Gives `serve` the connections that wait already. The system is asked, not the runtime, which may not have heard yet of
-/// the last connections.
+/// Passes the connections in the backlog to `serve`. It asks the system directly, because the runtime may not know of
+/// the newest connections yet.
 pub fn accept_queued(
     listener: &TcpListener,
     keepalive: Keepalive,
     mut serve: impl FnMut(TcpStream, SocketAddr),
 ) {
     let socket = SockRef::from(listener);
-    // Not for ever: where connections come faster than they are taken the last ones have to be left.
+    // The loop is bounded: if connections arrive faster than it accepts them, it leaves the last ones.
     for _ in 0..DEFAULT_BACKLOG {
         match socket.accept() {
             Ok((stream, peer)) => {
@@ -325,19 +327,19 @@ fn nonblocking(stream: Socket) -> io::Result<TcpStream> {
     TcpStream::from_std(stream.into())
 }
 
-/// A socket of both families tells IPv4 clients as `::ffff:192.0.2.1`.
+/// Converts `::ffff:192.0.2.1`, as a socket for both families reports an IPv4 client, to the IPv4 address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 fn prepared(stream: TcpStream, keepalive: Keepalive) -> TcpStream {
-    // A connection that is gone already is found out when it is read.
+    // A failure here means that the connection is already closed, which the next read reports.
     let _ = stream.set_nodelay(true);
     let _ = set_keepalive(&stream, keepalive);
     stream
 }
 
-/// Accepts that fail do so ten times a second: the log is told once in a while.
+/// Limits the log lines about failed accepts, which come ten times a second, to one per `TELLING_INTERVAL`.
 #[derive(Default)]
 struct Told {
     at: Option<Instant>,
@@ -349,7 +351,7 @@ impl Told {
         self.since += 1;
         if self.at.is_none_or(|at| at.elapsed() >= TELLING_INTERVAL) {
             let times = self.since;
-            tracing::warn!(%error, times, "cannot accept connections, which wait; idle upstream connections are closed");
+            tracing::warn!(%error, times, "cannot accept connections; new ones wait, and idle upstream connections are closed");
             *self = Self {
                 at: Some(Instant::now()),
                 since: 0,
@@ -358,7 +360,7 @@ impl Told {
     }
 }
 
-/// The process or the system has no descriptor left (EMFILE, ENFILE).
+/// Whether the process or the system has no descriptor left (EMFILE, ENFILE).
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
@@ -429,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_by_name() {
+    fn invalid_settings_are_named_in_the_error() {
         let refused = |text: &str| Listen::parse_list(text).unwrap_err().to_string();
         assert_eq!(refused("nowhere"), "`nowhere` is not an address and port");
         assert_eq!(
@@ -438,12 +440,12 @@ mod tests {
         );
         assert_eq!(
             refused("1.2.3.4:80 fast"),
-            "`fast` is not known as an option of a listener"
+            "`fast` is not an option of a listener"
         );
         assert!(Listen::parse_list("1.2.3.4:80 so_keepalive=x:y:z").is_err());
     }
 
-    /// Whether a listener of every address takes a client from `127.0.0.1`, and how it is told.
+    /// Returns the client's address if a listener with this setting accepts a client from `127.0.0.1`.
     async fn ipv4_client_of(setting: &str) -> Option<SocketAddr> {
         let listen: Listen = setting.parse().unwrap();
         let listener = bind(&listen, 1).unwrap().remove(0);
@@ -458,7 +460,7 @@ mod tests {
     #[tokio::test]
     async fn both_families_share_a_port_unless_it_is_for_ipv6_only() {
         if std::net::TcpListener::bind("[::1]:0").is_err() {
-            eprintln!("this machine has no IPv6: nothing was tested");
+            eprintln!("NOTE: this machine has no IPv6: this test is skipped");
             return;
         }
         let told = ipv4_client_of("[::]:0 ipv6only=off").await;
@@ -469,11 +471,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_that_the_runtime_has_not_heard_of_are_taken() {
+    async fn connections_unknown_to_the_runtime_are_accepted() {
         let any: Listen = "127.0.0.1:0".parse().unwrap();
         let listener = TcpListener::from_std(bind(&any, 1).unwrap().remove(0)).unwrap();
         let address = listener.local_addr().unwrap();
-        // The runtime does not run between connecting and accepting.
+        // No `await` between connecting and accepting, so the runtime does not run.
         let clients: Vec<_> = (0..3)
             .map(|_| std::net::TcpStream::connect(address).unwrap())
             .collect();

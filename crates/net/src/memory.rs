@@ -1,5 +1,5 @@
-//! A connection that is no socket: bytes in, bytes out. For fuzzing a whole connection; not part of the program, which is built
-//! without the feature `memory`.
+//! An in-memory connection for fuzzing: bytes in, bytes out, no socket. The released program is built without the
+//! feature `memory`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,34 +7,34 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-/// What the other end does when it has said everything.
+/// Behaviour of the other end after it has sent all its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     Close,
     Wait,
 }
 
-/// One end of it. What the other end says is known beforehand.
+/// One end of an in-memory connection. The bytes that the other end sends are fixed in advance.
 #[derive(Debug)]
 pub struct Memory {
     incoming: Vec<u8>,
     then: Then,
     read: usize,
     outgoing: Arc<Mutex<Vec<u8>>>,
-    /// The most that is read or written at once.
+    /// Maximum bytes per read or write.
     piece: usize,
-    /// Every other time, there is nothing to read yet, and no room to write yet.
+    /// Every other read finds no data, and every other write no room, so that both paths are tested.
     read_waits: bool,
     write_waits: bool,
-    /// How often there is still nothing to read since something was written.
+    /// Remaining reads that find no data. A patient end resets it with every write.
     patience: u8,
     patient: bool,
 }
 
-/// So often in a row is asked for an answer only by who has nothing more to send.
+/// Reads that find no data after each write to a patient end. A task that reads this often has nothing more to send.
 const PATIENCE: u8 = 6;
 
-/// What was written to a [`Memory`].
+/// The bytes that were written to a [`Memory`].
 #[derive(Debug, Clone)]
 pub struct Sent(Arc<Mutex<Vec<u8>>>);
 
@@ -61,7 +61,7 @@ impl Memory {
         (memory, Sent(outgoing))
     }
 
-    /// An end that says nothing before it has heard everything.
+    /// Makes the other end send nothing until it has received everything that this end has to send.
     pub fn patient(mut self) -> Self {
         self.patient = true;
         self.patience = PATIENCE;
@@ -74,7 +74,7 @@ impl Memory {
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let rest = &self.incoming[self.read..];
-        // Without waking anybody: time passes only while nobody has anything to do.
+        // No wake-up here: paused time advances only while all tasks are idle.
         if rest.is_empty() && self.then == Then::Wait {
             return Poll::Pending;
         }
@@ -112,7 +112,7 @@ impl Memory {
     }
 }
 
-/// Whether it is not the time yet; then it is when asked again.
+/// Returns `true` and `false` in turn; wakes the task when it returns `true`.
 fn waits(now: &mut bool, cx: &Context<'_>) -> bool {
     *now = !*now;
     if *now {
@@ -125,12 +125,13 @@ thread_local! {
     static DIALS: RefCell<Option<VecDeque<Memory>>> = const { RefCell::new(None) };
 }
 
-/// From now on, connections to upstreams that this thread makes are these, in this order.
+/// Makes the next upstream connections of this thread use these, in this order.
 pub fn expect_dials(connections: impl IntoIterator<Item = Memory>) {
     DIALS.set(Some(connections.into_iter().collect()));
 }
 
-/// The next of them, where any are expected. There is nobody to connect to when they are used up.
+/// Returns the next expected connection, or `None` if [`expect_dials`] was not called. Once all are used, it refuses
+/// connections.
 pub fn dial() -> Option<io::Result<Memory>> {
     DIALS.with_borrow_mut(|dials| {
         let next = dials.as_mut()?.pop_front();

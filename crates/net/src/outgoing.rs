@@ -1,18 +1,18 @@
-//! What a connection would not take at once. Holds memory only while a write is incomplete; as long as it is not empty,
-//! nothing more is read from the other side: that is the back-pressure.
+//! Bytes that a connection did not accept at once. Memory is held only while a write is incomplete. While any bytes
+//! wait, the gateway reads nothing more from the other side, which gives back-pressure.
 
 use crate::stream::Stream;
 use std::io::{self, ErrorKind};
 use std::task::{Context, Poll, ready};
 
-/// A buffer larger than this is given back as soon as it is empty.
+/// A larger buffer is freed as soon as it is empty.
 const KEPT_BYTES: usize = 4 * 1024;
 
 #[derive(Debug, Default)]
 pub struct Outgoing {
     bytes: Vec<u8>,
     written: usize,
-    /// TLS has taken everything but could not send it.
+    /// TLS has accepted all bytes but could not send them yet.
     unflushed: bool,
     sent: u64,
 }
@@ -23,7 +23,7 @@ impl Outgoing {
         self.bytes.is_empty() && !self.unflushed
     }
 
-    /// Sends the two pieces as one, after what is still waiting; keeps what does not go.
+    /// Sends the two pieces as one, after any waiting bytes. Keeps the bytes that the connection does not accept.
     #[inline]
     pub fn send(
         &mut self,
@@ -43,7 +43,7 @@ impl Outgoing {
         self.sent += written as u64;
         if written < first.len() + second.len() {
             self.keep(written, first, second);
-            // Tried again at once: only a write that finds no room makes the runtime say when there is some.
+            // Try again at once: the runtime reports room only after a write that found none.
             if let Poll::Ready(Err(error)) = self.poll_flush_slow(stream, cx) {
                 return Err(error);
             }
@@ -59,12 +59,12 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Appends without trying to write; for a connection that is not there yet.
+    /// Appends without trying to write, for a connection that is not open yet.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Forgets what waits.
+    /// Discards the waiting bytes.
     pub fn clear(&mut self) {
         *self = Self {
             sent: self.sent,
@@ -73,7 +73,7 @@ impl Outgoing {
     }
 
     fn keep(&mut self, written: usize, first: &[u8], second: &[u8]) {
-        // A receiver that always takes some and never all would make this grow without end.
+        // Without this, a receiver that always accepts a part would make the buffer grow without end.
         if self.written > self.bytes.len() / 2 {
             self.bytes.drain(..self.written);
             self.written = 0;
@@ -87,7 +87,7 @@ impl Outgoing {
         }
     }
 
-    /// Ready when nothing is left.
+    /// Sends the waiting bytes; ready when none are left.
     #[inline]
     pub fn poll_flush(
         &mut self,
@@ -126,7 +126,7 @@ impl Outgoing {
         Poll::Ready(Ok(()))
     }
 
-    /// Bytes that the stream took since counting was started.
+    /// Bytes that the stream has accepted since [`Outgoing::start_counting`].
     pub fn sent(&self) -> u64 {
         self.sent
     }
@@ -136,13 +136,13 @@ impl Outgoing {
         self.sent = 0;
     }
 
-    /// How many of the bytes that were sent have left, since counting was started. Compared over time it shows whether a
-    /// peer still takes any. A stream of HTTP/2 accepts a whole write, and lets go of it as the peer opens its window.
+    /// Bytes that have left since [`Outgoing::start_counting`]. Comparing it over time shows whether a peer still
+    /// accepts data. An HTTP/2 stream accepts a whole write and releases it as the peer opens its window.
     pub fn taken(&self, stream: &Stream) -> u64 {
         self.sent.saturating_sub(stream.held_back() as u64)
     }
 
-    /// How many bytes wait here.
+    /// Number of bytes that wait to be sent.
     pub fn waiting(&self) -> usize {
         self.bytes.len() - self.written
     }

@@ -1,5 +1,5 @@
-//! Looking at what a connection begins with and leaving it there: for the PROXY header, after which only the client's own bytes may
-//! be left, and for the client hello, which goes to whoever answers the handshake.
+//! Peeks at the first bytes of a connection. The PROXY header must be removed without a byte of the client's data. The
+//! client hello must stay in place for whoever does the handshake.
 
 use crate::client_hello::{self, BadHello, Opening};
 use crate::proxy_protocol::{self, Header, Malformed};
@@ -8,22 +8,22 @@ use std::io::{self, ErrorKind};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 
-/// Why a connection ends before anybody has read of it.
+/// Why a connection is closed before any of its requests is read.
 #[derive(Debug, thiserror::Error)]
 pub enum PeekError {
     #[error(transparent)]
     Proxy(#[from] Malformed),
     #[error(transparent)]
     Hello(#[from] BadHello),
-    /// Closed or reset before it said what it had to.
+    /// The client closed or reset the connection before its header or hello was complete.
     #[error("connection ended early")]
     Ended(#[from] io::Error),
 }
 
-/// Reads the PROXY header off the front of a connection, and not a byte more. Without a limit of time.
+/// Reads exactly the PROXY header from the connection. The caller must set a time limit.
 pub async fn take_proxy_header(stream: &mut TcpStream) -> Result<Header, PeekError> {
-    // Of a header in pieces what has been looked at is taken, so that waiting for more waits for new bytes. Not in the task itself,
-    // which stays as large as it ever was.
+    // Bytes of a partial header are consumed as they are seen, so that waiting means waiting for new bytes. The buffer
+    // is on the heap, because on the stack it would enlarge the task for its whole life.
     let mut buffer = vec![0; proxy_protocol::MAX_HEADER];
     let mut taken = 0;
     loop {
@@ -38,7 +38,7 @@ pub async fn take_proxy_header(stream: &mut TcpStream) -> Result<Header, PeekErr
     }
 }
 
-/// What a connection begins with; all of it is still there to be read. Without a limit of time.
+/// Returns the opening of a connection and leaves all its bytes to be read. The caller must set a time limit.
 pub async fn opening(stream: &TcpStream) -> Result<Opening, PeekError> {
     let mut buffer = vec![0; client_hello::MAX_HELLO];
     let mut seen = 0;
@@ -50,20 +50,20 @@ pub async fn opening(stream: &TcpStream) -> Result<Opening, PeekError> {
     }
 }
 
-/// The first byte of a connection, which is still there to be read. Without a limit of time.
+/// Returns the first byte of a connection and leaves it to be read. The caller must set a time limit.
 pub async fn first_byte(stream: &TcpStream) -> io::Result<u8> {
     let mut byte = [0];
     peek(stream, &mut byte, 0).await?;
     Ok(byte[0])
 }
 
-/// Waits until more than `seen` bytes can be looked at.
+/// Waits until more than `seen` bytes can be peeked at.
 async fn peek(stream: &TcpStream, buffer: &mut [u8], seen: usize) -> io::Result<usize> {
     let look = || {
         let (_, found) = recv(stream, &mut *buffer, RecvFlags::PEEK)?;
         match found {
             0 => Err(ErrorKind::UnexpectedEof.into()),
-            // Nothing new: as if there were nothing, so that the runtime tells when there is.
+            // No new bytes: report `WouldBlock`, so that the runtime waits for more.
             found if found <= seen => Err(ErrorKind::WouldBlock.into()),
             found => Ok(found),
         }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_is_taken_and_what_follows_is_left() {
+    async fn a_header_is_removed_and_later_bytes_stay() {
         let (mut client, mut server) = pair().await;
         let sent = b"PROXY TCP4 192.0.2.1 192.0.2.2 5 6\r\nafter";
         client.write_all(sent).await.unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_opening_is_looked_at_and_left() {
+    async fn an_opening_is_peeked_at_and_stays() {
         let (mut client, mut server) = pair().await;
         let hello = crate::client_hello::tests::real_hello("a.test", true);
         let (first, second) = hello.split_at(20);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_before_the_header_is_told() {
+    async fn an_early_end_is_an_error() {
         let (client, mut server) = pair().await;
         drop(client);
         let ended = take_proxy_header(&mut server).await;

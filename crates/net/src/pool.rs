@@ -1,5 +1,5 @@
-//! Idle upstream connections, per worker: a plain stack per address, the most recently used on top. Every service's target
-//! holds a [`Slot`], so that finding its stack is an index, not a hash.
+//! Idle upstream connections of one worker: a stack per target, with the most recently used connection on top. Every
+//! target holds a [`Slot`], so that its stack is found by index instead of by hash.
 
 use crate::gate::Gate;
 use crate::stream::Stream;
@@ -10,14 +10,14 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Kong's `upstream_keepalive_*`.
+/// Kong's `upstream_keepalive_*` settings.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolSettings {
-    /// Idle connections kept per worker and target; 0: none, every connection is used once.
+    /// Maximum idle connections per worker and target. With 0, every connection is used once.
     pub size: usize,
-    /// Requests per connection; zero: no limit.
+    /// Maximum requests per connection. Zero means no limit.
     pub max_requests: u32,
-    /// Zero: no limit.
+    /// Maximum idle time of a connection. Zero means no limit.
     pub idle: Duration,
 }
 
@@ -31,20 +31,20 @@ impl Default for PoolSettings {
     }
 }
 
-/// Who shares connections: same host and port, and for TLS the same trust and client certificate.
+/// Key of connections that can be shared: same host, same port, and for TLS the same trust and client certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SlotKey {
     pub host: String,
     pub port: u16,
-    /// The identity of the TLS settings, which are interned as well.
+    /// Identity of the TLS settings, which are interned too.
     pub tls: Option<usize>,
 }
 
-/// A place in every worker's pool. Lives as long as a snapshot names it; then its number is given to another.
+/// A slot in every worker's pool. It lives as long as a snapshot refers to it; then its number is reused.
 #[derive(Debug)]
 pub struct Slot {
     number: usize,
-    /// Tells the users of one number over time apart.
+    /// Distinguishes successive slots that have the same number.
     generation: u64,
     key: SlotKey,
 }
@@ -60,7 +60,7 @@ struct Slots {
 static SLOTS: LazyLock<Mutex<Slots>> = LazyLock::new(Mutex::default);
 
 impl Slot {
-    /// The slot of a key. Takes a lock; for building snapshots, not for requests.
+    /// Returns the slot of a key. It takes a lock, so call it when building snapshots, not per request.
     pub fn of(key: SlotKey) -> Arc<Self> {
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = slots.by_key.get(&key).and_then(Weak::upgrade) {
@@ -85,7 +85,8 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         slots.free.push(self.number);
-        // The key may have a new slot already, made between our last use and this lock.
+        // Another thread may have created a new slot for the key after our last reference was dropped and before this
+        // lock.
         let dead = |slot: &Weak<Slot>| slot.strong_count() == 0;
         if slots.by_key.get(&self.key).is_some_and(dead) {
             slots.by_key.remove(&self.key);
@@ -93,22 +94,22 @@ impl Drop for Slot {
     }
 }
 
-/// An upstream connection with what is needed to give it back. Travels in a box that is made once: it moves several times
-/// per request.
+/// An upstream connection with the data that its return to the pool needs. It stays in one box, because it moves
+/// several times per request.
 #[derive(Debug)]
 pub struct Connection {
     pub stream: Stream,
     pub address: SocketAddr,
-    /// The name that TLS was told; connections of different names are not exchanged.
+    /// Server name sent in the TLS handshake. A connection is reused only for the same name.
     pub sni: Option<Arc<str>>,
-    /// Answers it has given.
+    /// Number of responses received on the connection.
     pub requests: u32,
 }
 
 #[derive(Debug)]
 struct Idle {
     connection: Box<Connection>,
-    /// None: never.
+    /// `None` if the connection never expires.
     expires: Option<Instant>,
 }
 
@@ -121,10 +122,10 @@ impl Idle {
 #[derive(Debug, Default)]
 struct Place {
     generation: u64,
-    /// Dead when no target is left that may use the connections.
+    /// Has no strong references once no target may use the connections.
     slot: Weak<Slot>,
     idle: Vec<Idle>,
-    /// Made when the number of requests is limited.
+    /// Created on first use, if the number of concurrent requests is limited.
     gate: Option<Arc<Gate>>,
 }
 
@@ -143,7 +144,7 @@ impl Pool {
         }
     }
 
-    /// An idle connection to an address that is still good.
+    /// Returns an idle connection to the address that is still usable.
     #[inline]
     pub fn take(
         &mut self,
@@ -165,14 +166,14 @@ impl Pool {
         }
     }
 
-    /// What lets so many requests to a target at a time.
+    /// Returns the gate that admits at most `requests` concurrent requests to a target.
     pub fn gate(&mut self, slot: &Arc<Slot>, requests: usize) -> Arc<Gate> {
         let gate = &mut self.place(slot).gate;
         gate.get_or_insert_with(|| Arc::new(Gate::new(requests)))
             .clone()
     }
 
-    /// Takes a connection back after a complete answer.
+    /// Puts a connection back into the pool after a complete response.
     #[inline]
     pub fn give(&mut self, slot: &Arc<Slot>, connection: Box<Connection>, now: Instant) {
         let settings = self.settings;
@@ -182,7 +183,7 @@ impl Pool {
         }
         let place = self.place(slot);
         if place.idle.len() >= settings.size {
-            // The oldest one: it is the likeliest to be closed by the other side soon.
+            // Drop the oldest connection: the target is likely to close it first.
             place.idle.remove(0);
         }
         place.idle.push(Idle {
@@ -191,7 +192,7 @@ impl Pool {
         });
     }
 
-    /// Closes what has been idle too long, and what belongs to targets that are gone. For a timer every few seconds.
+    /// Closes expired connections and those to removed targets. A timer calls this every few seconds.
     pub fn sweep(&mut self, now: Instant) {
         for place in &mut self.places {
             match place.slot.strong_count() {
@@ -204,7 +205,7 @@ impl Pool {
         }
     }
 
-    /// Closes all that is idle, to make room for descriptors.
+    /// Closes all idle connections to free their descriptors.
     pub fn clear(&mut self) {
         self.places
             .iter_mut()
@@ -230,8 +231,8 @@ impl Pool {
         if self.places.len() <= slot.number {
             self.places.resize_with(slot.number + 1, Place::default);
         }
-        // An older user of this number that is still finishing must not throw out what the newer one has; it only loses
-        // its own reuse. Generations grow, so the newer one wins.
+        // The stack belonged to an earlier slot. A number is reused only after its slot was dropped, so the connections
+        // can be closed.
         self.places[slot.number] = Place {
             generation: slot.generation,
             slot: Arc::downgrade(slot),

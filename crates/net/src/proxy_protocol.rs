@@ -1,33 +1,35 @@
-//! The PROXY protocol, versions 1 and 2: what a load balancer in front says of the connection that it passes on
-//! (<https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>). A pure function of bytes: reading them off a connection is
-//! [`crate::peek`]'s work. Strict: whatever is not exactly a header is refused, since guessing would give a client the address it
-//! likes.
+//! The PROXY protocol, versions 1 and 2: a load balancer in front reports the addresses of the connection that it
+//! forwards (<https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>). A pure function of bytes; [`crate::peek`]
+//! reads them from the connection. Anything that is not exactly a header is refused: a lenient parser would let a
+//! client choose its own address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The longest header that is read. Version 1 takes at most 107 bytes; version 2 grows by its extensions, of which nginx takes as many.
+/// Maximum size of a header. Version 1 takes at most 107 bytes; version 2 grows with its extensions, and nginx has this
+/// limit too.
 pub const MAX_HEADER: usize = 4096;
 
-/// "a 108-byte buffer is always enough", including the end of the line and a terminator.
+/// Maximum size of a version 1 header. The specification: "a 108-byte buffer is always enough", including the end of
+/// the line and a terminator.
 const MAX_V1: usize = 107;
 const V1: &[u8] = b"PROXY ";
 const V2: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Signature, command, family and length.
+/// Size of the signature, command, family and length of a version 2 header.
 const V2_FIXED: usize = 16;
 const TYPE_CRC32C: u8 = 3;
 
-/// What a header says.
+/// A parsed header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Absent when the sender speaks for itself (`LOCAL`) or of something that has no address here (`UNKNOWN`, Unix sockets).
+    /// `None` if the sender connects for itself (`LOCAL`) or the client has no IP address (`UNKNOWN`, Unix sockets).
     pub addresses: Option<Addresses>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// The client.
+    /// Address of the client.
     pub source: SocketAddr,
-    /// What the client connected to.
+    /// Address that the client connected to.
     pub destination: SocketAddr,
 }
 
@@ -45,8 +47,8 @@ pub enum Malformed {
     Checksum,
 }
 
-/// Reads a header from the beginning of what a connection sent, with its length. `None`: more bytes are needed, and all that are
-/// there belong to it.
+/// Reads the header at the start of a connection's bytes and returns it with its length. Returns `None` if more bytes
+/// are needed; all bytes so far then belong to the header.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Header, usize)>, Malformed> {
     let begins = |signature: &[u8]| {
         let length = bytes.len().min(signature.len());
@@ -84,7 +86,7 @@ fn parse_line(bytes: &[u8]) -> Result<Option<(Header, usize)>, Malformed> {
     Ok(Some((Header { addresses }, end + 1)))
 }
 
-/// `<source> <destination> <source port> <destination port>`, with single spaces.
+/// Reads `<source> <destination> <source port> <destination port>`, with single spaces.
 fn line_addresses<A>(words: &str) -> Result<Addresses, Malformed>
 where
     A: std::str::FromStr + Into<IpAddr>,
@@ -103,7 +105,7 @@ where
     })
 }
 
-/// Digits without sign and without leading zeros.
+/// Reads a port: digits without a sign and without leading zeros.
 fn line_port(text: &str) -> Result<u16, Malformed> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let has_zero = text.len() > 1 && text.starts_with('0');
@@ -119,7 +121,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<(Header, usize)>, Malformed> {
     };
     let (command, family) = (fixed[12], fixed[13]);
     let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
-    // Told by the first bytes, so that nobody waits for the rest of what is refused anyway.
+    // Refuses a wrong header by its first bytes, without waiting for the rest.
     let is_local = match command {
         0x20 => true,
         0x21 => false,
@@ -149,7 +151,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<(Header, usize)>, Malformed> {
     let addresses = match family {
         0x11 => Some(binary_addresses::<4>(told)?),
         0x21 => Some(binary_addresses::<16>(told)?),
-        // Datagrams cannot have come by this connection, and Unix sockets have no address that means anything here.
+        // This connection cannot have carried datagrams, and addresses of Unix sockets mean nothing here.
         _ => None,
     };
     Ok(Some((Header { addresses }, total)))
@@ -173,10 +175,10 @@ where
     })
 }
 
-/// Walks the extensions, of which only the checksum matters here.
+/// Checks the structure of the extensions, and the checksum if there is one.
 fn check_extensions(header: &[u8], extensions: &[u8]) -> Result<(), Malformed> {
     let mut rest = extensions;
-    // The sum is over the whole header: many of them would cost the square of its length.
+    // The checksum covers the whole header, so checking many of them would take quadratic time.
     let mut is_checked = false;
     while let [kind, high, low, after @ ..] = rest {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
@@ -200,7 +202,7 @@ fn check_extensions(header: &[u8], extensions: &[u8]) -> Result<(), Malformed> {
     }
 }
 
-/// The checksum of a header whose checksum, four bytes at `hole`, counts as zero.
+/// Computes the checksum of a header, whose own checksum field, the four bytes at `hole`, counts as zero.
 fn crc32c_without(header: &[u8], hole: usize) -> u32 {
     let crc = crc32c::crc32c(&header[..hole]);
     let crc = crc32c::crc32c_append(crc, &[0; 4]);

@@ -1,5 +1,5 @@
-//! A connection, plain or TLS, client's or upstream's, or a stream of an HTTP/2 connection that passes for one. An enum,
-//! since these kinds are all there are: a generic would compile the whole request lifecycle once for each.
+//! A connection to a client or an upstream, plain or TLS, or an HTTP/2 stream used like one. It is an enum, because no
+//! other types exist, and a generic would compile the whole request lifecycle once for each.
 
 use crate::http2::{Called, Served};
 use std::io::{self, IoSlice};
@@ -14,9 +14,9 @@ use tokio::time::Instant;
 pub enum Stream {
     Tcp(TcpStream),
     Tls(Box<tokio_rustls::TlsStream<TcpStream>>),
-    /// Streams of a client, one after the other.
+    /// HTTP/2 streams of a client, one after the other.
     Served(Box<Served>),
-    /// A stream to an upstream, for one request.
+    /// HTTP/2 stream to an upstream, for one request.
     Called(Box<Called>),
     #[cfg(feature = "memory")]
     Memory(Box<crate::memory::Memory>),
@@ -41,7 +41,7 @@ impl Stream {
         Poll::Ready(Ok(read.filled().len()))
     }
 
-    /// The same into a buffer that may not be initialised, of a connection.
+    /// Reads into a buffer that may be uninitialised.
     pub(crate) fn poll_read_buf(
         &mut self,
         cx: &mut Context<'_>,
@@ -69,7 +69,7 @@ impl Stream {
         let both = [IoSlice::new(first), IoSlice::new(second)];
         match self {
             Self::Tcp(stream) if second.is_empty() => match stream.try_write(first) {
-                // Found no room: only now the runtime has to know who waits for some.
+                // The socket is full: only now does the runtime need to register the task.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     Pin::new(stream).poll_write(cx, first)
                 }
@@ -92,13 +92,13 @@ impl Stream {
         }
     }
 
-    /// Whether bytes that were taken may still wait to be sent: all but TCP keep some back.
+    /// Whether bytes that were accepted may still wait to be sent, which is so for all but TCP.
     #[inline]
     pub fn keeps_back(&self) -> bool {
         !matches!(self, Self::Tcp(_))
     }
 
-    /// How many bytes of the last write wait for the peer's window; zero where this is a whole connection.
+    /// Number of bytes of the last write that wait for the peer's HTTP/2 window; 0 for other connections.
     #[inline]
     pub fn held_back(&self) -> usize {
         match self {
@@ -108,8 +108,8 @@ impl Stream {
         }
     }
 
-    /// When the last piece of a message came that is not complete yet, and so is not read yet: a slow peer of HTTP/2 sends
-    /// one frame for a long time.
+    /// Time of the last piece of an HTTP/2 frame that is still incomplete and therefore unread. A slow peer may take
+    /// long to send one frame.
     pub fn partial(&self) -> Option<Instant> {
         match self {
             Self::Served(stream) => stream.partial(),
@@ -118,7 +118,7 @@ impl Stream {
         }
     }
 
-    /// Our end of a connection; none of a stream on one.
+    /// Local address of the connection; `None` for an HTTP/2 stream.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.local_addr().ok(),
@@ -129,7 +129,7 @@ impl Stream {
         }
     }
 
-    /// Sends what is kept back.
+    /// Sends bytes that were accepted but kept back.
     #[inline]
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -142,7 +142,7 @@ impl Stream {
         }
     }
 
-    /// Ends our direction.
+    /// Closes our direction.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
@@ -154,22 +154,23 @@ impl Stream {
         }
     }
 
-    /// Whether an idle connection is still good: neither closed nor saying something that nobody asked for. A readiness
-    /// poll of what the runtime knows already, not a system call.
+    /// Whether an idle connection is still usable: neither closed nor sending unexpected data. For TCP this is a
+    /// readiness poll of what the runtime knows, not a system call.
     #[inline]
     pub fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Tcp(stream) => stream.try_io(Interest::READABLE, || Ok(())).is_err(),
-            // Session tickets come while a TLS connection idles; only reading tells them from an answer.
+            // Session tickets may arrive while a TLS connection is idle; only a read distinguishes them from
+            // application data.
             Self::Tls(_) => self.poll_read(cx, &mut [0]).is_pending(),
-            // Serves one request.
+            // An HTTP/2 stream serves one request.
             Self::Served(_) | Self::Called(_) => false,
             #[cfg(feature = "memory")]
             Self::Memory(_) => false,
         }
     }
 
-    /// Ready when the client has given up the request that is being answered, where it can say so: on a stream.
+    /// Ready when the client has reset its HTTP/2 stream, that is, given up the current request.
     #[inline]
     pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
@@ -178,7 +179,7 @@ impl Stream {
         }
     }
 
-    /// The socket, where this is a whole connection.
+    /// The TCP socket; `None` for an HTTP/2 stream.
     pub fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Tcp(stream) => Some(stream),
@@ -194,8 +195,8 @@ impl Stream {
     }
 }
 
-/// Reads, and sends what TLS has to say to what was read, such as the alert that refuses a renegotiation: nothing else might be
-/// sent for a long time. Not inlined: reads of connections without TLS would pay for it.
+/// Reads, and sends TLS's reply to what it read, such as the alert that refuses a renegotiation. Otherwise the reply
+/// could wait a long time for the next write. Not inlined, since reads of connections without TLS would pay for it.
 #[inline(never)]
 fn poll_read_tls(
     stream: &mut tokio_rustls::TlsStream<TcpStream>,
@@ -204,14 +205,14 @@ fn poll_read_tls(
 ) -> Poll<io::Result<()>> {
     let read = Pin::new(&mut *stream).poll_read(cx, buffer);
     if stream.get_ref().1.wants_write() {
-        // One that fails shows at the next write.
+        // A failure shows again at the next write.
         let _ = Pin::new(stream).poll_flush(cx);
     }
     read
 }
 
-/// A write that went in part has found the socket full. The runtime is told, which spares the write that would only find
-/// that out: the next one waits at once.
+/// Records that a partial write found the socket full. This saves a system call: the next write waits at once instead
+/// of trying.
 #[inline]
 fn note_fullness(stream: &TcpStream, full: bool) {
     if full {
@@ -265,7 +266,7 @@ mod tests {
         Arc::new(config)
     }
 
-    /// A handshake message, encrypted as the next one of the client.
+    /// Encrypts a handshake message as the client's next record.
     fn encrypted(message: &[u8], session: rustls::ClientConnection) -> Vec<u8> {
         let Some(SupportedCipherSuite::Tls12(suite)) = session.negotiated_cipher_suite() else {
             panic!("TLS 1.2 was negotiated");

@@ -1,10 +1,10 @@
-//! The order of turns among weighted choices: each choice has as many points of a circle as its weight, and the turns visit the
-//! points in steps, so that turns of one choice lie apart instead of in a row.
+//! Order of turns among weighted choices. Each choice has as many points on a circle as its weight. The turns visit the
+//! points in steps, so that a choice's turns are spread out instead of in a row.
 
 const GOLDEN_SECTION: f64 = 0.618_033_988_749_894_9;
 
-/// The step for a circle of so many points. It is near the golden section of the circle, and coprime to the number of points, so
-/// that as many turns as there are points visit each of them once.
+/// Returns the step for a circle of `points` points. It is near the golden section of the circle and coprime to
+/// `points`, so that `points` turns visit each point once.
 pub fn spreading_step(points: u64) -> u64 {
     let start = (points as f64 * GOLDEN_SECTION) as u64;
     (start.max(1)..)

@@ -1,5 +1,6 @@
-//! Datagrams of many clients on one socket. An answer leaves from the address that the client sent to: on a socket of every address of
-//! the machine the system would choose another one as soon as there are several, and the client would not know who answers.
+//! UDP datagrams of many clients on one socket. A response leaves from the address that the client sent to. On a socket
+//! bound to all addresses of the machine, the system could choose another source address, and the client would not
+//! recognise the response.
 
 use nix::cmsg_space;
 use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
@@ -13,7 +14,7 @@ use std::os::fd::AsRawFd;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// The largest that there is, by the length field of UDP.
+/// Size of the largest datagram; UDP's length field allows no more.
 pub const MAX_DATAGRAM: usize = 65_535;
 
 #[derive(Debug)]
@@ -22,12 +23,13 @@ pub struct DatagramListener {
     local: SocketAddr,
 }
 
-/// What has arrived in the buffer given. Addresses of IPv4 are told as such on a socket of both families.
+/// A received datagram, whose bytes are in the caller's buffer. On a socket for both families, IPv4 addresses appear as
+/// IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram {
     pub length: usize,
     pub client: SocketAddr,
-    /// The address that it was sent to.
+    /// Address that the client sent the datagram to.
     pub local: IpAddr,
 }
 
@@ -54,7 +56,7 @@ impl DatagramListener {
         self.local.port()
     }
 
-    /// The next datagram; what does not fit into the buffer is lost.
+    /// Receives the next datagram. Bytes that do not fit into the buffer are lost.
     pub async fn receive(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
         if self.local.ip().is_unspecified() {
             let receive = || self.receive_with_address(buffer);
@@ -93,7 +95,7 @@ impl DatagramListener {
         })
     }
 
-    /// Sends an answer, or fails with [`ErrorKind::WouldBlock`].
+    /// Sends a response without waiting; fails with [`ErrorKind::WouldBlock`] when the socket is full.
     pub fn try_send(&self, bytes: &[u8], client: SocketAddr, from: IpAddr) -> io::Result<()> {
         let sent = if self.local.ip().is_unspecified() {
             let send = || self.send_from(bytes, client, from);
@@ -104,7 +106,7 @@ impl DatagramListener {
         sent.map(drop)
     }
 
-    /// An IPv4 address as a socket of IPv6, which takes both families, knows it.
+    /// Maps an IPv4 address to IPv6 where the socket is an IPv6 one, as the system calls require.
     fn in_own_family(&self, address: IpAddr) -> IpAddr {
         match address {
             IpAddr::V4(address) if self.local.is_ipv6() => address.to_ipv6_mapped().into(),
@@ -157,14 +159,14 @@ mod tests {
     use crate::listen::bind_datagrams;
     use std::io::Write;
 
-    /// Whether an answer comes from the very address that a client sent to.
+    /// Checks that a response comes from the address that the client sent to.
     async fn answers_from_where_it_was_asked(bound: &str, asked: &str) {
         let listen = format!("{bound} udp ipv6only=off").parse().unwrap();
         let socket = bind_datagrams(&listen, 1).unwrap().remove(0);
         let listener = DatagramListener::from_std(socket).unwrap();
         let asked = SocketAddr::new(asked.parse().unwrap(), listener.local_port());
         let client = UdpSocket::bind((asked.ip(), 0)).await.unwrap();
-        // Only what comes from there is received.
+        // A connected socket receives datagrams from this address only.
         client.connect(asked).await.unwrap();
         client.send(b"question").await.unwrap();
         let mut buffer = [0; 100];
@@ -182,7 +184,8 @@ mod tests {
     #[tokio::test]
     async fn an_answer_comes_from_the_address_that_was_asked() {
         answers_from_where_it_was_asked("127.0.0.1:0", "127.0.0.1").await;
-        // The loopback network has more addresses; without help the answer would come from 127.0.0.1.
+        // The loopback network has more addresses; without the packet information the response would come from
+        // 127.0.0.1.
         answers_from_where_it_was_asked("0.0.0.0:0", "127.0.0.7").await;
         answers_from_where_it_was_asked("0.0.0.0:0", "127.0.0.1").await;
     }
@@ -194,10 +197,10 @@ mod tests {
                 std::env::var_os("CI").is_none(),
                 "CI must have IPv6 on its loopback interface: {error}"
             );
-            // Not by the macro, whose output is kept of tests that pass.
+            // `eprintln!` would not show: the test harness hides its output when a test passes.
             let _ = writeln!(
                 std::io::stderr(),
-                "NOTE: this machine has no IPv6 ({error}): answers of datagrams over it are not tested"
+                "NOTE: this machine has no IPv6 ({error}): UDP responses over IPv6 are not tested"
             );
             return;
         }

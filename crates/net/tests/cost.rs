@@ -1,17 +1,17 @@
-//! What reading the bytes of peers costs: as much as there are, whatever shape they have.
+//! Cost of parsing bytes of peers: it must grow linearly with their number, whatever their shape.
 
 use net::http1::{Body, Framing, Limits, RequestHead, ResponseHead};
 use net::{client_hello, proxy_protocol};
 use std::hint::black_box;
 
-/// Limits that are out of the way, so that what is counted is reading and not refusing.
+/// Limits so wide that they never refuse: the tests measure parsing only.
 const WIDE: Limits = Limits {
     line: 1 << 20,
     head: 1 << 20,
     lines: 1 << 16,
 };
 
-/// A beginning, a piece that is repeated until the whole has a size, and an end.
+/// Returns a beginning, a piece repeated until it has `size` bytes, and an end.
 fn written((begin, again, end): &(&str, &str, &str), size: usize) -> Vec<u8> {
     [
         begin.as_bytes(),
@@ -130,7 +130,7 @@ fn a_chunked_body_costs_as_much_as_it_is_long() {
         |size| shapes.iter().map(|shape| written(shape, size)).collect(),
         |bodies: Vec<Vec<u8>>| {
             for body in &bodies {
-                // In pieces: a body is followed wherever it is cut.
+                // Small pieces: a body must be decoded wherever it is cut.
                 let (mut reader, mut payload) = (Body::new(Framing::Chunked), Vec::new());
                 for piece in body.chunks(7) {
                     if reader.decode(piece, &mut payload).is_err() {
@@ -143,7 +143,7 @@ fn a_chunked_body_costs_as_much_as_it_is_long() {
     );
 }
 
-/// A client hello whose extensions are these bytes, in records of at most `record` bytes.
+/// Builds a client hello with these bytes as extensions, in records of at most `record` bytes.
 fn hello(extensions: &[u8], record: usize) -> Vec<u8> {
     let mut body = vec![3, 3];
     body.extend([0; 32]);
@@ -163,7 +163,7 @@ fn a_client_hello_costs_as_much_as_it_is_long() {
     testkit::cost::assert_linear(
         4 * 1024,
         |size| {
-            // Empty extensions of an unknown type; and one extension, in records of one byte each.
+            // Many empty extensions of an unknown type; and one extension, in records of one byte each.
             let many = [0xfa_u8, 0xfa, 0, 0].repeat(size / 4);
             let one = [
                 &[0xfa, 0xfa],

@@ -1,4 +1,4 @@
-//! The resolver against a name server over real sockets: transport, and messages that are wrong or hostile.
+//! The resolver against a name server over real sockets: transport, malformed messages and adversarial ones.
 
 use net::dns::{Answer, Kind, ResolveError, Resolver, Settings};
 use std::fs;
@@ -11,7 +11,7 @@ use testkit::dns::{Question, encoded};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A resolver that asks the servers, with a second of patience and one attempt.
+/// Creates a resolver for these servers, with a timeout of one second and one attempt.
 fn start(servers: &[SocketAddr], options: &str) -> (Resolver, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let resolv_conf = folder.path().join("resolv.conf");
@@ -37,7 +37,7 @@ fn addresses(answer: &Answer) -> Vec<String> {
     records.map(|record| record.address.to_string()).collect()
 }
 
-/// What comes of a name whose right answer is 10.0.0.1, when the server does this instead.
+/// Resolves a name whose correct response is 10.0.0.1, from a server that behaves as given.
 async fn under(
     behaviour: impl Fn(&Question, Vec<u8>) -> Vec<Vec<u8>> + Send + Sync + 'static,
 ) -> Result<Vec<String>, ResolveError> {
@@ -74,15 +74,18 @@ async fn records_of_all_kinds_come_over_the_wire() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_into_a_datagram_comes_over_tcp() {
+async fn a_response_too_large_for_a_datagram_comes_over_tcp() {
     let server = NameServer::start();
     let zone: Vec<String> = (1..=200)
         .map(|n| format!("a.test 60 A 10.0.1.{n}"))
         .collect();
     server.set(&zone.join("\n"));
-    server.behave(|question, right| match question.over_tcp {
-        true => vec![right],
-        false => vec![question.truncated()],
+    server.behave(|question, right| {
+        if question.over_tcp {
+            vec![right]
+        } else {
+            vec![question.truncated()]
+        }
     });
     let (resolver, _folder) = start(&[server.address], "");
     let answer = resolve(&resolver, "a.test").await.unwrap();
@@ -97,9 +100,12 @@ async fn truncation_without_end_is_an_error() {
 
 #[tokio::test]
 async fn a_server_that_does_not_know_edns_is_asked_without() {
-    let got = under(|question, right| match question.edns {
-        true => vec![question.reply(1, &[])],
-        false => vec![right],
+    let got = under(|question, right| {
+        if question.edns {
+            vec![question.reply(1, &[])]
+        } else {
+            vec![right]
+        }
     });
     assert_eq!(got.await.unwrap(), ["10.0.0.1:80"]);
 }
@@ -107,9 +113,12 @@ async fn a_server_that_does_not_know_edns_is_asked_without() {
 #[tokio::test]
 async fn a_lost_datagram_is_sent_again() {
     let lost = AtomicBool::new(false);
-    let got = under(move |_, right| match lost.swap(true, Ordering::SeqCst) {
-        true => vec![right],
-        false => Vec::new(),
+    let got = under(move |_, right| {
+        if lost.swap(true, Ordering::SeqCst) {
+            vec![right]
+        } else {
+            Vec::new()
+        }
     });
     assert_eq!(got.await.unwrap(), ["10.0.0.1:80"]);
 }
@@ -129,7 +138,7 @@ async fn answers_with_another_id_are_passed_over() {
 async fn answers_to_another_question_are_passed_over() {
     let forged = |question: &Question, right: Vec<u8>| {
         let mut forged = question.reply(0, &[encoded("a.test 60 A 10.6.6.6")]);
-        // The first letter of the name in the question.
+        // The first letter of the name in the query.
         forged[13] = b'x';
         vec![forged, right]
     };
@@ -147,7 +156,7 @@ async fn records_that_were_not_asked_for_do_not_count() {
 
 #[tokio::test]
 async fn malformed_answers_are_errors_and_nothing_worse() {
-    // A name that points at itself, one that points past the end, one that never ends; records cut off, and none at all.
+    // Names that point at themselves, point past the end, or never end; records that are cut off; and no record at all.
     let tails: [&[u8]; 6] = [
         &[0xc0, 24, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 0, 0, 1],
         &[0xff, 0xff, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 0, 0, 1],
@@ -160,7 +169,7 @@ async fn malformed_answers_are_errors_and_nothing_worse() {
         let tail = tail.to_vec();
         let got = under(move |question, _| {
             let mut message = question.reply(0, &[]);
-            // It says one answer, and no EDNS record after it.
+            // The header announces one record and no EDNS record after it.
             message.truncate(message.len() - if question.edns { 11 } else { 0 });
             message[6..12].copy_from_slice(&[0, 1, 0, 0, 0, 0]);
             message.extend(&tail);
@@ -177,7 +186,7 @@ async fn noise_before_an_answer_does_not_hide_it() {
 }
 
 #[tokio::test]
-async fn response_codes_are_told_as_kong_tells_them() {
+async fn response_codes_are_reported_as_in_kong() {
     for (code, text) in [
         (1, "dns server error: 1 format error"),
         (2, "dns server error: 2 server failure"),

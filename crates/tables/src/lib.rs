@@ -1,5 +1,5 @@
-//! Tables that the next version changes in a few places: a changed copy has what differs for itself and shares the rest, so
-//! that a change costs what it touches and not what there is. Readers of the version before never notice.
+//! Persistent tables: a changed copy owns the changed parts and shares the rest. A change costs in proportion to its
+//! size, not to the size of the table, and readers of the previous version are not affected.
 
 #![forbid(unsafe_code)]
 

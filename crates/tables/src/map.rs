@@ -1,25 +1,25 @@
-//! Values by key, in no order: a hash trie (Bagwell's HAMT). Unlike a hash table it never moves everything at once when it
-//! grows, and a changed copy shares all branches but those on the way to the key.
+//! An unordered map: a hash trie (Bagwell's HAMT). Unlike a hash table it never moves all entries when it grows. A
+//! changed copy shares all branches except those on the path to the key.
 
 use foldhash::fast::FixedState;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// How many bits of the hash a branch looks at.
+/// Number of bits of the hash that each level uses.
 const BITS: u32 = 5;
 
-/// Keys whose hashes are equal up to here share a list.
+/// Depth in bits at which leaves with equal hashes share a list.
 const DEEPEST: u32 = 60;
 
-/// A clone shares everything; a change copies the branches on the way to its key.
+/// A persistent map. A clone shares everything; a change copies the branches on the path to its key.
 #[derive(Debug)]
 pub struct Map<K, V> {
     root: Branch<K, V>,
     length: usize,
 }
 
-/// Slots for those of 32 values of the next bits that occur, in their order.
+/// A node with up to 32 slots, one for each value of the next bits that occurs, in order.
 #[derive(Debug)]
 struct Branch<K, V> {
     used: u32,
@@ -30,7 +30,7 @@ struct Branch<K, V> {
 enum Slot<K, V> {
     Leaf(Arc<Leaf<K, V>>),
     Branch(Branch<K, V>),
-    /// Below [`DEEPEST`].
+    /// Leaves whose hashes are equal down to [`DEEPEST`].
     Collision(Arc<Vec<Arc<Leaf<K, V>>>>),
 }
 
@@ -42,7 +42,8 @@ struct Leaf<K, V> {
 }
 
 fn hash_of<Q: Hash + ?Sized>(key: &Q) -> u64 {
-    // Keys are configuration; requests only ask for them. So nobody gains by keys that collide, and the seed may be known.
+    // A fixed seed is safe: keys come from the configuration, and requests only look them up, so an attacker cannot
+    // insert colliding keys.
     FixedState::default().hash_one(key)
 }
 
@@ -55,7 +56,7 @@ impl<K: Hash + Eq, V> Map<K, V> {
         self.leaf(key).map(|leaf| &leaf.value)
     }
 
-    /// The key as it is kept, which may have more to it than makes it equal.
+    /// Returns the stored key, which may have more data than equality compares.
     pub fn key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&K>
     where
         K: Borrow<Q>,
@@ -94,7 +95,7 @@ impl<K: Hash + Eq, V> Map<K, V> {
         self.length == 0
     }
 
-    /// In no order.
+    /// Returns the entries in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let mut branches = vec![self.root.slots.iter()];
         let mut leaves: &[Arc<Leaf<K, V>>] = &[];
@@ -119,7 +120,7 @@ impl<K: Hash + Eq, V> Map<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Map<K, V> {
-    /// Sets the value of a key, and gives the one it had.
+    /// Sets the value of a key; returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         if let Some(known) = self.get_mut(&key) {
             return Some(std::mem::replace(known, value));
@@ -135,7 +136,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Map<K, V> {
     where
         K: Borrow<Q>,
     {
-        // Looked for first: nothing is copied for a key that is not there.
+        // Check first, so that nothing is copied for a missing key.
         self.get(key)?;
         let hash = hash_of(key);
         let mut branch = &mut self.root;
@@ -174,7 +175,7 @@ impl<K, V> Branch<K, V> {
         self.slots.get(self.place(bit))
     }
 
-    /// Where the slot of a bit is, or would be.
+    /// Returns the index of a bit's slot, or where it would be inserted.
     fn place(&self, bit: u32) -> usize {
         (self.used & (bit - 1)).count_ones() as usize
     }
@@ -190,7 +191,7 @@ impl<K: Eq + Clone, V: Clone> Branch<K, V> {
         Arc::make_mut(&mut self.slots).get_mut(place)
     }
 
-    /// The key is not there yet.
+    /// Adds a leaf whose key must not be in the map yet.
     fn add(&mut self, leaf: Arc<Leaf<K, V>>, shift: u32) {
         let bit = bit(leaf.hash >> shift);
         let place = self.place(bit);
@@ -218,7 +219,7 @@ impl<K: Eq + Clone, V: Clone> Branch<K, V> {
         }
     }
 
-    /// The key is there.
+    /// Removes a key, which must be in the map.
     fn remove<Q: Eq + ?Sized>(&mut self, hash: u64, key: &Q, shift: u32)
     where
         K: Borrow<Q>,
@@ -268,7 +269,7 @@ impl<K, V> Default for Branch<K, V> {
     }
 }
 
-// Not derived: keys and values need not be cloned.
+// `Clone` is not derived, because it would require keys and values to implement it.
 
 impl<K, V> Clone for Map<K, V> {
     fn clone(&self) -> Self {
@@ -304,7 +305,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::hash::Hasher;
 
-    /// A key of which few hashes are different.
+    /// A key type with only seven different hashes.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     struct Colliding(u32);
 
@@ -321,7 +322,7 @@ mod tests {
         for step in 0..20_000_u32 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let key = key(random >> 22);
-            // Grows first, and shrinks then.
+            // The map grows first, then shrinks.
             if random >> 8 & 15 < if step < 10_000 { 10 } else { 4 } {
                 assert_eq!(map.insert(key, step), known.insert(key, step));
             } else {

@@ -1,19 +1,20 @@
-//! Values by a number that stays theirs for as long as they are in the table: what requests look up.
+//! Values by number. A value keeps its number while it is in the table; requests look values up by it.
 
 use std::sync::Arc;
 
-/// How many values are copied to change one. Their number for 10,000 values is about as large.
+/// Values per segment. A change copies one segment and the list of segments, which for 10,000 values has about as many
+/// entries.
 const SEGMENT: usize = 64;
 
-/// The end of the list of free places.
+/// End of the list of free slots.
 const NONE: u32 = u32::MAX;
 
-/// A clone shares everything; a change copies the segment it is in, and the list of segments.
+/// A persistent table. A clone shares everything; a change copies one segment and the list of segments.
 #[derive(Debug)]
 pub struct Slots<T> {
-    /// One look at memory less than a vector of them behind a pointer.
+    /// A slice saves one memory access compared with a vector behind a pointer.
     segments: Arc<[Segment<T>]>,
-    /// The first free place; each names the next one.
+    /// First free slot. Each free slot holds the index of the next one.
     free: u32,
     used: u32,
 }
@@ -27,7 +28,7 @@ enum Slot<T> {
 }
 
 impl<T> Slots<T> {
-    /// The value of a number that was given by [`Self::claim`] or [`Self::insert`] and not freed since.
+    /// Returns the value of a number that came from [`Self::claim`] or [`Self::insert`] and has not been freed since.
     #[inline(always)]
     pub fn get(&self, index: u32) -> &T {
         let (segment, at) = place(index);
@@ -55,7 +56,7 @@ impl<T> Slots<T> {
 }
 
 impl<T: Clone> Slots<T> {
-    /// Makes room for so many more values at once: the list of segments is copied whenever it grows.
+    /// Makes room for `more` values at once, because growing copies the list of segments.
     pub fn reserve(&mut self, more: usize) {
         let places = self.segments.len() * SEGMENT;
         let missing = (self.len() + more).saturating_sub(places);
@@ -88,7 +89,7 @@ impl<T: Clone> Slots<T> {
         index
     }
 
-    /// A number for a value that is not made yet: [`Self::fill`] before anybody looks.
+    /// Reserves a number for a value that does not exist yet. Call [`Self::fill`] before reading it.
     pub fn claim(&mut self) -> u32 {
         if self.free == NONE {
             self.reserve(1);
@@ -102,12 +103,12 @@ impl<T: Clone> Slots<T> {
         index
     }
 
-    /// Sets or replaces the value of a number that is in use.
+    /// Sets or replaces the value of a number in use.
     pub fn fill(&mut self, index: u32, value: T) {
         *self.slot(index) = Slot::Used(value);
     }
 
-    /// Takes a value out. Its number is given to another one.
+    /// Removes a value; its number will be reused.
     pub fn free(&mut self, index: u32) {
         let next = self.free;
         *self.slot(index) = Slot::Free { next };
@@ -139,7 +140,7 @@ impl<T> Default for Slots<T> {
     }
 }
 
-/// Not derived: values need not be cloned.
+/// `Clone` is not derived, because it would require values to implement it.
 impl<T> Clone for Slots<T> {
     fn clone(&self) -> Self {
         Self {
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(slots.len(), 200);
         assert_eq!(slots.insert(1), 200);
         assert_eq!(*slots.get(1), 1000);
-        // What was cloned has not changed.
+        // The clone has not changed.
         assert!(before.iter().eq((0..200).zip(&Vec::from_iter(0..200))));
     }
 

@@ -1,23 +1,23 @@
-//! Values by key, in the order of the keys: what building a snapshot has to find again.
+//! A map in the order of its keys, used to build snapshots.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// The most entries of a segment, which is copied to change one of them.
+/// Maximum number of entries in a segment, all of which a change copies.
 const MOST: usize = 64;
 
-/// A clone shares everything; a change copies the segment it is in, and the list of segments.
+/// A persistent ordered map. A clone shares everything; a change copies one segment and the list of segments.
 #[derive(Debug)]
 pub struct Sorted<K, V> {
-    /// In order, and none is empty.
+    /// Segments in order, none of them empty.
     segments: Arc<Vec<Segment<K, V>>>,
     length: usize,
 }
 
 type Segment<K, V> = Arc<Vec<(K, V)>>;
 
-/// Where a key is, or would be.
+/// Position of a key, or where it would be inserted.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     segment: usize,
@@ -38,7 +38,7 @@ impl<K: Ord, V> Sorted<K, V> {
         entries.map(|(key, value)| (key, value))
     }
 
-    /// The entries from the first key on that is not less than the one given.
+    /// Returns the entries from the first key that is not less than `key`.
     pub fn starting_at<'s, Q: Ord + ?Sized>(
         &'s self,
         key: &Q,
@@ -76,7 +76,7 @@ impl<K: Ord, V> Sorted<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
-    /// Sets the value of a key, and gives the one it had.
+    /// Sets the value of a key; returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(|known| known.cmp(&key)) {
             Ok(place) => Some(std::mem::replace(self.value(place), value)),
@@ -96,9 +96,10 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
         let entries = Arc::make_mut(&mut segments[segment]);
         let (_, value) = entries.remove(at);
         self.length -= 1;
-        match entries.is_empty() {
-            true => drop(segments.remove(segment)),
-            false => merge(segments, segment),
+        if entries.is_empty() {
+            drop(segments.remove(segment));
+        } else {
+            merge(segments, segment);
         }
         Some(value)
     }
@@ -124,7 +125,7 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
             return;
         };
         if full && segment + 1 == segments.len() && at == MOST {
-            // Keys that come in order leave full segments behind.
+            // Inserting keys in order thus leaves full segments.
             segments.push(Arc::new(vec![(key, value)]));
             return;
         }
@@ -137,7 +138,7 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
     }
 }
 
-/// Puts a small segment and the one behind it together where that makes one that is not full.
+/// Merges a small segment with the next one if together they are at most half full.
 fn merge<K: Clone, V: Clone>(segments: &mut Vec<Segment<K, V>>, segment: usize) {
     let length = |at: usize| segments.get(at).map(|entries| entries.len());
     let (Some(own), Some(next)) = (length(segment), length(segment + 1)) else {
@@ -158,7 +159,7 @@ impl<K, V> Default for Sorted<K, V> {
     }
 }
 
-/// Not derived: entries need not be cloned.
+/// `Clone` is not derived, because it would require keys and values to implement it.
 impl<K, V> Clone for Sorted<K, V> {
     fn clone(&self) -> Self {
         Self {
@@ -191,7 +192,7 @@ mod tests {
         for step in 0..30_000 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let key = random >> 20;
-            // Grows first, and shrinks then.
+            // The map grows first, then shrinks.
             let inserts = random >> 8 & 15 < if step < 15_000 { 10 } else { 4 };
             if inserts {
                 assert_eq!(sorted.insert(key, step), known.insert(key, step));

@@ -4,7 +4,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use std::sync::Arc;
 
-/// What a real client sends first.
+/// Returns the first bytes that a real client sends.
 pub(crate) fn real_hello(name: &'static str, sni: bool) -> Vec<u8> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -26,7 +26,7 @@ fn named(name: &str) -> Opening {
     }
 }
 
-/// A hello of these extensions, in one record.
+/// Builds a hello with these extensions, in one record.
 fn made_hello(extensions: &[u8]) -> Vec<u8> {
     let mut body = vec![3, 3];
     body.extend([7; 32]);
@@ -43,7 +43,7 @@ fn message_of(body: &[u8]) -> Vec<u8> {
     records(&message, MAX_RECORD)
 }
 
-/// The bytes in records of a size.
+/// Splits the message into records with at most `size` bytes each.
 fn records(message: &[u8], size: usize) -> Vec<u8> {
     let record = |part: &[u8]| {
         let length = u16::try_from(part.len()).unwrap().to_be_bytes();
@@ -77,7 +77,7 @@ fn the_name_of_a_real_client_is_found() {
 }
 
 #[test]
-fn the_name_is_found_however_the_hello_is_cut() {
+fn the_name_is_found_however_the_hello_is_split() {
     let hello = real_hello("db.example.com", true);
     for size in [1, 2, 3, 4, 5, 7, 100, 400] {
         let cut = records(&hello[RECORD_HEADER..], size);
@@ -138,7 +138,7 @@ fn malformed_messages_are_refused() {
     assert_eq!(parse(&[22, 3, 1, 0, 0]), Err(BadHello::Record));
     assert_eq!(parse(&[22, 3, 1, 0x40, 1]), Err(BadHello::Record));
     assert_eq!(parse(&[22, 2]), Err(BadHello::Record));
-    // The second record is of another kind.
+    // The second record has another content type.
     let mut hello = records(&real_hello("a.test", true)[RECORD_HEADER..], 20);
     hello[25] = 23;
     assert_eq!(parse(&hello), Err(BadHello::Record));
@@ -152,7 +152,7 @@ fn an_endless_hello_ends() {
     assert_eq!(
         parse(&[22, 3, 1, 0, 4, CLIENT_HELLO, 1, 0, 0]),
         Err(BadHello::TooLarge),
-        "told before it arrives"
+        "refused before it arrives"
     );
 }
 
@@ -164,9 +164,9 @@ proptest! {
         let _ = parse(&made_hello(&bytes));
     }
 
-    /// Whoever decides on a hello must not decide otherwise when more of it is there.
+    /// A decision on the first bytes of a hello must stay the same when more bytes arrive.
     #[test]
-    fn a_decision_stands_whatever_follows(
+    fn a_decision_does_not_depend_on_later_bytes(
         name in "[a-z]{1,20}(\\.[a-z]{1,9}){0,3}",
         after in prop::collection::vec(any::<u8>(), 0..50),
         size in 40usize..300,

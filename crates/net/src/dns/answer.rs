@@ -1,4 +1,4 @@
-//! What a name resolves to, and whose turn it is among its records.
+//! The addresses of a name, and which of them is used next.
 
 use crate::turns::spreading_step;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Why a name has no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// There is no such name, or it has no records of the kinds that are asked for. Kong answers 503 with this text.
+    /// The name does not exist, or has no records of the queried types. Kong answers 503 with this text.
     #[error("name resolution failed")]
     NotFound,
     #[error("dns server error: {0} {1}")]
@@ -33,15 +33,16 @@ pub enum ResolveError {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
     pub address: SocketAddr,
-    /// Of the SRV record; only the lowest that there is. 0 for plain addresses.
+    /// Priority of the SRV record; only records with the lowest priority are used. 0 for plain addresses.
     pub priority: u16,
-    /// Of the SRV record, where 0 counts as 1. 1 for plain addresses.
+    /// Weight of the SRV record, where 0 counts as 1. Plain addresses have weight 1.
     pub weight: u16,
-    /// The name that the SRV record gives, without the final dot.
+    /// Target name of the SRV record, without the final dot.
     pub srv: Option<Arc<str>>,
 }
 
-/// All addresses of a host; never none. Sorted, so that name servers that turn their answers round change nothing.
+/// All addresses of a host, at least one. They are sorted, so that name servers that rotate their records change
+/// nothing.
 #[derive(Debug)]
 pub struct Answer {
     pub records: Box<[Record]>,
@@ -50,15 +51,15 @@ pub struct Answer {
     turns: Turns,
 }
 
-/// How turns go round the records.
+/// Order in which the records take turns.
 #[derive(Debug)]
 enum Turns {
     Even,
     Weighted {
-        /// For each record, the sum of the weights up to and including its own.
+        /// Sum of the weights up to and including each record's own.
         ends: Box<[u64]>,
-        /// Coprime to the sum of all weights and near its golden section: as many turns as that sum hit every point once,
-        /// and turns of one record lie apart.
+        /// Step from turn to turn, coprime to the sum of all weights and near its golden section. As many turns as that
+        /// sum visit every point once, and a record's turns are spread out.
         step: u64,
     },
 }
@@ -66,10 +67,10 @@ enum Turns {
 static NUMBER: AtomicU64 = AtomicU64::new(Answer::FIXED + 1);
 
 impl Answer {
-    /// The number of all answers that never change.
+    /// Number of all answers that never change.
     pub(super) const FIXED: u64 = 1;
 
-    /// Of a host that is an address.
+    /// Creates the answer for a host that is an address.
     pub(super) fn fixed(address: SocketAddr) -> Self {
         let record = Record {
             address,
@@ -84,7 +85,7 @@ impl Answer {
         }
     }
 
-    /// None without records.
+    /// Returns `None` if there are no records.
     pub(super) fn new(mut records: Vec<Record>) -> Option<Self> {
         records.sort();
         records.dedup();
@@ -101,7 +102,8 @@ impl Answer {
         })
     }
 
-    /// The record whose turn it is; or, from there on, the first whose address is not to be avoided while there is one.
+    /// Returns the record whose turn it is. If its address is in `avoid`, returns the next one whose address is not, if
+    /// any.
     #[inline]
     pub fn pick(&self, turn: usize, avoid: &[SocketAddr]) -> &Record {
         let start = self.position(turn);

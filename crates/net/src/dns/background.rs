@@ -1,8 +1,8 @@
-//! The half of the resolver that asks: which name when. Runs on a thread of its own.
+//! The half of the resolver that queries name servers, and decides when. It runs on its own thread.
 //!
-//! A name that is in use is asked for again before what is known of it ends, at a random point of its last fifth, so that
-//! names which were learned together do not stay together. Where the name servers fail, the former answer stays for
-//! `stale_ttl`, and the name is tried again at growing intervals. What a request waits for goes first.
+//! A name in use is queried again after 80 to 90 percent of its answer's TTL, at random, so that names that were
+//! resolved together spread out. If the name servers fail, the previous answer is used for up to `stale_ttl` after its
+//! expiry, and the retry interval grows. Names that requests wait for are queried first.
 
 use super::answer::{Answer, ResolveError};
 use super::host::{Host, Known, PER_USE_INTERVAL, Renewal};
@@ -21,44 +21,44 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Lookups under way for refreshing. Those that requests wait for have as many again, and more.
+/// Maximum concurrent lookups for refreshing. Lookups that requests wait for may use the rest of [`MOST_LOOKUPS`].
 const MOST_REFRESHES: usize = 64;
 const MOST_LOOKUPS: usize = 512;
-/// Between two background lookups of one name, whatever the TTL.
+/// Minimum interval between two background lookups of a name, whatever the TTL.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
-/// Between two attempts while the name servers fail and nobody asks.
+/// Maximum interval between retries while the name servers fail and no previous answer is usable.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
-/// While an old answer is served the retries matter more: it may lead nowhere.
+/// Maximum interval between retries while an expired answer is served. It is shorter, because that answer may be wrong.
 const LONGEST_STALE_RETRY: Duration = Duration::from_secs(5);
-/// After which names of the hosts file, and of TTL 0, are looked at again.
+/// Interval between lookups of unused names with TTL 0, and of names in the hosts file.
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
-/// How often resolv.conf and the hosts file are looked at.
+/// Interval between checks of resolv.conf and the hosts file for changes.
 const FILES_INTERVAL: Duration = Duration::from_secs(5);
-/// Names that the log lists when they cannot be resolved at one time.
+/// Maximum number of failing names that are logged as warnings at one time.
 const MOST_TOLD: usize = 10;
-/// After a change of the files, all names are asked for again within this time.
+/// Time over which all names are queried again after a change of the files.
 const SPREAD: Duration = Duration::from_secs(5);
 
 pub(super) enum Command {
-    /// Somebody uses the name.
+    /// A request or a snapshot uses the name.
     Ask(Weak<Host>),
-    /// A request waits for it.
+    /// A request waits for the name.
     Hurry(Weak<Host>),
-    /// Nobody holds the handle of this id any more.
+    /// The last handle with this id was dropped.
     Forget(u64),
     Reload(Settings),
 }
 
-/// What it shares with the handles.
+/// The background's ends of the connections to the resolver's handles.
 pub(super) struct Ends {
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) statistics: Arc<Statistics>,
 }
 
-/// Makes the transport of a configuration; tests have another.
+/// Creates the transport for a configuration. Tests replace it.
 type Connect = Box<dyn Fn(&System) -> Arc<dyn Transport> + Send>;
 
-/// Resolves names while its future runs; ends when nobody can ask any more.
+/// Resolves names while its future runs, which ends when the resolver and all handles are dropped.
 pub struct Background {
     settings: Settings,
     connect: Connect,
@@ -67,44 +67,44 @@ pub struct Background {
     statistics: Arc<Statistics>,
     system: System,
     stamp: Option<Stamp>,
-    /// By the id of the handle.
+    /// State of each name, by the id of its handle.
     names: HashMap<u64, Entry>,
-    /// May have more than what is due: an entry says itself when it is.
+    /// Times of lookups. It may hold outdated entries; the name's own state decides.
     due: BinaryHeap<Reverse<(Instant, u64)>>,
     urgent: VecDeque<u64>,
     running: JoinSet<Done>,
     refreshing: usize,
-    /// Names whose last lookup failed.
+    /// Number of names whose last lookup failed.
     failing: usize,
-    /// Nodes that start together must not ask together.
+    /// Source of random delays, so that nodes that start together do not send their queries together.
     random: fastrand::Rng,
 }
 
-/// The end of a lookup.
+/// Result of a lookup.
 struct Done {
     id: u64,
     refresh: bool,
     found: Result<Found, ResolveError>,
 }
 
-/// What is remembered of a name besides its answer.
+/// State of a name, apart from its answer.
 struct Entry {
     host: Weak<Host>,
     state: State,
     last: Option<Kind>,
-    /// Of the current answer; none while there is none.
+    /// Expiry of the current answer; `None` if there is no answer.
     expires: Option<Instant>,
     failures: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// At this time a lookup begins.
+    /// A lookup starts at this time.
     Due(Instant),
-    /// As soon as there is room.
+    /// A lookup starts as soon as there is room.
     Urgent,
     Running {
-        /// Once more afterwards: the settings have changed meanwhile.
+        /// Whether to repeat the lookup afterwards, because the settings have changed meanwhile.
         again: bool,
     },
 }
@@ -123,7 +123,7 @@ impl Background {
         }: Ends,
         connect: Connect,
     ) -> Self {
-        // The files are read when it runs: making a resolver does no I/O.
+        // `run` reads the files, so that creating a resolver does no I/O.
         let system = System::default();
         let (transport, counted) = (connect(&system), statistics.clone());
         let lookup = Lookup::new(&settings, system.clone(), transport, counted);
@@ -160,7 +160,7 @@ impl Background {
                 },
                 Some(done) = self.running.join_next() => match done {
                     Ok(done) => self.finish(done),
-                    Err(error) => tracing::error!(%error, "a lookup of a name was lost"),
+                    Err(error) => tracing::error!(%error, "a name lookup ended without a result"),
                 },
                 () = sleep_until(next.unwrap_or_else(far)), if next.is_some() => {}
                 _ = files.tick() => self.look_at_files(),
@@ -189,12 +189,14 @@ impl Background {
         self.stamp = Some(stamp);
         let system = System::read(&self.settings);
         if system != self.system {
-            tracing::info!("resolv.conf or the hosts file has changed: names are resolved anew");
+            tracing::info!(
+                "resolv.conf or the hosts file has changed: all names are resolved again"
+            );
             self.use_system(system);
         }
     }
 
-    /// From now on lookups go by these; what is known is asked for again soon.
+    /// Uses new settings for all further lookups, and soon queries all known names again.
     fn use_system(&mut self, system: System) {
         let (transport, counted) = ((self.connect)(&system), self.statistics.clone());
         let lookup = Lookup::new(&self.settings, system.clone(), transport, counted);
@@ -249,7 +251,7 @@ impl Background {
         }
     }
 
-    /// Before all others that have not begun.
+    /// Puts a name in front of all others that wait for a lookup.
     fn hurry(&mut self, host: &Weak<Host>) {
         let Some(id) = host.upgrade().map(|host| host.id()) else {
             return;
@@ -283,7 +285,7 @@ impl Background {
             let Some(id) = self.urgent.pop_front() else {
                 break;
             };
-            // One that was hurried is in the list twice.
+            // A name with a waiting request is in the list twice.
             let state = self.names.get(&id).map(|entry| entry.state);
             if state == Some(State::Urgent) {
                 self.start(id, false);
@@ -308,26 +310,26 @@ impl Background {
             return;
         };
         let Some(host) = entry.host.upgrade() else {
-            // Nobody holds the name any more.
+            // The last handle of the name was dropped.
             self.remove(id);
             return;
         };
         entry.state = State::Running { again: false };
         self.refreshing += usize::from(refresh);
         let (lookup, last) = (self.lookup.clone(), entry.last);
-        // The task must not keep the name in use.
+        // The task holds no handle of the host, so that it does not keep the name in use.
         let (name, port): (Box<str>, u16) = (host.name().into(), host.port());
         self.running.spawn(async move {
             let finding = AssertUnwindSafe(lookup.find(&name, port, last));
             let found = finding.catch_unwind().await.unwrap_or_else(|_| {
-                tracing::error!(%name, "resolving a name has failed by a defect");
+                tracing::error!(%name, "resolving a name panicked, which is a defect of the gateway");
                 Err(ResolveError::Malformed)
             });
             Done { id, refresh, found }
         });
     }
 
-    /// When there is something to do; none while only the end of a lookup can change that.
+    /// Returns the time of the next lookup, or `None` if one can start only after another has finished.
     fn next_due(&self) -> Option<Instant> {
         let Reverse((at, _)) = self.due.peek()?;
         (self.refreshing < MOST_REFRESHES).then_some(*at)
@@ -376,7 +378,8 @@ impl Background {
         }
     }
 
-    /// An outage that hits thousands of names is not told thousands of times.
+    /// Logs a failing name. Beyond [`MOST_TOLD`] failing names it logs at level debug only, so that an outage does not
+    /// flood the log.
     fn begin_failing(&mut self, host: &Host, error: Option<ResolveError>) {
         self.failing += 1;
         let name = host.name();
@@ -387,7 +390,7 @@ impl Background {
             _ => tracing::debug!(%name, %error, stale, "cannot resolve a name"),
         }
         if self.failing == MOST_TOLD + 1 {
-            tracing::warn!("cannot resolve more names, which are not listed");
+            tracing::warn!("more names cannot be resolved; they are logged at level debug only");
         }
     }
 
@@ -404,11 +407,11 @@ impl Background {
 }
 
 impl Entry {
-    /// Takes an answer over; gives the time until the next lookup.
+    /// Stores a new answer; returns the time until the next lookup.
     fn learn(&mut self, host: &Host, found: Found, now: Instant, chance: f64) -> Duration {
         self.failures = 0;
         let is_per_use = found.ttl == Some(Duration::ZERO);
-        // The hosts file is believed at once when a name is not there any more.
+        // An answer from the hosts file has no TTL. It expires at once, so as not to outlive its line in the file.
         self.expires = Some(now + found.ttl.unwrap_or_default());
         self.last = found.ttl.is_some().then_some(found.kind).or(self.last);
         let former = host.known().and_then(|known| known.outcome.clone().ok());
@@ -419,9 +422,10 @@ impl Entry {
         host.learn(Known {
             outcome: answer.ok_or(ResolveError::NotFound),
             at: now,
-            renewal: match is_per_use {
-                true => Renewal::PerUse,
-                false => Renewal::Ahead,
+            renewal: if is_per_use {
+                Renewal::PerUse
+            } else {
+                Renewal::Ahead
             },
         });
         match found.ttl {
@@ -431,8 +435,8 @@ impl Entry {
         }
     }
 
-    /// The name servers say that there is nothing. While the former answer has not ended they are asked once more: it is
-    /// still good, and one that has just started, or lags behind the others, says so of every name.
+    /// Handles a response without records. Until the previous answer expires it stays in use, and the name servers are
+    /// queried again: one that has just started, or lags behind the others, may not know any name.
     fn miss(&mut self, host: &Host, settings: &Settings, now: Instant) -> Duration {
         self.failures = 0;
         let left = self
@@ -458,7 +462,7 @@ impl Entry {
         settings.not_found_ttl.max(SHORTEST_INTERVAL)
     }
 
-    /// The former answer stays while it may.
+    /// Handles a failure. The previous answer stays in use for up to `stale_ttl` after its expiry.
     fn fail(
         &mut self,
         host: &Host,
@@ -497,7 +501,7 @@ impl Entry {
         let doubled = 1 << (self.failures - 1).min(10);
         let wait = settings.error_ttl.max(SHORTEST_INTERVAL) * doubled;
         let wait = wait.min(longest).mul_f64(0.75 + chance * 0.25);
-        // Not a moment longer than it may.
+        // An expired answer must not be used beyond its limit.
         let end = stale_until.map(|until| until.saturating_duration_since(now));
         match end {
             Some(end) if !end.is_zero() => wait.min(end),
@@ -506,7 +510,7 @@ impl Entry {
     }
 }
 
-/// Whether an answer has the records that were found, in whatever order.
+/// Whether an answer has the same records as a lookup, in any order.
 fn same(answer: &Answer, found: &Found) -> bool {
     let mut records: Vec<_> = found.records.iter().collect();
     records.sort();
@@ -514,7 +518,7 @@ fn same(answer: &Answer, found: &Found) -> bool {
     records.into_iter().eq(answer.records.iter())
 }
 
-/// As good as never: a point that arithmetic with durations can still be done on.
+/// Returns a time that is never reached, but near enough for arithmetic with durations.
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600)
 }

@@ -1,5 +1,5 @@
-//! The handle of a name, and the resolver that hands them out. What is known is read without a lock; a request waits only
-//! for a name of which nothing was ever known.
+//! The handle of a name, and the resolver that creates handles. Known answers are read without a lock; a request waits
+//! only for a name that has no answer yet.
 
 use super::answer::{Answer, ResolveError};
 use super::background::{Background, Command, Ends};
@@ -17,16 +17,16 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout};
 
-/// What answers with a TTL of 0 are asked for again at most so often, however many requests use them.
+/// Minimum interval between queries for an answer with TTL 0, however many requests use it.
 pub(super) const PER_USE_INTERVAL: Duration = Duration::from_millis(100);
-/// Up to this age such an answer is used while it is asked for again; an older one is waited for.
+/// Maximum age at which an answer with TTL 0 is used while a new query runs. Requests wait if it is older.
 const PER_USE_AGE: Duration = Duration::from_secs(1);
-/// How long it is waited for; then the old one is used.
+/// Maximum time that a request waits for a new answer with TTL 0; after that the old one is used.
 const PER_USE_PATIENCE: Duration = Duration::from_secs(1);
 
 static ID: AtomicU64 = AtomicU64::new(1);
 
-/// Makes the handles of names. Cheap to clone; all clones share what they know.
+/// Creates the handles of names. Cheap to clone; all clones share their names and answers.
 #[derive(Clone)]
 pub struct Resolver(Arc<Shared>);
 
@@ -34,17 +34,17 @@ pub(super) struct Shared {
     hosts: Mutex<Hosts>,
     commands: mpsc::UnboundedSender<Command>,
     statistics: Arc<Statistics>,
-    /// Counts changes of what names resolve to.
+    /// Counts changes of any name's answer.
     changes: watch::Sender<u64>,
 }
 
-/// The handles that somebody holds, by normal name and port.
+/// Handles in use, by normalised name and port.
 #[derive(Default)]
 struct Hosts(HashMap<(Box<str>, u16), Weak<Host>>);
 
-/// A name (or an address) with a port. While somebody holds it, what it resolves to is kept current.
+/// A name (or an address) with a port. While a handle exists, its answer is kept up to date.
 pub struct Host {
-    /// No other handle ever has it.
+    /// Unique among all handles.
     id: u64,
     name: Box<str>,
     port: u16,
@@ -52,7 +52,7 @@ pub struct Host {
 }
 
 enum Source {
-    /// It was an address to begin with.
+    /// The host is an address, not a name.
     Fixed(SocketAddr),
     Named(Box<Named>),
 }
@@ -61,19 +61,19 @@ struct Named {
     me: Weak<Host>,
     shared: Arc<Shared>,
     known: ArcSwapOption<Known>,
-    /// Rung at every change of `known`.
+    /// Notified of every change of `known`.
     changed: Notify,
     turns: AtomicUsize,
-    /// Requests that had to wait, and that got an error.
+    /// Number of requests that had to wait; `errors` counts those that got an error.
     waits: AtomicUsize,
     errors: AtomicUsize,
-    /// Lookups that failed while the former answer went on being used.
+    /// Number of failed lookups during which the previous answer stayed in use.
     stale: AtomicUsize,
-    /// The background has been told that somebody wants to know, and has not answered since.
+    /// Whether the background has been asked for an answer and has not given one yet.
     asked: AtomicBool,
 }
 
-/// What is known of a name.
+/// The latest answer for a name, or the error.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) outcome: Result<Arc<Answer>, ResolveError>,
@@ -81,28 +81,28 @@ pub(super) struct Known {
     pub(super) renewal: Renewal,
 }
 
-/// Who sees to it that what is known gets replaced.
+/// Party that renews an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// The background, in time.
+    /// The background, before the answer expires.
     Ahead,
-    /// Whoever uses it: the answer has a TTL of 0.
+    /// The user of the answer, because its TTL is 0.
     PerUse,
-    /// As `Ahead`; who meets this error may hurry it.
+    /// The background, as with `Ahead`; a user who gets this error may speed up the renewal.
     Hurried,
 }
 
-/// Where to connect next.
+/// Result of asking for the next address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     Address(SocketAddr),
-    /// Nothing is known yet: [`Host::resolved`], then again.
+    /// There is no usable answer yet: wait with [`Host::resolved`], then ask again.
     Wait,
     Error(ResolveError),
 }
 
 impl Resolver {
-    /// A resolver and its other half, which must run for names to be resolved.
+    /// Creates a resolver and its background half, which must run to resolve names.
     pub fn new(settings: Settings) -> (Self, Background) {
         Self::with_background(|ends| Background::new(settings, ends))
     }
@@ -124,7 +124,8 @@ impl Resolver {
         (Self(shared), background(ends))
     }
 
-    /// The handle of a name, which begins to be resolved. Takes a lock; for building snapshots, not for requests.
+    /// Returns the handle of a name and starts to resolve it. It takes a lock, so call it when building snapshots, not
+    /// per request.
     pub fn host(&self, name: &str, port: u16) -> Arc<Host> {
         let name = normal(name);
         if let Some(ip) = parse_ip(&name) {
@@ -144,17 +145,17 @@ impl Resolver {
         host
     }
 
-    /// Other settings from now on; also reads the files again that they name. What is known stays until it is replaced.
+    /// Changes the settings, and reads the files again that they name. Answers stay until they are replaced.
     pub fn reload(&self, settings: Settings) {
         let _ = self.0.commands.send(Command::Reload(settings));
     }
 
-    /// Tells of every change of what some name resolves to.
+    /// Returns a receiver that is notified whenever the answer of any name changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
 
-    /// Names that somebody holds.
+    /// Returns the handles in use.
     pub fn hosts(&self) -> Vec<Arc<Host>> {
         self.0
             .hosts()
@@ -164,8 +165,8 @@ impl Resolver {
             .collect()
     }
 
-    /// What was asked, in the words of Kong's newer client: of each name (`name:all`) how often requests used it, and of each
-    /// question (`name:A`) what came of it.
+    /// Returns counters named as in Kong's newer client: for each name (`name:all`) how often requests used it, and for
+    /// each query (`name:A`) its outcomes.
     pub fn statistics(&self) -> Counters {
         let mut counters = Counters::new();
         self.0.statistics.collect(&mut counters);
@@ -176,13 +177,13 @@ impl Resolver {
         counters
     }
 
-    /// All questions since the start.
+    /// Returns the totals of all queries since the start.
     pub fn totals(&self) -> Totals {
         self.0.statistics.totals()
     }
 }
 
-/// A resolver of which nobody runs the other half: it knows addresses only.
+/// A resolver whose background half does not run, so that it resolves only addresses.
 impl Default for Resolver {
     fn default() -> Self {
         Self::new(Settings::default()).0
@@ -233,17 +234,18 @@ impl Host {
         })
     }
 
-    /// In lower case.
+    /// Returns the name in lower case.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where no record says another.
+    /// Returns the port, which applies unless an SRV record has another.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where to connect next: the records take turns, those to avoid only when there are no others.
+    /// Returns the next address to connect to. The records take turns; those in `avoid` are used only if there are no
+    /// others.
     #[inline]
     pub fn next(&self, avoid: &[SocketAddr]) -> Next {
         match &self.source {
@@ -252,8 +254,8 @@ impl Host {
         }
     }
 
-    /// What is known now; none while the first answer is awaited. An answer that may only be used once counts as known, and
-    /// is asked for again by this.
+    /// Returns the current answer, or `None` before the first one. An answer with TTL 0 is returned too, and this
+    /// queries it again.
     pub fn answer(&self) -> Option<Result<Arc<Answer>, ResolveError>> {
         match &self.source {
             Source::Fixed(address) => Some(Ok(Arc::new(Answer::fixed(*address)))),
@@ -264,7 +266,7 @@ impl Host {
         }
     }
 
-    /// Differs whenever the answer does; 0 while nothing is known. Asks nobody.
+    /// Returns a number that changes with the answer; 0 before the first one. It starts no query.
     pub fn number(&self) -> u64 {
         match &self.source {
             Source::Fixed(_) => Answer::FIXED,
@@ -276,13 +278,13 @@ impl Host {
         }
     }
 
-    /// Waits until something is known that may be used now, for at most `limit`.
+    /// Waits until there is a usable answer, at most for `limit`.
     pub async fn resolved(&self, limit: Duration) -> Result<Arc<Answer>, ResolveError> {
         match &self.source {
             Source::Fixed(address) => Ok(Arc::new(Answer::fixed(*address))),
             Source::Named(named) => match timeout(named.patience(limit), named.resolved()).await {
                 Ok(resolved) => resolved,
-                // Better an old answer than none.
+                // An old answer is better than none.
                 Err(_) => match &*named.known.load() {
                     Some(known) => known.outcome.clone(),
                     None => Err(ResolveError::Timeout),
@@ -291,7 +293,7 @@ impl Host {
         }
     }
 
-    /// One name with several ports is counted together.
+    /// Adds the counters of this handle; handles of one name with several ports are added up.
     fn count_into(&self, counters: &mut BTreeMap<String, u64>) {
         let Source::Named(named) = &self.source else {
             return;
@@ -311,7 +313,7 @@ impl Host {
         }
     }
 
-    /// Replaces what is known, for all who use it and all who wait. From the background only.
+    /// Replaces the answer and wakes all waiting requests. Only the background calls this.
     pub(super) fn learn(&self, known: Known) {
         if let Source::Named(named) = &self.source {
             let number = known.number();
@@ -359,7 +361,7 @@ impl Named {
         }
     }
 
-    /// What is known; asked for again where that is up to its users.
+    /// Returns the answer. If its users must renew it, starts a query.
     #[inline]
     fn known(&self) -> Guard<Option<Arc<Known>>> {
         let known = self.known.load();
@@ -376,7 +378,7 @@ impl Named {
         }
     }
 
-    /// Who has an old answer does not wait long for a new one.
+    /// Limits the wait for a new answer if there is an old one.
     fn patience(&self, limit: Duration) -> Duration {
         match &*self.known.load() {
             Some(_) => limit.min(PER_USE_PATIENCE),
@@ -388,7 +390,7 @@ impl Named {
         let mut waits = false;
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Before looking, or a change in between would not be heard.
+            // Enabled before the check, so that a change in between is not missed.
             changed.as_mut().enable();
             if let Some(known) = &*self.known()
                 && !known.must_be_renewed()
@@ -408,14 +410,14 @@ impl Named {
 }
 
 impl Known {
-    /// Of the answer; all errors have one.
+    /// Returns the number of the answer. All errors have the same number.
     fn number(&self) -> u64 {
         self.outcome
             .as_ref()
             .map_or(u64::MAX, |answer| answer.number)
     }
 
-    /// Nobody need ask.
+    /// Whether the answer needs no new query by its user.
     #[inline]
     fn is_current(&self) -> bool {
         match self.renewal {
@@ -425,7 +427,7 @@ impl Known {
         }
     }
 
-    /// An answer for one use that is too old to be used meanwhile.
+    /// Whether an answer with TTL 0 is too old to be used during the next query.
     fn must_be_renewed(&self) -> bool {
         self.renewal == Renewal::PerUse && self.at.elapsed() > PER_USE_AGE
     }
@@ -436,7 +438,8 @@ impl Drop for Host {
         if let Source::Named(named) = &self.source {
             let mut hosts = named.shared.hosts();
             let key = (std::mem::take(&mut self.name), self.port);
-            // The name may have a new handle already, made between our last use and this lock.
+            // Another thread may have created a new handle for the name after our last reference was dropped and before
+            // this lock.
             if hosts
                 .0
                 .get(&key)

@@ -1,4 +1,4 @@
-//! hosts(5): names that no name server is asked for.
+//! The hosts file (hosts(5)): names that are resolved without a name server.
 
 use super::name::normal;
 use std::collections::{HashMap, HashSet};
@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(super) struct HostsFile(HashMap<Box<str>, Vec<IpAddr>>);
 
 impl HostsFile {
-    /// What is not understood is passed over. Every machine is its own `localhost`, as in Kong.
+    /// Parses the file and skips invalid lines. `localhost` has the loopback addresses, as in Kong, unless the
+    /// file says otherwise.
     pub(super) fn parse(text: &str) -> Self {
         let mut hosts: HashMap<Box<str>, Vec<IpAddr>> = HashMap::new();
         for line in text.lines() {
@@ -32,14 +33,14 @@ impl HostsFile {
         Self(hosts)
     }
 
-    /// The addresses of a normal name; its final dot does not count.
+    /// Returns the addresses of a normalised name, whose final dot is ignored.
     pub(super) fn find(&self, name: &str) -> &[IpAddr] {
         let bare = name.strip_suffix('.').unwrap_or(name);
         self.0.get(bare).map_or(&[], Vec::as_slice)
     }
 }
 
-/// A zone (`fe80::1%eth0`) is of no use without its interface.
+/// Parses an address. One with a zone (`fe80::1%eth0`) is skipped, because a connection would need its interface.
 fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! From a name to its addresses: hosts file, search list, the kinds of records in their order, aliases, and the targets of
-//! SRV records. Source: kong/resty/dns/client.lua resolve(), toip().
+//! Resolves a name to addresses with the hosts file, the search list, the record types in their order, aliases, and the
+//! targets of SRV records. Source: kong/resty/dns/client.lua resolve(), toip().
 
 use super::answer::{Record, ResolveError};
 use super::name::{candidates, normal};
@@ -16,30 +16,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Aliases of aliases that are followed, as BIND does.
+/// Maximum length of a chain of aliases, as in BIND.
 const MOST_ALIASES: usize = 16;
-/// Addresses of one host that are used; more than fit into a UDP answer a hundred times over.
+/// Maximum number of addresses of a host that are used. It is far more than fit into a UDP response.
 const MOST_RECORDS: usize = 4096;
-/// Targets of an SRV record that are looked up; each may be a question.
+/// Maximum number of SRV targets that are resolved; each may need a query.
 const MOST_TARGETS: usize = 512;
 
-/// What a lookup gave, and for how long it is good.
+/// Result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) records: Vec<Record>,
     pub(super) kind: Kind,
-    /// None: for ever, it is from the hosts file.
+    /// Time until the result expires; `None` for results from the hosts file, which do not expire.
     pub(super) ttl: Option<Duration>,
 }
 
-/// Everything that a lookup needs; replaced whole when files or settings change.
+/// Everything that a lookup needs. It is replaced as a whole when files or settings change.
 pub(super) struct Lookup {
     pub(super) records: Records,
     system: System,
     order: Vec<Kind>,
 }
 
-/// Addresses, and for how long they are good.
+/// Addresses with their remaining time.
 struct Addresses {
     ips: Vec<IpAddr>,
     left: Option<Duration>,
@@ -59,7 +59,7 @@ impl Lookup {
         }
     }
 
-    /// `name` is normal. `last` is what answered the last time.
+    /// Looks up a normalised name. `last` is the record type of the previous answer.
     pub(super) async fn find(
         &self,
         name: &str,
@@ -81,12 +81,12 @@ impl Lookup {
                 match self.ask(name, port, kind).await {
                     Ok(Some(found)) => return Ok(found),
                     Ok(None) => {}
-                    // A kind that is not there may be one that cannot be asked for now: what it was must not be replaced by
-                    // records of another kind, which lead elsewhere.
+                    // If the type of the previous answer fails, stop. The name may still have such records, and those
+                    // of another type may lead elsewhere.
                     Err(error) if Some(kind) == last || !said_by_server(error) => {
                         return Err(error);
                     }
-                    // glibc goes on, too, and does not call a name missing after such an answer.
+                    // glibc continues too, and does not report a name as missing after such a response.
                     Err(error) => failed = error,
                 }
             }
@@ -94,7 +94,7 @@ impl Lookup {
         Err(failed)
     }
 
-    /// The next lookup of a name asks again for what was missing.
+    /// Makes the next lookup of a name query again for records that were missing.
     pub(super) fn forget_missing(&self, name: &str) {
         let conf = &self.system.conf;
         for name in candidates(name, &conf.search, conf.ndots).unwrap_or_default() {
@@ -121,7 +121,7 @@ impl Lookup {
         kinds
     }
 
-    /// Of the families that are asked for, or any if the file has no other.
+    /// Returns a name's addresses from the hosts file, of the first family in `order` that has any, else all of them.
     fn in_hosts_file(&self, name: &str) -> Option<Vec<IpAddr>> {
         let all = self.system.hosts.find(name);
         let family = |kind: &Kind| {
@@ -158,7 +158,7 @@ impl Lookup {
         }))
     }
 
-    /// The addresses of a name, and of the names that it is an alias of.
+    /// Returns the addresses of a name, or of the names that it is an alias of.
     async fn addresses(
         &self,
         name: &Name,
@@ -183,7 +183,7 @@ impl Lookup {
         Err(ResolveError::TooManyAliases)
     }
 
-    /// For name servers that tell of an alias only when asked for it.
+    /// Queries for an alias explicitly, as some name servers require, and resolves its target.
     async fn behind_alias(&self, name: &Name) -> Result<Option<Addresses>, ResolveError> {
         let kept = self.records.get(name, RecordType::CNAME).await?;
         let end = follow(&kept.reply, name)?;
@@ -197,7 +197,7 @@ impl Lookup {
         Ok(found)
     }
 
-    /// The addresses of a name that another record gives, of the first family that has any.
+    /// Returns the addresses of a name from another record, of the first family that has any.
     async fn host_addresses(
         &self,
         name: &Name,
@@ -217,7 +217,7 @@ impl Lookup {
         failed.map_or(Ok(None), Err)
     }
 
-    /// Without any listed, the one that every network has.
+    /// Returns the address families in `order`; only IPv4 if none is listed.
     fn families(&self) -> Vec<RecordType> {
         let listed = self.order.iter().filter_map(|kind| match kind {
             Kind::A => Some(RecordType::A),
@@ -225,13 +225,14 @@ impl Lookup {
             _ => None,
         });
         let families: Vec<_> = listed.collect();
-        match families.is_empty() {
-            true => vec![RecordType::A],
-            false => families,
+        if families.is_empty() {
+            vec![RecordType::A]
+        } else {
+            families
         }
     }
 
-    /// The SRV records of lowest priority, each with the addresses of its target.
+    /// Returns the SRV records of the lowest priority, each with the addresses of its target.
     async fn services(&self, name: &Name, port: u16) -> Result<Option<Found>, ResolveError> {
         let mut left = None;
         let mut current = name.clone();
@@ -253,7 +254,7 @@ impl Lookup {
         Err(ResolveError::TooManyAliases)
     }
 
-    /// A target without an address is left out while others have one.
+    /// Resolves the targets of SRV records. Targets without an address are left out if others have one.
     async fn resolve_targets(
         &self,
         services: Vec<SRV>,
@@ -300,7 +301,7 @@ impl Lookup {
         }))
     }
 
-    /// From the same message where it is there, which spares a question.
+    /// Returns the addresses of an SRV target, from the same response if it has them, which saves a query.
     async fn target(
         &self,
         service: &SRV,
@@ -334,14 +335,16 @@ impl Lookup {
     }
 }
 
-/// Whether a former answer will do when the name servers fail. Not for the name itself: who asked has its former answer.
+/// Whether an expired answer may be used if the name servers fail. This does not apply to the name itself, whose
+/// previous answer the caller keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stale {
     Serve,
     Refuse,
 }
 
-/// A name server that answers with an error may still know other names and kinds; silence holds for all.
+/// Whether a name server responded with an error. It may still know other names and types, whereas silence concerns
+/// all.
 fn said_by_server(error: ResolveError) -> bool {
     matches!(error, ResolveError::Server(..) | ResolveError::Malformed)
 }
@@ -357,8 +360,8 @@ fn plain(ips: Vec<IpAddr>, port: u16) -> Vec<Record> {
     .collect()
 }
 
-/// The end of the chain of aliases that a message has for a name; the name itself where it has none. Records of other names
-/// do not count: a message must not answer what was not asked.
+/// Returns the end of the alias chain that a response has for a name, or the name itself. Records of other names are
+/// ignored, so that a response cannot answer a query that was not sent.
 fn follow(reply: &Reply, name: &Name) -> Result<Name, ResolveError> {
     let mut current = name;
     for _ in 0..=MOST_ALIASES {
@@ -412,7 +415,7 @@ fn services_of(reply: &Reply, owner: &Name) -> Vec<SRV> {
         .iter()
         .filter(|record| record.name == *owner)
         .filter_map(|record| match &record.data {
-            // RFC 2782: the root as target says that there is no such service here.
+            // RFC 2782: the root as target means that the service is not available here.
             RData::SRV(service) if !service.target.is_root() => Some(service.clone()),
             _ => None,
         });
@@ -427,7 +430,7 @@ fn shorten(left: &mut Option<Duration>, kept: &Kept) {
     *left = shorter(*left, Some(kept.left(Instant::now())));
 }
 
-/// None is for ever.
+/// Returns the shorter of two times, where `None` means no limit.
 fn shorter(one: Option<Duration>, two: Option<Duration>) -> Option<Duration> {
     match (one, two) {
         (Some(one), Some(two)) => Some(one.min(two)),
@@ -436,7 +439,7 @@ fn shorter(one: Option<Duration>, two: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// As configurations write it: lower case, without the final dot.
+/// Formats a name as in a configuration: lower case, without the final dot.
 fn text(name: &Name) -> String {
     let mut text = name.to_ascii();
     if text.ends_with('.') {

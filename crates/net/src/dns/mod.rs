@@ -1,9 +1,9 @@
-//! Names to addresses, for the whole process: one resolver, whose answers all workers share.
+//! Name resolution for the whole process: one resolver, whose answers all workers share.
 //!
-//! A snapshot holds a [`Host`] for every name it may connect to. What is known of it is read without a lock; asking the name
-//! servers happens on a thread of its own ([`Background`]), ahead of the expiry of what is known, so that no request waits
-//! for a name that was known before. Transport and message format are hickory's; what to ask in which order, and for how
-//! long an answer is good, is here, as Kong has it (kong/resty/dns/client.lua, and kong/dns/client.lua with
+//! A snapshot holds a [`Host`] for every name that it may connect to. Answers are read without a lock. The
+//! [`Background`] queries the name servers on its own thread before answers expire, so that no request waits for a name
+//! that was resolved before. The hickory crates provide the transport and the message format. The order of queries and
+//! the lifetime of answers are implemented here, as in Kong (kong/resty/dns/client.lua, and kong/dns/client.lua with
 //! `new_dns_client`).
 
 mod answer;
@@ -30,7 +30,7 @@ pub use statistics::{Counters, Totals};
 
 use std::net::IpAddr;
 
-/// An address as it stands in a service's host: IPv6 with or without brackets.
+/// Parses an address as in a service's host: IPv6 with or without brackets.
 pub fn parse_ip(host: &str) -> Option<IpAddr> {
     let bare = host
         .strip_prefix('[')

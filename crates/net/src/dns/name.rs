@@ -1,19 +1,20 @@
-//! Names as they stand in a configuration: of any case, perhaps with a final dot, perhaps with bytes that are not ASCII.
+//! Names as written in a configuration: in any case, with or without a final dot, possibly with bytes that are not
+//! ASCII.
 
 use super::answer::ResolveError;
 use hickory_resolver::proto::rr::Name;
 
 const MOST_LABEL: usize = 63;
-/// Of the whole name as text, without the final dot (RFC 1035 §3.1: 255 bytes with the lengths of the labels).
+/// Maximum length of a name as text, without the final dot (RFC 1035 §3.1: 255 bytes with the lengths of the labels).
 const MOST_NAME: usize = 253;
 
-/// The form by which names are compared and shared: lower case; bytes that are not ASCII stay as given.
+/// Normalises a name for comparison and sharing: lower case, with other bytes than ASCII unchanged.
 pub(super) fn normal(name: &str) -> Box<str> {
     name.to_ascii_lowercase().into()
 }
 
-/// The candidates of a name in the order in which they are asked for, as resolv.conf(5) has it: with a final dot the name
-/// itself only; with `ndots` dots or more the name first, else last.
+/// Returns the names to query, in order, as in resolv.conf(5). A name with a final dot is queried alone; one with at
+/// least `ndots` dots comes before the search list, any other after it.
 pub(super) fn candidates(
     name: &str,
     search: &[Name],
@@ -33,7 +34,7 @@ pub(super) fn candidates(
         names.push(own.clone());
     }
     for domain in search {
-        // One that gets too long by it cannot exist.
+        // Skip a name that becomes too long; it cannot exist.
         if let Ok(mut name) = own.clone().append_name(domain) {
             name.set_fqdn(true);
             names.push(name);
@@ -53,7 +54,7 @@ pub(super) fn candidates(
     Ok(names)
 }
 
-/// The labels as they are given: no escapes, no conversion.
+/// Splits a name into labels as written, without escapes or conversion.
 pub(super) fn absolute_name(bare: &str) -> Result<Name, ResolveError> {
     if bare.len() > MOST_NAME {
         return Err(ResolveError::InvalidName("it is longer than 253 bytes"));
@@ -71,7 +72,7 @@ pub(super) fn absolute_name(bare: &str) -> Result<Name, ResolveError> {
     }
     let labels = bare.split('.').map(str::as_bytes);
     let mut name = Name::from_labels(labels)
-        .map_err(|_| ResolveError::InvalidName("it cannot be put into a question"))?;
+        .map_err(|_| ResolveError::InvalidName("it cannot be encoded in a DNS query"))?;
     name.set_fqdn(true);
     Ok(name)
 }
@@ -105,7 +106,7 @@ mod tests {
             let error = candidates(name, &[], 1).unwrap_err();
             assert!(matches!(error, ResolveError::InvalidName(_)), "{name:?}");
         }
-        // Itself short enough; with a search domain it is not, and that one is left out.
+        // The name itself is short enough, but too long with the search domain, which is skipped.
         let near = format!("{}.test", ["b".repeat(60).as_str(); 4].join("."));
         let search = [absolute_name("domain.test").unwrap()];
         assert_eq!(candidates(&near, &search, 9).unwrap().len(), 1);

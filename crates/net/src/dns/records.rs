@@ -1,5 +1,5 @@
-//! Questions and their answers, each asked once however many wait for it, and kept as long as they are good. The number of
-//! questions under way is bounded: thousands of names must not flood a name server.
+//! Sends queries and keeps the responses while they are valid. Concurrent requests for the same records share one
+//! query. The number of concurrent queries is limited, so that thousands of names do not flood a name server.
 
 use super::answer::ResolveError;
 use super::settings::Settings;
@@ -14,29 +14,29 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Questions under way at once.
+/// Maximum concurrent queries.
 const MOST_ASKED: usize = 256;
-/// RFC 8767 §4: longer ones are a mistake or an attack.
+/// Maximum TTL. A longer one is a mistake or an attack (RFC 8767 §4).
 const MOST_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How long an answer is used past its end before it is asked for again.
+/// Remaining time that an expired response is given, until the next query.
 const PAST_END: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key(Name, RecordType);
 
-/// An answer and when it came.
+/// A response and its time of arrival.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) reply: Reply,
     at: Instant,
-    /// As it came, or as the settings have it.
+    /// TTL of the response, or the one from the settings.
     ttl: Duration,
 }
 
 impl Kept {
-    /// What is left of its time. One that is used past its end is good for another moment, or it would look as if it had a
-    /// TTL of 0.
+    /// Returns the remaining time. An expired response that is still used gets a moment more, because with 0 it would
+    /// be treated like one with TTL 0.
     pub(super) fn left(&self, now: Instant) -> Duration {
         let age = now.saturating_duration_since(self.at);
         match self.ttl.saturating_sub(age) {
@@ -45,7 +45,8 @@ impl Kept {
         }
     }
 
-    /// Close to its end an answer is asked for again, or names whose turn is just before it would never get a longer one.
+    /// Whether the response is far from its expiry. A nearly expired one is queried again; otherwise names that are
+    /// refreshed just before would only ever get its short rest.
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.at) < self.ttl - self.ttl / 4
     }
@@ -117,7 +118,7 @@ impl Records {
         answered
     }
 
-    /// As [`Records::get`]; where the name servers fail, the former answer while it may still be used.
+    /// Like [`Records::get`], but if the name servers fail, returns an expired response within its `stale_ttl`.
     pub(super) async fn get_or_stale(
         &self,
         name: &Name,
@@ -160,7 +161,7 @@ impl Records {
         asking.boxed().shared()
     }
 
-    /// The first of those that waited takes the question off the list.
+    /// Stores the result of a query. The first of the waiting callers does this for all.
     fn settle(&self, key: Key, asked: &Asked, answered: &Result<Arc<Kept>, ResolveError>) {
         let mut state = self.state();
         let current = state.asked.get(&key);
@@ -179,7 +180,7 @@ impl Records {
         }
     }
 
-    /// Forgets that a name has no records of a kind.
+    /// Forgets that a name has no records of a type.
     pub(super) fn forget_missing(&self, name: &Name, kind: RecordType) {
         let key = Key(name.clone(), kind);
         let mut state = self.state();
@@ -189,7 +190,7 @@ impl Records {
         }
     }
 
-    /// As the settings have it.
+    /// Returns the TTL for a record's `seconds`, as the settings require.
     pub(super) fn ttl(&self, seconds: u32) -> Duration {
         ttl(seconds, self.valid_ttl)
     }
@@ -208,7 +209,7 @@ fn ttl(seconds: u32, valid: Option<Duration>) -> Duration {
     valid.unwrap_or_else(|| Duration::from_secs(seconds.into()).min(MOST_TTL))
 }
 
-/// Takes out the eighth that ends first, so that the work is rare.
+/// Removes the eighth that expires first, so that this work is rare.
 fn make_room(kept: &mut HashMap<Key, Arc<Kept>>) {
     let mut ends: Vec<Instant> = kept.values().map(|one| one.at + one.ttl).collect();
     let at = ends.len() / 8;

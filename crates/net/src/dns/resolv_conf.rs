@@ -1,4 +1,4 @@
-//! resolv.conf(5): name servers, search list, options. What is not understood is passed over, as glibc does.
+//! resolv.conf(5): name servers, search list, options. Invalid lines are skipped, as in glibc.
 
 use super::name::absolute_name;
 use super::settings::parse_server;
@@ -6,12 +6,12 @@ use hickory_resolver::proto::rr::Name;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Kong's (lua-resty-dns): glibc's 5 seconds would outlast the patience of most clients.
+/// Kong's timeout (lua-resty-dns). Most clients would give up before glibc's 5 seconds have passed.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 2;
 const NDOTS: usize = 1;
 
-/// glibc's bounds.
+/// Upper limits of glibc.
 const MOST_TIMEOUT: u64 = 30;
 const MOST_ATTEMPTS: usize = 5;
 const MOST_NDOTS: usize = 15;
@@ -21,11 +21,11 @@ pub(super) struct ResolvConf {
     pub(super) servers: Vec<SocketAddr>,
     pub(super) search: Vec<Name>,
     pub(super) ndots: usize,
-    /// For one answer of one name server.
+    /// Maximum time for one response of one name server.
     pub(super) timeout: Duration,
-    /// Rounds over all name servers.
+    /// Number of rounds over all name servers.
     pub(super) attempts: usize,
-    /// Begin each question with another name server.
+    /// Whether each query starts with another name server.
     pub(super) rotate: bool,
 }
 
@@ -49,9 +49,9 @@ impl ResolvConf {
             let line = line.split(['#', ';']).next().unwrap_or_default();
             let mut words = line.split_ascii_whitespace();
             match words.next() {
-                // glibc knows addresses only; with a port is what Kong takes, too.
+                // glibc accepts only addresses; Kong also accepts a port.
                 Some("nameserver") => conf.servers.extend(words.next().and_then(parse_server)),
-                // The last one of the two kinds counts.
+                // The last `domain` or `search` line wins.
                 Some("domain") => conf.search = words.take(1).filter_map(domain).collect(),
                 Some("search") => conf.search = words.filter_map(domain).collect(),
                 Some("options") => words.for_each(|option| conf.set(option)),
@@ -81,7 +81,7 @@ fn bounded(number: u64, most: usize) -> usize {
     usize::try_from(number).map_or(most, |number| number.min(most))
 }
 
-/// The root as a search domain adds nothing.
+/// Parses a search domain. The root is skipped, because it adds nothing to a name.
 fn domain(text: &str) -> Option<Name> {
     let bare = text.strip_suffix('.').unwrap_or(text);
     absolute_name(bare).ok()

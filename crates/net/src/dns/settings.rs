@@ -1,24 +1,24 @@
-//! What a resolver depends on: Kong's `dns_*` settings, or its `resolver_*` ones with `new_dns_client`.
+//! Settings of the resolver: Kong's `dns_*` settings, or its `resolver_*` ones with `new_dns_client`.
 
 use super::parse_ip;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What to ask for, in Kong's words of `dns_order`.
+/// A record type to query, named as in Kong's `dns_order`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// What answered last time.
+    /// The type of the previous answer.
     Last,
     Srv,
     A,
     Aaaa,
-    /// An alias, whose target is then asked for. Only name servers that do not follow aliases themselves need it.
+    /// An alias, whose target is queried next. Only name servers that do not follow aliases themselves need it.
     Cname,
 }
 
 impl Kind {
-    /// By Kong's name, in any case.
+    /// Parses Kong's name, in any case.
     pub fn from_name(name: &str) -> Option<Self> {
         let kinds = [Self::Last, Self::Srv, Self::A, Self::Aaaa, Self::Cname];
         kinds
@@ -39,28 +39,28 @@ impl Kind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `dns_resolver`. Empty: those of resolv.conf.
+    /// `dns_resolver`: the name servers; if empty, those of resolv.conf.
     pub servers: Vec<SocketAddr>,
-    /// Name servers unless they are given, search list and options.
+    /// Path of resolv.conf, for the search list, the options and the default name servers.
     pub resolv_conf: PathBuf,
-    /// `dns_hostsfile`.
+    /// `dns_hostsfile`: the path of the hosts file.
     pub hosts_file: PathBuf,
-    /// `dns_order`.
+    /// `dns_order`: the record types to query, in order.
     pub order: Vec<Kind>,
-    /// `dns_valid_ttl`: in place of the answers' own.
+    /// `dns_valid_ttl`: the TTL to use instead of the TTLs of records.
     pub valid_ttl: Option<Duration>,
-    /// `dns_stale_ttl`: how long an expired answer is good while the name servers do not answer.
+    /// `dns_stale_ttl`: how long an expired answer is used while the name servers fail.
     pub stale_ttl: Duration,
-    /// `dns_not_found_ttl`.
+    /// `dns_not_found_ttl`: how long a name counts as missing.
     pub not_found_ttl: Duration,
-    /// `dns_error_ttl`.
+    /// `dns_error_ttl`: the minimum interval between retries after an error.
     pub error_ttl: Duration,
-    /// `dns_cache_size`, in answers that are kept beside those of the names in use.
+    /// `dns_cache_size`: the number of responses to keep, in addition to the answers of names in use.
     pub cache_size: usize,
 }
 
 impl Default for Settings {
-    /// Kong's defaults.
+    /// Returns Kong's defaults.
     fn default() -> Self {
         Self {
             servers: Vec::new(),
@@ -78,7 +78,7 @@ impl Default for Settings {
 
 const DNS_PORT: u16 = 53;
 
-/// A name server as `dns_resolver` writes it: an address, with a port unless it is 53.
+/// Parses a name server as in `dns_resolver`: an address with an optional port; the default is 53.
 pub fn parse_server(text: &str) -> Option<SocketAddr> {
     if let Some(ip) = parse_ip(text) {
         return Some(SocketAddr::new(ip, DNS_PORT));

@@ -1,4 +1,4 @@
-//! What was asked and what came of it, under the names that Kong's newer client gives (kong/dns/client.lua stats()).
+//! Counts queries and their outcomes, under the names of Kong's newer client (kong/dns/client.lua stats()).
 
 use super::answer::ResolveError;
 use super::transport::Reply;
@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Counters by `name:kind`.
+/// Counters by `name:type`.
 pub type Counters = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// Names of questions that are counted; past that counting begins anew, since names come and go.
+/// Maximum number of distinct queries to count. Beyond it counting restarts, since names come and go.
 const MOST_NAMES: usize = 20_000;
 
-/// Of all questions to name servers.
+/// Statistics of all queries to name servers.
 #[derive(Debug, Default)]
 pub(super) struct Statistics(Mutex<Counted>);
 
@@ -32,7 +32,7 @@ struct Question {
     failures: BTreeMap<&'static str, u64>,
 }
 
-/// Number and duration of questions, by what came of them.
+/// Number and total duration of queries, by outcome.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Totals {
     pub answered: (u64, Duration),
@@ -65,9 +65,10 @@ impl Statistics {
         question.last = took;
         match reply {
             Ok(reply) if !reply.answers.is_empty() => question.succeeded += 1,
-            Ok(reply) => question.fail(match reply.exists {
-                true => "empty record received",
-                false => "name error",
+            Ok(reply) => question.fail(if reply.exists {
+                "empty record received"
+            } else {
+                "name error"
             }),
             Err(ResolveError::Server(_, text)) => question.fail(text),
             Err(_) => question.unanswered += 1,
@@ -78,7 +79,7 @@ impl Statistics {
         self.counted().totals
     }
 
-    /// Adds all questions.
+    /// Adds the counters of all queries.
     pub(super) fn collect(&self, counters: &mut Counters) {
         for ((name, kind), question) in &self.counted().by_question {
             let name = name.to_ascii();
@@ -106,7 +107,7 @@ impl Question {
             ("query_succ", self.succeeded),
             ("query_fail_nameserver", self.unanswered),
         ];
-        // What never happened is not listed.
+        // Counters that are zero are not listed.
         let fixed = fixed
             .into_iter()
             .filter(|(name, count)| *count > 0 || *name == "query_last_time")

@@ -1,4 +1,4 @@
-//! The files that name resolution depends on, and whether they have changed.
+//! The system files for name resolution, and detection of their changes.
 
 use super::hosts_file::HostsFile;
 use super::resolv_conf::ResolvConf;
@@ -14,12 +14,12 @@ pub(super) struct System {
     pub(super) hosts: HostsFile,
 }
 
-/// Enough of a file to see that it is another: an atomic replacement has another inode, a rewriting another time.
+/// Enough of a file's metadata to detect a change: an atomic replacement has a new inode, a rewritten file a new time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp([Option<(u64, i64, i64, u64)>; 2]);
 
 impl System {
-    /// Reads both files. One that cannot be read counts as empty: names of the other are still known.
+    /// Reads both files. An unreadable file counts as empty, so that the other one still works.
     pub(super) fn read(settings: &Settings) -> Self {
         let mut conf = ResolvConf::parse(&read(&settings.resolv_conf));
         if !settings.servers.is_empty() {
@@ -28,7 +28,7 @@ impl System {
         if conf.servers.is_empty() {
             tracing::warn!(
                 file = %settings.resolv_conf.display(),
-                "no name server is configured: only names of the hosts file are known"
+                "no name server is configured: only names in the hosts file can be resolved"
             );
         }
         Self {
@@ -47,7 +47,7 @@ fn read(path: &Path) -> String {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
-                tracing::warn!(%error, file = %path.display(), "cannot read a file of name resolution");
+                tracing::warn!(%error, file = %path.display(), "cannot read resolv.conf or the hosts file");
             }
             String::new()
         }

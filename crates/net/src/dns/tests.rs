@@ -1,4 +1,4 @@
-//! The resolver as a whole, with a script in place of name servers and a clock that can be turned.
+//! Tests of the whole resolver with scripted name servers and a paused clock.
 
 mod aliases;
 mod kinds;

@@ -1,5 +1,6 @@
-//! Questions to name servers, over UDP and where an answer does not fit over TCP. Ids, ports, matching of questions and
-//! the message format are hickory's; which server is asked, and when the next one, is as in resolv.conf(5).
+//! Sends queries to name servers, over UDP, and over TCP if the response does not fit. The hickory crates choose ids
+//! and ports, match responses and encode messages. The choice of the server, and of the next one, follows
+//! resolv.conf(5).
 
 use super::answer::ResolveError;
 use super::resolv_conf::ResolvConf;
@@ -18,26 +19,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a name server that did not answer is asked after the others.
+/// Time for which a name server that did not respond is tried after the others.
 const SET_BACK: Duration = Duration::from_secs(30);
-/// Fits into one packet on every network (DNS flag day 2020).
+/// Size of a UDP payload that fits into one packet on every network (DNS flag day 2020).
 const UDP_PAYLOAD: u16 = 1232;
 
-/// What a name server says to a question. Without answers there is no such name or it has no such records.
+/// Response of a name server. Without answers the name does not exist or has no such records.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reply {
-    /// There is such a name.
+    /// Whether the name exists.
     pub(super) exists: bool,
     pub(super) answers: Vec<Record>,
     pub(super) additionals: Vec<Record>,
 }
 
-/// Whoever can answer questions: name servers, or a script in tests.
+/// Sends queries: to name servers, or to a script in tests.
 pub(super) trait Transport: Send + Sync {
     fn ask(&self, name: Name, kind: RecordType) -> BoxFuture<'_, Result<Reply, ResolveError>>;
 }
 
-/// The name servers of a configuration.
+/// The configured name servers.
 pub(super) struct Servers {
     servers: Vec<Server>,
     attempts: usize,
@@ -64,7 +65,7 @@ impl Servers {
         }
     }
 
-    /// Those that answer first, each part in the order of the configuration.
+    /// Returns the responsive servers first, both groups in the configured order.
     fn in_order(&self) -> Vec<&Server> {
         let mut servers: Vec<&Server> = self.servers.iter().collect();
         if self.rotate && !servers.is_empty() {
@@ -89,7 +90,7 @@ impl Servers {
                     Err(error) => {
                         let address = server.address;
                         tracing::debug!(%name, %kind, %address, %error, "a name server did not answer");
-                        // It has said so; once more would give the same.
+                        // The server responded with an error, and would do so again.
                         if matches!(error, ResolveError::Server(..)) {
                             refused.push(server.address);
                         }
@@ -119,7 +120,7 @@ impl Server {
             connection
         });
         let config = NameServerConfig::new(address.ip(), true, connections.into());
-        // Only encrypted transports would need it, and none is compiled in.
+        // Only encrypted transports would need TLS, and none is compiled in.
         let tls = TlsConfig::new().expect("an empty configuration");
         let context = Arc::new(PoolContext::new(options, tls));
         Self {
@@ -140,10 +141,10 @@ impl Server {
     async fn ask(&self, name: Name, kind: RecordType) -> Result<Reply, ResolveError> {
         let mut asked = self.ask_once(&name, kind, true).await;
         if let Err(ResolveError::Server(FORMAT_ERROR | NOT_IMPLEMENTED, _)) = asked {
-            // An old one that does not know EDNS (RFC 6891 §7).
+            // An old server may not know EDNS (RFC 6891 §7).
             asked = self.ask_once(&name, kind, false).await;
         }
-        // An error may be about this name only, and costs no time.
+        // An error may concern this name only and costs no time, so it does not set the server back.
         let silent = matches!(
             asked,
             Err(ResolveError::Timeout | ResolveError::Unreachable)
@@ -205,7 +206,7 @@ fn classify(error: NetError) -> Result<Reply, ResolveError> {
     })
 }
 
-/// In the words of lua-resty-dns, which Kong shows.
+/// Returns the error in the words of lua-resty-dns, which Kong reports.
 fn server_error(code: ResponseCode) -> ResolveError {
     let number = u16::from(code);
     let text = match number {

@@ -1,19 +1,19 @@
-//! How long a message body is, and how much of it has passed.
+//! The length of a message body, and how much of the body has passed.
 
 use super::chunked::{BadChunk, Chunked};
 
-/// How the end of a body is known (RFC 9112 section 6.3).
+/// Rule for the end of a body (RFC 9112 section 6.3).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     #[default]
     None,
     Length(u64),
     Chunked,
-    /// Until the connection closes; only answers end so.
+    /// The body ends when the connection closes; only a response can end so.
     Close,
 }
 
-/// A body on its way: what of it is still to come.
+/// The rest of a body in transit.
 #[derive(Debug, Clone)]
 pub enum Body {
     Length(u64),
@@ -40,7 +40,7 @@ impl Body {
         }
     }
 
-    /// How many leading bytes of `data` belong to this body as they travel, chunk framing included.
+    /// Returns how many leading bytes of `data` belong to this body, chunk framing included.
     #[inline]
     pub fn consume(&mut self, data: &[u8]) -> Result<usize, BadChunk> {
         match self {
@@ -50,7 +50,7 @@ impl Body {
         }
     }
 
-    /// The same, and how much of it is payload.
+    /// Like [`Self::consume`], and also returns how many of these bytes are payload.
     pub fn measure(&mut self, data: &[u8]) -> Result<(usize, usize), BadChunk> {
         match self {
             Self::Chunked(chunked) => {
@@ -62,7 +62,7 @@ impl Body {
         }
     }
 
-    /// The same, appending the payload without its framing to `payload`.
+    /// Like [`Self::consume`], and appends the payload without its framing to `payload`.
     pub fn decode(&mut self, data: &[u8], payload: &mut Vec<u8>) -> Result<usize, BadChunk> {
         match self {
             Self::Chunked(chunked) => chunked.advance(data, |part| payload.extend_from_slice(part)),
@@ -74,8 +74,8 @@ impl Body {
         }
     }
 
-    /// Appends the payload of chunks like [`Self::decode`], and stops behind the last one: trailers and the end of the body are
-    /// what [`Self::consume`] takes next.
+    /// Like [`Self::decode`], but stops after the last chunk. [`Self::consume`] then takes the trailers and the end of
+    /// the body.
     pub fn decode_chunks(&mut self, data: &[u8], payload: &mut Vec<u8>) -> Result<usize, BadChunk> {
         match self {
             Self::Chunked(chunked) => {

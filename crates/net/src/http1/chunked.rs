@@ -1,21 +1,21 @@
-//! The chunked transfer coding (RFC 9112 section 7.1), followed byte by byte so that it can be cut anywhere.
-//! Framing is passed on as it came, so only what every reader reads the same way is accepted.
+//! The chunked transfer coding (RFC 9112 section 7.1), parsed byte by byte so that the input can be split anywhere. The
+//! framing is forwarded unchanged, so only input that every parser understands in the same way is accepted.
 
 use memchr::memchr;
 
-/// Sizes from 2^60 on are refused: one more digit would overflow.
+/// Maximum chunk size. One more hex digit could overflow.
 const MAX_SIZE: u64 = (1 << 60) - 1;
-/// An extension is legal and nobody uses them: enough for what exists, too little to hide a flood in.
+/// Maximum bytes of extensions per chunk. They are legal but hardly used: enough for real ones, too few for a flood.
 const MAX_EXTENSION: u16 = 256;
-/// All trailer lines together.
+/// Maximum size of all trailer lines together.
 const MAX_TRAILERS: u16 = 8 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed chunked body")]
 pub struct BadChunk;
 
-/// Trailers that would change where the message ends, or whom it is for, to a reader that merges them into the head
-/// (RFC 9110 section 6.5.1).
+/// Trailers that a recipient could merge into the head, where they would change the length or the destination of the
+/// message (RFC 9110 section 6.5.1).
 const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
 
 /// In the order in which a body comes to them.
@@ -23,7 +23,8 @@ const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding",
 enum State {
     SizeStart,
     Size,
-    // Of `;name=value`, `;name="quoted"` or `;name` (RFC 9112 section 7.1.1), without the blanks that it lets senders not send.
+    // Extensions are `;name=value`, `;name="quoted"` or `;name` (RFC 9112 section 7.1.1). Blanks in them are not
+    // accepted, as senders must not send them.
     ExtensionStart,
     ExtensionName,
     ExtensionValueStart,
@@ -43,15 +44,15 @@ enum State {
     Done,
 }
 
-/// Where in a chunked body we are.
+/// Position within a chunked body.
 #[derive(Debug, Clone)]
 pub struct Chunked {
     state: State,
-    /// While reading a size: its value so far; in data: what is left of the chunk.
+    /// While reading a size: its value so far. While reading data: the rest of the chunk.
     size: u64,
-    /// Bytes of extension in this chunk, or of trailers.
+    /// Bytes of extensions in this chunk, or of trailers.
     spent: u16,
-    /// How long the trailer name is so far, and a bit for each forbidden one that it may still become.
+    /// Length of the trailer's name so far; `may_be` has a bit for each forbidden name that starts like it.
     name_length: u8,
     may_be: u8,
 }
@@ -74,7 +75,7 @@ impl Chunked {
         self.state == State::Done
     }
 
-    /// Follows `data`, giving every piece of payload to `payload`; returns how many bytes belong to this body.
+    /// Parses `data` and passes the payload to `payload`; returns how many bytes belong to this body.
     pub(super) fn advance(
         &mut self,
         data: &[u8],
@@ -83,7 +84,7 @@ impl Chunked {
         self.advance_to(State::Done, data, payload)
     }
 
-    /// Like [`Self::advance`], but stops behind the last chunk, where trailers may begin.
+    /// Like [`Self::advance`], but stops after the last chunk, where trailers may begin.
     pub(super) fn advance_chunks(
         &mut self,
         data: &[u8],
@@ -178,7 +179,7 @@ impl Chunked {
             self.spent = 0;
         }
         self.size = self.size << 4 | u64::from(digit);
-        // Leading zeros make a size longer without making it larger; they count as extension does.
+        // Leading zeros make a size longer but not larger; they count against the limit of the extensions.
         self.spend(MAX_EXTENSION)?;
         if self.size > MAX_SIZE {
             return Err(BadChunk);
@@ -261,12 +262,12 @@ impl Chunked {
     }
 }
 
-/// A byte that may stand in a header value: no control character but the tab.
+/// Whether a header value may contain the byte: no control character except tab.
 fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
-/// A byte of a token (RFC 9110 section 5.6.2).
+/// Whether the byte may be part of a token (RFC 9110 section 5.6.2).
 pub(super) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

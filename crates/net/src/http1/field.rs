@@ -1,13 +1,13 @@
-//! One header line of a head, as offsets into the head's buffer, and the names that the gateway itself acts on.
+//! A header line as offsets into the buffer of its head, and the header names that the gateway itself handles.
 
-/// A header that means something to a proxy. Everything else is [`Known::Other`] and passes untouched.
+/// A header name that a proxy handles. All others are [`Known::Other`] and are forwarded unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     Other,
     Authorization,
     Connection,
     ContentLength,
-    /// `Content_Length` or `Transfer_Encoding`: programs behind CGI and its heirs cannot tell them from the real ones.
+    /// `Content_Length` or `Transfer_Encoding`: CGI-like programs cannot distinguish them from the real headers.
     LengthLookalike,
     ContentType,
     Date,
@@ -35,7 +35,7 @@ pub enum Known {
 }
 
 impl Known {
-    /// Finds the name by its length first: most names differ from every known one there, so most cost one comparison.
+    /// Classifies a name, by its length first: for most names this costs one comparison.
     #[inline]
     pub fn classify(name: &[u8]) -> Self {
         match name.len() {
@@ -71,14 +71,14 @@ impl Known {
     }
 }
 
-/// The usual spelling is compared as machine words; any other byte by byte, if it starts alike.
+/// Compares the usual spelling as machine words, and others byte by byte if the first letter matches.
 #[inline(always)]
 fn is<const N: usize>(name: &[u8], usual: &[u8; N]) -> bool {
     let same = <&[u8; N]>::try_from(name).is_ok_and(|name| name == usual);
     same || (name[0] | 0x20 == usual[0] | 0x20 && name.eq_ignore_ascii_case(usual))
 }
 
-/// Where a header line lies in the buffer of its head.
+/// Position of a header line in the buffer of its head.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     pub(super) name_start: u32,
@@ -86,7 +86,7 @@ pub struct Field {
     pub(super) value_len: u32,
     pub(super) name_len: u16,
     pub(super) known: Known,
-    /// `Connection` names this header, which is then for this hop only.
+    /// Whether `Connection` names this header, so that it is for this hop only.
     pub(super) hop: bool,
 }
 
@@ -97,7 +97,7 @@ impl Field {
     }
 }
 
-/// Whether a comma-separated header value holds a token, compared without case.
+/// Whether a comma-separated header value contains a token, compared without case.
 pub fn list_contains(value: &[u8], token: &[u8]) -> bool {
     value
         .split(|&byte| byte == b',')

@@ -1,5 +1,5 @@
-//! The storage of a head: its bytes in one buffer, its header lines as offsets. Both come from a stack per thread and go
-//! back to it when the head is dropped, so a request allocates nothing and an idle connection owns nothing.
+//! Storage of a head: its bytes in one buffer, its header lines as offsets. Both come from a stack per thread and
+//! return to it when the head is dropped. Thus a request allocates nothing, and an idle connection owns no buffer.
 
 use super::field::{Field, Known};
 use super::request::{Facts, HostName};
@@ -7,31 +7,31 @@ use super::scan::{self, BadLine};
 use std::cell::RefCell;
 use std::cmp::Ordering;
 
-/// Heads kept for reuse per thread: as many as a busy worker has in flight, no more.
+/// Maximum number of heads kept per thread for reuse: about as many as a busy worker has in flight.
 const KEPT: usize = 256;
-/// A buffer that grew past this is not kept, or one burst of large heads would hold its memory for ever.
+/// Maximum size of a buffer to keep. Otherwise one burst of large heads would hold its memory for ever.
 const KEPT_BYTES: usize = 4 * 1024;
-/// The same for the header lines of a head.
+/// Maximum number of header lines of a head to keep.
 const KEPT_FIELDS: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Store {
     pub(super) bytes: Vec<u8>,
     pub(super) fields: Vec<Field>,
-    /// Of a request's head only.
+    /// Used by request heads only.
     pub(super) request: Facts,
-    /// The last `Host` that was found to be valid, and what was found of it. Stays when the rest is cleared: most requests of
-    /// a thread are for few hosts, and comparing is a tenth of checking.
+    /// The last valid `Host`, and the result of its check. It survives when the rest is cleared: most requests of a
+    /// thread are for few hosts, and comparing costs a tenth of checking.
     pub(super) valid_host: (Vec<u8>, HostName),
 }
 
 thread_local! {
-    // The boxes themselves are what is reused: a head is one pointer wide wherever it moves.
+    // The boxes themselves are reused, so that a head is one pointer wide wherever it moves.
     #[expect(clippy::vec_box)]
     static STORES: RefCell<Vec<Box<Store>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A [`Store`] on loan from its thread.
+/// A [`Store`] borrowed from its thread's stack; it returns there on drop.
 #[derive(Debug)]
 pub(super) struct Head(Option<Box<Store>>);
 
@@ -41,8 +41,8 @@ impl Head {
         Self(Some(reused.unwrap_or_default()))
     }
 
-    /// Takes over the head in `data`, whose header lines begin at `at`; the number is its length, `None` that it is not
-    /// complete.
+    /// Reads the header lines of the head in `data` from `at` on, and copies the head. Returns its length, or `None` if
+    /// it is incomplete.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -59,8 +59,8 @@ impl Head {
         Ok(end)
     }
 
-    /// Marks the header lines that `Connection` names. The names are sorted, so the work stays small however many names and
-    /// lines there are.
+    /// Marks the header lines that `Connection` names. The names are sorted, so that many names and lines do not cost
+    /// quadratic time.
     #[cold]
     pub(super) fn mark_hops(&mut self) {
         let Store { bytes, fields, .. } = self.store_mut();
@@ -101,7 +101,7 @@ impl Head {
         self.slice(field.name_start, field.name_len.into())
     }
 
-    /// Whether nothing stands around a value but the usual blank before it.
+    /// Whether a value is surrounded by no blanks except the usual space before it.
     pub(super) fn is_plain(&self, field: &Field) -> bool {
         let bytes = &self.store().bytes;
         let colon = field.name_start as usize + usize::from(field.name_len);
@@ -124,7 +124,7 @@ impl Head {
             .map(|field| (field.known, self.name(field), self.value(field)))
     }
 
-    /// Whole lines with their line ends, which is how they are copied when nothing changes.
+    /// Returns whole lines with their line ends, for copying them unchanged.
     #[inline]
     pub(super) fn lines(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
         let store = self.store();
@@ -140,7 +140,8 @@ impl Head {
             })
     }
 
-    /// Copies the lines that `keep` wants; neighbours go in one piece, so that a head that changes little costs little.
+    /// Copies the lines that `keep` selects. Adjacent lines are copied in one piece, so that small changes to a head
+    /// cost little.
     #[inline]
     pub(super) fn copy_lines(&self, out: &mut Vec<u8>, mut keep: impl FnMut(Line<'_>) -> bool) {
         let store = self.store();
@@ -157,7 +158,7 @@ impl Head {
         }
     }
 
-    /// Of the first so many header lines.
+    /// Returns the values of a header among the first `lines` header lines.
     #[inline]
     pub(super) fn values<'a, 'n>(
         &'a self,
@@ -183,7 +184,7 @@ impl Head {
     }
 }
 
-/// A header line of a head. Its parts are looked up when they are asked for, which is seldom.
+/// A header line of a head. Its name is looked up only on request, which is rare.
 #[derive(Clone, Copy)]
 pub struct Line<'h> {
     head: &'h Head,
@@ -191,7 +192,7 @@ pub struct Line<'h> {
 }
 
 impl<'h> Line<'h> {
-    /// What the gateway knows of the name.
+    /// Returns the class of the header's name.
     #[inline]
     pub fn known(self) -> Known {
         self.field.known
@@ -202,7 +203,7 @@ impl<'h> Line<'h> {
         self.head.name(self.field)
     }
 
-    /// Whether `Connection` names this header, which is then for this hop only.
+    /// Whether `Connection` names this header, so that it is for this hop only.
     #[inline]
     pub fn is_hop(self) -> bool {
         self.field.hop
@@ -219,7 +220,7 @@ impl Drop for Head {
         }
         store.bytes.clear();
         store.fields.clear();
-        // The thread may be ending, and its stack be gone already.
+        // The thread may be exiting, and its stack may already be gone.
         let _ = STORES.try_with(|stores| {
             let mut stores = stores.borrow_mut();
             if stores.len() < KEPT {
@@ -231,11 +232,11 @@ impl Drop for Head {
 
 #[cfg(test)]
 thread_local! {
-    /// How often names were compared on this thread.
+    /// Number of name comparisons on this thread.
     pub(super) static COMPARED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Any order in which names that differ in case only are equal.
+/// Compares names without case; the order itself does not matter.
 fn compare_names(one: &[u8], other: &[u8]) -> Ordering {
     #[cfg(test)]
     COMPARED.set(COMPARED.get() + 1);
@@ -244,7 +245,7 @@ fn compare_names(one: &[u8], other: &[u8]) -> Ordering {
     by_length.then_with(|| one.iter().map(lower).cmp(other.iter().map(lower)))
 }
 
-/// Digits only, and few enough that sums cannot overflow.
+/// Parses a number: digits only, and few enough that sums cannot overflow.
 pub(super) fn parse_number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -256,13 +257,13 @@ pub(super) fn parse_number(value: &[u8]) -> Option<u64> {
     )
 }
 
-/// The options of all `Connection` lines of a head.
+/// Combined options of all `Connection` lines of a head.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) close: bool,
     pub(super) keep_alive: bool,
     pub(super) upgrade: bool,
-    /// Names of other headers, which are then for this hop only.
+    /// Whether other headers are named, which are then for this hop only.
     pub(super) names: bool,
 }
 

@@ -1,5 +1,6 @@
-//! HTTP/1.1 without I/O: bytes in, heads and body framing out. What two implementations could read differently is refused
-//! here (RFC 9112 and, where that leaves room, the stricter reading), so that nothing ambiguous is ever forwarded.
+//! HTTP/1.1 without I/O: bytes in, heads and body framing out. Messages that two implementations could understand
+//! differently are refused, so that nothing ambiguous is forwarded. Where RFC 9112 allows a choice, the stricter one
+//! applies.
 
 mod body;
 mod chunked;
@@ -18,14 +19,14 @@ pub use head::Line;
 pub use request::{BadRequest, RequestHead};
 pub use response::{BadResponse, ResponseHead};
 
-/// How much of a head is accepted. The defaults are those of the web server that Kong runs on: four buffers of 8 KiB.
+/// Limits for a head. The defaults are nginx's: four buffers of 8 KiB.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The longest request line or header line.
+    /// Maximum length of the request line and of a header line.
     pub line: usize,
-    /// The whole head.
+    /// Maximum size of the whole head.
     pub head: usize,
-    /// How many header lines it has: at most [`u16::MAX`].
+    /// Maximum number of header lines, at most [`u16::MAX`].
     pub lines: usize,
 }
 
@@ -39,8 +40,8 @@ impl Default for Limits {
     }
 }
 
-/// The default of [`Limits::lines`]. The sizes alone would let thousands of lines pass, each of which costs every later phase
-/// a little.
+/// Default of [`Limits::lines`]. The size limits alone would allow thousands of lines, each of which costs every later
+/// phase a little.
 pub const MAX_HEADERS: usize = 1000;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,5 @@
-//! The head of a request: its lines scanned by `scan`, then held to the stricter reading of RFC 9112. A refused request is
-//! answered and its connection closed, since what follows on it cannot be trusted to start where we think.
+//! Parses the head of a request: `scan` finds its lines, and this module applies the stricter rules of RFC 9112. After
+//! the response to a refused request the connection is closed, because the start of the next request is uncertain.
 
 use super::field::Known;
 use super::head::{Head, Line, Options, Store, parse_number};
@@ -33,25 +33,25 @@ pub enum BadRequest {
     Expectation,
 }
 
-/// The head of a request. Owns its bytes, so it can live across waits and be shared with plugins; one pointer wide, since
-/// it moves through every phase.
+/// The head of a request. It owns its bytes, so that it can live across waits and be shared with plugins. It is one
+/// pointer wide, because it moves through every phase.
 #[derive(Debug)]
 pub struct RequestHead {
     head: Head,
 }
 
-/// How long a host is without its port, and whether it has upper-case letters.
+/// Length of a host without its port, and whether it has upper-case letters.
 pub(super) type HostName = (u16, bool);
 
-/// A domain name has at most 253 bytes, a port 6 with its colon; longer hosts are checked each time.
+/// Longest host whose check is remembered: a domain name has at most 253 bytes, a port with its colon 6.
 const LONGEST_KEPT_HOST: usize = 260;
 
-/// What was found out about a request when its head was read. Kept beside the bytes.
+/// Facts about a request, found while its head was parsed.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Facts {
     method: (u32, u16),
     target: (u32, u32),
-    /// Where the path starts in the target (after the authority of an absolute form) and its length.
+    /// Start of the path in the target (after the authority of an absolute form) and its length.
     path: (u32, u32),
     host: Option<u16>,
     host_name: HostName,
@@ -62,15 +62,16 @@ pub(super) struct Facts {
 }
 
 impl RequestHead {
-    /// Reads a head from the front of `data`; `None` when it is not complete. The number is the head's length.
+    /// Parses a head at the start of `data` and returns it with its length, or `None` if it is incomplete.
     pub fn parse(data: &[u8], limits: &Limits) -> Result<Option<(Self, usize)>, BadRequest> {
         let Some(line) = scan::request_line(data)? else {
             return incomplete(data, limits);
         };
         if line.end - line.start > limits.line {
-            return Err(match line.method_end - line.start > limits.line {
-                true => BadRequest::Malformed,
-                false => BadRequest::TargetTooLong,
+            return Err(if line.method_end - line.start > limits.line {
+                BadRequest::Malformed
+            } else {
+                BadRequest::TargetTooLong
             });
         }
         let mut request = Self::begin(&line);
@@ -126,7 +127,7 @@ impl RequestHead {
             match field.known {
                 Known::Host if host.is_some() => return Err(BadRequest::Host),
                 Known::Host => host = Some(index as u16),
-                // Further blanks are to be ignored, which not everybody does to the same ones.
+                // Recipients must ignore further blanks, but do not agree which bytes are blanks.
                 Known::ContentLength if length.is_some() || !self.head.is_plain(field) => {
                     return Err(BadRequest::Length);
                 }
@@ -138,7 +139,7 @@ impl RequestHead {
                     return Err(self.refuse_coding());
                 }
                 Known::TransferEncoding => chunked = true,
-                // The gateway would look at one line, and the upstream may take the other (RFC 9110 section 8.3). nginx refuses
+                // The gateway and the upstream could choose different lines (RFC 9110 section 8.3). nginx refuses
                 // repeated credentials too.
                 Known::ContentType if content_type.is_some_and(|other| other != value) => {
                     return Err(BadRequest::Repeated);
@@ -173,8 +174,8 @@ impl RequestHead {
         Ok(())
     }
 
-    /// A request whose body ends where its chunks end, but has other codings before, is understood and not served (RFC 9112
-    /// section 6.1). Of any other list of codings nobody can tell where the body ends.
+    /// Returns why the transfer coding is refused. If further codings precede a final `chunked`, the body's end is
+    /// clear, but the codings are not supported (RFC 9112 section 6.1). With any other list the body's end is unknown.
     #[cold]
     fn refuse_coding(&self) -> BadRequest {
         let has_length = self.known(Known::ContentLength).next().is_some();
@@ -188,9 +189,10 @@ impl RequestHead {
             last = coding.eq_ignore_ascii_case(b"chunked");
             before += usize::from(!last);
         }
-        match last && before > 0 && !has_length && self.facts().version == Version::Http11 {
-            true => BadRequest::Coding,
-            false => BadRequest::Length,
+        if last && before > 0 && !has_length && self.facts().version == Version::Http11 {
+            BadRequest::Coding
+        } else {
+            BadRequest::Length
         }
     }
 
@@ -202,10 +204,11 @@ impl RequestHead {
             };
         };
         let (valid, name) = &self.head.store().valid_host;
-        // None is valid that is empty.
-        let name = match host == valid && !host.is_empty() {
-            true => *name,
-            false => self.check_new_host()?,
+        // An empty host is invalid, and also the initial value of the remembered host.
+        let name = if host == valid && !host.is_empty() {
+            *name
+        } else {
+            self.check_new_host()?
         };
         self.facts_mut().host_name = name;
         Ok(())
@@ -230,8 +233,8 @@ impl RequestHead {
         Ok(name)
     }
 
-    /// Origin form, `*` for OPTIONS, or an absolute form that names the same authority as Host (two different ones are
-    /// what request smuggling is made of). Finds the path within it.
+    /// Checks the target and finds the path in it. It must be in origin form, `*` for OPTIONS, or an absolute form
+    /// whose authority equals Host, because two different authorities enable request smuggling.
     fn check_target(&mut self) -> Result<(), BadRequest> {
         let (method, target) = (self.method_bytes(), self.target_bytes());
         if matches!(method, b"CONNECT" | b"TRACE") {
@@ -244,7 +247,7 @@ impl RequestHead {
         };
         let rest = &target[skipped..];
         let length = memchr::memchr2(b'?', b'#', rest).unwrap_or(rest.len());
-        // Which would come first, or hide in the query.
+        // A target must not have a fragment (RFC 9112 section 3.2).
         let has_fragment = memchr::memchr(b'#', &rest[length..]).is_some();
         if has_fragment || hides_something(&rest[..length]) {
             return Err(BadRequest::Target);
@@ -253,7 +256,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// How long `http://authority` is, at the front of an absolute form.
+    /// Returns the length of `http://authority` at the start of an absolute form.
     fn absolute_prefix(&self, target: &[u8]) -> Result<usize, BadRequest> {
         let scheme = [&b"http://"[..], b"https://"]
             .into_iter()
@@ -281,14 +284,14 @@ impl RequestHead {
         }
     }
 
-    /// As bytes, which spares the proof that they are text: it costs as much as copying them.
+    /// Returns the method as bytes, without the UTF-8 check, which costs as much as copying them.
     #[inline]
     pub fn method_bytes(&self) -> &[u8] {
         self.head
             .slice(self.facts().method.0, self.facts().method.1.into())
     }
 
-    /// The request target as it came.
+    /// Returns the request target as received.
     pub fn target(&self) -> &str {
         ascii(self.target_bytes())
     }
@@ -299,7 +302,7 @@ impl RequestHead {
             .slice(self.facts().target.0, self.facts().target.1 as usize)
     }
 
-    /// The path as it came, without the query. `/` for an absolute form without one.
+    /// Returns the path as received, without the query; `/` for an absolute form without a path.
     pub fn path(&self) -> &str {
         ascii(self.path_bytes())
     }
@@ -315,7 +318,7 @@ impl RequestHead {
         }
     }
 
-    /// What follows the first `?`, if there is one.
+    /// Returns the text after the first `?`, if there is one.
     pub fn query(&self) -> Option<&str> {
         self.query_bytes().map(ascii)
     }
@@ -331,17 +334,17 @@ impl RequestHead {
         self.facts().version
     }
 
-    /// How the body ends; never [`Framing::Close`], and `None` also for a length of zero.
+    /// Returns how the body ends. It is never [`Framing::Close`], and [`Framing::None`] also for a length of zero.
     pub fn framing(&self) -> Framing {
         self.facts().framing
     }
 
-    /// The value of `Host`, port included. Always there in HTTP/1.1.
+    /// Returns the value of `Host` with its port. It is always present in HTTP/1.1.
     pub fn host(&self) -> Option<&str> {
         self.host_bytes().map(ascii)
     }
 
-    /// The host without its port, as it was sent, and whether it has upper-case letters.
+    /// Returns the host as received, without its port, and whether it has upper-case letters.
     pub fn host_name(&self) -> Option<(&str, bool)> {
         let (length, upper) = self.facts().host_name;
         let host = self.host_bytes()?;
@@ -354,32 +357,32 @@ impl RequestHead {
         Some(self.head.value(field))
     }
 
-    /// Header lines in the order received.
+    /// Returns the header lines in the order received.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.head
             .fields()
             .map(|(_, name, value)| (ascii(name), value))
     }
 
-    /// Header lines with what the gateway knows of each name; for rewriting a head without comparing names again.
+    /// Returns the class, name and value of each header, for rewriting a head without comparing names again.
     #[inline]
     pub fn fields(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
         self.head.fields()
     }
 
-    /// Copies whole lines that `keep` wants.
+    /// Copies the whole lines that `keep` selects.
     #[inline]
     pub fn copy_lines(&self, out: &mut Vec<u8>, keep: impl FnMut(Line<'_>) -> bool) {
         self.head.copy_lines(out, keep);
     }
 
-    /// What the gateway knows of each name, the name, and the whole line with its end, for copying.
+    /// Returns the class, the name and the whole line of each header, for copying.
     #[inline]
     pub fn lines(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
         self.head.lines()
     }
 
-    /// The value of the first header line of that name, compared without case.
+    /// Returns the value of the first header with this name, compared without case.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.header_values(name).next()
     }
@@ -391,7 +394,7 @@ impl RequestHead {
         self.header_values_among(usize::MAX, name)
     }
 
-    /// The same of the first so many lines.
+    /// Returns the values of a header among the first `lines` header lines.
     #[inline]
     pub fn header_values_among<'a, 'n>(
         &'a self,
@@ -405,7 +408,7 @@ impl RequestHead {
         self.header_values(name).count()
     }
 
-    /// The values of a header that the gateway knows by itself.
+    /// Returns the values of a header that the gateway handles itself.
     pub fn known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
         self.head.known(known)
     }
@@ -415,7 +418,7 @@ impl RequestHead {
         self.facts().expects_continue
     }
 
-    /// Whether the client lets the connection live on after this request.
+    /// Whether the client allows further requests on the connection.
     pub fn keep_alive(&self) -> bool {
         match self.facts().version {
             Version::Http11 => !self.facts().options.close,
@@ -423,15 +426,15 @@ impl RequestHead {
         }
     }
 
-    /// The protocol that the client asks to switch to, when it asks properly (RFC 9110 section 7.8).
+    /// Returns the requested upgrade protocol if the request is valid for an upgrade (RFC 9110 section 7.8).
     pub fn upgrade(&self) -> Option<&[u8]> {
         (self.facts().options.upgrade && self.facts().version == Version::Http11)
             .then(|| self.known(Known::Upgrade).next())
             .flatten()
     }
 
-    /// Whether the client asks for a WebSocket and for nothing else (RFC 6455 section 4.1): the only upgrade that is
-    /// passed on.
+    /// Whether the request asks for WebSocket and no other protocol (RFC 6455 section 4.1). The gateway forwards no
+    /// other upgrade.
     #[inline]
     pub fn asks_for_websocket(&self) -> bool {
         self.facts().options.upgrade && self.names_websocket()
@@ -448,7 +451,7 @@ impl RequestHead {
     }
 }
 
-/// What was accepted as text: by the scanner, or as a valid host.
+/// Converts bytes that were checked when the head was parsed.
 fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("checked when the head was read")
 }
@@ -463,8 +466,8 @@ impl From<BadLine> for BadRequest {
     }
 }
 
-/// Whether a path has what upstreams disagree about: a backslash, which some take for a slash; an encoded NUL or line end,
-/// which end a path for some when they decode it; a percent sign that encodes nothing.
+/// Whether upstreams could understand the path differently. Some treat a backslash as a slash; some end a path at a
+/// decoded NUL or line end; and a percent sign may be followed by no hex digits.
 #[inline]
 fn hides_something(path: &[u8]) -> bool {
     match memchr::memchr2(b'%', b'\\', path) {
@@ -483,7 +486,7 @@ fn hides_in(path: &[u8]) -> bool {
     memchr::memchr2_iter(b'%', b'\\', path).any(is_bad)
 }
 
-/// A `Content-Length`. Without leading zeros, which make a number octal to some.
+/// Parses a `Content-Length`. Leading zeros are refused, because some programs would then read an octal number.
 fn parse_length(value: &[u8]) -> Option<u64> {
     match value {
         [b'0', _, ..] => None,
@@ -491,10 +494,10 @@ fn parse_length(value: &[u8]) -> Option<u64> {
     }
 }
 
-/// An incomplete head is refused as soon as no completion could be accepted.
+/// Refuses an incomplete head as soon as no continuation could make it acceptable.
 fn incomplete<T>(data: &[u8], limits: &Limits) -> Result<Option<T>, BadRequest> {
     if data.len() > limits.line && memchr::memchr2(b'\n', b' ', &data[..limits.line]).is_none() {
-        // No method is that long.
+        // A valid method is never that long.
         Err(BadRequest::Malformed)
     } else if data.len() > limits.line && memchr::memchr(b'\n', &data[..limits.line]).is_none() {
         Err(BadRequest::TargetTooLong)
@@ -505,8 +508,8 @@ fn incomplete<T>(data: &[u8], limits: &Limits) -> Result<Option<T>, BadRequest> 
     }
 }
 
-/// `host [":" port]` (RFC 3986 section 3.2.2), without user information: how long the host is, and whether it has
-/// upper-case letters. `None` if it is anything else.
+/// Checks `host [":" port]` (RFC 3986 section 3.2.2), without user information. Returns the length of the host and
+/// whether it has upper-case letters, or `None` if it is invalid.
 fn check_authority(authority: &[u8]) -> Option<(u16, bool)> {
     if authority.first() == Some(&b'[') {
         return check_literal(authority);
@@ -527,7 +530,7 @@ fn check_authority(authority: &[u8]) -> Option<(u16, bool)> {
     known.then_some((u16::try_from(end).ok()?, seen & UPPER != 0))
 }
 
-/// An address in brackets.
+/// Checks an authority whose host is an IP address in brackets.
 fn check_literal(authority: &[u8]) -> Option<(u16, bool)> {
     let end = memchr::memchr(b']', authority)? + 1;
     let address = &authority[1..end - 1];
@@ -554,7 +557,8 @@ const NAME: u8 = 1;
 const UPPER: u8 = 2;
 const DOT: u8 = 4;
 
-/// What a registered name or an IPv4 address is made of (RFC 3986 section 3.2.2), by kinds; 0: nothing of it.
+/// Class of each byte in a registered name or an IPv4 address (RFC 3986 section 3.2.2); 0 for bytes that are invalid
+/// there.
 static HOST_BYTES: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

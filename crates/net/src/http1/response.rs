@@ -1,6 +1,6 @@
-//! The head of an upstream's answer. An answer that could be read in two ways is a 502 for the client and the end of that
-//! upstream connection. What old servers write and everybody reads alike is taken: lines that all end in a bare LF, and
-//! chunks in an answer of HTTP/1.0.
+//! Parses the head of an upstream's response. An ambiguous response gives the client a 502 and closes the upstream
+//! connection. Two habits of old servers are unambiguous and accepted: lines that all end in a bare LF, and chunks in
+//! an HTTP/1.0 response.
 
 use super::field::Known;
 use super::head::{Head, Line, Options, parse_number};
@@ -17,7 +17,7 @@ pub enum BadResponse {
     Length,
 }
 
-/// The head of a response; owns its bytes as a request's head does.
+/// The head of a response. It owns its bytes, like the head of a request.
 #[derive(Debug)]
 pub struct ResponseHead {
     head: Head,
@@ -29,7 +29,8 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Reads a head from the front of `data`, the answer to a HEAD request or another; `None` when it is not complete.
+    /// Parses a head at the start of `data`, and returns it with its length, or `None` if it is incomplete. `to_head`:
+    /// the request was a HEAD.
     pub fn parse(
         data: &[u8],
         to_head: bool,
@@ -55,8 +56,8 @@ impl ResponseHead {
         Ok(Some((response, end)))
     }
 
-    /// Reads a head whose lines all end in a bare LF, which RFC 9112 section 2.2 lets a recipient take for the end of a line.
-    /// One that has both kinds of line ends can be read in two ways, since others replace the LF by a blank, and is refused.
+    /// Parses a head whose lines all end in a bare LF, which RFC 9112 section 2.2 allows. A head with both kinds of
+    /// line ends is refused as ambiguous: some recipients replace a bare LF by a blank.
     #[cold]
     fn parse_lf(
         data: &[u8],
@@ -143,14 +144,14 @@ impl ResponseHead {
         self.status
     }
 
-    /// The first line as it came, with its end.
+    /// Returns the status line as received, with its line end.
     #[inline]
     pub fn status_line(&self) -> &[u8] {
         let length = (self.reason.0 + self.reason.1) as usize + b"\r\n".len();
         self.head.slice(0, length)
     }
 
-    /// The reason phrase, possibly empty.
+    /// Returns the reason phrase, which may be empty.
     pub fn reason(&self) -> &[u8] {
         self.head.slice(self.reason.0, self.reason.1 as usize)
     }
@@ -163,18 +164,18 @@ impl ResponseHead {
         self.framing
     }
 
-    /// A 1xx answer, after which the real one follows.
+    /// Whether this is a 1xx response, which the final response follows.
     pub fn is_interim(&self) -> bool {
         self.status < 200
     }
 
-    /// A `101`: what follows is no HTTP any more.
+    /// Whether this is a `101`, after which the connection is no longer HTTP.
     #[inline]
     pub fn switches(&self) -> bool {
         self.status == 101
     }
 
-    /// Whether `Upgrade` names the WebSocket and nothing else.
+    /// Whether `Upgrade` names WebSocket and nothing else.
     pub fn offers_websocket(&self) -> bool {
         let mut named = self.known(Known::Upgrade);
         named
@@ -183,7 +184,7 @@ impl ResponseHead {
             && named.next().is_none()
     }
 
-    /// Whether the upstream keeps the connection open after this answer.
+    /// Whether the upstream keeps the connection open after this response.
     pub fn keep_alive(&self) -> bool {
         let said = match self.version {
             Version::Http11 => !self.options.close,
@@ -207,13 +208,13 @@ impl ResponseHead {
         self.head.fields()
     }
 
-    /// Copies whole lines that `keep` wants.
+    /// Copies the whole lines that `keep` selects.
     #[inline]
     pub fn copy_lines(&self, out: &mut Vec<u8>, keep: impl FnMut(Line<'_>) -> bool) {
         self.head.copy_lines(out, keep);
     }
 
-    /// What the gateway knows of each name, the name, and the whole line with its end, for copying.
+    /// Returns the class, the name and the whole line of each header, for copying.
     #[inline]
     pub fn lines(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
         self.head.lines()
@@ -237,7 +238,7 @@ impl From<BadLine> for BadResponse {
     }
 }
 
-/// Whether the first line is over, and with a bare LF.
+/// Whether the first line is complete and ends in a bare LF.
 fn ends_lines_in_lf(data: &[u8]) -> bool {
     memchr::memchr(b'\n', data).is_some_and(|at| !data[..at].ends_with(b"\r"))
 }

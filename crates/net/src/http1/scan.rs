@@ -1,5 +1,5 @@
-//! From bytes to the lines of a head, in one pass. Accepts what RFC 9112 spells out and nothing more lenient: lines end in
-//! CRLF, nothing stands between a name and its colon, no line is folded, no control character is let through.
+//! Splits bytes into the lines of a head, in one pass. It accepts exactly what RFC 9112 specifies: lines end in CRLF,
+//! no blank precedes a colon, no line is folded, and no control characters occur.
 
 use super::Version;
 use super::field::{Field, Known};
@@ -8,21 +8,21 @@ use super::field::{Field, Known};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BadLine {
     Malformed,
-    /// A line, or their number.
+    /// A line is too long, or there are too many lines.
     TooLong,
     Version,
 }
 
-/// A value that takes more bytes than have come is `None`.
+/// Result of a scan; `None` if more bytes are needed.
 type Scanned<T> = Result<Option<T>, BadLine>;
 
-/// Where the parts of a request line are.
+/// Positions of the parts of a request line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RequestLine {
     pub(super) start: usize,
-    /// Of the method, which is at the start.
+    /// End of the method, which begins at `start`.
     pub(super) method_end: usize,
-    /// Of the target, which follows after a space.
+    /// End of the target, which follows after a space.
     pub(super) target_end: usize,
     pub(super) version: Version,
     pub(super) end: usize,
@@ -39,13 +39,14 @@ pub(super) struct StatusLine {
 
 const CRLF: &[u8; 2] = b"\r\n";
 
-/// `method SP target SP version CRLF`, with at most one empty line before it, as old clients send one behind a body (RFC 9112
-/// section 2.2). A target is ASCII (RFC 3986 section 2): what other bytes mean in one depends on who reads them.
+/// Scans `method SP target SP version CRLF`, after at most one empty line, which old clients send after a body (RFC
+/// 9112 section 2.2). A target must be ASCII (RFC 3986 section 2), because implementations disagree about other bytes.
 #[inline]
 pub(super) fn request_line(data: &[u8]) -> Scanned<RequestLine> {
-    let start = match data.starts_with(CRLF) {
-        true => CRLF.len(),
-        false => 0,
+    let start = if data.starts_with(CRLF) {
+        CRLF.len()
+    } else {
+        0
     };
     if matches!(data[start..], [] | [b'\r']) {
         return Ok(None);
@@ -74,13 +75,14 @@ pub(super) fn request_line(data: &[u8]) -> Scanned<RequestLine> {
     }))
 }
 
-/// `version SP code [SP reason] CRLF`.
+/// Scans `version SP code [SP reason] CRLF`.
 #[inline]
 pub(super) fn status_line(data: &[u8]) -> Scanned<StatusLine> {
     let Some((line, rest)) = data.split_first_chunk::<12>() else {
-        return match b"HTTP/1.".starts_with(&data[..data.len().min(7)]) {
-            true => Ok(None),
-            false => Err(BadLine::Malformed),
+        return if b"HTTP/1.".starts_with(&data[..data.len().min(7)]) {
+            Ok(None)
+        } else {
+            Err(BadLine::Malformed)
         };
     };
     let [name @ .., minor, space, hundreds, tens, ones] = line;
@@ -89,7 +91,7 @@ pub(super) fn status_line(data: &[u8]) -> Scanned<StatusLine> {
     }
     let version = match minor {
         b'0' => Version::Http10,
-        // A later minor version is processed as the latest that is known (RFC 9110 section 6.2).
+        // A later minor version is processed as the latest known one (RFC 9110 section 6.2).
         b'1'..=b'9' => Version::Http11,
         _ => return Err(BadLine::Malformed),
     };
@@ -116,8 +118,8 @@ pub(super) fn status_line(data: &[u8]) -> Scanned<StatusLine> {
     Ok(line_ends(data, reason_end)?.then_some(line))
 }
 
-/// Notes where the header lines lie that begin at `at`, up to the empty line; the number is where that ends. No line is longer
-/// than `longest`, and there are `most` of them at most.
+/// Records the header lines from `at` up to the empty line, and returns the end of that. No line may be longer than
+/// `longest`, and at most `most` lines are allowed.
 #[inline]
 pub(super) fn fields(
     data: &[u8],
@@ -133,7 +135,7 @@ pub(super) fn fields(
         let colon = first_colon(data, at);
         let name = &data[at..colon];
         let known = Known::classify(name);
-        // Without an early end: names are nearly always right, and the compiler can take several bytes at once.
+        // The loop has no early exit: names are nearly always valid, and the compiler can check several bytes at once.
         let is_token = || {
             let both = |ok, byte: &u8| ok & TOKEN[usize::from(*byte)];
             name.iter().fold(true, both)
@@ -176,7 +178,7 @@ pub(super) fn fields(
     }
 }
 
-/// Whether something ends at `end` with a space; false when that is still to come.
+/// Whether a non-empty word ends at `end` with a space; `false` if the bytes end there.
 #[inline]
 fn ends_in_space(data: &[u8], start: usize, end: usize) -> Result<bool, BadLine> {
     match data.get(end) {
@@ -186,7 +188,7 @@ fn ends_in_space(data: &[u8], start: usize, end: usize) -> Result<bool, BadLine>
     }
 }
 
-/// Whether a line ends at `end`; false when that is still to come.
+/// Whether a line ends at `end`; `false` if its end has not arrived.
 #[inline]
 fn line_ends(data: &[u8], end: usize) -> Result<bool, BadLine> {
     match &data[end..] {
@@ -196,7 +198,7 @@ fn line_ends(data: &[u8], end: usize) -> Result<bool, BadLine> {
     }
 }
 
-/// Reads the version at the end of a request line. The number is the length of the version with its line end.
+/// Reads the version at the end of a request line. Returns it with its length, including the line end.
 #[inline]
 fn version_and_end(rest: &[u8]) -> Scanned<(Version, usize)> {
     const USUAL: usize = b"HTTP/1.1\r\n".len();
@@ -207,15 +209,16 @@ fn version_and_end(rest: &[u8]) -> Scanned<(Version, usize)> {
     }
 }
 
-/// A later minor version of HTTP/1 is processed as HTTP/1.1 (RFC 9110 section 6.2). It has one digit, or two without a leading
-/// zero, which nginx takes too.
+/// Reads other versions. A later minor version of HTTP/1 is processed as HTTP/1.1 (RFC 9110 section 6.2). It has one
+/// digit, or two without a leading zero, as in nginx.
 #[cold]
 fn unusual_end(rest: &[u8]) -> Scanned<(Version, usize)> {
     const NAME: &[u8] = b"HTTP/1.";
     let Some(minor) = rest.strip_prefix(NAME) else {
-        return match NAME.starts_with(rest) {
-            true => Ok(None),
-            false => Err(BadLine::Version),
+        return if NAME.starts_with(rest) {
+            Ok(None)
+        } else {
+            Err(BadLine::Version)
         };
     };
     let is_digit = |byte: &&u8| byte.is_ascii_digit();
@@ -231,8 +234,8 @@ fn unusual_end(rest: &[u8]) -> Scanned<(Version, usize)> {
     Ok(ends.then_some((version, length + CRLF.len())))
 }
 
-/// Of the tokens that a method may be, the web server under Kong knows those of upper-case letters, `-` and `_`. No other is
-/// registered, and `get` is not `GET` to everybody.
+/// Returns the length of the method. Like nginx it accepts upper-case letters, `-` and `_` only: no other method is
+/// registered, and not every program treats `get` like `GET`.
 #[inline]
 fn method_length(data: &[u8]) -> usize {
     let other = data
@@ -241,7 +244,7 @@ fn method_length(data: &[u8]) -> usize {
     other.unwrap_or(data.len())
 }
 
-/// Where the first byte is that may not stand in a value: a control character other than a tab.
+/// Returns the position of the first byte that a value must not contain: a control character except tab.
 #[inline]
 fn end_of_text(data: &[u8], mut at: usize) -> usize {
     loop {
@@ -253,7 +256,7 @@ fn end_of_text(data: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Where the first byte is that may not stand in a target: a control character or a space.
+/// Returns the position of the first byte that a target must not contain: a control character or a space.
 #[inline]
 fn end_of_visible(data: &[u8], at: usize) -> usize {
     first_below(data, at, b'!')
@@ -263,8 +266,8 @@ const ONES: u64 = u64::from_ne_bytes([1; 8]);
 
 const TOPS: u64 = ONES << 7;
 
-/// Where the first byte is that `is_it` says of, among words that `marks` marks in the highest bit of such bytes; the end if
-/// there is none. A mark may be wrong, a byte without one may not.
+/// Returns the position of the first byte that satisfies `is_it`, or the end of `data`. `marks` sets the highest bit of
+/// candidate bytes in a word of eight. It may mark too many bytes, but must not miss one.
 #[inline]
 fn first(
     data: &[u8],
@@ -289,9 +292,9 @@ fn first(
     length.map_or(data.len(), |length| at + length)
 }
 
-/// Where the first byte is that is less than `least`, or DEL. Of bytes below 0x80, subtracting `least` sets the highest bit
-/// of those that are less, adding one that of DEL alone. What is carried over from a byte marks at most the one after it
-/// wrongly, and after a right mark nothing matters.
+/// Returns the position of the first byte that is less than `least` or is DEL. For bytes below 0x80, subtracting
+/// `least` sets the highest bit of the smaller ones, and adding one sets it for DEL. A carry can wrongly mark only the
+/// next byte; after a correct mark this does not matter.
 #[inline]
 fn first_below(data: &[u8], at: usize, least: u8) -> usize {
     let less = ONES * u64::from(least);
@@ -299,7 +302,7 @@ fn first_below(data: &[u8], at: usize, least: u8) -> usize {
     first(data, at, marks, |byte| byte < least || byte == 0x7f)
 }
 
-/// Whether this can be a name: of a header, or a coding.
+/// Whether the text is a token, such as the name of a header or a coding.
 pub(super) fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|&byte| TOKEN[usize::from(byte)])
 }
@@ -313,7 +316,7 @@ fn first_colon(data: &[u8], at: usize) -> usize {
     first(data, at, marks, |byte| byte == b':')
 }
 
-/// RFC 9110 section 5.6.2.
+/// Bytes of a token (RFC 9110 section 5.6.2).
 static TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -361,7 +364,7 @@ mod tests {
         Ok(end.map(|end| (method, target, line.version, lines.collect(), end)))
     }
 
-    /// The same by another implementation, which also takes bare line feeds.
+    /// Parses with another implementation, which also accepts bare line feeds.
     fn by_httparse(data: &[u8]) -> Scanned<Parts<'_>> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -404,7 +407,7 @@ mod tests {
         }
     }
 
-    /// We know fewer methods and targets.
+    /// Whether this parser refuses the method or target, although the other implementation accepts it.
     fn is_stricter_here(data: &[u8]) -> bool {
         let line = data
             .split(|&byte| byte == b'\r')
@@ -424,7 +427,7 @@ mod tests {
         })
     }
 
-    /// The other implementation refuses later minor versions.
+    /// Whether the version is one that the other implementation refuses.
     fn has_later_version(data: &[u8]) -> bool {
         let name = b"HTTP/1.";
         let minor = memchr::memmem::find(data, name).map(|at| &data[at + name.len()..]);

@@ -1,4 +1,4 @@
-//! The core held against RFC 9112, section by section, and the table of what it refuses.
+//! Tests of the parser against RFC 9112, section by section, and the table of messages that it refuses.
 
 use super::*;
 use proptest::prelude::*;
@@ -288,7 +288,7 @@ fn headers_named_by_connection_are_of_this_hop() {
     assert_eq!(hops, 1);
 }
 
-/// The names of the header lines that `Connection` names.
+/// Returns the header names that `Connection` names.
 fn hops(head: &RequestHead) -> Vec<String> {
     let mut names = Vec::new();
     head.copy_lines(&mut Vec::new(), |line| {
@@ -370,7 +370,7 @@ fn content_types_that_differ_are_refused_and_repeated_ones_are_not() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused() {
+fn ambiguous_requests_are_refused() {
     let head = |lines: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n");
     let host = |value: &str| format!("GET / HTTP/1.1\r\nHost: {value}\r\n\r\n");
     let line = |line: &str| format!("{line}\r\nHost: a\r\n\r\n");
@@ -516,7 +516,7 @@ fn what_could_be_read_in_two_ways_is_refused() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_by_its_name() {
+fn too_large_requests_are_refused_with_the_reason() {
     let long = "x".repeat(9000);
     let refusal = |text: String| request(&text).unwrap_err();
     assert_eq!(
@@ -564,7 +564,7 @@ fn what_is_too_large_is_refused_by_its_name() {
 }
 
 #[test]
-fn hostile_answers_are_refused() {
+fn adversarial_responses_are_refused() {
     let much = format!("X: {}\r\n", "y".repeat(8000)).repeat(5);
     let refused = [
         "nonsense\r\n\r\n".to_owned(),
@@ -667,9 +667,9 @@ proptest! {
         let _ = Body::new(Framing::Chunked).consume(&bytes);
     }
 
-    /// What is accepted accounts for every byte: written again from its parts, it is the same head.
+    /// An accepted head accounts for every byte: assembled again from its parts, it is identical.
     #[test]
-    fn an_accepted_head_is_all_there_is(
+    fn an_accepted_head_accounts_for_every_byte(
         text in "(GET|POST|A!b) /[a-z/?%.]{0,9} HTTP/1\\.[01]\r\nHost: a(\r\n[ -~\r\n\t:]{0,60}){0,3}\r\n\r\n"
     ) {
         if let Ok(Some((head, length))) = request(&text) {

@@ -1,5 +1,5 @@
-//! A stream to an upstream, presented to the engine as an HTTP/1.1 connection for one request: it takes the text of the
-//! request, and its answer is read as text.
+//! A stream to an upstream, presented to the engine as an HTTP/1.1 connection for one request. The engine writes the
+//! request as text and reads the response as text.
 
 use super::link::Use;
 use super::receiving::Receiving;
@@ -19,27 +19,27 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct Called {
     calling: Calling,
-    /// The head of the answer, and how much of it has been read.
+    /// Text of the response head; `at` counts the bytes already read.
     text: Vec<u8>,
     at: usize,
     watch: Watch,
     tls: bool,
     to_head: bool,
-    /// Counts as a stream of the connection while this lives.
+    /// Keeps the stream counted as in use while this lives.
     counted: Use,
 }
 
-// Lives in the box of its stream, and most of the time as the larger one.
+// The value lives in the box of its stream, and is the larger variant most of the time.
 #[expect(clippy::large_enum_variant)]
 #[derive(Debug)]
 enum Calling {
-    /// The head of the request, as far as it has come.
+    /// The part of the request head that has arrived so far.
     Head(SendRequest<Bytes>, Vec<u8>),
     Sent {
         sending: Sending,
         answer: Answer,
     },
-    /// The connection would not take the request.
+    /// The connection did not accept the request.
     Refused(Option<h2::Error>),
 }
 
@@ -62,7 +62,7 @@ impl Called {
         }
     }
 
-    /// Takes everything, as soon as what came before is on its way.
+    /// Accepts all bytes once earlier bytes have been sent.
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -85,7 +85,7 @@ impl Called {
         Poll::Ready(Ok(first.len() + second.len()))
     }
 
-    /// A head that does not come in one piece.
+    /// Collects a head that arrives in several pieces.
     fn push_head(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
         let Calling::Head(_, kept) = &mut self.calling else {
             return Ok(());
@@ -131,7 +131,7 @@ impl Called {
         }
     }
 
-    /// How many bytes of the request wait for the upstream's window.
+    /// Number of request bytes that wait for the upstream's window.
     pub fn held_back(&self) -> usize {
         match &self.calling {
             Calling::Sent { sending, .. } => sending.held_back(),
@@ -139,7 +139,7 @@ impl Called {
         }
     }
 
-    /// When the last piece of an answer's frame came that is not complete yet.
+    /// Time of the last piece of a response frame that is still incomplete.
     pub fn partial(&self) -> Option<Instant> {
         match &self.calling {
             Calling::Sent {
@@ -183,7 +183,7 @@ impl Called {
                     head => head?,
                 },
                 Calling::Refused(error) => {
-                    // Nothing of it has left, so it can be sent again elsewhere.
+                    // No part of the request was sent, so it can be retried on another connection.
                     let refused = ErrorKind::ConnectionRefused;
                     return Poll::Ready(Err(match error.take() {
                         Some(cause) => io::Error::new(refused, cause),
@@ -195,7 +195,7 @@ impl Called {
         }
     }
 
-    /// An interim answer, or the head of the real one.
+    /// Writes an interim response, or the head of the final response, as text.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Calling::Sent { answer, .. } = &mut self.calling else {
             return Poll::Ready(Ok(()));

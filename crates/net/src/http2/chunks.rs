@@ -1,19 +1,19 @@
-//! Chunked bodies on their way into HTTP/2: the payload becomes DATA, the trailer section a HEADERS frame. What comes here
-//! has been checked by the engine already; what is malformed nevertheless breaks the stream.
+//! Decodes chunked bodies for HTTP/2: the payload becomes DATA, the trailer section a HEADERS frame. The engine has
+//! already checked the body; anything malformed still resets the stream.
 
 use super::text;
 use http::HeaderMap;
 
-/// All trailer lines together, as in the engine.
+/// Maximum size of all trailer lines together, as in the engine.
 const MAX_TRAILERS: usize = 16 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Size,
-    /// Up to the end of the size's line.
+    /// The rest of the line with the chunk size.
     Extension,
     Data,
-    /// CR and LF after the data.
+    /// CR and LF that follow the data.
     AfterData,
     Trailers,
     Done,
@@ -44,14 +44,14 @@ impl Dechunker {
         self.state == State::Done
     }
 
-    /// The trailers of a body that is done, if it had any.
+    /// Returns the trailers of a complete body, if it had any.
     pub(super) fn take_trailers(&mut self) -> Option<HeaderMap> {
         let lines = std::mem::take(&mut self.trailers);
         let lines = lines.strip_suffix(b"\r\n")?;
         (!lines.is_empty()).then(|| text::trailers(lines))
     }
 
-    /// Appends the payload in `data` to `payload`. What follows the end of the body is ignored.
+    /// Appends the payload in `data` to `payload`. Bytes after the end of the body are ignored.
     pub(super) fn advance(
         &mut self,
         mut data: &[u8],
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chunk_is_refused() {
+    fn malformed_chunks_are_refused() {
         for wrong in [&b"\r\n"[..], b"x", b"1\r\nab", b"fffffffffffffffff\r\n"] {
             assert_eq!(decode(&[wrong]), Err(Malformed), "{wrong:?}");
         }

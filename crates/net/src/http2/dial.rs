@@ -1,40 +1,40 @@
-//! A connection in the making to an upstream that may speak HTTP/2. One request makes it, others wait for it, and all of
-//! them are told how it ended. The end is a state and not an event: who looks late sees it too.
+//! A connection attempt to an upstream that may speak HTTP/2. One request connects, others wait for it, and all learn
+//! the result. The result is a state and not an event, so a request that asks late sees it too.
 
 use std::io;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Why there is no connection.
+/// Why a connection attempt failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DialFailure {
     #[error("connecting took too long")]
     Timeout,
     #[error("cannot connect: {0}")]
     Connect(Arc<io::Error>),
-    /// TCP was connected, but TLS or the protocol could not be agreed on.
+    /// TCP connected, but the TLS handshake or the choice of protocol failed.
     #[error("handshake failed: {0}")]
     Handshake(Arc<io::Error>),
 }
 
-/// How making a connection ended.
+/// Result of a connection attempt.
 #[derive(Debug, Clone)]
 pub enum Dialed {
-    /// The connection is one of the worker's [`Links`](super::Links).
+    /// The connection is now one of the worker's [`Links`](super::Links).
     Http2,
-    /// The upstream speaks only HTTP/1.1, so there is nothing to share.
+    /// The upstream speaks only HTTP/1.1, so there is no connection to share.
     Http1,
     Failed(DialFailure),
-    /// The request that was connecting is gone; nothing is known of the upstream.
+    /// The request that was connecting has been dropped; the result is unknown.
     Abandoned,
 }
 
-/// A connection in the making, as seen by a request that waits for it.
+/// A running connection attempt, as held by a request that waits for it.
 #[derive(Debug, Clone)]
 pub struct Dial(watch::Receiver<Option<Dialed>>);
 
 impl Dial {
-    /// Waits for the end.
+    /// Waits for the result.
     pub async fn ended(mut self) -> Dialed {
         match self.0.wait_for(Option::is_some).await {
             Ok(end) => end.clone().unwrap_or(Dialed::Abandoned),
@@ -42,24 +42,24 @@ impl Dial {
         }
     }
 
-    /// Whether it has not ended yet.
+    /// Whether the attempt is still running.
     pub(super) fn is_open(&self) -> bool {
         self.0.borrow().is_none() && self.0.has_changed().is_ok()
     }
 }
 
-/// The duty to make a connection and to say how that ended. Dropping it says [`Dialed::Abandoned`].
+/// The side of the request that connects, which must report the result. Dropping it reports [`Dialed::Abandoned`].
 #[derive(Debug)]
 pub struct Dialer(watch::Sender<Option<Dialed>>);
 
 impl Dialer {
-    /// A dialer, and what those that wait for it hold.
+    /// Creates a dialer, and the handle for the requests that wait for it.
     pub(super) fn new() -> (Self, Dial) {
         let (sender, receiver) = watch::channel(None);
         (Self(sender), Dial(receiver))
     }
 
-    /// Tells everyone who waits, or will.
+    /// Reports the result to all requests that wait now or later.
     pub fn end(self, end: Dialed) {
         self.0.send_replace(Some(end));
     }

@@ -1,5 +1,5 @@
-//! A connection to an upstream that speaks HTTP/2, with many streams, driven by a task of its own. Which connection a request
-//! goes on is settled by [`Links`](super::Links).
+//! An HTTP/2 connection to an upstream, with many streams, driven by its own task. [`Links`](super::Links) chooses the
+//! connection of a request.
 
 use super::called::Called;
 use super::links::LinkKey;
@@ -19,38 +19,38 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes of an answer that an upstream may send before the client has taken any.
+/// Bytes of a response that an upstream may send before the client has accepted any.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The most that the protocol allows: the windows of its streams are the limit. A smaller one could be used up by the answers
-/// of clients that take nothing, and every other stream of the connection would wait for them.
+/// The protocol's maximum; the windows of the streams are the limit. A smaller window could be filled by responses that
+/// clients do not read, and all other streams of the connection would have to wait.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// Streams of one connection before another is opened, if the upstream allows as many.
+/// Streams on one connection before another is opened, if the upstream allows that many.
 const COMFORTABLE_STREAMS: usize = 100;
-/// Streams that begin before the upstream has said how many it allows; the others wait until it has. It says so at once, and
-/// would refuse those that are too many.
+/// Streams that may start before the upstream announces its limit; further ones wait for it. An upstream announces it
+/// at once, and would refuse excess streams.
 const FIRST_STREAMS: usize = 10;
-/// After so long without a sign of life, a ping goes out with the next request. Not more often, and not without a request:
-/// gRPC servers take that for an attack.
+/// Time without received bytes after which the next request sends a ping. Pings more often or without a request count
+/// as an attack for gRPC servers.
 const SILENCE: Duration = Duration::from_secs(10);
-/// An upstream that does not answer a ping for so long is gone.
+/// Time after which an upstream that does not answer a ping is considered dead.
 const PONG_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a connection's handle and its task tell each other.
+/// State shared by a connection's handle and its task.
 #[derive(Debug, Default)]
 struct State {
     streams: AtomicUsize,
     wants_ping: AtomicBool,
     over: AtomicBool,
-    /// The upstream has ended the connection with an error.
+    /// Whether the upstream has ended the connection with an error.
     refused: AtomicBool,
 }
 
-/// A stream in use.
+/// Counts a stream as in use until it is dropped.
 #[derive(Debug)]
 pub(super) struct Use(Arc<State>);
 
 impl Use {
-    /// Whether the upstream has ended the connection with an error, of which its streams are not told.
+    /// Whether the upstream has ended the connection with an error; `h2` does not report this to its streams.
     pub(super) fn is_refused(&self) -> bool {
         self.0.refused.load(Ordering::Relaxed)
     }
@@ -62,7 +62,7 @@ impl Drop for Use {
     }
 }
 
-/// A connection to an upstream.
+/// Handle of an HTTP/2 connection to an upstream.
 #[derive(Debug)]
 pub struct Link {
     request: SendRequest<Bytes>,
@@ -72,14 +72,14 @@ pub struct Link {
     requests: u32,
     opened: Instant,
     quiet_since: Option<Instant>,
-    /// Grows with every use of any connection of the worker.
+    /// Number of the last use; it grows with every use of any connection of the worker.
     last_use: u64,
-    /// The slot of the target that used it last.
+    /// Slot of the target that used the connection last.
     slot: Weak<Slot>,
 }
 
 impl Link {
-    /// Begins HTTP/2 on a connection. The second is to be polled until it ends, by a task of its own.
+    /// Starts HTTP/2 on a connection. The caller must poll the [`Driver`] in a separate task until it ends.
     pub async fn open(stream: Stream, key: LinkKey, head: u32) -> io::Result<(Self, Driver)> {
         let wire = Wire::new(stream, Vec::new(), 0);
         let mut builder = Builder::new();
@@ -114,7 +114,7 @@ impl Link {
         Ok((link, driver))
     }
 
-    /// Streams that it has room for; none when it takes no more at all.
+    /// Returns how many more streams the connection can take, or `None` if it is closed.
     pub(super) fn room(&mut self, cx: &mut Context<'_>) -> Option<usize> {
         if self.state.over.load(Ordering::Relaxed) {
             return None;
@@ -123,9 +123,10 @@ impl Link {
             Poll::Ready(Err(_)) => None,
             _ => {
                 let is_told = self.wire.line().read > 0;
-                let most = match is_told {
-                    true => self.request.current_max_send_streams(),
-                    false => COMFORTABLE_STREAMS,
+                let most = if is_told {
+                    self.request.current_max_send_streams()
+                } else {
+                    COMFORTABLE_STREAMS
                 };
                 let used = self.state.streams.load(Ordering::Relaxed);
                 Some(most.min(COMFORTABLE_STREAMS).saturating_sub(used))
@@ -133,8 +134,8 @@ impl Link {
         }
     }
 
-    /// A stream of this connection. `number` grows with every use of any connection of the worker, `slot` is that of the
-    /// target.
+    /// Opens a stream on this connection. `number` grows with every use of any connection of the worker; `slot` belongs
+    /// to the target.
     pub(super) fn call(&mut self, number: u64, slot: &Arc<Slot>) -> Called {
         if self.wire.line().last_read.elapsed() > SILENCE {
             self.state.wants_ping.store(true, Ordering::Relaxed);
@@ -163,17 +164,17 @@ impl Link {
         self.last_use
     }
 
-    /// Whether it has a stream.
+    /// Whether the connection has an open stream.
     pub(super) fn is_used(&self) -> bool {
         self.state.streams.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether it has carried as many requests as it may; zero: no limit.
+    /// Whether the connection has carried the maximum number of requests. Zero means no limit.
     pub(super) fn is_worn(&self, max_requests: u32) -> bool {
         max_requests != 0 && self.requests >= max_requests
     }
 
-    /// Whether it is worth keeping.
+    /// Whether to keep the connection: it is open, and in use or recently used by an existing target.
     pub(super) fn tidy(&mut self, now: Instant, idle: Duration) -> bool {
         if self.state.over.load(Ordering::Relaxed) {
             return false;
@@ -188,7 +189,8 @@ impl Link {
     }
 }
 
-/// The task of a connection to an upstream. Ends when the connection does: by itself when nobody holds it any more.
+/// The task of a connection to an upstream. It ends when the connection closes, which happens by itself when its last
+/// handle and stream are dropped.
 #[derive(Debug)]
 pub struct Driver {
     connection: Connection<Wire, Bytes>,
@@ -233,7 +235,9 @@ impl Driver {
             Poll::Ready(Err(_)) => Poll::Ready(()),
             Poll::Pending => {
                 ready!(deadline.poll_passed(cx));
-                tracing::info!("an upstream does not answer pings, its connection is closed");
+                tracing::info!(
+                    "an upstream does not answer HTTP/2 pings; its connection is closed"
+                );
                 Poll::Ready(())
             }
         }

@@ -1,5 +1,5 @@
-//! The HTTP/2 connections of one worker to upstreams, by address and then by who may share them. A request gets a stream of
-//! one, the connection that another request is making, or the task to make one.
+//! The HTTP/2 connections of one worker to upstreams, by address and then by [`LinkKey`]. A request gets a stream on
+//! one of them, waits for the attempt of another request, or connects itself.
 
 use super::called::Called;
 use super::dial::{Dial, Dialer};
@@ -12,47 +12,48 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Connections of one key before requests wait for a stream instead of opening another.
+/// Maximum connections per key; beyond it requests wait for a stream instead of opening another connection.
 const MOST_OF_KEY: usize = 16;
 
-/// Kong's `upstream_keepalive_*`, as far as they mean something for connections that are shared.
+/// The part of Kong's `upstream_keepalive_*` that applies to shared connections.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkSettings {
-    /// Most connections per address and worker, whoever shares them. Connections that have a stream may exceed it.
+    /// Maximum connections per address and worker, for all keys together. Connections with an open stream may exceed
+    /// it.
     pub size: usize,
-    /// Requests per connection; zero: no limit.
+    /// Maximum requests per connection. Zero means no limit.
     pub max_requests: u32,
-    /// How long a connection without a stream is kept; zero: no limit.
+    /// Maximum time that a connection without a stream is kept. Zero means no limit.
     pub idle: Duration,
 }
 
-/// Who shares a connection.
+/// Requests with equal keys may share a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LinkKey {
-    /// The identity of the TLS settings.
+    /// Identity of the TLS settings.
     pub tls: Option<usize>,
     pub sni: Option<Arc<str>>,
 }
 
-/// The connections that a request can use.
+/// Connections that a request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     Any,
-    /// One that was opened after this: the older ones may be as dead as the one that has just failed.
+    /// A connection opened after this time: older ones may be as dead as the one that has just failed.
     OpenedAfter(Instant),
 }
 
-/// What a request finds of connections to its address.
+/// Result of a request for a stream to an address.
 #[derive(Debug)]
 pub enum Found {
     Call(Box<Called>),
-    /// Another request is connecting: worth waiting for.
+    /// Another request is connecting; wait for its result.
     Dialing(Dial),
-    /// Nobody is; the caller is to connect, and to say how it went.
+    /// The caller must connect and report the result.
     Dial(Dialer),
 }
 
-/// Connections that the same requests share.
+/// The connections of one key.
 #[derive(Debug, Default)]
 struct Group {
     links: Vec<Link>,
@@ -63,13 +64,13 @@ struct Group {
 #[derive(Debug, Default)]
 pub struct Links {
     by_address: HashMap<SocketAddr, HashMap<LinkKey, Group>>,
-    /// Grows with every use, so that uses have an order.
+    /// Counts the uses of all connections, which gives them an order.
     uses: u64,
 }
 
 impl Links {
-    /// A stream to an address: on the connection with the most room, or on a new one while there are few. `slot` is that of
-    /// the target, without which a connection is not kept.
+    /// Returns a stream to an address, on the connection with the most room, or lets the caller open a connection while
+    /// there are few. `slot` belongs to the target; an idle connection closes when that target is removed.
     pub fn take(
         &mut self,
         address: SocketAddr,
@@ -92,7 +93,8 @@ impl Links {
         }
     }
 
-    /// A stream on a connection that is there already, for which the request may have to wait; where no other can be had.
+    /// Returns a stream on an existing connection, for when the caller cannot open another one. The request may have to
+    /// wait.
     pub fn take_existing(
         &mut self,
         address: SocketAddr,
@@ -107,7 +109,7 @@ impl Links {
         Some(Box::new(group.links[at].call(self.uses, slot)))
     }
 
-    /// Keeps a connection that was just made, and gives its first stream. Others that have none make room for it.
+    /// Adds a new connection and returns its first stream. If there are too many, unused connections are closed.
     pub fn add(
         &mut self,
         address: SocketAddr,
@@ -124,8 +126,8 @@ impl Links {
         Box::new(call)
     }
 
-    /// Closes connections that are over, have been without a stream for too long, are too many, or belong to targets that
-    /// are gone. For a timer every few seconds.
+    /// Closes connections that have ended, have been idle for too long, are too many, or belong to removed targets. A
+    /// timer calls this every few seconds.
     pub fn sweep(&mut self, now: Instant, settings: &LinkSettings) {
         self.by_address.retain(|_, groups| {
             groups.retain(|_, group| {
@@ -137,7 +139,7 @@ impl Links {
         });
     }
 
-    /// Closes all that have no stream, to make room for descriptors.
+    /// Closes all connections without a stream to free their descriptors.
     pub fn clear(&mut self) {
         for groups in self.by_address.values_mut() {
             close_unused(groups, 0);
@@ -152,7 +154,8 @@ impl Links {
 }
 
 impl Group {
-    /// The connection with the most room for another stream, and that room; those that take no more are let go.
+    /// Returns the index of the connection with the most room for another stream, and that room. Drops connections that
+    /// take no more streams.
     fn best(
         &mut self,
         wanted: Wanted,
@@ -196,7 +199,7 @@ impl Group {
     }
 }
 
-/// Closes the connections without a stream that were used least recently, as far as there are more than `most` in all.
+/// Closes the least recently used connections without a stream until at most `most` connections remain in all.
 fn close_unused(groups: &mut HashMap<LinkKey, Group>, most: usize) {
     let count: usize = groups.values().map(|group| group.links.len()).sum();
     let Some(excess) = count.checked_sub(most).filter(|excess| *excess > 0) else {
@@ -209,7 +212,7 @@ fn close_unused(groups: &mut HashMap<LinkKey, Group>, most: usize) {
         return;
     }
     unused.sort_unstable();
-    // Every use has a number of its own, so this limit names exactly the oldest ones.
+    // Every use has a unique number, so this limit selects exactly the oldest connections.
     let newest = unused[excess.min(unused.len()) - 1];
     groups.retain(|_, group| {
         group

@@ -1,8 +1,8 @@
-//! HTTP/2 on both sides, as a translation in front of and behind the HTTP/1.1 engine: a stream of a client ([`Served`]) is
-//! read as the HTTP/1.1 text of its request and takes the text of the answer; a stream to an upstream ([`Called`]) is the
-//! mirror image. The `h2` crate does the protocol (RFC 9113, RFC 7541); what it leaves to its user is checked here.
+//! HTTP/2 on both sides, translated for the HTTP/1.1 engine. A client's stream ([`Served`]) is read as the HTTP/1.1
+//! text of its request and accepts the text of the response. A stream to an upstream ([`Called`]) is the mirror image.
+//! The `h2` crate implements the protocol (RFC 9113, RFC 7541); this module adds the checks that it leaves to its user.
 //!
-//! Not here: what a request means. The engine reads the text that is made here as strictly as any other.
+//! The meaning of requests does not belong here. The engine parses this text as strictly as any other.
 
 mod called;
 mod chunks;
@@ -28,17 +28,17 @@ pub use server::{Ended, Server, ServerSettings};
 
 use std::io::{self, ErrorKind};
 
-/// What a client with prior knowledge begins with (RFC 9113 section 3.4).
+/// First bytes of a client with prior knowledge of HTTP/2 (RFC 9113 section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The name of the protocol in the TLS handshake.
+/// Name of the protocol in the TLS handshake.
 pub const ALPN: &[u8] = b"h2";
 
-/// What may wait in a stream for its turn on the connection.
+/// Maximum bytes in a stream that wait to be written to the connection.
 const SEND_BUFFER: usize = 128 * 1024;
 
-/// A stream's error as the engine knows those of connections. [`ErrorKind::ConnectionRefused`]: the other side says that it
-/// has not looked at the request (RFC 9113 section 8.7), which can be sent again whatever it is.
+/// Converts an error of a stream to one that the engine knows from connections. [`ErrorKind::ConnectionRefused`] means
+/// that the other side did not process the request (RFC 9113 section 8.7), so that any request can be sent again.
 fn to_io(error: h2::Error) -> io::Error {
     let unprocessed = match error.reason() {
         Some(h2::Reason::REFUSED_STREAM) => error.is_remote(),
@@ -56,20 +56,20 @@ fn to_io(error: h2::Error) -> io::Error {
     io::Error::new(ErrorKind::ConnectionReset, error)
 }
 
-/// How a stream to an upstream failed, as far as HTTP/2 says so.
+/// Why a stream to an upstream failed, as reported by HTTP/2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFailure {
-    /// The upstream says that it has not looked at the request.
+    /// The upstream did not process the request.
     Unprocessed,
-    /// The upstream has given up this request, and serves others on the same connection.
+    /// The upstream reset this stream and serves others on the same connection.
     Reset,
-    /// The upstream has ended the whole connection with an error, which any request on it may have caused.
+    /// The upstream ended the whole connection with an error, which any request on it may have caused.
     Goaway,
-    /// The upstream does not keep to the protocol.
+    /// The upstream violated the protocol.
     Nonsense,
 }
 
-/// What HTTP/2 says about a failure; nothing where only the connection below it has failed.
+/// Returns the failure that HTTP/2 reported, or `None` if only the connection below it failed.
 pub fn stream_failure(error: &io::Error) -> Option<StreamFailure> {
     if error.kind() == ErrorKind::ConnectionRefused {
         return Some(StreamFailure::Unprocessed);
@@ -87,28 +87,28 @@ pub fn stream_failure(error: &io::Error) -> Option<StreamFailure> {
     }
 }
 
-/// The upstream has ended a connection with an error (`GOAWAY`), and so this stream.
+/// The upstream ended the connection with an error (`GOAWAY`), and this stream with it.
 #[derive(Debug, thiserror::Error)]
-#[error("the upstream refuses the connection")]
+#[error("the upstream ended the connection with an error (GOAWAY)")]
 struct Refused;
 
-/// Whether HTTP/2 says itself why a stream failed.
+/// Whether the error itself holds HTTP/2's reason for the failure of a stream.
 fn has_cause(error: &io::Error) -> bool {
     error.kind() == ErrorKind::ConnectionRefused
         || error.get_ref().is_some_and(|cause| cause.is::<h2::Error>())
 }
 
-/// HTTP/2 has no form for a request: its authority or its path is none, or it asks for another protocol.
+/// HTTP/2 cannot express the request: its authority or its path is invalid, or it upgrades to another protocol.
 #[derive(Debug, thiserror::Error)]
-#[error("the request cannot be said in HTTP/2")]
+#[error("the request cannot be expressed in HTTP/2")]
 struct Unsayable;
 
-/// Whether a request was not sent since HTTP/2 has no form for it.
+/// Whether a request was not sent because HTTP/2 cannot express it.
 pub fn is_unsayable(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|cause| cause.is::<Unsayable>())
 }
 
-/// Why the other side gave a stream up, if it did.
+/// Returns the reason of the reset if the stream was reset.
 pub fn reset_reason(error: &io::Error) -> Option<Reason> {
     let cause = error.get_ref()?.downcast_ref::<h2::Error>()?;
     cause.reason().filter(|_| cause.is_reset())

@@ -1,5 +1,5 @@
-//! A body coming out of a stream: DATA and trailers become the engine's HTTP/1.1 text. The peer may send on as soon as the
-//! engine has read; what it has not read stays within the window that the peer was given.
+//! Reads a body from a stream: DATA and trailers become HTTP/1.1 text for the engine. The peer's window grows as the
+//! engine reads; unread bytes stay within the window.
 
 use super::text::{self, Length};
 use super::to_io;
@@ -10,7 +10,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
-/// The size of a chunk, and what ends it.
+/// Maximum size of the framing of a chunk: the line with its size, and the line break after the data.
 const CHUNK_FRAME: usize = 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct Receiving {
     watch: Watch,
     form: Form,
     rest: Bytes,
-    /// Text before `rest`.
+    /// Text that comes before `rest`.
     text: Vec<u8>,
     at: usize,
 }
@@ -47,12 +47,12 @@ impl Receiving {
         }
     }
 
-    /// When the last piece of a frame came that is not complete yet.
+    /// Time of the last piece of a frame that is still incomplete.
     pub(super) fn partial(&self) -> Option<Instant> {
         self.watch.partial(self.stream.stream_id())
     }
 
-    /// Reads into `buffer`; zero at the end. Gives the number of payload bytes to `count`.
+    /// Reads into `buffer`; returns 0 at the end. Passes the number of payload bytes to `count`.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl Receiving {
                         count(self.rest.len());
                         continue;
                     }
-                    // What was read is not held back by what is to come, not even an error: it comes again.
+                    // Return the bytes read so far first. An error is reported again by the next read.
                     Poll::Pending | Poll::Ready(Err(_)) if filled > 0 => {
                         return Poll::Ready(Ok(filled));
                     }
@@ -99,7 +99,7 @@ impl Receiving {
         }
     }
 
-    /// For a buffer that has no room for a chunk in one piece.
+    /// Writes a chunk as text, for a buffer too small for a chunk and its framing.
     fn chunk_to_text(&mut self) {
         let size = self.rest.len().min(1024);
         text::write_chunk_size(size, &mut self.text);
@@ -129,11 +129,11 @@ impl Receiving {
     }
 
     fn release(&mut self, bytes: usize) {
-        // Fails only for more than was received, or on a stream that is over.
+        // Fails only for more bytes than were received, or on a stream that has ended.
         let _ = self.stream.flow_control().release_capacity(bytes);
     }
 
-    /// The next piece of data, or the end.
+    /// Receives the next piece of data, or the end of the body.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match ready!(self.stream.poll_data(cx)) {
             Some(Ok(data)) => self.rest = data,

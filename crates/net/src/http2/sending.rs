@@ -1,5 +1,5 @@
-//! A body on its way into a stream: the engine's HTTP/1.1 text becomes DATA and trailers, no faster than the peer's windows
-//! allow. What the windows have no room for waits here, at most as much as one write brought.
+//! Sends a body on a stream: the engine's HTTP/1.1 text becomes DATA and trailers, no faster than the peer's windows
+//! allow. Bytes that exceed the windows wait here, at most those of one write.
 
 use super::chunks::Dechunker;
 use super::text::Length;
@@ -12,10 +12,10 @@ use std::task::{Context, Poll, ready};
 
 #[derive(Debug)]
 enum Form {
-    /// So much is still to come.
+    /// Number of bytes still to come.
     Length(u64),
     Chunked(Dechunker),
-    /// Until told.
+    /// The body ends when [`Sending::finish`] is called.
     Open,
     Complete,
 }
@@ -26,12 +26,12 @@ pub(super) struct Sending {
     form: Form,
     waiting: Bytes,
     trailers: Option<HeaderMap>,
-    /// END_STREAM has been said.
+    /// Whether END_STREAM has been sent.
     ended: bool,
 }
 
 impl Sending {
-    /// `ended`: the head was all of it.
+    /// If `ended` is true, the head was the whole message.
     pub(super) fn new(stream: SendStream<Bytes>, length: Length, ended: bool) -> Self {
         let form = match length {
             _ if ended => Form::Complete,
@@ -49,12 +49,12 @@ impl Sending {
         }
     }
 
-    /// Whether everything is in the hands of the connection.
+    /// Whether all bytes have been passed to the connection.
     pub(super) fn is_done(&self) -> bool {
         self.ended
     }
 
-    /// How many bytes wait for the peer's window.
+    /// Number of bytes that wait for the peer's window.
     pub(super) fn held_back(&self) -> usize {
         self.waiting.len()
     }
@@ -63,7 +63,7 @@ impl Sending {
         !self.ended && (!self.waiting.is_empty() || matches!(self.form, Form::Complete))
     }
 
-    /// Takes all of the two pieces; nothing may be waiting.
+    /// Accepts all bytes of both pieces. No bytes may be waiting.
     pub(super) fn push(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
         let size = first.len() + second.len();
         if size == 0 {
@@ -74,7 +74,7 @@ impl Sending {
             Form::Length(left) => {
                 payload.extend_from_slice(first);
                 payload.extend_from_slice(second);
-                // More than announced is not of this message.
+                // Bytes beyond the announced length do not belong to this message.
                 let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(size);
                 payload.truncate(taken);
                 *left -= taken as u64;
@@ -102,14 +102,14 @@ impl Sending {
         Ok(())
     }
 
-    /// The end of a body that goes on until somebody ends it; of any other, this would be a break.
+    /// Ends a body without an announced end. Other bodies end by themselves, and an early end is a failure.
     pub(super) fn finish(&mut self) {
         if matches!(self.form, Form::Open) {
             self.form = Form::Complete;
         }
     }
 
-    /// Hands on what waits. Ready when nothing does.
+    /// Passes waiting bytes to the connection; ready when none are left.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.waiting.is_empty() {
             let room = ready!(self.poll_room(cx))?;
@@ -150,7 +150,7 @@ impl Sending {
         self.stream.send_reset(reason);
     }
 
-    /// Ready when the peer has given the stream up.
+    /// Ready when the peer has reset the stream.
     pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.stream.poll_reset(cx).map(|_| ())
     }

@@ -1,6 +1,6 @@
-//! Streams of a client, presented to the engine as if they were a kept-alive HTTP/1.1 connection: when one is answered, the
-//! next one that waits on the connection follows. So a handful of the engine's sessions serve all streams of a connection,
-//! as many as it has at a time, and a request costs no task of its own.
+//! Streams of a client, presented to the engine as a kept-alive HTTP/1.1 connection: after each response, the session
+//! takes the next waiting stream. A connection needs only as many of the engine's sessions as it has concurrent
+//! streams, and a request costs no task of its own.
 
 use super::receiving::Receiving;
 use super::sending::Sending;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// What a connection and its sessions share. All of one thread: nobody waits for the lock.
+/// State shared by a connection and its sessions. All of them run on one thread, so the lock is never contended.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -29,17 +29,17 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct State {
     queue: VecDeque<Accepted>,
-    /// Sessions without a stream.
+    /// Sessions that wait for a stream.
     idle: Vec<(usize, Waker)>,
     sessions: usize,
     closed: bool,
-    /// Streams queued or served.
+    /// Number of queued and served streams.
     pub(super) active: usize,
-    /// When the last stream ended.
+    /// Time when the last stream ended.
     pub(super) quiet_since: Instant,
-    /// Streams that the client gave up before they were answered.
+    /// Streams that the client reset before their response was complete.
     pub(super) given_up: usize,
-    /// Bytes of requests and their bodies: the rest of what was read is framing.
+    /// Bytes of requests and their bodies. All other bytes read are framing.
     pub(super) payload: u64,
 }
 
@@ -70,7 +70,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a stream to a session that waits for one. Without one, a new session comes back, to be started.
+    /// Passes a stream to an idle session. If there is none, returns a new session, which the caller must start.
     pub(super) fn offer(self: &Arc<Self>, accepted: Accepted) -> Option<Served> {
         let mut state = self.state();
         state.active += 1;
@@ -94,7 +94,7 @@ impl Shared {
         self.state().sessions > 0
     }
 
-    /// No stream will come any more.
+    /// Ends all sessions; no more streams will come.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -106,13 +106,13 @@ impl Shared {
     }
 }
 
-/// A session's view of a connection's streams.
+/// A session's view of its connection's streams.
 #[derive(Debug)]
 pub struct Served {
     shared: Arc<Shared>,
     number: usize,
     current: Option<Current>,
-    /// The head of the request, and how much of it has been read.
+    /// Text of the request head; `at` counts the bytes already read.
     text: Vec<u8>,
     at: usize,
     closed: bool,
@@ -123,14 +123,14 @@ struct Current {
     receiving: Receiving,
     answering: Answering,
     to_head: bool,
-    /// Has become a WebSocket, if the answer says so.
+    /// Whether the request asks for WebSocket, and its response has not refused that.
     tunnels: bool,
     given_up: bool,
 }
 
 #[derive(Debug)]
 enum Answering {
-    /// The head of the answer, as far as it has come.
+    /// The part of the response head that has arrived so far.
     Head(SendResponse<Bytes>, Vec<u8>),
     Body(Sending),
 }
@@ -172,7 +172,7 @@ impl Served {
         }
     }
 
-    /// Takes the next stream; false when none will come.
+    /// Takes the next stream; returns `false` when none will come.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.shared.state();
         let Some((request, respond)) = state.queue.pop_front() else {
@@ -200,7 +200,7 @@ impl Served {
         Poll::Ready(true)
     }
 
-    /// Takes everything, as soon as what came before is on its way.
+    /// Accepts all bytes once earlier bytes have been sent.
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -228,7 +228,7 @@ impl Served {
         }
     }
 
-    /// How many bytes of the answer wait for the client's window.
+    /// Number of response bytes that wait for the client's window.
     pub fn held_back(&self) -> usize {
         match &self.current {
             Some(Current {
@@ -239,12 +239,12 @@ impl Served {
         }
     }
 
-    /// When the last piece of a request's frame came that is not complete yet.
+    /// Time of the last piece of a request frame that is still incomplete.
     pub fn partial(&self) -> Option<Instant> {
         self.current.as_ref()?.receiving.partial()
     }
 
-    /// Ends the answer, where only this can end it. Nothing more is read.
+    /// Ends a response whose end was not announced. Nothing more is read.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(Current {
             answering: Answering::Body(sending),
@@ -254,12 +254,12 @@ impl Served {
             sending.finish();
         }
         ready!(self.poll_flush(cx))?;
-        // Of a tunnel, each direction ends by itself.
+        // The directions of a tunnel end separately.
         self.closed = self.current.as_ref().is_none_or(|current| !current.tunnels);
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when the client has given the current request up.
+    /// Ready when the client has reset the stream of the current request.
     pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(current) = &mut self.current else {
             return Poll::Pending;
@@ -273,7 +273,7 @@ impl Served {
         Poll::Ready(())
     }
 
-    /// Breaks the answer off.
+    /// Resets the stream of the current request.
     pub fn reset(&mut self, reason: Reason) {
         if let Some(current) = &mut self.current {
             current.reset(reason);
@@ -301,7 +301,7 @@ impl Current {
         matches!(&self.answering, Answering::Body(sending) if sending.is_done())
     }
 
-    /// Whether the next stream may follow.
+    /// Whether the session can take the next stream.
     fn is_over(&self) -> bool {
         self.is_answered() && !self.tunnels
     }
@@ -319,7 +319,7 @@ impl Current {
         {
             return self.push_head(&first[..end], &first[end..], second);
         }
-        // Interim answers, or a head that does not come in one piece.
+        // Interim responses, or a head that arrives in several pieces.
         let mut data = std::mem::take(kept);
         data.extend_from_slice(first);
         data.extend_from_slice(second);
@@ -338,7 +338,7 @@ impl Current {
         Ok(())
     }
 
-    /// Sends a head, and what there is of the body.
+    /// Sends a head and the available part of the body.
     fn push_head(&mut self, head: &[u8], first: &[u8], second: &[u8]) -> io::Result<()> {
         let Answering::Head(respond, _) = &mut self.answering else {
             return Ok(());
@@ -372,7 +372,7 @@ impl Drop for Served {
         self.end_current();
         let mut state = self.shared.state();
         state.idle.retain(|idle| idle.0 != self.number);
-        // A stream that was meant for this session has another one woken.
+        // If this session was woken for a queued stream, wake another one instead.
         if !state.queue.is_empty()
             && let Some((_, waker)) = state.idle.pop()
         {

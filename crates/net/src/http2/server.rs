@@ -1,5 +1,5 @@
-//! A client's HTTP/2 connection: drives the `h2` connection, hands its streams out, and ends it when it is idle, stuck,
-//! abusive, or told to drain.
+//! A client's HTTP/2 connection: drives the `h2` connection, distributes its streams, and closes it when it is idle,
+//! stuck, abusive, or draining.
 
 use super::served::{Accepted, Served, Shared};
 use super::text;
@@ -17,36 +17,36 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Small enough that the memory of a connection is bounded by the window of the whole, large enough for one stream to be
-/// fast.
+/// Small, so that the window of the whole connection bounds its memory; large enough for one fast stream.
 const DEFAULT_STREAM_WINDOW: u32 = 128 * 1024;
 const DEFAULT_CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// The web server's `http2_max_concurrent_streams`.
+/// nginx's `http2_max_concurrent_streams`.
 const DEFAULT_STREAMS: u32 = 128;
-/// How long a client has to say that it has seen our GOAWAY.
+/// Time for a client to acknowledge our GOAWAY.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Streams that a client may give up before their answer within [`RESET_WINDOW`]: each may have cost an upstream request.
+/// Streams that a client may reset before their response within [`RESET_WINDOW`]. Each may have cost an upstream
+/// request.
 const MOST_RESETS: usize = 1000;
 const RESET_WINDOW: Duration = Duration::from_secs(30);
-/// So much may be read of frames that carry nothing, beyond eight times what does (as the web server under Kong counts).
+/// Maximum bytes of framing beyond eight times the payload; nginx, under Kong, counts the same way.
 const MOST_FRAMING: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy)]
 pub struct ServerSettings {
-    /// Streams at a time; further ones are refused.
+    /// Maximum concurrent streams; further ones are refused.
     pub streams: u32,
-    /// Bytes of a request body that a client may send before any is taken, per stream and for the connection.
+    /// Bytes of request bodies that a client may send before any are read, per stream and for the whole connection.
     pub stream_window: u32,
     pub connection_window: u32,
-    /// The whole head of a request, as RFC 9113 section 10.5.1 counts it.
+    /// Maximum size of a request head, counted as in RFC 9113 section 10.5.1.
     pub head: u32,
-    /// RFC 8441.
+    /// Whether WebSocket over HTTP/2 (RFC 8441) is enabled.
     pub websocket: bool,
-    /// For the connection preface.
+    /// Maximum time until the connection preface is complete.
     pub handshake_timeout: Duration,
-    /// Without a stream.
+    /// Maximum time without an open stream.
     pub idle_timeout: Duration,
-    /// For a client that takes nothing of what is written.
+    /// Maximum time in which a client accepts none of the written bytes.
     pub send_timeout: Duration,
 }
 
@@ -65,14 +65,14 @@ impl Default for ServerSettings {
     }
 }
 
-/// How a connection ended.
+/// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// By the client, or after our GOAWAY.
+    /// The client closed it, or it ended after our GOAWAY.
     Closed,
-    /// By an error of the protocol or the network.
+    /// A protocol or network error.
     Error,
-    /// By us: the client took or said nothing for too long.
+    /// We closed it, because the client accepted or sent nothing for too long.
     Timeout,
 }
 
@@ -81,22 +81,22 @@ enum State {
     Open(Box<Connection<Wire, Bytes>>),
 }
 
-/// The server's side of a connection; to be polled by a task of its own.
+/// The server's side of a connection, to be polled by a separate task.
 pub struct Server {
     state: State,
     wire: Wire,
     shared: Arc<Shared>,
     settings: ServerSettings,
     deadline: Deadline,
-    /// When to look whether the connection is idle.
+    /// When to check next whether the connection is idle.
     look_at: Instant,
-    /// Our GOAWAY has been sent, for whatever reason.
+    /// Whether our GOAWAY has been sent, for any reason.
     leaving: bool,
     resets_counted: (usize, Instant),
 }
 
 impl Server {
-    /// `before`: what was read of the connection already.
+    /// `before` holds the bytes already read from the connection.
     pub fn new(stream: Stream, before: Vec<u8>, settings: ServerSettings) -> Self {
         let wire = Wire::new(stream, before, super::PREFACE.len());
         let mut builder = Builder::new();
@@ -127,12 +127,12 @@ impl Server {
         self.shared.state().active == 0
     }
 
-    /// Whether there has been a stream.
+    /// Whether there has been any stream.
     pub fn has_served(&self) -> bool {
         self.shared.has_served()
     }
 
-    /// Lets the streams end that are open, takes no more, then closes (RFC 9113 section 6.8).
+    /// Stops accepting streams, lets the open ones finish, then closes (RFC 9113 section 6.8).
     pub fn leave(&mut self) {
         if let State::Open(connection) = &mut self.state
             && !std::mem::replace(&mut self.leaving, true)
@@ -142,14 +142,14 @@ impl Server {
         }
     }
 
-    /// Ready when the connection is over. Gives each new session to `start`.
+    /// Ready when the connection has ended. Passes each new session to `start`.
     pub fn poll(&mut self, cx: &mut Context<'_>, mut start: impl FnMut(Served)) -> Poll<Ended> {
         let driven = match self.poll_streams(cx, &mut start) {
             Poll::Pending => self.poll_limits(cx),
             ended => ended,
         };
         if driven.is_ready() {
-            // A GOAWAY that says why is worth one try.
+            // Try once to send the GOAWAY that states the reason.
             let _ = self.wire.line().poll_flush(cx);
         }
         driven
@@ -194,7 +194,7 @@ impl Server {
         }
     }
 
-    /// What nobody but us ends.
+    /// Applies the time limits and the limits against abuse.
     fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         if matches!(self.state, State::Open(_)) {
             if self.is_abusive() {
@@ -228,7 +228,7 @@ impl Server {
                 return Poll::Ready(Ended::Timeout);
             } else {
                 self.leave();
-                // Sends the GOAWAY and waits for what the client makes of it.
+                // Sends the GOAWAY and waits for the client's reaction.
                 match self.poll_streams(cx, &mut drop) {
                     Poll::Pending => {}
                     ended => return ended,
@@ -256,7 +256,9 @@ impl Server {
     }
 
     fn throw_out(&mut self) {
-        tracing::debug!("an HTTP/2 client sends more frames or resets than requests");
+        tracing::debug!(
+            "an HTTP/2 client sends too many frames without payload or too many resets"
+        );
         if let State::Open(connection) = &mut self.state {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
@@ -270,7 +272,7 @@ impl Drop for Server {
     }
 }
 
-/// Refuses what may not become text; the rest goes to a session, perhaps a new one.
+/// Refuses requests that cannot become HTTP/1.1 text; passes others to a session, which is returned if it is new.
 fn offer(shared: &Arc<Shared>, (request, mut respond): Accepted) -> Option<Served> {
     let (parts, body) = request.into_parts();
     if !text::is_well_formed(&parts) {
@@ -280,7 +282,7 @@ fn offer(shared: &Arc<Shared>, (request, mut respond): Accepted) -> Option<Serve
     if parts.extensions.get::<h2::ext::Protocol>().is_some() && !text::is_websocket(&parts) {
         let mut answer = Response::new(());
         *answer.status_mut() = StatusCode::NOT_IMPLEMENTED;
-        // Fails only when the client has given the stream up.
+        // Fails only if the client has reset the stream.
         let _ = respond.send_response(answer, true);
         return None;
     }

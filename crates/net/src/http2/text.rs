@@ -1,6 +1,6 @@
-//! Heads between HTTP/2's form and the text of HTTP/1.1. What becomes text is what the `h2` crate let through (names are
-//! lower-case tokens, values free of control characters, no header of a connection) and what is checked here; so a head
-//! can hold neither a line nor a length that its sender did not write as one.
+//! Converts heads between HTTP/2 and HTTP/1.1 text. The `h2` crate checks that names are lower-case tokens, that values
+//! have no control characters, and that no connection headers occur. This module checks the rest, so that the text
+//! cannot contain a line or a length that the sender did not write as one.
 
 use bytes::Bytes;
 use h2::ext::Protocol;
@@ -9,20 +9,20 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request};
 use std::io::Write;
 
-/// How the text of a message says where its body ends.
+/// Marking of the end of a message's body in its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
     Known(u64),
     Chunked,
-    /// At the end of the connection; of answers, and of tunnels in both directions.
+    /// The body ends with the connection: for some responses, and for tunnels in both directions.
     Open,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Whether a request is what RFC 9113 section 8 allows, as far as `h2` leaves that open: values without white space around
-/// them (8.2.1), one authority (8.3.1), a path (8.3.1).
+/// Whether a request satisfies the parts of RFC 9113 section 8 that `h2` does not check: values without surrounding
+/// white space (8.2.1), one authority (8.3.1), a path (8.3.1).
 pub(super) fn is_well_formed(parts: &request::Parts) -> bool {
     let connects = parts.method == Method::CONNECT;
     let path = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
@@ -48,7 +48,7 @@ fn is_trimmed(value: &HeaderValue) -> bool {
     !blank(value.first()) && !blank(value.last())
 }
 
-/// Whether the request wants to speak WebSocket on its stream (RFC 8441).
+/// Whether the request asks for WebSocket on its stream (RFC 8441).
 pub(super) fn is_websocket(parts: &request::Parts) -> bool {
     parts
         .extensions
@@ -56,7 +56,7 @@ pub(super) fn is_websocket(parts: &request::Parts) -> bool {
         .is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
 }
 
-/// Appends the head of a request; says how the text ends its body.
+/// Appends the head of a request; returns how the text marks the end of its body.
 pub(super) fn write_request(parts: &request::Parts, bodiless: bool, out: &mut Vec<u8>) -> Length {
     let websocket = is_websocket(parts);
     let method = if websocket {
@@ -67,7 +67,7 @@ pub(super) fn write_request(parts: &request::Parts, bodiless: bool, out: &mut Ve
     out.extend_from_slice(method.as_str().as_bytes());
     out.push(b' ');
     let authority = parts.uri.authority().map(Authority::as_str);
-    // Without a path only a CONNECT comes here, whose target is the authority.
+    // A request without a path is a CONNECT, whose target is the authority.
     let target = parts.uri.path_and_query().map(PathAndQuery::as_str);
     let target = target
         .filter(|_| websocket || *method != Method::CONNECT)
@@ -108,7 +108,8 @@ pub(super) fn write_request(parts: &request::Parts, bodiless: bool, out: &mut Ve
     length
 }
 
-/// HTTP/2 clients cut `Cookie` in pieces that compress better; HTTP/1.1 knows one line (RFC 9113 section 8.2.3).
+/// Joins the `Cookie` fields. HTTP/2 clients split them for better compression; HTTP/1.1 has one line (RFC 9113 section
+/// 8.2.3).
 fn write_cookies(headers: &HeaderMap, out: &mut Vec<u8>) {
     out.extend_from_slice(b"cookie: ");
     for (index, crumb) in headers.get_all(header::COOKIE).iter().enumerate() {
@@ -120,8 +121,8 @@ fn write_cookies(headers: &HeaderMap, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What RFC 8441 leaves out of the handshake of RFC 6455. The key proves nothing here: HTTP/2 has said already that both
-/// sides mean WebSocket, and the answer to it goes no further than us.
+/// Adds the fields of RFC 6455's handshake that RFC 8441 omits. A fixed key suffices: HTTP/2 has already agreed on
+/// WebSocket, and the gateway drops the response to the key.
 fn write_upgrade(headers: &HeaderMap, out: &mut Vec<u8>) {
     out.extend_from_slice(b"connection: Upgrade\r\nupgrade: websocket\r\n");
     if !headers.contains_key(header::SEC_WEBSOCKET_KEY) {
@@ -132,8 +133,9 @@ fn write_upgrade(headers: &HeaderMap, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the head of an upstream's answer; says how the text ends its body. `ended`: nothing follows the head on the
-/// stream; `to_head`: the answer to HEAD, whose length is that of a body which does not come.
+/// Appends the head of an upstream's response; returns how the text marks the end of its body. With `ended`, nothing
+/// follows the head on the stream. With `to_head`, this responds to HEAD, and its length describes a body that is not
+/// sent.
 pub(super) fn write_response(
     response: &Response<()>,
     ended: bool,
@@ -147,7 +149,7 @@ pub(super) fn write_response(
     out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
     out.extend_from_slice(b"\r\n");
     let bodiless = to_head || matches!(status.as_u16(), 100..=199 | 204 | 304);
-    // Its end is in trailers, for which only chunks have a place.
+    // The status of gRPC is in the trailers, which only a chunked body can carry.
     let with_trailers = !ended && is_grpc(response.headers());
     let mut length = None;
     for (name, value) in response.headers() {
@@ -186,8 +188,8 @@ fn write_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the trailers of a stream as those of a chunked body, without what would say something about its framing or
-/// where it goes (RFC 9110 section 6.5.1).
+/// Appends a stream's trailers as those of a chunked body, without fields about framing or routing (RFC 9110 section
+/// 6.5.1).
 pub(super) fn write_trailers(trailers: &HeaderMap, out: &mut Vec<u8>) {
     for (name, value) in trailers {
         let fields = [
@@ -202,17 +204,17 @@ pub(super) fn write_trailers(trailers: &HeaderMap, out: &mut Vec<u8>) {
     }
 }
 
-/// The beginning of a chunk; 18 bytes at most.
+/// Appends the line that starts a chunk, at most 18 bytes.
 pub(super) fn write_chunk_size(size: usize, out: &mut Vec<u8>) {
     write!(out, "{size:x}\r\n").expect("a vector takes everything");
 }
 
-/// The head of a request or an answer that the engine wrote.
+/// The parsed head of a request or a response that the engine wrote.
 #[derive(Debug)]
 struct Head {
-    /// All of it, which values are slices of.
+    /// The whole text; header values are slices of it.
     text: Bytes,
-    /// Where the first line ends.
+    /// Length of the first line.
     line: usize,
     headers: HeaderMap,
     host: Option<HeaderValue>,
@@ -222,7 +224,7 @@ struct Head {
 }
 
 impl Head {
-    /// Takes apart what ends in an empty line.
+    /// Parses a head that ends in an empty line.
     fn read(text: &[u8]) -> Result<Self, Malformed> {
         let text = Bytes::copy_from_slice(text);
         let line = memchr::memchr(b'\r', &text).ok_or(Malformed)?;
@@ -262,7 +264,7 @@ impl Head {
         }
         let shared = text.slice_ref(value);
         let Ok(mut value) = HeaderValue::from_maybe_shared(shared) else {
-            // An upstream may say in HTTP/1.1 what HTTP/2 has no form for.
+            // The `http` crate rejects this value, which an HTTP/1.1 upstream may send. The field is dropped.
             return Ok(());
         };
         if name == header::HOST {
@@ -272,7 +274,7 @@ impl Head {
         if name == header::CONTENT_LENGTH {
             self.length = parse_number(value.as_bytes());
         }
-        // Of which none comes twice: in the table of the compression they would only push others out.
+        // Request ids are unique: indexing them would evict useful entries from HPACK's table.
         if name.as_str() == "x-kong-request-id" {
             value.set_sensitive(true);
         }
@@ -285,17 +287,17 @@ impl Head {
     }
 }
 
-/// The answer of the engine to a client.
+/// The parsed head of the engine's response to a client.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) response: Response<()>,
-    /// [`Length::Known`] of zero also where the head alone is the answer.
+    /// [`Length::Known`] with 0 if the response has no body, also for a HEAD request.
     pub(super) length: Length,
-    /// The stream becomes a tunnel.
+    /// Whether the stream becomes a tunnel.
     pub(super) switches: bool,
 }
 
-/// Reads the head of an answer, which ends in an empty line.
+/// Parses the head of a response, which ends in an empty line.
 pub(super) fn read_answer(text: &[u8], to_head: bool) -> Result<Answer, Malformed> {
     let mut head = Head::read(text)?;
     let code = head.first_line().get(9..12).ok_or(Malformed)?;
@@ -303,7 +305,7 @@ pub(super) fn read_answer(text: &[u8], to_head: bool) -> Result<Answer, Malforme
     let bodiless = to_head || matches!(status.as_u16(), 100..=199 | 204 | 304);
     let switches = status == StatusCode::SWITCHING_PROTOCOLS;
     let length = if switches {
-        // What the stream is from here on was agreed by its request (RFC 8441 section 5).
+        // With HTTP/2, the response to a WebSocket request has status 200 (RFC 8441 section 5).
         status = StatusCode::OK;
         head.headers.remove("sec-websocket-accept");
         Length::Open
@@ -315,7 +317,7 @@ pub(super) fn read_answer(text: &[u8], to_head: bool) -> Result<Answer, Malforme
         head.length.map_or(Length::Open, Length::Known)
     };
     if length == Length::Known(0) && !to_head && is_grpc(&head.headers) {
-        // A status without messages is all head, and says nothing of a length.
+        // A gRPC status without messages is a head only, without a length.
         head.headers.remove(header::CONTENT_LENGTH);
     }
     let mut response = Response::new(());
@@ -328,14 +330,14 @@ pub(super) fn read_answer(text: &[u8], to_head: bool) -> Result<Answer, Malforme
     })
 }
 
-/// A request of the engine to an upstream.
+/// The parsed head of the engine's request to an upstream.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) request: Request<()>,
     pub(super) length: Length,
 }
 
-/// Reads the head of a request, which ends in an empty line.
+/// Parses the head of a request, which ends in an empty line.
 pub(super) fn read_request(text: &[u8], tls: bool) -> Result<Call, Malformed> {
     let head = Head::read(text)?;
     if head.upgrades {
@@ -364,7 +366,7 @@ pub(super) fn read_request(text: &[u8], tls: bool) -> Result<Call, Malformed> {
     Ok(Call { request, length })
 }
 
-/// The target as it is; where the `http` crate knows no such byte in a path, with that byte percent-encoded.
+/// Returns the request target. If the `http` crate rejects bytes in it, those bytes are percent-encoded.
 fn path_and_query(text: &Bytes, target: &[u8]) -> Result<PathAndQuery, Malformed> {
     if let Ok(path) = PathAndQuery::from_maybe_shared(text.slice_ref(target))
         && path.as_str().len() == target.len()
@@ -382,7 +384,7 @@ fn path_and_query(text: &Bytes, target: &[u8]) -> Result<PathAndQuery, Malformed
     PathAndQuery::try_from(encoded).map_err(|_| Malformed)
 }
 
-/// The trailer lines of a chunked body as those of a stream.
+/// Converts the trailer lines of a chunked body to those of a stream.
 pub(super) fn trailers(lines: &[u8]) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     for line in lines.split(|&byte| byte == b'\n') {
@@ -401,7 +403,7 @@ pub(super) fn trailers(lines: &[u8]) -> HeaderMap {
     trailers
 }
 
-/// The end of the head in `data`, if it is there.
+/// Returns the end of the head in `data`, if the head is complete.
 pub(super) fn head_end(data: &[u8]) -> Option<usize> {
     memchr::memmem::find(data, b"\r\n\r\n").map(|at| at + 4)
 }
@@ -411,7 +413,7 @@ fn split_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&line[..colon], &line[colon + 1..]))
 }
 
-/// Fields that HTTP/2 has no place for (RFC 9113 section 8.2.2).
+/// Whether the field is forbidden in HTTP/2 because it describes the connection (RFC 9113 section 8.2.2).
 fn is_of_connection(name: &HeaderName) -> bool {
     *name == header::CONNECTION
         || *name == header::TRANSFER_ENCODING
@@ -426,7 +428,8 @@ static READY_NAMES: [HeaderName; 4] = [
     HeaderName::from_static("x-kong-response-latency"),
 ];
 
-/// A name that the `http` crate does not know costs it an allocation: those that every answer has are ready.
+/// Converts a name. The `http` crate allocates for names that it does not know, so names in every response are
+/// prepared.
 fn header_name(name: &[u8]) -> Option<HeaderName> {
     if name.len() > 16 && name.starts_with(b"X-Kong-") {
         let ready = READY_NAMES

@@ -1,7 +1,7 @@
-//! The connection below HTTP/2. The `h2` crate writes every larger DATA frame by itself and flushes after it; here frames
-//! of many streams gather, and leave in one write when the connection's task has nothing more to do. It is also where one
-//! sees what `h2` does not tell: how much was read, which frame is coming in, and since when the peer has not taken what is
-//! written.
+//! The connection below HTTP/2. The `h2` crate writes and flushes every large DATA frame separately. Here the frames of
+//! many streams are collected and sent in one write when the connection's task has no more work. This layer also knows
+//! facts that `h2` does not report: the number of bytes read, the arriving frame, and how long the peer has accepted no
+//! bytes.
 
 use crate::stream::Stream;
 use std::io::{self, ErrorKind, IoSlice};
@@ -11,26 +11,26 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// Up to here frames are gathered; beyond it they are written, together with what waits.
+/// Maximum size of the collected frames. A write beyond it is passed on, together with the collected bytes.
 const GATHERED_BYTES: usize = 32 * 1024;
-/// A buffer larger than this is given back when it is empty.
+/// A larger buffer is freed as soon as it is empty.
 const KEPT_BYTES: usize = 4 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Line {
     stream: Stream,
-    /// Read before it was known that this is HTTP/2.
+    /// Bytes that were read before the protocol was known to be HTTP/2.
     before: Vec<u8>,
     out: Vec<u8>,
     written: usize,
-    /// TLS has taken everything but could not send it.
+    /// TLS has accepted all bytes but could not send them yet.
     unflushed: bool,
     pub(super) read: u64,
     pub(super) last_read: Instant,
     arriving: Arriving,
-    /// The stream whose DATA frame is not complete yet, and when the last piece of it came.
+    /// Stream whose DATA frame is incomplete, and the time of its last piece.
     partial: Option<(u32, Instant)>,
-    /// Since when the peer has taken nothing although there is something for it.
+    /// Since when the peer has accepted no bytes although some are waiting.
     pub(super) blocked_since: Option<Instant>,
 }
 
@@ -52,7 +52,7 @@ impl Line {
         put
     }
 
-    /// What waits goes first, in one write with the beginning of what follows.
+    /// Writes the collected bytes first, in one write with the beginning of the new ones.
     fn poll_put_through(
         &mut self,
         cx: &mut Context<'_>,
@@ -64,7 +64,7 @@ impl Line {
             let waiting = &self.out[self.written..];
             let written = ready!(self.stream.poll_write(cx, waiting, next))?;
             self.unflushed = true;
-            // Something went: whoever takes a little is slow, not dead.
+            // Some bytes were accepted: the peer is slow, not dead.
             self.blocked_since = None;
             if written == 0 {
                 return Poll::Ready(Err(ErrorKind::WriteZero.into()));
@@ -81,7 +81,7 @@ impl Line {
         self.stream.poll_write(cx, first, second)
     }
 
-    /// Sends what was gathered.
+    /// Sends the collected bytes.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.out.is_empty() && !self.unflushed {
             return Poll::Ready(Ok(()));
@@ -147,27 +147,27 @@ impl Line {
     }
 }
 
-/// A handle on the line: one is the `h2` connection's, one that of the task around it. Both are of one task, so nobody ever
-/// waits for the lock.
+/// A handle of the line. The `h2` connection has one, the task around it the other. Both run in one task, so the lock
+/// is never contended.
 #[derive(Debug, Clone)]
 pub(super) struct Wire(Arc<Mutex<Line>>);
 
-/// The frame that is coming in. `h2` shows DATA when a frame is complete, which takes a slow peer longer than timeouts
-/// between two reads allow.
+/// Tracks the arriving frame. `h2` reports DATA only when a frame is complete, which for a slow peer takes longer than
+/// the timeout between two reads.
 #[derive(Debug)]
 struct Arriving {
-    /// The frame's head, as far as it is here.
+    /// Bytes of the frame's header so far.
     head: [u8; HEAD],
     filled: usize,
-    /// Bytes of the frame after its head that are still to come.
+    /// Bytes of the frame after its header that are still to come.
     left: usize,
 }
 
-/// The size of a frame's head (RFC 9113 section 4.1).
+/// Size of a frame header (RFC 9113 section 4.1).
 const HEAD: usize = 9;
 
 impl Arriving {
-    /// `first` bytes come before the first frame.
+    /// Starts before the first frame; `first` bytes come before it.
     fn after(first: usize) -> Self {
         Self {
             head: [0; HEAD],
@@ -176,7 +176,7 @@ impl Arriving {
         }
     }
 
-    /// Follows the frames in `data`. Says the stream of the last one if that is DATA with a part still to come.
+    /// Follows the frames in `data`. Returns the stream of the last frame if it is DATA and incomplete.
     fn advance(&mut self, mut data: &[u8]) -> Option<u32> {
         loop {
             let taken = self.left.min(data.len());
@@ -199,17 +199,17 @@ impl Arriving {
         }
         let [_, _, _, kind, _, stream @ ..] = self.head;
         let stream = u32::from_be_bytes(stream) & 0x7fff_ffff;
-        // What comes before the first frame has the number of no stream.
+        // The initial head stands for the bytes before the first frame; its stream number is 0.
         (self.filled == HEAD && self.left > 0 && kind == 0 && stream > 0).then_some(stream)
     }
 }
 
-/// A look at the line that does not keep the connection open.
+/// A weak handle of the line, which does not keep the connection open.
 #[derive(Debug, Clone)]
 pub(super) struct Watch(Weak<Mutex<Line>>);
 
 impl Watch {
-    /// When the last piece of a DATA frame for this stream came, if the frame is not complete yet.
+    /// Returns the time of the last piece of a DATA frame for this stream, if the frame is incomplete.
     pub(super) fn partial(&self, stream: h2::StreamId) -> Option<Instant> {
         let line = self.0.upgrade()?;
         let (number, at) = line
@@ -221,7 +221,7 @@ impl Watch {
 }
 
 impl Wire {
-    /// `before` was read already; the peer says `preface` bytes before its first frame.
+    /// `before` holds bytes already read; the peer sends `preface` bytes before its first frame.
     pub(super) fn new(stream: Stream, before: Vec<u8>, preface: usize) -> Self {
         Self(Arc::new(Mutex::new(Line {
             stream,
@@ -278,7 +278,7 @@ impl AsyncWrite for Wire {
         true
     }
 
-    /// Not yet: the task does it when the connection has no more frames to write.
+    /// Does nothing: the connection's task flushes when `h2` has no more frames to write.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_data_is_told_wherever_reads_end() {
+    fn an_incomplete_data_frame_is_found_wherever_reads_end() {
         let frames = [
             (vec![0; 24], None),
             (frame(0, 4, 0), None),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_a_part_is_not_blocked_since_longer() {
+    async fn a_partial_write_restarts_the_time_of_being_blocked() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let _ = SockRef::from(&listener).set_recv_buffer_size(4096);
         let stream = TcpStream::connect(listener.local_addr().unwrap())
@@ -350,7 +350,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let blocked = put().await;
             let line = wire.line();
-            // More of the same gathered bytes went, and there are some left.
+            // More of the same collected bytes were sent, and some are left.
             if blocked && line.written > written {
                 assert_eq!(line.blocked_since, Some(Instant::now()));
                 seen = true;

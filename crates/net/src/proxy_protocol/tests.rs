@@ -14,7 +14,7 @@ fn read(bytes: &[u8]) -> Option<Addresses> {
     header.addresses
 }
 
-/// A version 2 header of these extensions.
+/// Builds a version 2 header with this body.
 fn binary(command: u8, family: u8, body: &[u8]) -> Vec<u8> {
     let mut header = V2.to_vec();
     header.extend([command, family]);
@@ -39,7 +39,7 @@ fn lines_of_version_1_are_read() {
 }
 
 #[test]
-fn what_follows_a_header_is_not_part_of_it() {
+fn bytes_after_a_header_are_not_part_of_it() {
     let header = b"PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\n";
     let with_request = [header.as_slice(), b"GET / HTTP/1.1\r\n"].concat();
     assert_eq!(parse(&with_request).unwrap().unwrap().1, header.len());
@@ -140,7 +140,7 @@ fn malformed_headers_of_version_2_are_refused() {
     assert_eq!(
         refused(&binary(0x20, 0x00, &[0; 4081])[..16]),
         Malformed::TooLong,
-        "told before the rest arrives"
+        "refused before the rest arrives"
     );
 }
 
@@ -177,7 +177,7 @@ fn a_second_checksum_is_refused() {
 
 #[test]
 fn the_checksum_itself_counts_as_zero() {
-    // The check value of the catalogue of CRCs is that of these digits.
+    // The catalogue of CRCs gives this check value for these digits.
     assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
     let sum = crc32c::crc32c(b"12\0\0\0\089");
     assert_eq!(crc32c_without(b"12345689", 2), sum);
@@ -202,7 +202,7 @@ proptest! {
         let bytes = [start, &rest].concat();
         if let Ok(Some((_, length))) = parse(&bytes) {
             prop_assert!(length <= bytes.len());
-            // What follows changes nothing.
+            // The bytes after the header do not change the result.
             prop_assert_eq!(parse(&bytes[..length]), parse(&bytes));
         }
     }

@@ -21,13 +21,13 @@ pub enum CertificateError {
     Kind(String),
     #[error("unusable certificate or key: {0}")]
     Unusable(#[from] TlsError),
-    #[error("unusable certificate of an authority: {0}")]
+    #[error("unusable CA certificate: {0}")]
     Authority(#[from] VerifierBuilderError),
     #[error("cannot generate a certificate: {0}")]
     Generate(#[from] rcgen::Error),
 }
 
-/// A certificate chain and its key, and possibly a second pair of the other kind of key (`cert_alt`).
+/// A certificate chain and its key, and optionally a second pair with another key type (`cert_alt`).
 #[derive(Debug, Clone)]
 pub struct Certificates {
     main: Arc<CertifiedKey>,
@@ -42,16 +42,17 @@ impl Certificates {
         })
     }
 
-    /// Adds the pair of the other kind of key.
+    /// Adds the pair with the other key type.
     pub fn with_alternative(mut self, cert: &str, key: &str) -> Result<Self, CertificateError> {
         self.alternative = Some(Arc::new(read_pair(cert, key)?));
         Ok(self)
     }
 
-    /// The pair whose key can sign as the client wants; the main one if neither can, for a proper alert.
+    /// Returns the pair whose key supports one of the client's signature schemes. If neither does, returns the main
+    /// one, so that the handshake ends with a proper alert.
     pub(super) fn choose(&self, schemes: &[SignatureScheme]) -> Arc<CertifiedKey> {
         let fits = |pair: &&Arc<CertifiedKey>| pair.key.choose_scheme(schemes).is_some();
-        // An elliptic key signs ten times as fast as RSA: it goes first, whichever of the two it is.
+        // Prefer an elliptic-curve key, which signs ten times as fast as RSA.
         [Some(&self.main), self.alternative.as_ref()]
             .into_iter()
             .flatten()
@@ -93,7 +94,7 @@ fn read_pair(cert: &str, key: &str) -> Result<CertifiedKey, CertificateError> {
     Ok(CertifiedKey::new(chain, key))
 }
 
-/// As rustls checks it, but in certificates of version 1 as well.
+/// Checks that the key belongs to the certificate. Unlike rustls' own check, it supports certificates of version 1.
 fn check_match(certificate: &CertificateDer<'_>, key: &dyn SigningKey) -> Result<(), TlsError> {
     let certified = public_key::of(certificate).ok_or(TlsError::InvalidCertificate(
         rustls::CertificateError::BadEncoding,
@@ -104,7 +105,8 @@ fn check_match(certificate: &CertificateDer<'_>, key: &dyn SigningKey) -> Result
     }
 }
 
-/// A certificate for a node that was given none: clients that verify will refuse it, as they should.
+/// Generates a certificate for a node without a configured one. Clients that verify certificates refuse it, as they
+/// should.
 pub fn self_signed() -> Result<Certificates, CertificateError> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());

@@ -1,5 +1,5 @@
-//! TLS with upstreams. A service's settings become one configuration when the snapshot is built; equal settings share one,
-//! so that they share sessions and pooled connections too.
+//! TLS with upstreams. The TLS settings of a service become a configuration when the snapshot is built. Equal settings
+//! share one configuration, and with it sessions and pooled connections.
 
 use super::certificate::{CertificateError, Certificates, read_certificates};
 use super::common_name::Warned;
@@ -14,19 +14,19 @@ use std::io;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use tokio::net::TcpStream;
 
-/// Whom to believe.
+/// The upstream certificates to trust.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// Kong's default: upstream certificates are not looked at.
+    /// Kong's default: upstream certificates are not verified.
     Anyone,
-    /// These authorities, as PEM; without any, every certificate is refused.
+    /// These CA certificates, as PEM. If there are none, every upstream certificate is refused.
     Authorities {
         pems: Vec<String>,
-        /// How many certificates may stand between the upstream's and an authority's: `tls_verify_depth`.
+        /// `tls_verify_depth`: maximum number of certificates between the upstream's and the CA's.
         depth: u8,
         common_name: CommonName,
     },
-    /// Those in bundles such as the operating system's, as PEM, of which some may be unreadable.
+    /// The CA certificates in bundles such as the operating system's, as PEM. Unreadable ones are skipped.
     Bundles {
         pems: Vec<String>,
         depth: u8,
@@ -34,16 +34,16 @@ pub enum Trust {
     },
 }
 
-/// What becomes of the common name of a certificate that has no subject alternative name.
+/// Whether the common name of a certificate without a subject alternative name counts as its host name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CommonName {
-    /// It is taken for the name of the host, as OpenSSL does.
+    /// The common name counts as the host name, as in OpenSSL.
     #[default]
     Taken,
     Ignored,
 }
 
-/// What we show when the upstream asks who we are: a certificate entity, told apart by its PEM.
+/// The client certificate that upstreams may request: a certificate entity, identified by its PEM.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClientIdentity {
     pub cert: String,
@@ -54,10 +54,10 @@ type Settings = (Trust, Option<ClientIdentity>);
 
 #[derive(Debug)]
 struct Shared {
-    /// By what is offered: nothing, HTTP/2, either.
+    /// Configurations that offer no protocol, HTTP/2, or both protocols (see [`Offer`]).
     configs: [Arc<ClientConfig>; 3],
     number: usize,
-    /// Certificates are looked at, and so must have the name.
+    /// Whether upstream certificates are verified, and thus must have the host's name.
     verifies: bool,
 }
 
@@ -69,10 +69,10 @@ struct Known {
 
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
-/// What an upstream may choose from (ALPN).
+/// Protocols that an upstream may choose from (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// Nothing is said of it.
+    /// The handshake offers no protocols.
     Nothing,
     Http2,
     /// HTTP/2 or HTTP/1.1.
@@ -90,11 +90,11 @@ impl Offer {
     }
 }
 
-/// The client side of TLS for one service.
+/// The client side of TLS for a service.
 #[derive(Debug, Clone)]
 pub struct ClientTls(Arc<Shared>);
 
-/// Equal settings share one.
+/// Equal settings share one configuration, so comparing pointers suffices.
 impl PartialEq for ClientTls {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -104,7 +104,8 @@ impl PartialEq for ClientTls {
 impl Eq for ClientTls {}
 
 impl ClientTls {
-    /// Takes a lock; for building snapshots.
+    /// Returns the configuration for the settings. It takes a lock, so call it when building snapshots, not per
+    /// request.
     pub fn new(trust: Trust, identity: Option<ClientIdentity>) -> Result<Self, CertificateError> {
         let settings = (trust, identity);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,14 +131,14 @@ impl ClientTls {
         Ok(Self(shared))
     }
 
-    /// Tells different settings apart, for the pool.
+    /// Returns a number that identifies the settings, for the pool.
     pub fn number(&self) -> usize {
         self.0.number
     }
 
-    /// The name is that of the Host header; its port, if any, is not sent (RFC 6066 allows host names only). What is no host
-    /// name is not sent either: as with an address, the upstream then chooses its certificate without one. Where
-    /// certificates are verified, none can have such a name, and the connection fails.
+    /// Connects with the name from the Host header. Its port is not sent, because RFC 6066 allows only host names. If
+    /// the name is not a valid host name, nothing is sent, as with an address, and the upstream chooses a certificate.
+    /// If certificates are verified, the connection then fails, because no certificate can have such a name.
     pub async fn connect(
         &self,
         stream: TcpStream,
@@ -146,7 +147,7 @@ impl ClientTls {
         self.connect_offering(stream, name, Offer::Nothing).await
     }
 
-    /// The same with a choice of protocols.
+    /// Like [`Self::connect`], with a choice of protocols.
     pub async fn connect_offering(
         &self,
         stream: TcpStream,
@@ -169,8 +170,8 @@ impl ClientTls {
     }
 }
 
-/// Whether a handshake failed over the name that was asked for: it is no host name, the certificate is for others, or the
-/// upstream says that it does not know it.
+/// Whether a handshake failed because of the host name: the name is invalid, the certificate is for other names, or the
+/// upstream reports an unknown name.
 pub fn is_about_name(error: &io::Error) -> bool {
     let Some(cause) = error.get_ref() else {
         return false;

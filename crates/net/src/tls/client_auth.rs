@@ -1,4 +1,4 @@
-//! Certificates that clients show: which authorities are believed, and what a certificate says of its owner.
+//! Client certificates: the trusted CA certificates, and the subject of a client's certificate.
 
 use super::certificate::{CertificateError, read_certificates};
 use rustls::client::danger::HandshakeSignatureValid;
@@ -14,21 +14,22 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// A verifier of the certificates of clients.
+/// A verifier of client certificates.
 #[derive(Debug, Clone)]
 pub struct ClientAuth(pub(super) Arc<dyn ClientCertVerifier>);
 
-/// What becomes of clients without a certificate.
+/// Treatment of clients without a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithoutCertificate {
-    /// They may have other ways to show who they are.
+    /// The handshake continues; the client may authenticate in another way.
     Continue,
     /// The handshake fails.
     Fail,
 }
 
 impl ClientAuth {
-    /// `authorities` is PEM. Whoever shows a certificate of somebody else is refused in any case.
+    /// Creates a verifier for these CA certificates, as PEM. A client with a certificate of another CA is always
+    /// refused.
     pub fn new(authorities: &str, without: WithoutCertificate) -> Result<Self, CertificateError> {
         let mut roots = RootCertStore::empty();
         for certificate in read_certificates(authorities)? {
@@ -117,7 +118,7 @@ fn is_of_version(error: &rustls::Error) -> bool {
     cause == Some(&webpki::Error::UnsupportedCertVersion)
 }
 
-/// Whose certificate the client has shown, such as `CN=ci, O=Example`; none where it has shown none.
+/// Returns the subject of the client's certificate, such as `CN=ci, O=Example`, or `None` if it sent none.
 pub fn client_subject(stream: &TlsStream<TcpStream>) -> Option<String> {
     let (_, connection) = stream.get_ref();
     let certificate = connection.peer_certificates()?.first()?;

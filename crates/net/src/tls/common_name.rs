@@ -1,5 +1,5 @@
-//! The name of an upstream whose certificate has no subject alternative names: its common name, as OpenSSL and so Kong take it.
-//! Such certificates are out of use in public, and live on in private networks.
+//! Matches the host name with the common name of a certificate without subject alternative names, as OpenSSL and thus
+//! Kong do. Public CAs no longer issue such certificates, but private networks still use them.
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use std::collections::HashSet;
@@ -9,7 +9,7 @@ use webpki::VerifiedPath;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Whether the common name of a verified certificate without subject alternative names is that of the host.
+/// Whether a verified certificate has no subject alternative names, and its common name matches the host.
 pub(super) fn is_of(
     certificate: &CertificateDer<'_>,
     path: &VerifiedPath<'_>,
@@ -26,8 +26,8 @@ pub(super) fn is_of(
     names.any(|name| name.as_str().is_ok_and(|name| covers(name, &host)))
 }
 
-/// Whether an authority of the path may speak for some names only. webpki holds that against alternative names, and here there
-/// are none.
+/// Whether a CA certificate of the path has name constraints. webpki checks these only against subject alternative
+/// names, which are missing here.
 fn is_constrained(path: &VerifiedPath<'_>) -> bool {
     let constrains = |certificate: CertificateDer<'_>| {
         X509Certificate::from_der(&certificate).map_or(true, |(_, certificate)| {
@@ -40,7 +40,7 @@ fn is_constrained(path: &VerifiedPath<'_>) -> bool {
     path.anchor().name_constraints.is_some() || between.any(|one| constrains(one.der()))
 }
 
-/// A star stands for a whole first label that at least two others follow.
+/// Whether a name matches the host. A star stands for a whole first label, and at least two labels must follow it.
 fn covers(name: &str, host: &str) -> bool {
     if name.eq_ignore_ascii_case(host) {
         return true;
@@ -53,18 +53,18 @@ fn covers(name: &str, host: &str) -> bool {
     is_name && !first.is_empty() && rest.eq_ignore_ascii_case(host)
 }
 
-/// The hosts that were warned of, each once.
+/// Hosts for which a warning was logged, to log it once per host.
 #[derive(Default)]
 pub(super) struct Warned(Mutex<HashSet<String>>);
 
-/// Shows none of the hosts: settings that are the same are shown the same, whatever connections came of them.
+/// The output omits the hosts, so that equal settings have equal output.
 impl fmt::Debug for Warned {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Warned")
     }
 }
 
-/// More hosts are not kept, and not warned of.
+/// Maximum number of hosts to remember. There are no warnings for further hosts.
 const MOST_WARNED: usize = 100;
 
 impl Warned {
@@ -75,8 +75,8 @@ impl Warned {
             drop(hosts);
             tracing::warn!(
                 %host,
-                "the certificate of an upstream has no subject alternative name; its common name was taken instead: issue it anew \
-                 with one, or refuse such certificates by upstream_tls_common_name = off"
+                "the certificate of an upstream has no subject alternative name; its common name was used instead: reissue it \
+                 with one, or refuse such certificates with upstream_tls_common_name = off"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The end of a handshake that failed: the client is told by an alert, and has the time to read it.
+//! Ends a failed handshake so that the client receives an alert and has time to read it.
 
 use rustls::{Error, InvalidMessage, PeerMisbehaved};
 use std::io::{self, ErrorKind};
@@ -7,23 +7,23 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How much more a client may send before its connection is reset, and for how long.
+/// Maximum bytes, and maximum time, that a client may keep sending before its connection is reset.
 const LINGER_BYTES: usize = 256 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
 const UNEXPECTED_MESSAGE: u8 = 10;
 const DECODE_ERROR: u8 = 50;
 
-/// Closes our side and takes in what the client still sends. Bytes that nobody reads would make the system reset the
+/// Closes our side and discards what the client still sends. If bytes stayed unread, the system would reset the
 /// connection, and the client would lose the alert.
 pub(super) async fn end(error: &io::Error, mut stream: TcpStream) {
     if !matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::Other) {
-        // The client has gone.
+        // The client has closed the connection.
         return;
     }
     if let Some(description) = unsent_alert(error) {
         let alert = [21, 3, 3, 0, 2, 2, description];
-        // There is room for so little, or nobody to read it.
+        // So few bytes either fit into the socket's buffer, or the client is gone.
         let _ = stream.try_write(&alert);
     }
     if stream.shutdown().await.is_ok() {
@@ -42,8 +42,8 @@ async fn drain(stream: &mut TcpStream) {
     }
 }
 
-/// The alert that an error calls for, where rustls sends none. It goes out unencrypted, as clients that fail like this have not
-/// got any further than their first message.
+/// Returns the alert for an error for which rustls sends none. It is sent unencrypted, because these errors occur in a
+/// client's first message.
 fn unsent_alert(error: &io::Error) -> Option<u8> {
     let error = error.get_ref()?.downcast_ref::<Error>()?;
     match error {

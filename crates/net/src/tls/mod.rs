@@ -1,4 +1,4 @@
-//! TLS on both sides, by rustls with ring. Configurations are built with the snapshot; a handshake only picks from them.
+//! TLS on both sides, with rustls and ring. Configurations are built with the snapshot; a handshake only selects one.
 
 mod certificate;
 mod client;
@@ -34,7 +34,7 @@ pub const PLAIN_HTTP_PAGE: &str = "<html>\r\n\
     <body>\r\n<center><h1>400 Bad Request</h1></center>\r\n\
     <center>The plain HTTP request was sent to HTTPS port</center>\r\n</body>\r\n</html>\r\n";
 
-/// Takes whatever certificate a server shows.
+/// Returns a verifier that accepts any server certificate.
 #[cfg(test)]
 pub(crate) fn unverified() -> Arc<dyn rustls::client::danger::ServerCertVerifier> {
     Arc::new(verify::NotVerified)

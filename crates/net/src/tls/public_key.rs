@@ -1,15 +1,15 @@
-//! The public key inside of a certificate. webpki, which reads certificates for rustls, refuses those of version 1; OpenSSL and
-//! so Kong take them, and they are what `openssl x509 -req` makes unless told otherwise.
+//! Reads the public key of a certificate. webpki, which parses certificates for rustls, refuses those of version 1.
+//! OpenSSL and thus Kong accept them, and `openssl x509 -req` creates them by default.
 
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use x509_parser::der_parser::asn1_rs::{Any, Class, FromDer, Tag};
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// `[0]`, which version 1 leaves out.
+/// Tag `[0]` of the version field, which certificates of version 1 omit.
 const VERSION: Tag = Tag(0);
 
-/// `None` for what is no certificate. Nothing else in it is looked at.
+/// Returns the public key, or `None` if this is not a certificate. Nothing else in it is checked.
 pub(super) fn of<'a>(certificate: &'a CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'a>> {
     let mut signed = sequence(&mut certificate.as_ref())?;
     let mut fields = sequence(&mut signed)?;
@@ -26,7 +26,7 @@ pub(super) fn of<'a>(certificate: &'a CertificateDer<'_>) -> Option<SubjectPubli
     Some(from_key[..from_key.len() - fields.len()].into())
 }
 
-/// What kind of key a certificate has, where ring cannot sign with such keys.
+/// Returns the type of a certificate's key if ring cannot sign with that type.
 pub(super) fn unusable_kind(certificate: &CertificateDer<'_>) -> Option<String> {
     let key = of(certificate)?;
     let (_, key) = SubjectPublicKeyInfo::from_der(&key).ok()?;
@@ -54,7 +54,7 @@ pub(super) fn unusable_kind(certificate: &CertificateDer<'_>) -> Option<String> 
     }
 }
 
-/// Takes an element of DER off the front.
+/// Takes a DER element off the front.
 fn next<'a>(input: &mut &'a [u8]) -> Option<Any<'a>> {
     let (rest, element) = Any::from_der(input).ok()?;
     *input = rest;
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_of_a_certificate_is_found_and_of_a_part_of_one_is_not() {
+    fn the_key_is_found_in_a_certificate_but_not_in_a_part_of_one() {
         let made = rcgen::generate_simple_self_signed(vec!["a.example.com".into()]).unwrap();
         let key = rcgen::PublicKeyData::subject_public_key_info(&made.signing_key);
         let certificate = made.cert.der();

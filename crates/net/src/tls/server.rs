@@ -1,4 +1,4 @@
-//! TLS with clients: which certificate a name gets (kong/runloop/certificate.lua), and the handshake.
+//! TLS with clients: selects the certificate for a name (kong/runloop/certificate.lua), and performs the handshake.
 
 use super::certificate::Certificates;
 use super::client_auth::ClientAuth;
@@ -16,10 +16,12 @@ use std::io;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-/// Certificates by server name. Built with the snapshot. A clone shares the names; a change copies a small part of them.
+/// Certificates by server name, built with the snapshot. A clone shares the names; a change copies a small part of
+/// them.
 #[derive(Debug, Clone)]
 pub struct SniTable {
-    /// Exact names, `*.rest`, `prefix.*` and `*`, all as configured: wildcards are looked up as the text that would match.
+    /// Exact names, `*.rest`, `prefix.*` and `*`, as configured. A wildcard is found by looking up the wildcard text
+    /// for a name.
     parts: [Arc<Names>; PARTS],
     hasher: RandomState,
     default: Option<Arc<Certificates>>,
@@ -27,7 +29,7 @@ pub struct SniTable {
 
 type Names = HashMap<String, Arc<Certificates>>;
 
-/// Of the names, by their hash: of ten thousand a change copies forty.
+/// Number of parts of the table; a name's hash selects its part. Of ten thousand names a change copies forty.
 const PARTS: usize = 256;
 
 impl SniTable {
@@ -40,7 +42,7 @@ impl SniTable {
         }
     }
 
-    /// Gives a name its certificate; the name is compared in lower case.
+    /// Sets the certificate for a name, which is compared without case.
     pub fn insert(&mut self, name: &str, certificates: Arc<Certificates>) {
         let name = name.to_ascii_lowercase();
         let part = self.part(&name);
@@ -63,7 +65,7 @@ impl SniTable {
         self.parts[self.part(name)].get(name)
     }
 
-    /// Exact name, `*.rest`, `prefix.*`, `*`, default.
+    /// Returns the certificate for a name, in this order: exact name, `*.rest`, `prefix.*`, `*`, default.
     pub fn find(&self, name: Option<&str>) -> Option<&Arc<Certificates>> {
         name.and_then(|name| self.find_name(&name.to_ascii_lowercase()))
             .or_else(|| self.get("*"))
@@ -75,7 +77,7 @@ impl SniTable {
         if exact.is_some() {
             return exact;
         }
-        // The first label is replaced only when at least two others follow it.
+        // `*.rest` matches only if at least two labels follow the first one.
         let suffix = name.split_once('.').filter(|(_, rest)| rest.contains('.'));
         let prefix = name.rsplit_once('.');
         suffix
@@ -84,7 +86,7 @@ impl SniTable {
     }
 }
 
-/// Where handshakes find the certificates of the current configuration.
+/// Source of the current configuration's certificates for handshakes.
 pub trait CertificateSource: fmt::Debug + Send + Sync {
     fn certificates(&self, name: Option<&str>) -> Option<Arc<Certificates>>;
 }
@@ -99,20 +101,20 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// How TLS is spoken with clients.
+/// Settings of TLS with clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// `ssl_protocols`.
+    /// `ssl_protocols`: the offered versions.
     pub versions: Versions,
-    /// Of TLS 1.2, in order of preference. TLS 1.3 offers all that there are.
+    /// Ciphers for TLS 1.2, in order of preference. TLS 1.3 always offers all of its ciphers.
     pub ciphers: Vec<CipherSuite>,
-    /// `ssl_prefer_server_ciphers`: our order of preference counts, not the client's.
+    /// `ssl_prefer_server_ciphers`: whether our order of preference applies instead of the client's.
     pub prefer_own_order: bool,
     pub sessions: SessionSettings,
 }
 
 impl Default for ServerSettings {
-    /// Kong's `intermediate`.
+    /// Returns the settings of Kong's `intermediate`.
     fn default() -> Self {
         Self {
             versions: Versions::BOTH,
@@ -123,24 +125,24 @@ impl Default for ServerSettings {
     }
 }
 
-/// The protocols that clients can choose from.
+/// Protocols that clients can choose from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alpn {
     Http,
-    /// No negotiation: what is inside of TLS is the upstream's business.
+    /// The handshake offers no protocols, because the gateway does not know the protocol inside TLS.
     Stream,
 }
 
-/// The server side of TLS 1.2 and 1.3. Cheap to clone: clones share sessions.
+/// The server side of TLS 1.2 and 1.3. Cheap to clone; clones share sessions.
 #[derive(Debug, Clone)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
-    /// The same for listeners that offer HTTP/2.
+    /// Configuration for listeners that offer HTTP/2.
     http2: Arc<ServerConfig>,
 }
 
 impl ServerTls {
-    /// For HTTP, with the default settings.
+    /// Creates a configuration for HTTP, with the default settings.
     pub fn new(source: Arc<dyn CertificateSource>) -> Result<Self, rustls::Error> {
         Self::with_settings(source, Alpn::Http, &ServerSettings::default())
     }
@@ -153,7 +155,7 @@ impl ServerTls {
         Self::asking(source, alpn, settings, None)
     }
 
-    /// The same, asking clients for certificates if there is something to verify them with.
+    /// Like [`Self::with_settings`], and requests client certificates if `clients` is given.
     pub fn asking(
         source: Arc<dyn CertificateSource>,
         alpn: Alpn,
@@ -188,7 +190,7 @@ impl ServerTls {
         })
     }
 
-    /// For a listener of HTTP that offers HTTP/2 too, or does not.
+    /// Returns a clone for an HTTP listener that offers HTTP/2, or not.
     pub fn offering(&self, http2: bool) -> Self {
         let config = if http2 { &self.http2 } else { &self.config };
         Self {
@@ -197,7 +199,7 @@ impl ServerTls {
         }
     }
 
-    /// A handshake that fails is ended so that the client learns why.
+    /// Performs the handshake. If it fails, the client receives an alert with the reason.
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -206,7 +208,7 @@ impl ServerTls {
         match acceptor.accept(stream).into_fallible().await {
             Ok(stream) => Ok(stream),
             Err((error, stream)) => {
-                // Boxed: rare, and every handshake would be larger by it.
+                // Boxed because it is rare: otherwise every handshake would need the memory for it.
                 Box::pin(failure::end(&error, stream)).await;
                 Err(error)
             }

@@ -1,6 +1,6 @@
-//! TLS sessions that clients resume: tickets, whose keys change every six hours, and for clients without tickets a cache. Both are
-//! shared by all workers, since a client that comes back may reach any of them. A handshake takes a lock of one part of the cache for as
-//! long as a lookup takes; requests take none.
+//! Resumption of TLS sessions: tickets, whose keys change every six hours, and a cache for clients without tickets. All
+//! workers share both, because a returning client may reach any of them. A handshake locks one part of the cache for
+//! one lookup; requests take no lock.
 
 use rustls::crypto::ring::Ticketer;
 use rustls::server::{ProducesTickets, StoresServerSessions};
@@ -9,19 +9,19 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Locks of the cache: workers that shake hands at the same moment seldom want the same.
+/// Number of separately locked parts of the cache, so that concurrent handshakes rarely wait for each other.
 const PARTS: usize = 16;
-/// Of the text that a ticket encrypts, the first bytes: when it was made.
+/// Length of the creation time, with which a ticket's plain text starts.
 const STAMP: usize = 8;
 
-/// `ssl_session_*`.
+/// `ssl_session_*` settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionSettings {
-    /// `ssl_session_tickets`.
+    /// `ssl_session_tickets`: whether tickets are issued.
     pub tickets: bool,
-    /// `ssl_session_timeout`. Tickets live for twelve hours at most, as their keys do.
+    /// `ssl_session_timeout`: lifetime of a session. Tickets live at most twelve hours, like their keys.
     pub lifetime: Duration,
-    /// Sessions kept for clients without tickets. nginx fits 4,000 into a megabyte of `ssl_session_cache`.
+    /// Maximum number of cached sessions. nginx fits 4,000 into a megabyte of `ssl_session_cache`.
     pub cached: usize,
 }
 
@@ -35,7 +35,7 @@ impl Default for SessionSettings {
     }
 }
 
-/// Tickets that are not accepted past their lifetime, even while their key lives.
+/// Issues tickets and refuses them after their lifetime, even if their key is still valid.
 #[derive(Debug)]
 pub(super) struct Tickets {
     keys: Arc<dyn ProducesTickets>,
@@ -87,7 +87,7 @@ fn unix_seconds() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Sessions by their ids, the oldest left out when there are too many.
+/// Cache of sessions by id; the oldest ones are removed if there are too many.
 pub(super) struct Sessions {
     parts: Box<[Mutex<Part>]>,
     hasher: RandomState,
@@ -98,7 +98,7 @@ pub(super) struct Sessions {
 #[derive(Default)]
 struct Part {
     entries: HashMap<Vec<u8>, Entry>,
-    /// In the order they came; may name some that are gone.
+    /// Keys in order of insertion; some may already have been removed.
     order: VecDeque<Vec<u8>>,
 }
 
@@ -172,7 +172,7 @@ impl StoresServerSessions for Sessions {
     }
 }
 
-/// Keys of sessions are secrets.
+/// The output omits the keys of sessions, which are secret.
 impl std::fmt::Debug for Sessions {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Sessions").finish_non_exhaustive()

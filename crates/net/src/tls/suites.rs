@@ -1,9 +1,9 @@
-//! TLS versions and ciphers by the names that nginx and OpenSSL give them, as far as rustls has them.
+//! TLS versions and ciphers by their nginx and OpenSSL names, as far as rustls supports them.
 
 use rustls::crypto::ring::cipher_suite as suite;
 use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
 
-/// The versions offered. Older ones do not exist here.
+/// The offered TLS versions. Older ones are not supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
     pub tls12: bool,
@@ -20,7 +20,7 @@ impl Versions {
         !self.tls12 && !self.tls13
     }
 
-    /// What both allow.
+    /// Returns the versions that both contain.
     pub fn and(self, other: Self) -> Self {
         Self {
             tls12: self.tls12 && other.tls12,
@@ -38,11 +38,11 @@ impl Versions {
     }
 }
 
-/// What a setting asked for, and what of it does not exist here.
+/// The parsed value of a setting, and the names in it that are not supported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read<T> {
     pub value: T,
-    /// Known to OpenSSL, and not offered.
+    /// Names that OpenSSL knows and this gateway does not support.
     pub lacking: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ pub enum SuiteError {
     NoVersion,
 }
 
-/// Reads a list of versions such as `TLSv1.2 TLSv1.3`.
+/// Parses a list of versions such as `TLSv1.2 TLSv1.3`.
 pub fn read_versions(setting: &str) -> Result<Read<Versions>, SuiteError> {
     let mut read = Read {
         value: Versions {
@@ -81,7 +81,7 @@ pub fn read_versions(setting: &str) -> Result<Read<Versions>, SuiteError> {
     Ok(read)
 }
 
-/// A cipher of TLS 1.2 with the words that OpenSSL's lists know it by.
+/// A TLS 1.2 cipher with the words that select it in OpenSSL's cipher lists.
 struct Known {
     name: &'static str,
     suite: SupportedCipherSuite,
@@ -131,7 +131,7 @@ impl Known {
             "FIPS" => cipher.starts_with("AES"),
             "SUITEB128" | "SUITEB192" => signature == "ECDSA" && cipher.starts_with("AES"),
             "aECDSA" => signature == "ECDSA",
-            // The key exchange `RSA` is another thing; it does not exist here.
+            // `RSA` alone is OpenSSL's name of a key exchange, which is not supported.
             "aRSA" => signature == "RSA",
             "ECDSA" => signature == word,
             _ => !word.is_empty() && [self.name, cipher, hash].contains(&word),
@@ -139,7 +139,7 @@ impl Known {
     }
 }
 
-/// Words of OpenSSL that stand for nothing that there is here.
+/// Words of OpenSSL's cipher lists that match no supported cipher.
 #[rustfmt::skip]
 const OTHER_WORDS: [&str; 40] = [
     "COMPLEMENTOFALL",
@@ -184,7 +184,7 @@ const OTHER_WORDS: [&str; 40] = [
     "AESCCM",
 ];
 
-/// Of which the names of ciphers that exist elsewhere are put together.
+/// Parts of the names of OpenSSL ciphers that are not supported.
 #[rustfmt::skip]
 const NAME_PARTS: [&str; 32] = [
     "DHE",
@@ -221,14 +221,14 @@ const NAME_PARTS: [&str; 32] = [
     "NULL",
 ];
 
-/// Reads a list of ciphers in OpenSSL's form. It says nothing of TLS 1.3, whose ciphers are all offered, as in nginx.
+/// Parses a cipher list in OpenSSL's syntax. It does not affect TLS 1.3, whose ciphers are all offered, as in nginx.
 pub fn read_ciphers(list: &str) -> Result<Read<Vec<CipherSuite>>, SuiteError> {
     let mut chosen: Vec<&'static Known> = Vec::new();
     let mut barred: Vec<&'static str> = Vec::new();
     let mut lacking = Vec::new();
     for item in list.split([':', ',', ' ']).filter(|item| !item.is_empty()) {
         if item.starts_with('@') {
-            // Sorting and security levels: every cipher here is of the highest.
+            // Sorting and security levels: every supported cipher satisfies the highest level.
             continue;
         }
         let (sign, words) = match item.as_bytes()[0] {
@@ -243,7 +243,7 @@ pub fn read_ciphers(list: &str) -> Result<Read<Vec<CipherSuite>>, SuiteError> {
                 barred.extend(matching.iter().map(|known| known.name));
             }
             b'-' => chosen.retain(|known| !is_one(known)),
-            // To the end of the list.
+            // `+` moves the ciphers to the end of the list.
             b'+' => chosen.sort_by_key(is_one),
             _ if matching.is_empty() && !words.starts_with("TLS_") => {
                 lacking.push(words.to_owned())
@@ -267,7 +267,7 @@ pub fn read_ciphers(list: &str) -> Result<Read<Vec<CipherSuite>>, SuiteError> {
     })
 }
 
-/// The ciphers that have all of these words, joined by `+`; `None` if a word means nothing.
+/// Returns the ciphers that have all of these words, joined by `+`, or `None` if a word is unknown.
 fn matching(words: &str) -> Option<Vec<&'static Known>> {
     let mut matching: Vec<&'static Known> = KNOWN.iter().collect();
     for word in words.split('+') {
@@ -279,13 +279,13 @@ fn matching(words: &str) -> Option<Vec<&'static Known>> {
     Some(matching)
 }
 
-/// Whether OpenSSL knows the word.
+/// Whether the word is an OpenSSL name without a supported cipher.
 fn is_elsewhere(word: &str) -> bool {
     let is_name = || word.contains('-') && word.split('-').all(|part| NAME_PARTS.contains(&part));
     OTHER_WORDS.contains(&word) || word.starts_with("TLS_") || is_name()
 }
 
-/// The names of TLS 1.2 ciphers in the order in which rustls prefers them.
+/// Returns all TLS 1.2 ciphers, in rustls' order of preference.
 pub fn all_ciphers() -> Vec<CipherSuite> {
     let all = rustls::crypto::ring::ALL_CIPHER_SUITES.iter();
     all.map(SupportedCipherSuite::suite)
@@ -296,7 +296,7 @@ pub fn all_ciphers() -> Vec<CipherSuite> {
         .collect()
 }
 
-/// The suites of TLS 1.3, and those of TLS 1.2 that are wanted, in their order.
+/// Returns the suites of TLS 1.3, then the given suites of TLS 1.2, in their order.
 pub(super) fn suites(tls12: &[CipherSuite]) -> Vec<SupportedCipherSuite> {
     let all = rustls::crypto::ring::ALL_CIPHER_SUITES;
     let newer = all.iter().filter(|suite| suite.tls13().is_some());
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_and_old_ones_told() {
+    fn versions_are_parsed_and_old_ones_reported() {
         let read = read_versions("TLSv1.2 TLSv1.3").unwrap();
         assert_eq!(read.value, Versions::BOTH);
         assert!(read.lacking.is_empty());
@@ -345,9 +345,9 @@ mod tests {
         );
     }
 
-    /// The list of Kong's `intermediate`.
+    /// The list is from Kong's `intermediate`.
     #[test]
-    fn ciphers_that_do_not_exist_here_are_told() {
+    fn unsupported_ciphers_are_reported() {
         let list = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-CHACHA20-POLY1305:DHE-RSA-AES128-GCM-SHA256:\
                     DHE-RSA-AES256-GCM-SHA384:AES128-SHA:TLS_AES_128_GCM_SHA256";
         let read = read_ciphers(list).unwrap();

@@ -66,7 +66,7 @@ impl CertificateSource for One {
     }
 }
 
-/// Whether a client with this trust completes a handshake with a server of this certificate.
+/// Whether a client with this trust completes a handshake with a server that has these certificates.
 async fn shakes_hands(certificates: Certificates, trust: Trust, name: &str) -> bool {
     shakes_hands_by(Versions::BOTH, certificates, trust, name).await
 }
@@ -109,7 +109,7 @@ async fn shake_hands(
 }
 
 #[tokio::test]
-async fn verification_is_what_the_service_says() {
+async fn verification_follows_the_trust_settings() {
     let made = rcgen::generate_simple_self_signed(vec!["up.example.com".into()]).unwrap();
     let pem = made.cert.pem();
     let pair = || Certificates::from_pem(&pem, &made.signing_key.serialize_pem()).unwrap();
@@ -136,7 +136,7 @@ async fn a_name_that_is_no_host_name_is_not_sent_and_cannot_be_verified() {
     assert!(!is_about_name(&distrusted.unwrap_err()));
 }
 
-/// Of version 1, as `openssl x509 -req` makes them.
+/// Certificate of version 1, as created by `openssl x509 -req`.
 const OLD_CERTIFICATE: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBFjCBvQIUPRUMFh3Yvji8cB+Gu4pUmegbHj4wCgYIKoZIzj0EAwIwDjEMMAoG
@@ -178,7 +178,7 @@ async fn a_certificate_of_version_1_is_not_verified_and_the_error_says_what_to_d
     assert!(!is_about_name(&error));
     let text = error.to_string();
     assert!(
-        text.contains("issue it anew as version 3") && text.contains("tls_verify"),
+        text.contains("reissue it as version 3") && text.contains("tls_verify"),
         "{text}"
     );
 }
@@ -211,7 +211,7 @@ async fn a_client_certificate_of_version_1_is_refused_and_the_error_says_what_to
     }
 }
 
-/// An authority, or what one has issued.
+/// A CA certificate, or a certificate issued by a CA.
 struct Issued {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
     pem: String,
@@ -258,7 +258,7 @@ async fn a_chain_may_be_as_long_as_the_depth_says() {
         let done = shakes_hands(pair, trust, "up.example.com").await;
         assert_eq!(done, expected, "{depth}");
     }
-    // An authority between counts as one once it is trusted itself.
+    // An intermediate CA certificate counts as a root if it is trusted itself.
     let pair = Certificates::from_pem(&chain, &key).unwrap();
     let trust = Trust::Authorities {
         pems: vec![second.pem.clone()],
@@ -268,7 +268,7 @@ async fn a_chain_may_be_as_long_as_the_depth_says() {
     assert!(shakes_hands(pair, trust, "up.example.com").await);
 }
 
-/// A certificate that says whose it is by its common name, and by these alternative names.
+/// Creates a certificate with this common name and these alternative names.
 fn named_as(common: &str, others: &[&str], by: &Issued) -> Certificates {
     let others: Vec<String> = others.iter().map(|&name| name.to_owned()).collect();
     let mut params = rcgen::CertificateParams::new(others).unwrap();
@@ -296,7 +296,7 @@ async fn a_common_name_counts_only_where_there_is_no_other_name() {
     assert!(!shakes_hands(pair("up.test", &["other.test"]), taken(), "up.test").await);
     let ignored = trust(CommonName::Ignored);
     assert!(!shakes_hands(pair("up.test", &[]), ignored, "up.test").await);
-    // Who has signed it is looked at all the same.
+    // The issuer is still verified.
     let stranger = issue("stranger", true, None);
     let signed = named_as("up.test", &[], &stranger);
     assert!(!shakes_hands(signed, taken(), "up.test").await);
@@ -332,13 +332,13 @@ fn keys_that_cannot_sign_are_refused_by_their_kind() {
             format!("the private key is {kind}, which this gateway cannot sign with: use");
         assert!(refused.starts_with(&expected), "{refused}");
     }
-    // A usable certificate with another key is another mistake.
+    // A usable certificate with an unsupported key is a different error.
     let made = rcgen::generate_simple_self_signed(vec!["a.test".into()]).unwrap();
     let refused = Certificates::from_pem(&made.cert.pem(), include_str!("data/p521.pem"));
     assert!(matches!(refused, Err(CertificateError::Unusable(_))));
 }
 
-/// What a client reads that sends these bytes, and whether the connection ended in order.
+/// Returns the bytes that a client reads after it sent these bytes, and whether the connection closed without a reset.
 async fn answer_to(sent: Vec<u8>) -> (Vec<u8>, std::io::Result<usize>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let source = Arc::new(One(Arc::new(self_signed().unwrap())));
@@ -361,12 +361,12 @@ async fn answer_to(sent: Vec<u8>) -> (Vec<u8>, std::io::Result<usize>) {
 
 #[tokio::test]
 async fn a_failed_handshake_ends_with_an_alert_that_the_client_can_read() {
-    // More than is read before the failure is noticed: a reset would take the alert with it.
+    // More bytes than the server reads before it fails: a reset would discard the alert.
     let behind = vec![0; 50_000];
     let mut large = vec![22, 3, 1, 0x40, 0, 1, 1, 0, 0];
     large.extend(vec![7; 0x4000 - 4]);
     let hello = crate::client_hello::tests::real_hello("a.test", true);
-    // A hello of two records, with another one between them.
+    // A hello in two records, with another record between them.
     let mut interleaved = vec![22, 3, 1, 0, 20];
     interleaved.extend(&hello[5..25]);
     interleaved.extend([23, 3, 3, 0, 1, 0]);

@@ -1,4 +1,4 @@
-//! Verifying the certificate of an upstream: chain, its length, and name.
+//! Verifies an upstream's certificate: its chain, the length of the chain, and the name.
 
 use super::client::CommonName;
 use super::common_name::{self, Warned};
@@ -10,12 +10,13 @@ use rustls::{CertificateError, DigitallySignedStruct, OtherError, RootCertStore,
 use std::sync::Arc;
 use webpki::{EndEntityCert, KeyUsage, RawPublicKeyEntity, VerifiedPath};
 
-/// `tls_verify` off: the certificate may say anything, in any version, but the handshake must still be signed with its key.
+/// Verifier for `tls_verify` off: accepts any certificate of any version, but the handshake must be signed with its
+/// key.
 #[derive(Debug)]
 pub(super) struct NotVerified;
 
-/// `tls_verify` on: the chain must lead to one of the authorities, of which there may be none, over no more than `depth` certificates
-/// between the upstream's own and the authority's. OpenSSL counts the same way (SSL_CTX_set_verify_depth).
+/// Verifier for `tls_verify` on: the chain must lead to one of the CA certificates, with at most `depth` certificates
+/// between the upstream's and the CA's. OpenSSL counts the same way (SSL_CTX_set_verify_depth).
 #[derive(Debug)]
 pub(super) struct Verified {
     pub(super) authorities: RootCertStore,
@@ -24,10 +25,10 @@ pub(super) struct Verified {
     pub(super) warned: Warned,
 }
 
-/// webpki reads certificates of version 3 only.
+/// webpki supports only certificates of version 3.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "a certificate of X.509 version 1 or 2 cannot be verified: issue it anew as version 3, for example with \
+    "a certificate of X.509 version 1 or 2 cannot be verified: reissue it as version 3, for example with \
      `openssl x509 -req -extfile`, or switch `tls_verify` off"
 )]
 struct OldVersion;
@@ -97,9 +98,10 @@ impl ServerCertVerifier for NotVerified {
                     .is_ok()
             })
         });
-        match signed {
-            true => Ok(HandshakeSignatureValid::assertion()),
-            false => Err(CertificateError::BadSignature.into()),
+        if signed {
+            Ok(HandshakeSignatureValid::assertion())
+        } else {
+            Err(CertificateError::BadSignature.into())
         }
     }
 
@@ -136,7 +138,7 @@ impl ServerCertVerifier for Verified {
                     }
                     .into()
                 }
-                // Not a `CertificateError`, which would show the name of this type instead of its text.
+                // A `CertificateError` would show the name of this type instead of its text.
                 webpki::Error::UnsupportedCertVersion => OtherError(Arc::new(OldVersion)).into(),
                 error => CertificateError::Other(OtherError(Arc::new(error))).into(),
             }

@@ -1,4 +1,4 @@
-//! CNAME chains, and messages that answer what was not asked.
+//! CNAME chains, and responses with records that were not queried.
 
 use super::script::{addresses, resolve, settings, start, wait};
 use crate::dns::answer::ResolveError;

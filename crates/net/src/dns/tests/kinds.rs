@@ -1,4 +1,4 @@
-//! Which records are asked for, in which order.
+//! Types of the queried records, and their order.
 
 use super::script::{addresses, resolve, settings, settle, start};
 use crate::dns::answer::ResolveError;
@@ -16,7 +16,7 @@ async fn a_service_record_wins_over_an_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_answered_last_is_asked_first() {
+async fn the_type_that_answered_last_is_queried_first() {
     let (resolver, script) = start(settings());
     script.set("a.test 10 A 10.0.0.1");
     let host = resolver.host("a.test", 80);
@@ -27,7 +27,7 @@ async fn what_answered_last_is_asked_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_last_the_order_begins_anew() {
+async fn without_last_every_lookup_follows_the_order() {
     let order = vec![Kind::Srv, Kind::A];
     let (resolver, script) = start(Settings {
         order,
@@ -139,7 +139,7 @@ async fn an_error_of_the_server_is_told_in_its_words() {
     assert_eq!(error.to_string(), "dns server error: 2 server failure");
 }
 
-/// Broken name servers do so for kinds that they do not know.
+/// Some name servers respond with an error to queries for unknown types.
 #[tokio::test(start_paused = true)]
 async fn an_error_for_one_kind_leaves_the_others() {
     let (resolver, script) = start(settings());

@@ -40,7 +40,7 @@ async fn ten_thousand_names_are_asked_for_a_bounded_number_at_once() {
     }
     assert!(script.most_at_once() <= 256);
     script.asked();
-    // Over the following minutes each is asked for about once a minute, never all at once.
+    // In the next minutes each name is queried about once a minute, and never all at once.
     let mut each_second = Vec::new();
     for _ in 0..180 {
         wait(1.0).await;
@@ -54,7 +54,7 @@ async fn ten_thousand_names_are_asked_for_a_bounded_number_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_request_waits_for_goes_first() {
+async fn names_that_requests_wait_for_are_queried_first() {
     let (resolver, script) = start(settings());
     script.set_delay(Duration::from_secs(1));
     let _many: Vec<Arc<_>> = (0..5_000)
@@ -72,7 +72,7 @@ async fn what_a_request_waits_for_goes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_beside_those_in_use_are_bounded() {
+async fn responses_kept_in_addition_to_those_in_use_are_limited() {
     let settings = Settings {
         cache_size: 100,
         ..settings()

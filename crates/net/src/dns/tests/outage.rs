@@ -1,4 +1,4 @@
-//! Name servers that fail: for how long the former answer is good, and how it is tried again.
+//! Failing name servers: how long the previous answer is used, and when queries are retried.
 
 use super::script::{addresses, now, resolve, settings, start, wait};
 use crate::dns::answer::ResolveError;
@@ -28,7 +28,7 @@ async fn an_outage_of_ten_minutes_is_not_seen_by_requests() {
         }
         let asked = script.asked().len();
         assert!(asked < 600, "{asked} questions in ten minutes");
-        // It ends: the next answer is there within seconds.
+        // The outage ends: the new answer is in use within seconds.
         script.go_down(None);
         script.set_delay(Duration::ZERO);
         script.set("a.test 30 A 10.0.0.2");
@@ -124,14 +124,14 @@ async fn a_waiting_request_gives_up_at_its_own_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resolver_of_which_nobody_runs_the_other_half_says_so() {
+async fn a_resolver_without_its_background_reports_it() {
     let resolver = crate::dns::Resolver::default();
     let host = resolver.host("a.test", 80);
     assert_eq!(resolve(&host).await.unwrap_err(), ResolveError::Stopped);
     assert_eq!(now(&resolver.host("10.0.0.1", 80)), "10.0.0.1:80");
 }
 
-/// Answers that change with every question, and are gone now and then.
+/// The records change with every query, and are sometimes missing.
 #[tokio::test(start_paused = true)]
 async fn flapping_answers_are_followed() {
     let (resolver, script) = start(settings());

@@ -1,4 +1,4 @@
-//! When names are asked for again.
+//! When names are queried again.
 
 use super::script::{addresses, now, resolve, settings, settle, start, wait};
 use crate::dns::answer::ResolveError;
@@ -56,7 +56,7 @@ async fn the_setting_overrides_the_ttl() {
     assert_eq!(script.asked().len(), 1);
 }
 
-/// RFC 8767 §4. A name server that says so for 68 years is wrong or hostile.
+/// RFC 8767 §4: a TTL of 68 years is a mistake or an attack.
 #[tokio::test(start_paused = true)]
 async fn a_giant_ttl_is_a_week() {
     let (resolver, script) = start(settings());
@@ -89,13 +89,13 @@ async fn a_missing_name_is_asked_for_again_after_its_time_whatever_the_traffic()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_goes_missing_is_missing() {
+async fn a_removed_name_is_reported_missing() {
     let (resolver, script) = start(settings());
     script.set("a.test 10 A 10.0.0.1");
     let host = resolver.host("a.test", 80);
     addresses(&host).await;
     script.remove("a.test");
-    // Not before the answer has ended.
+    // The answer must not end before its TTL.
     wait(9.9).await;
     assert_eq!(now(&host), "10.0.0.1:80");
     wait(0.6).await;
@@ -105,9 +105,9 @@ async fn a_name_that_goes_missing_is_missing() {
     assert_eq!(now(&host), "10.0.0.1:80");
 }
 
-/// A name server that has just started, or lags behind another, does so.
+/// A name server that has just started or lags behind may not know a name for a moment.
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_missing_for_a_moment_is_not_missed() {
+async fn a_name_missing_for_a_moment_keeps_its_answer() {
     let (resolver, script) = start(settings());
     script.set("a.test 30 A 10.0.0.1");
     let host = resolver.host("a.test", 80);
@@ -132,15 +132,15 @@ async fn an_answer_for_one_use_is_renewed_by_its_use_within_bounds() {
     let host = resolver.host("a.test", 80);
     assert_eq!(addresses(&host).await, ["10.0.0.1:80"]);
     script.asked();
-    // Unused: nobody asks for it.
+    // An unused name is not queried.
     wait(50.0).await;
     assert!(script.asked().is_empty());
-    // Used after a pause: what was known is too old.
+    // After a pause the answer is too old to use.
     script.set("a.test 0 A 10.0.0.2");
     assert_eq!(now(&host), "wait");
     assert_eq!(addresses(&host).await, ["10.0.0.2:80"]);
     script.asked();
-    // Used all the time: nobody waits, and the questions are bounded.
+    // With constant use no request waits, and the number of queries is bounded.
     for _ in 0..1000 {
         wait(0.01).await;
         assert_eq!(now(&host), "10.0.0.2:80");

@@ -1,4 +1,4 @@
-//! Name servers by script, and a resolver that asks them.
+//! Scripted name servers, and a resolver that queries them.
 
 use crate::dns::answer::{Answer, ResolveError};
 use crate::dns::background::Background;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What name servers say; questions without an entry have no records.
+/// Scripted responses of name servers; a query without an entry gets no records.
 #[derive(Default)]
 pub(super) struct Script {
     state: Mutex<State>,
@@ -30,8 +30,8 @@ struct State {
 }
 
 impl Script {
-    /// Lines as in a zone file: `name ttl kind data`, with names that are absolute without their dot. They replace what there
-    /// was of that name and kind.
+    /// Sets records, one per line as in a zone file: `name ttl type data`, with absolute names without their final dot.
+    /// They replace the records of the same name and type.
     pub(super) fn set(&self, zone: &str) {
         let records: Vec<(String, Record)> = zone
             .lines()
@@ -49,7 +49,7 @@ impl Script {
         }
     }
 
-    /// One message for a question, whatever the names of its records.
+    /// Sets the response to a query; its records may have any names.
     pub(super) fn set_message(&self, name: &str, kind: RecordType, zone: &str) {
         let records = zone.lines().map(|line| record(line).1).collect();
         let mut state = self.state.lock().unwrap();
@@ -70,7 +70,7 @@ impl Script {
         state.entries.insert((name.into(), kind), Err(error));
     }
 
-    /// Until it is given `None`, every question fails.
+    /// Makes every query fail with `error`, until called with `None`.
     pub(super) fn go_down(&self, error: Option<ResolveError>) {
         self.state.lock().unwrap().down = error;
     }
@@ -79,7 +79,7 @@ impl Script {
         self.state.lock().unwrap().delay = delay;
     }
 
-    /// What was asked since the last call, as `name kind`.
+    /// Returns the queries since the last call, as `name type`.
     pub(super) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().asked)
     }
@@ -103,7 +103,7 @@ impl Script {
             return Err(error);
         }
         let name = text(name);
-        // As a name server that leaves it to the asker to follow.
+        // Like a name server that does not follow aliases itself.
         let alias = state.entries.get(&(name.clone(), RecordType::CNAME));
         let found = state.entries.get(&(name, kind)).or(alias);
         Ok(Reply {
@@ -152,7 +152,7 @@ fn record(line: &str) -> (String, Record) {
     (words[0].to_lowercase(), record)
 }
 
-/// Settings that read no file of the machine.
+/// Returns settings that read none of the machine's files.
 pub(super) fn settings() -> Settings {
     Settings {
         resolv_conf: "/nonexistent/resolv.conf".into(),
@@ -161,7 +161,7 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-/// A running resolver with its script.
+/// Starts a resolver with its script.
 pub(super) fn start(settings: Settings) -> (Resolver, Arc<Script>) {
     let script = Arc::new(Script::default());
     let connected = script.clone();
@@ -173,7 +173,7 @@ pub(super) fn start(settings: Settings) -> (Resolver, Arc<Script>) {
     (resolver, script)
 }
 
-/// Long enough for everything that is under way, and no time at all on a paused clock.
+/// Waits until all running work is done; on a paused clock this takes no real time.
 pub(super) async fn settle() {
     sleep(Duration::from_millis(20)).await;
 }
@@ -182,7 +182,7 @@ pub(super) async fn resolve(host: &Host) -> Result<Arc<Answer>, ResolveError> {
     host.resolved(Duration::from_secs(3600)).await
 }
 
-/// `address weight` of each record, in their order.
+/// Returns `address weight` of each record, in order.
 pub(super) fn shown(answer: &Answer) -> Vec<String> {
     let records = answer.records.iter();
     records
@@ -197,7 +197,7 @@ pub(super) async fn addresses(host: &Host) -> Vec<String> {
     shown(&resolve(host).await.unwrap())
 }
 
-/// What requests would see now, without waiting.
+/// Returns the result that a request would get now, without waiting.
 pub(super) fn now(host: &Host) -> String {
     match host.next(&[]) {
         Next::Address(address) => address.to_string(),

@@ -1,4 +1,4 @@
-//! A client that writes frames byte by byte, and an engine behind the server that answers every request the same.
+//! A client that writes raw frames, and an engine behind the server that gives every request the same response.
 
 use crate::http1::{Body, Limits, RequestHead};
 use crate::http2::{PREFACE, Server, ServerSettings};
@@ -27,7 +27,7 @@ pub(super) const ACK: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 pub(super) const PADDED: u8 = 8;
 pub(super) const PRIORITISED: u8 = 0x20;
-/// A whole request without a body.
+/// Flags of a complete request without a body.
 pub(super) const WHOLE: u8 = END_STREAM | END_HEADERS;
 
 pub(super) const NO_ERROR: u32 = 0;
@@ -39,10 +39,10 @@ pub(super) const REFUSED_STREAM: u32 = 7;
 pub(super) const COMPRESSION_ERROR: u32 = 9;
 pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// Longer than anything takes on a busy machine.
+/// Time limit that no step exceeds on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 const PROBE: [u8; 8] = *b"alive???";
-/// A stream after those of a case.
+/// A stream number above those that the cases use.
 const LATER: u32 = 0x1001;
 
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -53,7 +53,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// Literal without indexing, new name, no Huffman coding (RFC 7541 section 6.2.2).
+/// A literal without indexing, with a new name and no Huffman coding (RFC 7541 section 6.2.2).
 pub(super) fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     let mut out = vec![0];
     for text in [name.as_bytes(), value] {
@@ -64,7 +64,7 @@ pub(super) fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `GET http://a.test/`, by the static table as far as it goes.
+/// `GET http://a.test/`, encoded with the static table where possible.
 pub(super) fn get() -> Vec<u8> {
     [&[0x82, 0x84, 0x86, 0x01, 6][..], b"a.test"].concat()
 }
@@ -122,7 +122,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connected to a server of its own; nothing has been said.
+    /// Connects to a new server and sends nothing.
     pub(super) async fn connect(server: ServerSettings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await;
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    /// Past the connection preface of both sides.
+    /// Connects and completes the connection preface of both sides.
     pub(super) async fn open(server: ServerSettings) -> Self {
         let mut client = Self::connect(server).await;
         let hello = [PREFACE, &settings(&[]), &frame(SETTINGS, ACK, 0, b"")].concat();
@@ -155,11 +155,11 @@ impl Client {
     }
 
     pub(super) async fn send(&mut self, bytes: &[u8]) {
-        // The server may have closed already; what it said is read below.
+        // The server may have closed already; its last frames are read below.
         let _ = self.stream.write_all(bytes).await;
     }
 
-    /// The next frame; none at the end of the connection.
+    /// Returns the next frame, or `None` at the end of the connection.
     pub(super) async fn next(&mut self) -> Option<Frame> {
         let reading = async {
             let mut head = [0; 9];
@@ -180,7 +180,7 @@ impl Client {
             .ok()
     }
 
-    /// Up to the frame that a condition holds for; all that came.
+    /// Reads up to the first frame that satisfies the condition; returns all frames read.
     pub(super) async fn until(&mut self, condition: impl Fn(&Frame) -> bool) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
@@ -194,24 +194,25 @@ impl Client {
     }
 }
 
-/// What a server has to make of what a client sends.
+/// The reaction that a case requires of the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Want {
     /// GOAWAY with one of the codes, or the end of the connection.
     Connection(&'static [u32]),
-    /// RST_STREAM with one of the codes; more than that is allowed.
+    /// RST_STREAM with one of the codes; ending the whole connection is allowed too.
     Stream(&'static [u32]),
-    /// RST_STREAM on this stream with PROTOCOL_ERROR, and the connection serves a later stream (RFC 9113 section 8.1.1).
+    /// RST_STREAM on this stream with PROTOCOL_ERROR, while the connection serves a later stream (RFC 9113 section
+    /// 8.1.1).
     Malformed(u32),
-    /// An answer on this stream.
+    /// A response on this stream.
     Answer(u32),
-    /// Nothing: the connection goes on.
+    /// The connection stays open.
     Alive,
 }
 
 pub(super) enum Step {
     Send(Vec<u8>),
-    /// Waits for the whole answer on a stream.
+    /// Waits for the complete response on a stream.
     Answered(u32),
 }
 
@@ -221,7 +222,7 @@ pub(super) struct Case {
     pub(super) want: Want,
 }
 
-/// A case of one write.
+/// A case with a single write.
 pub(super) fn case(name: &'static str, want: Want, frames: &[Vec<u8>]) -> Case {
     Case {
         name,
@@ -230,7 +231,7 @@ pub(super) fn case(name: &'static str, want: Want, frames: &[Vec<u8>]) -> Case {
     }
 }
 
-/// A case that goes on when stream 1 was answered.
+/// A case that sends its frames after the response on stream 1.
 pub(super) fn after_answer(name: &'static str, want: Want, frames: &[Vec<u8>]) -> Case {
     Case {
         name,
@@ -264,7 +265,7 @@ pub(super) async fn check(cases: Vec<Case>) {
     }
 }
 
-/// None when the server does what it has to, or what it did.
+/// Returns `None` if the server reacts as required, else its frames.
 async fn judge(client: &mut Client, want: Want) -> Option<Vec<Frame>> {
     let mut frames = Vec::new();
     let mut refused = false;
@@ -276,7 +277,7 @@ async fn judge(client: &mut Client, want: Want) -> Option<Vec<Frame>> {
             };
         };
         let verdict = match (frame.kind, want) {
-            // The general code may stand for any other error of the connection, and `h2` has it do so.
+            // PROTOCOL_ERROR may replace any other connection error, and `h2` makes use of that.
             (GOAWAY, Want::Connection(codes) | Want::Stream(codes)) => {
                 Some(codes.contains(&frame.code()) || frame.code() == PROTOCOL_ERROR)
             }
@@ -301,7 +302,7 @@ async fn judge(client: &mut Client, want: Want) -> Option<Vec<Frame>> {
     }
 }
 
-/// Answers every request with five bytes, after reading all of it.
+/// Reads each request completely, then answers it with a body of five bytes.
 async fn engine(mut stream: Stream) {
     let mut out = Outgoing::default();
     let mut carry = Vec::new();

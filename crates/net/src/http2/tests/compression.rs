@@ -1,4 +1,4 @@
-//! RFC 7541: field blocks in every representation, and those that are none.
+//! RFC 7541: field blocks in every representation, and malformed ones.
 
 use super::client::*;
 use crate::http2::ServerSettings;
@@ -9,12 +9,12 @@ const BROKEN: Want = Want::Connection(&[COMPRESSION_ERROR]);
 const KEY: &[u8] = b"\x88\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f";
 const VALUE: &[u8] = b"\x89\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf";
 
-/// GET with this in its field block.
+/// A GET request with these bytes at the end of its field block.
 fn and(name: &'static str, want: Want, more: &[u8]) -> Case {
     case(name, want, &[whole(1, &get_with(more))])
 }
 
-/// The same before it, where size updates belong.
+/// A GET request with these bytes at the start of its field block, where table size updates belong.
 fn after(name: &'static str, want: Want, first: &[u8]) -> Case {
     case(name, want, &[whole(1, &[first, &get()].concat())])
 }
@@ -25,7 +25,7 @@ async fn section_6_representations() {
     let plain_value: &[u8] = b"\x0ccustom-value";
     let build = |first: u8, name: &[u8], value: &[u8]| [&[first], name, value].concat();
     let answered = Want::Answer(1);
-    // 0x40: with indexing, 0x00: without, 0x10: never. The static table has user-agent at 58.
+    // 0x40: literal with indexing; 0x00: without indexing; 0x10: never indexed. The static table has user-agent at 58.
     check(vec![
         and("indexed", answered, &[0x90]),
         and(
@@ -120,8 +120,8 @@ async fn section_2_3_tables() {
     .await;
 }
 
-/// Field lines that enter the table although no message may have them: the names and values that later blocks refer to stay
-/// what both sides take them for.
+/// Fields that no message may contain still enter the dynamic table. Otherwise the two sides would resolve the indexes
+/// of later blocks differently.
 #[tokio::test]
 async fn section_2_3_tables_keep_malformed_fields() {
     let upper = b"\x40\x07X-Upper\x01v";
@@ -230,7 +230,7 @@ async fn section_5_2_strings() {
         and("cut off", BROKEN, b"\x00\x01x\x05abc"),
         and("a name cut off", BROKEN, b"\x00\x0fabc"),
         and("no value", BROKEN, b"\x00\x01x"),
-        // 'a' is 00011: the rest of the byte has to be ones, and less than a byte.
+        // 'a' is 00011. The padding must consist of ones and be shorter than a byte.
         and("Huffman padded by a byte", BROKEN, b"\x00\x01x\x82\x1f\xff"),
         and("Huffman padded by zeros", BROKEN, b"\x00\x01x\x81\x18"),
         and("Huffman with EOS", BROKEN, b"\x00\x01x\x84\xff\xff\xff\xff"),
@@ -240,7 +240,7 @@ async fn section_5_2_strings() {
     .await;
 }
 
-/// Fields of the static table, new ones that push each other out of the dynamic table, and some that enter no table.
+/// Fields of the static table, new fields that evict each other from the dynamic table, and fields that enter no table.
 #[test]
 fn a_field_block_costs_as_much_as_it_has_fields() {
     let fields: [&[u8]; 3] = [b"\x90", b"\x40\x01x\x01y", b"\x00\x01x\x01y"];

@@ -10,7 +10,7 @@ fn headers(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame(HEADERS, flags, stream, payload)
 }
 
-/// POST without its body.
+/// A POST request without its body.
 fn begun(stream: u32) -> Vec<u8> {
     headers(END_HEADERS, stream, &post())
 }
@@ -19,7 +19,7 @@ fn data(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame(DATA, flags, stream, payload)
 }
 
-/// Depends on a stream, with a weight.
+/// The fields of a dependency on another stream, with a weight.
 fn dependency(on: u32, weight: u8) -> Vec<u8> {
     [&on.to_be_bytes()[..], &[weight]].concat()
 }
@@ -168,7 +168,7 @@ async fn section_5_1_idle_streams() {
 #[tokio::test]
 async fn section_5_1_half_closed_streams() {
     const CLOSED: Want = Want::Stream(&[STREAM_CLOSED]);
-    // Nothing leaves before the window opens, so that the stream stays half-closed.
+    // A window of zero holds the response back, so that the stream stays half-closed.
     let shut = || settings(&[(4, 0)]);
     let one = || whole(1, &get());
     check(vec![
@@ -644,7 +644,7 @@ async fn section_6_9_2_a_window_may_become_negative() {
         .await;
     let frames = client.until(|frame| frame.kind == DATA).await;
     assert_eq!(frames.last().unwrap().payload, b"hel");
-    // Three bytes below zero, one above.
+    // The window was three bytes below zero; now it is one byte.
     client
         .send(&[settings(&[(4, 0)]), window_update(1, 4)].concat())
         .await;

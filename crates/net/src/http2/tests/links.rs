@@ -1,4 +1,4 @@
-//! Connections to upstreams: who waits for one, who shares one, and which are closed.
+//! Connections to upstreams: which requests wait for one or share one, and which connections are closed.
 
 use crate::http2::links::{Found, LinkKey, LinkSettings, Links, Wanted};
 use crate::http2::{Called, DialFailure, Dialed, Link};
@@ -33,7 +33,7 @@ fn key(name: &str) -> LinkKey {
     }
 }
 
-/// A server of HTTP/2 that holds every request.
+/// Starts an HTTP/2 server that holds every request.
 async fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -52,7 +52,7 @@ async fn server() -> SocketAddr {
     address
 }
 
-/// Adds a connection of this name.
+/// Adds a connection whose key has this server name.
 async fn add(links: &mut Links, address: SocketAddr, slot: &Arc<Slot>, name: &str) -> Box<Called> {
     let stream = Stream::Tcp(TcpStream::connect(address).await.unwrap());
     let (link, driver) = Link::open(stream, key(name), 16 * 1024).await.unwrap();
@@ -75,7 +75,7 @@ async fn take_wanted(
 }
 
 #[tokio::test]
-async fn everyone_who_waits_for_a_connection_is_told_of_its_end_however_late() {
+async fn every_waiting_request_learns_the_result_however_late() {
     let (mut links, slot, address) = (Links::default(), slot(), ([127, 0, 0, 1], 1).into());
     let Found::Dial(dialer) = take(&mut links, address, &slot, "a").await else {
         panic!("nobody is connecting yet");
@@ -87,7 +87,7 @@ async fn everyone_who_waits_for_a_connection_is_told_of_its_end_however_late() {
             other => panic!("somebody is connecting: {other:?}"),
         }
     }
-    // Half of them wait already, the others come late.
+    // Half of the requests are already waiting; the others ask after the end.
     let late = waiting.split_off(150);
     let waiting: Vec<_> = waiting
         .into_iter()
@@ -99,7 +99,7 @@ async fn everyone_who_waits_for_a_connection_is_told_of_its_end_however_late() {
         let told = told.await.unwrap();
         assert!(matches!(told, Dialed::Failed(DialFailure::Timeout)));
     }
-    // What has ended is over for those who ask now, whoever still holds it.
+    // A finished attempt is not offered to later requests, although handles of it still exist.
     let again = take(&mut links, address, &slot, "a").await;
     assert!(matches!(again, Found::Dial(_)), "{again:?}");
     for dial in late {
@@ -109,7 +109,7 @@ async fn everyone_who_waits_for_a_connection_is_told_of_its_end_however_late() {
 }
 
 #[tokio::test]
-async fn a_request_that_goes_away_while_it_connects_leaves_that_to_another() {
+async fn a_dropped_attempt_lets_another_request_connect() {
     let (mut links, slot, address) = (Links::default(), slot(), ([127, 0, 0, 1], 1).into());
     let found = take(&mut links, address, &slot, "a").await;
     let waits = take(&mut links, address, &slot, "a").await;
@@ -123,12 +123,12 @@ async fn a_request_that_goes_away_while_it_connects_leaves_that_to_another() {
 }
 
 #[tokio::test]
-async fn an_address_keeps_so_many_connections_whatever_they_are_for_those_used_last() {
+async fn an_address_keeps_the_most_recently_used_connections() {
     let (mut links, slot, address) = (Links::default(), slot(), server().await);
     for name in ["a", "b", "c"] {
         drop(add(&mut links, address, &slot, name).await);
     }
-    // Used once more, and so not the oldest.
+    // Use this connection again, so that it is not the least recently used one.
     assert!(matches!(
         take(&mut links, address, &slot, "a").await,
         Found::Call(_)
@@ -150,7 +150,7 @@ async fn an_address_keeps_so_many_connections_whatever_they_are_for_those_used_l
 }
 
 #[tokio::test]
-async fn connections_with_streams_are_not_closed_for_others_and_go_when_they_have_none() {
+async fn connections_are_closed_only_once_they_have_no_streams() {
     let (mut links, slot, address) = (Links::default(), slot(), server().await);
     let mut calls = Vec::new();
     for name in ["a", "b", "c", "d", "e"] {
@@ -161,7 +161,11 @@ async fn connections_with_streams_are_not_closed_for_others_and_go_when_they_hav
     assert_eq!(links.count(), 5);
     calls.truncate(1);
     links.sweep(Instant::now(), &SETTINGS);
-    assert_eq!(links.count(), 3, "what is idle is kept up to the limit");
+    assert_eq!(
+        links.count(),
+        3,
+        "idle connections are kept up to the limit"
+    );
     links.clear();
     assert_eq!(links.count(), 1, "the one with a stream");
 }

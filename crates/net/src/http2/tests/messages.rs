@@ -1,4 +1,4 @@
-//! RFC 9113 section 8: what a request may be.
+//! RFC 9113 section 8: which requests are valid.
 
 use super::client::*;
 use crate::http2::ServerSettings;
@@ -17,12 +17,12 @@ fn request(lines: &[(&str, &str)]) -> Vec<u8> {
     whole(1, &block)
 }
 
-/// GET with one more line.
+/// A GET request with one more field.
 fn with(name: &str, value: &str) -> Vec<u8> {
     whole(1, &get_with(&line(name, value)))
 }
 
-/// POST with more lines, then data, then perhaps trailers.
+/// A POST request with more fields, then data, then optional trailers.
 fn upload(lines: &[(&str, &str)], data: &[&str], trailers: Option<&[(&str, &str)]>) -> Vec<u8> {
     let of = |lines: &[(&str, &str)]| -> Vec<u8> {
         let lines = lines.iter().flat_map(|(name, value)| line(name, value));
@@ -363,7 +363,7 @@ async fn section_8_1_1_lengths() {
 }
 
 #[tokio::test]
-async fn section_8_7_a_stream_given_up_frees_its_place() {
+async fn section_8_7_a_reset_stream_frees_its_slot() {
     let mut client = Client::open(ServerSettings {
         streams: 2,
         ..ServerSettings::default()
@@ -418,7 +418,7 @@ async fn section_8_1_1_other_streams_of_the_connection_go_on() {
     client.until(|frame| frame.ends(1)).await;
 }
 
-/// The error is that of the whole block, so the rest of it is read before the stream is reset.
+/// The error concerns the whole block, so the server reads the rest of it before it resets the stream.
 #[tokio::test]
 async fn section_8_1_1_malformed_blocks_in_several_frames() {
     let upper = line("X-Upper", "v");

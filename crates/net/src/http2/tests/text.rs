@@ -1,4 +1,4 @@
-//! What becomes text, and what never does.
+//! Conversion of heads to HTTP/1.1 text, and heads that must be refused.
 
 use crate::http1::{Limits, RequestHead, ResponseHead};
 use crate::http2::text::{self, Length};
@@ -56,7 +56,7 @@ fn cookies_become_one_line() {
 }
 
 #[test]
-fn host_is_said_once() {
+fn the_host_is_written_once() {
     let request = get("http://a.test/").header("host", "A.test");
     let (text, _) = written(&parts(request), true);
     assert_eq!(text.matches("ost: ").count(), 1);
@@ -66,13 +66,13 @@ fn host_is_said_once() {
 }
 
 #[test]
-fn what_is_not_well_formed_is_told() {
+fn malformed_requests_are_detected() {
     let well = |request: http::request::Builder| text::is_well_formed(&parts(request));
     assert!(well(get("http://a.test/")));
     assert!(well(Request::get("/").header("host", "a.test")));
     assert!(well(Request::options("*").header("host", "a.test")));
     assert!(well(get("http://a.test/").header("host", "A.TEST")));
-    // The engine's to refuse, with an answer.
+    // The engine refuses this request, with a response.
     assert!(well(Request::get("/")));
     for (why, request) in [
         ("two", get("http://a.test/").header("host", "b.test")),
@@ -113,7 +113,7 @@ fn answer(text: &str) -> (Response<()>, Length) {
 }
 
 #[test]
-fn an_answer_loses_what_is_of_the_connection() {
+fn connection_headers_of_a_response_are_dropped() {
     let (response, length) = answer(
         "HTTP/1.1 201 Created\r\nConnection: keep-alive\r\nKeep-Alive: 5\r\nTransfer-Encoding: chunked\r\nX-A:  b \r\n\
          Set-Cookie: a\r\nSet-Cookie: b\r\n\r\n",
@@ -153,7 +153,7 @@ fn a_request_of_the_engine_becomes_a_stream() {
 }
 
 #[test]
-fn a_path_may_have_bytes_that_uris_have_not() {
+fn a_path_may_have_bytes_that_uris_forbid() {
     let text = "GET /a<b>\u{e4}?c^`#x HTTP/1.1\r\nHost: c\r\n\r\n";
     let call = text::read_request(text.as_bytes(), false).unwrap();
     let path = call.request.uri().path_and_query().unwrap().as_str();
@@ -194,7 +194,7 @@ fn a_call_keeps_room_for_its_trailers() {
 }
 
 #[test]
-fn trailers_go_both_ways_without_what_frames_messages() {
+fn trailers_are_converted_without_framing_fields() {
     let trailers = text::trailers(
         b"grpc-status: 0\r\nGrpc-Message: all well\r\nContent-Length: 5\r\nconnection: x\r\nbad name: y\r\n",
     );
