@@ -1,5 +1,5 @@
-//! `silverback explain`: what becomes of a request. The running gateway is asked, or else its store, or a declarative
-//! configuration.
+//! `silverback explain`: shows how a request would be handled. It queries the running gateway, or the store if none
+//! runs, or a declarative configuration.
 
 mod text;
 
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     say(&text::explanation(&explanation))
 }
 
-/// The body of `POST /router/explain`.
+/// Builds the body of `POST /router/explain`.
 fn question(args: &ExplainArgs) -> Value {
     let (method, url) = match args.request.as_slice() {
         [method, url] => (Some(method), url.as_str()),

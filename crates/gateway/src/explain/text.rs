@@ -1,4 +1,4 @@
-//! An explanation as text for people.
+//! Formats an explanation for people.
 
 use admin::explain::{
     Candidate, Explanation, GatewayAnswer, Named, Plugin, Reason, Seen, Service, Upstream, Verdict,

@@ -1,4 +1,4 @@
-//! `silverback expr`: checks, lays out and explains expressions without a gateway.
+//! `silverback expr`: checks, formats and explains expressions without a gateway.
 
 mod words;
 
@@ -28,14 +28,14 @@ fn subsystem(stream: bool) -> Subsystem {
     }
 }
 
-/// An expression, and the file that it came from.
+/// An expression, and the file that it was read from.
 struct Text<'i> {
     text: String,
     file: Option<&'i Path>,
 }
 
 impl Text<'_> {
-    /// In front of what is said of it where there are several.
+    /// Puts the file name in front of a problem, because there may be several files.
     fn at(&self, problem: impl std::fmt::Display) -> String {
         match self.file {
             Some(file) => format!("{}: {problem}", file.display()),

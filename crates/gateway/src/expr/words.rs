@@ -1,4 +1,4 @@
-//! Expressions in words.
+//! Describes expressions in words.
 
 use expr::{
     AddressField, AddressTest, Comparison, Expression, NumberField, Quantifier, TextField,
@@ -6,7 +6,7 @@ use expr::{
 };
 use std::fmt::Write;
 
-/// A line for each test, those of a group under it.
+/// Writes one line for each test. The tests of a group are indented below it.
 pub(super) fn describe(expression: &Expression, depth: usize, out: &mut String) {
     let indent = depth * 2;
     let _ = write!(out, "{:indent$}", "");
@@ -114,7 +114,7 @@ fn field(predicate: &TextPredicate) -> String {
     }
 }
 
-/// What is allowed and hardly meant.
+/// Returns warnings about tests that are valid but probably not intended.
 pub(super) fn warnings(expression: &Expression) -> Vec<String> {
     let mut warnings = Vec::new();
     expression.each_text(&mut |predicate| {
