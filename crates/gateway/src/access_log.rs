@@ -57,9 +57,10 @@ impl AccessLogs {
         };
         let logs = &settings.access_logs;
         // Do not create a file that nothing would ever be written to.
-        let stream = match settings.stream_listen.is_empty() {
-            true => &None,
-            false => &logs.stream,
+        let stream = if settings.stream_listen.is_empty() {
+            &None
+        } else {
+            &logs.stream
         };
         let opened = [
             ("proxy_access_log", &logs.proxy, settings.workers),

@@ -211,9 +211,10 @@ fn manage_tokens(command: TokensCommand) -> Result<(), Failure> {
 
 fn follow(args: &SettingsArgs, from: Option<u64>, json: bool) -> Result<(), Failure> {
     let settings = resolved_settings(args)?;
-    let format = match json {
-        true => events::Format::Json,
-        false => events::Format::Text,
+    let format = if json {
+        events::Format::Json
+    } else {
+        events::Format::Text
     };
     events::follow(&settings.prefix, from, format, warn)
 }

@@ -294,9 +294,10 @@ impl Orphan<'_> {
             tracing::info!(%status, "the new process has ended");
             self.successor = None;
         }
-        self.missed = match instance::lives(Path::new(&self.prefix)) {
-            true => 0,
-            false => self.missed + 1,
+        self.missed = if instance::lives(Path::new(&self.prefix)) {
+            0
+        } else {
+            self.missed + 1
         };
         // A single failed check can happen while one gateway takes over from another.
         self.missed == MISSED_LOOKS

@@ -46,9 +46,10 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
             identity: problems.client_identity(proxy),
             bundles: proxy.trusted_bundles.clone(),
             bundles_depth: proxy.trusted_bundles_depth,
-            common_name: match proxy.upstream_common_name {
-                true => CommonName::Taken,
-                false => CommonName::Ignored,
+            common_name: if proxy.upstream_common_name {
+                CommonName::Taken
+            } else {
+                CommonName::Ignored
             },
         },
         default_certificate: problems.certificate(

@@ -42,9 +42,10 @@ fn reload(
         tracing::warn!("setting {name}: the new value takes effect at a restart");
     }
     // The new values are for the other DNS client, which is used only after a restart.
-    let dns = match waiting.iter().any(|name| name == "new_dns_client") {
-        true => current.dns.clone(),
-        false => new.dns,
+    let dns = if waiting.iter().any(|name| name == "new_dns_client") {
+        current.dns.clone()
+    } else {
+        new.dns
     };
     gateway.apply_dns(&dns);
     let settings = Settings {

@@ -109,9 +109,10 @@ impl Workers {
     ) -> Result<(), Failure> {
         let resolver = resolver.clone();
         let live = plane.snapshot.clone();
-        let subsystems = match settings.stream_listen.is_empty() {
-            true => Subsystems::Http,
-            false => Subsystems::HttpAndStream,
+        let subsystems = if settings.stream_listen.is_empty() {
+            Subsystems::Http
+        } else {
+            Subsystems::HttpAndStream
         };
         self.proxy.spawn("health".to_owned(), move |stop| {
             let (live, resolver) = (live.clone(), resolver.clone());

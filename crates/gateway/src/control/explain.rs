@@ -41,9 +41,10 @@ pub(crate) fn of(
         configured,
         consumer: consumer.transpose()?,
     };
-    let mut explanation = match question.protocol.is_stream() {
-        true => explainer.stream()?,
-        false => explainer.http()?,
+    let mut explanation = if question.protocol.is_stream() {
+        explainer.stream()?
+    } else {
+        explainer.http()?
     };
     explanation.revision = snapshot.revision;
     explanation.flavor = flavor_name(flavor).to_owned();
@@ -82,9 +83,10 @@ impl Explainer<'_> {
         explanation.request.host = told.host.as_deref().map(text);
         explanation.request.path = Some(text(&told.path));
         let Some(found) = told.found else {
-            explanation.answer = Some(match told.is_too_costly {
-                true => answer_of(400, router::TOO_COSTLY),
-                false => answer_of(404, "no Route matched with those values"),
+            explanation.answer = Some(if told.is_too_costly {
+                answer_of(400, router::TOO_COSTLY)
+            } else {
+                answer_of(404, "no Route matched with those values")
             });
             return Ok(explanation);
         };
@@ -428,9 +430,10 @@ fn scope_name(scope: Scope) -> String {
         .into_iter()
         .filter_map(|(name, is_set)| is_set.then_some(name))
         .collect();
-    match parts.is_empty() {
-        true => "global".to_owned(),
-        false => parts.join(" and "),
+    if parts.is_empty() {
+        "global".to_owned()
+    } else {
+        parts.join(" and ")
     }
 }
 

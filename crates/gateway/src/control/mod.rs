@@ -411,12 +411,13 @@ impl Control for Gateway {
 
     fn commit(&self, proposal: Proposal) -> BoxFuture<'_, Result<Revision, LoadError>> {
         let is_dry = proposal.dry_run;
-        let place = match proposal.is_document {
-            false => None,
-            true => match self.admit_load() {
+        let place = if proposal.is_document {
+            match self.admit_load() {
                 Some(place) => Some(place),
                 None => return Box::pin(async { Err(LoadError::Busy) }),
-            },
+            }
+        } else {
+            None
         };
         let asked = self.ask(|answer| Command::Propose(Proposed { proposal, answer }));
         Box::pin(async move {

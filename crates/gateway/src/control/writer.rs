@@ -108,9 +108,10 @@ impl Writer {
         });
         let deletes = (document.deletes.into_iter()).map(|(kind, id)| Change::Delete { kind, id });
         // Kong treats an empty configuration like none: a node with it is not ready.
-        let hash = match document.is_empty {
-            true => declarative::EMPTY_HASH.to_owned(),
-            false => input.hash,
+        let hash = if document.is_empty {
+            declarative::EMPTY_HASH.to_owned()
+        } else {
+            input.hash
         };
         let change_set = ChangeSet {
             changes: puts.chain(deletes).collect(),
@@ -237,9 +238,10 @@ impl Writer {
             let head = transaction.head();
             let done = work(transaction)?;
             clock.end(Stage::Apply);
-            built = match transaction.head() > head {
-                true => Some(next(transaction, head, &current, build, &mut clock)?),
-                false => None,
+            built = if transaction.head() > head {
+                Some(next(transaction, head, &current, build, &mut clock)?)
+            } else {
+                None
             };
             Ok(done)
         })?;
@@ -299,9 +301,10 @@ fn next(
     let view = transaction.view()?;
     // It is not current if the stored configuration could not be served, or if another process has committed since.
     let is_current = current.revision == head.0;
-    let snapshot = match is_current {
-        true => rebuild::update(&view, current, &transaction.touched(), settings, clock),
-        false => rebuild::replace(&view, current, settings, clock),
+    let snapshot = if is_current {
+        rebuild::update(&view, current, &transaction.touched(), settings, clock)
+    } else {
+        rebuild::replace(&view, current, settings, clock)
     };
     Ok(snapshot.map_err(Rejected)?)
 }

@@ -287,9 +287,10 @@ impl Connection {
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                match self.heard.elapsed() < SILENCE {
-                    true => Ok(()),
-                    false => Err(ErrorKind::TimedOut.into()),
+                if self.heard.elapsed() < SILENCE {
+                    Ok(())
+                } else {
+                    Err(ErrorKind::TimedOut.into())
                 }
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),

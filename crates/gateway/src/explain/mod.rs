@@ -26,10 +26,13 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         Some(file) => of_document(file, &settings, &body)?,
         None => match Client::connect(&settings.prefix) {
             Ok(client) => of_gateway(&client, &body)?,
-            Err(error @ ClientError::NotRunning(_)) => match Store::exists(&settings.store.path) {
-                true => of_store(&settings, &body)?,
-                false => return Err(Failure::new(error)),
-            },
+            Err(error @ ClientError::NotRunning(_)) => {
+                if Store::exists(&settings.store.path) {
+                    of_store(&settings, &body)?
+                } else {
+                    return Err(Failure::new(error));
+                }
+            }
             Err(error) => return Err(Failure::new(error)),
         },
     };

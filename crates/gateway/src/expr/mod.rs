@@ -22,9 +22,10 @@ pub(crate) fn run(command: &ExprCommand) -> Result<(), Failure> {
 }
 
 fn subsystem(stream: bool) -> Subsystem {
-    match stream {
-        true => Subsystem::Stream,
-        false => Subsystem::Http,
+    if stream {
+        Subsystem::Stream
+    } else {
+        Subsystem::Http
     }
 }
 
@@ -91,9 +92,10 @@ fn check(input: &ExprInput, subsystem: Subsystem) -> Result<(), Failure> {
             Err(error) => failure.add(error),
         }
     }
-    match failure.is_empty() {
-        true => say("valid\n"),
-        false => Err(failure),
+    if failure.is_empty() {
+        say("valid\n")
+    } else {
+        Err(failure)
     }
 }
 
@@ -115,9 +117,10 @@ fn format(input: &ExprInput, width: usize, write: bool) -> Result<(), Failure> {
         };
         failure.extend(done.err());
     }
-    match failure.is_empty() {
-        true => Ok(()),
-        false => Err(failure),
+    if failure.is_empty() {
+        Ok(())
+    } else {
+        Err(failure)
     }
 }
 
@@ -129,9 +132,10 @@ fn explain(input: &ExprInput, subsystem: Subsystem) -> Result<(), Failure> {
             Err(error) => failure.add(error),
         }
     }
-    match failure.is_empty() {
-        true => Ok(()),
-        false => Err(failure),
+    if failure.is_empty() {
+        Ok(())
+    } else {
+        Err(failure)
     }
 }
 

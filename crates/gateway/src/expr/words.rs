@@ -77,9 +77,10 @@ fn text(predicate: &TextPredicate, out: &mut String) {
         TextTest::EndsWith(text) => ("ends with", text),
         TextTest::Contains(text) => ("contains", text),
         TextTest::Matches(regex) => {
-            let place = match regex.pattern().starts_with('^') {
-                true => "from its beginning",
-                false => "somewhere",
+            let place = if regex.pattern().starts_with('^') {
+                "from its beginning"
+            } else {
+                "somewhere"
             };
             let pattern = regex.pattern();
             let _ = writeln!(out, "{field}{lower} matches the regex {pattern} {place}");

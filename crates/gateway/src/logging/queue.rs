@@ -206,9 +206,10 @@ impl Writer {
     }
 
     fn next(&self, is_ending: bool) -> Result<Item, RecvTimeoutError> {
-        let wait = match is_ending || self.untold() > 0 {
-            true => Some(Duration::ZERO),
-            false => self.kinds.next_due(),
+        let wait = if is_ending || self.untold() > 0 {
+            Some(Duration::ZERO)
+        } else {
+            self.kinds.next_due()
         };
         match wait {
             Some(wait) => self.lane.items.recv_timeout(wait),
@@ -253,9 +254,10 @@ impl Writer {
 
     /// Returns the number of lost lines to report: 0 while nothing can be written.
     fn untold(&self) -> u64 {
-        match self.is_writable {
-            true => self.lane.shared.lost.load(Ordering::Relaxed) - self.told_lost,
-            false => 0,
+        if self.is_writable {
+            self.lane.shared.lost.load(Ordering::Relaxed) - self.told_lost
+        } else {
+            0
         }
     }
 

@@ -56,9 +56,10 @@ fn counts(revision: &Value) -> String {
 
 fn made_by(revision: &Value) -> String {
     let (source, actor) = (plain(&revision["source"]), plain(&revision["actor"]));
-    match actor.is_empty() {
-        true => source,
-        false => format!("{actor} ({source})"),
+    if actor.is_empty() {
+        source
+    } else {
+        format!("{actor} ({source})")
     }
 }
 
@@ -175,9 +176,10 @@ fn collect(path: String, value: &Value, found: &mut BTreeMap<String, String>) {
         Value::Null => {}
         Value::Object(fields) if path.is_empty() || !fields.is_empty() => {
             for (name, value) in fields {
-                let path = match path.is_empty() {
-                    true => name.clone(),
-                    false => format!("{path}.{name}"),
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
                 };
                 collect(path, value, found);
             }

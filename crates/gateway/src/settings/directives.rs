@@ -166,9 +166,10 @@ pub(super) fn statements(text: &str) -> Result<Vec<Vec<String>>, StatementError>
         rest = after.trim_start();
     }
     statements.retain(|statement| !statement.is_empty());
-    match statements.is_empty() {
-        true => Err(StatementError::Empty),
-        false => Ok(statements),
+    if statements.is_empty() {
+        Err(StatementError::Empty)
+    } else {
+        Ok(statements)
     }
 }
 

@@ -101,9 +101,10 @@ fn set(word: &str) -> Result<Injection, InjectionError> {
     let (header, text) = word.split_once(':').ok_or_else(wrong)?;
     let (name, text) = (name(header.trim())?, text.trim());
     let value = value(text)?;
-    Ok(match text.is_empty() {
-        true => Injection::Clear(name),
-        false => Injection::Set { name, value },
+    Ok(if text.is_empty() {
+        Injection::Clear(name)
+    } else {
+        Injection::Set { name, value }
     })
 }
 

@@ -257,9 +257,10 @@ impl RawSettings {
         }
         // Other programs read variables with these prefixes too, so an unknown variable never stops the start.
         let is_variable = matches!(source, Source::Variable(_));
-        let unknown = match is_variable {
-            true => "unknown setting, ignored",
-            false => "unknown setting",
+        let unknown = if is_variable {
+            "unknown setting, ignored"
+        } else {
+            "unknown setting"
         };
         let message = match table.nearest(name) {
             Some(known) => format!("{unknown}; did you mean {known}?"),
@@ -270,9 +271,10 @@ impl RawSettings {
             source: Some(source),
             message,
         };
-        match is_variable {
-            true => self.warnings.push(problem),
-            false => self.problems.push(problem),
+        if is_variable {
+            self.warnings.push(problem);
+        } else {
+            self.problems.push(problem);
         }
     }
 
@@ -305,13 +307,12 @@ impl RawSettings {
             let is_list = table()
                 .by_name(name)
                 .is_some_and(|setting| setting.kind == Kind::Array);
-            let resolved = match is_list {
-                true => {
-                    let parts = values::list(&value.text).map(|part| resolve(part, variables));
-                    let parts: Result<Vec<_>, _> = parts.collect();
-                    parts.map(|parts| parts.join(","))
-                }
-                false => resolve(&value.text, variables).map(Cow::into_owned),
+            let resolved = if is_list {
+                let parts = values::list(&value.text).map(|part| resolve(part, variables));
+                let parts: Result<Vec<_>, _> = parts.collect();
+                parts.map(|parts| parts.join(","))
+            } else {
+                resolve(&value.text, variables).map(Cow::into_owned)
             };
             match resolved {
                 Ok(text) => {

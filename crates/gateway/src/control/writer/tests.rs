@@ -23,9 +23,10 @@ const POOL: u64 = 5;
 
 /// Returns a reference to an entity of the pool, which may not exist, or null.
 fn reference(random: &mut Random, kind: EntityKind) -> Value {
-    match random.one_in(3) {
-        true => Value::Null,
-        false => json!({"id": id(kind, random.below(POOL))}),
+    if random.one_in(3) {
+        Value::Null
+    } else {
+        json!({"id": id(kind, random.below(POOL))})
     }
 }
 
@@ -175,9 +176,10 @@ fn proposal(writer: &Writer, random: &mut Random) -> Proposal {
                 applied => applied?,
             }
         }
-        match fails {
-            true => Err(Refusal::Failure(Failure::Internal("in the end".to_owned()))),
-            false => Ok(()),
+        if fails {
+            Err(Refusal::Failure(Failure::Internal("in the end".to_owned())))
+        } else {
+            Ok(())
         }
     });
     proposal.dry_run = random.one_in(12);
