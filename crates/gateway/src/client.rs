@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whatever_the_pieces() {
+    fn lines_do_not_depend_on_chunks() {
         let prefix = answering(&[
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n6\r\n\ntwo\n\n\r\n4\r\nlast\r\n0\r\n\r\n",
         ]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_without_a_gateway_is_told() {
+    fn a_prefix_without_a_gateway_is_an_error() {
         let prefix = tempfile::tempdir().expect("a temporary directory");
         for _ in 0..2 {
             let error = Client::connect(prefix.path()).expect_err("nobody is there");

@@ -275,7 +275,7 @@ async fn happening(
 }
 
 /// Lets a replaced process follow configuration changes, and notices when no gateway runs with its prefix any more.
-/// Then the prefix is meant to stop, and this process must stop too.
+/// Then somebody has stopped the gateway, and this process must stop too.
 struct Orphan<'a> {
     prefix: PathBuf,
     gateway: &'a Gateway,

@@ -224,8 +224,8 @@ impl Problems {
         }
     }
 
-    /// Loads the first pair, with the second as an alternative of another key type. Without any pair, creates a
-    /// self-signed certificate if there is a TLS listener, as Kong does.
+    /// Loads the first pair, with the second as an alternative of another key type. If there is a TLS listener but no
+    /// pair, creates a self-signed certificate, as Kong does.
     fn certificate<'a>(
         &mut self,
         setting: &str,

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// The action that a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// SIGHUP.
+    /// SIGHUP: read the settings again.
     Reload,
     /// SIGUSR1: reopen the log files, for log rotation.
     Reopen,

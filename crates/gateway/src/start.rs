@@ -227,7 +227,7 @@ fn prepare_configuration(
     if let Some(text) = text {
         load(&mut writer, &text)?;
     }
-    // Release the memory that only compiling needed. The same happens after every change.
+    // Release the memory that only compiling needed, as after every change.
     memory::give_back();
     writer.store.release_resident_pages();
     Ok(Ready {
@@ -349,7 +349,7 @@ fn serve(
     let resolver = parts.writer.build.resolver.clone();
     let gateway = Arc::new(Gateway::start(parts, settings).map_err(Failure::new)?);
     if let Some(link) = before {
-        // First announce later changes, then read the earlier ones, so that none is missed.
+        // First follow later changes over the link, then read the earlier ones, so that none is missed.
         link.follow_with(&gateway);
         gateway.links().add(link);
         gateway.follow();

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_at_the_same_time_lose_nothing() {
+    fn concurrent_commands_lose_nothing() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("tokens");
         std::thread::scope(|scope| {

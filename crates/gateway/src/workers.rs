@@ -276,7 +276,7 @@ fn clones(bound: &[Bound]) -> io::Result<Vec<(Listen, TcpListener)>> {
 /// Threads that are told to stop together.
 pub(crate) struct Crew {
     stop: watch::Sender<Stop>,
-    /// Each thread holds a clone while it lives. Nothing is ever sent.
+    /// Each thread holds a clone while it lives. It is never used to send anything.
     alive: Option<mpsc::Sender<()>>,
     ended: mpsc::Receiver<()>,
 }

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn few_changes_are_named_and_nothing_reaches_the_terminal_as_it_came() {
+    fn few_changes_are_named_and_control_characters_are_escaped() {
         let few = event(vec![
             change(Effect::Created, "routes"),
             change(Effect::Deleted, "services"),

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_lists_of_what_they_demand() {
+    fn groups_are_lists_of_their_conditions() {
         assert_eq!(
             words(
                 r#"http.path ^= "/a" && (http.method == "GET" || lower(http.headers.x_y) != "b") && !(net.src.ip in 10.0.0.0/8)"#
@@ -221,7 +221,7 @@ all of these hold:
     }
 
     #[test]
-    fn what_is_hardly_meant_is_warned_of() {
+    fn probable_mistakes_cause_warnings() {
         for text in [
             r#"lower(http.path) == "/A""#,
             r#"http.path =^ "/a""#,

@@ -1,6 +1,6 @@
 //! The queue of the error log, and the thread that empties it. A thread that logs never waits. While nobody reads the
-//! log, lines wait in the queue. When the queue is full, further lines are lost and counted. As soon as there is room
-//! again, a log line reports their number.
+//! log, lines wait in the queue. When the queue is full, further lines are lost and counted. A log line reports their
+//! number once there is room again.
 
 use super::kinds::Kinds;
 use crate::output::Output;
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_logs_does_not_wait_for_a_reader_who_hears_of_what_was_lost() {
+    fn logging_never_waits_and_reports_lost_lines() {
         let (queue, writer, mut pipe) = log_into_pipe();
         let lines = tracing_subscriber::fmt::layer()
             .with_ansi(false)
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_does_not_wait_for_ever() {
+    fn the_end_of_the_process_does_not_wait_forever() {
         let (read, write) = io::pipe().expect("a pipe");
         let (queue, lane) = queue();
         let output = Output::File(File::from(OwnedFd::from(write)));

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_counts_until_what_it_was_made_of_changes() {
+    fn an_entry_counts_until_its_entities_change() {
         let mut cache = Cache::new();
         let tag = cache.tag(b"key");
         assert_eq!(cache.get(tag, Revision(1)), None);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_at_its_size_and_keeps_the_latest() {
+    fn the_cache_keeps_its_size_and_the_latest_entries() {
         let mut cache = Cache::new();
         for key in 0..4 * SETS {
             let tag = cache.tag(&key.to_le_bytes());

@@ -1,5 +1,5 @@
-//! Settings of access logs, such as `proxy_access_log`. As in nginx's directive, a value is `off`, or a target and the
-//! name of a format.
+//! Settings of access logs, such as `proxy_access_log`. A value has the form of nginx's directive: `off`, or a target
+//! and the name of a format.
 
 use super::LogTarget;
 use super::raw::RawSettings;

@@ -16,8 +16,8 @@ pub(super) enum Block {
     Location,
 }
 
-/// Returns the setting that a directive of another block sets, and that block. For example,
-/// `nginx_http_proxy_ssl_verify` also sets `nginx_proxy_proxy_ssl_verify`.
+/// Returns the setting that a directive of another block sets, and that block. `nginx_http_proxy_ssl_verify`, for
+/// example, also sets `nginx_proxy_proxy_ssl_verify`.
 pub(super) fn inherited<'t>(table: &'t Table, name: &str) -> Option<(&'t Setting, Block)> {
     let blocks = [
         ("nginx_location_", Block::Location),
@@ -29,7 +29,8 @@ pub(super) fn inherited<'t>(table: &'t Table, name: &str) -> Option<(&'t Setting
     let works = |setting: &&Setting| setting.no_effect.is_none() && setting.alias_of.is_none();
     let of = |prefix: &str| table.by_name(&format!("{prefix}{directive}")).filter(works);
     let setting = match block {
-        // Kong writes its own settings into the proxy's block, where they always win over the block around it.
+        // Kong writes its own settings into the proxy's block, where they win over the block around it. So only
+        // Silverback's settings are inherited.
         Block::Outer => of("nginx_proxy_").filter(|setting| setting.own),
         _ => of("nginx_proxy_").or_else(|| of("nginx_http_")),
     };

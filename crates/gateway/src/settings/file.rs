@@ -1,7 +1,7 @@
 //! Parses the syntax of `kong.conf`: `name = value` lines, `#` comments, `\#` for a `#` inside a value, and a backslash
 //! at the end of a line that continues in the next one. Names and values are not checked here.
 
-/// One `name = value` of the file.
+/// A `name = value` line of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     /// Line number, counted from 1.

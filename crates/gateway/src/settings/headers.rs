@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused() {
+    fn invalid_headers_are_refused() {
         let refused = |directive, text| parse(directive, text).expect_err("refused").to_string();
         let cases = [
             ("add_header", "X-A", "expected `<name> <value> [always]`"),

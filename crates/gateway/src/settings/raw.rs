@@ -1,6 +1,5 @@
-//! Settings as texts with their sources, merged from file, environment and flags. As in Kong, flags win over the
-//! environment, the environment over the file, and the file over defaults. Of the two environment prefixes,
-//! `SILVERBACK_` wins.
+//! Settings as texts with their sources, merged in Kong's order: flags win over the environment, the environment over
+//! the file, and the file over defaults. `SILVERBACK_` variables win over `KONG_` variables.
 
 use super::directives::{self, Block};
 use super::file;

@@ -148,7 +148,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_listener_is_told_with_all_that_it_could_have() {
+    fn a_listener_is_shown_with_all_possible_options() {
         let text = "0.0.0.0:8000 reuseport backlog=16384, [::1]:8443 so_keepalive=on http2 ssl";
         let shown = listeners(text, &HTTP_FLAGS[..7]);
         let expected = json!([
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_told_once() {
+    fn an_option_is_shown_once() {
         let shown = listeners("1.2.3.4:1 so_keepalive=on", &HTTP_FLAGS);
         assert_eq!(shown[0]["so_keepalive=on"], true);
         assert_eq!(shown[0]["so_keepalive=%w*:%w*:%d*"], false);

@@ -122,7 +122,7 @@ impl Table {
         self.by_name.get(name).map(|&index| &self.settings[index])
     }
 
-    /// Returns the setting with this name. For an alias, returns the setting that it stands for.
+    /// Returns the setting with this name, or the one that an alias stands for.
     pub(crate) fn canonical(&self, name: &str) -> Option<&Setting> {
         let setting = self.by_name(name)?;
         match &setting.alias_of {

@@ -144,7 +144,7 @@ fn a_value_that_is_referred_to_is_never_shown() {
 }
 
 #[test]
-fn what_is_shown_is_typed_and_masked() {
+fn shown_settings_are_typed_and_masked() {
     let file = "pg_password = hunter2\ndb_update_frequency = 7\nallow_debug_header = on\n";
     let shown = settings(file, &[], &[]).shown;
     assert_eq!(shown["pg_password"], "******");
@@ -371,7 +371,7 @@ fn a_declarative_file_means_database_off() {
 }
 
 #[test]
-fn a_file_cannot_be_started_into_the_lmdb_store() {
+fn a_declarative_file_is_refused_with_lmdb() {
     let resolved = resolve(
         inputs("database = lmdb", &[], &[]),
         Some(Path::new("b.yml")),
@@ -390,7 +390,7 @@ fn an_empty_variable_unsets_a_default() {
 }
 
 #[test]
-fn the_source_of_a_value_is_told() {
+fn the_source_of_a_value_is_known() {
     let raw = RawSettings::gather(inputs("log_level = info", &[], &[]));
     assert_eq!(raw.source("log_level").to_string(), "kong.conf:1");
     assert_eq!(raw.source("prefix"), Source::Default);

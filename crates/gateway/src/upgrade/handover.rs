@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_data_is_refused() {
         for bytes in [&b"\xff\xff\xff\xff"[..], b"\0\0\0\x02{}", b"\0\0"] {
             let (mut here, there) = UnixStream::pair().expect("a pair");
             here.write_all(bytes).expect("sent");

@@ -1,6 +1,6 @@
 //! The link between a process and its successor, while both live. Each tells the other which revision it has committed.
-//! The other one confirms when the revision is live on its side. So a change is live in both processes before it is
-//! acknowledged, whichever of them accepted it. When a process ends, its link is closed.
+//! The other one confirms when the revision is live on its side. A change is therefore live in both processes before it
+//! is acknowledged, whichever of them accepted it. When a process ends, its link is closed.
 
 use crate::control::Gateway;
 use std::io::{self, BufRead, BufReader, Write};
@@ -156,7 +156,7 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     #[test]
-    fn a_revision_is_answered_when_the_other_side_has_it() {
+    fn a_revision_is_confirmed_when_the_other_side_has_it() {
         let (here, there) = UnixStream::pair().expect("a pair");
         let (events, mut seen) = unbounded_channel();
         let one = Link::start(here, events).expect("a link");

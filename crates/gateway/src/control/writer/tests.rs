@@ -216,7 +216,7 @@ impl Outcomes {
 }
 
 #[test]
-fn the_live_snapshot_is_that_of_everything_stored() {
+fn the_live_snapshot_is_the_one_built_from_the_store() {
     let (mut writer, _directory) = writer();
     let mut random = Random::new(2026);
     let mut outcomes = Outcomes::default();
