@@ -1,6 +1,7 @@
 //! The link between a process and its successor, while both live. Each tells the other which revision it has committed.
-//! The other one confirms when the revision is live on its side. A change is therefore live in both processes before it
-//! is acknowledged, whichever of them accepted it. When a process ends, its link is closed.
+//! The other one confirms when the revision is live on its side. A change is therefore acknowledged when it is live in
+//! both processes, whichever of them accepted it, unless the other one takes longer than `PATIENCE`. When a process
+//! ends, its link is closed.
 
 use crate::control::Gateway;
 use std::io::{self, BufRead, BufReader, Write};
