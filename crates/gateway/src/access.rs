@@ -1,4 +1,4 @@
-//! Who may use the Admin API over the network, from the settings: read and judged before anything listens.
+//! Authentication settings of the Admin API on network listeners. They are read and checked before any socket listens.
 
 use crate::commands::Failure;
 use crate::settings::{AUTHORITIES, Settings};
@@ -6,7 +6,7 @@ use crate::tokens::TokenFile;
 use admin::control::Credentials;
 use admin::tokens::Role;
 
-/// What clients may show who they are with, and whether they have to.
+/// Credentials that Admin API clients may use, and whether clients may also connect without any.
 #[derive(Debug)]
 pub(crate) struct Access {
     tokens: TokenFile,
@@ -15,7 +15,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Fails when other machines could administer the gateway without showing who they are, unless that is wanted.
+    /// Fails when other machines could use the Admin API without authentication, unless `admin_allow_unauthenticated`
+    /// is on.
     pub(crate) fn prepare(settings: &Settings) -> Result<Self, Failure> {
         let tokens = TokenFile::open(&settings.admin.tokens_file)
             .map_err(|error| Failure::new(format!("setting admin_tokens_file: {error}")))?;

@@ -1,5 +1,5 @@
-//! The files of access logs and the one thread that writes them: a slow disk, or a pipe that nobody reads, costs lines and never
-//! a request.
+//! Access log files and the one thread that writes them. A slow disk, or a pipe without a reader, costs log lines but
+//! never delays a request.
 
 use crate::audit_log::AuditLog;
 use crate::commands::Failure;
@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// What the end of the process waits for the last lines.
+/// Maximum time that the end of the process waits for the last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
 const TELLING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Every access log, and what is asked of their writer.
+/// All access logs, and the requests to their writer thread.
 pub(crate) struct AccessLogs {
     pub(crate) proxy: Option<AccessLog>,
     pub(crate) stream: Option<AccessLog>,
@@ -56,10 +56,11 @@ impl AccessLogs {
             }
         };
         let logs = &settings.access_logs;
-        // A file that nothing would ever be written to is not made.
-        let stream = match settings.stream_listen.is_empty() {
-            true => &None,
-            false => &logs.stream,
+        // Do not create a file that nothing would ever be written to.
+        let stream = if settings.stream_listen.is_empty() {
+            &None
+        } else {
+            &logs.stream
         };
         let opened = [
             ("proxy_access_log", &logs.proxy, settings.workers),
@@ -87,7 +88,7 @@ impl AccessLogs {
                 .name("access-log".to_owned())
                 .spawn(move || {
                     write(files, &asked);
-                    // Nobody waits for it, when the process is killed.
+                    // Sending fails only when nobody waits for the writer any more.
                     let _ = end.send(());
                 });
             writer = Some(thread.map_err(Failure::new)?.thread().clone());
@@ -118,7 +119,7 @@ impl AccessLogs {
         }
     }
 
-    /// Logs an exchange of an API.
+    /// Writes an exchange of the Admin API or the Status API to its access log.
     pub(crate) fn write(&self, api: Api, access: &Access) {
         if let Some(log) = self.of(api) {
             let headers = HeadersOf(access);
@@ -126,19 +127,19 @@ impl AccessLogs {
         }
     }
 
-    /// Opens files anew, so that they can be rotated. Whether that worked is in the log.
+    /// Asks the writer to reopen the files, for log rotation. The writer logs failures.
     pub(crate) fn reopen(&self) {
         self.asked.reopen.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Lines that were lost.
+    /// Returns the number of lost lines.
     pub(crate) fn dropped(&self) -> u64 {
         let lanes = self.lanes.iter().flat_map(|lanes| lanes.iter());
         lanes.map(Lane::dropped).sum()
     }
 
-    /// Lets the writer write what it has, but not for ever.
+    /// Lets the writer write the remaining lines, for at most `LAST_LINES`.
     pub(crate) fn finish(&self) {
         if self.writer.is_none() {
             return;
@@ -166,7 +167,7 @@ impl Headers for HeadersOf<'_> {
     }
 }
 
-/// An exchange of an API as a log format has it. Of what only the proxy knows there is nothing.
+/// Converts an API exchange to the facts of a log format. Facts that only the proxy knows stay empty.
 fn facts<'a>(access: &'a Access, headers: &'a HeadersOf<'a>) -> Facts<'a> {
     Facts {
         client: access.peer,
@@ -187,12 +188,12 @@ fn facts<'a>(access: &'a Access, headers: &'a HeadersOf<'a>) -> Facts<'a> {
     }
 }
 
-/// One log, as its writer has it.
+/// One access log, as its writer thread holds it.
 struct Log {
     target: LogTarget,
     output: Output,
     lanes: Arc<[Lane]>,
-    /// When a failure was told last.
+    /// Time of the last logged failure. Failures are logged at most once per `TELLING_INTERVAL`.
     told: Option<Instant>,
 }
 
@@ -206,7 +207,7 @@ impl Log {
         })
     }
 
-    /// Writes what waits; false when nothing did.
+    /// Writes the waiting lines. Returns false when there were none.
     fn write(&mut self, spare: &mut Vec<u8>) -> bool {
         let mut any = false;
         for lane in self.lanes.iter() {
@@ -243,10 +244,10 @@ impl Log {
 fn write(mut logs: Vec<Log>, asked: &Asked) {
     let mut spare = Vec::new();
     loop {
-        // Looked at before the lanes are: what is in them by then is to be written.
+        // Read `end` before the lanes: lines that are in a lane at this time must still be written.
         let end = asked.end.load(Ordering::Acquire);
         if asked.reopen.swap(false, Ordering::AcqRel) {
-            // What waits was logged before the file was moved away.
+            // The waiting lines were logged before the file was renamed, so they belong to the old file.
             for log in &mut logs {
                 log.write(&mut spare);
                 log.reopen();

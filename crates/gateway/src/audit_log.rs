@@ -1,4 +1,5 @@
-//! The audit log of the Admin API: a line of JSON for each write that was tried. Its file is one of the access logs'.
+//! The audit log of the Admin API: one line of JSON for each attempted write. The thread of the access logs writes its
+//! file.
 
 use admin::control::Audit;
 use admin::time::{rfc3339, since_1970};
@@ -21,14 +22,14 @@ struct Line<'a> {
     method: &'a str,
     path: &'a str,
     status: Option<u16>,
-    /// Seconds.
+    /// Duration in seconds.
     took: f64,
     revision: Option<u64>,
     message: Option<&'a str>,
 }
 
 impl AuditLog {
-    /// There is one lane: all writes come from one thread.
+    /// One lane is enough, because one thread handles all writes.
     pub(crate) fn new(lanes: Arc<[Lane]>, writer: Thread) -> Self {
         Self { lanes, writer }
     }

@@ -1,5 +1,5 @@
-//! `silverback check`: everything that starting would say about settings and configuration, without a store and without
-//! listening. The same code as starting uses, on an empty configuration.
+//! `silverback check`: reports every problem that `start` would find in the settings and the configuration. It opens no
+//! store and does not listen. It runs the same code as `start`, on an empty configuration.
 
 use crate::access::Access;
 use crate::commands::{Failure, warn};
@@ -15,7 +15,8 @@ use plugin::Node;
 use proxy::snapshot::{BuildSettings, Snapshot};
 use std::path::Path;
 
-/// Checks what can be checked even when something else is wrong. `file` is the one named on the command line.
+/// Reports the problems of all parts: a problem in one part does not stop the checks of the others. `file` is the
+/// declarative file named on the command line.
 pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> Result<(), Failure> {
     let mut failure = Failure::default();
     let mut model = ModelSettings::default();
@@ -58,7 +59,7 @@ fn check_text(text: &Text, model: &ModelSettings, build: &BuildSettings) -> Resu
     compile(text, model, build, &mut |_| Ok(())).map(drop)
 }
 
-/// The snapshot that a document would be served by. `look` is shown its entities.
+/// Builds the snapshot that would serve this document. `look` is called with each of its entities.
 pub(crate) fn compile(
     text: &Text,
     model: &ModelSettings,

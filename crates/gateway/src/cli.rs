@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, as clap types. What is done about it is in the other modules.
+//! The command line as clap types. The other modules run the commands.
 
 use admin::tokens::Role;
 use clap::{Args, Parser, Subcommand, ValueEnum};

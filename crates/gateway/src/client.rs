@@ -1,5 +1,6 @@
-//! The Admin API of the running gateway for other commands of this program: over the socket in the prefix, as the operator.
-//! Blocking; each request has a connection of its own, so that an upgrade between two of them goes unnoticed.
+//! Client for the Admin API of the running gateway, used by the other commands of this program. It connects to the
+//! socket in the prefix and acts as the operator. Calls block, and each request opens its own connection, so that an
+//! upgrade between two requests goes unnoticed.
 
 use crate::local;
 use crate::workers::current_thread_runtime;
@@ -32,33 +33,33 @@ pub(crate) enum ClientError {
     Http(#[from] hyper::Error),
 }
 
-/// A way to the gateway of a prefix.
+/// A client of the gateway that runs with this prefix.
 #[derive(Debug)]
 pub(crate) struct Client {
     prefix: PathBuf,
     runtime: Runtime,
 }
 
-/// A whole answer, of whatever status.
+/// A complete response with any status.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Bytes,
 }
 
-/// An answer whose body comes line by line, for as long as the gateway goes on.
+/// A response whose body is read line by line, for as long as the gateway sends it.
 #[derive(Debug)]
 pub(crate) struct Lines<'c> {
     pub(crate) status: u16,
     runtime: &'c Runtime,
     body: Incoming,
     read: Vec<u8>,
-    /// How much of that was given out or has no end of a line.
+    /// Length of the start of `read` that is known to contain no line end.
     searched: usize,
 }
 
 impl Client {
-    /// Fails when no gateway answers there.
+    /// Fails when no gateway listens on the socket of the prefix.
     pub(crate) fn connect(prefix: &Path) -> Result<Self, ClientError> {
         let client = Self {
             prefix: prefix.to_owned(),
@@ -68,7 +69,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Sends a request, and reads its answer to the end.
+    /// Sends a request and reads its whole response.
     pub(crate) fn request(
         &self,
         method: &str,
@@ -84,7 +85,7 @@ impl Client {
         })
     }
 
-    /// Sends a request, and gives the lines of its answer as they come.
+    /// Sends a request and returns its response for reading line by line.
     pub(crate) fn lines(
         &self,
         method: &str,
@@ -123,7 +124,7 @@ impl Client {
         self.runtime.block_on(async {
             let stream = TokioIo::new(UnixStream::from_std(stream)?);
             let (mut sender, connection) = http1::handshake(stream).await?;
-            // Goes on while an answer is read; how it ends is seen there.
+            // This task runs while the response is read. Its errors reach the reader of the response.
             tokio::spawn(connection);
             Ok(sender.send_request(request).await?)
         })
@@ -145,14 +146,14 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
-    /// None where it is no JSON.
+    /// Returns `None` if the body is not JSON.
     pub(crate) fn json(&self) -> Option<serde_json::Value> {
         serde_json::from_slice(&self.body).ok()
     }
 }
 
 impl Lines<'_> {
-    /// The next line without its end; none after the last.
+    /// Returns the next line without its line end, or `None` after the last line.
     pub(crate) fn next_line(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
         loop {
             if let Some(length) = self.read[self.searched..].iter().position(|&b| b == b'\n') {
@@ -182,13 +183,13 @@ mod tests {
     use std::thread;
     use tempfile::TempDir;
 
-    /// A prefix whose gateway reads the head of each request and gives the next of these answers.
+    /// Returns a prefix with a test gateway that reads the head of each request and sends the next of these responses.
     fn answering(answers: &'static [&'static str]) -> TempDir {
         let prefix = tempfile::tempdir().expect("a temporary directory");
         let listener: UnixListener = local::listen(prefix.path(), local::ADMIN).expect("a socket");
         listener.set_nonblocking(false).expect("a socket has it");
         thread::spawn(move || {
-            // The first connection only looks whether somebody is there.
+            // The first connection is the check in `Client::connect`.
             drop(listener.accept().expect("a connection"));
             for answer in answers {
                 let (mut stream, _) = listener.accept().expect("a connection");
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whatever_the_pieces() {
+    fn lines_do_not_depend_on_chunks() {
         let prefix = answering(&[
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n6\r\n\ntwo\n\n\r\n4\r\nlast\r\n0\r\n\r\n",
         ]);
@@ -242,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_without_a_gateway_is_told() {
+    fn a_prefix_without_a_gateway_is_an_error() {
         let prefix = tempfile::tempdir().expect("a temporary directory");
         for _ in 0..2 {
             let error = Client::connect(prefix.path()).expect_err("nobody is there");
             assert!(matches!(error, ClientError::NotRunning(_)), "{error}");
-            // The same when the socket of a dead process is there.
+            // The socket file of a dead process must give the same error.
             drop(local::listen(prefix.path(), local::ADMIN).expect("a socket"));
         }
     }

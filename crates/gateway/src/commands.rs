@@ -1,4 +1,4 @@
-//! What each command does. A command that fails says everything that it found, not only the first.
+//! Runs the commands. A failing command reports all problems that it found, not only the first.
 
 use crate::cli::{
     CheckArgs, Command, ConfigCommand, ImportArgs, SettingsArgs, TextFormat, TokensCommand,
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why a command ends with status 1: one text for each problem.
+/// The problems that make a command exit with status 1, one text for each.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Failure {
     problems: Vec<String>,
@@ -32,7 +32,7 @@ impl Failure {
         others.into_iter().for_each(|other| self.add(other));
     }
 
-    /// The value of an outcome; the problems of one that failed are added.
+    /// Returns the value of a successful outcome. If it failed, adds its problems and returns `None`.
     pub(crate) fn keep<T>(&mut self, outcome: Result<T, Failure>) -> Option<T> {
         outcome.map_err(|failure| self.add(failure)).ok()
     }
@@ -91,7 +91,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// What `start` was given. Kept, because a reload reads the settings from the same places.
+/// Arguments of `start`. They are kept because a reload reads the settings from the same places.
 #[derive(Debug)]
 pub(crate) struct StartInputs {
     args: SettingsArgs,
@@ -108,7 +108,7 @@ fn resolve(args: &SettingsArgs, file: Option<&Path>) -> Result<Resolved, Failure
     Ok(settings::resolve(gather(args)?, file))
 }
 
-/// The settings alone, for commands that talk to a running gateway.
+/// Resolves only the settings, for commands that talk to a running gateway.
 pub(crate) fn resolved_settings(args: &SettingsArgs) -> Result<Settings, Failure> {
     accepted(resolve(args, None)?.settings)
 }
@@ -133,7 +133,7 @@ fn gather(args: &SettingsArgs) -> Result<Inputs, Failure> {
     }
     Ok(Inputs {
         file: settings_file(args.conf.as_deref())?,
-        // A variable that is not text cannot be one of ours.
+        // No setting has a name or value that is not UTF-8.
         variables: std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
@@ -211,9 +211,10 @@ fn manage_tokens(command: TokensCommand) -> Result<(), Failure> {
 
 fn follow(args: &SettingsArgs, from: Option<u64>, json: bool) -> Result<(), Failure> {
     let settings = resolved_settings(args)?;
-    let format = match json {
-        true => events::Format::Json,
-        false => events::Format::Text,
+    let format = if json {
+        events::Format::Json
+    } else {
+        events::Format::Text
     };
     events::follow(&settings.prefix, from, format, warn)
 }
@@ -257,7 +258,7 @@ fn db_export(args: &SettingsArgs, file: &Path) -> Result<(), Failure> {
 }
 
 pub(crate) fn warn(text: &str) {
-    // Nobody reads it: nothing to be done.
+    // Nothing can be done if standard error is closed.
     let _ = writeln!(io::stderr(), "warning: {text}");
 }
 

@@ -1,11 +1,11 @@
-//! Reading the declarative configuration that `start`, `check` and a reload work with. The type follows the extension, as in
+//! Reads the declarative configuration for `start`, `check` and reloads. The file extension selects the format, as in
 //! Kong (kong/db/declarative/init.lua).
 
 use crate::settings::Declarative;
 use model::declarative::Format;
 use std::path::{Path, PathBuf};
 
-/// A configuration as it was read, with what to call it in messages.
+/// The text of a configuration, and its name in messages.
 #[derive(Debug)]
 pub(crate) struct Text {
     pub(crate) name: String,
@@ -24,7 +24,7 @@ pub(crate) enum FileError {
     Type(String),
 }
 
-/// The configuration of the settings; `None` when it is what the store holds.
+/// Reads the configuration that the settings name. Returns `None` if that is the one in the store.
 pub(crate) fn read(declarative: &Declarative) -> Result<Option<Text>, FileError> {
     match declarative {
         Declarative::Persisted => Ok(None),

@@ -1,5 +1,6 @@
-//! The running gateway as other processes see it: the process id file in the prefix, locked for as long as the process
-//! lives. The lock, not the number, tells whether a gateway runs: a file left by a crash or a reused number means nothing.
+//! The running gateway as other processes see it: a process id file in the prefix, locked while the process lives. Only
+//! the lock tells whether a gateway runs. The id alone proves nothing: a crash may leave the file behind, and the
+//! system may reuse the id.
 
 use crate::local;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const PID_FILE: &str = "silverback.pid";
 const ADDRESSES_FILE: &str = "silverback.addresses.json";
-/// Why the last upgrade failed, for the command that asked for it.
+/// File with the reason why the last upgrade failed, for the waiting `silverback upgrade`.
 const FAILURE_FILE: &str = "silverback.upgrade-failed";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -39,18 +40,19 @@ pub(crate) enum InstanceError {
     NotReplaced { pid: i32, timeout: Duration },
 }
 
-/// This process's claim on a prefix. Dropping it removes the files and lets the next process in.
+/// This process's claim on a prefix. Dropping it removes the published files and lets the next process claim the
+/// prefix.
 #[derive(Debug)]
 pub(crate) struct Instance {
     prefix: PathBuf,
-    /// Held open for its lock.
+    /// Kept open because closing it releases the lock.
     file: File,
-    /// Another process has the claim as well, and the files in the prefix are its own.
+    /// Whether another process has the claim as well and owns the files in the prefix.
     is_handed_over: bool,
 }
 
 impl Instance {
-    /// Creates the prefix if need be and claims it.
+    /// Creates the prefix if it does not exist, and claims it.
     pub(crate) fn claim(prefix: &Path) -> Result<Self, InstanceError> {
         let prefix_error = |source| InstanceError::Prefix {
             path: prefix.to_owned(),
@@ -76,8 +78,8 @@ impl Instance {
         })
     }
 
-    /// The claim of the process before, whose lock comes with its file. That process is the one that is known until
-    /// [`Instance::take_over`].
+    /// Inherits the claim of the previous process: its lock comes with its open file. Other processes still see the
+    /// previous process until [`Instance::take_over`].
     pub(crate) fn inherit(prefix: &Path, file: File) -> Self {
         Self {
             prefix: prefix.to_owned(),
@@ -86,31 +88,32 @@ impl Instance {
         }
     }
 
-    /// From now on this process is the gateway of the prefix.
+    /// Makes this process the gateway of the prefix: from now on, other processes find its id.
     pub(crate) fn take_over(&mut self) -> io::Result<()> {
         self.is_handed_over = false;
         write_pid(&mut self.file)
     }
 
-    /// The file whose lock is the claim.
+    /// The process id file, whose lock is the claim.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Another process is the gateway of the prefix now: nothing in it is removed, and its lock is no longer held here.
+    /// Gives up the claim without removing any file, because another process is now the gateway of the prefix.
     pub(crate) fn hand_over(mut self) {
         self.is_handed_over = true;
     }
 
-    /// Tells `silverback upgrade`, which may wait for it, why there was none.
+    /// Writes the reason of a failed upgrade to a file, where a waiting `silverback upgrade` reads it.
     pub(crate) fn publish_failed_upgrade(&self, reason: &str) {
         if let Err(error) = self.write_whole(FAILURE_FILE, reason) {
             tracing::warn!(%error, "cannot write to the prefix");
         }
     }
 
-    /// Tells the addresses that are really listened on: port 0 takes a free one. A restart on a full disk is to serve all the same:
-    /// then there is no such file, and none of the process before.
+    /// Writes the addresses that the gateway listens on to a file in the prefix. They include the free ports chosen for
+    /// port 0. If writing fails, for example on a full disk, the gateway serves all the same. Then the file is removed,
+    /// so that it never holds the addresses of the previous process.
     pub(crate) fn publish_addresses(&self, addresses: &serde_json::Value) {
         if let Err(error) = self.write_whole(ADDRESSES_FILE, &format!("{addresses}\n")) {
             tracing::warn!(%error, "cannot write {ADDRESSES_FILE} to the prefix");
@@ -118,7 +121,7 @@ impl Instance {
         }
     }
 
-    /// Renamed into place: whoever waits for the file must never read half of it.
+    /// Writes a file and renames it into place, so that a waiting reader never sees half of it.
     fn write_whole(&self, name: &str, text: &str) -> io::Result<()> {
         let partial = self.prefix.join("silverback.partial");
         fs::write(&partial, text)?;
@@ -132,11 +135,11 @@ impl Drop for Instance {
             let _ = fs::remove_file(self.prefix.join(ADDRESSES_FILE));
             local::forget(&self.prefix);
         }
-        // The lock file itself stays: removing it would let two processes lock two files of one name.
+        // Keep the lock file. If it were removed, two processes could lock two different files of the same name.
     }
 }
 
-/// Asks the gateway of a prefix to end, and waits until it has.
+/// Stops the gateway of a prefix, waits until it has released the prefix, and returns its process id.
 pub(crate) fn stop(prefix: &Path, timeout: Duration) -> Result<i32, InstanceError> {
     let (mut file, pid) = running(prefix)?;
     send(pid, Signal::TERM)?;
@@ -150,15 +153,15 @@ pub(crate) fn stop(prefix: &Path, timeout: Duration) -> Result<i32, InstanceErro
     Ok(pid)
 }
 
-/// Asks the gateway of a prefix to read its settings again.
+/// Makes the gateway of a prefix read its settings again, and returns its process id.
 pub(crate) fn reload(prefix: &Path) -> Result<i32, InstanceError> {
     let (_, pid) = running(prefix)?;
     send(pid, Signal::HUP)?;
     Ok(pid)
 }
 
-/// Makes the gateway of a prefix start the binary that is installed now, and waits until that has taken over. Gives the
-/// process ids of both.
+/// Makes the gateway of a prefix start the installed binary, and waits until the new process has taken over. Returns
+/// the ids of the old and the new process.
 pub(crate) fn upgrade(prefix: &Path, timeout: Duration) -> Result<(i32, i32), InstanceError> {
     let (mut file, pid) = running(prefix)?;
     let failure = prefix.join(FAILURE_FILE);
@@ -183,8 +186,8 @@ pub(crate) fn upgrade(prefix: &Path, timeout: Duration) -> Result<(i32, i32), In
     }
 }
 
-/// Whether the gateway of a prefix lives, by the process id that it has written. Unlike a look at the lock this keeps no
-/// other process from taking it.
+/// Whether the gateway of a prefix lives, judged by the process id in its file. Trying the lock instead could keep
+/// another process from taking it.
 pub(crate) fn lives(prefix: &Path) -> bool {
     let file = File::open(prefix.join(PID_FILE));
     let pid = file.ok().and_then(|mut file| read_pid(&mut file));
@@ -237,7 +240,7 @@ fn read_pid(file: &mut File) -> Option<i32> {
     text.trim().parse().ok()
 }
 
-/// In one write over what is there: whoever reads meanwhile must not find an empty file.
+/// Overwrites the file in one write, so that a concurrent reader never finds it empty.
 fn write_pid(file: &mut File) -> io::Result<()> {
     let text = format!("{}\n", std::process::id());
     file.rewind()?;

@@ -1,6 +1,5 @@
-//! The life of a serving process, on its main thread: signals are followed, another process may take over, and in the end
-//! everything is brought to its end in order. Readiness first, then the proxy's listeners, then requests in flight, the
-//! Admin API and the Status API last.
+//! The main loop of a serving process. It handles signals and upgrades, and at the end shuts down in this order:
+//! readiness, the proxy's listeners, requests in flight, then the Admin API and the Status API.
 
 use crate::commands::StartInputs;
 use crate::control::Gateway;
@@ -19,12 +18,12 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How often a process that has been replaced looks after the one that replaced it.
+/// Interval at which a replaced process checks whether a gateway still runs with its prefix.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// So often in a row it has to be gone.
+/// Number of failed checks in a row after which that gateway counts as gone.
 const MISSED_LOOKS: u32 = 2;
 
-/// All there is of a serving process.
+/// All parts of a serving process.
 pub(crate) struct Life {
     pub(crate) inputs: StartInputs,
     pub(crate) program: Program,
@@ -35,26 +34,26 @@ pub(crate) struct Life {
     pub(crate) signals: Signals,
 }
 
-/// What happens besides signals.
+/// Events of the main loop other than signals.
 enum Happening {
-    /// The process before has ended.
+    /// The previous process has ended.
     Alone,
     Successor(Event),
-    /// The new process has not served in time.
+    /// The new process did not serve in time.
     TooLate,
 }
 
-/// A new process that does not serve yet.
+/// An upgrade whose new process does not serve yet.
 struct Attempt {
     successor: Successor,
     told: UnboundedReceiver<Event>,
     until: Instant,
-    /// Why it failed, as it said itself.
+    /// Reason of the failure, as reported by the new process.
     reason: Option<String>,
 }
 
 impl Life {
-    /// Until the process is to end. `before` is the line to the process that this one has taken over from.
+    /// Runs until the process is to end. `before` is the link to the process that this one has replaced.
     pub(crate) fn run(mut self, before: Option<(Arc<Link>, UnboundedReceiver<Event>)>) {
         let mut before = before.map(|(_, told)| told);
         let mut attempt = None;
@@ -136,7 +135,7 @@ impl Life {
         }
     }
 
-    /// Goes on as if there had been no upgrade.
+    /// Ends a failed upgrade: stops its new process and keeps serving.
     fn give_up(&self, attempt: Option<Attempt>, reason: &str) {
         let Some(attempt) = attempt else { return };
         attempt.successor.link.close();
@@ -148,7 +147,7 @@ impl Life {
             (None, Err(error)) => format!("{reason} ({error})"),
         };
         self.gateway.forget_dead_processes();
-        // It may have loaded a declarative file before it failed.
+        // The new process may have loaded a declarative file before it failed.
         self.gateway.follow();
         self.tell_failure(&reason);
     }
@@ -161,8 +160,8 @@ impl Life {
         self.instance.publish_failed_upgrade(reason);
     }
 
-    /// The new process serves. This one takes no more connections, and ends with its last; without haste, since nothing waits
-    /// for it.
+    /// Stops accepting connections, because the new process serves now, and waits for the last connection. There is no
+    /// hurry, since nothing waits for this process.
     fn hand_over(self, successor: Option<Child>) {
         let Self {
             settings,
@@ -212,7 +211,7 @@ impl Life {
         tracing::info!("the last connection of the replaced process has ended");
     }
 
-    /// Brings everything to its end. A second signal ends the wait for requests.
+    /// Shuts everything down in order. A second stop signal ends the wait for requests.
     fn end(mut self) {
         let drain = self.settings.drain;
         self.gateway.announce_drain();
@@ -239,7 +238,7 @@ impl Life {
     }
 }
 
-/// Waits for threads that were told to end; a signal makes them do so at once.
+/// Waits for threads that were told to stop. A stop signal makes them stop immediately.
 fn finish(signals: &mut Signals, crew: &mut Crew) {
     while let Err(request) = signals.next_or(crew.ended()) {
         if request == Request::Stop {
@@ -254,7 +253,7 @@ async fn happening(
 ) -> Happening {
     let alone = async {
         match before {
-            // Nothing but its end is told by the process before.
+            // Only the end of the previous process matters here.
             Some(told) => while !matches!(told.recv().await, Some(Event::Closed) | None) {},
             None => std::future::pending().await,
         }
@@ -275,14 +274,14 @@ async fn happening(
     }
 }
 
-/// Keeps what a replaced process serves current, and notices when there is no gateway any more that it was replaced by: then
-/// the prefix is to be stopped, and so is this process.
+/// Lets a replaced process follow configuration changes, and notices when no gateway runs with its prefix any more.
+/// Then somebody has stopped the gateway, and this process must stop too.
 struct Orphan<'a> {
     prefix: PathBuf,
     gateway: &'a Gateway,
-    /// To be asked whether it has ended, or it would be there as long as this one, its parent.
+    /// Reaped when it ends. Otherwise it would remain a zombie until this process, its parent, ends.
     successor: Option<Child>,
-    /// How often in a row there was no gateway.
+    /// Number of checks in a row that found no gateway.
     missed: u32,
 }
 
@@ -295,11 +294,12 @@ impl Orphan<'_> {
             tracing::info!(%status, "the new process has ended");
             self.successor = None;
         }
-        self.missed = match instance::lives(Path::new(&self.prefix)) {
-            true => 0,
-            false => self.missed + 1,
+        self.missed = if instance::lives(Path::new(&self.prefix)) {
+            0
+        } else {
+            self.missed + 1
         };
-        // Once may be just when one gateway takes over from another.
+        // A single failed check can happen while one gateway takes over from another.
         self.missed == MISSED_LOOKS
     }
 }

@@ -1,5 +1,5 @@
-//! The sockets in the prefix over which programs of this machine always reach the Admin API, and follow its revisions. Whoever may
-//! open their files is the operator: they are made with mode 0600, and belong to the user that the gateway runs as.
+//! The Unix sockets in the prefix. Programs on this machine use them to reach the Admin API and to follow revisions.
+//! The socket files have mode 0600 and belong to the gateway's user, so whoever can open them counts as the operator.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -8,15 +8,15 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The socket of the Admin API.
+/// File name of the Admin API socket.
 pub(crate) const ADMIN: &str = "admin.sock";
-/// The socket of those who follow revisions.
+/// File name of the socket for processes that follow revisions.
 pub(crate) const EVENTS: &str = "events.sock";
 
-/// Listens in a prefix that this process has claimed. The name is taken from a dead process, or from the one that this one
-/// takes over from, in one step: whoever connects reaches one or the other.
+/// Listens on a socket in a prefix that this process has claimed. A rename replaces the socket file of a dead or
+/// previous process in one step, so that every client reaches one of the two processes.
 pub(crate) fn listen(prefix: &Path, name: &str) -> io::Result<UnixListener> {
-    // Where it is made, for nobody else to be able to connect before its mode is set.
+    // Create the socket in a private directory, so that nobody else can connect before its mode is set.
     let nursery = prefix.join(format!("{name}.new"));
     remove(&nursery)?;
     DirBuilder::new().mode(0o700).create(&nursery)?;
@@ -29,7 +29,7 @@ pub(crate) fn listen(prefix: &Path, name: &str) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// What a crash may have left.
+/// Removes a directory that a crash may have left behind.
 fn remove(nursery: &Path) -> io::Result<()> {
     match fs::remove_dir_all(nursery) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -41,15 +41,16 @@ pub(crate) fn connect(prefix: &Path, name: &str) -> io::Result<UnixStream> {
     with_short_name(prefix, |prefix| UnixStream::connect(prefix.join(name)))
 }
 
-/// The gateway of the prefix ends, and nobody has taken over from it.
+/// Removes the sockets when the gateway of the prefix ends without a successor.
 pub(crate) fn forget(prefix: &Path) {
     for name in [ADMIN, EVENTS] {
-        // A name that is left behind leads to nobody, which is what connecting then says.
+        // A remaining file does no harm: connections to it are refused.
         let _ = fs::remove_file(prefix.join(name));
     }
 }
 
-/// Sockets have names of at most 107 bytes. Through its descriptor a directory has a short one, where the system has that.
+/// Socket paths can have at most 107 bytes. On systems with /proc, an open directory has a short path through its
+/// descriptor.
 fn with_short_name<T>(directory: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let opened = File::open(directory)?;
     let short = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
@@ -69,7 +70,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let prefix = directory.path().join("p".repeat(200));
         fs::create_dir(&prefix).expect("writable");
-        // A crash has left both.
+        // A crash leaves a file and a directory behind.
         fs::write(prefix.join(ADMIN), "").expect("writable");
         fs::create_dir(prefix.join("admin.sock.new")).expect("writable");
         let first = listen(&prefix, ADMIN).expect("a socket");

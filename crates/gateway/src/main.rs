@@ -38,14 +38,14 @@ use clap::Parser;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a gateway that cannot start waits for somebody to read why.
+/// Maximum time that a failed `start` waits until its error text is read.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let patience = match cli.command {
         cli::Command::Start { .. } => Some(LAST_WORDS),
-        // Its user may read the text page by page.
+        // Other commands wait without limit: their user may read the text in a pager.
         _ => None,
     };
     match commands::run(cli.command) {

@@ -1,16 +1,16 @@
-//! The allocator, and giving memory back to the system.
+//! The memory allocator, and returning free memory to the system.
 //!
-//! The system's own allocator gives memory back late and splits it between threads; a gateway that loads large
-//! configurations next to its traffic shows both.
+//! The system's allocator returns memory late and divides it between threads. Both cost memory in a gateway that loads
+//! large configurations while it serves traffic.
 
 #![expect(unsafe_code, reason = "the allocator's interface is C")]
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Gives back what is free. For the thread that has just loaded a configuration: the allocator would keep those tens of
-/// megabytes until that thread allocates again, which may be never.
+/// Returns free memory to the system. Call it on the thread that has just loaded a configuration: the allocator would
+/// keep those tens of megabytes until that thread allocates again, which may never happen.
 pub(crate) fn give_back() {
-    // SAFETY: takes no pointers and may be called at any time from any thread that has used the allocator or not.
+    // SAFETY: takes no pointers; any thread may call it at any time, even one that has not used the allocator.
     unsafe { libmimalloc_sys::mi_collect(true) }
 }

@@ -1,4 +1,4 @@
-//! Who holds a port that is in use: from Linux's `/proc`. Best effort, for an error text only.
+//! Finds the process that holds a port, from Linux's `/proc`. Best effort, for an error text only.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Where the lines of a log go: a standard stream or a file. Writing may wait for as long as nobody reads the other end of a
-//! pipe, so only the threads that write logs do it.
+//! Output of a log: a standard stream or a file. Writing may block for as long as nobody reads the other end of a pipe,
+//! so only the threads that write logs do it.
 
 use crate::settings::LogTarget;
 use std::fs::File;
@@ -31,7 +31,7 @@ impl Output {
         })
     }
 
-    /// Writes whole lines.
+    /// Writes complete lines.
     pub(crate) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         match self {
             Self::Stderr => io::stderr().write_all(lines),
@@ -45,10 +45,11 @@ impl Output {
     }
 }
 
-/// Writes to standard error what a process ends with. With a limit to its patience, the process ends even if nobody reads it.
+/// Writes the last text of a process to standard error. If `patience` is set, the process waits no longer than that for
+/// a reader.
 pub(crate) fn say_last(text: String, patience: Option<Duration>) {
     let (end, ended) = channel();
-    // The thread that writes the error log may hold standard error as well, so this one never touches it.
+    // The thread of the error log may hold the lock of standard error, so the calling thread never touches it.
     thread::spawn(move || {
         let _ = io::stderr().write_all(text.as_bytes());
         let _ = end.send(());

@@ -1,5 +1,5 @@
-//! From the program's settings to those of the data plane: files read, certificates parsed, names turned into types. Every
-//! problem is reported with the others.
+//! Converts the program's settings to those of the data plane: reads files, parses certificates and turns names into
+//! types. All problems are reported together.
 
 use crate::commands::Failure;
 use crate::settings::{AUTHORITIES, ERROR_TEMPLATES, Listen, PemSource, ProxySettings, Settings};
@@ -18,7 +18,7 @@ use proxy::upstream::TlsDefaults;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What snapshots are built with.
+/// Returns the settings for building snapshots.
 pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSettings, Failure> {
     let mut problems = Problems::default();
     let proxy = &settings.proxy;
@@ -46,9 +46,10 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
             identity: problems.client_identity(proxy),
             bundles: proxy.trusted_bundles.clone(),
             bundles_depth: proxy.trusted_bundles_depth,
-            common_name: match proxy.upstream_common_name {
-                true => CommonName::Taken,
-                false => CommonName::Ignored,
+            common_name: if proxy.upstream_common_name {
+                CommonName::Taken
+            } else {
+                CommonName::Ignored
             },
         },
         default_certificate: problems.certificate(
@@ -57,14 +58,15 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
             (settings.proxy_listen.iter()).chain(&settings.stream_listen),
         ),
         node,
-        // Knows addresses only, which is enough to check a configuration; whoever serves puts a running one here.
+        // This resolver knows only IP addresses, which is enough to check a configuration. A serving process replaces
+        // it with one that queries name servers.
         resolver: Resolver::default(),
         rebuilds: Arc::default(),
     };
     problems.or(build)
 }
 
-/// The certificates of the Admin API and of the Status API, where they have TLS listeners.
+/// Returns the certificates of the Admin API and of the Status API, if they have TLS listeners.
 pub(crate) fn api_certificates(settings: &Settings) -> Result<ApiCertificates, Failure> {
     let mut problems = Problems::default();
     let certificates = ApiCertificates {
@@ -83,7 +85,7 @@ pub(crate) fn api_certificates(settings: &Settings) -> Result<ApiCertificates, F
     problems.or(certificates)
 }
 
-/// The settings of connections and requests.
+/// Returns the settings of connections and requests.
 pub(crate) fn settings(settings: &Settings) -> Result<session::Settings, Failure> {
     let mut problems = Problems::default();
     let proxy = &settings.proxy;
@@ -147,7 +149,7 @@ fn error_format(name: &str) -> Option<Format> {
     }
 }
 
-/// What was wrong so far.
+/// Problems found so far.
 #[derive(Default)]
 struct Problems(Vec<String>);
 
@@ -167,7 +169,7 @@ impl Problems {
     fn real_ip(&mut self, proxy: &ProxySettings) -> RealIp {
         let entries = proxy.trusted_ips.iter().filter(|entry| *entry != "unix:");
         RealIp {
-            // They were checked with the settings.
+            // The entries were validated with the settings.
             trusted: entries.filter_map(|entry| entry.parse().ok()).collect(),
             source: session::Source::from_name(&proxy.real_ip_header),
             recursive: proxy.real_ip_recursive,
@@ -222,8 +224,8 @@ impl Problems {
         }
     }
 
-    /// The first pair, with the second as its alternative kind of key. Without any one is made, as Kong does, when there is a
-    /// TLS listener.
+    /// Loads the first pair, with the second as an alternative of another key type. If there is a TLS listener but no
+    /// pair, creates a self-signed certificate, as Kong does.
     fn certificate<'a>(
         &mut self,
         setting: &str,
@@ -271,7 +273,7 @@ impl Problems {
 }
 
 fn http2_settings(proxy: &ProxySettings) -> Http2Settings {
-    /// What every HTTP/2 connection begins with (RFC 9113 section 6.9.2).
+    /// Initial window of every HTTP/2 connection (RFC 9113 section 6.9.2).
     const LEAST_WINDOW: u32 = 65_535;
     const MOST_WINDOW: u32 = (1 << 31) - 1;
     let window = proxy.http2_stream_window.clamp(LEAST_WINDOW, MOST_WINDOW);

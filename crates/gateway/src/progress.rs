@@ -1,4 +1,4 @@
-//! What a long command shows meanwhile, on standard error: a bar on a terminal, else a line for each stage.
+//! Progress of a long command, on standard error: a bar on a terminal, otherwise one line for each stage.
 
 use admin::transfer::Progress as Stage;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -6,9 +6,9 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 pub(crate) struct Progress {
-    /// On a terminal.
+    /// `None` if standard error is not a terminal.
     bar: Option<ProgressBar>,
-    /// What was said last.
+    /// Text of the stage that was shown last.
     said: &'static str,
 }
 
@@ -41,7 +41,7 @@ impl Progress {
             }
             (Some(bar), None) => bar.set_message(text),
             (None, _) if text == self.said => {}
-            // Nobody reads it: nothing to be done.
+            // Nothing can be done if standard error is closed.
             (None, Some((_, total))) => {
                 let _ = writeln!(std::io::stderr(), "{text} {total} entities");
             }
@@ -52,7 +52,7 @@ impl Progress {
         self.said = text;
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

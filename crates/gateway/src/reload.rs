@@ -1,4 +1,5 @@
-//! SIGHUP: settings are read again from where they came; what can change while running does, the rest is named.
+//! SIGHUP: reads the settings again from their sources. Changes that a running process can apply take effect; the log
+//! names the others.
 
 use crate::commands::{Failure, StartInputs, accepted};
 use crate::control::Gateway;
@@ -11,7 +12,8 @@ use model::declarative::Source;
 use std::sync::Arc;
 use store::Origin;
 
-/// Takes over what can be, and gives the settings that hold from now on. Whatever is wrong, everything goes on as before.
+/// Applies the settings that can change, and returns those that are now in effect. If the settings are invalid or the
+/// declarative file is unreadable, nothing changes and the log says why.
 pub(crate) fn run(inputs: &StartInputs, current: Settings, gateway: &Gateway) -> Settings {
     match reload(inputs, &current, gateway) {
         Ok(settings) => settings,
@@ -39,10 +41,11 @@ fn reload(
     for name in &waiting {
         tracing::warn!("setting {name}: the new value takes effect at a restart");
     }
-    // The settings of another client mean something else.
-    let dns = match waiting.iter().any(|name| name == "new_dns_client") {
-        true => current.dns.clone(),
-        false => new.dns,
+    // The new values are for the other DNS client, which is used only after a restart.
+    let dns = if waiting.iter().any(|name| name == "new_dns_client") {
+        current.dns.clone()
+    } else {
+        new.dns
     };
     gateway.apply_dns(&dns);
     let settings = Settings {
@@ -58,7 +61,7 @@ fn reload(
     Ok(settings)
 }
 
-/// After the changes that wait already; the outcome is in the log.
+/// Loads the configuration after the changes that are already waiting. The outcome is logged.
 fn load(text: Text, gateway: &Gateway) {
     let links = Arc::clone(gateway.links());
     gateway.run(move |writer| {
@@ -83,7 +86,8 @@ fn load(text: Text, gateway: &Gateway) {
     });
 }
 
-/// Which DNS client it is decides about the Admin API as well.
+/// Whether a reload applies a change of this setting. `new_dns_client` is not among them, because it also changes the
+/// Admin API.
 fn is_reloaded(name: &str) -> bool {
     const RELOADED: [&str; 4] = [
         "log_level",
@@ -95,7 +99,7 @@ fn is_reloaded(name: &str) -> bool {
     of_dns || RELOADED.contains(&name)
 }
 
-/// Settings whose value has changed and that are read only at start.
+/// Returns the names of changed settings that are only read at start.
 fn needs_restart(current: &Settings, new: &Settings) -> Vec<String> {
     let (Some(before), Some(after)) = (current.shown.as_object(), new.shown.as_object()) else {
         return Vec::new();

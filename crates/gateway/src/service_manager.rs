@@ -1,5 +1,6 @@
-//! What systemd is told (`Type=notify`): that the process serves, that it ends, and after an upgrade which process it is
-//! now. A datagram each to the socket that `NOTIFY_SOCKET` names; without one nothing happens.
+//! Notifies systemd (`Type=notify`) that the process serves, that it is stopping and, after an upgrade, which process
+//! is the main one. Each message is a datagram to the socket that `NOTIFY_SOCKET` names. If that variable is not set,
+//! nothing is sent.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

@@ -1,23 +1,23 @@
-//! What the main thread does while the others serve: it waits for signals, and for what else happens to the process.
+//! Signals of the process. While other threads serve, the main thread waits for a signal or another event.
 
 use crate::workers::current_thread_runtime;
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks for.
+/// The action that a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// SIGHUP.
+    /// SIGHUP: read the settings again.
     Reload,
-    /// SIGUSR1: log files are opened anew, so that they can be rotated.
+    /// SIGUSR1: reopen the log files, for log rotation.
     Reopen,
-    /// SIGUSR2: another binary takes over.
+    /// SIGUSR2: replace this process with the installed binary.
     Upgrade,
-    /// SIGTERM, SIGINT or SIGQUIT: all of them let requests finish.
+    /// SIGTERM, SIGINT or SIGQUIT. Each of them lets requests in flight finish.
     Stop,
 }
 
-/// The signals, caught from here on.
+/// The signal handlers, installed by [`Signals::catch`].
 pub(crate) struct Signals {
     runtime: tokio::runtime::Runtime,
     hangup: Signal,
@@ -29,7 +29,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Before anything is served: a signal that comes earlier ends the process at once, later ones wait here.
+    /// Installs the handlers. Call it before anything is served: an earlier signal ends the process immediately, a
+    /// later one waits here.
     pub(crate) fn catch() -> io::Result<Self> {
         let runtime = current_thread_runtime()?;
         let guard = runtime.enter();
@@ -39,8 +40,8 @@ impl Signals {
         let quit = signal(SignalKind::quit())?;
         let reopen = signal(SignalKind::user_defined1())?;
         let upgrade = signal(SignalKind::user_defined2())?;
-        // Caught and not waited for: a file that reaches its largest size (`ulimit -f`) fails that write instead of ending the
-        // process.
+        // SIGXFSZ is caught and then ignored: when a file reaches its maximum size (`ulimit -f`), the write fails, but
+        // the process keeps running.
         drop(signal(SignalKind::from_raw(
             rustix::process::Signal::XFSZ.as_raw(),
         ))?);
@@ -56,7 +57,7 @@ impl Signals {
         })
     }
 
-    /// The next signal, or the outcome of `event` if that comes first.
+    /// Waits for the next signal and for `event`, and returns the one that comes first.
     pub(crate) fn next_or<T>(&mut self, event: impl Future<Output = T>) -> Result<T, Request> {
         let Self {
             runtime,

@@ -1,5 +1,5 @@
-//! Binding every listener of the settings at once, so that all that cannot be bound is told together. At an upgrade the
-//! sockets of the process before are taken over: a socket that nobody closes loses no connection.
+//! Binds all listeners of the settings, and reports all failures together. An upgrade takes over the sockets of the
+//! previous process: no connection is lost, because these sockets are never closed.
 
 use crate::commands::Failure;
 use crate::occupant;
@@ -16,7 +16,7 @@ pub(crate) struct Bound<S = TcpListener> {
     pub(crate) setting: &'static str,
     pub(crate) listen: Listen,
     pub(crate) address: SocketAddr,
-    /// One for each worker that serves it; more after an upgrade that made the workers fewer.
+    /// One socket for each worker that serves the listener. There are more after an upgrade to fewer workers.
     pub(crate) sockets: Vec<S>,
 }
 
@@ -27,28 +27,28 @@ pub(crate) struct Sockets {
     pub(crate) datagrams: Vec<Bound<UdpSocket>>,
     pub(crate) admin: Vec<Bound>,
     pub(crate) status: Vec<Bound>,
-    /// Of the Admin API, in the prefix. Made last, when nothing else can fail, and never handed over: each process has one of
-    /// its own.
+    /// Unix socket of the Admin API in the prefix. It is created last, when nothing else can fail. It is never handed
+    /// over: each process has its own.
     pub(crate) local: Option<UnixListener>,
-    /// Of those who follow revisions; the same.
+    /// Unix socket in the prefix for following revisions. Like `local`, it is created last and never handed over.
     pub(crate) events: Option<UnixListener>,
 }
 
-/// Sockets of the process before, until a setting takes them.
+/// Sockets of the previous process that no listener has taken over yet.
 #[derive(Default)]
 pub(crate) struct Inherited(pub(crate) Vec<InheritedSocket>);
 
 pub(crate) struct InheritedSocket {
     pub(crate) setting: String,
-    /// As the settings had it: with port 0, which took a free one.
+    /// Address from the settings. Its port may be 0; `address` has the free port that was chosen.
     pub(crate) configured: SocketAddr,
     pub(crate) address: SocketAddr,
-    /// For datagrams.
+    /// Whether this is a UDP socket.
     pub(crate) udp: bool,
     pub(crate) socket: OwnedFd,
 }
 
-/// What a listener's sockets may be: for connections or for datagrams.
+/// Socket type of a listener: TCP for connections, UDP for datagrams.
 pub(crate) trait Socket: Sized + AsFd + From<OwnedFd> {
     fn bind(listen: &Listen, sockets: usize) -> Result<Vec<Self>, BindError>;
     fn bind_more(
@@ -157,7 +157,8 @@ fn bind_setting<S: Socket>(
     bound
 }
 
-/// Adds what is missing for more workers than there were. Where the system does not allow that they share what there is.
+/// Adds the missing sockets if there are more workers than before. If the system does not allow that, the workers share
+/// the existing sockets.
 fn complete<S: Socket>(
     listen: &Listen,
     address: SocketAddr,
@@ -172,7 +173,7 @@ fn complete<S: Socket>(
 }
 
 impl Inherited {
-    /// All sockets of a listener.
+    /// Takes all sockets of a listener.
     fn take<S: Socket>(&mut self, setting: &str, listen: &Listen) -> Option<(SocketAddr, Vec<S>)> {
         let of_kind = |one: &&InheritedSocket| one.udp == listen.udp;
         let same =
@@ -192,7 +193,7 @@ impl Inherited {
 
 fn describe(setting: &str, listen: &Listen, error: &BindError) -> String {
     let owner = match error {
-        // Only listeners of connections are looked for.
+        // `occupant` finds only TCP listeners.
         BindError::InUse { address } if !listen.udp => occupant::of(*address),
         _ => None,
     };
@@ -203,8 +204,9 @@ fn describe(setting: &str, listen: &Listen, error: &BindError) -> String {
 }
 
 impl<S: Socket> Bound<S> {
-    /// The sockets that one of so many workers accepts on. Each has one of its own; what is left over after an upgrade is
-    /// accepted on by all, since a socket in whose queue nobody looks would swallow connections.
+    /// Returns the sockets that worker `number` of `workers` accepts on. Each worker has its own if there are enough.
+    /// All workers share the sockets that an upgrade to fewer workers left over, because a socket that nobody accepts
+    /// on would lose its connections.
     pub(crate) fn of_worker(&self, number: usize, workers: usize) -> io::Result<Vec<S>> {
         let count = self.sockets.len();
         let own = self.sockets.get(number % count.max(1));
@@ -231,14 +233,14 @@ pub(crate) struct Known<'s> {
 }
 
 impl Sockets {
-    /// Every socket, whatever it is for.
+    /// Returns the sockets of all listeners, without the Unix sockets in the prefix.
     pub(crate) fn all(&self) -> impl Iterator<Item = Known<'_>> {
         let connections = [&self.proxy, &self.streams, &self.admin, &self.status];
         let connections = connections.into_iter().flatten().flat_map(Bound::each);
         connections.chain(self.datagrams.iter().flat_map(Bound::each))
     }
 
-    /// What is really listened on, as it is published for other processes.
+    /// Returns the addresses that the gateway listens on, in the form that is published for other processes.
     pub(crate) fn addresses(&self) -> serde_json::Value {
         let of = |bound: &[Bound], tls: bool| {
             let wanted = bound.iter().filter(|bound| bound.listen.ssl == tls);

@@ -1,5 +1,5 @@
-//! `silverback start`: from settings to a serving process, be it a new one or one that takes over from another. Everything
-//! that can fail does so before the first request is served. What comes then is in `life`.
+//! `silverback start`: from settings to a serving process, either a new one or one that takes over from another.
+//! Everything that can fail does so before the first request is served. `life` runs the process from then on.
 
 use crate::access::Access;
 use crate::access_log::AccessLogs;
@@ -47,7 +47,7 @@ pub(crate) fn run(inputs: StartInputs) -> Result<(), Failure> {
     outcome
 }
 
-/// What a start has from the process before.
+/// Everything that a start receives from the previous process.
 struct TakingOver {
     estate: Estate,
     link: Arc<Link>,
@@ -63,7 +63,7 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
         store,
         link,
     } = claim(&settings, before)?;
-    // Dropped last, also when the start fails from here on.
+    // Declared first, so that the log is flushed after all values below are dropped, also when the start fails.
     let (logs, _flush) = logging::start(&settings.log).map_err(Failure::new)?;
     for warning in &resolved.warnings {
         tracing::warn!("setting {warning}");
@@ -86,11 +86,11 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
     Ok(())
 }
 
-/// The prefix, and what there is in it of a process before.
+/// The claimed prefix, and everything in it that belongs to a previous process.
 struct Claimed {
     instance: Instance,
     inherited: Inherited,
-    /// Of a store that the process before has open, its lock.
+    /// Lock of the store, if the previous process has the same store open.
     store: Option<File>,
     link: Option<(Arc<Link>, UnboundedReceiver<Event>)>,
 }
@@ -119,20 +119,21 @@ fn claim(settings: &Settings, before: Option<TakingOver>) -> Result<Claimed, Fai
     })
 }
 
-/// All that a start needs before it may listen to clients.
+/// Everything that a start needs before it may serve clients.
 struct Prepared {
     sockets: Sockets,
     ready: Ready,
 }
 
-/// The configuration, loaded and compiled, and who may change it.
+/// The loaded and compiled configuration, with everything that is needed to change it.
 struct Ready {
     parts: Parts,
     certificates: ApiCertificates,
 }
 
-/// Sockets and configuration have nothing to do with each other: what is wrong with both is told at once. But a process that
-/// cannot take over must not have changed the store of the one that goes on.
+/// Binds the sockets and loads the configuration. The two are independent, so their problems are reported together. In
+/// an upgrade, a failure to bind ends the start first: a process that cannot take over must not change the store of the
+/// process that keeps running.
 fn prepare(
     settings: &Settings,
     logs: Logs,
@@ -152,7 +153,7 @@ fn prepare(
     }
 }
 
-/// What the settings come to, before anything of the configuration is known.
+/// Results of all checks that need the settings only, not the configuration.
 struct Checked {
     build: BuildSettings,
     plane: session::Settings,
@@ -161,7 +162,7 @@ struct Checked {
     access: Access,
 }
 
-/// Everything that is wrong with the settings is told at once.
+/// Checks the settings and reports all problems together.
 fn check_settings(settings: &Settings, node: &Node) -> Result<Checked, Failure> {
     let identity = plugin::Node {
         id: node.id.to_string(),
@@ -226,7 +227,7 @@ fn prepare_configuration(
     if let Some(text) = text {
         load(&mut writer, &text)?;
     }
-    // As after every change: what compiling took and serving does not need.
+    // Release the memory that only compiling needed, as after every change.
     memory::give_back();
     writer.store.release_resident_pages();
     Ok(Ready {
@@ -248,7 +249,8 @@ fn declarative_text(settings: &Settings) -> Result<Option<Text>, Failure> {
     }
 }
 
-/// Opens the store. One that cannot be read is never served as an empty configuration; with a file there is another source.
+/// Opens the store. Unless a declarative file replaces its content, an unreadable store is an error and never an empty
+/// configuration.
 pub(crate) fn open_store(settings: &Settings, has_file: bool) -> Result<Store, Failure> {
     let options = settings.store.options();
     let (store, recovery) = Store::open(&settings.store.path, options).map_err(Failure::new)?;
@@ -268,13 +270,13 @@ pub(crate) fn open_store(settings: &Settings, has_file: bool) -> Result<Store, F
     }
 }
 
-/// Opens the store beside the process before.
+/// Opens the store that the previous process still has open.
 fn join_store(settings: &Settings, lock: File) -> Result<Store, Failure> {
     Store::join(&settings.store.path, settings.store.options(), lock).map_err(Failure::new)
 }
 
-/// The snapshot of what the store holds. When a file replaces that anyway, an old state that can no longer be compiled
-/// (a plugin that was removed from the settings) must not stop the start.
+/// Builds the snapshot of the stored configuration. If a declarative file replaces it anyway, a stored configuration
+/// that no longer compiles must not stop the start, for example after a plugin was removed from the settings.
 fn served_snapshot(
     store: &Store,
     build: &BuildSettings,
@@ -312,7 +314,7 @@ fn load(writer: &mut Writer, text: &Text) -> Result<(), Failure> {
     }
 }
 
-/// Why a declarative configuration was not loaded, in Kong's words where it has some.
+/// Describes why a declarative configuration was not loaded, in Kong's words where Kong has some.
 pub(crate) fn describe(name: &str, error: LoadError) -> String {
     match error {
         LoadError::Invalid(error) => {
@@ -347,11 +349,12 @@ fn serve(
     let resolver = parts.writer.build.resolver.clone();
     let gateway = Arc::new(Gateway::start(parts, settings).map_err(Failure::new)?);
     if let Some(link) = before {
-        // First that it tells of changes from here on, then that those so far are there.
+        // First follow later changes over the link, then read the earlier ones, so that none is missed.
         link.follow_with(&gateway);
         gateway.links().add(link);
         gateway.follow();
-        // A declarative file that was loaded here is live there as well before this process is the one that counts.
+        // A declarative file that was loaded here must be live in the previous process too before this process takes
+        // over.
         let revision = plane.snapshot.peek().revision;
         let runtime = workers::current_thread_runtime().map_err(Failure::new)?;
         runtime.block_on(link.announce(revision));
@@ -381,7 +384,8 @@ fn serve(
     Ok((gateway, workers))
 }
 
-/// Not every file system has sockets; traffic is worth more than commands on this machine.
+/// Listens on a socket in the prefix. A failure is only logged: some file systems have no sockets, and traffic is more
+/// important than commands on this machine.
 fn listen_locally(settings: &Settings, name: &str) -> Option<UnixListener> {
     let listener = local::listen(&settings.prefix, name);
     if let Err(error) = &listener {
@@ -390,7 +394,8 @@ fn listen_locally(settings: &Settings, name: &str) -> Option<UnixListener> {
     listener.ok()
 }
 
-/// Every connection is a file: the soft limit is meant for programs that use `select`.
+/// Raises the soft limit of open files to the hard limit, because every connection is an open file. The soft limit only
+/// protects programs that use `select`.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

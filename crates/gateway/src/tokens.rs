@@ -1,4 +1,4 @@
-//! The file of the Admin API's tokens: kept by `silverback tokens`, and followed by the running gateway as it changes.
+//! The token file of the Admin API. `silverback tokens` edits it, and the running gateway notices its changes.
 
 use admin::time::{rfc3339, since_1970};
 use admin::tokens::{LineError, Role, Token, TokenError, Tokens};
@@ -30,8 +30,8 @@ pub(crate) enum FileError {
     Missing(String),
 }
 
-/// The tokens of the file as it is now. A change holds from the next request on, without a reload: a revoked token must not
-/// live until somebody remembers one. For that each request looks whether the file is still the same.
+/// The tokens that are in the file now. A change takes effect with the next request, without a reload, so that a
+/// revoked token is refused immediately. Each request therefore checks whether the file has changed.
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,
@@ -44,7 +44,7 @@ struct Known {
     tokens: Arc<Tokens>,
 }
 
-/// What changes when the file is written or replaced; none while there is no file.
+/// Metadata that changes when the file is written or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     file: (u64, u64),
@@ -74,10 +74,10 @@ impl TokenFile {
         })
     }
 
-    /// While the file cannot be read the tokens that were known last hold.
+    /// Returns the current tokens. While the file cannot be read, the last known tokens stay valid.
     pub(crate) fn tokens(&self) -> Arc<Tokens> {
         let identity = fs::metadata(&self.path).map(|metadata| Identity::of(&metadata));
-        // A panic while tokens are replaced leaves the former ones.
+        // A panic during a replacement leaves the previous tokens in place.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if identity.ok() != known.identity {
             match read(&self.path) {
@@ -93,7 +93,7 @@ impl TokenFile {
                 }
                 Err(error) => {
                     tracing::error!(%error, "the tokens of the Admin API stay as they were");
-                    // Told once for each state of the file.
+                    // With this identity, the error is logged only once for each state of the file.
                     known.identity = identity_of(&self.path);
                 }
             }
@@ -108,7 +108,7 @@ fn identity_of(path: &Path) -> Option<Identity> {
         .map(|metadata| Identity::of(&metadata))
 }
 
-/// No file holds no tokens.
+/// Reads the file. A missing file counts as one without tokens.
 fn read(path: &Path) -> Result<(Option<Identity>, Tokens), FileError> {
     let failed = |source| FileError::Read {
         path: path.to_owned(),
@@ -134,7 +134,7 @@ fn read(path: &Path) -> Result<(Option<Identity>, Tokens), FileError> {
     Ok((Some(Identity::of(&metadata)), tokens))
 }
 
-/// Makes a token and gives its text, which nobody can find out later.
+/// Creates a token and returns its text. The file has only its hash, so the text cannot be shown again.
 pub(crate) fn create(path: &Path, name: &str, role: Role) -> Result<String, FileError> {
     change(path, |tokens| {
         let created = rfc3339(since_1970(SystemTime::now()));
@@ -155,7 +155,8 @@ pub(crate) fn revoke(path: &Path, name: &str) -> Result<(), FileError> {
     })
 }
 
-/// One command at a time changes the file, which others see before or after, never half of it.
+/// Changes the file under a lock, for one command at a time. Readers see the file as before or after the change, never
+/// half of it.
 fn change<T>(
     path: &Path,
     act: impl FnOnce(&mut Tokens) -> Result<T, FileError>,
@@ -180,7 +181,7 @@ fn change<T>(
 fn replace(path: &Path, text: &str, folder: &File) -> io::Result<()> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
-    // What a crash may have left is not ours to write to: it may have another mode.
+    // Remove a file that a crash has left, because it may have other permissions.
     match fs::remove_file(&partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -191,7 +192,7 @@ fn replace(path: &Path, text: &str, folder: &File) -> io::Result<()> {
         .mode(0o600)
         .open(&partial)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
-    // The gateway may run as another user than who keeps its tokens: its own is that of the folder.
+    // The gateway may run as another user than the one who edits its tokens. Its user is the owner of the directory.
     let (owner, own) = (folder.metadata()?, file.metadata()?);
     if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
         let given = fchown(&file, Some(owner.uid()), Some(owner.gid()));
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_at_the_same_time_lose_nothing() {
+    fn concurrent_commands_lose_nothing() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("tokens");
         std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Entities between the store and a file: `import`, `export` and Kong's spelling of them. Through the gateway of the prefix where
-//! one runs, else straight with the store, which lets in one process at a time.
+//! Transfers entities between the store and a file: `import`, `export` and Kong's names for them. They use the running
+//! gateway of the prefix. If none runs, they open the store, which admits one process at a time.
 
 use crate::cli::TextFormat;
 use crate::client::{Client, ClientError};
@@ -21,7 +21,7 @@ use std::path::Path;
 use store::{CommitError, Origin, Rejected, Revision};
 use tempfile::NamedTempFile;
 
-/// What an import came to.
+/// The result of an import.
 pub(crate) struct Imported {
     pub(crate) revision: u64,
     pub(crate) counts: Counts,
@@ -40,7 +40,8 @@ pub(crate) fn import(settings: &Settings, file: &Path) -> Result<Imported, Failu
     imported
 }
 
-/// Writes all entities. A file gets its name when it is whole, and is for its owner alone: there are secrets in it.
+/// Writes all entities. A file appears under its name only when it is complete. Only its owner can read it, because it
+/// contains secrets.
 pub(crate) fn export(
     settings: &Settings,
     target: Target<'_>,
@@ -65,7 +66,7 @@ pub(crate) fn export(
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // Made with mode 0600.
+    // The temporary file has mode 0600.
     let mut file = NamedTempFile::new_in(directory).map_err(failed)?;
     write(settings, format, file.as_file_mut())?;
     file.as_file().sync_all().map_err(failed)?;
@@ -80,17 +81,17 @@ pub(crate) fn export(
     }
 }
 
-/// Where an export goes.
+/// The destination of an export.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target<'p> {
     Output,
-    /// In place of what is there.
+    /// A file, which replaces an existing one.
     File(&'p Path),
-    /// Only if nothing is there.
+    /// A file that must not exist yet.
     NewFile(&'p Path),
 }
 
-/// The format that was asked for, else that of the file's name, as importing tells it.
+/// Returns the requested format. If none is requested, the file extension decides, as for imports.
 pub(crate) fn export_format(asked: Option<TextFormat>, file: Option<&Path>) -> ExportFormat {
     match (asked, file.and_then(Path::extension)) {
         (Some(TextFormat::Json), _) => ExportFormat::Json,
@@ -148,7 +149,7 @@ fn import_online(
     }
 }
 
-/// What an answer of the Admin API says was wrong.
+/// Converts an error response of the Admin API to a failure.
 fn refused(answer: &Json) -> Failure {
     let message = answer.get("message").and_then(Json::as_str);
     let message = message.unwrap_or("the gateway does not say why");
@@ -171,7 +172,7 @@ fn unexpected(details: &dyn std::fmt::Display) -> Failure {
 
 // === with the store ===
 
-/// Everything that a start would find wrong with the outcome is found before anything is kept.
+/// Imports into the store. Before the commit, it finds every problem that a start with the result would have.
 fn import_offline(
     settings: &Settings,
     text: &Text,

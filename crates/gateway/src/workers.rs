@@ -1,5 +1,6 @@
-//! The threads that serve: one per worker of the data plane, one for the Admin API and one for the Status API, each with a
-//! runtime of its own. A thread that panics as a whole is started again, with the same listeners; the others serve on.
+//! The threads that serve: one for each worker of the data plane, one for health checks, one for the Admin API and one
+//! for the Status API, each with its own runtime. A thread that panics is started again with the same listeners while
+//! the others keep serving.
 
 use crate::commands::Failure;
 use crate::control::Gateway;
@@ -23,38 +24,39 @@ use std::time::Duration;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::{mpsc, watch};
 
-/// Between the end of a thread that should not have ended and its new start.
+/// Pause before a failed thread is started again.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
 
-/// Every serving thread, and the way to end them.
+/// All serving threads, and the means to stop them.
 pub(crate) struct Workers {
     pub(crate) proxy: Crew,
-    /// The Admin API and the Status API, which end last.
+    /// The Admin API and the Status API, which stop last.
     pub(crate) apis: Crew,
     pub(crate) listeners: Listeners,
 }
 
-/// The sockets of all threads. Kept beside those that the threads accept on, for a thread that has to start again and for
-/// the next process. Closed at the end: a socket that is open somewhere takes connections.
+/// The sockets of all threads. They are kept in addition to the copies that the threads accept on, for a thread that is
+/// started again and for the next process. They are closed at the end, because a socket accepts connections while any
+/// copy is open.
 #[derive(Clone)]
 pub(crate) struct Listeners(Arc<Mutex<Sockets>>);
 
 impl Listeners {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Sockets> {
-        // A panic while sockets are cloned leaves them as they were.
+        // A panic while sockets are cloned does not change them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The threads close theirs when they are told to end.
+    /// Closes the sockets. The threads close their copies when they are told to stop.
     pub(crate) fn close(&self) {
         *self.lock() = Sockets::default();
     }
 }
 
-/// Certificates of the listeners that are not the proxy's.
+/// Certificates of the listeners of the Admin API and of the Status API.
 pub(crate) struct ApiCertificates {
     pub(crate) admin: Option<Arc<Certificates>>,
-    /// Whom clients of the Admin API are believed to be.
+    /// Verifies client certificates of the Admin API.
     pub(crate) admin_clients: Option<ClientAuth>,
     pub(crate) status: Option<Arc<Certificates>>,
 }
@@ -68,7 +70,7 @@ impl Workers {
         }
     }
 
-    /// Starts a thread per worker; each takes its sockets of every listener.
+    /// Starts one thread per worker. Each accepts on its own sockets of every listener.
     pub(crate) fn serve_proxy(
         &mut self,
         plane: &Arc<DataPlane>,
@@ -98,7 +100,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Starts the thread that probes targets, once for the node, and follows the names of targets.
+    /// Starts the thread that probes targets for the whole node, and keeps the addresses of named targets up to date.
     pub(crate) fn check_health(
         &mut self,
         plane: &Arc<DataPlane>,
@@ -107,9 +109,10 @@ impl Workers {
     ) -> Result<(), Failure> {
         let resolver = resolver.clone();
         let live = plane.snapshot.clone();
-        let subsystems = match settings.stream_listen.is_empty() {
-            true => Subsystems::Http,
-            false => Subsystems::HttpAndStream,
+        let subsystems = if settings.stream_listen.is_empty() {
+            Subsystems::Http
+        } else {
+            Subsystems::HttpAndStream
         };
         self.proxy.spawn("health".to_owned(), move |stop| {
             let (live, resolver) = (live.clone(), resolver.clone());
@@ -207,7 +210,7 @@ impl Workers {
     }
 }
 
-/// Where an API is served.
+/// The sockets on which an API is served.
 struct Doors<'s> {
     listeners: &'s [Bound],
     local: Option<&'s UnixListener>,
@@ -239,14 +242,14 @@ async fn serve_until(
     let served = admin::serve(listeners, router, limits, async move {
         drained(stop).await;
     });
-    // An administrator's connection that stays open must not keep the process.
+    // An API connection that stays open must not keep the process alive.
     tokio::select! {
         served = served => served,
         () = async { tokio::time::sleep(drained(limit).await).await } => Ok(()),
     }
 }
 
-/// The sockets of one worker among so many.
+/// Returns the sockets of worker `number` of `workers`.
 fn of_worker<S: Socket>(
     bound: &[Bound<S>],
     number: usize,
@@ -270,10 +273,10 @@ fn clones(bound: &[Bound]) -> io::Result<Vec<(Listen, TcpListener)>> {
     Ok(sockets)
 }
 
-/// Threads that are told to end together.
+/// Threads that are told to stop together.
 pub(crate) struct Crew {
     stop: watch::Sender<Stop>,
-    /// Each thread holds a clone as long as it lives; nothing is ever sent.
+    /// Each thread holds a clone while it lives. It is never used to send anything.
     alive: Option<mpsc::Sender<()>>,
     ended: mpsc::Receiver<()>,
 }
@@ -292,13 +295,13 @@ impl Crew {
         self.stop.send_replace(stop);
     }
 
-    /// Waits until every thread has ended, which they only do when they are told.
+    /// Waits until every thread has ended. Threads end only after they were told to stop.
     pub(crate) async fn ended(&mut self) {
         self.alive = None;
         while self.ended.recv().await.is_some() {}
     }
 
-    /// Runs a server on a thread and a runtime of its own. `serve` is called again when what it made has failed.
+    /// Runs a server on its own thread with its own runtime. If the server fails, `serve` is called again.
     fn spawn<F, S>(&mut self, name: String, mut serve: F) -> Result<(), Failure>
     where
         F: FnMut(watch::Receiver<Stop>) -> io::Result<S> + Send + 'static,
@@ -318,7 +321,7 @@ impl Crew {
     }
 }
 
-/// The thread has to start again.
+/// The server has failed, and its thread must start it again.
 struct Failed;
 
 fn serve_once<F, S>(serve: &mut F, stop: &watch::Receiver<Stop>) -> Result<(), Failed>
@@ -349,7 +352,8 @@ fn is_ending(stop: Stop) -> bool {
     matches!(stop, Stop::Drain(_) | Stop::HandOver(_))
 }
 
-/// Starts the thread that resolves names. It ends with the process: requests that drain may need a name, too.
+/// Starts the thread that resolves names. It runs until the process ends, because draining requests may still need
+/// names.
 pub(crate) fn serve_names(settings: net::dns::Settings) -> Result<Resolver, Failure> {
     let (resolver, background) = Resolver::new(settings);
     let run = || match current_thread_runtime() {
@@ -365,7 +369,7 @@ pub(crate) fn current_thread_runtime() -> io::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// What an API shows to every client.
+/// The certificate that an API presents to every client.
 #[derive(Debug)]
 struct OneCertificate(Option<Arc<Certificates>>);
 
@@ -375,13 +379,13 @@ impl CertificateSource for OneCertificate {
     }
 }
 
-/// Waits for the end, and tells how long it may take.
+/// Waits for the order to stop, and returns its time limit.
 async fn drained(mut stop: watch::Receiver<Stop>) -> Duration {
     let stop = stop.wait_for(|stop| is_ending(*stop)).await;
     match stop.as_deref() {
         Ok(Stop::Drain(limit)) => *limit,
         Ok(Stop::HandOver(limit)) => limit.unwrap_or(Duration::MAX),
-        // Whoever could tell is gone.
+        // The sender is gone, so nobody can set a limit.
         _ => Duration::ZERO,
     }
 }

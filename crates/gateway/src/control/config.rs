@@ -1,4 +1,4 @@
-//! The entities that workers need, typed, from the bytes that the store keeps.
+//! Reads the entities that workers need from the store, and decodes them.
 
 use model::entities::Config;
 use model::plugins::PluginReader;
@@ -7,7 +7,7 @@ use proxy::snapshot::{Entities, ReadError};
 use store::{StoreError, View};
 use uuid::Uuid;
 
-/// What a snapshot is made of.
+/// Entity types that a snapshot is built from.
 pub(super) const KINDS: [EntityKind; 8] = [
     EntityKind::Services,
     EntityKind::Routes,
@@ -19,7 +19,7 @@ pub(super) const KINDS: [EntityKind; 8] = [
     EntityKind::CaCertificates,
 ];
 
-/// All entities that a snapshot is made of.
+/// Reads all entities that a snapshot is built from.
 pub(crate) fn read(view: &View<'_>) -> Result<Config, ReadError> {
     let mut config = Config::default();
     let mut plugins = PluginReader::default();
@@ -32,7 +32,7 @@ pub(crate) fn read(view: &View<'_>) -> Result<Config, ReadError> {
     Ok(config)
 }
 
-/// A revision as the update of a snapshot looks at it.
+/// A stored revision as the input of a snapshot's update.
 pub(super) struct Stored<'v>(pub(super) &'v View<'v>);
 
 impl Entities for Stored<'_> {
@@ -56,7 +56,7 @@ fn unreadable(error: StoreError) -> ReadError {
     ReadError::Store(Box::new(error))
 }
 
-/// Adds one entity; those of other kinds are not for workers.
+/// Decodes an entity and adds it. Entity types that workers do not need are ignored.
 pub(crate) fn add<'b>(
     config: &mut Config,
     plugins: &mut PluginReader<'b>,

@@ -1,4 +1,4 @@
-//! How routes get in each other's way: from the live router to the words of the Admin API.
+//! Finds conflicts between routes in the live router, and converts them to the types of the Admin API.
 
 use super::explain::{http_route, named, named_stream, stream_route};
 use admin::explain::{
@@ -10,8 +10,8 @@ use router::{RouteIndex, StreamWitness, Witness};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Looks for conflicts until `is_cancelled` says yes: first among routes of requests, then among routes of streams. Both
-/// searches share the limit and the steps.
+/// Searches for conflicts until `is_cancelled` returns true: first between HTTP routes, then between stream routes.
+/// Both searches share the limit of results and the number of steps.
 pub(super) fn of(
     snapshot: &Snapshot,
     search: &Search,
@@ -44,13 +44,13 @@ pub(super) fn of(
     Ok(all)
 }
 
-/// The routes whose conflicts are looked for.
+/// The routes whose conflicts are searched for.
 struct Chosen {
     of_requests: Vec<RouteIndex>,
     of_streams: Vec<RouteIndex>,
 }
 
-/// `None` if conflicts of all routes are looked for.
+/// Returns the chosen routes, or `None` to search for conflicts of all routes.
 fn chosen(snapshot: &Snapshot, among: &Among) -> Result<Option<Chosen>, Error> {
     Ok(match among {
         Among::All => None,
@@ -74,7 +74,7 @@ fn chosen(snapshot: &Snapshot, among: &Among) -> Result<Option<Chosen>, Error> {
     })
 }
 
-/// Adds what one router has found, in the words of the Admin API.
+/// Adds the conflicts that one router has found, in the types of the Admin API.
 fn add<W>(
     all: &mut Conflicts,
     found: router::Conflicts<W>,

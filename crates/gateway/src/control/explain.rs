@@ -1,4 +1,4 @@
-//! What becomes of a request: from the snapshot that would serve it to the words of the Admin API.
+//! Explains how a snapshot would handle a request, in the types of the Admin API.
 
 use admin::explain::{
     Asked, Candidate, Explanation, GatewayAnswer, Named, Plugin, Protocol, Question, Reason, Seen,
@@ -15,16 +15,16 @@ use std::net::SocketAddr;
 use store::{KeyPart, View};
 use uuid::Uuid;
 
-/// What is configured and not in a snapshot: which entities its plugins are, and consumers.
+/// Configured entities that are not in a snapshot: consumers, and the entities behind the snapshot's plugins.
 pub(crate) trait Configured {
-    /// Of these, the plugin with this name and scope.
+    /// Returns the plugin entity with this name and scope.
     fn plugin(&self, name: &str, scope: Scope) -> Option<entities::Plugin>;
 
-    /// By id or username.
+    /// Finds a consumer by id or username.
     fn consumer(&self, key: &str) -> Option<ConsumerId>;
 }
 
-/// Says what the snapshot does with a request.
+/// Explains how the snapshot handles a request.
 pub(crate) fn of(
     snapshot: &Snapshot,
     flavor: Flavor,
@@ -41,9 +41,10 @@ pub(crate) fn of(
         configured,
         consumer: consumer.transpose()?,
     };
-    let mut explanation = match question.protocol.is_stream() {
-        true => explainer.stream()?,
-        false => explainer.http()?,
+    let mut explanation = if question.protocol.is_stream() {
+        explainer.stream()?
+    } else {
+        explainer.http()?
     };
     explanation.revision = snapshot.revision;
     explanation.flavor = flavor_name(flavor).to_owned();
@@ -82,9 +83,10 @@ impl Explainer<'_> {
         explanation.request.host = told.host.as_deref().map(text);
         explanation.request.path = Some(text(&told.path));
         let Some(found) = told.found else {
-            explanation.answer = Some(match told.is_too_costly {
-                true => answer_of(400, router::TOO_COSTLY),
-                false => answer_of(404, "no Route matched with those values"),
+            explanation.answer = Some(if told.is_too_costly {
+                answer_of(400, router::TOO_COSTLY)
+            } else {
+                answer_of(404, "no Route matched with those values")
             });
             return Ok(explanation);
         };
@@ -185,7 +187,7 @@ impl Explainer<'_> {
         }
     }
 
-    /// What the routes say, and nothing of what comes then.
+    /// Returns an explanation that has the routes tried. The caller adds everything that happens after the match.
     fn tried(
         &self,
         tried: router::Tried,
@@ -224,7 +226,7 @@ impl Explainer<'_> {
         }
     }
 
-    /// The answer for a protocol that the route does not serve.
+    /// Returns the response if the route does not serve the protocol of the request.
     fn refusal(&self, route: &RouteInfo) -> Option<GatewayAnswer> {
         let question = self.question;
         let header = |wanted: &str| {
@@ -242,7 +244,7 @@ impl Explainer<'_> {
             scheme: question.protocol.name().as_bytes(),
             host: without_port(host).to_ascii_lowercase().as_bytes(),
             target: &target,
-            // Clients of gRPC speak nothing else.
+            // gRPC clients always use HTTP/2.
             http2: grpc_type,
             grpc_type,
         })?;
@@ -258,7 +260,7 @@ impl Explainer<'_> {
         described.collect()
     }
 
-    /// None for one that does not run for the consumer.
+    /// Describes a plugin. Returns `None` if the plugin does not run for the consumer.
     fn plugin(
         &self,
         planned: &Planned,
@@ -305,7 +307,7 @@ impl Explainer<'_> {
             uri: text(&uri),
             host: preserved.or_else(|| match service.leads_to() {
                 LeadsTo::Host(target) => Some(target.authority.to_string()),
-                // With the port of the target.
+                // The Host header is that of the target, with its port.
                 LeadsTo::Upstream(_) => None,
             }),
             stripped: router.matched_prefix(found, path).map(text),
@@ -313,21 +315,21 @@ impl Explainer<'_> {
     }
 }
 
-/// Of those that are served.
+/// Finds an HTTP route of the snapshot by id or name.
 pub(super) fn http_route(snapshot: &Snapshot, key: &str) -> Option<RouteIndex> {
     let mut routes = snapshot.indexed_routes();
     let found = routes.find(|(_, route)| is(key, route.id, route.name.as_deref()));
     found.map(|(index, _)| index)
 }
 
-/// As [`http_route`], of streams.
+/// Finds a stream route of the snapshot by id or name.
 pub(super) fn stream_route(snapshot: &Snapshot, key: &str) -> Option<RouteIndex> {
     let mut routes = (0..).map(RouteIndex).zip(snapshot.stream_routes());
     let found = routes.find(|(_, route)| is(key, route.id, route.name.as_deref()));
     found.map(|(index, _)| index)
 }
 
-/// Whether a route is meant by an id or a name.
+/// Whether a key is the id or the name of this route.
 fn is(key: &str, id: RouteId, name: Option<&str>) -> bool {
     match Uuid::try_parse(key) {
         Ok(key) => id.0 == key,
@@ -363,7 +365,7 @@ pub(super) fn named(route: &RouteInfo) -> Named {
     }
 }
 
-/// As [`named`], of streams.
+/// Returns the id and the name of a stream route.
 pub(super) fn named_stream(snapshot: &Snapshot, index: RouteIndex) -> Named {
     let route = &snapshot.stream_routes()[index.0 as usize];
     Named {
@@ -395,7 +397,8 @@ fn describe_service(service: ServiceRef<'_>) -> Service {
     }
 }
 
-/// What is tried for a route, its service and a consumer, most specific first; as [`proxy::plan::Planner`] resolves it.
+/// Returns the scopes that a plugin may have for a route, its service and a consumer. The most specific scope is first,
+/// in the order of [`proxy::plan::Planner`].
 fn scopes(route: RouteId, service: Option<ServiceId>, consumer: Option<ConsumerId>) -> Vec<Scope> {
     let scope = |of_route: bool, of_service: bool, of_consumer: bool| {
         Some(Scope {
@@ -427,9 +430,10 @@ fn scope_name(scope: Scope) -> String {
         .into_iter()
         .filter_map(|(name, is_set)| is_set.then_some(name))
         .collect();
-    match parts.is_empty() {
-        true => "global".to_owned(),
-        false => parts.join(" and "),
+    if parts.is_empty() {
+        "global".to_owned()
+    } else {
+        parts.join(" and ")
     }
 }
 
@@ -463,7 +467,7 @@ fn answer_of(status: u16, message: &str) -> GatewayAnswer {
     }
 }
 
-/// Kong's status in the log for a stream that it closes.
+/// Describes a stream that the gateway closes, with the status that Kong logs for it.
 fn closes(message: &str) -> GatewayAnswer {
     answer_of(500, &format!("the connection is closed: {message}"))
 }
@@ -491,7 +495,7 @@ fn text(bytes: impl AsRef<[u8]>) -> String {
     String::from_utf8_lossy(bytes.as_ref()).into_owned()
 }
 
-/// What the store has at a revision.
+/// The entities of the store at one revision.
 pub(crate) struct InStore<'v>(pub(crate) &'v View<'v>);
 
 impl Configured for InStore<'_> {
@@ -518,7 +522,7 @@ impl Configured for InStore<'_> {
     }
 }
 
-/// What a document has.
+/// The entities of a declarative configuration.
 #[derive(Default)]
 pub(crate) struct InDocument {
     pub(crate) plugins: Vec<entities::Plugin>,

@@ -1,4 +1,4 @@
-//! The health of upstreams, from the balancers of the live snapshot to the Admin API.
+//! The health of upstreams for the Admin API, read and set in the load balancers of the live snapshot.
 
 use admin::control::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 use model::entities::UpstreamId;

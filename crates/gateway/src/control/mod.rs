@@ -1,4 +1,5 @@
-//! The running node as the Admin API sees it, and the way of every change: validated, committed to the store, compiled, live.
+//! The running node as the Admin API sees it. Every change takes the same path: it is validated, compiled, committed to
+//! the store and made live.
 
 pub(crate) mod config;
 mod conflicts;
@@ -37,22 +38,23 @@ use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 use writer::Writer;
 
-/// What may wait for the change under way.
+/// Maximum number of commands that wait for the writing thread.
 const WAITING_COMMANDS: usize = 1024;
-/// Of that, documents: each may hold a body of many megabytes.
+/// Maximum number of documents that wait or are being loaded. Each may hold a body of many megabytes.
 const WAITING_LOADS: usize = 4;
-/// Questions about a request or a change that are answered at a time.
+/// Maximum number of explanations, and of conflict searches for a change, at the same time.
 const LOOKERS: usize = 2;
-/// Searches for conflicts that somebody asks for, at a time. They take long, so nothing else waits for them.
+/// Maximum number of conflict searches on request at the same time. They take long, so they have their own limit and
+/// nothing else waits for them.
 const SEARCHES: usize = 1;
-/// Proposals that become durable together.
+/// Maximum number of proposals that become durable together.
 const GROUP: usize = 256;
-/// After so long without a change, what changes have left behind is given back to the system.
+/// Time without a change after which old history is removed and free memory is returned to the system.
 const IDLE: Duration = Duration::from_secs(1);
-/// How often history is looked over when nothing changes: it grows old all the same.
+/// Interval at which old history is looked for when nothing changes, because history ages all the same.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// The [`Control`] of this program.
+/// Implements [`Control`] for the running gateway.
 pub(crate) struct Gateway {
     commands: SyncSender<Command>,
     loads: Arc<AtomicUsize>,
@@ -66,7 +68,7 @@ pub(crate) struct Gateway {
     stages: Arc<Stages>,
     rebuilds: Arc<Rebuilds>,
     router: router::Options,
-    /// Those who look through all routes at a time: it takes a processor.
+    /// Limits how many requests look through all routes at the same time, because each of them keeps a processor busy.
     lookers: Arc<Semaphore>,
     searches: Arc<Semaphore>,
     logs: Logs,
@@ -77,7 +79,7 @@ pub(crate) struct Gateway {
     draining: AtomicBool,
 }
 
-/// The lines to processes before and after this one, while there are any.
+/// Links to the previous and to the next process, while there are any.
 #[derive(Default)]
 pub(crate) struct Links(Mutex<Vec<Arc<Link>>>);
 
@@ -86,14 +88,14 @@ impl Links {
         lock(&self.0).push(Arc::clone(link));
     }
 
-    /// Those whose other end lives.
+    /// Returns the links whose other process lives.
     fn open(&self) -> Vec<Arc<Link>> {
         let mut links = lock(&self.0);
         links.retain(|link| !link.is_closed());
         links.clone()
     }
 
-    /// Tells all of a revision, without waiting for them.
+    /// Announces a revision on all links, without waiting.
     pub(crate) fn tell(&self, revision: Revision) {
         for link in self.open() {
             link.tell(revision.0);
@@ -101,7 +103,7 @@ impl Links {
     }
 }
 
-/// A document that waits or is being loaded.
+/// A slot for a document that waits or is being loaded.
 struct LoadPlace(Arc<AtomicUsize>);
 
 impl Drop for LoadPlace {
@@ -110,27 +112,27 @@ impl Drop for LoadPlace {
     }
 }
 
-/// The log level now. Counted, so that the end of a temporary level does not undo a later one.
+/// The current log level. Changes are counted, so that the end of a temporary level does not undo a later change.
 struct Level {
     current: Mutex<LogLevel>,
     changes: AtomicU64,
 }
 
-/// A proposal that waits for its turn, and whoever waits for it.
+/// A proposal that waits for its turn, and the channel for its outcome.
 pub(crate) struct Proposed {
     pub(crate) proposal: Proposal,
     pub(crate) answer: oneshot::Sender<Result<Revision, LoadError>>,
 }
 
-/// What the writing thread is asked. The answer may find nobody waiting any more, which changes nothing.
+/// Commands for the writing thread. A command is carried out even if nobody waits for its outcome any more.
 enum Command {
     Load(Load, oneshot::Sender<Result<Loaded, LoadError>>),
     Propose(Proposed),
-    /// Something that the program itself does with the configuration, such as reading its file again.
+    /// A task of the program itself, such as reading its declarative file again.
     Run(Box<dyn FnOnce(&mut Writer) + Send>),
 }
 
-/// What [`Gateway::start`] puts together.
+/// Everything that [`Gateway::start`] combines.
 pub(crate) struct Parts {
     pub(crate) writer: Writer,
     pub(crate) node: Node,
@@ -140,7 +142,7 @@ pub(crate) struct Parts {
 }
 
 impl Gateway {
-    /// Starts the writing thread. It ends with the process: a commit is never left half done, whenever that is.
+    /// Starts the writing thread. It runs until the process ends, which never leaves a commit half done.
     pub(crate) fn start(parts: Parts, settings: &Settings) -> std::io::Result<Self> {
         let (commands, queue) = sync_channel(WAITING_COMMANDS);
         let store = parts.writer.store.clone();
@@ -180,9 +182,9 @@ impl Gateway {
         })
     }
 
-    /// Lets the writing thread do something, after the changes that wait already.
+    /// Runs a task on the writing thread, after the changes that are already waiting.
     pub(crate) fn run(&self, task: impl FnOnce(&mut Writer) + Send + 'static) {
-        // Fails only when the thread is gone, with the process.
+        // Sending fails only when the thread is gone, at the end of the process.
         let _ = self.commands.send(Command::Run(Box::new(task)));
     }
 
@@ -190,7 +192,7 @@ impl Gateway {
         &self.links
     }
 
-    /// Takes over what other processes have committed to the store, and waits until it is live.
+    /// Makes live what other processes have committed to the store, and waits until it is live.
     pub(crate) fn follow(&self) {
         let (done, followed) = sync_channel(1);
         self.run(move |writer| {
@@ -202,11 +204,11 @@ impl Gateway {
             }
             let _ = done.send(());
         });
-        // An error means that following has panicked, which is in the log.
+        // An error means that the task has panicked, which is logged.
         let _ = followed.recv();
     }
 
-    /// What followers of the configuration are told: a revision once it is live here.
+    /// Returns the feed for clients that follow the configuration. It has a revision once that is live here.
     pub(crate) fn feed(&self) -> Feed {
         Feed {
             store: self.store.clone(),
@@ -214,7 +216,7 @@ impl Gateway {
         }
     }
 
-    /// Passes a change that came by one line on to the others.
+    /// Announces a change that came over one link on all other links.
     pub(crate) fn pass_on(&self, from: &Link) {
         for link in self.links.open() {
             if !std::ptr::eq(&*link, from) {
@@ -223,14 +225,14 @@ impl Gateway {
         }
     }
 
-    /// Waits until a revision is live in the processes before and after this one.
+    /// Announces a revision, and waits until it is live in the previous and in the next process.
     async fn announce(&self, revision: Revision) {
         for link in self.links.open() {
             link.announce(revision.0).await;
         }
     }
 
-    /// The process before has ended, in whatever way.
+    /// Frees the parts of the store that ended processes still hold.
     pub(crate) fn forget_dead_processes(&self) {
         if let Err(error) = self.store.forget_dead_processes() {
             tracing::warn!(%error, "the store may keep more than it needs");
@@ -245,13 +247,13 @@ impl Gateway {
         &self.access_logs
     }
 
-    /// Opens log files anew.
+    /// Reopens the log files.
     pub(crate) fn reopen_logs(&self, settings: &LogSettings) -> Result<(), Failure> {
         self.access_logs.reopen();
         self.logs.reopen(settings).map_err(Failure::new)
     }
 
-    /// Takes a place among the documents that wait.
+    /// Takes a slot for a document. Returns `None` if all slots are in use.
     fn admit_load(&self) -> Option<LoadPlace> {
         let waiting = Arc::clone(&self.loads);
         if waiting.fetch_add(1, Ordering::Relaxed) < WAITING_LOADS {
@@ -278,7 +280,7 @@ impl Gateway {
         })
     }
 
-    /// Does something that looks through all routes, on a thread of its own and among few.
+    /// Runs work that looks through all routes on a blocking thread, when the semaphore has a free slot.
     async fn look<T: Send + 'static>(
         &self,
         among: &Arc<Semaphore>,
@@ -299,12 +301,12 @@ impl Gateway {
         std::mem::replace(&mut current, level)
     }
 
-    /// How names are resolved from now on; also reads resolv.conf and the hosts file again.
+    /// Applies new resolver settings, and reads resolv.conf and the hosts file again.
     pub(crate) fn apply_dns(&self, settings: &net::dns::Settings) {
         self.resolver.reload(settings.clone());
     }
 
-    /// The logs of reloaded settings. A temporary level ends.
+    /// Applies reloaded log settings. This ends a temporary log level.
     pub(crate) fn apply_logs(&self, settings: &LogSettings) -> Result<(), Failure> {
         self.logs.apply(settings).map_err(Failure::new)?;
         self.level.changes.fetch_add(1, Ordering::Relaxed);
@@ -313,8 +315,8 @@ impl Gateway {
     }
 }
 
-/// The life of the writing thread. A panic ends one change, or one group of them: their transaction is gone with it, and the next
-/// one starts from what is stored.
+/// Main loop of the writing thread. A panic ends one change, or one group of changes: their transaction is discarded,
+/// and the next change starts from the stored state.
 fn write(mut writer: Writer, queue: &Receiver<Command>) {
     let mut queue = Queue {
         commands: queue,
@@ -326,7 +328,7 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
         let command = match queue.wait(rest) {
             Ok(command) => command,
             Err(RecvTimeoutError::Timeout) if writer.compact() => {
-                // A little at a time: what has come meanwhile goes first.
+                // History is removed in small steps, so that new commands go first.
                 is_tidy = false;
                 rest = Duration::ZERO;
                 continue;
@@ -347,7 +349,7 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
             Command::Run(task) => task(&mut writer),
         }));
         if done.is_err() {
-            // What it remembers of the last document may be half of the truth.
+            // After a panic, the loader's memory of the last document may be incomplete.
             writer.loader = model::declarative::Loader::new();
         }
         writer.compact_when_overdue();
@@ -359,7 +361,7 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
     }
 }
 
-/// Commands in their order, with a look at the next one.
+/// The commands in their order. It can look at the next one in advance.
 struct Queue<'q> {
     commands: &'q Receiver<Command>,
     next: Option<Command>,
@@ -373,7 +375,7 @@ impl Queue<'_> {
         }
     }
 
-    /// The proposals that wait right behind the first one.
+    /// Takes the proposals that wait directly behind the first one.
     fn group(&mut self, first: Proposed) -> Vec<Proposed> {
         let mut group = vec![first];
         while group.len() < GROUP {
@@ -409,12 +411,13 @@ impl Control for Gateway {
 
     fn commit(&self, proposal: Proposal) -> BoxFuture<'_, Result<Revision, LoadError>> {
         let is_dry = proposal.dry_run;
-        let place = match proposal.is_document {
-            false => None,
-            true => match self.admit_load() {
+        let place = if proposal.is_document {
+            match self.admit_load() {
                 Some(place) => Some(place),
                 None => return Box::pin(async { Err(LoadError::Busy) }),
-            },
+            }
+        } else {
+            None
         };
         let asked = self.ask(|answer| Command::Propose(Proposed { proposal, answer }));
         Box::pin(async move {
@@ -458,11 +461,11 @@ impl Control for Gateway {
         let snapshot = previewed.unwrap_or_else(|| self.plane.snapshot.load());
         let among = match search.among {
             Among::All | Among::Route(_) => &self.searches,
-            // A change waits for it.
+            // A change waits for this search.
             Among::Routes(_) => &self.lookers,
         };
         Box::pin(async move {
-            // Dropped with the request when whoever asks goes.
+            // Dropped with this future when the client goes away, which cancels the search.
             let asker = Arc::new(());
             let known = Arc::downgrade(&asker);
             let look = move || {
@@ -647,7 +650,7 @@ impl Control for Gateway {
     }
 }
 
-/// From the second number of `/proc/self/statm`, in pages.
+/// Returns the resident memory in bytes. It is the second number of `/proc/self/statm`, in pages.
 fn resident_memory() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split_whitespace().nth(1);
@@ -655,7 +658,7 @@ fn resident_memory() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// A panic while a level is read or replaced leaves nothing half done.
+/// Locks even after a panic, because a panic leaves none of these values half changed.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Who this node is, for the Admin API and for plugins.
+//! Identity of this node, for the Admin API and for plugins.
 
 use crate::settings::{Database, Settings};
 use admin::control::{Node, Role};
@@ -6,10 +6,11 @@ use std::io;
 use std::path::Path;
 use uuid::Uuid;
 
-/// The version of Kong whose interfaces these are.
+/// Version of Kong whose interfaces this program has.
 pub(crate) const KONG_VERSION: &str = "3.9.1";
 const ID_FILE: &str = "silverback.id";
-/// A declarative configuration may be far larger than an entity; Kong has no limit of its own beyond memory.
+/// Maximum size of a declarative configuration, which may be far larger than an entity. Kong's only limit is its
+/// memory.
 const MAX_CONFIG_SIZE: usize = 256 << 20;
 
 pub(crate) fn identify(settings: &Settings) -> io::Result<Node> {
@@ -37,7 +38,7 @@ pub(crate) fn identify(settings: &Settings) -> io::Result<Node> {
     })
 }
 
-/// The database mode in the words of the Admin API.
+/// Converts the database mode to the type of the Admin API.
 pub(crate) fn database(settings: &Settings) -> admin::control::Database {
     match settings.store.database {
         Database::Lmdb => admin::control::Database::Lmdb,
@@ -45,7 +46,7 @@ pub(crate) fn database(settings: &Settings) -> admin::control::Database {
     }
 }
 
-/// The id of the last run in this prefix, or a new one.
+/// Returns the id of the last run with this prefix, or creates a new one.
 fn persisted_id(prefix: &Path) -> io::Result<Uuid> {
     let path = prefix.join(ID_FILE);
     let present = match std::fs::read_to_string(&path) {

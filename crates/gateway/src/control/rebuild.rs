@@ -1,4 +1,4 @@
-//! From a revision to the snapshot that serves it: of the one before what a change touches, or all of it.
+//! Builds the snapshot that serves a revision, either from the previous snapshot and the changes, or from all entities.
 
 use super::config::{self, KINDS, Stored};
 use super::stages::{Clock, Stage};
@@ -7,12 +7,12 @@ use model::{Error, ErrorCode};
 use proxy::snapshot::{BuildErrors, BuildSettings, ReadError, Snapshot, Touched};
 use store::View;
 
-/// The snapshot of a configuration without entities.
+/// Builds the snapshot of a configuration without entities.
 pub(crate) fn empty(settings: &BuildSettings) -> Result<Snapshot, Error> {
     Snapshot::build(Config::default(), 0, None, settings).map_err(unservable)
 }
 
-/// The snapshot of a revision, made of all its entities. What has state lives on from `previous`.
+/// Builds the snapshot of a revision from all of its entities. Parts that have state are taken over from `previous`.
 pub(crate) fn whole(
     view: &View<'_>,
     previous: Option<&Snapshot>,
@@ -22,7 +22,8 @@ pub(crate) fn whole(
     Snapshot::build(config, view.revision().0, previous, settings).map_err(unservable)
 }
 
-/// The snapshot of a revision, when `touched` is everything that has changed since `current`.
+/// Builds the snapshot of a revision from `current` and `touched`, which must contain everything that has changed
+/// since.
 pub(crate) fn update(
     view: &View<'_>,
     current: &Snapshot,
@@ -47,7 +48,7 @@ pub(crate) fn update(
     next.map_err(unservable)
 }
 
-/// The same whatever has changed.
+/// Builds the snapshot of a revision from all of its entities, whatever has changed since `current`.
 pub(crate) fn replace(
     view: &View<'_>,
     current: &Snapshot,
@@ -61,7 +62,7 @@ pub(crate) fn replace(
     next.map_err(unservable)
 }
 
-/// Whether most of what there is has changed: then building it anew costs less, and leaves no gaps in the tables.
+/// Whether most entities have changed. Building a new snapshot then costs less, and leaves no gaps in the tables.
 fn replaces_much(view: &View<'_>, touched: &[store::Touched]) -> Result<bool, store::StoreError> {
     let relevant = touched.iter().filter(|one| KINDS.contains(&one.kind));
     let mut stays = 0;

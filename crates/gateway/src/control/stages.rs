@@ -1,24 +1,24 @@
-//! Where the time of changes goes, stage by stage, and the metrics that tell of it.
+//! Measures the stages of changes, and returns metrics.
 
 use admin::control::{Metric, Reading, Timed};
 use net::dns::Resolver;
 use proxy::snapshot::{Part, Rebuilds, Summary};
 use std::time::Instant;
 
-/// What happens to a change, in this order.
+/// Stages of a change, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// A document is parsed, checked and compared with what is stored.
+    /// Parse and check a document, and compare it with the stored configuration.
     Validate,
-    /// What differs is written into the store's transaction, with its indexes and references checked.
+    /// Write the differences into the store's transaction, and check indexes and references.
     Apply,
-    /// The entities that the new snapshot is made of are read.
+    /// Read the entities that the new snapshot is built from.
     Read,
-    /// The snapshot is built.
+    /// Build the snapshot.
     Compile,
-    /// The transaction is committed, and synced to disk.
+    /// Commit the transaction and sync it to disk.
     Sync,
-    /// Workers are given the new snapshot.
+    /// Give the new snapshot to the workers.
     Swap,
 }
 
@@ -44,8 +44,8 @@ impl Stage {
     }
 }
 
-/// The stages of all changes since the start. A change that is refused counts up to where that happened, one that changes
-/// nothing has no stage after [`Stage::Apply`].
+/// Durations of the stages of all changes since the start. A refused change counts up to the stage that refused it. A
+/// change without any effect has no stage after [`Stage::Apply`].
 #[derive(Debug, Default)]
 pub(crate) struct Stages([Summary; Stage::ALL.len()]);
 
@@ -69,7 +69,7 @@ pub(crate) struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    /// A stage ends now, and the next one begins.
+    /// Records the end of a stage, and starts the next one.
     pub(crate) fn end(&mut self, stage: Stage) {
         let now = Instant::now();
         self.stages.of(stage).record(now - self.since);
@@ -77,7 +77,7 @@ impl Clock<'_> {
     }
 }
 
-/// Of the resolver.
+/// Returns the metrics of the resolver.
 pub(crate) fn dns_metrics(resolver: &Resolver) -> [Metric; 2] {
     let totals = resolver.totals();
     let timed = |what, (count, sum)| Timed { what, sum, count };
@@ -102,7 +102,7 @@ pub(crate) fn dns_metrics(resolver: &Resolver) -> [Metric; 2] {
     ]
 }
 
-/// All metrics there are.
+/// Returns the metrics of changes, the revision and the resident memory.
 pub(crate) fn metrics(
     stages: &Stages,
     rebuilds: &Rebuilds,

@@ -1,7 +1,7 @@
-//! The one thread that changes the configuration: from a document to the revision that all workers serve.
+//! The only thread that changes the configuration: from a change or a document to the revision that all workers serve.
 //!
-//! One thread, because change sets have an order, and because a load of tens of thousands of entities must not take time
-//! from the threads that serve requests.
+//! It is one thread because change sets have an order. It serves no requests, because a load of tens of thousands of
+//! entities must not take time from them.
 
 use super::Proposed;
 use super::rebuild;
@@ -23,13 +23,14 @@ use store::{
 #[cfg(test)]
 mod tests;
 
-/// Under this name the hash of the configuration is kept with its revision.
+/// Name under which the store keeps the hash of the configuration.
 const HASH: &str = "configuration_hash";
 
-/// Entries of history that are removed at a time: more than a group of changes adds, in a few milliseconds.
+/// Number of history entries that are removed at a time. Removing them takes a few milliseconds, and a group of changes
+/// adds fewer.
 const COMPACTED: usize = 1024;
 
-/// What it takes to change the configuration.
+/// Everything that is needed to change the configuration.
 pub(crate) struct Writer {
     pub(crate) store: Store,
     pub(crate) plane: Arc<DataPlane>,
@@ -49,7 +50,7 @@ pub(crate) struct Input<'a> {
 }
 
 impl Writer {
-    /// A configuration from `POST /config`.
+    /// Loads a configuration from `POST /config`.
     pub(crate) fn load(&mut self, load: Load) -> Result<Loaded, LoadError> {
         let Load {
             body,
@@ -81,7 +82,7 @@ impl Writer {
         })
     }
 
-    /// Makes a document the whole configuration.
+    /// Replaces the whole configuration with a document.
     pub(crate) fn replace(&mut self, input: Input<'_>) -> Result<Loaded, LoadError> {
         let options = Options {
             context: context(&self.model, self.dbless),
@@ -106,10 +107,11 @@ impl Writer {
             entity: put.entity,
         });
         let deletes = (document.deletes.into_iter()).map(|(kind, id)| Change::Delete { kind, id });
-        // Kong takes an empty configuration for none: a node that has it is not ready.
-        let hash = match document.is_empty {
-            true => declarative::EMPTY_HASH.to_owned(),
-            false => input.hash,
+        // Kong treats an empty configuration like none: a node with it is not ready.
+        let hash = if document.is_empty {
+            declarative::EMPTY_HASH.to_owned()
+        } else {
+            input.hash
         };
         let change_set = ChangeSet {
             changes: puts.chain(deletes).collect(),
@@ -129,7 +131,7 @@ impl Writer {
         })
     }
 
-    /// Takes over what another process has committed to the store, and gives the revision that is live then.
+    /// Makes live what another process has committed to the store, and returns the newest revision.
     pub(crate) fn follow(&mut self) -> Result<Revision, LoadError> {
         let revision = self.store.refresh().map_err(internal)?;
         let current = self.plane.snapshot.load();
@@ -145,10 +147,10 @@ impl Writer {
         Ok(revision)
     }
 
-    /// Carries out proposals, each as a revision of its own, durable and live together. When something goes wrong that is not of one
-    /// proposal alone they are tried one by one, so that each gets the answer to itself.
+    /// Carries out proposals. Each becomes a separate revision, and all become durable and live together. If a failure
+    /// is not that of one proposal alone, they are tried one by one, so that each gets its own outcome.
     pub(crate) fn propose(&mut self, mut group: Vec<Proposed>) {
-        // A dry run keeps nothing, so it cannot share a transaction with what is to be kept.
+        // A dry run keeps nothing, so it cannot share a transaction with proposals that are to be kept.
         if group.len() > 1 && !group.iter().any(|one| one.proposal.dry_run) {
             let outcomes = self.transact(&mut |transaction| {
                 group
@@ -179,7 +181,7 @@ impl Writer {
         self.transact(&mut |transaction| proposal.run(transaction))?
     }
 
-    /// Everything but the end: what it would come to is compiled, and thrown away.
+    /// Carries out everything except the commit. The resulting snapshot is built, and kept only if a preview is wanted.
     fn rehearse(&mut self, proposal: &mut Proposal) -> Result<Revision, LoadError> {
         let current = self.plane.snapshot.load();
         let (stages, build) = (Arc::clone(&self.stages), &self.build);
@@ -221,7 +223,7 @@ impl Writer {
         Ok(revision)
     }
 
-    /// Makes the revisions of a transaction durable and live. The snapshot is built before anything is durable, so that a
+    /// Makes the revisions of a transaction durable and live. The snapshot is built before the commit, so that a
     /// configuration that cannot be served is never the newest revision.
     fn transact<T>(
         &mut self,
@@ -236,9 +238,10 @@ impl Writer {
             let head = transaction.head();
             let done = work(transaction)?;
             clock.end(Stage::Apply);
-            built = match transaction.head() > head {
-                true => Some(next(transaction, head, &current, build, &mut clock)?),
-                false => None,
+            built = if transaction.head() > head {
+                Some(next(transaction, head, &current, build, &mut clock)?)
+            } else {
+                None
             };
             Ok(done)
         })?;
@@ -250,13 +253,13 @@ impl Writer {
         Ok(done)
     }
 
-    /// Gives memory back that changes have left behind.
+    /// Returns the memory that changes have left behind to the system.
     pub(crate) fn give_back(&self) {
         memory::give_back();
         self.store.release_resident_pages();
     }
 
-    /// Removes some of the history that is not to be kept, and says whether there is more.
+    /// Removes some of the history that exceeds its retention, and returns whether there is more.
     pub(crate) fn compact(&self) -> bool {
         self.store.compact(COMPACTED).unwrap_or_else(|error| {
             tracing::warn!(%error, "old history cannot be removed");
@@ -264,20 +267,20 @@ impl Writer {
         })
     }
 
-    /// The same only when so much has gathered that it cannot wait until nothing else is to be done.
+    /// Removes some history only if so much has gathered that it cannot wait until the thread is idle.
     pub(crate) fn compact_when_overdue(&self) {
         if matches!(self.store.is_compaction_overdue(), Ok(true)) {
             self.compact();
         }
     }
 
-    /// The hash of the configuration in the store.
+    /// Returns the hash of the configuration in the store.
     pub(crate) fn hash(&self) -> Result<String, LoadError> {
         hash(&self.store).map_err(internal)
     }
 }
 
-/// The hash of the configuration in the store; zeros when there never was one.
+/// Returns the hash of the configuration in the store, or zeros if there never was one.
 pub(crate) fn hash(store: &Store) -> Result<String, store::StoreError> {
     let view = store.view()?;
     let hash = view.meta(HASH)?;
@@ -287,7 +290,7 @@ pub(crate) fn hash(store: &Store) -> Result<String, store::StoreError> {
     ))
 }
 
-/// The snapshot of the state that a transaction has come to from `head`.
+/// Builds the snapshot of the state that a transaction has reached from `head`.
 fn next(
     transaction: &Transaction<'_>,
     head: Revision,
@@ -296,16 +299,17 @@ fn next(
     clock: &mut Clock<'_>,
 ) -> Result<Snapshot, CommitError> {
     let view = transaction.view()?;
-    // Not so when the stored configuration could not be served, or when another process has committed since.
+    // It is not current if the stored configuration could not be served, or if another process has committed since.
     let is_current = current.revision == head.0;
-    let snapshot = match is_current {
-        true => rebuild::update(&view, current, &transaction.touched(), settings, clock),
-        false => rebuild::replace(&view, current, settings, clock),
+    let snapshot = if is_current {
+        rebuild::update(&view, current, &transaction.touched(), settings, clock)
+    } else {
+        rebuild::replace(&view, current, settings, clock)
     };
     Ok(snapshot.map_err(Rejected)?)
 }
 
-/// What validation needs to know now.
+/// Returns the context of a validation at the present time.
 pub(crate) fn context(model: &ModelSettings, dbless: bool) -> Context {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Context {

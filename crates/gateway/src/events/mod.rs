@@ -1,5 +1,5 @@
-//! `silverback events`: prints what happens to the configuration of the running gateway, as it happens. It follows over the events'
-//! socket in the prefix, and goes on with the next revision when the gateway was upgraded or started again.
+//! `silverback events`: prints configuration changes of the running gateway as they happen. It reads them from the
+//! events socket in the prefix. After an upgrade or a restart of the gateway, it continues with the next revision.
 
 mod print;
 
@@ -13,9 +13,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Between attempts to find the gateway again.
+/// Pause between attempts to connect to the gateway again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// At the end of a process its socket is still there for a moment: no reason yet to say that it is gone.
+/// Number of failed attempts after which a message says that the gateway has ended. A shorter interruption is not
+/// reported.
 const QUIET_RETRIES: u32 = 10;
 
 #[derive(Debug, thiserror::Error)]
@@ -46,15 +47,15 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Something to print.
+/// An event to print.
 #[derive(Debug, PartialEq)]
 enum Event {
     Revision(Head<'static>, Vec<Change<'static>>),
-    /// Revisions that are not kept any more, both ends included.
+    /// First and last of the revisions that are no longer kept.
     Gap(u64, u64),
 }
 
-/// Prints until it is interrupted or nobody reads any more. What is no event is said by `say`.
+/// Prints events until it is interrupted or its reader closes the pipe. Messages that are not events go to `say`.
 pub(crate) fn follow(
     prefix: &Path,
     from: Option<u64>,
@@ -88,7 +89,7 @@ fn follow_on(
         match Connection::open(stream, order)
             .and_then(|connection| connection.exchange(order, print))
         {
-            // It has ended, or was found to be dead.
+            // The connection has ended, or the gateway has been silent for too long.
             Err(EventsError::Connection(_)) => {}
             ended => return ended,
         }
@@ -107,7 +108,7 @@ fn connect(prefix: &Path) -> Result<UnixStream, EventsError> {
     })
 }
 
-/// Waits for the next process, however long that takes.
+/// Waits for the next gateway process, without a time limit.
 fn find_again(prefix: &Path, say: fn(&str)) -> Result<UnixStream, EventsError> {
     let mut attempts = 0;
     loop {
@@ -123,12 +124,12 @@ fn find_again(prefix: &Path, say: fn(&str)) -> Result<UnixStream, EventsError> {
     }
 }
 
-/// What was seen, and what may come next.
+/// The revisions received so far, which decide what may come next.
 #[derive(Debug)]
 struct Order {
-    /// The last revision that was printed whole.
+    /// The last revision that was received completely.
     seen: Option<u64>,
-    /// The revision that is coming, while not all of its changes are there.
+    /// The current revision, until all of its changes have arrived.
     coming: Option<(Head<'static>, Vec<Change<'static>>)>,
     is_welcome: bool,
 }
@@ -146,13 +147,13 @@ impl Order {
         self.seen.map_or(Start::Now, Start::After)
     }
 
-    /// Another connection begins where this one has ended.
+    /// Forgets the unfinished state of a connection before the next one starts.
     fn interrupted(&mut self) {
         self.coming = None;
         self.is_welcome = false;
     }
 
-    /// Takes a frame, and gives the event that is whole with it.
+    /// Takes a frame, and returns the event that it completes.
     fn take(&mut self, frame: Frame<'_>) -> Result<Option<Event>, EventsError> {
         match frame {
             Frame::Heartbeat => return Ok(None),
@@ -213,10 +214,11 @@ impl Order {
     }
 }
 
-/// Whether it is to be tried again, as with any connection that has ended.
+/// Returns the error for an end that the gateway has announced. `EventsError::Connection` makes the caller connect
+/// again.
 fn ended(reason: Reason, text: &str) -> EventsError {
     match reason {
-        // What is lost is told as a gap to who asks again.
+        // The next connection reports lost revisions as a gap event.
         Reason::Leaving | Reason::Lost => EventsError::Connection(ErrorKind::UnexpectedEof.into()),
         Reason::Crowded
         | Reason::Version
@@ -226,11 +228,11 @@ fn ended(reason: Reason, text: &str) -> EventsError {
     }
 }
 
-/// A line to one process.
+/// A connection to one gateway process.
 struct Connection {
     stream: UnixStream,
     read: Vec<u8>,
-    /// When either side has said something last.
+    /// Time of the last bytes received (`heard`) and sent (`said`).
     heard: Instant,
     said: Instant,
 }
@@ -240,7 +242,7 @@ impl Connection {
         let prepared = (stream.set_read_timeout(Some(HEARTBEAT)))
             .and_then(|()| stream.set_write_timeout(Some(SILENCE)))
             .and_then(|()| stream.write_all(&wire::encode_opening(order.start())));
-        // Who is refused finds out by reading why.
+        // A gateway that refuses the client may have closed the connection. Reading then returns its reason.
         match prepared {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                 Err(EventsError::Connection(error))
@@ -254,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Until the line ends, which is an error whatever the reason.
+    /// Receives and prints until the connection ends, which is always an error.
     fn exchange(
         mut self,
         order: &mut Order,
@@ -274,7 +276,7 @@ impl Connection {
         }
     }
 
-    /// What has come, or nothing after a while.
+    /// Reads the bytes that have arrived, if any. Fails when nothing has arrived for `SILENCE`.
     fn receive(&mut self) -> io::Result<()> {
         let mut piece = [0; 1 << 14];
         match self.stream.read(&mut piece) {
@@ -285,9 +287,10 @@ impl Connection {
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                match self.heard.elapsed() < SILENCE {
-                    true => Ok(()),
-                    false => Err(ErrorKind::TimedOut.into()),
+                if self.heard.elapsed() < SILENCE {
+                    Ok(())
+                } else {
+                    Err(ErrorKind::TimedOut.into())
                 }
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
@@ -295,7 +298,7 @@ impl Connection {
         }
     }
 
-    /// Tells the gateway now and then that somebody is here.
+    /// Sends a heartbeat regularly, so that the gateway knows that this client lives.
     fn live(&mut self) -> io::Result<()> {
         if self.said.elapsed() >= HEARTBEAT {
             let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! An event as a line of text, or as a line of JSON in the words of `GET /revisions`.
+//! Formats an event as a line of text, or as a line of JSON with the field names of `GET /revisions`.
 
 use super::Event;
 use admin::events::wire::{Change, Head};
@@ -7,7 +7,7 @@ use serde_json::json;
 use std::fmt::Write;
 use store::Effect;
 
-/// More changes are counted instead of named.
+/// Maximum number of changes that are named. More changes are only counted.
 const NAMED_CHANGES: usize = 3;
 
 pub(super) fn json(event: &Event) -> String {
@@ -48,7 +48,7 @@ pub(super) fn text(event: &Event) -> String {
     }
 }
 
-/// What others have written is escaped: a terminal is not to be told what to do by it.
+/// Formats a revision. Texts from clients are escaped, so that they cannot control the terminal.
 fn revision(head: &Head<'_>, changes: &[Change<'_>]) -> String {
     let Head {
         revision, source, ..
@@ -76,7 +76,7 @@ fn revision(head: &Head<'_>, changes: &[Change<'_>]) -> String {
     line
 }
 
-/// `created 12 routes, deleted 1 services`, in the order in which they come.
+/// Counts changes, for example `created 12 routes, deleted 1 services`, in the order of their first occurrence.
 fn counted(changes: &[Change<'_>]) -> String {
     let mut counts: Vec<(&str, &str, usize)> = Vec::new();
     for change in changes {
@@ -89,7 +89,7 @@ fn counted(changes: &[Change<'_>]) -> String {
     let mut text = String::new();
     for (verb, kind, count) in counts {
         let separator = if text.is_empty() { "" } else { ", " };
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{separator}{verb} {count} {kind}");
     }
     text
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn few_changes_are_named_and_nothing_reaches_the_terminal_as_it_came() {
+    fn few_changes_are_named_and_control_characters_are_escaped() {
         let few = event(vec![
             change(Effect::Created, "routes"),
             change(Effect::Deleted, "services"),

@@ -1,5 +1,5 @@
-//! `silverback explain`: what becomes of a request. The running gateway is asked, or else its store, or a declarative
-//! configuration.
+//! `silverback explain`: shows how a request would be handled. It queries the running gateway, or the store if none
+//! runs, or a declarative configuration.
 
 mod text;
 
@@ -26,10 +26,13 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         Some(file) => of_document(file, &settings, &body)?,
         None => match Client::connect(&settings.prefix) {
             Ok(client) => of_gateway(&client, &body)?,
-            Err(error @ ClientError::NotRunning(_)) => match Store::exists(&settings.store.path) {
-                true => of_store(&settings, &body)?,
-                false => return Err(Failure::new(error)),
-            },
+            Err(error @ ClientError::NotRunning(_)) => {
+                if Store::exists(&settings.store.path) {
+                    of_store(&settings, &body)?
+                } else {
+                    return Err(Failure::new(error));
+                }
+            }
             Err(error) => return Err(Failure::new(error)),
         },
     };
@@ -40,7 +43,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     say(&text::explanation(&explanation))
 }
 
-/// The body of `POST /router/explain`.
+/// Builds the body of `POST /router/explain`.
 fn question(args: &ExplainArgs) -> Value {
     let (method, url) = match args.request.as_slice() {
         [method, url] => (Some(method), url.as_str()),

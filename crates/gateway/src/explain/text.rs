@@ -1,4 +1,4 @@
-//! An explanation as text for people.
+//! Formats an explanation for people.
 
 use admin::explain::{
     Candidate, Explanation, GatewayAnswer, Named, Plugin, Reason, Seen, Service, Upstream, Verdict,
@@ -112,9 +112,10 @@ fn reason(out: &mut String, reason: &Reason) {
     }
     for (field, values) in &reason.found {
         let values: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
-        let _ = match values.is_empty() {
-            true => writeln!(out, "      {field} has no value"),
-            false => writeln!(out, "      {field} is {}", values.join(", ")),
+        let _ = if values.is_empty() {
+            writeln!(out, "      {field} has no value")
+        } else {
+            writeln!(out, "      {field} is {}", values.join(", "))
         };
     }
 }
@@ -172,9 +173,10 @@ fn service(out: &mut String, service: &Service, upstream: Option<&Upstream>) {
 }
 
 fn answer(out: &mut String, answer: &GatewayAnswer) {
-    let when = match answer.after_plugins {
-        true => "After its plugins the gateway answers",
-        false => "The gateway answers",
+    let when = if answer.after_plugins {
+        "After its plugins the gateway answers"
+    } else {
+        "The gateway answers"
     };
     let _ = write!(out, "\n{when} with status {}", answer.status);
     if !answer.message.is_empty() {

@@ -1,4 +1,4 @@
-//! `silverback expr`: checks, lays out and explains expressions without a gateway.
+//! `silverback expr`: checks, formats and explains expressions without a gateway.
 
 mod words;
 
@@ -22,20 +22,21 @@ pub(crate) fn run(command: &ExprCommand) -> Result<(), Failure> {
 }
 
 fn subsystem(stream: bool) -> Subsystem {
-    match stream {
-        true => Subsystem::Stream,
-        false => Subsystem::Http,
+    if stream {
+        Subsystem::Stream
+    } else {
+        Subsystem::Http
     }
 }
 
-/// An expression, and the file that it came from.
+/// An expression, and the file that it was read from.
 struct Text<'i> {
     text: String,
     file: Option<&'i Path>,
 }
 
 impl Text<'_> {
-    /// In front of what is said of it where there are several.
+    /// Puts the file name in front of a problem, because there may be several files.
     fn at(&self, problem: impl std::fmt::Display) -> String {
         match self.file {
             Some(file) => format!("{}: {problem}", file.display()),
@@ -91,9 +92,10 @@ fn check(input: &ExprInput, subsystem: Subsystem) -> Result<(), Failure> {
             Err(error) => failure.add(error),
         }
     }
-    match failure.is_empty() {
-        true => say("valid\n"),
-        false => Err(failure),
+    if failure.is_empty() {
+        say("valid\n")
+    } else {
+        Err(failure)
     }
 }
 
@@ -115,9 +117,10 @@ fn format(input: &ExprInput, width: usize, write: bool) -> Result<(), Failure> {
         };
         failure.extend(done.err());
     }
-    match failure.is_empty() {
-        true => Ok(()),
-        false => Err(failure),
+    if failure.is_empty() {
+        Ok(())
+    } else {
+        Err(failure)
     }
 }
 
@@ -129,9 +132,10 @@ fn explain(input: &ExprInput, subsystem: Subsystem) -> Result<(), Failure> {
             Err(error) => failure.add(error),
         }
     }
-    match failure.is_empty() {
-        true => Ok(()),
-        false => Err(failure),
+    if failure.is_empty() {
+        Ok(())
+    } else {
+        Err(failure)
     }
 }
 

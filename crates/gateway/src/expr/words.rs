@@ -1,4 +1,4 @@
-//! Expressions in words.
+//! Describes expressions in words.
 
 use expr::{
     AddressField, AddressTest, Comparison, Expression, NumberField, Quantifier, TextField,
@@ -6,7 +6,7 @@ use expr::{
 };
 use std::fmt::Write;
 
-/// A line for each test, those of a group under it.
+/// Writes one line for each test. The tests of a group are indented below it.
 pub(super) fn describe(expression: &Expression, depth: usize, out: &mut String) {
     let indent = depth * 2;
     let _ = write!(out, "{:indent$}", "");
@@ -77,9 +77,10 @@ fn text(predicate: &TextPredicate, out: &mut String) {
         TextTest::EndsWith(text) => ("ends with", text),
         TextTest::Contains(text) => ("contains", text),
         TextTest::Matches(regex) => {
-            let place = match regex.pattern().starts_with('^') {
-                true => "from its beginning",
-                false => "somewhere",
+            let place = if regex.pattern().starts_with('^') {
+                "from its beginning"
+            } else {
+                "somewhere"
             };
             let pattern = regex.pattern();
             let _ = writeln!(out, "{field}{lower} matches the regex {pattern} {place}");
@@ -114,7 +115,7 @@ fn field(predicate: &TextPredicate) -> String {
     }
 }
 
-/// What is allowed and hardly meant.
+/// Returns warnings about tests that are valid but probably not intended.
 pub(super) fn warnings(expression: &Expression) -> Vec<String> {
     let mut warnings = Vec::new();
     expression.each_text(&mut |predicate| {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_lists_of_what_they_demand() {
+    fn groups_are_lists_of_their_conditions() {
         assert_eq!(
             words(
                 r#"http.path ^= "/a" && (http.method == "GET" || lower(http.headers.x_y) != "b") && !(net.src.ip in 10.0.0.0/8)"#
@@ -220,7 +221,7 @@ all of these hold:
     }
 
     #[test]
-    fn what_is_hardly_meant_is_warned_of() {
+    fn probable_mistakes_cause_warnings() {
         for text in [
             r#"lower(http.path) == "/A""#,
             r#"http.path =^ "/a""#,

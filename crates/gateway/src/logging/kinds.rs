@@ -1,5 +1,5 @@
-//! A limit for each kind of log line, so that no client can fill a disk or hide what else happens. A kind is a place in the
-//! program that logs. After a burst, further lines of a kind are counted, and one line tells how many there were.
+//! Limits the log lines of each kind, so that no client can fill a disk or hide other events. A kind is a place in the
+//! program that logs. After a burst, further lines of a kind are only counted, and one line reports their number.
 
 use super::queue::Queue;
 use arc_swap::ArcSwap;
@@ -14,13 +14,13 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one kind that are logged in each interval.
+/// Maximum number of lines of one kind that are logged in each interval.
 const BURST: u64 = 100;
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Bytes of the text by which a kind is told.
+/// Maximum bytes of a message that are repeated when held lines are reported.
 const MOST_TEXT: usize = 200;
 
-/// Every kind that has logged so far. There are as many as places in the program that log.
+/// All kinds that have logged so far. There are at most as many as places in the program that log.
 pub(super) struct Kinds {
     known: ArcSwap<HashMap<Identifier, Arc<Kind>>>,
     start: Instant,
@@ -29,15 +29,15 @@ pub(super) struct Kinds {
 
 struct Kind {
     level: Level,
-    /// Begin of the interval, in milliseconds since the start.
+    /// Start of the interval, in milliseconds since `Kinds::start`.
     since: AtomicU64,
-    /// Lines in the interval.
+    /// Number of lines in the interval.
     seen: AtomicU64,
-    /// Lines that were not logged and not told yet.
+    /// Number of lines that were held back and not reported yet.
     held: AtomicU64,
-    /// When the first of these came, in milliseconds since the start.
+    /// Time of the first held line, in milliseconds since `Kinds::start`.
     held_since: AtomicU64,
-    /// What the first of these said.
+    /// Message of the first held line.
     text: Mutex<String>,
 }
 
@@ -77,13 +77,13 @@ impl Kinds {
             return true;
         }
         if kind.hold(now, event) {
-            // The writer tells of it in a while.
+            // The writer must wake up to know when to report the line.
             self.queue.wake();
         }
         false
     }
 
-    /// How long it is until lines that were held back are to be told; `None` while there are none.
+    /// Returns the time until held lines must be reported, or `None` if there are none.
     pub(super) fn next_due(&self) -> Option<Duration> {
         let now = self.now();
         let known = self.known.load();
@@ -92,13 +92,13 @@ impl Kinds {
         Some(Duration::from_millis(due.saturating_sub(now)))
     }
 
-    /// Tells of the lines that were held back for long enough.
+    /// Reports the lines that were held back for a whole interval.
     pub(super) fn tell_due(&self) {
         let now = self.now();
         self.tell(|due| due <= now);
     }
 
-    /// Tells of all lines that were held back.
+    /// Reports all held lines.
     pub(super) fn tell_all(&self) {
         self.tell(|_| true);
     }
@@ -124,7 +124,7 @@ impl Kind {
         }
     }
 
-    /// Counts a line, and tells whether it is among those that are logged.
+    /// Counts a line, and returns whether it may be logged.
     fn has_room(&self, now: u64) -> bool {
         let since = self.since.load(Ordering::Relaxed);
         let is_over = now.saturating_sub(since) >= INTERVAL.as_millis() as u64;
@@ -142,7 +142,7 @@ impl Kind {
         self.seen.fetch_add(1, Ordering::Relaxed) < BURST
     }
 
-    /// Holds a line back, and tells whether it is the first one.
+    /// Holds a line back, and returns whether it is the first one.
     fn hold(&self, now: u64, event: &Event<'_>) -> bool {
         if self.held.fetch_add(1, Ordering::Relaxed) > 0 {
             return false;
@@ -154,7 +154,7 @@ impl Kind {
         true
     }
 
-    /// When the lines that were held back are to be told.
+    /// Returns when the held lines must be reported, in milliseconds since `Kinds::start`.
     fn due(&self) -> Option<u64> {
         let since = self.held_since.load(Ordering::Relaxed);
         let due = since.saturating_add(INTERVAL.as_millis() as u64);
@@ -185,17 +185,17 @@ impl Visit for Text {
     }
 }
 
-/// Keeps lines out of the log that are too many of their kind.
+/// Layer that holds back the lines of a kind after its burst.
 pub(super) struct Limit(pub(super) Arc<Kinds>);
 
 impl<S: Subscriber> Layer<S> for Limit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let about = event.metadata();
-        // The `h2` crate warns of every odd frame of a peer.
+        // The `h2` crate warns about every unusual frame that it receives.
         if *about.level() == Level::WARN && about.target().starts_with("h2::") {
             return false;
         }
-        // Whoever asks for details gets all of them, and what is told here is few already.
+        // Detail levels are not limited, because they are enabled on purpose. The lines of this module are few already.
         let is_detail = *about.level() > Level::INFO;
         is_detail || about.target().starts_with(super::TARGET) || self.0.admits(event)
     }
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use tracing_subscriber::layer::SubscriberExt;
 
-    /// Counts the lines that get through.
+    /// Collects the lines that pass the limit.
     #[derive(Clone, Default)]
     struct Seen(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,5 @@
-//! The error log: lines made by tracing, written by a thread of its own. Level and target change at a reload, the form does not.
+//! The error log: tracing formats the lines, and a separate thread writes them. A reload can change the level and the
+//! target, but not the format.
 
 mod kinds;
 mod queue;
@@ -18,10 +19,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
-/// What tracing calls the lines of this module, which are about the log itself.
+/// Tracing target of the lines that this module logs, which are about the log itself.
 const TARGET: &str = module_path!();
 
-/// Changes the running logs.
+/// Changes the running log.
 #[derive(Clone)]
 pub(crate) struct Logs {
     level: reload::Handle<LevelFilter, Registry>,
@@ -35,7 +36,7 @@ pub(crate) struct LogError {
     source: io::Error,
 }
 
-/// Starts logging; once per process. What was logged is written when the [`Flush`] is dropped.
+/// Starts logging, once per process. Dropping the [`Flush`] writes the remaining lines.
 pub(crate) fn start(settings: &LogSettings) -> Result<(Logs, Flush), LogError> {
     let output = open(settings)?;
     let (queue, lane) = queue::queue();
@@ -50,7 +51,7 @@ pub(crate) fn start(settings: &LogSettings) -> Result<(Logs, Flush), LogError> {
     let registry = tracing_subscriber::registry()
         .with(filter)
         .with(Limit(kinds));
-    // A second initialisation is one of a test in the same process: the first one's lines are as good.
+    // Only tests initialise twice in one process. Then the first subscriber stays in use.
     let _ = match settings.format {
         LogFormat::Text => registry.with(lines).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
@@ -61,30 +62,30 @@ pub(crate) fn start(settings: &LogSettings) -> Result<(Logs, Flush), LogError> {
 
 impl Logs {
     pub(crate) fn set_level(&self, level: LogLevel) {
-        // Fails only when the subscriber is gone, with the process.
+        // This fails only when the subscriber is gone, at the end of the process.
         let _ = self.level.reload(filter_of(level));
     }
 
-    /// Opens a log file anew.
+    /// Reopens the log file.
     pub(crate) fn reopen(&self, settings: &LogSettings) -> Result<(), LogError> {
         self.queue.redirect(open(settings)?);
         Ok(())
     }
 
-    /// Takes over level and target, and opens a file anew, so that it can be rotated.
+    /// Applies level and target, and reopens the log file for log rotation.
     pub(crate) fn apply(&self, settings: &LogSettings) -> Result<(), LogError> {
         self.reopen(settings)?;
         self.set_level(settings.level);
         Ok(())
     }
 
-    /// Lines that were lost because nobody read the log.
+    /// Returns the number of lines that were lost because nobody read the log.
     pub(crate) fn lost(&self) -> u64 {
         self.queue.lost()
     }
 }
 
-/// nginx's eight levels as tracing's five: notice is what an operator always wants to know, which is tracing's info.
+/// Maps nginx's eight levels to tracing's five. Operators always want to see `notice`, which is tracing's `info`.
 fn filter_of(level: LogLevel) -> LevelFilter {
     match level {
         LogLevel::Debug => LevelFilter::TRACE,
@@ -108,12 +109,12 @@ fn named(settings: &LogSettings, source: io::Error) -> LogError {
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// How many there were since the start.
+/// Returns the number of panics since the start.
 pub(crate) fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }
 
-/// A panic ends one task, not the process; the log must still tell it.
+/// Logs panics, because a panic ends only one task and not the process.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         PANICS.fetch_add(1, Ordering::Relaxed);

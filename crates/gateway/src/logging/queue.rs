@@ -1,5 +1,6 @@
-//! The queue of the error log and the thread that empties it. A thread that logs never waits: while nobody reads the log, lines
-//! wait in the queue, and when that is full they are lost and counted. A log line says how many as soon as there is room again.
+//! The queue of the error log, and the thread that empties it. A thread that logs never waits. While nobody reads the
+//! log, lines wait in the queue. When the queue is full, further lines are lost and counted. A log line reports their
+//! number once there is room again.
 
 use super::kinds::Kinds;
 use crate::output::Output;
@@ -11,16 +12,16 @@ use std::thread;
 use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Bytes that may wait to be written.
+/// Maximum bytes that may wait to be written.
 const MOST_BYTES: usize = 4 << 20;
-/// Lines that may wait to be written.
+/// Maximum number of lines that may wait to be written.
 const MOST_LINES: usize = 1 << 14;
-/// Lines are written together up to this many bytes.
+/// Size in bytes at which a batch of lines is written.
 const BATCH_BYTES: usize = 64 * 1024;
-/// Longest wait for the last lines at the end of the process.
+/// Maximum wait for the last lines at the end of the process.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// The end of the queue that lines are put into.
+/// The sending end of the queue.
 #[derive(Clone)]
 pub(super) struct Queue {
     sender: SyncSender<Item>,
@@ -29,7 +30,7 @@ pub(super) struct Queue {
 
 enum Item {
     Line(Vec<u8>),
-    /// The writer looks around: at its target, at lines that are held back, at the end.
+    /// Makes the writer check for a new target, for held lines and for the end.
     Wake,
 }
 
@@ -38,7 +39,7 @@ struct Shared {
     /// Bytes of the lines in the queue.
     bytes: AtomicUsize,
     lost: AtomicU64,
-    /// The target that replaces the writer's.
+    /// The target that replaces the writer's current one.
     next: Mutex<Option<Output>>,
     ending: AtomicBool,
 }
@@ -51,7 +52,7 @@ impl Shared {
 }
 
 impl Queue {
-    /// Puts a line into the queue, or counts it as lost when there is no room.
+    /// Adds a line to the queue, or counts it as lost if there is no room.
     fn push(&self, line: &[u8]) {
         let waiting = self.shared.bytes.fetch_add(line.len(), Ordering::Relaxed);
         let has_room = waiting + line.len() <= MOST_BYTES;
@@ -62,16 +63,16 @@ impl Queue {
     }
 
     pub(super) fn wake(&self) {
-        // With a full queue the writer has something to do, and looks around between two batches.
+        // If the queue is full, the writer is busy and checks for changes between two batches anyway.
         let _ = self.sender.try_send(Item::Wake);
     }
 
-    /// Lines that were lost so far.
+    /// Returns the number of lines lost so far.
     pub(super) fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Lets the writer go on with another target.
+    /// Makes the writer continue with another target.
     pub(super) fn redirect(&self, output: Output) {
         let mut next = self
             .shared
@@ -92,7 +93,7 @@ impl<'a> MakeWriter<'a> for Queue {
     }
 }
 
-/// Takes one line at a time: the formatter writes each in one piece.
+/// Adds one line per call to the queue, because the formatter writes each line in one call.
 pub(super) struct Lines<'a>(&'a Queue);
 
 impl Write for Lines<'_> {
@@ -106,7 +107,7 @@ impl Write for Lines<'_> {
     }
 }
 
-/// Waits, at the end of the process, until what was logged is written; but not for ever.
+/// Waits at the end of the process until all lines are written, for at most `LAST_LINES`.
 pub(crate) struct Flush {
     queue: Queue,
     ended: Receiver<()>,
@@ -116,12 +117,12 @@ impl Drop for Flush {
     fn drop(&mut self) {
         self.queue.shared.ending.store(true, Ordering::Release);
         self.queue.wake();
-        // A log that nobody reads must not keep the process.
+        // A log that nobody reads must not keep the process alive.
         let _ = self.ended.recv_timeout(LAST_LINES);
     }
 }
 
-/// A queue and what its writer is made of.
+/// Creates both ends of a queue.
 pub(super) fn queue() -> (Queue, Lane) {
     let (sender, items) = sync_channel(MOST_LINES);
     let shared = Arc::<Shared>::default();
@@ -132,13 +133,13 @@ pub(super) fn queue() -> (Queue, Lane) {
     (queue, Lane { items, shared })
 }
 
-/// The end of the queue that lines are taken out of.
+/// The receiving end of the queue.
 pub(super) struct Lane {
     items: Receiver<Item>,
     shared: Arc<Shared>,
 }
 
-/// Starts the thread that writes to `output`, until the [`Flush`] is dropped.
+/// Starts the thread that writes to `output` until the [`Flush`] is dropped.
 pub(super) fn start(
     queue: &Queue,
     lane: Lane,
@@ -149,7 +150,7 @@ pub(super) fn start(
     let (end, ended) = sync_channel(1);
     let run = move || {
         writer.run();
-        // Nobody waits when the process is killed.
+        // Sending fails only when nobody waits for the writer any more.
         let _ = end.send(());
     };
     let thread = thread::Builder::new().name("error-log".to_owned());
@@ -164,9 +165,9 @@ struct Writer {
     lane: Lane,
     output: Output,
     kinds: Arc<Kinds>,
-    /// The last batch was written.
+    /// Whether the last batch could be written.
     is_writable: bool,
-    /// Lost lines that the log has told already.
+    /// Number of lost lines that the log has already reported.
     told_lost: u64,
 }
 
@@ -184,7 +185,7 @@ impl Writer {
     fn run(mut self) {
         let mut batch = Vec::new();
         loop {
-            // Asked before the queue is: what is in it by then is to be written.
+            // Read `is_ending` before the queue: lines that are queued at this time must still be written.
             let is_ending = self.lane.shared.ending.load(Ordering::Acquire);
             if is_ending {
                 self.kinds.tell_all();
@@ -205,9 +206,10 @@ impl Writer {
     }
 
     fn next(&self, is_ending: bool) -> Result<Item, RecvTimeoutError> {
-        let wait = match is_ending || self.untold() > 0 {
-            true => Some(Duration::ZERO),
-            false => self.kinds.next_due(),
+        let wait = if is_ending || self.untold() > 0 {
+            Some(Duration::ZERO)
+        } else {
+            self.kinds.next_due()
         };
         match wait {
             Some(wait) => self.lane.items.recv_timeout(wait),
@@ -215,7 +217,7 @@ impl Writer {
         }
     }
 
-    /// Takes the lines that wait already, as many as are written at once.
+    /// Adds waiting lines to the batch until it is full, and returns their number.
     fn gather(&self, batch: &mut Vec<u8>) -> u64 {
         let mut lines = 0;
         while batch.len() < BATCH_BYTES {
@@ -244,28 +246,30 @@ impl Writer {
             }
             batch.clear();
         }
-        // What was logged before the target changed belongs to the former one.
+        // Lines that were logged before the target changed belong to the old target.
         if let Some(next) = self.lane.shared.next() {
             self.output = next;
         }
     }
 
-    /// Lost lines that are to be told: there are none as long as nothing can be written.
+    /// Returns the number of lost lines to report: 0 while nothing can be written.
     fn untold(&self) -> u64 {
-        match self.is_writable {
-            true => self.lane.shared.lost.load(Ordering::Relaxed) - self.told_lost,
-            false => 0,
+        if self.is_writable {
+            self.lane.shared.lost.load(Ordering::Relaxed) - self.told_lost
+        } else {
+            0
         }
     }
 
-    /// Says how many lines were lost. Called when lines were just taken out of the queue, so that there is room.
+    /// Reports how many lines were lost. Call it after lines were taken out of the queue, so that there is room for the
+    /// report.
     fn tell_lost(&mut self) {
         let lines = self.untold();
         if lines == 0 {
             return;
         }
         tracing::error!(lines, "{lines} lines of this log were lost");
-        // The line about lost lines can be lost as well; it is then written again.
+        // The report itself can be lost. Then it is written again.
         if self.untold() == lines {
             self.told_lost += lines;
         }
@@ -280,7 +284,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use tracing_subscriber::layer::SubscriberExt;
 
-    /// A queue, its writer, which writes into a pipe, and the end of the pipe to read from.
+    /// Returns a queue, its writer, which writes into a pipe, and the reading end of the pipe.
     fn log_into_pipe() -> (Queue, Writer, File) {
         let (read, write) = io::pipe().expect("a pipe");
         let (queue, lane) = queue();
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_logs_does_not_wait_for_a_reader_who_hears_of_what_was_lost() {
+    fn logging_never_waits_and_reports_lost_lines() {
         let (queue, writer, mut pipe) = log_into_pipe();
         let lines = tracing_subscriber::fmt::layer()
             .with_ansi(false)
@@ -300,7 +304,7 @@ mod tests {
         let writer = thread::spawn(move || {
             tracing::subscriber::with_default(subscriber, || writer.run());
         });
-        // More than the queue and the pipe have room for; nobody reads yet.
+        // More lines than the queue and the pipe have room for, while nobody reads.
         let line = [b"x".repeat(1023), vec![b'\n']].concat();
         let count = (2 * MOST_BYTES / line.len()) as u64;
         (0..count).for_each(|_| queue.push(&line));
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_does_not_wait_for_ever() {
+    fn the_end_of_the_process_does_not_wait_forever() {
         let (read, write) = io::pipe().expect("a pipe");
         let (queue, lane) = queue();
         let output = Output::File(File::from(OwnedFd::from(write)));

@@ -1,19 +1,20 @@
-//! What a worker has looked up lately. A tree of ten thousand entries is a dozen cache lines away
-//! for each lookup; this is two.
+//! Recent lookups of one worker. A lookup in a tree of ten thousand entries touches a dozen cache lines; a lookup here
+//! touches two.
 //!
-//! Of a fixed size, so that memory does not grow with credentials, and only of what exists, so that guessing keys cannot
-//! push out those in use. Entries that are older than the newest change of what they were made of count as absent.
+//! The cache has a fixed size, so that memory does not grow with the number of credentials. It holds only keys that
+//! exist, so that guessed keys cannot push out those in use. An entry is ignored if an entity of its types has changed
+//! since it was read.
 
 use std::hash::{BuildHasher, RandomState};
 use store::Revision;
 
-/// The places that a key may have; the oldest entry of them is replaced.
+/// Number of slots that a key can use. A new entry replaces the oldest of them.
 const WAYS: usize = 4;
-/// With the entries some 5 MB for a worker that needs them all.
+/// Number of sets. A full cache takes about 5 MB per worker.
 const SETS: usize = 8192;
 
 pub(super) struct Cache<V> {
-    /// Empty until the first entry: a worker without lookups pays nothing.
+    /// Empty until the first entry, so that a worker without lookups needs no memory.
     entries: Vec<Option<Entry<V>>>,
     hashers: [RandomState; 2],
 }
@@ -24,8 +25,8 @@ struct Entry<V> {
     value: V,
 }
 
-/// Stands for a key: 128 bits of a hash that is seeded anew in every process, so that no two keys that anybody can find
-/// have the same. Keeps credentials out of the cache.
+/// Represents a key by 128 bits of a hash. The seed is new in every process, so that nobody can construct two keys with
+/// the same tag. Tags also keep credentials out of the cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag(u128);
 
@@ -42,7 +43,7 @@ impl<V: Clone> Cache<V> {
         Tag(u128::from(high.hash_one(key)) << 64 | u128::from(low.hash_one(key)))
     }
 
-    /// An entry of this revision or a newer one.
+    /// Returns an entry that was read at revision `since` or later.
     pub(super) fn get(&self, tag: Tag, since: Revision) -> Option<V> {
         let set = self.entries.get(Self::places(tag))?;
         let mut found = set.iter().flatten();
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_counts_until_what_it_was_made_of_changes() {
+    fn an_entry_counts_until_its_entities_change() {
         let mut cache = Cache::new();
         let tag = cache.tag(b"key");
         assert_eq!(cache.get(tag, Revision(1)), None);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_at_its_size_and_keeps_the_latest() {
+    fn the_cache_keeps_its_size_and_the_latest_entries() {
         let mut cache = Cache::new();
         for key in 0..4 * SETS {
             let tag = cache.tag(&key.to_le_bytes());

@@ -1,4 +1,4 @@
-//! What plugins look up while they run, read from the store: consumers and credentials, at the newest revision.
+//! Lookups of plugins while they run: consumers and credentials, read from the store at its newest revision.
 
 mod cache;
 
@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use store::{Reader, Store, StoreError, View};
 use uuid::Uuid;
 
-/// Lookups of all workers. Each thread reads through a reader of its own, which takes no lock that another worker uses.
+/// Lookups for all workers. Each thread has its own reader, which takes no lock that another worker uses.
 #[derive(Debug)]
 pub(crate) struct StoreLookup {
     store: Store,
-    /// Tells this store's readers from those of another in the same process.
+    /// Distinguishes the readers of this store from those of another store in the same process.
     number: u64,
 }
 
-/// What one thread reads one store with.
+/// Reader and cache of one thread for one store.
 struct Local {
     number: u64,
     reader: Reader,
@@ -121,7 +121,7 @@ fn decoded<T: DeserializeOwned>(
     Ok(entity.map(codec::decode).transpose()?)
 }
 
-/// What a [`KeyOwner`] is made of.
+/// Entity types that a [`KeyOwner`] is built from.
 const KEY_OWNER_KINDS: [EntityKind; 2] = [EntityKind::KeyauthCredentials, EntityKind::Consumers];
 
 fn key_owner(view: &View<'_>, key: &str) -> Result<Option<KeyOwner>, ReadError> {

@@ -1,4 +1,4 @@
-//! `silverback revisions`: history at the command line. The running gateway is asked for it; when none runs, its store.
+//! `silverback revisions`: history on the command line. It queries the running gateway, or the store if none runs.
 
 mod source;
 mod text;
@@ -63,7 +63,7 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
     }
 }
 
-/// What a page has at most.
+/// Maximum number of items in a page.
 const PAGE: usize = 1000;
 
 fn open(output: &OutputArgs) -> Result<Source, Failure> {
@@ -78,7 +78,7 @@ fn tell(output: &OutputArgs, answer: &Value, text: fn(&Value) -> String) -> Resu
     }
 }
 
-/// A list in one piece, of up to so many items.
+/// Fetches all pages of a list, up to `limit` items.
 fn all(source: &Source, path: &str, limit: usize) -> Result<Value, Failure> {
     let mut whole = source.get(path)?;
     let mut data = items(&mut whole);

@@ -1,4 +1,4 @@
-//! Where history is read: at the running gateway, over its socket, or in the store when nobody serves it.
+//! Source of the history: the running gateway, over its socket, or the store if no gateway runs.
 
 use crate::client::{Client, ClientError};
 use crate::commands::Failure;
@@ -60,7 +60,7 @@ impl Source {
                     &stored.store,
                     &stored.context,
                     (Revision(revision), body.as_bytes()),
-                    // What could not be served must not be what the next start finds.
+                    // Refuse a state that cannot be served, because the next start would fail with it.
                     &mut |view| rebuild::whole(view, None, &stored.build).map(drop),
                 );
                 read(status, &body)

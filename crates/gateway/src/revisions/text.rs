@@ -1,10 +1,10 @@
-//! History as text for people: one line for a revision, and for each entity that differs the fields that do.
+//! Formats history for people: one line for each revision, and for each changed entity the fields that differ.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// A table of revisions; those of one entity with what they changed of it.
+/// Formats a table of revisions. The history of one entity also shows how each revision changed it.
 pub(super) fn list(answer: &Value) -> String {
     let revisions = items(answer);
     let Some(first) = revisions.first() else {
@@ -40,7 +40,7 @@ fn row(revision: &Value) -> [String; 5] {
         plain(&revision["time"]),
         counts(revision),
         made_by(revision),
-        // One line, whatever was given.
+        // A message with line breaks must not break the table.
         plain(&revision["message"])
             .split_whitespace()
             .collect::<Vec<_>>()
@@ -56,13 +56,14 @@ fn counts(revision: &Value) -> String {
 
 fn made_by(revision: &Value) -> String {
     let (source, actor) = (plain(&revision["source"]), plain(&revision["actor"]));
-    match actor.is_empty() {
-        true => source,
-        false => format!("{actor} ({source})"),
+    if actor.is_empty() {
+        source
+    } else {
+        format!("{actor} ({source})")
     }
 }
 
-/// A revision with all that it changed.
+/// Formats a revision with all of its changes.
 pub(super) fn revision(answer: &Value) -> String {
     let mut out = format!("revision {}\n", answer["revision"]);
     for (name, text) in [
@@ -81,7 +82,7 @@ pub(super) fn revision(answer: &Value) -> String {
     out
 }
 
-/// What a rollback came to.
+/// Formats the result of a rollback.
 pub(super) fn rollback(answer: &Value) -> String {
     let (to, counts) = (&answer["rolled_back_to"], counts(answer));
     let changed = ["created", "updated", "deleted"]
@@ -112,7 +113,7 @@ pub(super) fn rollback(answer: &Value) -> String {
     out
 }
 
-/// Every entity that differs.
+/// Lists every entity that differs.
 pub(super) fn changes(answer: &Value) -> String {
     match items(answer) {
         [] => "no entity differs\n".to_owned(),
@@ -128,7 +129,7 @@ fn changes_of(answer: &Value) -> String {
     out
 }
 
-/// The entity, and a line for each field that comes, goes or differs.
+/// Writes the entity, and a line for each field that was added, removed or changed.
 fn change(out: &mut String, change: &Value) {
     let mark = match change["action"].as_str() {
         Some("create") => '+',
@@ -162,7 +163,8 @@ fn change(out: &mut String, change: &Value) {
     }
 }
 
-/// The fields of an entity that have a value, each by its path and as JSON. Lists are values.
+/// Returns the fields of an entity that have a value, each with its path and its value as JSON. A list counts as one
+/// value.
 fn fields(entity: &Value) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     collect(String::new(), entity, &mut found);
@@ -174,9 +176,10 @@ fn collect(path: String, value: &Value, found: &mut BTreeMap<String, String>) {
         Value::Null => {}
         Value::Object(fields) if path.is_empty() || !fields.is_empty() => {
             for (name, value) in fields {
-                let path = match path.is_empty() {
-                    true => name.clone(),
-                    false => format!("{path}.{name}"),
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
                 };
                 collect(path, value, found);
             }
@@ -191,7 +194,7 @@ fn items(answer: &Value) -> &[Value] {
     answer["data"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A text without its quotes; nothing for null.
+/// Returns a text without its quotes, or an empty text for null.
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -200,7 +203,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// What a client has sent must not steer a terminal.
+/// Replaces control characters, so that texts from clients cannot control the terminal.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })

@@ -1,4 +1,4 @@
-//! `proxy_access_log` and its like: where lines go, and what they look like. As the web server's directive: `off`, or a target
+//! Settings of access logs, such as `proxy_access_log`. A value has the form of nginx's directive: `off`, or a target
 //! and the name of a format.
 
 use super::LogTarget;
@@ -7,7 +7,7 @@ use proxy::access_log::Format;
 use std::path::Path;
 use std::sync::Arc;
 
-/// None: nothing is logged.
+/// Settings of all access logs. `None` means that nothing is logged.
 #[derive(Debug, Clone)]
 pub(crate) struct AccessLogsSettings {
     pub(crate) proxy: Option<AccessLogSettings>,
@@ -22,7 +22,7 @@ pub(crate) struct AccessLogSettings {
     pub(crate) format: Arc<Format>,
 }
 
-/// The operator's own format.
+/// Setting with the operator's own log format.
 const DIRECTIVE: &str = "nginx_http_log_format";
 
 pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AccessLogsSettings {
@@ -36,7 +36,7 @@ pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AccessLogsSettin
     };
     let mut log = |setting, usual| log_settings(raw, setting, usual, own.as_ref(), prefix);
     AccessLogsSettings {
-        // kong/templates/nginx_kong.lua; the other two have the web server's own default.
+        // The first two formats are Kong's (kong/templates/nginx_kong.lua), the other two are nginx's default.
         proxy: log("proxy_access_log", "kong_log_format"),
         stream: log("proxy_stream_access_log", "basic"),
         admin: log("admin_access_log", "combined"),

@@ -1,4 +1,4 @@
-//! Settings of the Admin API: who may use it, and what its clients may cost.
+//! Settings of the Admin API: access to it, and limits for its clients.
 
 use super::raw::RawSettings;
 use super::{LogTarget, PemSource, duration, flag, number, pem_source, size, texts};
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone)]
 pub(crate) struct AdminSettings {
     pub(crate) max_body: u64,
-    /// Of the Status API, too.
+    /// Limits for clients of the Admin API and of the Status API.
     pub(crate) limits: Limits,
     pub(crate) tokens_file: PathBuf,
     pub(crate) audit_log: Option<LogTarget>,
-    /// None: no certificates are asked for.
+    /// `None` means that no client certificates are requested.
     pub(crate) clients: Option<ClientCertificates>,
-    /// Whoever reaches a listener may ask, from other machines as well.
+    /// Whether clients need no authentication, not even from other machines.
     pub(crate) allow_unauthenticated: bool,
-    /// The origins that browsers may call the Admin API from; empty: any.
+    /// Origins from which browsers may call the Admin API. Empty means any origin.
     pub(crate) gui_origins: Vec<String>,
 }
 
-/// Certificates that clients show.
+/// Settings for client certificates.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientCertificates {
     pub(crate) authorities: PemSource,
@@ -30,7 +30,7 @@ pub(crate) struct ClientCertificates {
     pub(crate) role: Role,
 }
 
-/// The setting of [`ClientCertificates::authorities`].
+/// Name of the setting for [`ClientCertificates::authorities`].
 pub(crate) const AUTHORITIES: &str = "nginx_admin_ssl_client_certificate";
 
 pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AdminSettings {
@@ -51,7 +51,8 @@ pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AdminSettings {
     }
 }
 
-/// The origins of Kong Manager's addresses, which may have a path. Source: kong/conf_loader/init.lua (admin_gui_origin).
+/// Returns the origins of Kong Manager's URLs, which may have a path. Source: kong/conf_loader/init.lua
+/// (admin_gui_origin).
 fn gui_origins(raw: &mut RawSettings) -> Vec<String> {
     const URLS: &str = "admin_gui_url";
     let mut origins = Vec::new();
@@ -97,7 +98,7 @@ fn client_certificates(raw: &mut RawSettings, prefix: &Path) -> Option<ClientCer
     })
 }
 
-/// The least memory for bodies with which a gateway can still be administered.
+/// Minimum memory for bodies with which a gateway can still be administered.
 const LEAST_BODY_MEMORY: u64 = 1 << 20;
 
 fn limits(raw: &mut RawSettings) -> Limits {

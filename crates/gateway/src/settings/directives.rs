@@ -1,22 +1,23 @@
-//! nginx's directives, which Kong's users put into its blocks by settings such as `nginx_proxy_add_header`: which block's
-//! setting counts, which directives cannot be done without and are refused, and why others have no effect. The directives
-//! that work are settings of the table.
+//! nginx's directives, which Kong's users put into nginx's blocks by settings such as `nginx_proxy_add_header`. This
+//! module decides which block's setting counts, which directives are refused because ignoring them is not safe, and why
+//! others have no effect. The directives that work are settings of the table.
 
 use super::table::{Setting, Table};
 
-/// The block that a directive stands in. The directive of an inner block wins over the same one of an outer block, wherever
-/// the two settings were written.
+/// The block that contains a directive. A directive of an inner block wins over the same directive of an outer block,
+/// wherever the two settings were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Block {
-    /// The block around the setting's own.
+    /// The block around the one in the setting's name.
     Outer,
-    /// The block of the setting's name.
+    /// The block in the setting's name.
     Own,
     Proxy,
     Location,
 }
 
-/// The setting that a directive of another block stands for: `nginx_http_proxy_ssl_verify` holds for the proxy as well.
+/// Returns the setting that a directive of another block sets, and that block. `nginx_http_proxy_ssl_verify`, for
+/// example, also sets `nginx_proxy_proxy_ssl_verify`.
 pub(super) fn inherited<'t>(table: &'t Table, name: &str) -> Option<(&'t Setting, Block)> {
     let blocks = [
         ("nginx_location_", Block::Location),
@@ -28,7 +29,8 @@ pub(super) fn inherited<'t>(table: &'t Table, name: &str) -> Option<(&'t Setting
     let works = |setting: &&Setting| setting.no_effect.is_none() && setting.alias_of.is_none();
     let of = |prefix: &str| table.by_name(&format!("{prefix}{directive}")).filter(works);
     let setting = match block {
-        // What Kong itself writes into the proxy's block always wins over the block around it.
+        // Kong writes its own settings into the proxy's block, where they win over the block around it. So only
+        // Silverback's settings are inherited.
         Block::Outer => of("nginx_proxy_").filter(|setting| setting.own),
         _ => of("nginx_proxy_").or_else(|| of("nginx_http_")),
     };
@@ -43,8 +45,8 @@ const CLIENT_TLS: &str = "clients of the proxy are not asked for certificates, t
 const CREDENTIALS: &str = "use a plugin that authenticates, such as basic-auth";
 const RATES: &str = "use the plugin rate-limiting, or max_connections_per_client";
 
-/// Directives that protect something, or whose effect nobody knows here. Leaving them out silently could open what an operator
-/// believes closed. A name that ends with `*` stands for all that begin so.
+/// Directives that protect something, or whose effect is not known here. Ignoring them silently could open what an
+/// operator believes to be closed. A name that ends with `*` stands for all names that begin like it.
 pub(super) const REFUSED: [(&str, &str); 27] = [
     ("access_by_lua*", "use a plugin"),
     ("allow", NETWORKS),
@@ -78,7 +80,7 @@ pub(super) const REFUSED: [(&str, &str); 27] = [
     ("valid_referers", "use routes with headers"),
 ];
 
-/// Why a directive has no effect, where there is more to say than that nginx is not there.
+/// Reasons why a directive has no effect, where there is more to say than that there is no nginx.
 const IGNORED: [(&str, &str); 21] = [
     ("access_log", "set proxy_access_log"),
     ("brotli*", "responses are not compressed"),
@@ -114,7 +116,7 @@ const IGNORED: [(&str, &str); 21] = [
 
 const TIMEOUTS: &str = "the timeouts of the service count, as in Kong";
 
-/// What to do instead of a directive that is refused.
+/// Returns the alternative to a refused directive, or `None` for a directive that is not refused.
 pub(super) fn refused(directive: &str) -> Option<&'static str> {
     find(&REFUSED, directive)
 }
@@ -140,7 +142,8 @@ pub(super) enum StatementError {
     Empty,
 }
 
-/// Takes the text of a directive apart as nginx does: words, some in quotes, in statements that end with a semicolon.
+/// Splits the text of a directive as nginx does: into statements that end with a semicolon, and into words, which may
+/// be quoted.
 pub(super) fn statements(text: &str) -> Result<Vec<Vec<String>>, StatementError> {
     let mut statements = vec![Vec::new()];
     let mut rest = text.trim_start();
@@ -164,13 +167,14 @@ pub(super) fn statements(text: &str) -> Result<Vec<Vec<String>>, StatementError>
         rest = after.trim_start();
     }
     statements.retain(|statement| !statement.is_empty());
-    match statements.is_empty() {
-        true => Err(StatementError::Empty),
-        false => Ok(statements),
+    if statements.is_empty() {
+        Err(StatementError::Empty)
+    } else {
+        Ok(statements)
     }
 }
 
-/// A word up to its closing quote, and what follows.
+/// Returns a word up to its closing quote, and the rest of the text.
 fn quoted(text: &str, quote: char) -> Result<(String, &str), StatementError> {
     let mut word = String::new();
     let mut characters = text.char_indices();

@@ -1,4 +1,4 @@
-//! How names are resolved: the `dns_*` settings, or the `resolver_*` ones with `new_dns_client`.
+//! Settings of the resolver: `dns_*`, or `resolver_*` with `new_dns_client`.
 
 use super::raw::RawSettings;
 use super::{flag, number, values};
@@ -6,7 +6,7 @@ use net::dns::{Kind, Settings, parse_server};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Some 136 years: Kong's largest.
+/// Kong's maximum, about 136 years.
 const MOST_SECONDS: f64 = 4_294_967_295.0;
 
 pub(super) fn settings(raw: &mut RawSettings) -> Settings {
@@ -31,7 +31,8 @@ fn legacy(raw: &mut RawSettings) -> Settings {
     }
 }
 
-/// Missing names have no setting of their own there: 30 seconds (kong/dns/client.lua DEFAULT_EMPTY_TTL).
+/// Reads the `resolver_*` settings. There is none for names that do not exist: they are cached for 30 seconds
+/// (kong/dns/client.lua DEFAULT_EMPTY_TTL).
 fn newer(raw: &mut RawSettings) -> Settings {
     Settings {
         servers: servers(raw, "resolver_address"),
@@ -68,7 +69,7 @@ fn order(raw: &mut RawSettings) -> Vec<Kind> {
     kinds(raw, "dns_order", &all)
 }
 
-/// The newer client asks in an order of its own (kong/dns/client.lua resolve_query_types()).
+/// Returns the record types in the fixed order of the newer client (kong/dns/client.lua resolve_query_types()).
 fn families(raw: &mut RawSettings) -> Vec<Kind> {
     let all = [Kind::Srv, Kind::A, Kind::Aaaa];
     let chosen = kinds(raw, "resolver_family", &all);

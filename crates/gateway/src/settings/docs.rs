@@ -1,10 +1,10 @@
-//! What is generated from the table of settings: the sample file and the docs page.
+//! Documents that are generated from the table of settings: the sample file and the docs page.
 
 use super::directives::REFUSED;
 use super::table::{Setting, directive_of, is_dynamic, table};
 use std::fmt::Write;
 
-/// `kong.conf` with every setting in comments at its default.
+/// Returns a `kong.conf` with every setting at its default, commented out.
 pub(crate) fn sample() -> String {
     let mut out = String::from(
         "# Settings of Silverback, every one at its default. Lines that begin with `#` are comments;\n\
@@ -66,7 +66,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The docs page. Settings that work come first: about half of Kong's have no effect here.
+/// Returns the docs page. Settings that work come first, because about half of Kong's have no effect here.
 pub(crate) fn page() -> String {
     let mut out = String::from(
         "<!-- Generated from crates/gateway/src/settings/settings.json; a test compares. Do not edit. -->\n\n\
@@ -107,13 +107,13 @@ pub(crate) fn page() -> String {
     out
 }
 
-/// Another name of a setting without effect has none either.
+/// Returns why a setting has no effect. An alias of a setting without effect has none either.
 fn why_without_effect(setting: &Setting) -> Option<&'static str> {
     let setting = table().canonical(&setting.name)?;
     setting.no_effect.as_deref()
 }
 
-/// The settings of each reason in one row, since their reason is all that there is to say about them.
+/// Writes one row with all settings for each reason, because there is nothing else to say about them.
 fn write_without_effect(out: &mut String) {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for setting in table().iter() {

@@ -1,10 +1,10 @@
-//! The syntax of `kong.conf`: `name = value` lines, `#` comments, `\#` for a `#` inside a value, a backslash at the end
-//! of a line to go on in the next. Which names and values are right is not decided here.
+//! Parses the syntax of `kong.conf`: `name = value` lines, `#` comments, `\#` for a `#` inside a value, and a backslash
+//! at the end of a line that continues in the next one. Names and values are not checked here.
 
-/// One `name = value` of the file.
+/// A `name = value` line of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub(crate) number: usize,
     pub(crate) name: String,
     pub(crate) value: String,
@@ -18,7 +18,7 @@ pub(crate) struct SyntaxError {
     text: String,
 }
 
-/// Reads every line, good ones and bad ones, so that all of them can be reported together.
+/// Reads every line. Wrong lines are returned too, so that all of them can be reported together.
 pub(crate) fn parse(text: &str) -> (Vec<Line>, Vec<SyntaxError>) {
     let mut lines = Vec::new();
     let mut errors = Vec::new();

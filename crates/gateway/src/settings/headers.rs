@@ -1,4 +1,4 @@
-//! Headers of responses that the operator adds, sets or clears: nginx's directives `add_header`, `more_set_headers` and
+//! Response headers that the operator adds, sets or clears with nginx's directives `add_header`, `more_set_headers` and
 //! `more_clear_headers`. One setting may hold several of them, separated by semicolons, as Kong's users write them.
 
 use super::directives::{StatementError, statements};
@@ -26,7 +26,7 @@ enum InjectionError {
     Variable(String),
 }
 
-/// Headers without which a client could not tell where a response ends, or what becomes of the connection.
+/// Headers that tell a client where a response ends and how the connection continues. Operators cannot change them.
 const OF_CONNECTION: [&str; 8] = [
     "connection",
     "content-length",
@@ -54,7 +54,7 @@ pub(super) fn injections(raw: &mut RawSettings) -> Vec<Injection> {
     all
 }
 
-/// The first statement lacks its directive, which is in the setting's name.
+/// Parses a setting. Its first statement lacks the directive, which is in the setting's name.
 fn parse(directive: &str, text: &str) -> Result<Vec<Injection>, InjectionError> {
     let mut all = Vec::new();
     for (number, mut words) in statements(text)?.into_iter().enumerate() {
@@ -80,7 +80,7 @@ fn parse(directive: &str, text: &str) -> Result<Vec<Injection>, InjectionError> 
     Ok(all)
 }
 
-/// A header without a value is not added.
+/// Returns the header to add, or `None` if its value is empty.
 fn added(words: &[String]) -> Result<Option<Injection>, InjectionError> {
     let (header, text, always) = match words {
         [header, text] => (header, text, false),
@@ -95,15 +95,16 @@ fn added(words: &[String]) -> Result<Option<Injection>, InjectionError> {
     }))
 }
 
-/// A header without a value is cleared.
+/// Returns the header to set. An empty value clears the header.
 fn set(word: &str) -> Result<Injection, InjectionError> {
     let wrong = || InjectionError::Set(word.to_owned());
     let (header, text) = word.split_once(':').ok_or_else(wrong)?;
     let (name, text) = (name(header.trim())?, text.trim());
     let value = value(text)?;
-    Ok(match text.is_empty() {
-        true => Injection::Clear(name),
-        false => Injection::Set { name, value },
+    Ok(if text.is_empty() {
+        Injection::Clear(name)
+    } else {
+        Injection::Set { name, value }
     })
 }
 
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused() {
+    fn invalid_headers_are_refused() {
         let refused = |directive, text| parse(directive, text).expect_err("refused").to_string();
         let cases = [
             ("add_header", "X-A", "expected `<name> <value> [always]`"),

@@ -1,4 +1,5 @@
-//! The `*_listen` settings: what this program can do with the listeners that `net` parses.
+//! The `*_listen` settings. `net` parses the listeners, and this module refuses those that the program does not
+//! support.
 
 use net::listen::Listen;
 use std::collections::HashSet;
@@ -21,19 +22,19 @@ pub(crate) enum ListenError {
     Twice(SocketAddr),
 }
 
-/// What a setting's listeners are for.
+/// Purpose of the listeners of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// `proxy_listen`.
     Http,
     /// `stream_listen`.
     Stream,
-    /// `admin_listen` and others that clients of the proxy do not use.
+    /// `admin_listen` and other settings whose listeners are not for clients of the proxy.
     Control,
 }
 
 impl Purpose {
-    /// An option of the listener that makes no sense for it.
+    /// Returns an option of the listener that does not fit its purpose.
     fn refuses(self, listen: &Listen) -> Option<&'static str> {
         let set = |option, is_set: bool| is_set.then_some(option);
         match self {
@@ -41,7 +42,7 @@ impl Purpose {
             Self::Control => {
                 set("udp", listen.udp).or_else(|| set("proxy_protocol", listen.proxy_protocol))
             }
-            // nginx refuses the combinations too.
+            // nginx refuses these combinations too.
             Self::Stream => set("http2", listen.http2)
                 .or_else(|| set("udp with ssl", listen.udp && listen.ssl))
                 .or_else(|| {
@@ -54,7 +55,7 @@ impl Purpose {
     }
 }
 
-/// Parses the whole setting; every wrong entry is reported. `off` alone is no listener.
+/// Parses the whole setting and reports every wrong entry. `off` alone means no listener.
 pub(crate) fn parse(text: &str, purpose: Purpose) -> Result<Vec<Listen>, Vec<ListenError>> {
     let entries: Vec<&str> = super::values::list(text).collect();
     if entries == ["off"] {
@@ -65,7 +66,7 @@ pub(crate) fn parse(text: &str, purpose: Purpose) -> Result<Vec<Listen>, Vec<Lis
     let mut errors = Vec::new();
     for entry in entries {
         match parse_entry(entry, purpose) {
-            // Port 0 is a free one each time.
+            // Each port 0 is replaced by another free port, so it may occur several times.
             Ok(listen)
                 if listen.address.port() != 0 && !taken.insert((listen.address, listen.udp)) =>
             {

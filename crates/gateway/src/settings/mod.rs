@@ -1,7 +1,9 @@
-//! The program's settings: Kong's `kong.conf` names from file, environment and flags, typed and cross-checked.
+//! The program's settings under the names of Kong's `kong.conf`: read from file, environment and flags, converted to
+//! types and cross-checked.
 //!
-//! Two layers: [`raw::RawSettings`] are texts with their sources, [`Settings`] what the program uses. Every problem is
-//! collected and shown with the others. Nothing outside this module reads the environment or the settings file.
+//! There are two layers: [`raw::RawSettings`] has texts with their sources, and [`Settings`] has the values that the
+//! program uses. All problems are collected and reported together. `commands` reads the environment and the settings
+//! file, and passes them as [`Inputs`].
 
 mod access_log;
 mod admin;
@@ -39,14 +41,14 @@ use std::time::Duration;
 use store::Retention;
 use uuid::Uuid;
 
-/// Where `kong.conf` is looked for when no `--conf` names it.
+/// Files that are tried in this order when `--conf` names none.
 pub(crate) const SEARCHED_FILES: [&str; 3] = [
     "/etc/silverback/silverback.conf",
     "/etc/kong/kong.conf",
     "/etc/kong.conf",
 ];
 
-/// All settings, checked. Immutable: a reload makes another.
+/// All settings, checked. They never change: a reload creates new ones.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) prefix: PathBuf,
@@ -59,7 +61,7 @@ pub(crate) struct Settings {
     pub(crate) stream_listen: Vec<Listen>,
     pub(crate) admin_listen: Vec<Listen>,
     pub(crate) admin_certificates: Vec<(PemSource, PemSource)>,
-    /// Of every TLS listener.
+    /// TLS settings of all listeners.
     pub(crate) tls: ServerSettings,
     pub(crate) status_listen: Vec<Listen>,
     pub(crate) status_certificates: Vec<(PemSource, PemSource)>,
@@ -68,18 +70,18 @@ pub(crate) struct Settings {
     pub(crate) proxy: ProxySettings,
     pub(crate) dns: net::dns::Settings,
     pub(crate) admin: AdminSettings,
-    /// Every setting under its Kong name, for the Admin API; sensitive ones masked.
+    /// All settings under their Kong names, for the Admin API. Sensitive values are masked.
     pub(crate) shown: serde_json::Value,
 }
 
-/// How the process ends.
+/// Time limits of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DrainSettings {
-    /// How long it says that it is about to end before it takes no more connections.
+    /// Time between announcing the shutdown and closing the listeners.
     pub(crate) delay: Duration,
-    /// How long requests in flight may take then.
+    /// Maximum time for requests in flight after the listeners are closed.
     pub(crate) timeout: Duration,
-    /// The same after an upgrade; none: as long as they take.
+    /// Maximum time for requests in flight after an upgrade. `None` means no limit.
     pub(crate) upgrade_timeout: Option<Duration>,
 }
 
@@ -105,7 +107,7 @@ pub(crate) enum LogTarget {
 }
 
 impl LogTarget {
-    /// `/dev/stderr`, `/dev/stdout`, `off`, or a file, relative to the prefix.
+    /// Parses `/dev/stderr`, `/dev/stdout`, `off`, or a file name relative to the prefix.
     fn parse(text: &str, prefix: &Path) -> Self {
         match text {
             "/dev/stderr" => Self::Stderr,
@@ -131,7 +133,7 @@ impl fmt::Display for LogTarget {
 pub(crate) struct StoreSettings {
     pub(crate) database: Database,
     pub(crate) path: PathBuf,
-    /// Not set: the store's own default.
+    /// `None` means the store's default.
     pub(crate) max_size: Option<u64>,
     pub(crate) retention: Retention,
 }
@@ -155,12 +157,12 @@ pub(crate) enum Database {
     Off(Declarative),
 }
 
-/// Where the declarative configuration of DB-less mode comes from.
+/// Source of the declarative configuration in DB-less mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Declarative {
     File(PathBuf),
     Text(String),
-    /// What the last run left, or nothing.
+    /// The configuration that the last run left in the store, or an empty one.
     Persisted,
 }
 
@@ -171,7 +173,7 @@ pub(crate) struct ModelSettings {
     pub(crate) strict_calculation: bool,
 }
 
-/// What the proxy needs, still in words of the settings.
+/// Settings of the proxy, not yet converted to the types of the data plane.
 #[derive(Debug, Clone)]
 pub(crate) struct ProxySettings {
     pub(crate) headers: Vec<String>,
@@ -183,10 +185,10 @@ pub(crate) struct ProxySettings {
     pub(crate) keepalive_max_requests: u64,
     pub(crate) keepalive_idle_timeout: Duration,
     pub(crate) client_max_body: u64,
-    /// Number and size of the buffers of a request head.
+    /// Number and size of the buffers for a request head.
     pub(crate) header_buffers: (usize, usize),
     pub(crate) header_lines: usize,
-    /// The largest body that plugins can read.
+    /// Maximum size of a body that plugins can read.
     pub(crate) plugin_body: u64,
     pub(crate) max_headers: usize,
     pub(crate) max_arguments: usize,
@@ -196,33 +198,33 @@ pub(crate) struct ProxySettings {
     pub(crate) client_send_timeout: Duration,
     pub(crate) client_max_requests: u32,
     pub(crate) ignore_client_abort: bool,
-    /// How much of an answer is read ahead of a slow client.
+    /// Bytes of a response that are read ahead of a slow client.
     pub(crate) read_ahead: usize,
     pub(crate) body_memory: u64,
     pub(crate) connections: ConnectionLimits,
     pub(crate) min_rate: MinRate,
     pub(crate) upstream: UpstreamLimits,
     pub(crate) injections: Vec<Injection>,
-    /// Texts get a charset.
+    /// Whether text responses without a charset get one.
     pub(crate) charset: bool,
     pub(crate) real_ip_header: String,
     pub(crate) real_ip_recursive: bool,
     pub(crate) port_maps: Vec<(u16, u16)>,
     pub(crate) certificates: Vec<(PemSource, PemSource)>,
-    /// What is shown to upstreams that ask for a certificate.
+    /// Client certificate for upstreams that request one.
     pub(crate) client_certificate: Option<(PemSource, PemSource)>,
-    /// `nginx_proxy_proxy_http_version` is 2.
+    /// Whether `nginx_proxy_proxy_http_version` is 2.
     pub(crate) upstream_http2: bool,
     pub(crate) http2_streams: u32,
     pub(crate) http2_stream_window: u32,
     pub(crate) verify_upstream: bool,
     pub(crate) verify_upstream_depth: u8,
     pub(crate) trusted_upstream: Option<PathBuf>,
-    /// Whom active health checks believe.
+    /// CA bundles that active health checks trust.
     pub(crate) trusted_bundles: Vec<PathBuf>,
     pub(crate) trusted_bundles_depth: u8,
     pub(crate) upstream_common_name: bool,
-    /// In the order of [`ERROR_TEMPLATES`].
+    /// Files in the order of [`ERROR_TEMPLATES`].
     pub(crate) error_templates: [Option<PathBuf>; 4],
 }
 
@@ -233,21 +235,21 @@ pub(crate) const ERROR_TEMPLATES: [&str; 4] = [
     "error_template_plain",
 ];
 
-/// A certificate or key as it may be given: the text itself or its file.
+/// A certificate or key, given as text or as a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PemSource {
     File(PathBuf),
     Text(String),
 }
 
-/// The settings, or everything that is wrong with them; and what is worth a warning either way.
+/// The settings or all problems with them, and the warnings in both cases.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) settings: Result<Settings, Vec<Problem>>,
     pub(crate) warnings: Vec<Problem>,
 }
 
-/// Turns the inputs into settings. `declarative` is the file named on the command line.
+/// Converts the inputs to settings. `declarative` is the declarative file named on the command line.
 pub(crate) fn resolve(inputs: Inputs, declarative: Option<&Path>) -> Resolved {
     let mut raw = RawSettings::gather(inputs);
     let settings = typed(&mut raw, declarative);
@@ -345,7 +347,7 @@ fn listeners(raw: &mut RawSettings, name: &str, purpose: Purpose) -> Vec<Listen>
     }
 }
 
-/// In each setting 0 stands for no limit.
+/// Reads the limits of the history. In each setting, 0 means no limit.
 fn retention(raw: &RawSettings) -> Retention {
     let limit = |limit: u64| if limit == 0 { u64::MAX } else { limit };
     let age = duration(raw, "history_max_age");
@@ -370,7 +372,8 @@ fn store_settings(raw: &mut RawSettings, prefix: &Path, file: Option<&Path>) -> 
     }
 }
 
-/// `database` where it is given; else `off` when there is a declarative file, and `lmdb` when there is none.
+/// Returns the `database` setting. If it is not set, the default is `off` with a declarative configuration and `lmdb`
+/// without one.
 fn database(raw: &mut RawSettings, file: Option<&Path>) -> Database {
     let declarative = declarative(raw, file);
     match raw.text("database") {
@@ -392,7 +395,7 @@ fn declarative(raw: &RawSettings, file: Option<&Path>) -> Declarative {
     if let Some(file) = file {
         return Declarative::File(file.to_owned());
     }
-    // The file wins when both are set, as in Kong.
+    // If both are set, the file wins, as in Kong.
     match (
         raw.text("declarative_config"),
         raw.text("declarative_config_string"),
@@ -520,7 +523,7 @@ fn proxy_settings(raw: &mut RawSettings, prefix: &Path) -> ProxySettings {
     }
 }
 
-/// Names that `headers` may hold; anything else is refused, as in Kong.
+/// Names that `headers` may contain. Other names are refused, as in Kong.
 const RESPONSE_HEADERS: [&str; 10] = [
     "server_tokens",
     "latency_tokens",
@@ -534,7 +537,7 @@ const RESPONSE_HEADERS: [&str; 10] = [
     "x-kong-request-id",
 ];
 
-/// Where operating systems keep the certificates that they trust; the first that exists counts.
+/// Files in which operating systems keep trusted CA certificates. The first one that exists is used.
 const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -544,7 +547,7 @@ const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The files that `lua_ssl_trusted_certificate` names.
+/// Returns the files that `lua_ssl_trusted_certificate` names.
 fn trusted_bundles(raw: &RawSettings) -> Vec<PathBuf> {
     let named = texts(raw, "lua_ssl_trusted_certificate").into_iter();
     let paths = named.filter_map(|name| match &*name {
@@ -573,7 +576,7 @@ fn response_headers(raw: &mut RawSettings) -> Vec<String> {
     headers
 }
 
-/// Whether texts without a charset get one. Only that of Kong is there.
+/// Whether text responses without a charset get one. Only Kong's charset, UTF-8, is supported.
 fn charset(raw: &mut RawSettings) -> bool {
     const SETTING: &str = "nginx_http_charset";
     match raw.text(SETTING) {

@@ -1,5 +1,5 @@
-//! Settings as texts with where each came from: file, environment and flags laid over each other. Kong's order:
-//! flags over environment over file over default; of the two environment spellings, `SILVERBACK_*` wins.
+//! Settings as texts with their sources, merged in Kong's order: flags win over the environment, the environment over
+//! the file, and the file over defaults. `SILVERBACK_` variables win over `KONG_` variables.
 
 use super::directives::{self, Block};
 use super::file;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Variables that Kong's container images and tools set and that are no settings.
+/// Variables that Kong's container images and tools set, but that are not settings.
 const FOREIGN_VARIABLES: [&str; 6] = [
     "version",
     "sha256",
@@ -21,7 +21,7 @@ const FOREIGN_VARIABLES: [&str; 6] = [
     "docker_tag",
 ];
 
-/// Where a value was written.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     Default,
@@ -41,7 +41,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Something wrong with the settings, with the place to mend.
+/// A problem with the settings, and the source to correct.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) subject: String,
@@ -59,27 +59,29 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What the program was given, before any of it is judged.
+/// Everything that the program was given, before any check.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
-    /// The settings file, with its text.
+    /// Path and text of the settings file.
     pub(crate) file: Option<(PathBuf, String)>,
     pub(crate) variables: Vec<(String, String)>,
-    /// Name, value, and the flag they were given with.
+    /// Name, value, and the flag that has set them.
     pub(crate) flags: Vec<(String, String, &'static str)>,
 }
 
 #[derive(Debug)]
 struct Value {
     text: String,
-    /// The text was referred to: it may be a secret, whatever the setting.
+    /// Whether the text comes from a reference such as `{vault://env/...}`. It may then be a secret, whatever the
+    /// setting.
     is_referred_to: bool,
     source: Source,
     rank: Rank,
 }
 
-/// Later wins. Within a layer a setting's own name wins over its other spellings. An inner block's directive wins over that of
-/// an outer block, whatever their layers: for nginx the two are settings of their own.
+/// Precedence of a value: the highest rank wins. Within a layer, a setting's own name wins over its aliases. A
+/// directive of an inner block wins over that of an outer block in any layer, because nginx treats them as separate
+/// settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(Block, Layer, Spelling);
 
@@ -97,7 +99,7 @@ enum Spelling {
     Own,
 }
 
-/// The value that counts of every setting that was given.
+/// The effective value of every setting that was given.
 #[derive(Debug)]
 pub(crate) struct RawSettings {
     given: HashMap<&'static str, Value>,
@@ -106,14 +108,14 @@ pub(crate) struct RawSettings {
 }
 
 impl RawSettings {
-    /// Lays the inputs over each other and checks every name and value against the table.
+    /// Merges the inputs, and checks every name and value against the table.
     pub(crate) fn gather(inputs: Inputs) -> Self {
         let mut raw = Self {
             given: HashMap::new(),
             problems: Vec::new(),
             warnings: Vec::new(),
         };
-        // Of a variable that is there twice, the first counts.
+        // If a variable occurs twice, its first value counts.
         let variables = inputs.variables.iter().rev().cloned().collect();
         if let Some((path, text)) = inputs.file {
             raw.add_file(&path, &text);
@@ -129,7 +131,7 @@ impl RawSettings {
         raw
     }
 
-    /// The value of a setting: given or default; empty is `None`.
+    /// Returns the given value of a setting or its default. An empty value is `None`.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         let text = match self.given.get(name) {
             Some(value) => value.text.as_str(),
@@ -254,9 +256,10 @@ impl RawSettings {
         }
         // Other programs read variables with these prefixes too, so an unknown variable never stops the start.
         let is_variable = matches!(source, Source::Variable(_));
-        let unknown = match is_variable {
-            true => "unknown setting, ignored",
-            false => "unknown setting",
+        let unknown = if is_variable {
+            "unknown setting, ignored"
+        } else {
+            "unknown setting"
         };
         let message = match table.nearest(name) {
             Some(known) => format!("{unknown}; did you mean {known}?"),
@@ -267,13 +270,14 @@ impl RawSettings {
             source: Some(source),
             message,
         };
-        match is_variable {
-            true => self.warnings.push(problem),
-            false => self.problems.push(problem),
+        if is_variable {
+            self.warnings.push(problem);
+        } else {
+            self.problems.push(problem);
         }
     }
 
-    /// A directive of nginx that does not work here.
+    /// Reports a directive of nginx that does not work here.
     fn add_directive(&mut self, name: &str, source: Source) {
         let directive = directive_of(name);
         let (list, message) = match directives::refused(directive) {
@@ -294,20 +298,20 @@ impl RawSettings {
         });
     }
 
-    /// `{vault://env/my-secret}` is the environment variable `MY_SECRET`. Each part of a list may be such a reference.
+    /// Resolves references: `{vault://env/my-secret}` is the environment variable `MY_SECRET`. Each part of a list may
+    /// be a reference.
     fn resolve_references(&mut self, variables: &HashMap<String, String>) {
         let mut failed = Vec::new();
         for (name, value) in &mut self.given {
             let is_list = table()
                 .by_name(name)
                 .is_some_and(|setting| setting.kind == Kind::Array);
-            let resolved = match is_list {
-                true => {
-                    let parts = values::list(&value.text).map(|part| resolve(part, variables));
-                    let parts: Result<Vec<_>, _> = parts.collect();
-                    parts.map(|parts| parts.join(","))
-                }
-                false => resolve(&value.text, variables).map(Cow::into_owned),
+            let resolved = if is_list {
+                let parts = values::list(&value.text).map(|part| resolve(part, variables));
+                let parts: Result<Vec<_>, _> = parts.collect();
+                parts.map(|parts| parts.join(","))
+            } else {
+                resolve(&value.text, variables).map(Cow::into_owned)
             };
             match resolved {
                 Ok(text) => {
@@ -334,7 +338,7 @@ impl RawSettings {
             {
                 let message = describe(setting, value, &error);
                 self.problem(&setting.name, message);
-                // What depends on it goes on with the default, so that one mistake is reported once.
+                // Later checks use the default, so that one mistake is reported only once.
                 self.given.remove(setting.name.as_str());
             } else if let Some(reason) = &setting.no_effect {
                 self.warn(
@@ -354,7 +358,7 @@ fn describe(setting: &Setting, value: &Value, error: &values::ValueError) -> Str
     }
 }
 
-/// The value that a text refers to, or the text itself.
+/// Returns the value that a text refers to, or the text itself.
 fn resolve<'t>(
     text: &'t str,
     variables: &'t HashMap<String, String>,
@@ -377,9 +381,9 @@ fn resolve<'t>(
     }
 }
 
-/// Tells whether an unknown `KONG_…` variable is certainly no setting: Kubernetes writes `KONG_SERVICE_HOST` for a service
-/// named `kong` and `KONG_PROXY_PORT_80_TCP` for one named `kong-proxy`, and container images carry others. Nobody can
-/// mend such variables, so there is no warning of them.
+/// Whether an unknown `KONG_…` variable is certainly not a setting. Kubernetes sets `KONG_SERVICE_HOST` for a service
+/// named `kong`, and `KONG_PROXY_PORT_80_TCP` for one named `kong-proxy`; container images set others. Users cannot
+/// change such variables, so there is no warning.
 fn is_foreign(name: &str, value: &str) -> bool {
     let after_service = format!("_{name}");
     let is_port = after_service.contains("_port_");
@@ -390,12 +394,12 @@ fn is_foreign(name: &str, value: &str) -> bool {
         || (is_port && (name.contains("_tcp") || name.contains("_udp")))
 }
 
-/// The settings that Kubernetes overwrites: for a service named `kong-pg` it sets `KONG_PG_PORT`.
+/// Whether Kubernetes can overwrite a setting: for a service named `kong-pg` it sets `KONG_PG_PORT`.
 fn is_port(setting: &Setting) -> bool {
     setting.kind == Kind::Number && setting.name.ends_with("_port")
 }
 
-/// Tells whether a value is the address of a service, as Kubernetes writes it into variables that end in `_PORT`.
+/// Whether a value is a service address, as Kubernetes writes it to variables that end with `_PORT`.
 fn is_service_link(value: &str) -> bool {
     ["tcp://", "udp://", "sctp://"]
         .iter()

@@ -1,5 +1,6 @@
-//! The settings as the Admin API shows them at `/`: every one under its Kong name, and what Kong adds to them, its listeners
-//! taken apart. Clients read there what they may do. Source: kong/conf_loader/listeners.lua.
+//! The settings as the Admin API shows them at `/`: every setting under its Kong name, and the fields that Kong adds,
+//! such as its listeners as objects. Clients read them to learn what the gateway can do. Source:
+//! kong/conf_loader/listeners.lua.
 
 use super::raw::RawSettings;
 use super::{Database, Declarative, table, values};
@@ -8,7 +9,7 @@ use serde_json::{Map, Value};
 
 const MASK: &str = "******";
 
-/// The options of a listener that Kong tells one by one, as its patterns.
+/// Listener options that Kong shows one by one, written as Kong's patterns.
 const HTTP_FLAGS: [&str; 12] = [
     "ssl",
     "http2",
@@ -38,7 +39,7 @@ const STREAM_FLAGS: [&str; 11] = [
 ];
 const STATUS_FLAGS: [&str; 3] = ["ssl", "http2", "proxy_protocol"];
 
-/// A setting of listeners, and the field that says whether one of them has TLS.
+/// Settings of listeners, their options, and the field that says whether one of the listeners has TLS.
 const LISTENERS: [(&str, &[&str], Option<&str>); 6] = [
     ("proxy_listen", &HTTP_FLAGS, Some("proxy_ssl_enabled")),
     (
@@ -56,7 +57,8 @@ const LISTENERS: [(&str, &[&str], Option<&str>); 6] = [
     ("cluster_listen", &HTTP_FLAGS, None),
 ];
 
-/// The effective values as JSON of their types, sensitive ones masked; what is not set is left out, as Kong's encoder does.
+/// Returns the effective values as typed JSON, with sensitive values masked. Settings without a value are left out, as
+/// by Kong's encoder.
 pub(super) fn all(raw: &RawSettings, database: &Database) -> Value {
     let settings = table::table().iter().filter_map(|setting| {
         let text = raw.text(setting.alias_of.as_deref().unwrap_or(&setting.name))?;
@@ -68,7 +70,7 @@ pub(super) fn all(raw: &RawSettings, database: &Database) -> Value {
         Some((setting.name.clone(), value))
     });
     let mut shown: Map<_, _> = settings.collect();
-    // Clients such as decK look here to learn the mode: it must be there when it is not set, too.
+    // Clients such as decK read the mode here, so it must be present even if it is not set.
     let mode = match database {
         Database::Lmdb => "lmdb",
         Database::Off(_) => "off",
@@ -106,8 +108,8 @@ fn listeners(text: &str, flags: &[&str]) -> Vec<Value> {
     entries.filter_map(|entry| listener(entry, flags)).collect()
 }
 
-/// `127.0.0.1:8443 ssl` as `{"ip": "127.0.0.1", "port": 8443, "listener": "127.0.0.1:8443 ssl", "ssl": true, "http2": false, …}`.
-/// `None` for what is no listener, which is an error of its setting.
+/// Converts `127.0.0.1:8443 ssl` to `{"ip": "127.0.0.1", "port": 8443, "listener": "127.0.0.1:8443 ssl", "ssl": true,
+/// "http2": false, …}`. Returns `None` for an entry that is not a listener; such an entry is an error of its setting.
 fn listener(entry: &str, flags: &[&str]) -> Option<Value> {
     let mut words = entry.split_whitespace();
     let address = words.next()?;
@@ -117,7 +119,7 @@ fn listener(entry: &str, flags: &[&str]) -> Option<Value> {
     let mut listener = Map::new();
     let mut shown = address.to_owned();
     for flag in flags {
-        // The first that fits is taken, and no other flag gets it.
+        // Each option counts for the first flag that it fits, and for no other one.
         let given = options.iter().position(|option| fits(option, flag));
         let given = given.map(|at| options.swap_remove(at));
         if let Some(given) = given {
@@ -132,7 +134,7 @@ fn listener(entry: &str, flags: &[&str]) -> Option<Value> {
     Some(Value::Object(listener))
 }
 
-/// Whether an option is of a flag, which may have a pattern for its value.
+/// Whether an option belongs to a flag. A flag may have a pattern in place of its value.
 fn fits(option: &str, flag: &str) -> bool {
     match flag.split_once('%') {
         Some((name, _)) => option.starts_with(name),
@@ -146,7 +148,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_listener_is_told_with_all_that_it_could_have() {
+    fn a_listener_is_shown_with_all_possible_options() {
         let text = "0.0.0.0:8000 reuseport backlog=16384, [::1]:8443 so_keepalive=on http2 ssl";
         let shown = listeners(text, &HTTP_FLAGS[..7]);
         let expected = json!([
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_told_once() {
+    fn an_option_is_shown_once() {
         let shown = listeners("1.2.3.4:1 so_keepalive=on", &HTTP_FLAGS);
         assert_eq!(shown[0]["so_keepalive=on"], true);
         assert_eq!(shown[0]["so_keepalive=%w*:%w*:%d*"], false);

@@ -1,5 +1,5 @@
-//! Every setting there is, as data: `settings.json` beside this file. The sample file, the docs page, the checks and the
-//! error texts all come from it. What the values mean to the program is in the parent module.
+//! The table of all settings, read from `settings.json` in this directory. The sample file, the docs page, the checks
+//! and the error texts all use it. The parent module converts the values for the program.
 
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     Table { settings, by_name }
 });
 
-/// Prefixes under which Kong accepts any name: `<prefix><directive>` puts an nginx directive into a block.
+/// Prefixes with which Kong accepts any name: `<prefix><directive>` puts an nginx directive into a block.
 const DYNAMIC_PREFIXES: [&str; 18] = [
     "nginx_main_",
     "nginx_events_",
@@ -50,18 +50,18 @@ pub(crate) struct Setting {
     pub(crate) values: Vec<String>,
     pub(crate) range: Option<[f64; 2]>,
     pub(crate) format: Option<Format>,
-    /// The name that this one is another spelling of.
+    /// Name of the setting that this one is an alias of.
     pub(crate) alias_of: Option<String>,
     #[serde(default)]
     pub(crate) deprecated: bool,
-    /// Never shown, not even in an error.
+    /// Whether the value is never shown, not even in an error.
     #[serde(default)]
     pub(crate) sensitive: bool,
-    /// Silverback's, not Kong's.
+    /// Whether the setting exists only in Silverback and not in Kong.
     #[serde(default)]
     pub(crate) own: bool,
     pub(crate) about: String,
-    /// Why setting it changes nothing here.
+    /// Reason why the setting has no effect here.
     pub(crate) no_effect: Option<String>,
 }
 
@@ -74,24 +74,24 @@ pub(crate) enum Kind {
     Boolean,
     /// `on` or `off`.
     NgxBoolean,
-    /// Separated by commas.
+    /// A list separated by commas.
     Array,
     Enum,
 }
 
-/// What the text of a string setting must look like.
+/// Required form of the text of a string setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Format {
-    /// `10m`, `8k`, `512`.
+    /// A size such as `10m`, `8k` or `512`.
     Size,
-    /// `30s`, `500ms`, `1m`, `60`.
+    /// A time such as `30s`, `500ms`, `1m` or `60`.
     Duration,
     Count,
     Uuid,
-    /// `auto` or a count from 1.
+    /// `auto` or a number from 1 to 1024.
     Workers,
-    /// `4 8k`.
+    /// A number and a size, such as `4 8k`.
     Buffers,
 }
 
@@ -122,7 +122,7 @@ impl Table {
         self.by_name.get(name).map(|&index| &self.settings[index])
     }
 
-    /// The setting that a name stands for once aliases are followed.
+    /// Returns the setting with this name, or the one that an alias stands for.
     pub(crate) fn canonical(&self, name: &str) -> Option<&Setting> {
         let setting = self.by_name(name)?;
         match &setting.alias_of {
@@ -131,12 +131,12 @@ impl Table {
         }
     }
 
-    /// The known name most like an unknown one, for the error text.
+    /// Returns the known name that is most similar to an unknown one, for the error text.
     pub(crate) fn nearest(&self, name: &str) -> Option<&str> {
         let most = |known: &str| 2.max(known.len() / 5);
         let length = name.chars().count();
         let known = self.settings.iter().map(|setting| setting.name.as_str());
-        // Names differ in at least as many characters as they differ in length, so long names are not compared.
+        // The distance is at least the difference in length, so most names need no comparison with a very long one.
         known
             .filter(|known| known.len().abs_diff(length) <= most(known))
             .map(|known| (distance(name, known), known))
@@ -156,7 +156,7 @@ pub(crate) fn is_dynamic(name: &str) -> bool {
         .any(|prefix| name.len() > prefix.len() && name.starts_with(prefix))
 }
 
-/// The name of nginx's directive in the name of a setting.
+/// Returns the part of a setting's name that is the name of nginx's directive.
 pub(crate) fn directive_of(name: &str) -> &str {
     let mut prefixes = DYNAMIC_PREFIXES.iter();
     let directive = prefixes.find_map(|prefix| name.strip_prefix(prefix));

@@ -144,7 +144,7 @@ fn a_value_that_is_referred_to_is_never_shown() {
 }
 
 #[test]
-fn what_is_shown_is_typed_and_masked() {
+fn shown_settings_are_typed_and_masked() {
     let file = "pg_password = hunter2\ndb_update_frequency = 7\nallow_debug_header = on\n";
     let shown = settings(file, &[], &[]).shown;
     assert_eq!(shown["pg_password"], "******");
@@ -177,7 +177,7 @@ fn directives_of_outer_blocks_are_inherited_and_inner_ones_win() {
     let inner = settings(text, &variables, &[]).proxy;
     assert_eq!(inner.client_max_body, 1024);
     assert!(!inner.verify_upstream);
-    // Kong writes this directive into the proxy's block itself, whose default wins.
+    // Kong itself writes this directive into the proxy's block, so its default there wins.
     let header = settings("nginx_http_real_ip_header = X-Other", &[], &[]).proxy;
     assert_eq!(header.real_ip_header, "X-Real-IP");
 }
@@ -291,7 +291,7 @@ fn a_kubernetes_service_named_kong_does_not_disturb() {
     assert_eq!(warnings("", &variables), Vec::<String>::new());
 }
 
-/// Kubernetes sets variables of these names for services named `kong-pg` and so on; each one ended the start.
+/// For services named `kong-pg` and so on, Kubernetes sets variables with these names, which must not stop the start.
 #[test]
 fn a_kubernetes_service_does_not_overwrite_a_port() {
     let ports = ["pg_port", "pg_ro_port"];
@@ -371,7 +371,7 @@ fn a_declarative_file_means_database_off() {
 }
 
 #[test]
-fn a_file_cannot_be_started_into_the_lmdb_store() {
+fn a_declarative_file_is_refused_with_lmdb() {
     let resolved = resolve(
         inputs("database = lmdb", &[], &[]),
         Some(Path::new("b.yml")),
@@ -390,7 +390,7 @@ fn an_empty_variable_unsets_a_default() {
 }
 
 #[test]
-fn the_source_of_a_value_is_told() {
+fn the_source_of_a_value_is_known() {
     let raw = RawSettings::gather(inputs("log_level = info", &[], &[]));
     assert_eq!(raw.source("log_level").to_string(), "kong.conf:1");
     assert_eq!(raw.source("prefix"), Source::Default);
@@ -398,7 +398,7 @@ fn the_source_of_a_value_is_told() {
 
 #[test]
 fn the_generated_documents_are_up_to_date() {
-    // Cargo runs tests in the folder of their package.
+    // Cargo runs tests in the directory of their package.
     let docs = Path::new("../../docs");
     for (name, text) in [
         ("settings.md", docs::page()),
@@ -433,7 +433,7 @@ fn origins_of_the_manager_are_its_addresses_without_paths() {
     }
 }
 
-/// One setting, and the value that it has in a settings file: a beginning, and what is repeated so many times.
+/// Returns a line of a settings file. The value of the setting is `begin` and `times` further parts.
 fn repeated(name: &str, begin: &str, again: impl Fn(usize) -> String, times: usize) -> String {
     let parts: String = (0..times).map(again).collect();
     format!("{name} = {begin}{parts}\n")
@@ -446,7 +446,7 @@ fn file_of(text: String) -> Inputs {
     }
 }
 
-/// Resolves settings, and prints what is wrong with them.
+/// Resolves settings and formats their problems.
 fn resolve_all(all: Vec<Inputs>) {
     for inputs in all {
         let resolved = resolve(inputs, None);

@@ -1,4 +1,4 @@
-//! The `ssl_*` settings of listeners: sets of parameters by name, versions, ciphers and sessions.
+//! The `ssl_*` settings of listeners: predefined cipher suites, versions, ciphers and sessions.
 
 use super::raw::RawSettings;
 use super::{duration, flag, size};
@@ -6,17 +6,17 @@ use net::tls::{
     ServerSettings, SessionSettings, Versions, all_ciphers, read_ciphers, read_versions,
 };
 
-/// What nginx fits into a megabyte of `ssl_session_cache`.
+/// Number of sessions that nginx stores in a megabyte of `ssl_session_cache`.
 const SESSIONS_PER_MEGABYTE: u64 = 4_000;
 
-/// The settings that name versions. A directive of nginx narrows those of all listeners.
+/// Settings that list TLS versions. nginx's directives narrow the versions of all listeners.
 const PROTOCOLS: [&str; 3] = [
     "ssl_protocols",
     "nginx_http_ssl_protocols",
     "nginx_stream_ssl_protocols",
 ];
 
-/// Every TLS listener speaks by these, that of the Admin API too, as in Kong.
+/// Returns the TLS settings of all listeners. They include those of the Admin API, as in Kong.
 pub(super) fn server(raw: &mut RawSettings) -> ServerSettings {
     let named = raw.text("ssl_cipher_suite").unwrap_or("intermediate");
     let named = named.to_owned();
@@ -56,7 +56,7 @@ pub(super) fn server(raw: &mut RawSettings) -> ServerSettings {
     settings
 }
 
-/// Source: kong/conf_loader/constants.lua CIPHER_SUITES.
+/// Returns the settings of a predefined cipher suite. Source: kong/conf_loader/constants.lua CIPHER_SUITES.
 fn predefined(name: &str) -> ServerSettings {
     let settings = ServerSettings::default();
     match name {

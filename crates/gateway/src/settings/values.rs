@@ -1,9 +1,9 @@
-//! Checks and conversions of single setting values. Each says what it expected, for the error text.
+//! Checks and conversions of single setting values. Each error says what was expected.
 
 use super::table::{Format, Kind, Setting};
 use std::time::Duration;
 
-/// Why a value is not one of its setting; the text begins with "expected".
+/// Reason why a value does not fit its setting. The text begins with "expected".
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ValueError {
     #[error("expected a number")]
@@ -79,7 +79,7 @@ pub(crate) fn count(text: &str) -> Result<u64, ValueError> {
     text.parse().map_err(|_| ValueError::Count)
 }
 
-/// Bytes of `512`, `8k`, `10m`, `1g`, as nginx reads them.
+/// Parses a size such as `512`, `8k`, `10m` or `1g` to bytes, as nginx does.
 pub(crate) fn size(text: &str) -> Result<u64, ValueError> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
@@ -91,7 +91,8 @@ pub(crate) fn size(text: &str) -> Result<u64, ValueError> {
     number.checked_mul(unit).ok_or(ValueError::Size)
 }
 
-/// `500ms`, `30s`, `1m`, `2h`, `1d`; a bare number is seconds. nginx's sums (`1m 30s`) are not read.
+/// Parses a time such as `500ms`, `30s`, `1m`, `2h` or `1d`. A number without a unit is in seconds. nginx's sums (`1m
+/// 30s`) are not supported.
 pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
     let digits = text
         .find(|character: char| !character.is_ascii_digit())
@@ -111,7 +112,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
         .ok_or(ValueError::Duration)
 }
 
-/// `4 8k`: how many buffers, and the size of each.
+/// Parses `4 8k`: the number of buffers and the size of each.
 pub(crate) fn buffers(text: &str) -> Result<(usize, usize), ValueError> {
     let mut words = text.split_whitespace();
     let number = words.next().and_then(|word| word.parse().ok());
@@ -124,7 +125,7 @@ pub(crate) fn buffers(text: &str) -> Result<(usize, usize), ValueError> {
     }
 }
 
-/// The number of workers; `processors` is what `auto` stands for.
+/// Returns the number of workers. `auto` means `processors`.
 pub(crate) fn workers(text: &str, processors: usize) -> Result<usize, ValueError> {
     if text == "auto" {
         return Ok(processors);
@@ -135,7 +136,7 @@ pub(crate) fn workers(text: &str, processors: usize) -> Result<usize, ValueError
     }
 }
 
-/// The parts of a list, without empty ones.
+/// Returns the parts of a list, without empty ones.
 pub(crate) fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',')
         .map(str::trim)

@@ -1,5 +1,5 @@
-//! What the running process gives to the one that replaces it, over the Unix socket that is the new one's standard input:
-//! a description in JSON, then the open files, attached to bytes of their own (SCM_RIGHTS).
+//! Passes everything from the running process to its successor, over the Unix socket that is the successor's standard
+//! input: first a description in JSON, then the open files, attached to single bytes (SCM_RIGHTS).
 
 use crate::sockets::{Inherited, InheritedSocket, Sockets};
 use rustix::io::Errno;
@@ -16,9 +16,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// The system takes 253 in one message.
+/// Maximum number of descriptors in one message. Linux allows 253.
 const DESCRIPTORS_AT_ONCE: usize = 64;
-/// More than any description takes.
+/// Maximum size of a description in bytes, more than any real one has.
 const MAX_DESCRIPTION: u32 = 1 << 24;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ struct Description {
     prefix: PathBuf,
     /// Directory of the store.
     store: PathBuf,
-    /// In the order of their descriptors, which come after those of the process id file and the store's lock.
+    /// Listeners in the order of their descriptors, which follow those of the process id file and of the store's lock.
     listeners: Vec<Listener>,
 }
 
@@ -35,22 +35,22 @@ struct Listener {
     setting: String,
     configured: SocketAddr,
     address: SocketAddr,
-    /// For datagrams; versions that had none did not say.
+    /// Whether this is a UDP listener. Versions without UDP did not send this field.
     #[serde(default)]
     udp: bool,
 }
 
-/// What is handed over.
+/// Everything that a process hands over to its successor.
 pub(crate) struct Estate {
     pub(crate) prefix: PathBuf,
     pub(crate) store: PathBuf,
-    /// With the lock that says that a process runs in the prefix.
+    /// The process id file, whose lock says that a process runs with the prefix.
     pub(crate) process_file: File,
     pub(crate) store_lock: File,
     pub(crate) inherited: Inherited,
 }
 
-/// Gives everything that is open to the process at the other end.
+/// Sends the description and all descriptors to the process at the other end.
 pub(crate) fn give(
     mut stream: &UnixStream,
     prefix: &Path,
@@ -100,7 +100,7 @@ fn attach(stream: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()>
     }
 }
 
-/// Takes what [`give`] gives.
+/// Receives everything that [`give`] sends.
 pub(crate) fn take(mut stream: &UnixStream) -> io::Result<Estate> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
@@ -184,7 +184,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = |name: &str| File::create(directory.path().join(name)).expect("writable");
         let listen: Listen = "127.0.0.1:0".parse().expect("an address");
-        // More than fit into one message.
+        // More sockets than fit into one message.
         let sockets = bind(&listen, 70).expect("a free port");
         let address = sockets[0].local_addr().expect("a bound address");
         let bound = Bound {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_data_is_refused() {
         for bytes in [&b"\xff\xff\xff\xff"[..], b"\0\0\0\x02{}", b"\0\0"] {
             let (mut here, there) = UnixStream::pair().expect("a pair");
             here.write_all(bytes).expect("sent");

@@ -1,6 +1,7 @@
-//! The line between a process and the one that replaces it, for as long as both live. Each tells the other which revision it
-//! has committed, and answers when that is live on its side: so a change is live in both when it is answered, whichever
-//! of them took it. The end of the line is the end of a process.
+//! The link between a process and its successor, while both live. Each tells the other which revision it has committed.
+//! The other one confirms when the revision is live on its side. A change is therefore acknowledged when it is live in
+//! both processes, whichever of them accepted it, unless the other one takes longer than `PATIENCE`. When a process
+//! ends, its link is closed.
 
 use crate::control::Gateway;
 use std::io::{self, BufRead, BufReader, Write};
@@ -12,13 +13,13 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-/// How long a change waits for the other process, which may be busy ending.
+/// Maximum time that a change waits for the other process, which may be busy shutting down.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the main thread is told.
+/// Events that a link reports to the main thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The new process takes connections.
+    /// The new process accepts connections.
     Serving,
     /// The new process cannot start.
     Failed(String),
@@ -26,24 +27,25 @@ pub(crate) enum Event {
     Closed,
 }
 
-/// One end of the line.
+/// One end of the link.
 pub(crate) struct Link {
     stream: Mutex<UnixStream>,
     /// The newest revision that is live in the other process.
     live: watch::Sender<u64>,
     closed: AtomicBool,
-    /// Once this process serves by what is stored; until then it reads the store later anyway.
+    /// Set once this process serves the stored configuration. Before that it reads the store later anyway, so it need
+    /// not follow the other process.
     gateway: OnceLock<Arc<Gateway>>,
 }
 
 impl Link {
-    /// Listens to the other process on a thread of its own.
+    /// Starts a thread that listens to the other process.
     pub(crate) fn start(
         stream: UnixStream,
         events: UnboundedSender<Event>,
     ) -> io::Result<Arc<Self>> {
         let reader = stream.try_clone()?;
-        // A process that does not read must not stop this one.
+        // If the other process does not read, it must not block this one.
         stream.set_write_timeout(Some(PATIENCE))?;
         let link = Arc::new(Self {
             stream: Mutex::new(stream),
@@ -57,17 +59,17 @@ impl Link {
             .spawn(move || {
                 own.listen(reader, &events);
                 own.closed.store(true, Ordering::Relaxed);
-                // Whoever waits for an answer looks again.
+                // Waiting callers check again and find the link closed.
                 own.live.send_modify(|_| {});
-                // Nobody may be left to hear it, at the end of this process.
+                // At the end of this process, the receiver may be gone.
                 let _ = events.send(Event::Closed);
             })?;
         Ok(link)
     }
 
-    /// From now on the other one's changes are followed.
+    /// Follows the changes of the other process from now on.
     pub(crate) fn follow_with(&self, gateway: &Arc<Gateway>) {
-        // Set once, at the start of the gateway.
+        // It is set only once per link, so this cannot fail.
         let _ = self.gateway.set(Arc::clone(gateway));
     }
 
@@ -94,7 +96,7 @@ impl Link {
         }
     }
 
-    /// Waits until the newest revision of the store is live here.
+    /// Makes the newest revision of the store live here, and announces it on the other links.
     fn follow(&self) {
         let Some(gateway) = self.gateway.get() else {
             return;
@@ -103,12 +105,13 @@ impl Link {
         gateway.pass_on(self);
     }
 
-    /// Tells the other process of a revision without waiting for it.
+    /// Announces a revision to the other process without waiting for it.
     pub(crate) fn tell(&self, revision: u64) {
         self.say(&format!("committed {revision}"));
     }
 
-    /// Tells the other process of a revision, and waits until it is live there or that process is gone.
+    /// Announces a revision to the other process, and waits until it is live there or that process is gone, but no
+    /// longer than `PATIENCE`.
     pub(crate) async fn announce(&self, revision: u64) {
         self.tell(revision);
         let mut live = self.live.subscribe();
@@ -134,7 +137,7 @@ impl Link {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Ends the line; the other process sees it as if this one had ended.
+    /// Closes the link. To the other process it looks as if this one had ended.
     pub(crate) fn close(&self) {
         let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -142,7 +145,7 @@ impl Link {
 
     fn say(&self, line: &str) {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        // A process that is gone is noticed by the thread that listens.
+        // The listening thread notices when the other process is gone.
         let _ = stream.write_all(format!("{line}\n").as_bytes());
     }
 }
@@ -154,7 +157,7 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     #[test]
-    fn a_revision_is_answered_when_the_other_side_has_it() {
+    fn a_revision_is_confirmed_when_the_other_side_has_it() {
         let (here, there) = UnixStream::pair().expect("a pair");
         let (events, mut seen) = unbounded_channel();
         let one = Link::start(here, events).expect("a link");
@@ -162,7 +165,7 @@ mod tests {
         let other = Link::start(there, others).expect("a link");
         let runtime = current_thread_runtime().expect("a runtime");
         runtime.block_on(async {
-            // The other side serves nothing yet, so it has nothing to wait for.
+            // The other side serves nothing yet, so it confirms at once.
             one.announce(7).await;
             assert_eq!(*one.live.borrow(), 7);
             other.say_serving();
@@ -174,7 +177,7 @@ mod tests {
             );
             other.close();
             assert_eq!(seen.recv().await, Some(Event::Closed));
-            // Nobody is waited for who is gone.
+            // An announcement does not wait for a closed link.
             one.announce(8).await;
             assert!(one.is_closed());
         });

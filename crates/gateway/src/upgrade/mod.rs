@@ -1,10 +1,12 @@
-//! Replacing the program while it serves (SIGUSR2, `silverback upgrade`): the running process starts the binary that is
-//! found under its own name now, and hands it the listening sockets, the lock of the prefix and that of the store. The new
-//! process loads, serves, and says so; only then the old one takes no more connections and ends with its last. Until then
-//! nothing has changed: when the new one fails, the old one says why and goes on.
+//! Replaces the program while it serves (SIGUSR2, `silverback upgrade`). The running process starts the binary that is
+//! now installed under its name, and hands it the listening sockets and the locks of the prefix and of the store. The
+//! new process loads the configuration, starts serving, and reports it. Only then does the old process stop accepting
+//! connections; it ends with its last one. If the new process fails, the old one logs the reason and keeps running
+//! unchanged.
 //!
-//! No connection is lost, because no socket is closed in which one may wait. No change is lost, because both use the same
-//! store, which lets one write at a time, and tell each other what they have committed ([`link`]).
+//! No connection is lost, because no socket is closed in which one may wait. No change is lost, because both processes
+//! use the same store, which allows one write at a time, and tell each other which revisions they have committed
+//! ([`link`]).
 
 mod handover;
 mod link;
@@ -25,9 +27,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Set for the new process: the id of the process whose estate comes over its standard input. Not a name of a setting.
+/// Environment variable of the new process: the id of the process that hands over to it through standard input. It is
+/// not the name of a setting.
 const VARIABLE: &str = "_SILVERBACK_UPGRADE_FROM";
-/// Loading the largest configurations takes seconds.
+/// Maximum time until the new process serves. Loading the largest configurations takes seconds.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +47,7 @@ pub(crate) enum UpgradeError {
     Prefix { old: PathBuf, new: PathBuf },
 }
 
-/// How this program was started, to be started so again.
+/// Path and arguments of this program, for starting it again in the same way.
 #[derive(Debug)]
 pub(crate) struct Program {
     path: PathBuf,
@@ -52,12 +55,13 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// To be asked at the start: later the file may be another, which is the point, or gone, which the system would tell
-    /// instead of its name.
+    /// Determines path and arguments. Call it at the start: later the file may be replaced, which is the purpose of an
+    /// upgrade, or deleted, and then the system no longer reports its path.
     pub(crate) fn own() -> io::Result<Self> {
         let mut arguments = std::env::args_os();
         let name = PathBuf::from(arguments.next().unwrap_or_default());
-        // By the name it was called by, so that a link that is changed to point to another version is followed.
+        // Use the path that the program was called by, so that a symbolic link that now points to another version is
+        // followed.
         let called = name.components().count() > 1;
         let path = match called.then(|| std::path::absolute(&name)) {
             Some(Ok(path)) if path.is_file() => path,
@@ -70,7 +74,7 @@ impl Program {
     }
 }
 
-/// What the running process gives away.
+/// Everything that the running process hands over.
 pub(crate) struct Offer<'a> {
     pub(crate) prefix: &'a Path,
     pub(crate) store: &'a Path,
@@ -79,14 +83,14 @@ pub(crate) struct Offer<'a> {
     pub(crate) sockets: &'a Sockets,
 }
 
-/// A new process that is starting, or serving.
+/// A new process that is starting or serving.
 pub(crate) struct Successor {
     pub(crate) child: Child,
     pub(crate) link: Arc<Link>,
 }
 
 impl Successor {
-    /// Starts it and hands everything over. What comes of it is told by events.
+    /// Starts the new process and hands everything over. Events report the outcome.
     pub(crate) fn start(
         program: &Program,
         offer: &Offer<'_>,
@@ -111,14 +115,14 @@ impl Successor {
         Ok(Self { child, link })
     }
 
-    /// Ends a new process that is not to take over, and gives its exit status.
+    /// Kills a new process that must not take over, and returns its exit status.
     pub(crate) fn end(mut self) -> io::Result<std::process::ExitStatus> {
         let _ = self.child.kill();
         self.child.wait()
     }
 }
 
-/// A child that nobody wants when handing over fails.
+/// A child process that is killed if handing over fails.
 struct Starting(Option<Child>);
 
 impl Drop for Starting {
@@ -130,12 +134,13 @@ impl Drop for Starting {
     }
 }
 
-/// The estate of the process that started this one to take over, and the line to it; none after an ordinary start.
+/// Receives everything from the process that started this one as its successor, and the link to it. Returns `None`
+/// after an ordinary start.
 pub(crate) fn predecessor() -> Result<Option<(Estate, UnixStream)>, UpgradeError> {
     let Some(number) = std::env::var(VARIABLE).ok() else {
         return Ok(None);
     };
-    // A process that was started by one that was started so inherits the variable, and no estate.
+    // A child of an upgraded process inherits the variable but receives nothing, so compare the id with the parent's.
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get().to_string());
     if parent != Some(number) {
         return Ok(None);

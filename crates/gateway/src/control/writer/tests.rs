@@ -1,4 +1,4 @@
-//! Whatever is proposed: the snapshot that is live then is the one that would be made of everything that is stored.
+//! After every group of proposals, the live snapshot must be the one that would be built from everything stored.
 
 use super::*;
 use crate::control::rebuild;
@@ -18,14 +18,15 @@ use uuid::Uuid;
 
 const GROUPS: usize = 250;
 
-/// Entities of a kind, so few that they meet.
+/// Number of ids for each entity type. It is so small that changes often meet the same entity.
 const POOL: u64 = 5;
 
-/// One of the pool of a kind, there or not; or none.
+/// Returns a reference to an entity of the pool, which may not exist, or null.
 fn reference(random: &mut Random, kind: EntityKind) -> Value {
-    match random.one_in(3) {
-        true => Value::Null,
-        false => json!({"id": id(kind, random.below(POOL))}),
+    if random.one_in(3) {
+        Value::Null
+    } else {
+        json!({"id": id(kind, random.below(POOL))})
     }
 }
 
@@ -146,7 +147,7 @@ fn change(writer: &Writer, random: &mut Random) -> Change {
     let complete = registry().entity(kind).complete(given, &context);
     let mut complete = complete.unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
     if kind == EntityKind::Plugins && random.one_in(8) {
-        // As no schema lets it through: it can be stored, and not be served.
+        // No schema accepts this value: it can be stored, but not served.
         complete.insert("config", model::Value::from("none"));
     }
     Change::Put {
@@ -156,7 +157,7 @@ fn change(writer: &Writer, random: &mut Random) -> Change {
     }
 }
 
-/// Several applications, one of which may be refused; and sometimes the whole, after all of it.
+/// Returns a proposal with several change sets, some of which may be refused. It may also fail at its end.
 fn proposal(writer: &Writer, random: &mut Random) -> Proposal {
     let sets: Vec<ChangeSet> = (0..1 + random.below(3))
         .map(|_| ChangeSet {
@@ -175,9 +176,10 @@ fn proposal(writer: &Writer, random: &mut Random) -> Proposal {
                 applied => applied?,
             }
         }
-        match fails {
-            true => Err(Refusal::Failure(Failure::Internal("in the end".to_owned()))),
-            false => Ok(()),
+        if fails {
+            Err(Refusal::Failure(Failure::Internal("in the end".to_owned())))
+        } else {
+            Ok(())
         }
     });
     proposal.dry_run = random.one_in(12);
@@ -188,7 +190,7 @@ fn proposal(writer: &Writer, random: &mut Random) -> Proposal {
     proposal
 }
 
-/// How often each came of a proposal.
+/// Number of proposals with each outcome.
 #[derive(Debug, Default)]
 struct Outcomes {
     done: usize,
@@ -214,7 +216,7 @@ impl Outcomes {
 }
 
 #[test]
-fn the_live_snapshot_is_that_of_everything_stored() {
+fn the_live_snapshot_is_the_one_built_from_the_store() {
     let (mut writer, _directory) = writer();
     let mut random = Random::new(2026);
     let mut outcomes = Outcomes::default();
