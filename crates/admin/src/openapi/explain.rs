@@ -1,4 +1,4 @@
-//! The operations that tell why requests get the routes that they get.
+//! The operations that explain routing.
 
 use super::components::{Components, schema_of, text};
 use super::operation::Operation;
@@ -28,8 +28,8 @@ pub(super) fn conflicts(operation: Operation) -> Operation {
         .answers(200, "The conflicts.", &schema_of::<Conflicts>())
 }
 
-/// What [`crate::explain::Question::read`] takes. It is no struct that could be derived: it reads on after an error, to tell all
-/// of them. A test compares the two.
+/// Schema of the body that [`crate::explain::Question::read`] accepts. It is not derived from a struct, because the
+/// reader continues after an error in order to report all of them. A test compares the two.
 fn question() -> Value {
     let end = json!({
         "description": "`1.2.3.4:5`, an address alone, or `:5`.",
@@ -84,7 +84,7 @@ mod tests {
         Question::read(body.expect("an object")).ok()
     }
 
-    /// For each field, values that are taken, and values that are not.
+    /// For each field, valid and invalid values.
     fn cases() -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
         let texts = |texts: &[&str]| texts.iter().map(|text| json!(text)).collect::<Vec<_>>();
         let ends = || {

@@ -1,4 +1,4 @@
-//! The operations that are no entity's: of the node, of schemas, of whole configurations.
+//! The operations that do not belong to entities: of the node, of schemas, and of whole configurations.
 
 use super::components::{Components, Fields, failure, integer, object, page_of, schema_of, text};
 use super::operation::Operation;
@@ -11,7 +11,7 @@ use crate::transfer::Imported;
 use model::EntityKind;
 use serde_json::{Value, json};
 
-/// `None` for what the API answers as if it did not exist, and for the endpoints of entities.
+/// Returns `None` for paths that the API treats as nonexistent, and for the endpoints of entities.
 pub(super) fn describe(
     components: &mut Components,
     endpoint: &Endpoint,
