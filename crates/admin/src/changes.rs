@@ -154,7 +154,7 @@ fn apply_all(
         return Ok((out, routes));
     }
     let (count, all) = (errors.len(), changes.len());
-	let message = if tried == all {
+    let message = if tried == all {
         format!("nothing was changed: {count} errors in {all} changes")
     } else {
         format!(
@@ -238,7 +238,7 @@ fn problem(index: usize, failure: &Failure) -> serde_json::Value {
             Vec::new(),
         ),
     };
-	let paths = if paths.is_empty() {
+    let paths = if paths.is_empty() {
         vec![json!({"path": at, "message": error["message"]})]
     } else {
         paths

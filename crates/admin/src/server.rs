@@ -38,7 +38,7 @@ const FAREWELL: Duration = Duration::from_millis(300);
 
 /// Pause after a failed accept on the local socket.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-    /// Minimum time between two log lines about refused connections.
+/// Minimum time between two log lines about refused connections.
 const TELLING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum concurrent requests on an HTTP/2 connection.
@@ -179,7 +179,7 @@ struct Server {
     limits: Limits,
     remote: Places,
     local: Places,
-    /// When it was told last that connections are refused.
+    /// Time of the last log line about refused connections.
     told: Arc<Mutex<Option<Instant>>>,
     stopped: watch::Receiver<bool>,
     /// Nothing is sent over this channel; it closes when the last clone is dropped.

@@ -71,12 +71,12 @@ impl Slot {
 }
 
 fn too_many() -> Failure {
-	let text = "too many large responses are being sent; try again later";
+    let text = "too many large responses are being sent; try again later";
     Failure::Message(StatusCode::SERVICE_UNAVAILABLE, text.into())
 }
 
 fn unwritten(endpoint: &str, error: &io::Error) -> Failure {
-	tracing::error!(endpoint, %error, "a response cannot be written");
+    tracing::error!(endpoint, %error, "a response cannot be written");
     Failure::Message(
         StatusCode::INSUFFICIENT_STORAGE,
         "the response cannot be written to a temporary file: the disk is full or failing".into(),

@@ -1,10 +1,10 @@
-//! Writing and removing history. What is read of it is in [`crate::past`].
+//! Writes and removes history. [`crate::past`] reads it.
 //!
-//! The record of a revision is its head, the keys of the entities it changed, and for each of them, in the table
-//! `touched`, the state *before*. The state after is what the next revision that touches the entity has as its state
-//! before, or else in the mirror. So loading a configuration into an empty store writes every entity once, not twice; and
-//! as `touched` is ordered by entity and then by revision, the state of an entity at any revision is one lookup, however
-//! many revisions there are.
+//! The record of a revision has a head and the keys of the entities that it changed. The table `touched` has the state
+//! of each of these entities *before* the revision. The state after it is the state before the next revision that
+//! changes the entity, or the current state in the entity tables. So loading a configuration into an empty store writes
+//! every entity once, not twice. And because `touched` is ordered by entity and then by revision, finding the state of
+//! an entity at any revision takes one lookup, however many revisions there are.
 
 use crate::change::Origin;
 use crate::env::{Environment, Table, Tables};
@@ -17,13 +17,14 @@ use crate::transaction::write_header;
 use crate::view::View;
 use heed::{PutFlags, RoTxn, RwTxn, WithoutTls};
 
-/// So many keys fill a page of LMDB. It is also what is removed of a record at once, at least.
+/// Number of keys that fill a page of LMDB. It is also the minimum number of keys of a record that are removed at a
+/// time.
 pub(crate) const PIECE_KEYS: usize = (4096 - 16) / ENTITY_KEY_LENGTH;
 
-/// Removing so many bytes takes about as long as removing an entry.
+/// Removing this many bytes takes about as long as removing an entry.
 const LONG: u64 = 4096;
 
-/// What is kept of a revision: what was before it, when it was made and by whom. Entities are ordered by key.
+/// The data kept about a revision: the state before it, its time and its author. Entities are ordered by key.
 pub(crate) struct Record<'r> {
     pub(crate) entities: &'r [(EntityKey, Option<Vec<u8>>)],
     pub(crate) meta: &'r [(String, Option<Vec<u8>>)],
@@ -31,7 +32,7 @@ pub(crate) struct Record<'r> {
     pub(crate) origin: &'r Origin,
 }
 
-/// The tables of the history with the sums that the header has of them.
+/// The tables of the history, and the header with their sums.
 pub(crate) struct Writer<'w, 't> {
     pub(crate) txn: &'w mut RwTxn<'t>,
     pub(crate) tables: &'w Tables,
@@ -39,8 +40,8 @@ pub(crate) struct Writer<'w, 't> {
 }
 
 impl Writer<'_, '_> {
-    /// Writes the record of the header's revision. One that would exceed the retention alone is left out, and what is older
-    /// is history no more.
+    /// Writes the record of the header's revision. A record that alone exceeds the retention is not written, and all
+    /// older records then no longer count as history.
     pub(crate) fn append(
         &mut self,
         record: &Record<'_>,
@@ -62,10 +63,11 @@ impl Writer<'_, '_> {
             let piece: Vec<u8> = entities.iter().flat_map(|(key, _)| *key).collect();
             self.put((journal, JOURNAL), PutFlags::APPEND, &key, &piece)?;
         }
-        // The first load fills it from the left, which leaves its pages full.
-        let flags = match touched.is_empty(self.txn)? {
-            true => PutFlags::APPEND,
-            false => PutFlags::empty(),
+        // The first load fills the table from the left, which leaves its pages full.
+        let flags = if touched.is_empty(self.txn)? {
+            PutFlags::APPEND
+        } else {
+            PutFlags::empty()
         };
         for (entity, before) in record.entities {
             let key = keys::touched(entity, revision);

@@ -226,6 +226,7 @@ fn address_word(checked: bool, target: &TargetHealth, address: &AddressHealth) -
         word(address.available)
     } else {
         Word::HealthchecksOff
+    }
 }
 
 fn word(healthy: bool) -> Word {

@@ -180,11 +180,7 @@ impl Subsystem {
 
 impl fmt::Display for Never {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = if self.whole {
-            ""
-        } else {
-            "a part of "
-        };
+        let part = if self.whole { "" } else { "a part of " };
         write!(
             formatter,
             "no {} can get {part}the route {}: ",

@@ -52,7 +52,8 @@ fn document(control: &dyn Control) -> Value {
                     WARN,
                     json!({ "type": "string", "enum": ["conflicts"] }),
                 )
-                false => operation,
+            } else {
+                operation
             };
             tags.insert(operation.tag);
             item.insert(
