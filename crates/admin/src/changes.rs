@@ -337,7 +337,7 @@ impl Change {
         }
         match (verb, &key) {
             (Verb::Create, Some(_)) => {
-                Err(".key: a new entity has none, its fields are its data".to_owned())
+                Err(".key: not allowed with create; set the fields in data".to_owned())
             }
             (Verb::Create, None) | (_, Some(_)) => Ok(Self {
                 verb,

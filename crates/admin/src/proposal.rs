@@ -201,7 +201,7 @@ pub(crate) fn carry_out<T: Send + 'static>(
             Ok((take(&outcome)?, revision))
         }
         (Err(error), _) => Err(refused(error.into())),
-        (Ok(()), None) => Err(Failure::internal("a proposal was not asked")),
+        (Ok(()), None) => Err(Failure::internal("a proposal was not run")),
     }
 }
 
@@ -240,7 +240,7 @@ fn take<T>(outcome: &Outcome<T>) -> Result<T, Failure> {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
-    done.ok_or_else(|| Failure::internal("a proposal was accepted without being asked"))
+    done.ok_or_else(|| Failure::internal("a proposal was accepted without being run"))
 }
 
 fn refused(error: LoadError) -> Failure {
@@ -258,7 +258,7 @@ fn refused(error: LoadError) -> Failure {
         ),
         LoadError::TooLarge => say(
             StatusCode::INSUFFICIENT_STORAGE,
-            "the store has reached its largest size (lmdb_map_size): there is no room for this change",
+            "the store has reached its maximum size (lmdb_map_size): there is no room for this change",
         ),
         LoadError::Disk(error) => unwritable(&error),
         LoadError::Busy => say(

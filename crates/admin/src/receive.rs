@@ -207,9 +207,9 @@ fn no_room(connection: &Connection, size: usize) -> Response {
     response
 }
 
-/// The answer to a client whose body has stalled. No other request can follow on the connection.
+/// Response to a client whose body has stalled. No other request can follow on the connection.
 fn too_slow(pause: Duration) -> Response {
-    let text = format!("nothing of the request body has come for {pause:?}");
+    let text = format!("nothing of the request body arrived for {pause:?}");
     let mut response = message(StatusCode::REQUEST_TIMEOUT, &text);
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(CONNECTION, close);

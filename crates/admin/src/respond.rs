@@ -90,7 +90,7 @@ impl IntoResponse for Failure {
 pub(crate) fn json(status: StatusCode, value: &impl serde::Serialize) -> Response {
     json_bytes(
         status,
-        serde_json::to_vec(value).expect("what is answered has texts as keys"),
+        serde_json::to_vec(value).expect("responses have only texts as keys"),
     )
 }
 

@@ -166,7 +166,7 @@ async fn off_thread(
 
 fn too_many(request: &Parts) -> Response {
     let limit = Connection::of(&request.extensions).map_or(0, |one| one.limits.requests);
-    let text = format!("{limit} requests are being worked on, which is the limit");
+    let text = format!("{limit} requests are in progress, which is the limit");
     let mut response = message(StatusCode::SERVICE_UNAVAILABLE, &text);
     let seconds = HeaderValue::from_static("1");
     response.headers_mut().insert(RETRY_AFTER, seconds);

@@ -111,7 +111,7 @@ impl Chunks {
         }
         match self.spool.into_inner() {
             SpooledData::InMemory(bytes) => Ok(Written::InMemory(bytes.into_inner())),
-            SpooledData::OnDisk(_) => Err(io::Error::other("an answer in memory is on the disk")),
+            SpooledData::OnDisk(_) => Err(io::Error::other("a response in memory is on the disk")),
         }
     }
 }

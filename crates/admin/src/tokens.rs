@@ -53,9 +53,9 @@ pub enum TokenError {
     Hash,
     #[error("expected name, role, hash and time")]
     Fields,
-    #[error("there is a token `{0}` already")]
+    #[error("a token `{0}` already exists")]
     Twice(String),
-    #[error("the system has no random numbers")]
+    #[error("the operating system provides no random numbers")]
     Random,
 }
 
@@ -264,6 +264,6 @@ mod tests {
         }
         let twice = format!("a admin sha256:{hash} now\n").repeat(2);
         let error = twice.parse::<Tokens>().unwrap_err();
-        assert_eq!(error.to_string(), "line 2: there is a token `a` already");
+        assert_eq!(error.to_string(), "line 2: a token `a` already exists");
     }
 }

@@ -239,7 +239,7 @@ impl From<heed::Error> for CommitError {
             heed::Error::Mdb(heed::MdbError::Other(code)) => {
                 CommitError::Disk(io::Error::from_raw_os_error(code))
             }
-            // The commit puts the size in: only it knows the options.
+            // The commit sets the size, because only it knows the options.
             heed::Error::Mdb(heed::MdbError::MapFull) => CommitError::Full { max_size: 0 },
             other => CommitError::Store(StoreError::Lmdb(other)),
         }

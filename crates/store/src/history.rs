@@ -77,7 +77,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// What did not exist does now, or it would not have changed.
+    /// Counts the changes by effect. An entity that did not exist before must exist now, or it would not be in the
+    /// record.
     fn count(&self, record: &Record<'_>) -> Result<Counts, CommitError> {
         let mut counts = Counts::default();
         for (key, before) in record.entities {
@@ -115,7 +116,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Removes all records at once: only the newest state is known then.
+    /// Removes all records at once, so that only the newest state is known.
     pub(crate) fn clear(&mut self) -> Result<(), CommitError> {
         self.tables.journal.clear(self.txn)?;
         self.tables.touched.clear(self.txn)?;
@@ -133,8 +134,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Removes about `limit` entries of records that exceed the retention, the oldest first, and says whether there are more. A
-    /// large record goes piece by piece.
+    /// Removes about `limit` entries of records that exceed the retention, the oldest first. Returns whether there are
+    /// more. A large record is removed piece by piece.
     pub(crate) fn compact(
         &mut self,
         retention: Retention,
@@ -156,8 +157,8 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Removes the last piece of the oldest record that is on its way out, the head in the end, and gives the number of
-    /// entries. Long ones count more than once.
+    /// Removes the last piece of the oldest record that is being removed; its head goes last. Returns the number of
+    /// entries; long entries count more than once.
     fn sweep(&mut self) -> Result<usize, CommitError> {
         let journal = (self.tables.journal, JOURNAL);
         let revision = self.header.swept + 1;
@@ -193,8 +194,8 @@ impl Writer<'_, '_> {
 }
 
 impl Store {
-    /// Removes about `limit` entries of the history that exceed the retention, the oldest first, and says whether there are
-    /// more. Writes only when there are any.
+    /// Removes about `limit` entries of the history that exceed the retention, the oldest first. Returns whether there
+    /// are more. Writes only if there are such entries.
     pub fn compact(&self, limit: usize) -> Result<bool, CommitError> {
         let Environment { env, tables, .. } = &self.inner.environment;
         let retention = self.inner.retention;
@@ -221,8 +222,7 @@ impl Store {
         Ok(more)
     }
 
-    /// Whether the history exceeds its retention by so much that removing some of it should not wait until there is nothing
-    /// else to do.
+    /// Whether the history exceeds its retention by so much that compaction should not wait until the gateway is idle.
     pub fn is_compaction_overdue(&self) -> Result<bool, StoreError> {
         let Retention {
             revisions, bytes, ..
@@ -234,7 +234,7 @@ impl Store {
     }
 }
 
-/// Whether the oldest record is too much. The newest one never is.
+/// Whether the oldest record exceeds the retention. The newest record never does.
 fn exceeds(
     txn: &RoTxn<'_, WithoutTls>,
     tables: &Tables,
@@ -255,7 +255,7 @@ fn exceeds(
     Ok(age > record::whole_ms(retention.age))
 }
 
-/// When a revision was made; 0 if there is no record of it.
+/// Returns the creation time of a revision; 0 if there is no record of it.
 fn time(txn: &RoTxn<'_, WithoutTls>, tables: &Tables, revision: u64) -> Result<u64, StoreError> {
     let key = keys::journal(revision, HEAD_PIECE);
     match tables.journal.get(txn, &key)? {
@@ -264,12 +264,12 @@ fn time(txn: &RoTxn<'_, WithoutTls>, tables: &Tables, revision: u64) -> Result<u
     }
 }
 
-/// The keys in a piece of a record.
+/// Returns the keys in a piece of a record.
 pub(crate) fn parse_piece(piece: &[u8]) -> &[EntityKey] {
     piece.as_chunks().0
 }
 
-/// What the record will take in the tables, but for its head.
+/// Size that the record will have in the tables, without its head.
 fn size(record: &Record<'_>) -> u64 {
     let sizes = record.entities.iter().map(|(_, before)| {
         let before = before.as_ref().map_or(0, Vec::len);

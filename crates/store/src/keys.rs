@@ -11,7 +11,7 @@
 //! | meta | name | value |
 //! | journal | revision, 0 | the head of the revision's record |
 //! | journal | revision, number from 1 | keys of entities that the revision changed |
-//! | touched | type, id, revision | the entity before the revision; empty if it did not exist |
+//! | touched | kind, id, revision | the entity before the revision; empty if it did not exist |
 //!
 //! LMDB allows keys of 511 bytes. A text that is longer than [`MAX_TEXT`], or contains the terminator byte, is replaced
 //! by its SHA-256 hash. Lookups of such a text also compare the entity's own field.

@@ -5,7 +5,7 @@
 //! - [`View`] reads one revision: by id, by unique field, by reference, by tag, page by page.
 //! - [`View::history`] reads older revisions: the changes of each, and the state at each.
 //! - [`Store::transact`] applies change sets in one write transaction: references, uniqueness, cascades, indexes and
-//! history. They are on disk when it returns.
+//!   history. They are on disk when it returns.
 //!
 //! Entities are bytes with a few indexed fields. The store does not validate them against their schema and never
 //! decodes them to typed entities.

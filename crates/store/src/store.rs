@@ -31,7 +31,7 @@ pub const DEFAULT_MAX_SIZE: usize = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     pub revisions: u64,
-    /// How long ago a revision may have been made.
+    /// Maximum age of a revision.
     pub age: Duration,
     /// Maximum bytes of replaced entities, including their keys. A revision that alone needs more is not kept.
     pub bytes: u64,

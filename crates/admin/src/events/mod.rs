@@ -103,15 +103,15 @@ enum Ended {
     Connection(#[from] io::Error),
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    #[error("it has said nothing for too long")]
+    #[error("the client has sent nothing for too long")]
     Silent,
     #[error("revision {start} is unknown, the newest is {newest}")]
     Unknown { start: Revision, newest: Revision },
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("the record of revision {0} is shorter than it says")]
+    #[error("the record of revision {0} is incomplete")]
     Short(Revision),
-    #[error("this process takes no more part")]
+    #[error("this process is stopping or was replaced")]
     Leaving,
 }
 
@@ -146,9 +146,9 @@ impl Subscriber {
         let Err(ended) = self.exchange(&mut reader, &mut writer).await;
         match &ended {
             Ended::Journal(JournalError::Store(_)) | Ended::Short(_) => {
-                tracing::error!(%ended, "a subscriber cannot be told what happened");
+                tracing::error!(%ended, "events cannot be sent to a subscriber");
             }
-            _ => tracing::debug!(%ended, "a subscriber has gone"),
+            _ => tracing::debug!(%ended, "a subscriber was disconnected"),
         }
         if let Some(reason) = ended.reason().filter(|_| !self.is_cut) {
             self.bytes.clear();

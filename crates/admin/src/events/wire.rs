@@ -109,13 +109,13 @@ pub enum Reason {
 pub enum Malformed {
     #[error("the magic number of another protocol")]
     Magic,
-    #[error("version {0} of the protocol, which is not spoken here")]
+    #[error("unsupported protocol version {0}")]
     Version(u16),
     #[error("a frame that is empty or longer than {MAX_FRAME} bytes")]
     Length,
     #[error("a frame of an unknown kind")]
     Kind,
-    #[error("a frame whose content does not have its kind's form")]
+    #[error("a frame with malformed content")]
     Content,
 }
 

@@ -160,8 +160,8 @@ pub(crate) async fn warn(call: &Call<'_>, routes: Vec<Uuid>) {
             never.chain(ties).chain(rest).collect()
         }
         Err(error) => {
-            tracing::warn!(?error, "conflicts of routes cannot be told");
-            vec!["conflicts of routes cannot be told".to_owned()]
+            tracing::warn!(?error, "conflicts of routes could not be determined");
+            vec!["conflicts of routes could not be determined".to_owned()]
         }
     };
     // The warnings are set only once per request.
@@ -188,7 +188,7 @@ impl fmt::Display for Never {
             self.route
         )?;
         match self.reason {
-            Cause::Contradiction => formatter.write_str("its demands contradict each other"),
+            Cause::Contradiction => formatter.write_str("its conditions contradict each other"),
             Cause::Shadowed => {
                 formatter.write_str("all of them get ")?;
                 for (number, route) in self.by.iter().enumerate() {
@@ -207,7 +207,7 @@ impl fmt::Display for Tie {
         let unit = self.subsystem.unit();
         write!(
             formatter,
-            "the routes {first} and {second} rank alike: {unit}s for both get {first}"
+            "the routes {first} and {second} have equal priority: {unit}s for both get {first}"
         )
     }
 }
@@ -250,7 +250,7 @@ mod tests {
             };
             assert_eq!(
                 tie.to_string(),
-                format!("the routes {a} and {b} rank alike: {many} for both get {a}")
+                format!("the routes {a} and {b} have equal priority: {many} for both get {a}")
             );
         }
     }

@@ -192,7 +192,7 @@ impl Reader {
             ("path", place.target.is_some()),
         ] {
             if given {
-                self.refuse(name, "cannot be given with `url`, which says it");
+                self.refuse(name, "cannot be combined with `url`");
             }
         }
         url.unwrap_or_default()
@@ -580,7 +580,7 @@ mod tests {
     #[test]
     fn a_url_stands_alone() {
         let told = problems(json!({"url": "http://a/", "path": "/b", "host": "c"}));
-        assert_eq!(told["path"], "cannot be given with `url`, which says it");
+        assert_eq!(told["path"], "cannot be combined with `url`");
         assert_eq!(told["host"], told["path"]);
         for url in [
             "a/b",

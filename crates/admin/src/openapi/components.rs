@@ -146,15 +146,15 @@ impl Components {
             "securitySchemes": {
                 "bearer": {
                     "type": "http", "scheme": "bearer",
-                    "description": "A token of the node, where it asks for one.",
+                    "description": "A token of the node, if it requires one.",
                 },
                 "token": {
                     "type": "apiKey", "in": "header", "name": "Kong-Admin-Token",
-                    "description": "The same token, as Kong's clients send one.",
+                    "description": "The same token, in the header that Kong's clients use.",
                 },
                 "mutualTLS": {
                     "type": "mutualTLS",
-                    "description": "A client certificate that the node trusts, where it asks for one.",
+                    "description": "A client certificate that the node trusts, if it requires one.",
                 },
             },
         })
@@ -231,7 +231,7 @@ fn error(code: ErrorCode) -> Value {
             ("code", number),
             ("name", name),
             ("message", text()),
-            ("options", about("What is wrong, by query argument.")),
+            ("options", about("Errors by query argument.")),
         ]),
         ErrorCode::DeclarativeConfig => object([
             ("code", number),
@@ -239,21 +239,18 @@ fn error(code: ErrorCode) -> Value {
             ("message", text()),
             (
                 "fields?",
-                about("What is wrong, in the shape of the configuration."),
+                about("Errors, in the structure of the configuration."),
             ),
             (
                 "flattened_errors?",
-                json!({ "type": ["array", "object"], "description": "What is wrong, by entity, when asked for." }),
+                json!({ "type": ["array", "object"], "description": "Errors by entity, if requested." }),
             ),
         ]),
         _ => object([
             ("code", number),
             ("name", name),
             ("message", text()),
-            (
-                "fields?",
-                about("What is wrong, in the shape of the entity."),
-            ),
+            ("fields?", about("Errors, in the structure of the entity.")),
         ]),
     }
 }
@@ -302,12 +299,9 @@ fn responses() -> Map<String, Value> {
 /// A header that only responses with this status have.
 fn header_of(status: u16) -> Option<(&'static str, &'static str)> {
     match status {
-        401 => Some(("WWW-Authenticate", "How to say who asks.")),
-        405 => Some((
-            "Allow",
-            "The methods of the path, where it does not have this one.",
-        )),
-        429 | 503 => Some(("Retry-After", "Seconds to wait, where they are known.")),
+        401 => Some(("WWW-Authenticate", "The authentication scheme to use.")),
+        405 => Some(("Allow", "The methods that the path supports.")),
+        429 | 503 => Some(("Retry-After", "Seconds to wait, if known.")),
         _ => None,
     }
 }
@@ -330,17 +324,17 @@ fn parameters() -> Value {
     json!({
         "size": argument(
             "size",
-            "How many entities a page has at most.",
+            "Maximum number of entities on a page.",
             json!({ "type": "integer", "minimum": 1, "maximum": 1000, "default": 100 }),
         ),
         "offset": argument(
             "offset",
-            "Where the page starts: the `offset` of the page before.",
+            "Start of the page: the `offset` of the previous page.",
             text(),
         ),
         "tags": argument(
             "tags",
-            "Only entities with all of these tags, `a,b`, or any of them, `a/b`; five at most.",
+            "Only entities with all of these tags (`a,b`) or with any of them (`a/b`); at most five tags.",
             json!({ "type": "string", "minLength": 1 }),
         ),
     })
@@ -355,12 +349,12 @@ const HEADERS: [(&str, &str, &str); 4] = [
     (
         "X-Kong-Admin-Latency",
         "integer",
-        "Milliseconds that the answer took.",
+        "Time in milliseconds that the response took.",
     ),
     (
         "Access-Control-Allow-Origin",
         "string",
-        "Whose scripts may read the answer.",
+        "The origin whose scripts may read the response.",
     ),
     (
         "Access-Control-Allow-Credentials",

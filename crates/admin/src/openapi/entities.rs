@@ -52,7 +52,11 @@ fn collection(components: &mut Components, kind: EntityKind, method: &str) -> Op
     )
     .paged()
     .tagged()
-    .answers(200, "A page of the list, by id.", &components.page(kind));
+    .answers(
+        200,
+        "A page of the list, ordered by id.",
+        &components.page(kind),
+    );
     match kind {
         EntityKind::Consumers => list.query(
             "custom_id",
@@ -99,7 +103,7 @@ fn entity(components: &mut Components, kind: EntityKind, method: &str) -> Operat
             )
             .fails(&WRITE),
         _ => operation("delete", "Delete")
-            .answers_empty(204, "It does not exist any more.")
+            .answers_empty(204, "The entity no longer exists.")
             .fails(&[404, 405, 501, 507]),
     }
 }
@@ -184,7 +188,7 @@ fn child(components: &mut Components, relation: Relation, method: &str) -> Opera
             )
             .fails(&WRITE),
         _ => operation("delete", "Delete")
-            .answers_empty(204, "It does not exist any more.")
+            .answers_empty(204, "The entity no longer exists.")
             .fails(&[404, 405, 501, 507]),
     }
 }
@@ -205,7 +209,7 @@ fn referenced(components: &mut Components, relation: Relation, method: &str) -> 
     };
     match method {
         "GET" => operation("get", "Get")
-            .answers(200, "The entity referred to.", &components.shown(parent))
+            .answers(200, "The referenced entity.", &components.shown(parent))
             .fails(&[404]),
         "PUT" => operation("upsert", "Replace, or create and link,")
             .takes_fields(components.input(parent, &[]))
@@ -236,7 +240,7 @@ fn all_targets(components: &mut Components) -> Operation {
     Operation::new(
         kind.name(),
         "listAllTargetsOfUpstream",
-        "List targets of an upstream, by id",
+        "List targets of an upstream, ordered by id",
     )
     .paged()
     .answers(200, "A page of the list.", &components.page(kind))

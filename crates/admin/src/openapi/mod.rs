@@ -86,7 +86,7 @@ fn document(control: &dyn Control) -> Value {
 }
 
 /// Description of the argument `warn` of writes of routes.
-const WARN: &str = "With `conflicts`, the answer tells in headers `Warning` which conflicts with other routes the write makes or leaves.";
+const WARN: &str = "With `conflicts`, `Warning` headers of the response list the written route's conflicts with other routes.";
 
 /// Whether a method of an endpoint may create or change a route.
 fn writes_routes(action: Action, method: &str) -> bool {
@@ -100,8 +100,8 @@ fn writes_routes(action: Action, method: &str) -> bool {
     kind == EntityKind::Routes && matches!(method, "POST" | "PUT" | "PATCH")
 }
 
-const ABOUT: &str = "The Admin API of Kong Gateway 3.9, and what Silverback has besides. Every path with GET answers HEAD, and every \
-path OPTIONS. A trailing slash changes nothing. Where a path takes a key in place of an id, a UUID is always taken for an id.";
+const ABOUT: &str = "The Admin API of Kong Gateway 3.9, with the endpoints that Silverback adds. Every path with GET supports HEAD, and \
+every path supports OPTIONS. A trailing slash is ignored. Where a path accepts a key instead of an id, a UUID is always read as an id.";
 
 /// Returns `None` for paths that the API treats as nonexistent.
 fn describe(components: &mut Components, endpoint: &Endpoint, method: &str) -> Option<Operation> {

@@ -213,7 +213,7 @@ fn entity_parameter(kind: EntityKind) -> Value {
             "schema": { "type": "string", "minLength": 1 },
         }),
         None => json!({
-            "description": "The id.",
+            "description": "The id of the entity.",
             "schema": { "type": "string", "format": "uuid" },
         }),
     }
@@ -222,7 +222,7 @@ fn entity_parameter(kind: EntityKind) -> Value {
 fn well_known(name: &str) -> Value {
     match name {
         "log_level" => json!({
-            "description": "The level.",
+            "description": "The log level.",
             "schema": { "type": "string", "enum": LogLevel::ALL.map(LogLevel::name) },
         }),
         _ => json!({ "schema": { "type": "string", "minLength": 1 } }),

@@ -76,7 +76,7 @@ pub(super) fn metas(file: &File, length: u64) -> Result<[Meta; 2], ScanError> {
     let consistent = if first.transaction == 0 && second.transaction == 0 {
         true
     } else {
-        // Transaction N writes page N % 2: one that is out of turn would make an old revision the newest.
+        // Transaction N writes page N % 2. A meta page out of turn would make an old revision the newest.
         first.transaction % 2 == 0
             && second.transaction % 2 == 1
             && first.transaction.abs_diff(second.transaction) == 1
