@@ -1,4 +1,4 @@
-//! Certificates, whose `snis` stand for entities of their own.
+//! Certificates and their `snis`, which are stored as entities.
 
 use crate::fake::Api;
 use serde_json::{Value, json};

@@ -144,7 +144,7 @@ async fn one_error_keeps_everything_out_and_all_errors_are_told_with_their_paths
     assert_eq!(problems, expected);
     assert_eq!(answer["errors"][2]["error"]["code"], 5);
     assert_eq!(api.get("/services").await.json()["data"], json!([]));
-    // Nothing of it is in the way afterwards.
+    // The refused changes do not conflict with later ones.
     let (status, answer) = change(
         &api,
         &json!({"changes": [create("services", &json!({"name": "shop", "host": "shop.test"}))]}),
@@ -228,8 +228,9 @@ async fn writes_of_routes_warn_of_conflicts_when_they_are_asked_to() {
     let route = json!({"name": "r", "paths": ["/r"]});
     let answer = api.json("POST", "/routes?warn=conflicts", &route).await;
     let id = answer.json()["id"].as_str().unwrap().to_owned();
-    let warning =
-        format!("299 - \"no request can get the route {id}: its demands contradict each other\"");
+    let warning = format!(
+        "299 - \"no request can get the route {id}: its conditions contradict each other\""
+    );
     assert_eq!(
         (answer.status, answer.header("warning")),
         (201, warning.as_str())
@@ -237,7 +238,7 @@ async fn writes_of_routes_warn_of_conflicts_when_they_are_asked_to() {
     let patch = json!({"paths": ["/s"]});
     let answer = api.json("PATCH", "/routes/r?warn=conflicts", &patch).await;
     assert_eq!(answer.header("warning"), warning);
-    // Not of other entities, and not unasked.
+    // Writes of other entities do not warn, nor do writes of routes without the argument.
     let service = json!({"url": "http://shop.test"});
     let answer = api.json("POST", "/services?warn=conflicts", &service).await;
     assert_eq!(answer.header("warning"), "");
@@ -272,7 +273,7 @@ async fn errors_of_many_changes_are_told_up_to_a_number() {
     );
     let told = answer["errors"].as_array().unwrap();
     assert_eq!(told.len(), 10);
-    // The thousand that an entity may have, and that there are more.
+    // The maximum of a thousand problems per entity, and one that says that there are more.
     let problems = told[0]["problems"].as_array().unwrap();
     assert_eq!(problems.len(), 1001);
     assert_eq!(problems[1000]["path"], "changes[0].data.hosts[1000]");

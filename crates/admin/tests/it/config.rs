@@ -1,4 +1,4 @@
-//! Whole configurations, in and out.
+//! Loads and exports whole configurations.
 
 use crate::fake::Api;
 use serde_json::{Value, json};

@@ -250,7 +250,8 @@ async fn two_that_make_the_service_of_a_route_at_once_make_one() {
     );
 }
 
-/// Whether an entity is there is decided when its write's turn comes; requests that saw nothing made one each.
+/// Whether an entity exists is decided when its write is applied. If requests decided it earlier, each of them would
+/// create an entity.
 #[tokio::test]
 async fn many_that_make_an_entity_by_its_name_at_once_make_one() {
     let api = Api::lmdb();

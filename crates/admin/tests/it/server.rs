@@ -1,4 +1,4 @@
-//! Over sockets: plain, TLS, and the way to stop.
+//! The server's sockets: plain and TLS listeners, time limits, and shutdown.
 
 use crate::fake::Fake;
 use admin::control::Database;
@@ -28,7 +28,7 @@ impl CertificateSource for SelfSigned {
 
 struct Server {
     plain: SocketAddr,
-    /// Speaks HTTP/2 as well.
+    /// Address of the listener that also accepts HTTP/2.
     either: SocketAddr,
     tls: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -76,7 +76,7 @@ async fn bind() -> TcpListener {
 async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // A TLS server need not say goodbye.
+    // A TLS server may close the connection without `close_notify`.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
 }
@@ -116,7 +116,7 @@ async fn a_request_without_tls_on_a_port_with_tls_is_told_so() {
     }
 }
 
-/// A connection of HTTP/2 without TLS.
+/// Opens an HTTP/2 connection without TLS.
 async fn http2(address: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
     let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
     let (sender, connection) = http2::handshake(TokioExecutor::new(), stream)
@@ -154,7 +154,7 @@ async fn a_connection_of_streams_ends_when_no_request_comes() {
     let answer = sender.send_request(request.unwrap()).await.unwrap();
     assert_eq!(answer.status(), 200);
     drop(answer);
-    // This waits while the defect lasts, and then the test fails by its time limit.
+    // With the defect this would wait forever, until the test's time limit.
     while sender.ready().await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -206,14 +206,14 @@ async fn connect(server: &Server) -> TcpStream {
     TcpStream::connect(server.plain).await.unwrap()
 }
 
-/// Everything that still comes, until the server closes or resets the connection.
+/// Reads the rest, until the server closes or resets the connection.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
 }
 
-/// One exchange on a connection that stays.
+/// Makes a request on a connection that stays open.
 async fn ask(stream: &mut TcpStream) -> String {
     let request = "GET /services HTTP/1.1\r\nHost: a\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -225,10 +225,10 @@ async fn ask(stream: &mut TcpStream) -> String {
 }
 
 const SHORT: Duration = Duration::from_millis(50);
-/// Never passes in a test.
+/// A time that never passes in a test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// All times are long, for one of them to be made short.
+/// Limits with long times, so that a test can shorten one of them.
 fn patient() -> Limits {
     Limits {
         head: LONG,
@@ -295,7 +295,7 @@ async fn a_client_that_takes_no_answers_loses_its_connection() {
     .await;
     let mut greedy = connect(&server).await;
     let requests = "GET /schemas/services HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
-    // Until no more fits into what the system keeps for both sides, and the server gives up.
+    // Writes until the operating system's buffers of both sides are full and the server gives up.
     while greedy.write_all(requests.as_bytes()).await.is_ok() {}
 }
 
@@ -310,7 +310,7 @@ async fn connections_beyond_their_number_are_closed_at_once() {
     ask(&mut first).await;
     assert_eq!(rest(&mut connect(&server).await).await, "");
     drop(first);
-    // The server may hear of it a moment later.
+    // The server may notice the closed connection a moment later.
     while exchange(connect(&server).await, GET).await.is_empty() {}
 }
 

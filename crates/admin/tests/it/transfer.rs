@@ -1,4 +1,4 @@
-//! `/import` and `/export`: everything that is there as one document, and a document beside what is there.
+//! `/import` and `/export`: all entities as one document, and documents that add to existing entities.
 
 use crate::fake::{Answer, Api, Fake};
 use admin::control::Database;
@@ -210,7 +210,7 @@ async fn bodies_of_other_kinds_are_refused_and_long_ones_are_not() {
     assert_eq!(api.form("POST", "/import", "a=1").await.status, 415);
     let text = [("content-type", "text/plain")];
     assert_eq!(api.send("POST", "/import", &text, "a").await.status, 415);
-    // More than any other endpoint takes.
+    // A larger body than any other endpoint accepts.
     let names: Vec<String> = (0..1000).map(|number| format!("s{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let long = services(&names);

@@ -1,4 +1,4 @@
-//! What every answer has in common.
+//! Properties that all responses share.
 
 use crate::fake::{Api, Fake};
 use admin::Limits;
@@ -230,7 +230,7 @@ struct Kept {
     most: AtomicUsize,
 }
 
-/// A piece of a body that counts itself while it lives.
+/// A piece of a body; it is counted while it exists.
 struct Piece(Arc<Kept>);
 
 const PIECE: [u8; 100] = [b' '; 100];
@@ -298,7 +298,7 @@ async fn a_request_that_comes_over_no_connection_is_refused_before_its_body() {
     assert!(kept.most.load(Ordering::Relaxed) <= 2);
 }
 
-/// A body of which `first` bytes come at once, and nothing more until the sender is used or dropped.
+/// A body with `first` bytes, which then stalls until the sender is used or dropped.
 fn stalling(first: usize) -> (oneshot::Sender<()>, Body) {
     let (sender, receiver) = oneshot::channel();
     let pieces = stream::iter([Ok::<_, io::Error>(Bytes::from(vec![b' '; first]))]);
@@ -323,7 +323,7 @@ async fn bodies_share_a_memory_that_a_large_one_cannot_use_up() {
     assert_eq!(small.status, 400, "{}", small.text);
     finish.send(()).unwrap();
     assert_eq!(large.await.status, 400);
-    // Its memory is free again.
+    // The memory of the first body is free again.
     let again = api.send("POST", "/config", &json, vec![b' '; 32_000]).await;
     assert_eq!(again.status, 400, "{}", again.text);
     let never = api.send("POST", "/config", &json, vec![b' '; 32_001]).await;
@@ -342,7 +342,7 @@ async fn the_status_api_accepts_small_bodies_only() {
     assert_eq!(answer.status, 413);
 }
 
-/// Asks for a validation that cannot end before another request is answered.
+/// Checks that another request is answered while a validation is running.
 async fn assert_validation_keeps_no_other_waiting(entity: &str, body: &Value) {
     let (open, gate) = std::sync::mpsc::channel();
     let fake = Fake::new(Database::Lmdb).with_gate(gate);

@@ -1,4 +1,4 @@
-//! What a commit does, implies and refuses.
+//! Effects of commits, and the change sets that are refused.
 
 use crate::support::{
     assert_consistent, commit, delete, fixture, fixture_with, id, put, reference,
@@ -177,7 +177,7 @@ fn a_reference_to_nothing_is_refused() {
 fn a_change_set_cannot_write_a_reference_to_what_it_removes() {
     let fixture = fixture();
     commit(&fixture.store, vec![service(1, "s"), route(2, "r", 1)]).unwrap();
-    // The route is written as it is already: that counts as well.
+    // The route is written unchanged, which counts as a write too.
     let errors = violations(commit(
         &fixture.store,
         vec![delete(K::Services, id(1)), route(2, "r", 1)],
@@ -197,7 +197,7 @@ fn an_entity_that_others_need_cannot_be_removed_alone() {
     );
     assert_eq!(fields(&errors[0]), json!({"@referenced_by": "routes"}));
 
-    // Together with those that need it, or after they moved, it can.
+    // It can be removed together with the entities that need it, or after those reference another one.
     commit(
         &fixture.store,
         vec![
@@ -586,16 +586,16 @@ fn it_is_known_when_a_kind_was_last_changed() {
     assert_eq!(changed(store), [Revision(1), Revision(1)]);
     commit(store, vec![service(3, "t")]).unwrap();
     assert_eq!(changed(store), [Revision(2), Revision(1)]);
-    // Nothing changes, or nothing is kept.
+    // A commit without changes, and a refused one.
     commit(store, vec![route(2, "r", 1)]).unwrap();
     commit(store, vec![route(4, "r", 1)]).unwrap_err();
     assert_eq!(changed(store), [Revision(2), Revision(1)]);
-    // What goes with another has changed as well.
+    // A cascading deletion counts as a change.
     let plugin = vec![("name", "key-auth".into()), ("route", reference(id(2)))];
     commit(store, vec![put(K::Plugins, id(5), &plugin)]).unwrap();
     commit(store, vec![delete(K::Routes, id(2))]).unwrap();
     assert_eq!(store.last_change(K::Plugins), Revision(4));
-    // What changed before is not known of a store that is opened anew.
+    // A reopened store does not know which types changed before.
     let fixture = fixture.reopen();
     assert_eq!(changed(&fixture.store), [Revision(4), Revision(4)]);
 }
