@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_in_paths_are_not_told() {
+    fn keys_in_paths_are_masked() {
         let id = "6b1e8b40-9d07-4a41-9a3f-0f0f2f3b7a10";
         for (path, told) in [
             ("/services/a", "/services/a".to_owned()),

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_a_read() {
+    fn requests_that_change_nothing_are_reads() {
         for (method, path, is_write) in [
             ("GET", "/services", false),
             ("HEAD", "/services", false),

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_bodies_leave_as_much_as_each_of_them_holds() {
+    fn greedy_bodies_leave_as_much_room_as_each_of_them_holds() {
         for (count, held) in [(1, 500), (2, 333), (9, 100), (99, 10)] {
             let budget = Budget::new(1000);
             let shares = greedy(&budget, count);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_dropped_gives_its_room_back() {
+    fn a_dropped_body_releases_its_room() {
         let budget = Budget::new(1000);
         let first = greedy(&budget, 1);
         assert_eq!(budget.room(), 250);

@@ -226,7 +226,7 @@ pub struct Node {
     /// The Kong version reported to clients, `3.9.1`.
     pub kong_version: String,
     pub role: Role,
-    /// Which of Kong's headers responses carry (`headers` setting).
+    /// Whether responses carry Kong's `Server` header, and its latency headers (setting `headers`).
     pub server_header: bool,
     pub latency_header: bool,
     /// Origins of `admin_gui_url`, the CORS allow-list. If empty, every origin is allowed.

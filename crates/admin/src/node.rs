@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_level_lasts_a_minute_unless_told_otherwise() {
+    fn a_log_level_lasts_a_minute_by_default() {
         assert_eq!(log_level_timeout(None).unwrap(), Duration::from_secs(60));
         assert_eq!(
             log_level_timeout(Some("1.2")).unwrap(),

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_takes_no_more_of_its_answer_ends_the_connection() {
+    async fn a_stream_that_stops_reading_its_response_ends_the_connection() {
         assert_eq!(lasts(true).await, Some(Duration::from_secs(7)));
         // Without HTTP/2 streams the blocked connection itself shows that the client reads nothing.
         assert_eq!(lasts(false).await, None);

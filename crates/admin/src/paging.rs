@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_comes_back_as_the_key_it_was_made_from() {
+    fn an_offset_decodes_to_its_key() {
         for key in [
             "",
             "a",

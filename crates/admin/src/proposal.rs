@@ -298,7 +298,7 @@ mod tests {
 
     /// With very many changes, a violated uniqueness rule is found when half of them are already written.
     #[test]
-    fn what_is_wrong_with_very_many_changes_is_told() {
+    fn violations_of_very_many_changes_are_reported() {
         let directory = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(directory.path(), Options::default()).unwrap();
         let consumer = |number: u128| Change::Put {

@@ -352,7 +352,7 @@ mod tests {
     use tokio::sync::{Semaphore, oneshot};
 
     #[tokio::test]
-    async fn work_goes_on_in_its_place_when_the_client_has_gone() {
+    async fn work_continues_and_keeps_its_slot_when_the_client_disconnects() {
         let places = Arc::new(Semaphore::new(1));
         let place = Arc::clone(&places).try_acquire_owned().ok();
         let (begin, begun) = oneshot::channel();

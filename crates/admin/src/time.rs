@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_refused() {
         for text in [
             "",
             "now",

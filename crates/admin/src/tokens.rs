@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_found_by_its_text_alone_and_its_text_is_not_kept() {
+    fn a_token_is_found_only_by_its_text_which_is_not_stored() {
         let (first, text) = generate("ci", Role::Admin);
         let (second, other) = generate("dashboard", Role::ReadOnly);
         let mut tokens = Tokens::default();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_told() {
+    fn invalid_lines_are_reported() {
         let hash = "0".repeat(64);
         for (line, error) in [
             ("a admin".to_owned(), TokenError::Fields),

@@ -51,7 +51,7 @@ impl Reader {
         Self { slot, inner }
     }
 
-    /// For the store, which ends an outdated transaction of the reader.
+    /// The slot, for the store, which ends an outdated transaction of the reader.
     pub(crate) fn slot(&self) -> Weak<Slot> {
         Arc::downgrade(&self.slot)
     }

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_as_it_was_written_and_half_of_it_is_refused() {
+    fn a_head_decodes_as_encoded_and_half_of_it_is_refused() {
         let origin = Origin {
             source: "127.0.0.1:4".to_owned(),
             actor: Some("ci".to_owned()),

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_and_a_value_of_one_key_are_gathered() {
+    fn a_list_and_a_value_with_one_key_are_merged() {
         assert_eq!(
             decode_text("a[]=1&a=2"),
             serde_json::json!({"a": ["1", "2"]})
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_one_list_element_meet() {
+    fn fields_of_one_list_element_are_merged() {
         assert_eq!(
             decode_text("a[1].b=1&a[1].c=2&a[2].b=3"),
             serde_json::json!({"a": [{"b": "1", "c": "2"}, {"b": "3"}]})
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_escapes_stay_as_they_are() {
+    fn invalid_escapes_are_kept() {
         assert_eq!(unescape("a%2"), "a%2");
         assert_eq!(unescape("%zz+%41"), "%zz A");
         assert_eq!(unescape("%+1"), "% 1");

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_offset_of_a_target_is_its_place_as_a_number() {
+    fn the_offset_of_a_target_is_its_position_as_a_number() {
         for id in [Uuid::nil(), Uuid::from_u128(7), Uuid::max()] {
             let place = Place {
                 created: 1_790_000_000_250,

@@ -39,7 +39,7 @@ fn every_frame() -> Vec<Frame<'static>> {
 }
 
 #[test]
-fn frames_are_read_as_they_were_written_and_only_whole() {
+fn frames_decode_as_encoded_and_only_when_complete() {
     for frame in every_frame() {
         let mut bytes = Vec::new();
         encode(&frame, &mut bytes);
@@ -53,7 +53,7 @@ fn frames_are_read_as_they_were_written_and_only_whole() {
 }
 
 #[test]
-fn what_is_not_exactly_a_frame_is_refused() {
+fn malformed_frames_are_refused() {
     for (bytes, expected) in [
         (&b"\0\0\0\0"[..], Malformed::Length),
         (b"\0\x01\0\x01", Malformed::Length),
@@ -123,7 +123,7 @@ fn a_page_of_changes_always_fits() {
 }
 
 #[test]
-fn openings_say_where_to_start_and_nothing_else() {
+fn openings_have_a_start_and_nothing_else() {
     for start in [Start::Now, Start::After(0), Start::After(u64::MAX)] {
         assert_eq!(decode_opening(&encode_opening(start)), Ok(start));
     }

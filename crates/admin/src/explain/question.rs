@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_wrong_fields_some_are_told() {
+    fn errors_of_many_wrong_fields_are_bounded() {
         let many = |count: usize, value: serde_json::Value| {
             let fields = (0..count).map(|number| (format!("x{number}"), value.clone()));
             serde_json::Value::Object(fields.collect())
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_says_protocol_host_path_query_port_and_sni() {
+    fn a_url_sets_protocol_host_path_query_port_and_sni() {
         let question = read(json!({"url": "https://Shop.example:8443/a%20b?c=d&e#f"})).unwrap();
         assert_eq!(question.protocol, Protocol::Https);
         assert_eq!(question.method, "GET");
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_name_no_server() {
+    fn ip_addresses_give_no_server_name() {
         for url in [
             "https://1.2.3.4:8443/",
             "https://[::1]:8443/",
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_header_is_what_is_sent_wherever_the_url_leads() {
+    fn the_host_header_overrides_the_host_of_the_url() {
         let question = read(json!({
             "url": "http://127.0.0.1:8000/",
             "headers": {"Host": "shop.example", "X": ["1", "2"]},
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_texts_or_objects_with_either_part() {
+    fn endpoints_are_texts_or_objects_with_either_part() {
         for end in [json!("10.0.0.1:9"), json!({"ip": "10.0.0.1", "port": 9})] {
             let question = read(json!({"source": end, "destination": end})).unwrap();
             assert_eq!(question.source, Some("10.0.0.1:9".parse().unwrap()));
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_by_its_name() {
+    fn all_errors_are_reported_by_field() {
         let told = problems(json!({
             "method": "G T", "protocol": "ftp", "host": "a/b", "path": "a", "headers": {"a b": "1", "c": 1},
             "source": "x", "destination": {"port": 70000}, "sni": 1, "route": "", "closest": -1,
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_stands_alone() {
+    fn a_url_cannot_be_combined_with_its_parts() {
         let told = problems(json!({"url": "http://a/", "path": "/b", "host": "c"}));
         assert_eq!(told["path"], "cannot be combined with `url`");
         assert_eq!(told["host"], told["path"]);

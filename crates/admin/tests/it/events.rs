@@ -186,7 +186,7 @@ fn decoded(bytes: &[u8]) -> Frame<'_> {
 }
 
 #[tokio::test]
-async fn revisions_are_told_when_they_are_live_and_from_where_each_likes() {
+async fn revisions_are_sent_when_live_from_the_requested_start() {
     let server = Server::start(Retention::default());
     server.publish(1);
     let mut now = server.subscribe(Start::Now).await;
@@ -222,7 +222,7 @@ async fn a_revision_of_any_size_comes_in_frames_that_are_bounded() {
 }
 
 #[tokio::test]
-async fn who_is_too_late_is_told_of_the_gap_even_in_the_middle_of_a_revision() {
+async fn a_slow_subscriber_gets_a_gap_even_in_the_middle_of_a_revision() {
     const COUNT: usize = 20_000;
     let server = Server::start(Retention {
         revisions: 2,
@@ -254,7 +254,7 @@ async fn who_is_too_late_is_told_of_the_gap_even_in_the_middle_of_a_revision() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_keep_to_the_protocol_ends_alone() {
+async fn a_protocol_error_ends_only_its_own_connection() {
     let server = Server::start(Retention::default());
     let mut good = server.subscribe(Start::Now).await;
     good.expect_welcome(0).await;
@@ -298,7 +298,7 @@ async fn whoever_does_not_keep_to_the_protocol_ends_alone() {
 }
 
 #[tokio::test]
-async fn there_are_places_for_so_many_and_they_are_free_again() {
+async fn the_number_of_subscribers_is_limited_and_slots_are_reused() {
     let server = Server::start(Retention::default());
     let mut all = Vec::new();
     for _ in 0..MAX_SUBSCRIBERS {
@@ -325,7 +325,7 @@ async fn there_are_places_for_so_many_and_they_are_free_again() {
 }
 
 #[tokio::test]
-async fn at_the_end_of_the_process_everybody_is_told() {
+async fn all_subscribers_are_notified_when_the_process_ends() {
     let mut server = Server::start(Retention::default());
     server.publish(1);
     let mut waiting = server.subscribe(Start::Now).await;
@@ -341,7 +341,7 @@ async fn at_the_end_of_the_process_everybody_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_nothing_for_too_long_is_dead() {
+async fn a_silent_client_is_disconnected() {
     let server = Server::start(Retention::default());
     let started = Instant::now();
     let mut silent = server.subscribe(Start::Now).await;

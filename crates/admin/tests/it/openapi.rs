@@ -171,7 +171,7 @@ fn type_names(document: &Value) -> HashMap<String, String> {
 }
 
 #[tokio::test]
-async fn what_is_accepted_is_as_described() {
+async fn accepted_inputs_match_their_schemas() {
     let mut described = Described::new().await;
     let names = type_names(&described.document);
     let (mut accepted, mut refused, mut failures) = (0, 0, Vec::new());

@@ -69,7 +69,7 @@ fn with_size(path: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_there_throughout_is_shown_once() {
+async fn entities_that_exist_throughout_are_listed_once() {
     let api = Api::lmdb();
     create(&api, "/services", &json!({ "name": "s", "host": "a.test" })).await;
     create(&api, "/upstreams", &json!({ "name": "u" })).await;
@@ -129,7 +129,7 @@ async fn what_is_there_throughout_is_shown_once() {
 }
 
 #[tokio::test]
-async fn links_to_next_pages_keep_the_name_that_was_asked_for() {
+async fn links_to_next_pages_keep_the_name_in_the_path() {
     let api = Api::lmdb();
     let service = create(
         &api,

@@ -210,7 +210,7 @@ async fn an_entity_has_a_history_even_when_it_is_gone() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_by_name() {
+async fn invalid_arguments_are_refused_by_name() {
     let mut asked = four_revisions().await;
     for (path, status, message) in [
         (
@@ -312,7 +312,7 @@ async fn what_cannot_be_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_rollback_is_a_revision_that_can_be_tried_first() {
+async fn a_rollback_creates_a_revision_and_has_a_dry_run() {
     let mut asked = four_revisions().await;
     let stale = json!({"expected_revision": 3});
     let stale = asked
@@ -377,7 +377,7 @@ async fn configurations_are_rolled_back_without_a_database_too() {
 }
 
 #[test]
-fn a_store_that_nobody_serves_is_not_rolled_back_to_what_cannot_be_served() {
+fn an_offline_store_is_not_rolled_back_to_an_invalid_state() {
     let fake = Fake::new(Database::Lmdb);
     let (store, context) = (fake.store(), fake.context());
     let change_set = ChangeSet {
@@ -421,7 +421,7 @@ fn a_store_that_nobody_serves_is_not_rolled_back_to_what_cannot_be_served() {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_any_more_is_gone() {
+async fn revisions_that_are_no_longer_kept_are_gone() {
     let retention = Retention {
         bytes: 5_000,
         ..Retention::default()

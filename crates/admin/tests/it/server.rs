@@ -97,7 +97,7 @@ async fn plain_and_tls_listeners_answer_alike() {
 }
 
 #[tokio::test]
-async fn a_request_without_tls_on_a_port_with_tls_is_told_so() {
+async fn a_request_without_tls_on_a_tls_port_gets_an_error_page() {
     let server = serve().await;
     for request in [
         GET,
@@ -127,7 +127,7 @@ async fn http2(address: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
 }
 
 #[tokio::test]
-async fn streams_of_a_connection_are_answered_alike_beside_http1() {
+async fn http2_streams_get_the_same_responses_as_http1() {
     let server = serve().await;
     let mut sender = http2(server.either).await;
     let ask = |path: &str| Request::get(format!("http://a{path}")).body(Empty::new());
@@ -142,7 +142,7 @@ async fn streams_of_a_connection_are_answered_alike_beside_http1() {
 }
 
 #[tokio::test]
-async fn a_connection_of_streams_ends_when_no_request_comes() {
+async fn an_idle_http2_connection_is_closed() {
     let server = serve_with(Limits {
         head: Duration::from_millis(50),
         idle: Duration::from_millis(50),
@@ -161,7 +161,7 @@ async fn a_connection_of_streams_ends_when_no_request_comes() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_shake_hands_keeps_nobody_waiting() {
+async fn a_client_without_a_tls_handshake_delays_nobody() {
     let server = serve().await;
     let _silent = TcpStream::connect(server.tls).await.unwrap();
     let mut nonsense = TcpStream::connect(server.tls).await.unwrap();
@@ -173,7 +173,7 @@ async fn a_client_that_does_not_shake_hands_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_large_gets_its_answer() {
+async fn a_client_with_a_too_large_body_receives_the_response() {
     let server = serve().await;
     let stream = TcpStream::connect(server.plain).await.unwrap();
     let body = "x".repeat(4 << 20);
@@ -184,7 +184,7 @@ async fn a_body_that_is_too_large_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn head_announces_the_length_of_what_it_leaves_out() {
+async fn head_has_the_content_length_of_get() {
     let server = serve().await;
     let stream = TcpStream::connect(server.plain).await.unwrap();
     let answer = exchange(stream, &GET.replace("GET", "HEAD")).await;
@@ -193,7 +193,7 @@ async fn head_announces_the_length_of_what_it_leaves_out() {
 }
 
 #[tokio::test]
-async fn serving_ends_when_told_to() {
+async fn serving_ends_after_stop() {
     let server = serve().await;
     let idle = TcpStream::connect(server.plain).await.unwrap();
     assert!(exchange(idle, GET).await.starts_with("HTTP/1.1 200"));
@@ -240,7 +240,7 @@ fn patient() -> Limits {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_come_ends_its_connection() {
+async fn a_missing_request_head_ends_the_connection() {
     let server = serve_with(Limits {
         head: SHORT,
         ..patient()
@@ -272,7 +272,7 @@ async fn a_connection_without_requests_is_closed() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_told() {
+async fn a_missing_body_is_reported() {
     let server = serve_with(Limits {
         body: SHORT,
         ..patient()
@@ -287,7 +287,7 @@ async fn a_body_that_does_not_come_is_told() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_no_answers_loses_its_connection() {
+async fn a_client_that_reads_no_responses_is_disconnected() {
     let server = serve_with(Limits {
         send: SHORT,
         ..patient()
@@ -300,7 +300,7 @@ async fn a_client_that_takes_no_answers_loses_its_connection() {
 }
 
 #[tokio::test]
-async fn connections_beyond_their_number_are_closed_at_once() {
+async fn connections_beyond_the_limit_are_closed_immediately() {
     let server = serve_with(Limits {
         connections: 1,
         ..patient()
@@ -315,7 +315,7 @@ async fn connections_beyond_their_number_are_closed_at_once() {
 }
 
 #[tokio::test]
-async fn requests_beyond_their_number_are_told_to_come_again() {
+async fn requests_beyond_the_limit_get_retry_after() {
     let server = serve_with(Limits {
         requests: 0,
         ..patient()
@@ -337,7 +337,7 @@ async fn requests_beyond_their_number_are_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_whether_to_send_a_body_is_refused_without_it() {
+async fn expect_continue_is_refused_without_the_body() {
     let server = serve().await;
     let mut client = connect(&server).await;
     let head =

@@ -37,7 +37,7 @@ pub(crate) async fn replay_without_database(api: &Api) -> Replayed {
 }
 
 pub(crate) async fn replay_with_database(api: &Api) -> Replayed {
-    // A JSON body that is an array is an internal error of Kong's.
+    // In Kong, a JSON body that is an array is an internal error.
     let deviations = [("body formats", 9, 400)];
     replay_all(api, include_str!("../data/database.json"), &deviations).await
 }

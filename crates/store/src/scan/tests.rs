@@ -40,7 +40,7 @@ fn small_file() -> TempDir {
 
 /// Whatever byte changes, the examination accepts the file or names the damage; it never panics.
 #[test]
-fn any_changed_byte_is_accepted_or_named() {
+fn any_changed_byte_is_accepted_or_reported() {
     let directory = small_file();
     let path = directory.path().join("data.mdb");
     let whole = fs::read(&path).expect("the file");
@@ -92,7 +92,7 @@ fn a_changed_byte_of_an_entity_is_found() {
 }
 
 #[test]
-fn a_page_of_another_place_is_found() {
+fn a_misplaced_page_is_found() {
     let directory = small_file();
     let path = directory.path().join("data.mdb");
     let whole = fs::read(&path).expect("the file");

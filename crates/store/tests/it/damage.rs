@@ -131,7 +131,7 @@ fn a_changed_byte_is_found_or_harmless() {
                 set_aside += 1;
                 assert_eq!(store.head(), Revision(0));
             }
-            // An unused byte: the content is as it was, and writing goes on.
+            // The byte was unused: the content is intact, and writing works.
             Recovery::Opened => {
                 let found = contents(&store.view().unwrap());
                 assert_eq!(found, expected, "byte {at} xor {mask}");
@@ -275,7 +275,7 @@ fn a_store_in_use_is_neither_opened_nor_touched() {
 }
 
 #[test]
-fn what_cannot_be_read_for_other_reasons_is_not_set_aside() {
+fn a_file_that_is_unreadable_for_other_reasons_is_not_set_aside() {
     let directory = TempDir::new().unwrap();
     // A directory at the path of the file: reading it fails for every user.
     fs::create_dir(directory.path().join("data.mdb")).unwrap();

@@ -57,7 +57,7 @@ fn keeping(revisions: u64) -> Fixture {
 }
 
 #[test]
-fn each_revision_tells_what_it_did_and_who_did_it() {
+fn each_revision_has_its_changes_and_origin() {
     let fixture = fixture();
     let store = &fixture.store;
     let credential = put(
@@ -115,7 +115,7 @@ fn each_revision_tells_what_it_did_and_who_did_it() {
 }
 
 #[test]
-fn nothing_is_told_past_the_limit_and_nothing_twice() {
+fn events_end_at_the_limit_and_never_repeat() {
     let fixture = fixture();
     let store = &fixture.store;
     let mut follower = Follower::new(store.clone(), Revision(0));
@@ -135,7 +135,7 @@ fn nothing_is_told_past_the_limit_and_nothing_twice() {
 }
 
 #[test]
-fn what_is_not_kept_any_more_is_a_gap() {
+fn revisions_that_are_no_longer_kept_are_a_gap() {
     let fixture = keeping(3);
     let store = &fixture.store;
     for round in 0..10 {
@@ -162,7 +162,7 @@ fn what_is_not_kept_any_more_is_a_gap() {
 }
 
 #[test]
-fn a_store_without_history_tells_of_nothing_but_gaps() {
+fn a_store_without_history_reports_only_gaps() {
     let fixture = keeping(0);
     let mut follower = Follower::new(fixture.store.clone(), Revision(0));
     for round in 1..4 {

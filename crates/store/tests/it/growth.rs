@@ -75,7 +75,7 @@ fn a_full_store_refuses_more_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_full_store_takes_removals_and_then_more() {
+fn a_full_store_accepts_removals_and_then_more_entities() {
     let fixture = small();
     let taken = fill(&fixture.store);
     for round in 0..5 {
@@ -91,7 +91,7 @@ fn a_full_store_takes_removals_and_then_more() {
 
 /// Space freed by the history is usable immediately, although readers keep their transactions.
 #[test]
-fn a_full_store_with_readers_takes_removals_one_by_one() {
+fn a_full_store_with_readers_accepts_removals_one_by_one() {
     let fixture = small();
     let readers: Vec<_> = (0..3).map(|_| fixture.store.reader()).collect();
     let taken = fill(&fixture.store);
@@ -107,7 +107,7 @@ fn a_full_store_with_readers_takes_removals_one_by_one() {
 }
 
 #[test]
-fn a_full_store_goes_on_with_a_larger_size() {
+fn a_full_store_works_again_with_a_larger_size() {
     let fixture = small();
     let taken = fill(&fixture.store);
     let fixture = fixture.reopen();

@@ -441,7 +441,7 @@ fn a_revision_shows_its_changes_part_by_part() {
 }
 
 #[test]
-fn a_diff_is_what_is_left_of_all_changes_between_in_either_direction() {
+fn a_diff_has_the_net_changes_in_either_direction() {
     let fixture = five_revisions();
     let view = fixture.store.view().unwrap();
     let history = view.history().unwrap();
@@ -485,7 +485,7 @@ fn a_diff_is_what_is_left_of_all_changes_between_in_either_direction() {
 }
 
 #[test]
-fn going_back_is_a_revision_of_its_own() {
+fn a_rollback_creates_a_revision() {
     let fixture = five_revisions();
     let store = &fixture.store;
     let before = snapshot(store, 3).unwrap();

@@ -143,7 +143,7 @@ fn resident(file: &std::path::Path) -> u64 {
 }
 
 #[test]
-fn resident_pages_are_let_go_and_read_again() {
+fn resident_pages_are_released_and_read_again() {
     let fixture = fixture();
     let consumer = |number: u128| {
         let text = format!("{number}-{}", "x".repeat(1500));

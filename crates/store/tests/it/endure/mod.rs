@@ -35,7 +35,7 @@ const DONE: &str = "done ";
 const CHANGE_SETS: usize = 5000;
 /// Maximum number of transactions between crashes.
 const BETWEEN_CRASHES: u64 = 120;
-/// Mean number of transactions between complete checks. The store is reopened in the same process half as often.
+/// Number of transactions between complete checks. The process reopens its store half as often.
 const BETWEEN_CHECKS: u64 = 40;
 const KEPT_REVISIONS: u64 = 60;
 
@@ -334,7 +334,8 @@ impl Follower {
             self.unacknowledged += 1;
             self.proceed(head, max_size);
         } else if crashed {
-            // The child may have been killed before this transaction, which the next one would have executed.
+            // Skip the transaction with the planned crash: this child may have been killed before it, but the next one
+            // would crash in it.
             self.proceed(head, max_size);
         }
         self.states = self.states.split_off(&oldest(&store));
