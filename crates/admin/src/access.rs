@@ -62,7 +62,7 @@ impl Exchange {
         let (parts, body) = response.into_parts();
         let mut exchange = self;
         let counted = body.into_data_stream().inspect(move |piece| {
-            // Captures the whole exchange, which is logged when the stream is dropped.
+            // Capture the whole exchange, which is logged when the stream is dropped.
             let exchange = &mut exchange;
             if let Ok(piece) = piece {
                 exchange.access.body_size += piece.len() as u64;

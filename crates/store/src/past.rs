@@ -179,7 +179,7 @@ impl<'v> History<'v> {
     }
 
     /// Returns the entities that differ between two revisions, in either direction, ordered by type and id. Entities up
-    /// to `after` are skipped. Entities that exist only in revisions between the two are not included.
+    /// to `after` are skipped. Entities with the same state in both are not included, even if they changed in between.
     pub fn diff(
         &self,
         from: Revision,

@@ -37,7 +37,7 @@ pub enum Inconsistency {
     ExtraEntries { table: &'static str },
     #[error("the header counts {counted} bytes of history, there are {found}")]
     HistorySize { counted: u64, found: u64 },
-    #[error("the record of revision {revision} does not agree with what it changed")]
+    #[error("the record of revision {revision} does not match its changes")]
     Record { revision: u64 },
     #[error("{field} of {} {id} refers to nothing", kind.name())]
     Dangling {

@@ -251,7 +251,7 @@ struct Place {
     id: Uuid,
 }
 
-/// The decoded `offset` of a list of targets. Kong's offset is a number of entries, which is accepted too.
+/// The decoded `offset` of a list of targets. Kong's offset is a position in the list, which is accepted too.
 #[derive(Debug, PartialEq)]
 enum Start {
     At(usize),

@@ -153,7 +153,7 @@ impl Subscriber {
         if let Some(reason) = ended.reason().filter(|_| !self.is_cut) {
             self.bytes.clear();
             wire::encode(&end(reason, &ended.to_string()), &mut self.bytes);
-            // Sends as much as the buffer has room for, without waiting for clients that do not read.
+            // Send only as much as the buffer has room for, without waiting for clients that do not read.
             let _ = writer.try_write(&self.bytes);
         }
     }
@@ -180,7 +180,7 @@ impl Subscriber {
             Start::Now => return Ok(Revision(*self.feed.live.borrow())),
             Start::After(revision) => Revision(revision),
         };
-        // The revision may be live only in another process yet, but it must be in the store.
+        // The revision need not be live in this process yet, but it must be in the store.
         let newest = self.newest()?;
         if start > newest {
             Err(Ended::Unknown { start, newest })
