@@ -258,7 +258,7 @@ fn refused(error: LoadError) -> Failure {
         ),
         LoadError::TooLarge => say(
             StatusCode::INSUFFICIENT_STORAGE,
-            "the store has reached its maximum size (lmdb_map_size): there is no room for this change",
+            "the store has reached its largest size (lmdb_map_size): there is no room for this change",
         ),
         LoadError::Disk(error) => unwritable(&error),
         LoadError::Busy => say(
