@@ -1,4 +1,5 @@
-//! Exchanges for the access log: told when the last byte of the answer was taken, or the client has gone before.
+//! The access log: an exchange is logged when the client has received the last byte of the response, or has
+//! disconnected.
 
 use crate::control::{Access, Api, Control};
 use crate::peer::{Connection, Peer};
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An exchange under way that is to be logged.
+/// An exchange in progress that will be logged.
 pub(crate) struct Exchange {
     control: Arc<dyn Control>,
     api: Api,
@@ -51,7 +52,7 @@ impl Exchange {
         })
     }
 
-    /// Logs it with its answer: at once when that is all there, else at the end of its body.
+    /// Logs the exchange with its response: immediately if the body's size is known, otherwise at the end of the body.
     pub(crate) fn end_with(mut self, response: Response) -> Response {
         self.access.status = response.status().as_u16();
         if let Some(size) = response.body().size_hint().exact() {
@@ -61,7 +62,7 @@ impl Exchange {
         let (parts, body) = response.into_parts();
         let mut exchange = self;
         let counted = body.into_data_stream().inspect(move |piece| {
-            // The whole of it, which logs when the stream is dropped.
+            // Capture the whole exchange, which is logged when the stream is dropped.
             let exchange = &mut exchange;
             if let Ok(piece) = piece {
                 exchange.access.body_size += piece.len() as u64;

@@ -1,4 +1,5 @@
-//! The audit log: who has tried to change what, and what became of it. Of what was sent nothing but the path is told, never a body.
+//! The audit log: who tried to change which entity, and with which result. It holds the path of a request but never its
+//! body.
 
 use crate::auth::{Caller, writes};
 use crate::control::{Api, Audit, Control};
@@ -14,10 +15,10 @@ use store::Revision;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-/// What a request is told of that has changed something, as an extension of its answer.
+/// The revision that a request has created, as an extension of its response.
 pub(crate) type Made = Revision;
 
-/// A write under way. Told when it is dropped, so that one is as well which does not come to its end.
+/// A write in progress. It is logged when it is dropped, so that aborted writes are logged too.
 pub(crate) struct Audited {
     control: Arc<dyn Control>,
     started: Instant,
@@ -25,7 +26,7 @@ pub(crate) struct Audited {
 }
 
 impl Audited {
-    /// None for what changes nothing.
+    /// Returns `None` for requests that change nothing.
     pub(crate) fn begin(app: &App, request: &Parts, caller: &Caller) -> Option<Self> {
         if app.api() != Api::Admin || !writes(request) {
             return None;
@@ -65,8 +66,8 @@ impl Audited {
     }
 }
 
-/// For a write whose answer begins before its outcome is known, as an extension of that answer: whoever knows the outcome
-/// receives the [`Audited`] to end.
+/// An extension of a response that starts before the outcome of the write is known. The receiver gets the [`Audited`]
+/// and ends it once the outcome is known.
 #[derive(Clone)]
 pub(crate) struct Later(Arc<Mutex<Option<oneshot::Sender<Audited>>>>);
 
@@ -79,7 +80,7 @@ impl Later {
     fn hand_over(&self, audited: Audited) {
         let sender = (self.0.lock().unwrap_or_else(PoisonError::into_inner)).take();
         if let Some(sender) = sender {
-            // Nobody receives it when the write has panicked: the write is logged without a status then.
+            // The send fails if the write has panicked; the write is then logged without a status.
             drop(sender.send(audited));
         }
     }
@@ -92,7 +93,7 @@ impl Drop for Audited {
     }
 }
 
-/// Entities that may be named by their secret instead of their id.
+/// Path segments after which Kong accepts the secret of an entity instead of its id.
 const NAMED_BY_SECRET: [&str; 4] = [
     "key-auth",
     "key-auths",
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_in_paths_are_not_told() {
+    fn keys_in_paths_are_masked() {
         let id = "6b1e8b40-9d07-4a41-9a3f-0f0f2f3b7a10";
         for (path, told) in [
             ("/services/a", "/services/a".to_owned()),

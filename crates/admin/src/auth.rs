@@ -1,4 +1,4 @@
-//! Who asks, and whether they may: decided before anything of a body is read.
+//! Authentication and authorization. Both are decided before any of the body is read.
 
 use crate::control::{Api, Credentials};
 use crate::peer::{Connection, Peer};
@@ -12,36 +12,37 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use uuid::Uuid;
 
-/// What Kong's own clients send a token in.
+/// The header in which Kong's own clients send a token.
 const KONG_ADMIN_TOKEN: &str = "kong-admin-token";
 
-/// Who asks, as an extension of the request.
+/// The client that sent a request, as an extension of the request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// The name of a token, the subject of a certificate, or that it is the local operator; none for anybody.
+    /// Name of the token, subject of the client certificate, or `local` for the local operator; `None` for anonymous
+    /// clients.
     pub(crate) actor: Option<String>,
-    /// Its own, or one that was made for it.
+    /// The request id that the client sent, or a generated one.
     pub(crate) request_id: String,
     role: Role,
 }
 
-/// Why somebody is not let in.
+/// The reason why a request is rejected.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// Nothing shows who it is.
+    /// The request has no credentials.
     Unknown,
-    /// What should show it is not known.
+    /// The token is unknown.
     WrongToken,
-    /// It is known, and may not do this.
+    /// The client is authenticated, but its role does not allow the request.
     Forbidden,
 }
 
 impl Caller {
-    /// Finds out who asks, and lets them do it or not.
+    /// Authenticates the client and checks that its role allows the request.
     pub(crate) fn admit(app: &App, request: &Parts) -> (Self, Result<(), Refused>) {
         let identity = match app.api() {
             Api::Status => Ok((None, Role::Admin)),
-            // Browsers ask so before they show who they are; the answer is the same for all.
+            // Browsers send OPTIONS requests without credentials; the response is the same for all clients.
             Api::Admin if request.method == Method::OPTIONS => Ok((None, Role::ReadOnly)),
             Api::Admin => identify(request, &app.control().credentials()),
         };
@@ -85,7 +86,7 @@ fn identify(request: &Parts, credentials: &Credentials) -> Result<(Option<String
     }
 }
 
-/// The token that a request comes with.
+/// The token in the headers of a request.
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| {
         let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
@@ -95,7 +96,7 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     bearer.or_else(|| Some(headers.get(KONG_ADMIN_TOKEN)?.as_bytes()))
 }
 
-/// Whether a request may change anything. Validating and explaining change nothing, whatever their method.
+/// Whether a request may change anything. Validating and explaining never change anything, although they use POST.
 pub(crate) fn writes(request: &Parts) -> bool {
     match request.method {
         Method::GET | Method::HEAD | Method::OPTIONS => false,
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_a_read() {
+    fn requests_that_change_nothing_are_reads() {
         for (method, path, is_write) in [
             ("GET", "/services", false),
             ("HEAD", "/services", false),

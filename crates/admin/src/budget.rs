@@ -1,7 +1,8 @@
-//! The memory that the bodies of all requests may take together.
+//! The memory limit for the bodies of all requests together.
 //!
-//! One body may hold as much as it leaves free: a single one at most half of the budget, two at most a third each. However
-//! many large bodies there are, and however slowly they come, a small one still finds room.
+//! A body may hold at most as much memory as it leaves free: a single body at most half of the budget, two bodies at
+//! most a third each. So there is always room for a small body, no matter how many large bodies there are and how
+//! slowly they arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,18 +22,18 @@ impl Budget {
         Self(Arc::new(Account { total, held }))
     }
 
-    /// The largest body that there is room for now.
+    /// Size of the largest body that there is room for now.
     pub(crate) fn room(&self) -> usize {
         let held = self.0.held.load(Ordering::Relaxed);
         self.0.total.saturating_sub(held) / 2
     }
 
-    /// The largest body that there is ever room for.
+    /// Size of the largest body that an empty budget has room for.
     pub(crate) fn largest(&self) -> usize {
         self.0.total / 2
     }
 
-    /// An empty share, for one body.
+    /// Returns an empty share for one body.
     pub(crate) fn share(&self) -> Share {
         Share {
             account: Arc::clone(&self.0),
@@ -41,7 +42,7 @@ impl Budget {
     }
 }
 
-/// The part of the budget that one body holds until this is dropped.
+/// The part of the budget that one body holds, until the share is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     account: Arc<Account>,
@@ -49,7 +50,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Takes room for so many more bytes; `false` leaves everything as it was.
+    /// Reserves this many more bytes. Returns `false`, and reserves nothing, if there is no room.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let own = self.held.saturating_add(bytes);
         let total = self.account.total;
@@ -77,7 +78,7 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    /// Shares that grow in turns until none of them can.
+    /// Lets all shares grow in turns until no share can grow.
     fn greedy(budget: &Budget, count: usize) -> Vec<Share> {
         let mut shares: Vec<Share> = (0..count).map(|_| budget.share()).collect();
         while shares
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_bodies_leave_as_much_as_each_of_them_holds() {
+    fn greedy_bodies_leave_as_much_room_as_each_of_them_holds() {
         for (count, held) in [(1, 500), (2, 333), (9, 100), (99, 10)] {
             let budget = Budget::new(1000);
             let shares = greedy(&budget, count);
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_dropped_gives_its_room_back() {
+    fn a_dropped_body_releases_its_room() {
         let budget = Budget::new(1000);
         let first = greedy(&budget, 1);
         assert_eq!(budget.room(), 250);

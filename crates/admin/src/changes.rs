@@ -1,5 +1,5 @@
-//! `POST /changes`: any number of creates, updates and deletes as one revision. No such endpoint is in Kong, where a change of several
-//! entities is seen half done.
+//! `POST /changes`: any number of creates, updates and deletes as one revision. Kong has no equivalent: there, clients
+//! can observe a partly applied change.
 
 use crate::control::{Control, Database, Refusal};
 use crate::endpoints;
@@ -20,7 +20,7 @@ use serde_json::json;
 use store::{CommitError, Revision, Transaction};
 use uuid::Uuid;
 
-/// The body, its own shape checked.
+/// The request body, after its structure has been checked.
 struct Request {
     changes: Vec<Result<Change, String>>,
     message: Option<String>,
@@ -32,7 +32,7 @@ struct Request {
 struct Change {
     verb: Verb,
     kind: EntityKind,
-    /// Id or endpoint key; of a new entity, none.
+    /// Id or endpoint key of the entity; `None` to create one.
     key: Option<String>,
     data: Object,
 }
@@ -93,7 +93,7 @@ pub(crate) async fn apply(call: &Call<'_>) -> Answer {
     Ok(json_bytes(StatusCode::OK, out))
 }
 
-/// What was made of the changes. The OpenAPI document is made of this.
+/// The applied changes.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Applied {
     revision: u64,
@@ -101,7 +101,7 @@ pub(crate) struct Applied {
     changes: Vec<Made>,
 }
 
-/// A change, with the entity as it is in the revision; null where it is deleted.
+/// A change and the resulting entity; `entity` is null if the change deletes it.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Made {
     action: Verb,
@@ -111,7 +111,8 @@ struct Made {
     entity: Option<Entity>,
 }
 
-/// Each on what those before it have left; gives what is shown of them, and which routes were put. One that is refused keeps none of the others from being tried: all that is wrong is told, up to
+/// Applies each change to the state that the changes before it have left. Returns the changes with their entities, and
+/// the ids of the written routes. After an invalid change the others are still tried, so that the error lists up to
 /// [`MOST_OF_DOCUMENT`] problems.
 fn apply_all(
     changes: &[Result<Change, String>],
@@ -153,11 +154,12 @@ fn apply_all(
         return Ok((out, routes));
     }
     let (count, all) = (errors.len(), changes.len());
-    let message = match tried == all {
-        true => format!("nothing was changed: {count} errors in {all} changes"),
-        false => format!(
+    let message = if tried == all {
+        format!("nothing was changed: {count} errors in {all} changes")
+    } else {
+        format!(
             "nothing was changed: {count} errors in the first {tried} of {all} changes; the others were not tried"
-        ),
+        )
     };
     let refused = json!({"message": message, "errors": errors});
     Err(Failure::Json(StatusCode::BAD_REQUEST, refused).into())
@@ -168,7 +170,7 @@ impl Change {
         self.kind == EntityKind::Routes
     }
 
-    /// Gives the id of the entity that is there then.
+    /// Applies the change and returns the id of the written entity; `None` for a delete.
     fn apply(
         &self,
         control: &dyn Control,
@@ -204,13 +206,13 @@ impl Change {
     }
 }
 
-/// One error: of which change, where in it, and what Kong would have said.
+/// One error: the index of the change, the paths of the invalid fields, and the error that Kong would have returned.
 fn problem(index: usize, failure: &Failure) -> serde_json::Value {
     let at = format!("changes[{index}]");
     let (error, paths) = match failure {
         Failure::Error(error) => {
             let mut paths = Vec::new();
-            // Those of other codes are keys, not texts.
+            // With the other codes the fields hold keys, not texts.
             if let ErrorCode::SchemaViolation | ErrorCode::ForeignKeysUnresolved = error.code
                 && let Some(fields) = &error.fields
             {
@@ -236,20 +238,21 @@ fn problem(index: usize, failure: &Failure) -> serde_json::Value {
             Vec::new(),
         ),
     };
-    let paths = match paths.is_empty() {
-        true => vec![json!({"path": at, "message": error["message"]})],
-        false => paths,
+    let paths = if paths.is_empty() {
+        vec![json!({"path": at, "message": error["message"]})]
+    } else {
+        paths
     };
     json!({"change": index, "problems": paths, "error": error})
 }
 
-/// The texts in a tree of problems, each with its path. Numbers count from 0, as in JSON.
+/// Collects the texts in a tree of problems, each with its path. Array indexes start at 0, as in JSON.
 fn collect(path: &str, problems: &Value, found: &mut Vec<serde_json::Value>) {
     match problems {
         Value::Object(fields) => {
             for (name, problem) in fields.iter() {
                 match (name, problem) {
-                    // Of the entity as a whole.
+                    // Problems of the entity as a whole.
                     ("@entity", Value::Array(texts)) => {
                         texts.iter().for_each(|text| collect(path, text, found));
                     }
@@ -334,7 +337,7 @@ impl Change {
         }
         match (verb, &key) {
             (Verb::Create, Some(_)) => {
-                Err(".key: a new entity has none, its fields are its data".to_owned())
+                Err(".key: not allowed with create; set the fields in data".to_owned())
             }
             (Verb::Create, None) | (_, Some(_)) => Ok(Self {
                 verb,
@@ -347,7 +350,7 @@ impl Change {
     }
 }
 
-/// The entities that the Admin API writes.
+/// Finds an entity type that the Admin API can write.
 fn writable(name: &str) -> Result<EntityKind, String> {
     EntityKind::from_name(name)
         .filter(|kind| endpoints::base(*kind).is_some() && *kind != EntityKind::FilterChains)

@@ -1,4 +1,4 @@
-//! `/config`: the whole configuration, in and out. Source: kong/api/routes/config.lua.
+//! `/config`: loads and exports the whole configuration. Source: kong/api/routes/config.lua.
 
 use crate::body::{self, Body};
 use crate::control::{Database, DeclarativeBody, Load, LoadError, Loaded};
@@ -26,7 +26,7 @@ pub(crate) async fn handle(call: &Call<'_>) -> Answer {
     }
 }
 
-/// `{"config": "<YAML>"}`, which is as large as the store.
+/// Returns `{"config": "<YAML>"}`, which can be as large as the store.
 async fn export(call: &Call<'_>) -> Answer {
     let slot = Slot::take(call, "/config")?;
     let store = call.control.store().clone();
@@ -39,7 +39,8 @@ async fn load(call: &Call<'_>) -> Answer {
     load.origin = call.origin.clone();
     let undecoded = matches!(load.body, DeclarativeBody::Json(_));
     match call.control.load_declarative(load).await {
-        // Kong decodes JSON bodies before it knows what they are for, with an error of its own.
+        // Kong decodes JSON bodies before it routes the request, and has a separate error for bodies that do not
+        // decode.
         Err(LoadError::Invalid(error)) if undecoded && is_syntax_error(&error) => {
             Err(Failure::bad_request("Cannot parse JSON body"))
         }
@@ -98,14 +99,14 @@ fn refused(error: LoadError) -> Answer {
     }
 }
 
-/// Large bodies take a while to decode: not on the thread that answers the other requests.
+/// Decodes the body on another thread, because decoding a large body would delay other requests.
 async fn decode(call: &Call<'_>) -> Result<Load, Failure> {
     let content_type = call.content_type.map(str::to_owned);
     let (bytes, query) = (call.bytes.clone(), call.query.clone());
     blocking(move || interpret(content_type.as_deref(), &bytes, query)).await?
 }
 
-/// Which of the forms of a configuration the body is; the first that applies counts.
+/// Finds out which kind of configuration body this is; the first that matches wins.
 fn interpret(
     content_type: Option<&str>,
     bytes: &Bytes,
@@ -143,7 +144,7 @@ fn interpret(
         Body::Form(fields) => (fields, None),
     };
     let body = if fields.contains(VERSION) {
-        // Kong takes an unknown argument for a key of the configuration.
+        // Kong treats an unknown query argument as a key of the configuration.
         for (name, value) in query {
             if !fields.contains(&name) {
                 fields.push(name, value);
@@ -165,11 +166,11 @@ const VERSION: &str = "_format_version";
 const CONFIG: &str = "config";
 const FLAGS: [&str; 2] = ["check_hash", "flatten_errors"];
 
-/// Whether a body that claims to be a form has one of the arguments that hold a configuration. If it has not, the body is
-/// the configuration itself, sent with the content type that `curl --data-binary` chooses.
+/// Whether a body with the content type of a form has one of the arguments that hold a configuration. If not, the body
+/// is the configuration itself, sent with the content type that `curl --data-binary` chooses.
 ///
-/// An address in a YAML text may well contain `&config=`. Only arguments that begin in the first line count, since a form has
-/// line feeds in values at most, and only if the text before them could be arguments too.
+/// A URL in a YAML text may contain `&config=`. So only arguments that begin in the first line count, because a form
+/// has line feeds at most in values, and only if the text before them could be arguments too.
 fn is_form(body: &[u8]) -> bool {
     let line = body.split(|&byte| byte == b'\n').next().unwrap_or_default();
     for argument in line.split(|&byte| byte == b'&') {
@@ -178,7 +179,7 @@ fn is_form(body: &[u8]) -> bool {
         if name.iter().any(|&byte| is_of_document(byte)) {
             return false;
         }
-        // An escape takes three bytes; a longer name is none of the two.
+        // An escaped character takes three bytes, so a longer name cannot be one of the two.
         let short = Some(name).filter(|name| name.len() <= 3 * VERSION.len());
         let is_one = |name: &str| [CONFIG, VERSION].contains(&&*body::form::unescape(name));
         if end.is_some()
@@ -192,7 +193,7 @@ fn is_form(body: &[u8]) -> bool {
     false
 }
 
-/// Bytes that clients escape in the names of arguments, one of which comes before the value of any key of JSON or YAML.
+/// Bytes that clients escape in argument names. In JSON and YAML at least one of them precedes the value of each key.
 fn is_of_document(byte: u8) -> bool {
     byte.is_ascii_whitespace() || matches!(byte, b'{' | b':' | b'"' | b'#')
 }
@@ -225,7 +226,7 @@ impl Flags {
         }
     }
 
-    /// Whether `name` is a flag; if so it is set by `value`.
+    /// Sets the flag `name` to `value`; returns `false` if there is no such flag.
     fn take(&mut self, name: &str, value: &Value) -> bool {
         match name {
             "check_hash" => {

@@ -1,5 +1,5 @@
-//! What the Admin API asks of the gateway it administers. Implemented by the program (and by a fake in tests), so that
-//! this crate knows nothing of workers, snapshots or signals.
+//! The interface between the Admin API and the gateway. The program implements it (and a fake in tests), so that this
+//! crate does not depend on workers, snapshots or signals.
 
 use crate::explain::{Conflicts, Explanation, Question, Search};
 pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
@@ -18,25 +18,27 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
-/// The running node, seen from its Admin API. Every method but the futures returns at once and does no I/O.
+/// The running node, as the Admin API sees it. All methods return immediately and do no I/O, except those that return
+/// futures.
 pub trait Control: Send + Sync + 'static {
-    /// Validates a declarative configuration, stores it and makes it live in every worker; answers when it is.
-    /// On any error the running configuration stays. Heavy: the implementation moves it off the caller's thread.
+    /// Validates a declarative configuration, stores it and makes it live in every worker; resolves when it is live. On
+    /// any error the running configuration stays. Validation is expensive: the implementation moves it off the caller's
+    /// thread.
     fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>>;
 
-    /// Carries out a proposal and answers when it is live, with its revision. Proposals that wait at the same time become durable
-    /// together, each as a revision of its own.
+    /// Carries out a proposal; resolves with its revision when it is live. Proposals that wait at the same time become
+    /// durable in one transaction, each as its own revision.
     fn commit(&self, _proposal: Proposal) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
         Box::pin(async { Err(LoadError::Unavailable) })
     }
 
-    /// What is known of an upstream's targets on this node; none when it does not serve the upstream.
+    /// Health of an upstream's targets on this node; `None` if the node does not serve the upstream.
     fn upstream_health(&self, _upstream: Uuid) -> Option<UpstreamHealth> {
         None
     }
 
-    /// Makes a target (`host:port`) healthy or unhealthy: all its addresses, or those of one IP, or name of an SRV
-    /// record, and port. What cannot be done is said to the client.
+    /// Marks a target (`host:port`) healthy or unhealthy: all its addresses, or only those with the given IP (or name
+    /// from an SRV record) and port. Errors are shown to the client.
     fn set_target_health(
         &self,
         upstream: Uuid,
@@ -47,97 +49,100 @@ pub trait Control: Send + Sync + 'static {
         Err(format!("Upstream {upstream} has no balancer"))
     }
 
-    /// What becomes of a request by the live configuration, and why. Heavy: the implementation moves it off the caller's thread,
-    /// and lets few be answered at a time.
+    /// Explains how the live configuration would handle a request. This is expensive: the implementation moves it off
+    /// the caller's thread and limits how many run at a time.
     fn explain(&self, _question: Question) -> BoxFuture<'_, Result<Explanation, Failure>> {
         Box::pin(async { Err(Failure::not_found()) })
     }
 
-    /// How routes get in each other's way; not at all where none are served. Heavy, too.
+    /// Finds conflicts between routes; the default finds none. Expensive, like [`Control::explain`].
     fn conflicts(&self, _search: Search) -> BoxFuture<'_, Result<Conflicts, Failure>> {
         Box::pin(async { Ok(Conflicts::default()) })
     }
 
-    /// The entities at the newest revision.
+    /// The store with the entities at the newest revision.
     fn store(&self) -> &store::Store;
 
-    /// What schemas need to validate with: router flavour, enabled plugins and the time now.
+    /// Data that schemas need for validation: router flavour, enabled plugins and the current time.
     fn context(&self) -> model::schema::Context;
 
     fn database(&self) -> Database;
 
     fn node(&self) -> &Node;
 
-    /// Names of the enabled plugins, as `plugins` resolves them.
+    /// Names of the enabled plugins, resolved from the `plugins` setting.
     fn enabled_plugins(&self) -> Vec<String>;
 
-    /// Every setting under its Kong name with its effective value; sensitive ones already masked.
+    /// Effective values of all settings by their Kong names, with secrets already masked.
     fn settings(&self) -> serde_json::Value;
 
-    /// Process ids, master first. One process with threads: both are the same.
+    /// Process ids of master and workers. The gateway is one process with threads, so both are the same.
     fn pids(&self) -> Pids;
 
     fn connections(&self) -> Connections;
 
     fn memory(&self) -> Memory;
 
-    /// What the resolver did, in the words of Kong's newer DNS client; `None` with the legacy one, which does not tell.
+    /// Counters of the resolver, named as in Kong's newer DNS client; `None` with the legacy client, which has no
+    /// counters.
     fn dns_statistics(&self) -> Option<DnsStatistics> {
         None
     }
 
-    /// What `GET /metrics` shows, sorted by name.
+    /// Metrics for `GET /metrics`, sorted by name.
     fn metrics(&self) -> Vec<Metric>;
 
-    /// MD5 of the running declarative configuration; zeros while it is empty.
+    /// MD5 hash of the running declarative configuration; all zeros if the configuration is empty.
     fn configuration_hash(&self) -> [u8; 16];
 
-    /// Whether requests are served by the stored configuration now.
+    /// Whether the node serves requests with the stored configuration.
     fn readiness(&self) -> Readiness;
 
-    /// From now on the node says that it is draining, so that load balancers leave it out; it serves all the same.
+    /// Reports the node as draining from now on, so that load balancers stop using it. It still serves requests.
     fn announce_drain(&self);
 
-    /// Whether exchanges of an API are to be told to [`Control::log_access`].
+    /// Whether exchanges of this API are to be passed to [`Control::log_access`].
     fn logs_access(&self, _api: Api) -> bool {
         false
     }
 
-    /// An exchange has ended. Does not wait.
+    /// Logs a completed exchange. Does not block.
     fn log_access(&self, _api: Api, _access: &Access) {}
 
-    /// How clients show who they are, as it is now. May look whether the file of the tokens is still the same.
+    /// The credentials that are valid now. The implementation may check whether the token file has changed.
     fn credentials(&self) -> Credentials {
         Credentials::default()
     }
 
-    /// A write was tried over the Admin API. Does not wait.
+    /// Logs an attempted write over the Admin API. Does not block.
     fn audit(&self, _audit: &Audit) {}
 
     fn log_level(&self) -> LogLevel;
 
-    /// Sets the level now, and the former one again after `timeout` (never when it is zero).
+    /// Sets the log level, and restores the previous one after `timeout` (zero: never).
     fn set_log_level(&self, level: LogLevel, timeout: Duration);
 }
 
-/// Who may ask over the network.
+/// The credentials that clients can use over the network.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     pub tokens: Arc<Tokens>,
-    /// The role of clients whose certificate a listener has verified; none where certificates show nothing.
+    /// Role of clients whose certificate a listener has verified; `None` if certificates are not accepted as
+    /// credentials.
     pub certificates: Option<tokens::Role>,
-    /// Where there are no credentials at all, everybody may ask over every listener, not only over those on a loopback address.
+    /// If no credentials are configured, clients are admitted over every listener, not only over those on loopback
+    /// addresses.
     pub unauthenticated: bool,
 }
 
 impl Credentials {
-    /// There is nothing by which a client could show who it is.
+    /// Whether neither tokens nor client certificates are configured.
     pub fn are_none(&self) -> bool {
         self.tokens.is_empty() && self.certificates.is_none()
     }
 }
 
-/// One resolver for all workers.
+/// Statistics of the resolver that all workers share.
 #[derive(Debug, Clone, Default)]
 pub struct DnsStatistics {
     pub workers: usize,
@@ -148,21 +153,22 @@ pub struct DnsStatistics {
 #[derive(Debug)]
 pub struct Load {
     pub body: DeclarativeBody,
-    /// Answer [`Loaded::Unchanged`] when the text has the hash of what runs. Only a text has one that can
-    /// be equal: for the other bodies this is to be ignored.
+    /// Return [`Loaded::Unchanged`] if the text has the hash of the running configuration. Ignored for all bodies but
+    /// [`DeclarativeBody::Text`], because only a text has a comparable hash.
     pub check_hash: bool,
-    /// Give errors also as `flattened_errors`.
+    /// Report errors as `flattened_errors` too.
     pub flatten_errors: bool,
     pub origin: store::Origin,
 }
 
 #[derive(Debug)]
 pub enum DeclarativeBody {
-    /// A JSON body that is itself the configuration, not decoded yet ([`model::declarative::Source::JsonBody`]).
+    /// A JSON body that is itself the configuration, still encoded ([`model::declarative::Source::JsonBody`]).
     Json(bytes::Bytes),
-    /// The same from another encoding, already decoded ([`model::declarative::Source::Object`]).
+    /// A body in another encoding that is itself the configuration, already decoded
+    /// ([`model::declarative::Source::Object`]).
     Structured(Object),
-    /// JSON or YAML, to be found out in that order; its MD5 is the configuration hash
+    /// JSON or YAML text, tried in that order; its MD5 hash is the configuration hash
     /// ([`model::declarative::Source::Text`] with `Format::Auto`).
     Text(bytes::Bytes),
 }
@@ -172,32 +178,32 @@ pub enum Loaded {
     Unchanged,
     Live {
         revision: store::Revision,
-        /// Entities whose stored form differs from the given one by a write transformation (a hashed password): the
-        /// answer to `POST /config` shows them as given. Sorted by nothing; few.
+        /// Entities that a write transformation has changed (a password was hashed). The response to `POST /config`
+        /// shows them as they were sent. Unsorted; there are few of them.
         untransformed: Vec<(EntityKind, Uuid, Object)>,
     },
 }
 
 #[derive(Debug)]
 pub enum LoadError {
-    /// The configuration or entity is wrong; shown to the client as it is.
+    /// The configuration or entity is invalid; the client gets the error unchanged.
     Invalid(Box<model::Error>),
-    /// Another load is under way.
+    /// Another load is in progress.
     Busy,
     Exiting,
     TimedOut,
-    /// The store has no room for it.
+    /// The store has no room for the configuration.
     TooLarge,
-    /// It cannot be written, for want of room or of permission.
+    /// Writing failed because space or permission is missing.
     Disk(std::io::Error),
-    /// The newest revision is not the one that was expected.
+    /// The newest revision is not the expected one.
     Conflict {
         expected: store::Revision,
         head: store::Revision,
     },
-    /// The proposal itself says why.
+    /// The proposal was refused with this response.
     Refused(Failure),
-    /// This mode does not do that.
+    /// Not supported in this mode.
     Unavailable,
     /// Details for the log; the client gets "An unexpected error occurred".
     Internal(String),
@@ -205,7 +211,7 @@ pub enum LoadError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Database {
-    /// Declarative configuration only: writes of single entities are refused.
+    /// Declarative configuration only: single entities cannot be written.
     Off,
     /// The embedded store, writable.
     Lmdb,
@@ -215,17 +221,17 @@ pub enum Database {
 pub struct Node {
     pub id: Uuid,
     pub hostname: String,
-    /// Our own version, `0.1.0`.
+    /// Silverback's own version, `0.1.0`.
     pub version: String,
-    /// The version of Kong that clients are told, `3.9.1`.
+    /// The Kong version reported to clients, `3.9.1`.
     pub kong_version: String,
     pub role: Role,
-    /// Which of Kong's headers responses carry (`headers` setting).
+    /// Whether responses carry Kong's `Server` header, and its latency headers (setting `headers`).
     pub server_header: bool,
     pub latency_header: bool,
-    /// `admin_gui_url`'s origins, the CORS allow-list; empty: any.
+    /// Origins of `admin_gui_url`, the CORS allow-list. If empty, every origin is allowed.
     pub gui_origins: Vec<String>,
-    /// `nginx_admin_client_max_body_size`, in bytes; `None` for no limit. `POST /config` has [`Node::max_config_size`].
+    /// `nginx_admin_client_max_body_size` in bytes; `None` for no limit. `POST /config` uses [`Node::max_config_size`].
     pub max_body_size: Option<usize>,
     pub max_config_size: Option<usize>,
 }
@@ -237,14 +243,14 @@ pub enum Role {
     DataPlane,
 }
 
-/// The answer to `GET /` has them as they are here.
+/// The process ids in the response to `GET /`.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Pids {
     pub master: u32,
     pub workers: Vec<u32>,
 }
 
-/// The answer to `GET /status` has them under these names.
+/// The connection counts in the response to `GET /status`.
 #[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
 pub struct Connections {
     #[serde(rename = "connections_active")]
@@ -266,25 +272,25 @@ pub struct Connections {
 pub struct Memory {
     /// Resident memory of the process, in bytes.
     pub resident: u64,
-    /// Bytes used in the store's map, and the map's size.
+    /// Bytes used in the store's memory map; `store_capacity` is the size of the map.
     pub store_used: u64,
     pub store_capacity: u64,
 }
 
-/// One of the APIs that a listener may be for.
+/// The APIs that a listener can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
     Admin,
     Status,
 }
 
-/// An exchange that has ended, for the access log.
+/// A completed exchange, for the access log.
 #[derive(Debug)]
 pub struct Access {
     pub peer: SocketAddr,
     pub method: String,
     pub target: String,
-    /// `HTTP/1.1`
+    /// Protocol version, `HTTP/1.1`.
     pub version: &'static str,
     pub headers: HeaderMap,
     pub status: u16,
@@ -293,13 +299,13 @@ pub struct Access {
 }
 
 impl Access {
-    /// The first line of a header.
+    /// The first value of a header.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.get(name).map(|value| value.as_bytes())
     }
 }
 
-/// A write, for the audit log.
+/// An attempted write, for the audit log.
 #[derive(Debug, Clone)]
 pub struct Audit {
     pub time: SystemTime,
@@ -308,30 +314,30 @@ pub struct Audit {
     pub request_id: String,
     pub method: String,
     pub path: String,
-    /// None when the client has gone before there was one; it may have taken effect.
+    /// `None` if the client disconnected before the response; the write may have taken effect.
     pub status: Option<u16>,
     pub took: Duration,
-    /// The newest revision after it, where it was carried out.
+    /// The newest revision after a successful write.
     pub revision: Option<store::Revision>,
     pub message: Option<String>,
 }
 
-/// What `GET /status/ready` tells.
+/// The states that `GET /status/ready` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     Ready,
-    /// The node is about to end, or was told to say so.
+    /// The node is shutting down, or was told to report so.
     Draining,
-    /// DB-less, and nothing was loaded.
+    /// `database = off`, and no configuration is loaded.
     Empty,
-    /// So many of the workers serve by the stored configuration.
+    /// `ready` of `workers` serve the stored configuration.
     Building {
         ready: usize,
         workers: usize,
     },
 }
 
-/// Kong's log levels (nginx's, without `alert`'s neighbours that Kong does not name).
+/// Kong's log levels, the same as nginx's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
     Debug,

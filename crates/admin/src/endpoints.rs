@@ -1,6 +1,6 @@
-//! The paths of the Admin API: those of every entity, derived from its schema, and the few that stand alone.
+//! The paths of the Admin API: those derived from each entity's schema, and a few others.
 //!
-//! One table serves routing, `Allow` and `GET /endpoints`, so that the three cannot disagree.
+//! Routing, `Allow` and `GET /endpoints` use one table, so that they cannot disagree.
 //! Source: kong/api/endpoints.lua (generate_endpoints), kong/api/routes/*.lua.
 
 use crate::control::{Database, Role};
@@ -8,7 +8,7 @@ use model::EntityKind;
 use model::schema::registry;
 use std::collections::BTreeMap;
 
-/// What a path is, to be carried out by `dispatch`.
+/// The handler of a path, executed by `dispatch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Root,
@@ -64,11 +64,11 @@ pub(crate) enum Action {
     /// `/services/{services}/revisions`
     EntityRevisions(EntityKind),
     WasmOnly,
-    /// Known to Kong, and answered with 404 by it.
+    /// Kong has this path, but answers it with 404.
     Disabled,
 }
 
-/// `child` refers to `parent` by `field`.
+/// `child` references `parent` by the field `field`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Relation {
     pub(crate) child: EntityKind,
@@ -78,9 +78,9 @@ pub(crate) struct Relation {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
-    /// With `{parameters}`, as both the router and `GET /endpoints` write them.
+    /// Path with `{parameters}`, in the notation of both the router and `GET /endpoints`.
     pub(crate) path: String,
-    /// What it answers besides HEAD (where there is GET) and OPTIONS.
+    /// Supported methods besides OPTIONS, and HEAD where there is GET.
     pub(crate) methods: &'static [&'static str],
     pub(crate) action: Action,
 }
@@ -96,14 +96,14 @@ pub(crate) fn all(role: Role) -> Vec<Endpoint> {
         .into_iter()
         .filter(|kind| base(*kind).is_some())
         .flat_map(of_entity);
-    // Later ones replace earlier ones of the same path: special rules replace what is derived.
+    // Later endpoints replace earlier ones with the same path, so hand-written ones override derived ones.
     for endpoint in entities.chain(standing_alone(role)) {
         endpoints.insert(endpoint.path.replace('/', "\0"), endpoint);
     }
     endpoints.into_values().collect()
 }
 
-/// `Allow`: sorted, with HEAD beside GET, and OPTIONS.
+/// Value of the `Allow` header: the sorted methods with OPTIONS, and HEAD if there is GET.
 pub(crate) fn allow(methods: &[&str]) -> String {
     let mut all: Vec<&str> = methods.to_vec();
     if all.contains(&"GET") {
@@ -114,12 +114,12 @@ pub(crate) fn allow(methods: &[&str]) -> String {
     all.join(", ")
 }
 
-/// The path of an entity's collection, `/services`; `None` when the Admin API does not have it.
+/// Path of an entity's collection, `/services`; `None` if the Admin API does not have it.
 pub(crate) fn base(kind: EntityKind) -> Option<&'static str> {
     match kind {
-        // Reachable under upstreams only; its own paths are disabled.
+        // Targets are reachable only under upstreams; their own paths are disabled.
         EntityKind::Targets => Some("/targets"),
-        // Read-only endpoints of their own.
+        // These have read-only endpoints, defined elsewhere.
         EntityKind::Tags | EntityKind::ClusteringDataPlanes => None,
         // `generate_admin_api = false` in kong/plugins/oauth2/daos.lua and kong/plugins/rate-limiting/daos.lua.
         EntityKind::Oauth2AuthorizationCodes | EntityKind::RatelimitingMetrics => None,
@@ -127,7 +127,7 @@ pub(crate) fn base(kind: EntityKind) -> Option<&'static str> {
     }
 }
 
-/// The last segment of its collection under a parent, `key-auth` for `keyauth_credentials`.
+/// Last path segment of a collection below its parent, `key-auth` for `keyauth_credentials`.
 pub(crate) fn nested(kind: EntityKind) -> &'static str {
     let schema = registry().entity(kind);
     schema.admin_api_nested_name.as_deref().unwrap_or_else(|| {
@@ -275,7 +275,7 @@ fn standing_alone(role: Role) -> impl Iterator<Item = Endpoint> {
     .map(|(path, methods, action)| endpoint(&path, methods, action))
 }
 
-/// The paths of the Status API, sorted. Those of upstreams as Kong has them there: in DB-less mode only.
+/// The paths of the Status API, sorted. As in Kong, upstreams are included only in DB-less mode.
 pub(crate) fn of_status(database: Database) -> Vec<Endpoint> {
     const POLL: &[&str] = &["GET", "POST"];
     let mut endpoints = vec![
@@ -303,7 +303,7 @@ pub(crate) fn of_status(database: Database) -> Vec<Endpoint> {
     endpoints
 }
 
-/// What the Admin API has besides Kong's. Not in `GET /endpoints`, which clients compare with Kong's.
+/// Endpoints that Kong does not have. `GET /endpoints` omits them because clients compare it with Kong's.
 pub(crate) fn own() -> Vec<Endpoint> {
     const POST: &[&str] = &["POST"];
     let histories = EntityKind::ALL.into_iter().filter_map(|kind| {
@@ -330,7 +330,7 @@ pub(crate) fn own() -> Vec<Endpoint> {
     .collect()
 }
 
-/// Answered, but the web server's rather than the API's: not in `GET /endpoints`.
+/// Kong's web server answers this path, not its API, so `GET /endpoints` omits it.
 pub(crate) fn robots() -> Endpoint {
     endpoint("/robots.txt", READ, Action::Robots)
 }

@@ -1,10 +1,10 @@
-//! The health of an upstream on the node, as `GET /upstreams/{upstream}/health` shows it.
+//! Health of an upstream on this node, as `GET /upstreams/{upstream}/health` shows it.
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpstreamHealth {
-    /// Health checks are on.
+    /// Whether health checks are enabled.
     pub checked: bool,
-    /// More of the weight is available than the threshold.
+    /// Whether more of the weight is available than the threshold.
     pub healthy: bool,
     pub weight: Weight,
     pub targets: Vec<TargetHealth>,
@@ -14,9 +14,9 @@ pub struct UpstreamHealth {
 pub struct TargetHealth {
     pub host: String,
     pub port: u16,
-    /// The kind of the DNS records, or why there are none.
+    /// Type of the DNS records, or why there are none.
     pub dns: String,
-    /// As it is configured.
+    /// The configured weight.
     pub node_weight: u32,
     pub weight: Weight,
     pub addresses: Vec<AddressHealth>,
@@ -24,11 +24,11 @@ pub struct TargetHealth {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct AddressHealth {
-    /// The IP address, or the name that an SRV record gives.
+    /// The IP address, or the name from an SRV record.
     pub ip: String,
     pub port: u16,
     pub weight: u32,
-    /// Requests may go there.
+    /// Whether requests may be sent to this address.
     pub available: bool,
 }
 

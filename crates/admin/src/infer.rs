@@ -1,6 +1,6 @@
-//! Types for form bodies: text becomes what the schema says of its field. JSON bodies are never coerced.
+//! Types for form bodies: converts text to the type that the schema gives its field. JSON bodies are never coerced.
 //!
-//! Works on the published form of schemas (`schema_json`), reduced once per entity to what inference needs.
+//! Uses the published form of schemas (`schema_json`), reduced once per entity to the parts that inference needs.
 //! Source: kong/api/arguments.lua (infer_value).
 
 use model::schema::{RouterFlavor, registry};
@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What a field takes, as far as text can be turned into it.
+/// The types of a field that text can be converted to.
 #[derive(Debug, Clone, PartialEq)]
 enum Shape {
     Number,
@@ -18,7 +18,7 @@ enum Shape {
     Map(Box<Shape>),
     Record(HashMap<String, Shape>),
     Foreign(EntityKind),
-    /// Text, or anything whose shape is not known.
+    /// Text, or a type that is not known.
     Text,
 }
 
@@ -26,7 +26,8 @@ static ENTITIES: LazyLock<HashMap<EntityKind, Shape>> = LazyLock::new(|| {
     EntityKind::ALL
         .into_iter()
         .map(|kind| {
-            // The flavour with every field: where another is in use, what it does not have is refused anyway.
+            // The flavour that has every field. With another flavour, validation refuses the fields that it does not
+            // have.
             let schema = registry()
                 .entity(kind)
                 .schema_json(RouterFlavor::Expressions);
@@ -42,8 +43,8 @@ static PLUGINS: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Gives the text of `arguments` the types of `kind`'s fields. A plugin's `config` needs its `name`, which a PATCH may
-/// leave to the stored plugin: `plugin` is then that one's name.
+/// Converts the text of `arguments` to the types of `kind`'s fields. A plugin's `config` needs the plugin's name. A
+/// PATCH may omit it, so `plugin` is the name of the stored plugin.
 pub(crate) fn infer(kind: EntityKind, arguments: &mut Object, plugin: Option<&str>) {
     if kind == EntityKind::Plugins {
         let name = arguments.str("name").or(plugin).map(str::to_owned);
@@ -132,7 +133,7 @@ impl Shape {
     }
 }
 
-/// Numeric text becomes a number; other text stays, and the schema refuses it.
+/// Converts numeric text to a number. Other text stays, and the schema refuses it.
 fn number(value: &mut Value) {
     let Some(text) = value.as_str().map(str::trim) else {
         return;

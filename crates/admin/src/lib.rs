@@ -1,7 +1,7 @@
-//! The Admin API: Kong's, over HTTP. The only crate that knows its URLs.
+//! Kong's Admin API over HTTP. Only this crate knows its URLs.
 //!
-//! Reads are answered from the store's newest revision, and never wait. What changes the configuration is a
-//! [`control::Proposal`], which [`Control`] carries out: the program implements it.
+//! Reads use the newest revision of the store and never wait. Every change of the configuration is a
+//! [`control::Proposal`] that the program carries out by implementing [`Control`].
 
 #![forbid(unsafe_code)]
 

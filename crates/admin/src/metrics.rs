@@ -1,6 +1,6 @@
-//! `GET /metrics`: what the node counts, in the text format of Prometheus.
+//! `GET /metrics`: the node's metrics in the text format of Prometheus.
 //!
-//! Kong serves this path too, with the metrics of its plugin `prometheus`; those are not there yet.
+//! Kong serves this path with the metrics of its plugin `prometheus`, which are not implemented yet.
 
 use crate::control::Control;
 use axum::http::header::CONTENT_TYPE;
@@ -8,10 +8,10 @@ use axum::response::{IntoResponse, Response};
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-/// Kong's, letter by letter.
+/// The exact content type that Kong sends.
 const CONTENT: &str = "text/plain; charset=UTF-8";
 
-/// One metric with all its samples. Names and labels are chosen by the program: they need no escaping.
+/// One metric with all its samples. Names and labels are constants of the program, so they need no escaping.
 #[derive(Debug, Clone)]
 pub struct Metric {
     pub name: &'static str,
@@ -23,12 +23,12 @@ pub struct Metric {
 pub enum Reading {
     Gauge(u64),
     Counter(u64),
-    /// One for each value of a label.
+    /// One counter per value of a label.
     Counters {
         label: &'static str,
         of: Vec<(&'static str, u64)>,
     },
-    /// Number and total duration, one for each value of a label.
+    /// Count and total duration per value of a label.
     Durations {
         label: &'static str,
         of: Vec<Timed>,
@@ -69,7 +69,7 @@ fn write(out: &mut String, metric: &Metric) -> fmt::Result {
             Ok(())
         }
         Reading::Durations { label, of } => {
-            // A summary without quantiles: Prometheus computes rates and means from the two.
+            // A summary without quantiles: Prometheus computes rates and means from sum and count.
             writeln!(out, "# TYPE {name} summary")?;
             for Timed { what, sum, count } in of {
                 let seconds = sum.as_secs_f64();

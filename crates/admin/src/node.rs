@@ -1,5 +1,5 @@
-//! What the node says about itself: `/`, `/status`, `/endpoints`, `/timers`, log levels, the cache. The OpenAPI document is made
-//! of the structs that are answered.
+//! Endpoints about the node: `/`, `/status`, `/endpoints`, `/timers`, log levels and the cache. The OpenAPI document is
+//! generated from the response structs.
 
 use crate::control::{Connections, Control, Database, DnsStatistics, LogLevel, Memory, Pids};
 use crate::endpoints;
@@ -15,17 +15,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// What a log level change lasts when the request does not say.
+/// Duration of a log level change if the request has no `timeout`.
 const DEFAULT_LOG_LEVEL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What clients of Kong read `lua_version` for is long gone; the key stays because they require it.
+/// Value of `lua_version`, which has no meaning here; clients of Kong require the key.
 const LUA_VERSION: &str = "LuaJIT 2.1.20231117";
 
-/// The answer about the node.
+/// Information about the node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Root {
     tagline: &'static str,
-    /// The version of Kong that this is compatible with.
+    /// The version of Kong that this node is compatible with.
     version: String,
     edition: &'static str,
     hostname: String,
@@ -34,7 +34,7 @@ pub(crate) struct Root {
     pids: Pids,
     timers: TimerCounts,
     plugins: Plugins,
-    /// Every setting by its name; secrets are masked.
+    /// All settings by name; secrets are masked.
     #[schemars(with = "serde_json::Map<String, Value>")]
     configuration: Value,
 }
@@ -48,7 +48,7 @@ struct TimerCounts {
 #[derive(Debug, Serialize, JsonSchema)]
 struct Plugins {
     available_on_server: BTreeMap<String, Available>,
-    /// Those that have at least one instance.
+    /// Plugins that have at least one instance.
     enabled_in_cluster: BTreeSet<String>,
 }
 
@@ -111,7 +111,7 @@ struct PluginName {
     name: String,
 }
 
-/// The settings, with the log level as it is now.
+/// The settings, with the current log level.
 fn configuration(control: &dyn Control) -> Value {
     let mut settings = control.settings();
     if let Some(settings) = settings.as_object_mut() {
@@ -120,15 +120,15 @@ fn configuration(control: &dyn Control) -> Value {
     settings
 }
 
-/// The answer about what the node counts.
+/// Counters of the node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Status {
     server: Connections,
     memory: ShownMemory,
-    /// With a database only.
+    /// Present only with a database.
     #[serde(skip_serializing_if = "Option::is_none")]
     database: Option<Reachable>,
-    /// Without a database only.
+    /// Present only without a database.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^[0-9a-f]{32}$"))]
     configuration_hash: Option<String>,
@@ -139,8 +139,8 @@ struct Reachable {
     reachable: bool,
 }
 
-/// Kong's shape: one entry per worker's Lua heap, and its shared dictionaries. Here all workers share one heap, and the
-/// store is what stands beside it.
+/// Memory in Kong's format, which has an entry per Lua heap of a worker and the shared dictionaries. Here all workers
+/// share one heap, and the store is shown as a dictionary.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ShownMemory {
     workers_lua_vms: Vec<Heap>,
@@ -159,7 +159,7 @@ struct Dictionary {
     capacity: Size,
 }
 
-/// Bytes, or a text with a unit.
+/// A number of bytes, or a text with a unit.
 #[derive(Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum Size {
@@ -246,7 +246,7 @@ impl Unit {
     }
 }
 
-/// The answer with the paths of Kong's Admin API.
+/// The paths of Kong's Admin API.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Paths {
     data: Vec<String>,
@@ -260,7 +260,7 @@ pub(crate) fn endpoints(call: &Call<'_>) -> Answer {
     Ok(json(StatusCode::OK, &paths))
 }
 
-/// The answer about timers. There are no Lua timers; the shape is what tools expect.
+/// Timers in Kong's format. Silverback has no Lua timers, so all numbers are zero.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Timers {
     worker: Worker,
@@ -317,7 +317,7 @@ pub(crate) fn timers(call: &Call<'_>) -> Answer {
     Ok(json(StatusCode::OK, &timers))
 }
 
-/// The answer about the resolver.
+/// Statistics of the resolver.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct DnsStatus {
     worker: Worker,
@@ -374,7 +374,7 @@ fn log_level_timeout(given: Option<&str>) -> Result<Duration, Failure> {
         .map_err(|_| Failure::bad_request("timeout must be greater than or equal to 0"))
 }
 
-/// Nothing is cached beside the store, so no key is ever found, and there is nothing to purge.
+/// The gateway has no cache besides the store, so no key is ever found and there is nothing to purge.
 pub(crate) fn cache_key(call: &Call<'_>) -> Answer {
     match call.method {
         "GET" => Err(Failure::not_found()),
@@ -386,7 +386,7 @@ pub(crate) fn cache_purge() -> Answer {
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// The answer with the names of the enabled plugins.
+/// Names of the enabled plugins.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct EnabledPlugins {
     enabled_plugins: Vec<String>,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_level_lasts_a_minute_unless_told_otherwise() {
+    fn a_log_level_lasts_a_minute_by_default() {
         assert_eq!(log_level_timeout(None).unwrap(), Duration::from_secs(60));
         assert_eq!(
             log_level_timeout(Some("1.2")).unwrap(),

@@ -1,5 +1,5 @@
-//! The pace that a client has to keep: a stream that fails when the head of a request takes too long, when no other request
-//! comes, or when the answer is not taken.
+//! Timeouts for slow clients: a stream that fails if the head of a request takes too long, if no other request arrives,
+//! or if the client stops reading the response.
 
 use crate::server::Limits;
 use axum::body::{Body, HttpBody};
@@ -16,19 +16,19 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// What the client is waited for, shared between the stream and the requests that are read from it.
+/// What the server expects from the client. The stream and its requests share this state.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Several requests may share the connection, as with HTTP/2.
+    /// Whether several requests may share the connection, as in HTTP/2.
     is_shared: bool,
     awaited: AtomicU8,
-    /// Requests that are worked on: with HTTP/2 there may be several.
+    /// Number of requests in progress; in HTTP/2 there may be several.
     busy: AtomicU32,
-    /// Answers of which the client has not taken all that it could have.
+    /// Number of responses with a piece that the client could read but has not read yet.
     offered: AtomicU32,
-    /// How many pieces of answers were taken. It stands still while the client takes nothing.
+    /// Number of response pieces that clients have read. It does not change while the client reads nothing.
     taken: AtomicU32,
-    /// The connection, while it waits for nothing: its time begins to run when that changes.
+    /// Waker of the connection while it expects nothing; woken when that changes, because its timeout starts then.
     connection: AtomicWaker,
 }
 
@@ -37,7 +37,7 @@ const NOTHING: u8 = 1;
 const NEXT_REQUEST: u8 = 2;
 
 impl Pace {
-    /// The first request is expected at once.
+    /// Starts by expecting a first request.
     pub(crate) fn new(is_shared: bool) -> Self {
         Self {
             is_shared,
@@ -49,7 +49,7 @@ impl Pace {
         }
     }
 
-    /// A head has come: nothing is to be waited for until its answer is over.
+    /// Called when a request head is complete: nothing is expected from the client until the response ends.
     pub(crate) fn begin_answer(self: &Arc<Self>) -> Busy {
         self.busy.fetch_add(1, Ordering::AcqRel);
         self.set(NOTHING);
@@ -59,7 +59,7 @@ impl Pace {
         }
     }
 
-    /// The pieces that were taken, while there are some that the client could take.
+    /// Number of pieces that the client has read; `None` if there is no piece that it could read now.
     fn offered(&self) -> Option<u32> {
         let offered = self.offered.load(Ordering::Acquire);
         (offered > 0).then(|| self.taken.load(Ordering::Acquire))
@@ -74,24 +74,25 @@ impl Pace {
     }
 }
 
-/// A request is worked on, until this is dropped.
+/// A request in progress, until this is dropped.
 pub(crate) struct Busy {
     pace: Arc<Pace>,
-    /// The client could take a piece of the answer.
+    /// Whether the client could read a piece of the response.
     is_offered: bool,
 }
 
 impl Busy {
     pub(crate) fn until_sent(self, response: Response) -> Response {
         if response.body().size_hint().exact().is_some() {
-            // It is all there, and handed to the connection at once.
+            // The body is complete and is handed to the connection immediately.
             return response;
         }
         response.map(|body| {
             let (mut busy, mut body) = (self, body.into_data_stream());
             Body::from_stream(poll_fn(move |cx| {
                 let piece = body.poll_next_unpin(cx);
-                // A client of HTTP/2 that gives no more room for this answer is seen by this alone: there is no next poll.
+                // This is the only sign of an HTTP/2 client that grants no more flow control window: the body is not
+                // polled again.
                 busy.set_offered(matches!(piece, Poll::Ready(Some(_))));
                 piece
             }))
@@ -127,13 +128,13 @@ pub(crate) struct Paced<S> {
     stream: S,
     pace: Arc<Pace>,
     limits: Limits,
-    /// For what is awaited of the client.
+    /// Time limit for what is expected from the client.
     reading: Deadline,
-    /// What was awaited when that was set.
+    /// The expectation for which `reading` was set.
     awaited: u8,
-    /// Set while the client does not take what it is sent.
+    /// Set while writes to the client are blocked.
     writing: Option<Deadline>,
-    /// Set while the client does not take what it is offered: the pieces that it had taken, and the end of its time.
+    /// Set while the client does not read the offered pieces: how many it had read, and its time limit.
     offered: Option<(u32, Deadline)>,
 }
 
@@ -187,7 +188,7 @@ impl<S> Paced<S> {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// What came of an attempt to send, or that none succeeded for too long.
+    /// Passes on the result of a write, or fails if writes have been blocked for too long.
     fn sent<T>(
         &mut self,
         attempt: Poll<io::Result<T>>,
@@ -195,7 +196,7 @@ impl<S> Paced<S> {
     ) -> Poll<io::Result<T>> {
         if attempt.is_ready() {
             self.writing = None;
-            // An answer that is still taken is no idle time.
+            // The connection is not idle while the client still reads a response.
             if self.awaited == NEXT_REQUEST {
                 self.reading.set(Instant::now() + self.limits.idle);
             }
@@ -276,7 +277,7 @@ mod tests {
     use std::time::Duration;
     use tokio::io::AsyncReadExt;
 
-    /// The connection of a client that took one piece of an endless answer, and how long it lasts after that.
+    /// Connects a client that reads one piece of an endless response; returns how long the connection lasts after that.
     async fn lasts(is_shared: bool) -> Option<Duration> {
         let pace = Arc::new(Pace::new(is_shared));
         let (_client, stream) = tokio::io::duplex(1);
@@ -298,9 +299,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_takes_no_more_of_its_answer_ends_the_connection() {
+    async fn a_stream_that_stops_reading_its_response_ends_the_connection() {
         assert_eq!(lasts(true).await, Some(Duration::from_secs(7)));
-        // Without streams the connection itself shows that nothing is taken.
+        // Without HTTP/2 streams the blocked connection itself shows that the client reads nothing.
         assert_eq!(lasts(false).await, None);
     }
 }

@@ -1,4 +1,4 @@
-//! Which page of a list is asked for: `size`, `offset` and `tags`, with Kong's errors.
+//! The arguments of a list that select a page: `size`, `offset` and `tags`, with Kong's errors.
 //! Source: kong/api/endpoints.lua, kong/db/dao/init.lua.
 
 use data_encoding::BASE64URL_NOPAD;
@@ -16,7 +16,7 @@ pub(crate) struct Page {
     pub(crate) size: usize,
     pub(crate) offset: Offset,
     pub(crate) tags: Option<Tags>,
-    /// `size` and `tags` as given: the link to the next page repeats them.
+    /// `size` and `tags` as the client sent them, to be repeated in the link to the next page.
     pub(crate) given_size: Option<String>,
     pub(crate) given_tags: Option<String>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Page {
 pub(crate) enum Offset {
     Start,
     After(String),
-    /// Not one of ours. Without a database that is an empty page as long as it is base64, else an error.
+    /// Not an offset that we issued. Without a database, base64 text gives an empty page and any other text an error.
     Invalid(BadOffset),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct BadOffset {
     pub(crate) encoding: Encoding,
 }
 
-/// The encoding that an offset breaks.
+/// The encoding that the offset violates.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum Encoding {
     Base64,
@@ -48,7 +48,7 @@ pub(crate) enum Tags {
     Any(Vec<String>),
 }
 
-/// Reads the query of a list; the first value of a repeated argument counts.
+/// Parses the query of a list. If an argument occurs several times, its first value counts.
 pub(crate) fn page(query: &[(String, Option<String>)], taggable: bool) -> Result<Page, Error> {
     let first = |wanted: &str| {
         query
@@ -93,7 +93,7 @@ fn parse_tags(text: &str) -> Result<Tags, Error> {
         (false, true) => (split('/'), true),
         _ => (split(','), false),
     };
-    // The reader of queries puts the replacement character for what is not UTF-8.
+    // The query parser replaces invalid UTF-8 with the replacement character.
     let is_bad = |c: char| c < ' ' || c == '\x7f' || c == char::REPLACEMENT_CHARACTER;
     let bad = |tag: &String| tag.is_empty() || tag.contains(is_bad);
     if tags.iter().any(bad) {
@@ -115,7 +115,7 @@ fn invalid_tags(text: &str) -> Error {
     Error::new(ErrorCode::InvalidOptions, message).with_fields(options)
 }
 
-/// The error of an offset that is no key of an entity.
+/// The error for an offset that is not the key of an entity.
 pub(crate) fn invalid_offset(text: &str) -> Error {
     bad_offset(text, Encoding::Json)
 }
@@ -135,7 +135,7 @@ impl BadOffset {
     }
 }
 
-/// The offset that continues after `key`: URL-safe base64 of a JSON array, as Kong's looks.
+/// Returns the offset that continues after `key`: URL-safe base64 of a JSON array, in Kong's format.
 pub(crate) fn offset_after(key: &str) -> String {
     let json = serde_json::to_string(&[key]).expect("a string encodes");
     BASE64URL_NOPAD.encode(json.as_bytes())
@@ -159,7 +159,7 @@ fn parse_offset(text: &str) -> Offset {
     }
 }
 
-/// URL-safe base64. It also reads the standard alphabet, which Kong's offsets have.
+/// URL-safe base64 that also decodes the standard alphabet, which Kong's offsets use.
 static EITHER_ALPHABET: LazyLock<data_encoding::Encoding> = LazyLock::new(|| {
     let mut specification = BASE64URL_NOPAD.specification();
     specification.check_trailing_bits = false;
@@ -176,14 +176,14 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     EITHER_ALPHABET.decode(text.as_bytes()).ok()
 }
 
-/// All but the unreserved characters of RFC 3986.
+/// All characters except the unreserved ones of RFC 3986.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
     .remove(b'~');
 
-/// Percent-encodes what is not unreserved, for arguments of links.
+/// Percent-encodes all but unreserved characters, for arguments of links.
 pub(crate) fn escape(text: &str) -> String {
     utf8_percent_encode(text, &RESERVED).to_string()
 }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_comes_back_as_the_key_it_was_made_from() {
+    fn an_offset_decodes_to_its_key() {
         for key in [
             "",
             "a",

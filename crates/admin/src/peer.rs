@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection and what it may cost, as an extension of each of its requests.
+//! The client of a connection and its limits, as an extension of each request.
 
 use crate::budget::Budget;
 use crate::server::Limits;
@@ -18,7 +18,7 @@ pub struct Connection {
 
 #[derive(Debug)]
 pub(crate) enum Peer {
-    /// A program of this machine that may open the local socket.
+    /// A program on this machine that may open the local socket.
     Local,
     Remote(Remote),
 }
@@ -26,9 +26,9 @@ pub(crate) enum Peer {
 #[derive(Debug, Clone)]
 pub(crate) struct Remote {
     pub(crate) address: SocketAddr,
-    /// The listener has an address that other machines cannot reach.
+    /// Whether the listener has an address that other machines cannot reach.
     pub(crate) on_loopback: bool,
-    /// The subject of the certificate that it has shown.
+    /// Subject of the client certificate.
     pub(crate) certificate: Option<String>,
 }
 
@@ -41,31 +41,31 @@ impl fmt::Display for Peer {
     }
 }
 
-/// What connections and their requests may take at a time, all together.
+/// Limits on concurrent connections and requests, shared by all connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     connections: Arc<Semaphore>,
     requests: Arc<Semaphore>,
-    /// Heavy requests that change nothing, and those that do: the latter wait for each other on the way, the former for nobody.
+    /// Expensive reads and writes have separate limits: writes wait for each other, and reads must not wait for writes.
     heavy_reads: Arc<Semaphore>,
     heavy_writes: Arc<Semaphore>,
     large_answers: Arc<Semaphore>,
     pub(crate) bodies: Budget,
 }
 
-/// Heavy requests that are worked on at a time.
+/// Maximum expensive requests in progress at a time: reads, then writes.
 const HEAVY_READS: usize = 4;
 const HEAVY_WRITES: usize = 16;
 
-/// Answers of the size of the store that are sent at a time.
+/// Maximum responses as large as the store that are sent at a time.
 const LARGE_ANSWERS: usize = 8;
 
-/// One of them is taken until this is dropped.
+/// One slot, released when this is dropped.
 pub(crate) type Place = OwnedSemaphorePermit;
 
 impl Connection {
-    /// The operator's: as if over the local socket. [`crate::serve`] gives each request the connection it comes over; who
-    /// calls the router without it adds this one to a request's extensions.
+    /// A connection with the operator's rights, like one over the local socket. [`crate::serve`] adds the real
+    /// connection to each request; callers that use the router directly add this one to a request's extensions.
     pub fn of_operator(limits: Limits) -> Arc<Self> {
         Arc::new(Self {
             peer: Peer::Local,
@@ -74,7 +74,7 @@ impl Connection {
         })
     }
 
-    /// The connection of a request. Without one, nothing is known of the client, who may do nothing then.
+    /// The connection of a request. If it is `None`, the client is unknown and may do nothing.
     pub(crate) fn of(request: &Extensions) -> Option<&Arc<Self>> {
         request.get()
     }
@@ -105,7 +105,7 @@ impl Places {
         Arc::clone(&self.large_answers).try_acquire_owned().ok()
     }
 
-    /// Waits for a place among the heavy requests.
+    /// Waits for a slot among the expensive requests.
     pub(crate) async fn heavy(&self, writes: bool) -> Option<Place> {
         let places = if writes {
             &self.heavy_writes

@@ -1,5 +1,5 @@
-//! Changes as they are proposed to whoever writes: decided on the newest state, inside the transaction that makes them durable. What
-//! was true when a request came may not be any more when its turn comes.
+//! Proposed changes. A proposal is decided on the newest state, inside the transaction that makes it durable, because
+//! the state may have changed since the request arrived.
 
 use crate::control::{Control, LoadError};
 use crate::request::{Call, MAX_MESSAGE};
@@ -11,21 +11,21 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::{CommitError, Origin, Rejected, Revision, Store, StoreError, Transaction, View};
 
-/// One revision to be made, or refused whole.
+/// A proposed revision, which is accepted or refused as a whole.
 pub struct Proposal {
     pub origin: Origin,
-    /// Only if the newest revision is this one.
+    /// If set, the proposal is refused unless this is the newest revision.
     pub expected_head: Option<Revision>,
-    /// Everything is tried, up to the compiled configuration, and nothing kept.
+    /// Whether to try everything, including compiling the configuration, but keep nothing.
     pub dry_run: bool,
-    /// Where a dry run leaves what it has compiled, for whoever wants to look at it.
+    /// Receives the compiled configuration of a dry run.
     pub preview: Option<Preview>,
-    /// It holds a document of many megabytes: few of these may wait at a time.
+    /// Whether the proposal holds a document of many megabytes; only few of these may wait at a time.
     pub is_document: bool,
     prepare: Prepare,
 }
 
-/// What a dry run has compiled: known to whoever carries proposals out, and opaque here.
+/// The compiled configuration of a dry run. Its type is known only to the implementation of [`Control`].
 #[derive(Debug, Clone, Default)]
 pub struct Preview(Arc<Mutex<Option<Arc<dyn Any + Send + Sync>>>>);
 
@@ -34,7 +34,7 @@ impl Preview {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(compiled);
     }
 
-    /// None before it was set, and of anything else.
+    /// Returns `None` if nothing was set, or a value of another type.
     pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         let compiled = self
             .0
@@ -47,16 +47,16 @@ impl Preview {
 
 type Prepare = Box<dyn FnMut(&mut Transaction<'_>) -> Result<(), Refusal> + Send>;
 
-/// Why a proposal is not carried out.
+/// The reason why a proposal is not carried out.
 #[derive(Debug)]
 pub enum Refusal {
-    /// Something is wrong with it.
+    /// The proposal is invalid.
     Failure(Failure),
     Commit(CommitError),
 }
 
 impl Proposal {
-    /// `prepare` applies the changes. It may be asked more than once, about different states.
+    /// Creates a proposal. `prepare` applies the changes; it may be called several times, on different states.
     pub fn new(
         origin: Origin,
         prepare: impl FnMut(&mut Transaction<'_>) -> Result<(), Refusal> + Send + 'static,
@@ -71,8 +71,9 @@ impl Proposal {
         }
     }
 
-    /// Makes the revision in a transaction that others may be made in, or leaves it as it was: `Ok(Err(..))`. The newest revision
-    /// comes back when nothing changes. An outer error ends the transaction.
+    /// Creates the revision in a transaction that may hold other revisions too. `Ok(Err(..))` means that the proposal
+    /// was refused and the transaction is unchanged. Returns the newest revision if nothing changes. An outer error
+    /// ends the transaction.
     pub fn run(
         &mut self,
         transaction: &mut Transaction<'_>,
@@ -139,7 +140,7 @@ impl From<StoreError> for Refusal {
     }
 }
 
-/// Proposes, and gives what `work` gave when it was accepted.
+/// Submits a proposal; returns the result of `work` if it was accepted.
 pub(crate) async fn propose<T: Send + 'static>(
     call: &Call<'_>,
     origin: Origin,
@@ -160,7 +161,7 @@ pub(crate) async fn propose<T: Send + 'static>(
     Ok(proposed)
 }
 
-/// Proposes a document, which may outlive its request.
+/// Submits a document, which may live longer than its request.
 pub(crate) async fn propose_document<T: Send + 'static>(
     control: &dyn Control,
     origin: Origin,
@@ -172,7 +173,7 @@ pub(crate) async fn propose_document<T: Send + 'static>(
     Ok((take(&outcome)?, revision))
 }
 
-/// Carries out a proposal on a store that no gateway serves, if `check` accepts what it leads to.
+/// Carries out a proposal on a store that no gateway serves, if `check` accepts the resulting state.
 pub(crate) fn carry_out<T: Send + 'static>(
     store: &Store,
     check: &mut dyn FnMut(&View<'_>) -> Result<(), model::Error>,
@@ -188,9 +189,10 @@ pub(crate) fn carry_out<T: Send + 'static>(
             check(&transaction.view()?).map_err(Rejected)?;
         }
         tried = Some(result);
-        match dry_run {
-            true => Err(CommitError::Abandoned),
-            false => Ok(()),
+        if dry_run {
+            Err(CommitError::Abandoned)
+        } else {
+            Ok(())
         }
     });
     match (done, tried) {
@@ -199,11 +201,11 @@ pub(crate) fn carry_out<T: Send + 'static>(
             Ok((take(&outcome)?, revision))
         }
         (Err(error), _) => Err(refused(error.into())),
-        (Ok(()), None) => Err(Failure::internal("a proposal was not asked")),
+        (Ok(()), None) => Err(Failure::internal("a proposal was not run")),
     }
 }
 
-/// Where a proposal leaves what its work has given.
+/// Receives the result of a proposal's work.
 type Outcome<T> = Arc<Mutex<Option<T>>>;
 
 fn prepare_bounded<T: Send + 'static>(
@@ -238,7 +240,7 @@ fn take<T>(outcome: &Outcome<T>) -> Result<T, Failure> {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
-    done.ok_or_else(|| Failure::internal("a proposal was accepted without being asked"))
+    done.ok_or_else(|| Failure::internal("a proposal was accepted without being run"))
 }
 
 fn refused(error: LoadError) -> Failure {
@@ -270,7 +272,7 @@ fn refused(error: LoadError) -> Failure {
     }
 }
 
-/// The change cannot be written. Nothing is known to the client but the cause: paths are for the log.
+/// Response for a failed write. The client sees only the cause, because paths belong in the log.
 pub(crate) fn unwritable(error: &io::Error) -> Failure {
     tracing::error!(%error, "a change cannot be written");
     let cause = match error.kind() {
@@ -280,7 +282,7 @@ pub(crate) fn unwritable(error: &io::Error) -> Failure {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
             "the store is read-only"
         }
-        // What LMDB makes of a write that was cut short, as the last one before a disk is full.
+        // LMDB reports this error for a short write, which is also the last write before a disk is full.
         _ => "the disk is full or failing",
     };
     let text = format!("the change cannot be written: {cause}");
@@ -294,9 +296,9 @@ mod tests {
     use store::{Change, ChangeSet, Journal, Options};
     use uuid::Uuid;
 
-    /// Of very many changes a rule of uniqueness is found broken when half of them are written.
+    /// With very many changes, a violated uniqueness rule is found when half of them are already written.
     #[test]
-    fn what_is_wrong_with_very_many_changes_is_told() {
+    fn violations_of_very_many_changes_are_reported() {
         let directory = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(directory.path(), Options::default()).unwrap();
         let consumer = |number: u128| Change::Put {

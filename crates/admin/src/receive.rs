@@ -1,4 +1,4 @@
-//! Receiving the body of a request that is known to need it: within its limit, and within what all bodies may take together.
+//! Receives request bodies, within the limit for each body and within the memory limit for all bodies together.
 
 use crate::budget::Share;
 use crate::control::Api;
@@ -15,20 +15,20 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use std::time::Duration;
 
-/// A body is gathered into one buffer, whose first size is no more than this whatever the client announces. Memory that
-/// is not written to yet costs nothing; growing a buffer costs a copy and, for a moment, both sizes. It grows once, to the
-/// size that was announced.
+/// Maximum initial size of the buffer for a body, whatever length the client announces. Memory that is not yet written
+/// costs nothing, but growing a buffer costs a copy and, for a moment, both sizes. So the buffer grows once, to the
+/// announced size.
 const FIRST_BUFFER: usize = 64 << 20;
 
-/// The largest body of a request to the Status API, which anybody may ask.
+/// Maximum body of a request to the Status API, which needs no authentication.
 const STATUS_BODY: usize = 16 << 10;
 
-/// How much of an unwanted body is read and thrown away, and for how long.
+/// Maximum bytes, and maximum time, for reading and discarding an unwanted body.
 const DRAIN_LIMIT: usize = 256 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
-/// The whole body of a request, or the answer to a request whose body is not accepted. The memory counts as taken until the
-/// last copy of the bytes is dropped.
+/// Returns the whole body of a request, or the response if the body is not accepted. The memory counts as used until
+/// the last copy of the bytes is dropped.
 pub(crate) async fn whole(
     app: &App,
     action: Action,
@@ -63,7 +63,7 @@ pub(crate) async fn whole(
     receiving.gather(body.into_data_stream()).await
 }
 
-/// The length that a request announces for its body; 0 when it announces none.
+/// The announced body length; 0 if there is none.
 fn announced(request: &Parts) -> usize {
     let length = request.headers.get(CONTENT_LENGTH);
     length
@@ -81,7 +81,7 @@ fn limit(app: &App, action: Action) -> usize {
     limit.unwrap_or(usize::MAX)
 }
 
-/// A body on its way.
+/// A body that is being received.
 struct Receiving<'r> {
     request: &'r Parts,
     buffer: Vec<u8>,
@@ -105,7 +105,7 @@ impl Receiving<'_> {
                 Err(refused) => refused,
             };
             let request = self.request;
-            // The memory is free before the rest is read.
+            // Free the memory before the rest of the body is read.
             drop(self);
             drain_stream(request, stream).await;
             return Err(*refused);
@@ -124,7 +124,8 @@ impl Receiving<'_> {
             return Err(no_room(connection, size).into());
         }
         if size > self.buffer.capacity() && size <= self.announced {
-            // A client that has sent so much is believed to send the rest: a buffer that grows by doubling takes more.
+            // A client that has sent this much is trusted to send the rest; a buffer that doubles would take more
+            // memory.
             self.buffer
                 .reserve_exact(self.announced - self.buffer.len());
         }
@@ -140,7 +141,7 @@ impl Receiving<'_> {
     }
 }
 
-/// A body and its share of the budget.
+/// A body and its share of the memory budget.
 struct Received {
     buffer: Vec<u8>,
     _share: Option<Share>,
@@ -152,9 +153,9 @@ impl AsRef<[u8]> for Received {
     }
 }
 
-/// Reads an unwanted body for a while and keeps nothing of it: most clients read an answer only after they have sent
-/// everything, and closing the connection on them would make the kernel discard the answer. A client that waits for
-/// permission to send its body is answered at once.
+/// Reads an unwanted body for a limited time and discards it. Most clients read a response only after they have sent
+/// everything, and closing the connection earlier would make the kernel discard the response. A client that waits for
+/// permission to send its body gets the response immediately.
 pub(crate) async fn drain(request: &Parts, body: Body) {
     if !body.is_end_stream() {
         drain_stream(request, body.into_data_stream()).await;
@@ -176,7 +177,7 @@ async fn drain_stream(request: &Parts, mut stream: BodyDataStream) {
             }
         }
     };
-    // Whether it came to its end changes nothing about the answer.
+    // The response is the same whether or not the body was read completely.
     let _ = tokio::time::timeout(DRAIN_TIME, rest).await;
 }
 
@@ -191,7 +192,7 @@ fn too_large(limit: usize) -> Response {
     )
 }
 
-/// The answer when all bodies together take too much memory. A body that never finds room is told so.
+/// Response if all bodies together take too much memory. A body that can never fit gets a different response.
 fn no_room(connection: &Connection, size: usize) -> Response {
     let largest = connection.places.bodies.largest();
     if size > largest {
@@ -206,9 +207,9 @@ fn no_room(connection: &Connection, size: usize) -> Response {
     response
 }
 
-/// The answer to a client whose body has stalled. No other request can follow on the connection.
+/// Response to a client whose body has stalled. No other request can follow on the connection.
 fn too_slow(pause: Duration) -> Response {
-    let text = format!("nothing of the request body has come for {pause:?}");
+    let text = format!("nothing of the request body arrived for {pause:?}");
     let mut response = message(StatusCode::REQUEST_TIMEOUT, &text);
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(CONNECTION, close);

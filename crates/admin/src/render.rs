@@ -1,5 +1,5 @@
-//! Entities as the Admin API shows them: every field, and what is no field of theirs (`ttl`, the `snis` of a
-//! certificate). Whole configurations are written piece by piece, straight from the store.
+//! Entities as the Admin API shows them: all fields, plus values that are not stored as fields (`ttl`, the `snis` of a
+//! certificate). Whole configurations are written in chunks, directly from the store.
 
 use crate::control::Control;
 use crate::entities::certificates;
@@ -36,7 +36,7 @@ pub(crate) fn entity(
     Ok(())
 }
 
-/// Appends an entity as JSON, without what is shown with it but is entities of their own.
+/// Appends the fields of an entity as JSON, without related entities such as the `snis` of a certificate.
 pub(crate) fn fields(out: &mut Vec<u8>, context: &Context, kind: EntityKind, stored: &Object) {
     write_with(out, context, kind, stored, Vec::new());
 }
@@ -57,16 +57,16 @@ fn write_with(
         entity.to_mut().insert("target", shown);
     }
     let end = entity.get("ttl").and_then(Value::as_int);
-    // Without a database Kong shows it only where there is one.
+    // Without a database, Kong shows `ttl` only for entities that have one.
     if schema.ttl && (end.is_some() || !context.dbless) {
-        // Whole seconds: the one that runs is not counted.
+        // Whole seconds; the second in progress does not count.
         let left = end.map(|end| (end - context.now - 1).max(0));
         more.push(("ttl", left.map_or(Value::Null, Value::from)));
     }
     schema.write_json_with(&entity, context.flavor, &more, out);
 }
 
-/// The answer to `POST /config`: every entity by kind and id, at one revision. Some 25 MB for 50,000 entities.
+/// Response to `POST /config`: all entities by type and id, at one revision. For 50,000 entities it has about 25 MB.
 pub(crate) async fn loaded_entities(
     slot: Slot,
     store: Store,
@@ -80,7 +80,7 @@ pub(crate) async fn loaded_entities(
             .map(|(kind, id, entity)| ((kind, id), entity))
             .collect();
         let written = write_loaded(&store, flavor, &replaced, chunks);
-        // Requests need little of what was read for the answer.
+        // Serving requests needs few of the pages that were read for the response.
         store.release_resident_pages();
         written
     });
@@ -89,7 +89,7 @@ pub(crate) async fn loaded_entities(
     Ok(response)
 }
 
-/// Why a streamed answer ends before its end.
+/// The reason why a streamed response is incomplete.
 #[derive(Debug, thiserror::Error)]
 enum Interrupted {
     #[error(transparent)]
@@ -150,7 +150,7 @@ fn write_kind(
     Ok(())
 }
 
-/// `GET /config`: the configuration as YAML, in a JSON string.
+/// `GET /config`: the configuration as YAML in a JSON string.
 pub(crate) async fn exported(slot: Slot, store: Store, flavor: RouterFlavor) -> Answer {
     let directory = store.directory().to_owned();
     let answer = slot.answer(&directory, JSON, move |chunks| {

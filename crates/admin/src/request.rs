@@ -1,4 +1,4 @@
-//! One request as handlers see it: method, path parameters, query, body; all in memory.
+//! A request as handlers see it: method, path parameters, query and body, all in memory.
 
 use crate::audit::Made;
 use crate::auth::Caller;
@@ -17,13 +17,13 @@ use store::Origin;
 pub(crate) struct Call<'a> {
     pub(crate) app: &'a App,
     pub(crate) control: &'a dyn Control,
-    /// Kept with what it changes.
+    /// Stored with the revision that the request creates.
     pub(crate) origin: Origin,
-    /// What it has changed, for the audit log.
+    /// The created revision, for the audit log.
     pub(crate) made: OnceLock<Made>,
-    /// What a dry run of it has compiled.
+    /// The configuration compiled by a dry run.
     pub(crate) preview: Preview,
-    /// What is to be said besides the answer.
+    /// Texts for `Warning` headers of the response.
     pub(crate) warnings: OnceLock<Vec<String>>,
     pub(crate) method: &'a str,
     /// Path parameters, percent-decoded.
@@ -32,12 +32,12 @@ pub(crate) struct Call<'a> {
     pub(crate) content_type: Option<&'a str>,
     pub(crate) accept: Option<&'a str>,
     pub(crate) bytes: Bytes,
-    /// The limits that it shares with other requests.
+    /// The limits that all requests share.
     pub(crate) places: Option<&'a Places>,
 }
 
 impl Call<'_> {
-    /// A parameter of the matched path; the endpoint's own table says that it is there.
+    /// Returns a parameter of the matched path. The endpoint's path guarantees that it exists.
     pub(crate) fn parameter(&self, name: &str) -> &str {
         self.parameters
             .iter()
@@ -45,18 +45,18 @@ impl Call<'_> {
             .map_or("", |(_, value)| value)
     }
 
-    /// The first value of a query argument; empty for a bare key.
+    /// Returns the first value of a query argument; empty for a key without `=`.
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
         let (_, value) = self.query.iter().find(|(key, _)| key == name)?;
         Some(value.as_deref().unwrap_or(""))
     }
 
-    /// Whether a write is to be answered with what it makes of conflicts between routes.
+    /// Whether the response to a write should warn of conflicts between routes.
     pub(crate) fn warns_of_conflicts(&self) -> bool {
         self.query("warn") == Some("conflicts")
     }
 
-    /// Refuses a content type before anything else is looked at, as Kong does.
+    /// Rejects an unsupported content type before any other check, as Kong does.
     pub(crate) fn check_content_type(&self, yaml_is_fine: bool) -> Result<(), Failure> {
         if body::accepts(self.content_type, self.bytes.is_empty(), yaml_is_fine) {
             Ok(())
@@ -65,7 +65,7 @@ impl Call<'_> {
         }
     }
 
-    /// The body of an endpoint that takes JSON alone.
+    /// Returns the body of an endpoint that accepts only JSON.
     pub(crate) fn json_body(&self) -> Result<Object, Failure> {
         match self.body()? {
             Body::Json(fields) => Ok(fields),
@@ -74,7 +74,7 @@ impl Call<'_> {
         }
     }
 
-    /// The decoded body. YAML is for `POST /config` alone, which does not come here.
+    /// Returns the decoded body. YAML is accepted only by `POST /config`, which does not use this function.
     pub(crate) fn body(&self) -> Result<Body, Failure> {
         match body::decode(self.content_type, &self.bytes)? {
             Body::Yaml(_) => Err(Failure::UnsupportedMediaType),
@@ -87,13 +87,13 @@ pub(crate) fn query(text: &str) -> Result<Vec<(String, Option<String>)>, Failure
     form::pairs(text).map_err(|_| body::too_many())
 }
 
-/// Says why a change is made; kept with its revision.
+/// Header with the reason for a change; stored with the revision.
 const CHANGE_MESSAGE: &str = "x-change-message";
 const REQUEST_ID: &str = "x-request-id";
 pub(crate) const MAX_MESSAGE: usize = 4096;
 const MAX_REQUEST_ID: usize = 128;
 
-/// Who asks, from where, and why.
+/// Returns the client, its address, and the reason for the change.
 pub(crate) fn origin(parts: &Parts) -> Result<Origin, Failure> {
     let connection = Connection::of(&parts.extensions);
     let caller = parts.extensions.get::<Caller>();

@@ -1,4 +1,4 @@
-//! What handlers answer with: JSON of Kong's shape, and failures that know their status. Nothing else invents statuses.
+//! The responses of handlers: JSON in Kong's format, and failures that determine their status code.
 
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
@@ -11,22 +11,22 @@ pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json;
 
 pub(crate) type Answer = Result<Response, Failure>;
 
-/// Why a request was not answered as asked.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub enum Failure {
     /// One of Kong's error objects.
     Error(Box<model::Error>),
-    /// An endpoint key that its own field refuses: an error object whose name ends with the field.
+    /// An endpoint key that is invalid for its field: an error object whose `name` ends with the field.
     InvalidUnique {
         field: String,
         text: String,
     },
     /// `{"message": …}`.
     Message(StatusCode, Cow<'static, str>),
-    /// More than a message.
+    /// A JSON body with more than a message.
     Json(StatusCode, serde_json::Value),
     UnsupportedMediaType,
-    /// Logged; the client learns only that it happened.
+    /// Logged; the client learns only that an error occurred.
     Internal(String),
 }
 
@@ -43,7 +43,7 @@ impl Failure {
         Self::Message(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed".into())
     }
 
-    /// A mistake of ours.
+    /// An error that is the gateway's fault, not the client's.
     pub fn internal(error: impl std::fmt::Display) -> Self {
         Self::Internal(error.to_string())
     }
@@ -86,11 +86,11 @@ impl IntoResponse for Failure {
     }
 }
 
-/// `value` is a JSON value, or a struct that is written as one.
+/// `value` is a JSON value, or a struct that serializes to one.
 pub(crate) fn json(status: StatusCode, value: &impl serde::Serialize) -> Response {
     json_bytes(
         status,
-        serde_json::to_vec(value).expect("what is answered has texts as keys"),
+        serde_json::to_vec(value).expect("responses have only texts as keys"),
     )
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn empty(status: StatusCode) -> Response {
     status.into_response()
 }
 
-/// Kong leaves this one to the web server, whose page is HTML.
+/// Kong leaves this response to nginx, whose page is HTML.
 fn unsupported_media_type() -> Response {
     const PAGE: &str = "<html>\r\n<head><title>415 Unsupported Media Type</title></head>\r\n<body>\r\n\
                         <center><h1>415 Unsupported Media Type</h1></center>\r\n</body>\r\n</html>\r\n";

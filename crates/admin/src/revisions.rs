@@ -1,4 +1,4 @@
-//! History: the revisions that led to what is served, what each has changed, and the way back. None of it is in Kong.
+//! History: lists and compares revisions, and rolls back to one of them. Kong has no equivalent.
 
 pub(crate) mod answer;
 
@@ -77,7 +77,7 @@ fn written(answer: &impl Serialize) -> Result<Vec<u8>, Failure> {
     serde_json::to_vec(answer).map_err(Failure::internal)
 }
 
-/// What a `GET` of a path below `/revisions` answers, from a store that no gateway serves: status and body.
+/// Returns the status and body of a `GET` below `/revisions`, for a store that no gateway serves.
 pub fn read(store: &Store, context: &Context, path: &str) -> (u16, Vec<u8>) {
     in_memory(read_path(store, context, path))
 }
@@ -132,7 +132,7 @@ fn all(store: &Store, context: &Context, query: &Query) -> Result<Vec<u8>, Failu
     written(&page_of(listed.collect(), "/revisions", offset, query))
 }
 
-/// The revisions that changed an entity, each with what it changed of it. Of one that exists no more, by its id.
+/// Lists the revisions that changed an entity, with their changes of it. Deleted entities are found only by id.
 fn history_of(
     view: &View<'_>,
     context: &Context,
@@ -224,7 +224,7 @@ fn between(
     })
 }
 
-/// What the offset of a diff says: the last entity before it.
+/// Text form of a diff's offset: the last entity of the page before.
 fn place(last: &Difference<'_>) -> String {
     format!("{}/{}", last.kind.name(), last.id)
 }
@@ -262,7 +262,7 @@ fn change(context: &Context, difference: &Difference<'_>) -> Result<Change, Fail
     })
 }
 
-/// A list with the path of its next page, whose arguments are the same.
+/// Returns a page of a list with the path of the next page, which has the same arguments.
 fn page_of<T>(data: Vec<T>, path: &str, last: Option<String>, query: &Query) -> Page<T> {
     let offset = last.as_deref().map(offset_after);
     let repeated = query.iter().filter(|(name, _)| name != "offset");
@@ -270,7 +270,7 @@ fn page_of<T>(data: Vec<T>, path: &str, last: Option<String>, query: &Query) -> 
     Page::new(data, path, offset, repeated)
 }
 
-/// The offset of a list of revisions is the last one before it.
+/// The offset in a list of revisions: the last revision of the page before.
 fn before(offset: &Offset) -> Result<Option<Revision>, Failure> {
     match offset {
         Offset::Start => Ok(None),
@@ -323,7 +323,7 @@ fn missing(error: JournalError) -> Failure {
     Failure::Message(status, error.to_string().into())
 }
 
-/// What `POST /revisions/{revision}/rollback` asks for.
+/// The body of `POST /revisions/{revision}/rollback`.
 #[derive(Debug, Default)]
 struct Request {
     message: Option<String>,
@@ -331,8 +331,8 @@ struct Request {
     dry_run: bool,
 }
 
-/// `POST /revisions/{revision}/rollback`: makes the state of a kept revision that of a new one. Also without a database: what
-/// is stored is what is served there too, and the configuration's hash is part of the state.
+/// `POST /revisions/{revision}/rollback`: creates a revision with the content of a kept one. Works with `database =
+/// off` too, because the stored configuration is served there too and its hash is part of the content.
 pub(crate) async fn rollback(call: &Call<'_>) -> Answer {
     let to = revision("revision", call.parameter("revision"))?;
     let request = Request::read(call.json_body()?)?;
@@ -345,8 +345,8 @@ pub(crate) async fn rollback(call: &Call<'_>) -> Answer {
     Ok(ok(written(&answer)?))
 }
 
-/// What `POST /revisions/{revision}/rollback` answers to a body of JSON, done to a store that no gateway serves if `check`
-/// accepts what it leads to.
+/// Does what `POST /revisions/{revision}/rollback` does with a JSON body, but on a store that no gateway serves, if
+/// `check` accepts the resulting state. Returns status and body of the response.
 pub fn roll_back(
     store: &Store,
     context: &Context,
@@ -376,7 +376,7 @@ fn roll_back_stored(
     Ok(ok(written(&answer)?))
 }
 
-/// Applies what leads back, and tells it; from which revision on as well.
+/// Applies the changes that restore `to`; returns the previous head and a summary.
 fn go_back(
     to: Revision,
     context: Context,
@@ -395,16 +395,16 @@ fn go_back(
     }
 }
 
-/// What a rollback changes, and the beginning of it in full.
+/// The changes that a rollback makes: their counts, and the first page of them in full.
 struct Undone {
     counts: Counts,
     changes: Vec<Change>,
-    /// The offset of the rest.
+    /// The offset of the next page.
     last: Option<String>,
 }
 
 impl Undone {
-    /// The rest is to be read where it is: in the diff that was carried out.
+    /// The remaining changes are read from the diff between the previous head and `to`.
     fn answer(self, [head, to, made]: [Revision; 3], dry_run: bool, query: &Query) -> RolledBack {
         let Counts {
             created,

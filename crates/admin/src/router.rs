@@ -1,4 +1,4 @@
-//! From the table of endpoints to an axum router, and from a matched path to its handler.
+//! Builds an axum router from the table of endpoints, and dispatches matched paths to their handlers.
 
 use crate::auth;
 use crate::body;
@@ -34,7 +34,7 @@ use std::time::Instant;
 use store::Origin;
 use tokio::runtime::Handle;
 
-/// The whole Admin API over `control`. Must be run on a tokio runtime.
+/// The Admin API over `control`. Must be called on a tokio runtime.
 pub fn router(control: Arc<dyn Control>) -> Router {
     let role = control.node().role;
     let mut endpoints = endpoints::all(role);
@@ -42,7 +42,7 @@ pub fn router(control: Arc<dyn Control>) -> Router {
     assemble(App::new(control, Api::Admin), endpoints)
 }
 
-/// The Status API over the same.
+/// The Status API over `control`.
 pub fn status_router(control: Arc<dyn Control>) -> Router {
     let database = control.database();
     assemble(
@@ -56,7 +56,7 @@ fn assemble(app: App, endpoints: Vec<Endpoint>) -> Router {
     for endpoint in endpoints.into_iter().chain([endpoints::robots()]) {
         let handler = handler(&app, &endpoint);
         if endpoint.path != "/" {
-            // A trailing slash is tolerated.
+            // Kong ignores a trailing slash.
             router = router.route(&format!("{}/", endpoint.path), handler.clone());
         }
         router = router.route(&endpoint.path, handler);
@@ -81,7 +81,7 @@ fn handler(app: &App, endpoint: &Endpoint) -> axum::routing::MethodRouter {
     )
 }
 
-/// Answers a request: at once when its head is enough for that, else with its body, which is received only then.
+/// Handles a request. The body is received only if the response depends on it.
 async fn serve(
     app: App,
     (methods, action): (&'static [&'static str], Action),
@@ -125,11 +125,11 @@ async fn serve(
     response
 }
 
-/// A larger body takes a while to decode and to check.
+/// Minimum size of a body that counts as expensive to decode and validate.
 const HEAVY_BODY: usize = 64 << 10;
 
-/// Whether a request may take long enough for others to notice. Lists have up to a thousand entities of any size. Validating
-/// compiles regexes, of which a body of a few kilobytes can have thousands.
+/// Whether a request may take long enough to delay others. Lists have up to a thousand entities of any size. Validation
+/// compiles regexes, and a body of a few kilobytes can have thousands of them.
 fn is_heavy(action: Action, method: &Method, body: usize) -> bool {
     let lists = matches!(
         action,
@@ -149,8 +149,8 @@ fn is_heavy(action: Action, method: &Method, body: usize) -> bool {
     body > HEAVY_BODY || validates || lists && *method == Method::GET
 }
 
-/// Works on a request on a thread of its own: the one that serves all connections goes on meanwhile. The work goes on when the
-/// client has gone, so the places are taken until its end.
+/// Handles a request on another thread, so that the thread that serves all connections is not blocked. The work
+/// continues after the client has disconnected, so the slots are held until it ends.
 async fn off_thread(
     answered: impl Future<Output = Response> + Send + 'static,
     places: [Option<Place>; 2],
@@ -166,14 +166,14 @@ async fn off_thread(
 
 fn too_many(request: &Parts) -> Response {
     let limit = Connection::of(&request.extensions).map_or(0, |one| one.limits.requests);
-    let text = format!("{limit} requests are being worked on, which is the limit");
+    let text = format!("{limit} requests are in progress, which is the limit");
     let mut response = message(StatusCode::SERVICE_UNAVAILABLE, &text);
     let seconds = HeaderValue::from_static("1");
     response.headers_mut().insert(RETRY_AFTER, seconds);
     response
 }
 
-/// What the head of a request asks for, found to be something that the endpoint does.
+/// A request head that is valid for its endpoint.
 struct Asked {
     origin: Origin,
     parameters: Vec<(String, String)>,
@@ -181,7 +181,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The answer comes back as an error when nothing of the body is needed for it.
+    /// Returns the response as an error if the body is not needed for it.
     fn read(
         methods: &'static [&'static str],
         action: Action,
@@ -209,7 +209,7 @@ impl Asked {
         };
         let method = parts.method.as_str();
         if matches!(method, "POST" | "PUT" | "PATCH") {
-            // A body that turns out to be empty needs no type.
+            // A body that turns out to be empty needs no content type.
             let content_type = header(parts, CONTENT_TYPE);
             let is_fine = body::accepts(content_type, !has_body, takes_yaml(action));
             let may_be_empty =
@@ -260,7 +260,7 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
     }
     let mut response = dispatch(&call, action).await?;
     for warning in call.warnings.into_inner().unwrap_or_default() {
-        // RFC 9111 section 5.5: what is not said by a cache has no agent.
+        // The `-` stands for the agent: only a cache names itself as the agent of a warning (RFC 9111 section 5.5).
         let text = warning.replace(['"', '\\'], "'");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
             response.headers_mut().append(WARNING, value);
@@ -352,7 +352,7 @@ mod tests {
     use tokio::sync::{Semaphore, oneshot};
 
     #[tokio::test]
-    async fn work_goes_on_in_its_place_when_the_client_has_gone() {
+    async fn work_continues_and_keeps_its_slot_when_the_client_disconnects() {
         let places = Arc::new(Semaphore::new(1));
         let place = Arc::clone(&places).try_acquire_owned().ok();
         let (begin, begun) = oneshot::channel();

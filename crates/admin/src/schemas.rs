@@ -1,4 +1,4 @@
-//! `/schemas/*`: the schemas themselves, and validation of an entity without writing it.
+//! `/schemas/*`: returns schemas, and validates entities without writing them.
 //! Source: kong/api/routes/kong.lua.
 
 use crate::body::Body;
@@ -22,7 +22,7 @@ pub(crate) fn plugin(call: &Call<'_>) -> Answer {
     Ok(json(StatusCode::OK, &schema.schema_json()))
 }
 
-/// The deprecated form: the fields of `config` alone.
+/// The deprecated endpoint, which returns only the fields of `config`.
 pub(crate) fn plugin_config(call: &Call<'_>) -> Answer {
     let name = call.parameter("name");
     let schema = registry().plugin(name).ok_or_else(|| no_plugin(name))?;
@@ -60,7 +60,7 @@ pub(crate) fn validate_entity(call: &Call<'_>) -> Answer {
     validate(call, kind(call)?)
 }
 
-/// Schema and entity checks only: neither uniqueness nor that references exist.
+/// Runs schema and entity checks. Uniqueness and references are not checked.
 pub(crate) fn validate(call: &Call<'_>, kind: EntityKind) -> Answer {
     let entity = match call.body()? {
         Body::Form(mut fields) => {

@@ -1,5 +1,6 @@
-//! Accepting connections for the Admin API and the Status API, on the runtime that calls [`serve`]: the program gives it one of its own, so
-//! that no request of an administrator takes time from a worker. HTTP is hyper's; what a client may cost is limited here.
+//! Accepts connections for the Admin API and the Status API, on the runtime that calls [`serve`]. The program uses a
+//! separate runtime, so that admin requests take no time from a worker. hyper implements HTTP; the limits on clients
+//! are enforced here.
 
 use crate::pace::{Pace, Paced};
 use crate::peer::{Connection, Peer, Place, Places, Remote};
@@ -28,52 +29,55 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-/// How long a client may take for its handshake.
+/// Maximum time that a client may take for its TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long connections that are open when the server is told to stop may still bring requests. One that was taken from the
-/// queue a moment before would otherwise be reset with its first request unread.
+/// Time after a stop during which open connections may still send requests. Otherwise a connection that was accepted
+/// just before would be reset with its first request unread.
 const FAREWELL: Duration = Duration::from_millis(300);
 
-/// Between failed accepts on the local socket, and between lines in the log about refused connections.
+/// Pause after a failed accept on the local socket.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Minimum time between two log lines about refused connections.
 const TELLING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Requests that an HTTP/2 connection may carry at once.
+/// Maximum concurrent requests on an HTTP/2 connection.
 const MAX_STREAMS: u32 = 32;
 
-/// Where one of them listens.
+/// A listening socket of the Admin API or the Status API.
 #[derive(Debug)]
 pub enum Listener {
     Plain(TcpListener),
-    /// Cleartext with HTTP/2 as well: what a client speaks shows in its first bytes.
+    /// Cleartext HTTP/1 and HTTP/2; the first bytes of a connection show which one the client uses.
     PlainHttp2(TcpListener),
-    /// The client chooses HTTP/2 in the handshake, where `ServerTls` offers it.
+    /// Clients can choose HTTP/2 in the TLS handshake if `ServerTls` offers it.
     Tls(TcpListener, ServerTls),
-    /// For programs of this machine that may open the socket's file: the operator's.
+    /// A Unix socket for programs on this machine that may open its file. They act as the operator.
     Local(UnixListener),
 }
 
-/// What clients may cost.
+/// Limits on the resources that clients use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// For the head of a request, from its first byte, and for the first one from the connection.
+    /// Maximum time for the head of a request, counted from its first byte; for the first request, from the accept.
     pub head: Duration,
-    /// Between two pieces of the body of a request.
+    /// Maximum time between two pieces of a request body.
     pub body: Duration,
-    /// Between an answer and the next request.
+    /// Maximum time between a response and the next request.
     pub idle: Duration,
-    /// Without any progress while an answer is sent.
+    /// Maximum time without progress while a response is sent.
     pub send: Duration,
-    /// At once, over TCP. Those over the local socket have as many of their own, so that the operator always gets in.
+    /// Maximum concurrent TCP connections. The local socket has the same limit of its own, so that the operator can
+    /// always connect.
     pub connections: usize,
-    /// Worked on at once: from the end of a request to the beginning of its answer. Counted as connections are.
+    /// Maximum concurrent requests, from the end of a request to the start of its response. TCP and the local socket
+    /// have separate limits.
     pub requests: usize,
-    /// Bytes of request bodies in memory at a time. Counted as connections are.
+    /// Maximum bytes of request bodies in memory. TCP and the local socket have separate limits.
     pub body_memory: usize,
 }
 
-/// Twice the largest configuration: one body takes at most half of it.
+/// Twice the size of the largest configuration, because one body may use at most half of the budget.
 const DEFAULT_BODY_MEMORY: usize = 512 << 20;
 
 impl Default for Limits {
@@ -90,7 +94,8 @@ impl Default for Limits {
     }
 }
 
-/// Serves [`crate::router()`] or [`crate::status_router`] until `stop` is ready, then lets requests under way finish.
+/// Serves [`crate::router()`] or [`crate::status_router`] until `stop` resolves, then waits for the requests in
+/// progress.
 pub async fn serve<F>(
     listeners: Vec<Listener>,
     router: Router,
@@ -126,12 +131,12 @@ where
             },
         }
     }
-    // Until the last connection, each of which has a clone of the server.
+    // Wait for the last connection: each has a clone of the server.
     ended.recv().await;
     Ok(())
 }
 
-/// How connections of a listener begin.
+/// The protocols that a listener accepts.
 #[derive(Clone)]
 enum Opening {
     Http1,
@@ -139,13 +144,13 @@ enum Opening {
     Tls(ServerTls),
 }
 
-/// What a client has begun on a port with TLS.
+/// A new connection to a TLS port: encrypted, or plain HTTP by mistake.
 enum Opened {
     Tls(Box<ServerTlsStream<TcpStream>>),
     Plain(TcpStream),
 }
 
-/// What is spoken on a connection.
+/// The HTTP versions that a connection may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     Http1,
@@ -156,7 +161,7 @@ enum Version {
 impl Version {
     fn builder(self) -> auto::Builder<TokioExecutor> {
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        // The stream has limits of its own.
+        // `Paced` enforces this timeout instead.
         builder.http1().header_read_timeout(None);
         builder.http2().max_concurrent_streams(MAX_STREAMS);
         match self {
@@ -167,22 +172,23 @@ impl Version {
     }
 }
 
-/// What every connection of the listeners has in common.
+/// State that all connections of the listeners share.
 #[derive(Clone)]
 struct Server {
     router: Router,
     limits: Limits,
     remote: Places,
     local: Places,
-    /// When it was told last that connections are refused.
+    /// Time of the last log line about refused connections.
     told: Arc<Mutex<Option<Instant>>>,
     stopped: watch::Receiver<bool>,
-    /// Nothing is ever sent.
+    /// Nothing is sent over this channel; it closes when the last clone is dropped.
     _alive: mpsc::Sender<()>,
 }
 
 impl Server {
-    /// Takes no more connections once told to stop: those that come then are another process's, if there is one.
+    /// Accepts connections until told to stop. Connections that arrive later belong to the new process, if there is
+    /// one.
     async fn accept(self, listener: Listener) {
         match listener {
             Listener::Plain(listener) => self.accept_tcp(&listener, Opening::Http1).await,
@@ -235,7 +241,7 @@ impl Server {
         }
     }
 
-    /// A connection to a port with TLS. A client that sends a request without TLS is told so, as by nginx.
+    /// Serves a connection to a TLS port. As in nginx, a client that sends a request without TLS gets an error page.
     async fn exchange_over_tls(
         mut self,
         tls: ServerTls,
@@ -245,7 +251,7 @@ impl Server {
     ) {
         let address = remote.address;
         let handshake = async {
-            // No TLS begins with a letter, every request does.
+            // A TLS handshake never starts with a letter, and an HTTP request always does.
             if first_byte(&stream).await?.is_ascii_alphabetic() {
                 return Ok(Opened::Plain(stream));
             }
@@ -279,7 +285,8 @@ impl Server {
         }
     }
 
-    /// No other process accepts on a local socket: what waits in it at the end is taken.
+    /// Accepts local connections. No other process accepts on this socket, so queued connections are accepted even
+    /// after the stop.
     async fn accept_local(&self, listener: UnixListener) {
         let mut stopped = pin!(self.told_to_stop());
         loop {
@@ -295,7 +302,7 @@ impl Server {
                 }
             }
         }
-        // The system is asked, not the runtime, which may not have heard yet of the last ones.
+        // Ask the operating system directly, because the runtime may not know of the last connections yet.
         let Ok(listener) = listener.into_std() else {
             return;
         };
@@ -314,7 +321,7 @@ impl Server {
         }
     }
 
-    /// A place for another connection, which is closed at once without one.
+    /// Returns a slot for a new connection. The caller closes the connection if there is none.
     fn place(&self, places: &Places) -> Option<Place> {
         let place = places.connection();
         if place.is_none() {
@@ -343,7 +350,7 @@ impl Server {
         })
     }
 
-    /// The life of a connection.
+    /// Serves a connection until it ends.
     async fn exchange<S>(self, stream: S, peer: Peer, _place: Place, version: Version)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -373,7 +380,7 @@ impl Server {
     }
 
     async fn told_to_stop(&self) {
-        // An error means that the sender is gone, which is a stop as well.
+        // An error means that the sender was dropped, which also means stop.
         let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
@@ -383,7 +390,7 @@ impl Server {
     }
 }
 
-/// Answers a request without TLS on a port with TLS, and closes the connection.
+/// Responds to a request without TLS on a TLS port, and closes the connection.
 async fn refuse_plain_http(request: Request) -> impl IntoResponse {
     let (parts, body) = request.into_parts();
     receive::drain(&parts, body).await;

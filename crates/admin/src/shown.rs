@@ -1,4 +1,4 @@
-//! Parts of answers that several endpoints share.
+//! Parts of responses that several endpoints share.
 
 use crate::paging::escape;
 use crate::respond::Failure;
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// An entity, written as JSON by its schema.
+/// An entity as JSON, written by its schema.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub(crate) struct Entity(
@@ -14,7 +14,7 @@ pub(crate) struct Entity(
 );
 
 impl Entity {
-    /// The entity that `write` appends to a buffer.
+    /// Creates the entity that `write` appends to a buffer.
     pub(crate) fn written(
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
@@ -25,7 +25,7 @@ impl Entity {
         Ok(Self(raw))
     }
 
-    /// The entity with the fields of `more`, a struct, behind its own.
+    /// Appends the fields of the struct `more` to the entity's own fields.
     pub(crate) fn with(self, more: &impl Serialize) -> Result<Self, Failure> {
         let more = serde_json::to_string(more).map_err(Failure::internal)?;
         let (own, added) = (self.0.get().strip_suffix('}'), more.strip_prefix('{'));
@@ -41,9 +41,9 @@ impl Entity {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Page<T> {
     pub(crate) data: Vec<T>,
-    /// The path of the next page; null on the last one.
+    /// The path of the next page; null on the last page.
     pub(crate) next: Option<String>,
-    /// Where the next page begins; absent on the last one.
+    /// The offset at which the next page begins; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) offset: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What handlers share: the gateway they administer.
+//! State that all handlers share: the interface to the gateway.
 
 use crate::control::{Api, Control};
 use bytes::Bytes;
@@ -28,7 +28,7 @@ impl App {
         Arc::clone(&self.control)
     }
 
-    /// The OpenAPI document, once it was asked for.
+    /// The OpenAPI document, created at the first request for it.
     pub(crate) fn openapi(&self) -> &OnceLock<Bytes> {
         &self.openapi
     }

@@ -1,5 +1,5 @@
-//! The Status API (`status_listen`): what of the node is shown to load balancers and to monitoring, and nothing that changes
-//! its configuration. Source: kong/status/init.lua, kong/status/ready.lua.
+//! The Status API (`status_listen`): state of the node for load balancers and monitoring. It cannot change the
+//! configuration. Source: kong/status/init.lua, kong/status/ready.lua.
 
 use crate::body::Body;
 use crate::control::{Control, Readiness};
@@ -8,8 +8,8 @@ use crate::respond::{Answer, Failure, empty, message};
 use axum::http::StatusCode;
 use std::time::Duration;
 
-/// For so long a change that is on its way to the workers is waited for: to a probe that comes just then the node would
-/// seem to fail.
+/// Maximum time `/status/ready` waits for a revision that is not yet live in every worker, so that probes do not fail
+/// during changes.
 const PATIENCE: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -48,7 +48,7 @@ fn reason(readiness: Readiness) -> String {
     }
 }
 
-/// Makes the node say that it is draining, for as long as it lives.
+/// Makes the node report that it is draining, until it exits.
 fn drain(call: &Call<'_>) -> Answer {
     let given = match call.body()? {
         Body::Json(object) | Body::Form(object) => object,

@@ -1,5 +1,5 @@
-//! Answers that may be too large for memory. Each is written whole, at full speed, to a temporary file without a name beside
-//! the store, and sent from there: a slow client holds up a file, and neither a snapshot of the store nor a thread.
+//! Responses that may be too large for memory. Each is first written completely, to an unnamed temporary file next to
+//! the store, and then sent from it. So a slow client holds only a file, but no snapshot of the store and no thread.
 
 use crate::peer::Place;
 use crate::request::Call;
@@ -18,17 +18,17 @@ use tokio::task::spawn_blocking;
 /// Bytes that are written to the file, or read from it, at a time.
 const CHUNK: usize = 64 << 10;
 
-/// An answer that is no larger stays in memory.
+/// Maximum size of a response that is kept in memory.
 const IN_MEMORY: usize = 1 << 20;
 
-/// The right to send a large answer, of which there are few at a time: each may take as much of the disk as the store does.
+/// The right to send a large response. Their number is limited because each may use as much disk space as the store.
 pub(crate) struct Slot {
     endpoint: &'static str,
     place: Option<Place>,
 }
 
 impl Slot {
-    /// To be taken before anything is done: the request is refused when there are too many.
+    /// Takes a slot before any other work is done. Refuses the request if there are too many large responses.
     pub(crate) fn take(call: &Call<'_>, endpoint: &'static str) -> Result<Self, Failure> {
         let place = match call.places {
             None => None,
@@ -37,7 +37,7 @@ impl Slot {
         Ok(Self { endpoint, place })
     }
 
-    /// The answer that `write` writes, on a thread of its own.
+    /// Returns the response that `write` produces on another thread.
     pub(crate) async fn answer<E: Error + Send + Sync + 'static>(
         self,
         directory: &Path,
@@ -49,7 +49,7 @@ impl Slot {
             buffer: Vec::with_capacity(CHUNK + 8192),
         };
         let Self { endpoint, place } = self;
-        // The place goes along: the work does not end when the client goes.
+        // The slot moves into the task, which continues when the client disconnects.
         let written = spawn_blocking(move || {
             let written = write(&mut chunks).map_err(io::Error::other);
             (written.and_then(|()| chunks.finish()), place)
@@ -71,19 +71,19 @@ impl Slot {
 }
 
 fn too_many() -> Failure {
-    let text = "too many large answers are being sent: try again when one of them has ended";
+    let text = "too many large responses are being sent; try again later";
     Failure::Message(StatusCode::SERVICE_UNAVAILABLE, text.into())
 }
 
 fn unwritten(endpoint: &str, error: &io::Error) -> Failure {
-    tracing::error!(endpoint, %error, "an answer cannot be written");
+    tracing::error!(endpoint, %error, "a response cannot be written");
     Failure::Message(
         StatusCode::INSUFFICIENT_STORAGE,
-        "the answer cannot be written to a temporary file: the disk is full or failing".into(),
+        "the response cannot be written to a temporary file: the disk is full or failing".into(),
     )
 }
 
-/// The answer as far as it is written.
+/// The part of a response that is written so far.
 pub(crate) struct Chunks {
     spool: SpooledTempFile,
     pub(crate) buffer: Vec<u8>,
@@ -111,7 +111,7 @@ impl Chunks {
         }
         match self.spool.into_inner() {
             SpooledData::InMemory(bytes) => Ok(Written::InMemory(bytes.into_inner())),
-            SpooledData::OnDisk(_) => Err(io::Error::other("an answer in memory is on the disk")),
+            SpooledData::OnDisk(_) => Err(io::Error::other("a response in memory is on the disk")),
         }
     }
 }
@@ -130,7 +130,7 @@ impl Write for Chunks {
     }
 }
 
-/// A body that is read as the client takes it.
+/// A body that is read from the file as fast as the client receives it.
 fn sent_from(file: SpooledTempFile, place: Option<Place>) -> Body {
     let pieces = futures_util::stream::try_unfold((file, place), |(mut file, place)| async {
         let read = spawn_blocking(move || {

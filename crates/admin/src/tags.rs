@@ -1,4 +1,4 @@
-//! `/tags`: which entities carry which tags. Source: kong/db/schema/entities/tags.lua.
+//! `/tags`: lists tags with the entities that have them. Source: kong/db/schema/entities/tags.lua.
 
 use crate::control::Database;
 use crate::paging::{self, Offset, escape, offset_after};
@@ -46,13 +46,13 @@ fn list(call: &Call<'_>, tag: Option<&str>) -> Answer {
         body["next"] = format!("{path}?offset={}{size}", escape(&offset)).into();
         body["offset"] = offset.into();
     } else if tag.is_none() && call.control.database() == Database::Off {
-        // Kong's answer without a database always has the key; null ends a client's loop like its absence.
+        // Without a database Kong's response always has this key; null ends a client's loop just as its absence does.
         body["offset"] = serde_json::Value::Null;
     }
     Ok(json(StatusCode::OK, &body))
 }
 
-/// An entity that carries a tag. The OpenAPI document is made of this.
+/// An entity with a tag. The OpenAPI document is generated from this.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Carrier {
     tag: String,
@@ -68,7 +68,7 @@ fn shown(entry: &Tagged) -> Carrier {
     }
 }
 
-/// A tag has no slash.
+/// Text form of an offset. Tags cannot contain a slash.
 fn key(entry: &Tagged) -> String {
     format!("{}/{}/{}", entry.tag, entry.kind as u8, entry.id)
 }

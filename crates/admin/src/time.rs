@@ -1,4 +1,4 @@
-//! Points in time as history and logs show them and as callers name them: RFC 3339, and seconds since 1970.
+//! Times in history and logs, and in requests: RFC 3339, or seconds since 1970.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 use time::format_description::BorrowedFormatItem;
@@ -9,21 +9,21 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 const SHOWN: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
 
-/// `2026-02-03T04:05:06.789Z`, from milliseconds since 1970.
+/// Formats milliseconds since 1970 as `2026-02-03T04:05:06.789Z`.
 pub fn rfc3339(ms: u64) -> String {
     let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000);
-    // The calendar ends with the year 9999.
+    // The calendar of the `time` crate ends with the year 9999.
     let time = time.unwrap_or(PrimitiveDateTime::MAX.assume_utc());
     time.format(SHOWN).unwrap_or_default()
 }
 
-/// Milliseconds since 1970; what was before 1970 is 1970.
+/// Returns milliseconds since 1970; times before 1970 count as 1970.
 pub fn since_1970(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds since 1970 of either form; finer fractions are cut off, and what was before 1970 is 1970.
+/// Parses either format to milliseconds since 1970. Finer fractions are cut off, and times before 1970 count as 1970.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let ms = match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() => (seconds * 1000.0).round() as i64,
@@ -33,7 +33,7 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     Some(u64::try_from(ms).unwrap_or(0))
 }
 
-/// A blank may stand for the `T`.
+/// Parses RFC 3339, also with a space instead of the `T`.
 fn parse_rfc3339(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
     let text = match rest.strip_prefix(' ') {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_refused() {
         for text in [
             "",
             "now",

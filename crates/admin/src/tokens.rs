@@ -1,7 +1,7 @@
-//! Bearer tokens, as they are kept: names, roles and hashes, in lines of text. No I/O.
+//! Bearer tokens as they are stored: lines of text with name, role and hash. This module does no I/O.
 //!
-//! A token is 256 random bits, so its SHA-256 is enough: nobody finds a token by trying, however fast that is, and nothing can be
-//! learned from two hashes. Slow and salted hashes are for what people think of.
+//! A token is 256 random bits, so SHA-256 is sufficient: nobody can find a token by trying, however fast the hash is.
+//! Slow and salted hashes are needed only for passwords that people choose.
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use ring::digest::{SHA256, digest};
@@ -10,12 +10,12 @@ use std::fmt;
 use std::str::FromStr;
 use subtle::ConstantTimeEq;
 
-/// For people and for programs that look for secrets in files.
+/// Prefix by which people and secret scanners recognize a token.
 const PREFIX: &str = "silverback_";
 const HASH: &str = "sha256:";
 const MAX_NAME: usize = 64;
 
-/// What somebody may do.
+/// The permissions of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Admin,
@@ -53,13 +53,13 @@ pub enum TokenError {
     Hash,
     #[error("expected name, role, hash and time")]
     Fields,
-    #[error("there is a token `{0}` already")]
+    #[error("a token `{0}` already exists")]
     Twice(String),
-    #[error("the system has no random numbers")]
+    #[error("the operating system provides no random numbers")]
     Random,
 }
 
-/// What is known of a token without the token itself.
+/// The stored data of a token, which does not include its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     pub name: String,
@@ -69,7 +69,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// A new one, and its text, which is kept nowhere.
+    /// Creates a token. Returns it with its text, which is not stored anywhere.
     pub fn generate(name: &str, role: Role, created: String) -> Result<(Self, String), TokenError> {
         let mut random = [0; 32];
         SystemRandom::new()
@@ -115,12 +115,13 @@ impl FromStr for Token {
     }
 }
 
-/// All tokens there are, in the order of their making.
+/// All tokens, in order of creation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tokens(Vec<Token>);
 
 impl Tokens {
-    /// Whose text this is. Takes the same time for every text: comparing goes on to the end of each hash and of the list.
+    /// Finds the token with this text. Takes the same time for every text: each hash and the whole list are always
+    /// compared.
     pub fn find(&self, text: &[u8]) -> Option<&Token> {
         let hash = digest(&SHA256, text);
         let mut found = None;
@@ -148,21 +149,21 @@ impl Tokens {
         Ok(())
     }
 
-    /// None when there is none of this name.
+    /// Removes a token; returns `None` if no token has this name.
     pub fn remove(&mut self, name: &str) -> Option<Token> {
         let index = self.0.iter().position(|token| token.name == name)?;
         Some(self.0.remove(index))
     }
 }
 
-/// A line for each.
+/// One line per token.
 impl fmt::Display for Tokens {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         (self.0.iter()).try_for_each(|token| writeln!(formatter, "{token}"))
     }
 }
 
-/// A line of tokens that cannot be read.
+/// A line with an invalid token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {error}")]
 pub struct LineError {
@@ -173,7 +174,7 @@ pub struct LineError {
 impl FromStr for Tokens {
     type Err = LineError;
 
-    /// Empty lines and those that begin with `#` are skipped.
+    /// Skips empty lines and lines that begin with `#`.
     fn from_str(text: &str) -> Result<Self, LineError> {
         let mut tokens = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_found_by_its_text_alone_and_its_text_is_not_kept() {
+    fn a_token_is_found_only_by_its_text_which_is_not_stored() {
         let (first, text) = generate("ci", Role::Admin);
         let (second, other) = generate("dashboard", Role::ReadOnly);
         let mut tokens = Tokens::default();
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_told() {
+    fn invalid_lines_are_reported() {
         let hash = "0".repeat(64);
         for (line, error) in [
             ("a admin".to_owned(), TokenError::Fields),
@@ -263,6 +264,6 @@ mod tests {
         }
         let twice = format!("a admin sha256:{hash} now\n").repeat(2);
         let error = twice.parse::<Tokens>().unwrap_err();
-        assert_eq!(error.to_string(), "line 2: there is a token `a` already");
+        assert_eq!(error.to_string(), "line 2: a token `a` already exists");
     }
 }

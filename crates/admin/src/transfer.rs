@@ -1,5 +1,5 @@
-//! `/import` and `/export`: the entities of a store as one document, in and out, whatever the mode. Kong does this on the command
-//! line alone (kong/cmd/config.lua), past the running node; here it is a change like any other.
+//! `/import` and `/export`: all entities of a store as one document. In Kong only the command line can do this
+//! (kong/cmd/config.lua), without the running node; here an import is a change like any other.
 
 use crate::audit::Later;
 use crate::control::{Control, Database};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use store::{Change, ChangeSet, Mirror, Origin, Revision, Store, StoreError, Transaction};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// How far an import is.
+/// The progress of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "snake_case")]
 pub enum Progress {
@@ -32,16 +32,16 @@ pub enum Progress {
         total: usize,
     },
     Writing,
-    /// Compiling, syncing to disk, handing over to the workers.
+    /// Compiling, syncing to disk, and passing the revision to the workers.
     MakingLive,
 }
 
-/// Answers of lines, each an object in JSON.
+/// Content type of responses with one JSON object per line.
 const LINES: &str = "application/x-ndjson";
 
 // === import ===
 
-/// Adds a document to what a transaction has come to.
+/// Merges a document into the state of a transaction.
 pub fn merge(
     transaction: &mut Transaction<'_>,
     text: &[u8],
@@ -75,11 +75,11 @@ pub fn merge(
     Ok(document.counts)
 }
 
-/// `POST /import`: answers when it is live; who accepts lines is told of the progress meanwhile.
+/// `POST /import`: responds when the import is live. Clients that accept lines get progress reports meanwhile.
 pub(crate) async fn import(call: &Call<'_>) -> Answer {
     if call.control.database() == Database::Off {
         return Err(Failure::bad_request(
-            "entities are imported into a database: with database = off, post the whole configuration to /config",
+            "/import needs a database; with database = off, post the whole configuration to /config",
         ));
     }
     let format = match call.content_type {
@@ -105,7 +105,7 @@ pub(crate) async fn import(call: &Call<'_>) -> Answer {
     }
     let (lines, told) = unbounded_channel();
     let (later, audited) = Later::channel();
-    // It goes on when nobody listens any more.
+    // The import continues if the client disconnects.
     tokio::spawn(async move {
         let progress = lines.clone();
         let imported = import
@@ -156,7 +156,7 @@ impl Import {
     }
 }
 
-/// What became of the entities of an import. The OpenAPI document is made of this.
+/// Counts of the imported entities. The OpenAPI document is generated from this.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Imported {
     revision: u64,
@@ -174,7 +174,7 @@ fn outcome(counts: Counts, revision: Revision) -> Imported {
     }
 }
 
-/// The answer that there would have been, as a line: its status was sent long before.
+/// Returns the response as a line, because the status of the real response was already sent.
 async fn failed(failure: Failure) -> (StatusCode, serde_json::Value) {
     let response = failure.into_response();
     let status = response.status();
@@ -195,7 +195,7 @@ fn line_by_line(told: UnboundedReceiver<serde_json::Value>) -> Body {
 
 // === export ===
 
-/// Why an export is not whole.
+/// The reason why an export is incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     #[error(transparent)]
@@ -204,7 +204,7 @@ pub enum Unreadable {
     Export(#[from] ExportError),
 }
 
-/// Writes all that a store holds now as a document. What was written is worth nothing when this fails.
+/// Writes all entities of a store as a document. If this fails, the output is incomplete and must be discarded.
 pub fn export(
     store: &Store,
     format: ExportFormat,
@@ -218,7 +218,8 @@ pub fn export(
     Ok(written?)
 }
 
-/// `GET /export`, in YAML unless JSON is asked for: the state of one revision, however slowly it is read.
+/// `GET /export`, as YAML unless the client asks for JSON. It shows the state of one revision, however slowly the
+/// client reads.
 pub(crate) async fn show(call: &Call<'_>) -> Answer {
     let accepted = call.accept.unwrap_or_default();
     let format = match call.query("format") {
@@ -238,7 +239,7 @@ pub(crate) async fn show(call: &Call<'_>) -> Answer {
     let directory = store.directory().to_owned();
     let answer = slot.answer(&directory, HeaderValue::from_static(kind), move |chunks| {
         let written = export(&store, format, flavor, chunks);
-        // Requests need little of what was read for the answer.
+        // Serving requests needs few of the pages that were read for the response.
         store.release_resident_pages();
         written
     });

@@ -1,5 +1,5 @@
-//! What every exchange has in common, whatever the endpoint: who asks is known before anything else, HEAD is GET without a
-//! body, and each answer carries Kong's headers (`Server`, `X-Kong-Admin-Latency`, CORS).
+//! Steps common to all requests of every endpoint: authentication comes first, HEAD is answered as GET without a body,
+//! and each response has Kong's headers (`Server`, `X-Kong-Admin-Latency`, CORS).
 
 use crate::access::Exchange;
 use crate::audit::{Audited, Later};
@@ -21,11 +21,11 @@ use std::time::Instant;
 
 static ADMIN_LATENCY: HeaderName = HeaderName::from_static("x-kong-admin-latency");
 
-/// When work on a request began, as an extension of its answer: the body had come in full.
+/// Time at which processing of a request began, after its body was received. An extension of the response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Started(pub(crate) Instant);
 
-/// The outermost layer.
+/// The outermost layer of the router.
 pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Next) -> Response {
     let logged = Exchange::begin(&app, &request);
     let origin = request.headers().get(ORIGIN).cloned();
@@ -53,7 +53,7 @@ pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Nex
     let node = app.control().node();
     let started = response.extensions().get::<Started>().copied();
     decorate(response.headers_mut(), node, started);
-    // Kong's Status API knows no other origins.
+    // Kong's Status API has no CORS.
     if app.api() == Api::Admin {
         allow_origin(response.headers_mut(), node, origin);
     }
@@ -66,14 +66,14 @@ pub(crate) async fn exchange(State(app): State<App>, request: Request, next: Nex
     }
 }
 
-/// Answers a write, and has its outcome in the audit log, whether or not the client waits for it.
+/// Executes a write and records its outcome in the audit log, whether or not the client waits for it.
 async fn write(
     audited: Audited,
     answered: impl Future<Output = Response> + Send + 'static,
 ) -> Response {
     let written = tokio::spawn(async move {
         let mut response = answered.await;
-        // Taken out in any case: who waits for it must not wait until the answer has been sent.
+        // Always remove it: its receiver must not have to wait until the response has been sent.
         let later = response.extensions_mut().remove::<Later>();
         audited.end_with(&response, later);
         response
@@ -82,7 +82,8 @@ async fn write(
     written.unwrap_or_else(|error| Failure::internal(error).into_response())
 }
 
-/// HEAD is answered with GET's headers, the length of the body that is left out included (RFC 9110, 8.6).
+/// Turns the response to a GET into one to a HEAD: same headers, including `Content-Length`, but no body (RFC 9110,
+/// section 8.6).
 fn keep_head_only(response: &mut Response) {
     let body = std::mem::take(response.body_mut());
     if let Some(length @ 1..) = body.size_hint().exact() {
@@ -117,7 +118,8 @@ fn allow_origin(headers: &mut HeaderMap, node: &Node, origin: Option<HeaderValue
     );
 }
 
-/// With a list, an origin on it, else the list's first; without one, whoever asks.
+/// Returns an origin that is on the list, otherwise the first of the list. If the list is empty, every origin is
+/// allowed.
 fn allowed_origin(list: &[String], origin: Option<HeaderValue>) -> HeaderValue {
     let any = HeaderValue::from_static("*");
     let Some(first) = list.first() else {

@@ -1,8 +1,8 @@
-//! Applying changes to the tables inside a write transaction: what they imply (cascades), what they break (references,
-//! uniqueness), and the index entries that follow.
+//! Applies changes to the tables inside a write transaction. Determines the cascading deletions, checks references and
+//! uniqueness, and updates the index entries.
 //!
-//! Everything is done in the order of the keys: neighbours share a page, and an empty table is filled from the left,
-//! which leaves its pages full.
+//! All writes are in key order: neighbouring keys share a page, and filling an empty table from the left leaves its
+//! pages full.
 
 use crate::change::Change;
 use crate::env::{Table, Tables};
@@ -18,7 +18,7 @@ use model::{EntityKind, Object, codec};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// One entity before and after.
+/// An entity before and after a change.
 #[derive(Debug)]
 pub(crate) struct Work<'c> {
     pub(crate) key: EntityKey,
@@ -48,7 +48,7 @@ impl Work<'_> {
     }
 }
 
-/// The changes as work, ordered by key, with what cascades; nothing is written.
+/// Converts the changes to work, ordered by key, and adds cascading deletions. Writes nothing.
 pub(crate) fn plan<'c>(
     view: &View<'_>,
     changes: &'c [Change],
@@ -56,7 +56,7 @@ pub(crate) fn plan<'c>(
     let entities = &view.tables().entities;
     let was_empty = entities.is_empty(view.txn())?;
     let mut works: Vec<Work<'_>> = changes.iter().map(into_work).collect();
-    // Stable, so that the last change of an entity stays last.
+    // The sort is stable, so the last change of an entity stays last.
     works.sort_by_key(|work| keys::order(&work.key));
     keep_last(&mut works);
     if !was_empty {
@@ -95,7 +95,7 @@ fn keep_last(works: &mut Vec<Work<'_>>) {
     });
 }
 
-/// The entities that go because one they refer to goes, however far.
+/// Returns all entities that are deleted because an entity that they reference is deleted, directly or indirectly.
 fn cascade<'c>(view: &View<'_>, works: &[Work<'_>]) -> Result<Vec<Work<'c>>, CommitError> {
     let mut found: BTreeMap<EntityKey, Work<'c>> = BTreeMap::new();
     let removals = works.iter().filter(|work| work.is_removal());
@@ -108,7 +108,8 @@ fn cascade<'c>(view: &View<'_>, works: &[Work<'_>]) -> Result<Vec<Work<'c>>, Com
             }
             for child in view.child_ids(reference.kind, reference.field, id)? {
                 let key = keys::entity(reference.kind, child?);
-                // One that is written in the same change set keeps what is written; its reference is checked there.
+                // An entity that the same change set writes is not deleted; its reference is checked when it is
+                // written.
                 if position(works, &key).is_some() || found.contains_key(&key) {
                     continue;
                 }
@@ -133,7 +134,7 @@ fn position(works: &[Work<'_>], key: &EntityKey) -> Option<usize> {
         .ok()
 }
 
-/// The index entries that come and go with the work, and what is wrong with it.
+/// The index entries that the work removes and adds.
 #[derive(Debug, Default)]
 pub(crate) struct IndexChanges {
     removed: [Batch; INDEX_TABLES],
@@ -141,8 +142,8 @@ pub(crate) struct IndexChanges {
 }
 
 impl IndexChanges {
-    /// With room for about as many new entries in each table as there are entities: growing copies what is there. Room
-    /// that is not used costs no memory.
+    /// Reserves room in each table for about as many new entries as there are entities, because growing a buffer copies
+    /// it. Unused room costs no memory.
     fn for_works(works: usize) -> Self {
         let mut changes = Self::default();
         for batch in &mut changes.added {
@@ -230,7 +231,7 @@ fn check_referenced(
             continue;
         }
         for child in view.child_ids(reference.kind, reference.field, id)? {
-            // One that is removed or written as well is no obstacle, or breaks its own reference.
+            // An entity that is also removed or written is no obstacle; if it is written, its own reference is checked.
             if position(works, &keys::entity(reference.kind, child?)).is_none() {
                 violations.push(Violation::Referenced {
                     kind,
@@ -283,7 +284,7 @@ struct IndexEntry {
     value: Vec<u8>,
 }
 
-/// The index entries of an entity, sorted.
+/// Returns the index entries of an entity, sorted.
 fn entries(
     kind: EntityKind,
     id: Uuid,
@@ -302,7 +303,7 @@ fn entries(
     Ok(entries)
 }
 
-/// Adds what would turn out not to be unique when it is written.
+/// Finds violations of uniqueness before anything is written.
 pub(crate) fn check_unique(
     view: &View<'_>,
     works: &[Work<'_>],
@@ -332,7 +333,7 @@ pub(crate) fn check_unique(
     Ok(())
 }
 
-/// Writes the work; `violations` gets what turns out not to be unique.
+/// Writes the work. Adds violations of uniqueness found while writing to `violations`.
 pub(crate) fn write(
     txn: &mut RwTxn<'_>,
     tables: &Tables,
@@ -406,8 +407,8 @@ struct Conflict {
     existing: Uuid,
 }
 
-/// Writes entries in order and returns those whose key is taken. Only keys of the unique table can be: the others end
-/// with the entity's own id.
+/// Writes entries in order and returns those whose key already exists. That can happen only in the unique table,
+/// because all other keys end with the entity's id.
 fn add_entries(
     txn: &mut RwTxn<'_>,
     table: Table,
@@ -472,7 +473,7 @@ fn unique_violation(work: &Work<'_>, conflict: &Conflict) -> Violation {
     }
 }
 
-/// Index entries of one table, in one buffer.
+/// Index entries of one table, stored in one buffer.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -481,12 +482,12 @@ struct Batch {
 
 #[derive(Debug, Clone, Copy)]
 struct Span {
-    /// The first bytes of the key, as a number that sorts like them.
+    /// The first bytes of the key, as a number with the same order.
     prefix: u128,
     start: u32,
     owner: u32,
     value: u32,
-    /// LMDB's keys are no longer.
+    /// Length of the key; LMDB limits it to 511 bytes.
     key: u16,
 }
 

@@ -1,10 +1,11 @@
-//! What a write is made of.
+//! The types that describe a write.
 
 use model::EntityKind;
 use std::fmt;
 use uuid::Uuid;
 
-/// The number of a change set in the journal. An empty store is at 0; each commit that changes something adds one.
+/// The number of a change set in the journal. An empty store has revision 0; each commit that changes something adds
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision(pub u64);
 
@@ -14,16 +15,17 @@ impl fmt::Display for Revision {
     }
 }
 
-/// One entity set or removed.
+/// A change of one entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Creates the entity or replaces it whole; `entity` is what `model::codec::encode` gave.
+    /// Creates the entity or replaces all of it. `entity` is the output of `model::codec::encode`.
     Put {
         kind: EntityKind,
         id: Uuid,
         entity: Vec<u8>,
     },
-    /// Removes the entity, and those that refer to it with `on_delete = cascade`. Removing what does not exist is no error.
+    /// Removes the entity, and all entities that reference it with `on_delete = cascade`. Removing a missing entity is
+    /// no error.
     Delete { kind: EntityKind, id: Uuid },
 }
 
@@ -41,19 +43,19 @@ impl Change {
     }
 }
 
-/// Who made a change, from where and why: kept with its revision.
+/// The author of a change and the reason for it; stored with its revision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Origin {
-    /// The address of the client, or the part of this program that made it (`file`, `import`).
+    /// The address of the client, or the component of this program that made the change (`file`, `import`).
     pub source: String,
-    /// As whom the client has shown itself: the name of a token, the subject of a certificate.
+    /// The authenticated identity of the client: the name of a token, or the subject of a certificate.
     pub actor: Option<String>,
     pub request_id: Option<String>,
     pub message: Option<String>,
 }
 
 impl Origin {
-    /// A part of this program.
+    /// Creates the origin of a change that a component of this program makes.
     pub fn program(source: &str) -> Self {
         Self {
             source: source.to_owned(),
@@ -62,20 +64,21 @@ impl Origin {
     }
 }
 
-/// An entity that was changed, whether written, removed or gone with another. Its present state is in the store.
+/// An entity that was written, removed, or removed by a cascade. Its current state is in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched {
     pub kind: EntityKind,
     pub id: Uuid,
-    /// The encoded entity before; `None` when it did not exist.
+    /// The encoded entity before the change; `None` if it did not exist.
     pub old: Option<Vec<u8>>,
 }
 
-/// Changes that take effect together or not at all. Their order does not matter, but that the last one of an entity counts.
+/// Changes that take effect together or not at all. Their order is irrelevant, except that the last change of an entity
+/// wins.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangeSet {
     pub changes: Vec<Change>,
-    /// Values kept beside the entities under a name, such as the hash of the configuration; `None` removes one.
+    /// Named values stored next to the entities, such as the hash of the configuration; `None` removes a value.
     pub meta: Vec<(String, Option<Vec<u8>>)>,
 }
 
@@ -84,7 +87,7 @@ impl ChangeSet {
         self.changes.is_empty() && self.meta.is_empty()
     }
 
-    /// Bytes of the entities.
+    /// Total size of the encoded entities in bytes.
     pub(crate) fn size(&self) -> usize {
         let puts = self.changes.iter().map(|change| match change {
             Change::Put { entity, .. } => entity.len(),

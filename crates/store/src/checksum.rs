@@ -1,7 +1,7 @@
-//! The sum over the entries of a table: it says when the file was opened whether every entry is as it was written.
+//! Checksum over the entries of a table. It shows, when the file is opened, whether every entry is unchanged.
 //!
-//! It is a wrapping sum of one hash per entry, so that a change set updates it with the entries it touches instead of
-//! reading the table. It finds damage, not forgery: who can write the file can write the sum.
+//! It is a wrapping sum of one hash per entry, so that a change set updates it with only the changed entries instead of
+//! reading the table. It detects damage but not forgery: anyone who can write the file can also write the sum.
 
 const SEEDS: [u64; 3] = [
     0x9e37_79b9_7f4a_7c15,
@@ -9,7 +9,7 @@ const SEEDS: [u64; 3] = [
     0x94d0_49bb_1331_11eb,
 ];
 
-/// Number and hash sum of the entries of one table.
+/// Number of entries of a table, and the sum of their hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sum {
     pub(crate) entries: u64,
@@ -33,7 +33,8 @@ fn entry_hash(key: &[u8], value: &[u8]) -> u64 {
     bytes_hash(seed, value)
 }
 
-/// Sixteen bytes per multiplication, folded: the mixing of wyhash. Any single changed bit changes the result.
+/// Hashes sixteen bytes per multiplication and folds the product, like wyhash. Changing any single bit changes the
+/// result.
 pub(crate) fn bytes_hash(seed: u64, bytes: &[u8]) -> u64 {
     let mut state = fold(seed ^ SEEDS[1], bytes.len() as u64 ^ SEEDS[2]);
     let mut chunks = bytes.chunks_exact(16);

@@ -1,13 +1,13 @@
-//! Opening the file: who may, whether it is whole, and what happens when it is not.
+//! Opens the store's file: locks it, checks it for damage, and sets a damaged file aside.
 //!
-//! The directory holds `data.mdb` (all tables), `lock.mdb` (LMDB's reader table) and `owner.lock`, which one process
-//! holds while it has the store open: a file is examined, and perhaps renamed, only by who holds it. At an upgrade of the
-//! program two processes share that lock ([`join`]); LMDB lets one of them write at a time.
+//! The directory holds `data.mdb` (all tables), `lock.mdb` (LMDB's reader table) and `owner.lock`. A process holds
+//! `owner.lock` while it has the store open, and only the holder may examine or rename the file. During an upgrade of
+//! the program two processes share that lock ([`join`]); LMDB lets one of them write at a time.
 //!
-//! The address range of the map is reserved whole from the start ([`crate::DEFAULT_MAX_SIZE`]) instead of enlarged when
-//! it is full: LMDB can enlarge a map only while no transaction of the process is active, and every worker keeps a read
-//! transaction open. The reservation is address space, not memory or disk: the file grows by what is written, and only
-//! pages that were read are resident.
+//! The address range of the map is reserved completely at the start ([`crate::DEFAULT_MAX_SIZE`]), because LMDB can
+//! enlarge a map only while no transaction of the process is active, and every worker keeps a read transaction open.
+//! The reservation uses address space, not memory or disk: the file grows only by the data written, and only pages that
+//! were read are resident.
 
 use crate::error::{Damage, OpenError};
 use crate::header::{HEADER_KEY, Header, SUMMED_TABLES};
@@ -25,15 +25,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) type Table = heed::Database<'static, Bytes, Bytes>;
 
-/// What opening a store found.
+/// The state of the store when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recovery {
-    /// The newest revision, whole.
+    /// The store exists and is undamaged.
     Opened,
-    /// There was no store; this one is empty.
+    /// There was no store; an empty one was created.
     Created,
-    /// There was a store that cannot be read. It is kept under the name `aside`, and the store that was opened is empty:
-    /// without another source of configuration, serving it would be an outage that looks like success.
+    /// The existing store is unreadable. It was renamed to `aside`, and an empty store was opened. Without another
+    /// source of configuration, serving the empty store would be an outage that looks like success.
     SetAside {
         path: PathBuf,
         aside: PathBuf,
@@ -44,16 +44,16 @@ pub enum Recovery {
 const DATA_FILE: &str = "data.mdb";
 const LMDB_LOCK_FILE: &str = "lock.mdb";
 const OWNER_FILE: &str = "owner.lock";
-/// A new file is made in this directory and moved into place when it is complete, so that a data file without a header
-/// is always a damaged one.
+/// A new file is created in this directory and renamed when it is complete, so that a data file without a header is
+/// always a damaged one.
 const NEW_DIRECTORY: &str = "new";
 const ASIDE_MARK: &str = ".unreadable-";
 
 const MAX_READERS: u32 = 1024;
 const MAX_TABLES: u32 = 16;
-/// More than its head and the entries of that many readers take, a cache line each.
+/// Upper bound for the size of the lock file: its header, and one cache line per reader.
 const LOCK_FILE_SIZE: u64 = 64 * MAX_READERS as u64 + 4096;
-/// Below this there is no point in trying a smaller reservation.
+/// Minimum size of the map; smaller reservations are not tried.
 const LEAST_MAP: usize = 1 << 30;
 
 /// The tables of an open store.
@@ -61,7 +61,7 @@ const LEAST_MAP: usize = 1 << 30;
 pub(crate) struct Tables {
     pub(crate) header: Table,
     pub(crate) entities: Table,
-    /// By [`crate::facts::IndexTable`].
+    /// Indexed by [`crate::facts::IndexTable`].
     pub(crate) index: [Table; 4],
     pub(crate) meta: Table,
     pub(crate) journal: Table,
@@ -90,7 +90,7 @@ impl Tables {
         }
     }
 
-    /// In the order of [`SUMMED_TABLES`].
+    /// Returns the tables in the order of [`SUMMED_TABLES`].
     pub(crate) fn summed(&self) -> [Table; SUMMED_TABLES.len()] {
         let [unique, children, tags, kind_tags] = self.index;
         [
@@ -106,7 +106,7 @@ impl Tables {
     }
 }
 
-/// The open file. Fields are dropped in this order: the owner's lock last.
+/// The open file. Fields are dropped in this order, so the owner's lock is released last.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) env: heed::Env<WithoutTls>,
@@ -115,11 +115,11 @@ pub(crate) struct Environment {
     owner: Owner,
 }
 
-/// The lock of the process that has the store open, or of several that hand it from one to the next.
+/// The lock of the process that has the store open. During an upgrade several processes share it.
 #[derive(Debug)]
 struct Owner {
     file: File,
-    /// Another process may hold the same lock: it ends with whoever closes the file last.
+    /// Whether another process may hold the same lock. It is then released when the last process closes the file.
     is_lent: AtomicBool,
 }
 
@@ -133,7 +133,8 @@ impl Owner {
 }
 
 impl Drop for Owner {
-    /// Closing the file is not enough: a child process that was just forked has it open as well until it runs its program.
+    /// Releases the lock explicitly. Closing the file is not enough, because a child process that was just forked also
+    /// has it open until it executes its program.
     fn drop(&mut self) {
         if self.is_lent.load(Ordering::Relaxed) {
             return;
@@ -145,15 +146,15 @@ impl Drop for Owner {
 }
 
 impl Environment {
-    /// The lock, for another process that is to have the store open as well.
+    /// Returns the lock, for another process that also opens the store.
     pub(crate) fn lend(&self) -> io::Result<File> {
         self.owner.is_lent.store(true, Ordering::Relaxed);
         self.owner.file.try_clone()
     }
 }
 
-/// Opens a store that another process has open, whose lock this is. The file is not examined: the other one has done so, and
-/// may be writing to it.
+/// Opens a store that another process has open, with the lock of that process. The file is not examined, because the
+/// other process has already done so and may be writing to it.
 pub(crate) fn join(
     directory: &Path,
     max_size: usize,
@@ -221,7 +222,7 @@ pub(crate) fn open(
         && !matches!(recovery, Recovery::SetAside { .. })
         && let Some(aside) = newest_aside(directory)?
     {
-        // Restarting after a file was set aside must not turn the empty store into a good one.
+        // After a file was set aside, a restart must not report the empty store as intact.
         recovery = Recovery::SetAside {
             path,
             aside,
@@ -263,7 +264,7 @@ fn create_after(
     })
 }
 
-/// Examines the file without LMDB first: LMDB trusts what it maps, and a damaged page would end the process.
+/// Examines the file before LMDB maps it. LMDB trusts the file, so a damaged page would crash the process.
 fn examine_and_open(
     directory: &Path,
     max_size: usize,
@@ -296,7 +297,7 @@ fn is_damage(error: &heed::Error) -> bool {
     )
 }
 
-/// Maps the file of which this process is the only user.
+/// Maps a file that only this process uses.
 fn map_alone(
     directory: &Path,
     max_size: usize,
@@ -305,8 +306,9 @@ fn map_alone(
     map(directory, max_size)
 }
 
-/// LMDB writes to its reader table through a map. Where the disk is full a page of it that has no room on the disk yet would end
-/// the process with SIGBUS, in the middle of a lookup: all of it gets its room here, or an error says that there is none.
+/// Allocates the whole lock file on disk. LMDB writes to its reader table through a map: on a full disk, writing to an
+/// unallocated page would end the process with SIGBUS, in the middle of a lookup. If there is no space, this returns an
+/// error instead.
 fn allocate_lock_file(path: &Path) -> io::Result<()> {
     let file = File::options()
         .create(true)
@@ -315,13 +317,13 @@ fn allocate_lock_file(path: &Path) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     match fallocate(&file, FallocateFlags::empty(), 0, LOCK_FILE_SIZE) {
-        // Not every file system can.
+        // Not every file system supports `fallocate`.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Maps the file, with a smaller reservation where the address space is limited (`ulimit -v`).
+/// Maps the file, with a smaller reservation if the address space is limited (`ulimit -v`).
 fn map(directory: &Path, max_size: usize) -> Result<(heed::Env<WithoutTls>, usize), heed::Error> {
     let mut size = max_size;
     loop {
@@ -330,8 +332,8 @@ fn map(directory: &Path, max_size: usize) -> Result<(heed::Env<WithoutTls>, usiz
             .map_size(size)
             .max_readers(MAX_READERS)
             .max_dbs(MAX_TABLES);
-        // SAFETY: the file must not be changed under the map: this process holds the owner's lock, LMDB's own locking is
-        // on, and no unsafe flag is set. That its content is well formed was checked by `scan::examine`.
+        // SAFETY: the file must not be changed while it is mapped. This process holds the owner's lock, LMDB's own
+        // locking is on, and no unsafe flag is set. `scan::examine` has checked that the content is well-formed.
         #[expect(unsafe_code, reason = "LMDB is a memory map")]
         let result = unsafe { options.open(directory) };
         match result {
@@ -357,7 +359,7 @@ fn is_out_of_memory(error: &heed::Error) -> bool {
     io == io::ErrorKind::OutOfMemory
 }
 
-/// The tables; `None` when one is missing.
+/// Opens the tables; returns `None` if one is missing.
 fn open_tables(env: &heed::Env<WithoutTls>) -> Result<Option<Tables>, heed::Error> {
     let txn = env.read_txn()?;
     let opened = env.open_databases_and_commit(txn, |opener, txn| {
@@ -388,7 +390,7 @@ fn create(directory: &Path, max_size: usize) -> Result<(), OpenError> {
         path: new.clone(),
         source,
     })?;
-    // The reader table of a file that was set aside must not be used for another one.
+    // The reader table of a file that was set aside must not be used for a new file.
     remove_file(&directory.join(LMDB_LOCK_FILE))?;
     let path = directory.join(DATA_FILE);
     fs::rename(new.join(DATA_FILE), &path).map_err(io_error("create", &path))?;
@@ -465,7 +467,7 @@ fn become_owner(directory: &Path) -> Result<Owner, OpenError> {
     }
 }
 
-/// Entities hold keys and passwords: for the owner's eyes only.
+/// Creates a directory that only the owner can read, because entities contain keys and passwords.
 fn create_directory(path: &Path) -> Result<(), OpenError> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -493,7 +495,7 @@ fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// A rename is durable once its directory is synced.
+/// Syncs a directory: only then is a rename in it durable.
 fn sync_directory(path: &Path) -> Result<(), OpenError> {
     File::open(path)
         .and_then(|directory| directory.sync_all())

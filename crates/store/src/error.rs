@@ -1,4 +1,4 @@
-//! What can go wrong, for whoever has to answer or report it.
+//! Errors of the store.
 
 use crate::change::Revision;
 use model::error::brace_notation;
@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use uuid::Uuid;
 
-/// The file cannot be read although it was whole when it was opened.
+/// A file that was intact when it was opened can no longer be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("the store cannot be read: {0}")]
@@ -16,7 +16,7 @@ pub enum StoreError {
     Damaged(#[from] Damage),
 }
 
-/// Why a store cannot be opened at all. A damaged file is no such reason: see [`crate::Recovery::SetAside`].
+/// The reason why a store cannot be opened. A damaged file is not an error here: see [`crate::Recovery::SetAside`].
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("the store {path} is in use by another process")]
@@ -40,7 +40,7 @@ pub enum OpenError {
     },
 }
 
-/// What is wrong with the content of a file.
+/// The kind of damage in a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     #[error("it is not an LMDB file")]
@@ -67,18 +67,19 @@ pub enum Damage {
     Earlier,
 }
 
-/// A change set that breaks a rule, as the Admin API names it.
+/// A rule that a change set violates, as the Admin API reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Violation {
-    /// Another entity of the kind has the same value of a unique field, or of the fields of the composite cache key.
+    /// Another entity of the same type has the same value in a unique field, or in the fields of the composite cache
+    /// key.
     Unique {
         kind: EntityKind,
         id: Uuid,
         existing: Uuid,
-        /// The fields and their values in `id`; absent ones as null.
+        /// The fields and their values in the entity `id`; absent fields are null.
         key: Object,
     },
-    /// A reference to an entity that does not exist.
+    /// A reference to a missing entity.
     Foreign {
         kind: EntityKind,
         id: Uuid,
@@ -86,7 +87,7 @@ pub enum Violation {
         parent_kind: EntityKind,
         parent: Uuid,
     },
-    /// An entity cannot be removed while others refer to it.
+    /// The entity cannot be removed while others reference it.
     Referenced {
         kind: EntityKind,
         id: Uuid,
@@ -115,7 +116,7 @@ impl Violation {
         }
     }
 
-    /// Source of the texts: kong/db/errors.lua.
+    /// Converts to the Admin API's error. Source of the texts: kong/db/errors.lua.
     pub fn to_error(&self) -> Error {
         match self {
             Violation::Unique { key, .. } => {
@@ -167,31 +168,31 @@ fn foreign_error(field: &str, kind: EntityKind, parent: Uuid) -> Error {
     .with_fields(fields)
 }
 
-/// Why whoever runs a transaction refuses the state that it leads to; it comes back unchanged.
+/// The error with which the caller of a transaction rejects the resulting state. The caller gets it back unchanged.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct Rejected(pub Error);
 
-/// Why a change set was not committed. Nothing of it is in the store then.
+/// The reason why a change set was not committed. The store contains nothing of it.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// The head has moved since the change set was made: make it again from the newest state.
+    /// There are newer revisions than the change set was based on: base it on the newest state and try again.
     #[error("the newest revision is {head}, not {expected}")]
     Conflict { expected: Revision, head: Revision },
     #[error("{} rules are broken, first: {}", .0.len(), first_text(.0))]
     Violations(Vec<Violation>),
     #[error(transparent)]
     Rejected(#[from] Rejected),
-    /// Whoever ran the transaction gave it up.
+    /// The caller of the transaction gave it up.
     #[error("the transaction was given up")]
     Abandoned,
-    /// Something failed in the transaction before, so that nothing of it can be committed.
+    /// An earlier error in the transaction prevents it from being committed.
     #[error("the transaction has failed before")]
     Spoiled,
-    /// The configured largest size is reached; reading goes on, and so does writing once something is removed.
+    /// The configured maximum size is reached. Reading still works, and so does writing once something is removed.
     #[error("the store has reached its largest size of {max_size} bytes")]
     Full { max_size: usize },
-    /// LMDB reports a full disk as an input/output error when the last write was cut short.
+    /// LMDB reports a full disk as an input/output error if the last write was cut short.
     #[error("the change cannot be written, the disk is full or failing: {0}")]
     Disk(io::Error),
     #[error(transparent)]
@@ -206,7 +207,7 @@ fn first_text(violations: &[Violation]) -> String {
 }
 
 impl CommitError {
-    /// The error as the Admin API answers it, for those that are about the request.
+    /// Returns the error that the Admin API reports, if the request is at fault.
     pub fn to_error(&self) -> Option<Error> {
         match self {
             CommitError::Violations(violations) => violations.first().map(Violation::to_error),
@@ -238,7 +239,7 @@ impl From<heed::Error> for CommitError {
             heed::Error::Mdb(heed::MdbError::Other(code)) => {
                 CommitError::Disk(io::Error::from_raw_os_error(code))
             }
-            // The commit puts the size in: only it knows the options.
+            // The commit sets the size, because only it knows the options.
             heed::Error::Mdb(heed::MdbError::MapFull) => CommitError::Full { max_size: 0 },
             other => CommitError::Store(StoreError::Lmdb(other)),
         }

@@ -1,5 +1,5 @@
-//! The indexed fields of an encoded entity, read from its MessagePack without building a value, and the index entries
-//! that follow from them.
+//! Reads the indexed fields of an encoded entity directly from its MessagePack, and derives the index entries from
+//! them.
 
 use crate::keys;
 use crate::rules::{self, MAX_SLOTS, Rules};
@@ -9,7 +9,7 @@ use uuid::Uuid;
 #[cfg(test)]
 mod tests;
 
-/// The tables whose entries follow from the entities.
+/// The index tables, whose entries are derived from the entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum IndexTable {
     Unique = 0,
@@ -20,16 +20,16 @@ pub(crate) enum IndexTable {
 
 pub(crate) const INDEX_TABLES: usize = 4;
 
-/// The bytes are not an encoded entity.
+/// The error for bytes that are not an encoded entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// A field as it is stored.
+/// A stored field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field<'b> {
     Text(&'b str),
     Reference(Uuid),
-    /// Any other value, encoded.
+    /// Any other value, still encoded.
     Other(&'b [u8]),
 }
 
@@ -43,7 +43,7 @@ impl Field<'_> {
     }
 }
 
-/// The indexed fields of one entity, by the slots of its kind's rules.
+/// The indexed fields of an entity, by the slots in the rules of its type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'b> {
     pub(crate) rules: &'static Rules,
@@ -56,7 +56,7 @@ impl<'b> Facts<'b> {
         let mut slots = [None; MAX_SLOTS];
         let mut cursor = Cursor::new(entity);
         for _ in 0..cursor.map_length()? {
-            // A name that is no UTF-8 is none of the indexed ones.
+            // A name that is not UTF-8 cannot be an indexed field.
             let name = cursor.text_bytes()?;
             match rules
                 .fields
@@ -78,7 +78,7 @@ impl<'b> Facts<'b> {
         self.slots[slot]
     }
 
-    /// The tags, sorted.
+    /// Returns the tags, sorted.
     pub(crate) fn tags(&self) -> Result<Vec<&'b str>, Malformed> {
         let Some(Field::Other(list)) = self.slots[self.rules.tags] else {
             return Ok(Vec::new());
@@ -89,13 +89,13 @@ impl<'b> Facts<'b> {
         for _ in 0..length {
             tags.push(cursor.text()?);
         }
-        // Twice the same tag is one entry.
+        // A duplicate tag gets only one entry.
         tags.sort_unstable();
         tags.dedup();
         Ok(tags)
     }
 
-    /// Calls `entry` with the table, key and value of every index entry of the entity; `key` is scratch space.
+    /// Calls `entry` with the table, key and value of each index entry of the entity; `key` is scratch space.
     pub(crate) fn index_entries(
         &self,
         kind: EntityKind,
@@ -147,7 +147,7 @@ impl<'b> Facts<'b> {
     }
 }
 
-/// Reads MessagePack front to back; every length is checked against what is left.
+/// Reads MessagePack from start to end, and checks every length against the remaining bytes.
 struct Cursor<'b> {
     bytes: &'b [u8],
 }
@@ -211,7 +211,7 @@ impl<'b> Cursor<'b> {
         self.take(length)
     }
 
-    /// One value of an indexed field; nil counts as absent.
+    /// Reads a value of an indexed field; nil counts as absent.
     fn field(&mut self) -> Result<Option<Field<'b>>, Malformed> {
         let start = self.bytes;
         match *start.first().ok_or(Malformed)? {
@@ -239,7 +239,7 @@ impl<'b> Cursor<'b> {
         id.ok_or(Malformed)
     }
 
-    /// Passes over one value. A counter of pending values instead of recursion: depth costs no stack.
+    /// Skips one value. It counts pending values instead of recursing, so that nesting needs no stack.
     fn skip(&mut self) -> Result<(), Malformed> {
         let mut pending = 1usize;
         while pending > 0 {
@@ -261,7 +261,7 @@ impl<'b> Cursor<'b> {
                 0xdd => (0, self.number(4)?),
                 0xde => (0, 2 * self.number(2)?),
                 0xdf => (0, 2 * self.number(4)?),
-                // Extension types: no value of the model encodes to one.
+                // Extension types: the model encodes no value as one.
                 _ => return Err(Malformed),
             };
             self.take(skipped)?;

@@ -1,5 +1,5 @@
-//! Following the journal, revision by revision. The journal itself is the queue: a follower holds the number of the last revision
-//! that it was told of and nothing else, so that one who is late costs nobody anything and misses nothing unnoticed.
+//! Follows the journal, revision by revision. The journal itself is the queue: a follower holds only the number of the
+//! last revision that it has seen. So a slow follower costs nothing and always notices missed revisions.
 
 use crate::change::Revision;
 use crate::journal::JournalError;
@@ -9,23 +9,23 @@ use crate::store::Store;
 use model::EntityKind;
 use uuid::Uuid;
 
-/// Reads the revisions after one, in order, each once.
+/// Reads the revisions after a given one, each once and in order.
 #[derive(Debug)]
 pub struct Follower {
     store: Store,
     seen: Revision,
 }
 
-/// What comes next.
+/// The next event for a follower.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// One revision. What it changed is asked for with [`Follower::changes`]: it may be a lot.
+    /// A revision. Its changes, of which there may be many, are read with [`Follower::changes`].
     Happened(RevisionInfo),
-    /// The revisions from `from` to `to`, both included, are not kept any more: what they did can only be seen in the state.
+    /// The revisions from `from` to `to`, both included, are no longer kept; only their effect on the state is visible.
     Gap { from: Revision, to: Revision },
 }
 
-/// An entity that a revision has changed, itself or because another one was removed.
+/// An entity that a revision has changed, directly or by removing another entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Changed {
     pub effect: Effect,
@@ -41,20 +41,20 @@ pub enum Effect {
 }
 
 impl Follower {
-    /// Follows from the revision after `seen`.
+    /// Starts after the revision `seen`.
     pub fn new(store: Store, seen: Revision) -> Self {
         Self { store, seen }
     }
 
-    /// The last revision that was told, be it by a gap.
+    /// The last revision that was reported, including those in a gap.
     pub fn seen(&self) -> Revision {
         self.seen
     }
 
-    /// What comes after the last event, but nothing after the revision `limit`; `None` when there is nothing until there. Who
-    /// is to be told of all that is durable waits with [`crate::Journal::watch`] for that to grow.
+    /// Returns the event after the last one, up to the revision `limit`; `None` if there is no event. To follow all
+    /// durable revisions, wait with [`crate::Journal::watch`] for the newest revision to grow.
     ///
-    /// It reads the map, as every lookup does, and holds no transaction afterwards.
+    /// The function reads the map, like every lookup, and keeps no transaction open.
     pub fn next(&mut self, limit: Revision) -> Result<Option<Event>, JournalError> {
         if self.seen >= limit {
             return Ok(None);
@@ -76,8 +76,8 @@ impl Follower {
         Ok(Some(event))
     }
 
-    /// What a revision changed, ordered by kind and id: at most `size` entities from the one at position `from` on. Fails when
-    /// that is not kept any more, which may be so a moment after the revision was told.
+    /// Returns the changes of a revision, ordered by type and id: at most `size` entities, starting at position `from`.
+    /// Fails if the revision is no longer kept, which may happen soon after it was reported.
     pub fn changes(
         &self,
         revision: Revision,

@@ -1,4 +1,4 @@
-//! The one record that says what the file is: format, revision, and the sums of the tables. Written by every commit.
+//! The header record of the file: format, revision, and the sums of the tables. Every commit writes it.
 
 use crate::checksum::{Sum, bytes_hash};
 use crate::error::Damage;
@@ -9,7 +9,7 @@ pub(crate) const FORMAT: u32 = 2;
 pub(crate) const HEADER_KEY: &[u8] = b"silverback";
 
 const MAGIC: [u8; 8] = *b"SLVRBACK";
-/// Where `revision` stands: a view reads it alone.
+/// Byte offset of `revision`, which a view reads alone.
 const REVISION_AT: usize = 16;
 
 /// The tables with a sum, in the order of [`Header::sums`].
@@ -24,7 +24,7 @@ pub(crate) const SUMMED_TABLES: [&str; 8] = [
     "touched",
 ];
 
-/// Where these tables stand in that order.
+/// Positions of these tables in [`SUMMED_TABLES`].
 pub(crate) const META: usize = 5;
 pub(crate) const JOURNAL: usize = 6;
 pub(crate) const TOUCHED: usize = 7;
@@ -32,16 +32,16 @@ pub(crate) const TOUCHED: usize = 7;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) revision: u64,
-    /// The transaction that wrote this record: another one than the file's newest means a damaged meta page.
+    /// The transaction that wrote this record. If it is not the file's newest transaction, a meta page is damaged.
     pub(crate) transaction: u64,
-    /// The oldest revision whose state is known: the records after it are all kept.
+    /// The oldest revision whose state is known. All records after it are kept.
     pub(crate) floor: u64,
-    /// Up to here nothing of a record is left; what is left between here and the floor is on its way out.
+    /// The newest revision whose record is completely removed. The records between it and the floor are being removed.
     pub(crate) swept: u64,
-    /// Of all records, keys included.
+    /// Total size of all records in bytes, including keys.
     pub(crate) history_bytes: u64,
     pub(crate) sums: [Sum; SUMMED_TABLES.len()],
-    /// Entities of each kind, by its number.
+    /// Number of entities per type, indexed by the type's number.
     pub(crate) counts: [u64; KINDS],
 }
 
@@ -101,7 +101,7 @@ impl Header {
         Ok(header)
     }
 
-    /// The revision alone, of a record that [`Header::decode`] accepted when the store was opened.
+    /// Reads only the revision of a record that [`Header::decode`] accepted when the store was opened.
     pub(crate) fn peek_revision(bytes: &[u8]) -> Result<u64, Damage> {
         let field = bytes.get(REVISION_AT..REVISION_AT + 8);
         let field = field.ok_or(Damage::Header)?;
@@ -114,7 +114,7 @@ impl Header {
         self.clone().slots().map(|slot| *slot).collect()
     }
 
-    /// Every number, in the order it is written; `revision` first.
+    /// All numbers in the order in which they are written, `revision` first.
     fn slots(&mut self) -> impl Iterator<Item = &mut u64> {
         [
             &mut self.revision,

@@ -1,10 +1,10 @@
-//! Writing and removing history. What is read of it is in [`crate::past`].
+//! Writes and removes history. [`crate::past`] reads it.
 //!
-//! The record of a revision is its head, the keys of the entities it changed, and for each of them, in the table
-//! `touched`, the state *before*. The state after is what the next revision that touches the entity has as its state
-//! before, or else in the mirror. So loading a configuration into an empty store writes every entity once, not twice; and
-//! as `touched` is ordered by entity and then by revision, the state of an entity at any revision is one lookup, however
-//! many revisions there are.
+//! The record of a revision has a head and the keys of the entities that it changed. The table `touched` has the state
+//! of each of these entities *before* the revision. The state after it is the state before the next revision that
+//! changes the entity, or the current state in the entity tables. So loading a configuration into an empty store writes
+//! every entity once, not twice. And because `touched` is ordered by entity and then by revision, finding the state of
+//! an entity at any revision takes one lookup, however many revisions there are.
 
 use crate::change::Origin;
 use crate::env::{Environment, Table, Tables};
@@ -17,13 +17,14 @@ use crate::transaction::write_header;
 use crate::view::View;
 use heed::{PutFlags, RoTxn, RwTxn, WithoutTls};
 
-/// So many keys fill a page of LMDB. It is also what is removed of a record at once, at least.
+/// Number of keys that fill a page of LMDB. It is also the minimum number of keys of a record that are removed at a
+/// time.
 pub(crate) const PIECE_KEYS: usize = (4096 - 16) / ENTITY_KEY_LENGTH;
 
-/// Removing so many bytes takes about as long as removing an entry.
+/// Removing this many bytes takes about as long as removing an entry.
 const LONG: u64 = 4096;
 
-/// What is kept of a revision: what was before it, when it was made and by whom. Entities are ordered by key.
+/// The data kept about a revision: the state before it, its time and its author. Entities are ordered by key.
 pub(crate) struct Record<'r> {
     pub(crate) entities: &'r [(EntityKey, Option<Vec<u8>>)],
     pub(crate) meta: &'r [(String, Option<Vec<u8>>)],
@@ -31,7 +32,7 @@ pub(crate) struct Record<'r> {
     pub(crate) origin: &'r Origin,
 }
 
-/// The tables of the history with the sums that the header has of them.
+/// The tables of the history, and the header with their sums.
 pub(crate) struct Writer<'w, 't> {
     pub(crate) txn: &'w mut RwTxn<'t>,
     pub(crate) tables: &'w Tables,
@@ -39,8 +40,8 @@ pub(crate) struct Writer<'w, 't> {
 }
 
 impl Writer<'_, '_> {
-    /// Writes the record of the header's revision. One that would exceed the retention alone is left out, and what is older
-    /// is history no more.
+    /// Writes the record of the header's revision. A record that alone exceeds the retention is not written, and all
+    /// older records then no longer count as history.
     pub(crate) fn append(
         &mut self,
         record: &Record<'_>,
@@ -62,10 +63,11 @@ impl Writer<'_, '_> {
             let piece: Vec<u8> = entities.iter().flat_map(|(key, _)| *key).collect();
             self.put((journal, JOURNAL), PutFlags::APPEND, &key, &piece)?;
         }
-        // The first load fills it from the left, which leaves its pages full.
-        let flags = match touched.is_empty(self.txn)? {
-            true => PutFlags::APPEND,
-            false => PutFlags::empty(),
+        // The first load fills the table from the left, which leaves its pages full.
+        let flags = if touched.is_empty(self.txn)? {
+            PutFlags::APPEND
+        } else {
+            PutFlags::empty()
         };
         for (entity, before) in record.entities {
             let key = keys::touched(entity, revision);
@@ -75,7 +77,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// What did not exist does now, or it would not have changed.
+    /// Counts the changes by effect. An entity that did not exist before must exist now, or it would not be in the
+    /// record.
     fn count(&self, record: &Record<'_>) -> Result<Counts, CommitError> {
         let mut counts = Counts::default();
         for (key, before) in record.entities {
@@ -113,7 +116,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Removes all records at once: only the newest state is known then.
+    /// Removes all records at once, so that only the newest state is known.
     pub(crate) fn clear(&mut self) -> Result<(), CommitError> {
         self.tables.journal.clear(self.txn)?;
         self.tables.touched.clear(self.txn)?;
@@ -131,8 +134,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Removes about `limit` entries of records that exceed the retention, the oldest first, and says whether there are more. A
-    /// large record goes piece by piece.
+    /// Removes about `limit` entries of records that exceed the retention, the oldest first. Returns whether there are
+    /// more. A large record is removed piece by piece.
     pub(crate) fn compact(
         &mut self,
         retention: Retention,
@@ -154,8 +157,8 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Removes the last piece of the oldest record that is on its way out, the head in the end, and gives the number of
-    /// entries. Long ones count more than once.
+    /// Removes the last piece of the oldest record that is being removed; its head goes last. Returns the number of
+    /// entries; long entries count more than once.
     fn sweep(&mut self) -> Result<usize, CommitError> {
         let journal = (self.tables.journal, JOURNAL);
         let revision = self.header.swept + 1;
@@ -191,8 +194,8 @@ impl Writer<'_, '_> {
 }
 
 impl Store {
-    /// Removes about `limit` entries of the history that exceed the retention, the oldest first, and says whether there are
-    /// more. Writes only when there are any.
+    /// Removes about `limit` entries of the history that exceed the retention, the oldest first. Returns whether there
+    /// are more. Writes only if there are such entries.
     pub fn compact(&self, limit: usize) -> Result<bool, CommitError> {
         let Environment { env, tables, .. } = &self.inner.environment;
         let retention = self.inner.retention;
@@ -219,8 +222,7 @@ impl Store {
         Ok(more)
     }
 
-    /// Whether the history exceeds its retention by so much that removing some of it should not wait until there is nothing
-    /// else to do.
+    /// Whether the history exceeds its retention by so much that compaction should not wait until the gateway is idle.
     pub fn is_compaction_overdue(&self) -> Result<bool, StoreError> {
         let Retention {
             revisions, bytes, ..
@@ -232,7 +234,7 @@ impl Store {
     }
 }
 
-/// Whether the oldest record is too much. The newest one never is.
+/// Whether the oldest record exceeds the retention. The newest record never does.
 fn exceeds(
     txn: &RoTxn<'_, WithoutTls>,
     tables: &Tables,
@@ -253,7 +255,7 @@ fn exceeds(
     Ok(age > record::whole_ms(retention.age))
 }
 
-/// When a revision was made; 0 if there is no record of it.
+/// Returns the creation time of a revision; 0 if there is no record of it.
 fn time(txn: &RoTxn<'_, WithoutTls>, tables: &Tables, revision: u64) -> Result<u64, StoreError> {
     let key = keys::journal(revision, HEAD_PIECE);
     match tables.journal.get(txn, &key)? {
@@ -262,12 +264,12 @@ fn time(txn: &RoTxn<'_, WithoutTls>, tables: &Tables, revision: u64) -> Result<u
     }
 }
 
-/// The keys in a piece of a record.
+/// Returns the keys in a piece of a record.
 pub(crate) fn parse_piece(piece: &[u8]) -> &[EntityKey] {
     piece.as_chunks().0
 }
 
-/// What the record will take in the tables, but for its head.
+/// Size that the record will have in the tables, without its head.
 fn size(record: &Record<'_>) -> u64 {
     let sizes = record.entities.iter().map(|(_, before)| {
         let before = before.as_ref().map_or(0, Vec::len);

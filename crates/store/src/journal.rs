@@ -1,4 +1,4 @@
-//! What every journal does, wherever it keeps the revisions.
+//! The interface of journals, independent of where they keep the revisions.
 
 use crate::change::{ChangeSet, Origin, Revision};
 use crate::error::{CommitError, StoreError};
@@ -8,10 +8,11 @@ use uuid::Uuid;
 
 /// The ordered list of change sets.
 ///
-/// The calls block on the disk or the network: off the worker threads, please.
+/// The calls block on the disk or the network, so they must not run on worker threads.
 pub trait Journal: Send + Sync {
-    /// Appends a change set, if `expected_head` is none or still the newest revision, and applies it to the mirror. When
-    /// it returns, the revision is on disk. A change set that changes nothing makes no revision: the head comes back.
+    /// Appends a change set and applies it to the entity tables, provided that `expected_head` is `None` or still the
+    /// newest revision. The revision is on disk when this returns. A change set that changes nothing creates no
+    /// revision; the newest one is returned.
     fn commit(
         &self,
         expected_head: Option<Revision>,
@@ -19,17 +20,17 @@ pub trait Journal: Send + Sync {
         origin: &Origin,
     ) -> Result<Revision, CommitError>;
 
-    /// What leads from a kept revision to the newest: one change for each entity that differs.
+    /// Returns the changes from a kept revision to the newest: one change for each entity that differs.
     fn changes_since(&self, revision: Revision) -> Result<Changes, JournalError>;
 
-    /// Calls `visit` with every entity of a kept revision, ordered by kind and id.
+    /// Calls `visit` for every entity of a kept revision, ordered by type and id.
     fn snapshot_at(
         &self,
         revision: Revision,
         visit: &mut dyn FnMut(EntityKind, Uuid, &[u8]),
     ) -> Result<(), JournalError>;
 
-    /// The newest revision, now and whenever there is a newer one.
+    /// Returns a receiver with the newest revision, which is notified of each newer one.
     fn watch(&self) -> watch::Receiver<Revision>;
 
     fn head(&self) -> Revision;

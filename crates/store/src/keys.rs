@@ -1,4 +1,5 @@
-//! The keys of the tables. Every key starts with what is listed together, so that a list is one range of a table.
+//! The keys of the tables. Entries that are listed together have keys with a common prefix, so that a list is one range
+//! of a table.
 //!
 //! | table | key | value |
 //! |---|---|---|
@@ -8,23 +9,24 @@
 //! | tags | text of the tag, kind, id | the tag when its text is hashed |
 //! | kind_tags | kind, text of the tag, id | |
 //! | meta | name | value |
-//! | journal | revision, 0 | what is known of the revision |
+//! | journal | revision, 0 | the head of the revision's record |
 //! | journal | revision, number from 1 | keys of entities that the revision changed |
-//! | touched | kind, id, revision | the entity before the revision; nothing where there was none |
+//! | touched | kind, id, revision | the entity before the revision; empty if it did not exist |
 //!
-//! LMDB allows keys of 511 bytes. A text that is longer than [`MAX_TEXT`], or contains the byte that ends it, is replaced
-//! by its SHA-256; who looks one up compares the entity's own field as well.
+//! LMDB allows keys of 511 bytes. A text that is longer than [`MAX_TEXT`], or contains the terminator byte, is replaced
+//! by its SHA-256 hash. Lookups of such a text also compare the entity's own field.
 
 use model::EntityKind;
 use ring::digest::{SHA256, digest};
 use uuid::Uuid;
 
-/// Texts up to this length are part of the key as they are: kind, the longest field name, two ids and the marks fit beside it.
+/// Maximum length of a text that is stored in the key itself. The rest of the key has room for the type, the longest
+/// field name, two ids and the markers.
 pub(crate) const MAX_TEXT: usize = 400;
 
 pub(crate) const ENTITY_KEY_LENGTH: usize = 17;
 
-/// The pseudo field of the composite cache key; no schema has a field of that name.
+/// Pseudo field for the composite cache key. No schema has a field of that name.
 pub(crate) const CACHE_KEY: &str = "@cache_key";
 
 const PLAIN: u8 = 1;
@@ -40,19 +42,19 @@ pub(crate) fn entity(kind: EntityKind, id: Uuid) -> EntityKey {
     key
 }
 
-/// Numbers that order as the keys do, and are compared in two steps.
+/// Returns two numbers that sort like the key and are fast to compare.
 pub(crate) fn order(key: &EntityKey) -> (u8, u128) {
     let [kind, id @ ..] = *key;
     (kind, u128::from_be_bytes(id))
 }
 
-/// The kind and id of an entity's key; `None` for a kind this program does not know.
+/// Parses the type and id in an entity's key; `None` if this program does not know the type.
 pub(crate) fn parse_entity(key: &[u8]) -> Option<(EntityKind, Uuid)> {
     let (kind, id) = key.split_first()?;
     Some((EntityKind::from_number(*kind)?, Uuid::from_slice(id).ok()?))
 }
 
-/// What all entries of a field share.
+/// Writes the prefix that all entries of a field share.
 pub(crate) fn field(key: &mut Vec<u8>, kind: EntityKind, field: &str) {
     key.clear();
     key.push(kind as u8);
@@ -65,7 +67,7 @@ pub(crate) fn unique(key: &mut Vec<u8>, kind: EntityKind, name: &str, value: &[u
     text(key, value);
 }
 
-/// The composite cache key: its parts mark their own ends, so zero bytes in it are no reason to hash it.
+/// Writes the key of a composite cache key. Its parts encode their lengths, so zero bytes in it do not require a hash.
 pub(crate) fn cache_key(key: &mut Vec<u8>, kind: EntityKind, value: &[u8]) {
     field(key, kind, CACHE_KEY);
     if value.len() > MAX_TEXT {
@@ -93,12 +95,12 @@ pub(crate) fn kind_tag(key: &mut Vec<u8>, kind: EntityKind, tag: &str) {
     text(key, tag.as_bytes());
 }
 
-/// Whether the key of this text holds its hash.
+/// Whether the key of this text contains its hash.
 pub(crate) fn is_hashed(value: &[u8]) -> bool {
     value.len() > MAX_TEXT || value.contains(&END)
 }
 
-/// A text with its end marked, so that no text is the beginning of another one's key.
+/// Appends a text with a terminator, so that no text is a prefix of another one's key.
 fn text(key: &mut Vec<u8>, value: &[u8]) {
     if is_hashed(value) {
         key.push(HASHED);
@@ -110,7 +112,7 @@ fn text(key: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
-/// The tag in a key of the table `tags` and what follows it; the text is `None` when it is hashed.
+/// Parses the tag in a key of the table `tags`, and returns the rest of the key. The text is `None` if it is hashed.
 pub(crate) fn parse_tag(key: &[u8]) -> Option<(Option<&str>, &[u8])> {
     let (mark, rest) = key.split_first()?;
     match *mark {
@@ -126,7 +128,7 @@ pub(crate) fn parse_tag(key: &[u8]) -> Option<(Option<&str>, &[u8])> {
     }
 }
 
-/// The place of the head of a revision's record among its pieces.
+/// Piece number of the head of a revision's record.
 pub(crate) const HEAD_PIECE: u32 = 0;
 
 pub(crate) fn journal(revision: u64, piece: u32) -> [u8; 12] {
@@ -136,7 +138,7 @@ pub(crate) fn journal(revision: u64, piece: u32) -> [u8; 12] {
     key
 }
 
-/// The revision and the piece of a key of the journal.
+/// Parses the revision and the piece number in a key of the journal.
 pub(crate) fn parse_journal(key: &[u8]) -> Option<(u64, u32)> {
     let (revision, piece) = key.split_at_checked(8)?;
     let revision = u64::from_be_bytes(revision.try_into().ok()?);
@@ -152,13 +154,13 @@ pub(crate) fn touched(entity: &EntityKey, revision: u64) -> TouchedKey {
     key
 }
 
-/// The revision in a key of the table `touched` that is about this entity.
+/// Returns the revision in a key of the table `touched`, if the key belongs to this entity.
 pub(crate) fn touched_by(key: &[u8], entity: &EntityKey) -> Option<u64> {
     let revision = key.strip_prefix(entity.as_slice())?;
     Some(u64::from_be_bytes(revision.try_into().ok()?))
 }
 
-/// One part of a composite cache key, in a form where no two lists of parts are alike.
+/// Appends a part of a composite cache key. Different lists of parts always have different encodings.
 pub(crate) fn cache_key_part(value: &mut Vec<u8>, part: Option<&[u8]>) {
     match part {
         None => value.push(0),

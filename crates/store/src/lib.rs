@@ -1,14 +1,14 @@
-//! The store: every entity of the newest revision in an LMDB file of this node (the mirror), and the ordered revisions
-//! that led there (the journal).
+//! The store: an LMDB file of this node with every entity of the newest revision (the entity tables), and with the
+//! ordered revisions that led there (the journal).
 //!
-//! - [`Store`] opens the file, hands out views ([`Store::view`], [`Reader`]) and is the local [`Journal`].
+//! - [`Store`] opens the file, creates views ([`Store::view`], [`Reader`]) and is the local [`Journal`].
 //! - [`View`] reads one revision: by id, by unique field, by reference, by tag, page by page.
-//! - [`View::history`] reads older revisions: what each changed, and the state at each.
-//! - [`Store::transact`] applies change sets in one write transaction: references, uniqueness, cascades, indexes,
-//!   history; on disk before it returns.
+//! - [`View::history`] reads older revisions: the changes of each, and the state at each.
+//! - [`Store::transact`] applies change sets in one write transaction: references, uniqueness, cascades, indexes and
+//!   history. They are on disk when it returns.
 //!
-//! It knows entities as bytes with a few indexed fields. It does not validate them against their schema, and it never
-//! builds a typed entity.
+//! Entities are bytes with a few indexed fields. The store does not validate them against their schema and never
+//! decodes them to typed entities.
 
 mod apply;
 mod change;

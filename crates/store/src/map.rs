@@ -1,26 +1,27 @@
-//! Where LMDB has mapped the file. LMDB does not tell (what it tells is an address that was asked for), so the system is asked,
-//! by an address that is known to lie in the map.
+//! Finds the address at which LMDB has mapped the file. LMDB reports only an address that was requested, so this module
+//! asks the operating system for the map that contains a known address.
 
 use crate::env::{Environment, Table};
 use crate::error::StoreError;
 use crate::header::HEADER_KEY;
 use std::ops::Range;
 
-/// The addresses of the map; `None` when the system does not tell, or tells of something that is not such a map.
+/// Returns the addresses of the map; `None` if the system does not report them, or reports a different kind of map.
 pub(crate) fn find(environment: &Environment) -> Result<Option<Range<usize>>, StoreError> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let inside = address(environment, environment.tables.header)?;
     Ok(inside.and_then(|inside| containing(&maps, inside)))
 }
 
-/// An address in the map: that of a value, which LMDB hands out where it is.
+/// Returns an address inside the map: that of a value, which LMDB does not copy.
 fn address(environment: &Environment, header: Table) -> Result<Option<usize>, StoreError> {
     let txn = environment.env.read_txn()?;
     let value = header.get(&txn, HEADER_KEY)?;
     Ok(value.map(|bytes| bytes.as_ptr().addr()))
 }
 
-/// The range of a shared, read-only map of a file from its start, in lines as `7f00-7fff r--s 00000000 08:01 42 /path`.
+/// Finds the range of a shared, read-only map of a file from its start, in lines such as `7f00-7fff r--s 00000000 08:01
+/// 42 /path`.
 fn containing(maps: &str, address: usize) -> Option<Range<usize>> {
     maps.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();

@@ -1,5 +1,5 @@
-//! A view of the store as declarative configurations read it. They have no errors of their own for a store that cannot be
-//! read: the first one is kept here, and what was read meanwhile must be thrown away.
+//! Gives declarative configurations access to a view of the store. They cannot report read errors of the store, so the
+//! first one is kept here; the caller must then discard the result.
 
 use crate::error::StoreError;
 use crate::view::View;
@@ -8,7 +8,7 @@ use model::declarative::{Existing, KeyPart};
 use std::cell::RefCell;
 use uuid::Uuid;
 
-/// What exists at one revision, for [`model::declarative`].
+/// The entities that exist at one revision, for [`model::declarative`].
 #[derive(Debug)]
 pub struct Mirror<'v> {
     view: &'v View<'v>,
@@ -23,7 +23,7 @@ impl<'v> Mirror<'v> {
         }
     }
 
-    /// Whether everything that was asked could be read.
+    /// Returns the first read error, if there was one.
     pub fn finish(self) -> Result<(), StoreError> {
         self.error.into_inner().map_or(Ok(()), Err)
     }

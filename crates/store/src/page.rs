@@ -1,29 +1,29 @@
-//! The arguments and results of listing.
+//! Arguments and results of listing.
 
 use model::EntityKind;
 use uuid::Uuid;
 
-/// One page of entities, ordered by id. Stable while the collection is written: the next page starts after an id, not at
-/// a position.
+/// A page of entities, ordered by id. The next page starts after an id, not at a position, so that concurrent writes do
+/// not shift it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<'v> {
     pub entities: Vec<(Uuid, &'v [u8])>,
-    /// Give it as `after` for the next page; `None` on the last one.
+    /// The value of `after` for the next page; `None` on the last page.
     pub next: Option<Uuid>,
 }
 
-/// Which entities of a kind to list.
+/// Selects entities of a type by their tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TagFilter<'t> {
     #[default]
     None,
-    /// Those that have every tag: `?tags=a,b`.
+    /// Entities that have all of these tags: `?tags=a,b`.
     All(&'t [&'t str]),
-    /// Those that have at least one: `?tags=a/b`.
+    /// Entities that have at least one of these tags: `?tags=a/b`.
     Any(&'t [&'t str]),
 }
 
-/// One entry of the list of tags.
+/// An entry in the list of tags.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tagged {
     pub tag: String,

@@ -1,5 +1,5 @@
-//! Reading history: revisions, what each changed, and the state of entities at each. Every step is a lookup in an ordered
-//! table: what it costs depends on how much is asked for, not on how long the history is.
+//! Reads history: revisions, the changes of each, and the state of entities at each. Every step is a lookup in an
+//! ordered table, so the cost depends on the size of the result, not on the length of the history.
 
 use crate::change::{Change, ChangeSet, Revision};
 use crate::error::{Damage, StoreError};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use uuid::Uuid;
 
-/// The kept revisions of a view.
+/// The kept revisions that a view can read.
 #[derive(Debug, Clone, Copy)]
 pub struct History<'v> {
     view: &'v View<'v>,
@@ -26,12 +26,12 @@ pub struct History<'v> {
 pub struct Difference<'v> {
     pub kind: EntityKind,
     pub id: Uuid,
-    /// Encoded; `None` where it did not exist. Never equal to `after`.
+    /// The encoded entity; `None` if it did not exist. Never equal to `after`.
     pub before: Option<&'v [u8]>,
     pub after: Option<&'v [u8]>,
 }
 
-/// A stretch of time, both ends included, in milliseconds since 1970.
+/// A period of time, both ends included, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period {
     pub since_ms: u64,
@@ -45,11 +45,11 @@ impl Period {
     };
 }
 
-/// A part of a list, newest first.
+/// A page of a list, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastPage<T> {
     pub items: Vec<T>,
-    /// Give it as `before` for the next page; `None` on the last one.
+    /// The value of `before` for the next page; `None` on the last page.
     pub next: Option<Revision>,
 }
 
@@ -62,7 +62,7 @@ impl<'v> History<'v> {
         })
     }
 
-    /// The oldest revision whose state is known. Of this one nothing else is.
+    /// The oldest revision whose state is known. Its record is not kept.
     pub fn oldest(&self) -> Revision {
         Revision(self.oldest)
     }
@@ -71,13 +71,13 @@ impl<'v> History<'v> {
         Revision(self.newest)
     }
 
-    /// Of a revision after the oldest.
+    /// Returns the record of a revision after the oldest.
     pub fn info(&self, revision: Revision) -> Result<RevisionInfo, JournalError> {
         self.check_record(revision)?;
         Ok(self.kept_info(revision.0)?)
     }
 
-    /// The revisions of a time that are older than `before`, at most `size`.
+    /// Lists the revisions of a period that are older than `before`, at most `size`.
     pub fn revisions(
         &self,
         before: Option<Revision>,
@@ -95,7 +95,8 @@ impl<'v> History<'v> {
         Ok(page)
     }
 
-    /// The same of those that changed an entity, each with what it changed of it.
+    /// Lists the revisions that changed an entity, with their changes of it. The other arguments are those of
+    /// [`History::revisions`].
     pub fn revisions_of(
         &self,
         kind: EntityKind,
@@ -141,8 +142,8 @@ impl<'v> History<'v> {
         Ok(page)
     }
 
-    /// What a revision changed, ordered by kind and id: at most `size` entities from the one at position `from` on. How many
-    /// there are is in its counts.
+    /// Returns the changes of a revision, ordered by type and id: at most `size` entities, starting at position `from`.
+    /// The revision's counts have their total number.
     pub fn changes(
         &self,
         revision: Revision,
@@ -166,7 +167,7 @@ impl<'v> History<'v> {
         Ok(changes)
     }
 
-    /// What an entity was after a revision.
+    /// Returns the state of an entity after a revision.
     pub fn entity(
         &self,
         kind: EntityKind,
@@ -177,8 +178,8 @@ impl<'v> History<'v> {
         Ok(self.state(&keys::entity(kind, id), revision.0)?)
     }
 
-    /// What leads from one revision to another, older or newer: the entities that differ, ordered by kind and id, of which
-    /// those up to `after` are left out. What came and went between them is no difference.
+    /// Returns the entities that differ between two revisions, in either direction, ordered by type and id. Entities up
+    /// to `after` are skipped. Entities with the same state in both are not included, even if they changed in between.
     pub fn diff(
         &self,
         from: Revision,
@@ -199,7 +200,7 @@ impl<'v> History<'v> {
             .filter_map(move |entity| history.difference(&entity, from.0, to.0).transpose()))
     }
 
-    /// The changes that lead from the newest state back to that of a revision.
+    /// Returns the changes from the newest state back to that of a revision.
     pub fn changes_to(&self, revision: Revision) -> Result<ChangeSet, JournalError> {
         let changes = self.diff(self.newest(), revision, None)?;
         let meta = self.meta_since(revision)?.into_iter();
@@ -209,7 +210,7 @@ impl<'v> History<'v> {
         })
     }
 
-    /// The changes that lead from the state of a revision to the newest.
+    /// Returns the changes from the state of a revision to the newest.
     pub fn changes_since(&self, revision: Revision) -> Result<ChangeSet, JournalError> {
         let changes = self.diff(revision, self.newest(), None)?;
         let meta = self.meta_since(revision)?.into_iter();
@@ -219,7 +220,7 @@ impl<'v> History<'v> {
         })
     }
 
-    /// The named values that are different now, as they were then and as they are.
+    /// Returns the named values that have changed since a revision, with their values then and now.
     fn meta_since(&self, revision: Revision) -> Result<Vec<ThenAndNow>, StoreError> {
         let mut names = BTreeMap::new();
         for revision in revision.0 + 1..=self.newest {
@@ -238,7 +239,7 @@ impl<'v> History<'v> {
         Ok(changed)
     }
 
-    /// The entities that the revisions after one and up to another have changed.
+    /// Returns the entities changed by the revisions after `after`, up to `up_to`.
     fn touched_between(&self, after: u64, up_to: u64) -> Result<BTreeSet<EntityKey>, StoreError> {
         let mut touched = BTreeSet::new();
         if after < up_to {
@@ -249,7 +250,7 @@ impl<'v> History<'v> {
         Ok(touched)
     }
 
-    /// The pieces with keys from a place in one record to the end of another.
+    /// Iterates over the pieces from a position in one record to the end of another record.
     fn pieces(
         &self,
         revision: u64,
@@ -292,7 +293,8 @@ impl<'v> History<'v> {
         }))
     }
 
-    /// The first revision after this one that touched the entity has what it was; without one it is what it was.
+    /// Finds the state of an entity at a revision: the one before the next revision that changed it, or the current
+    /// state if there is no such revision.
     fn state(&self, entity: &EntityKey, revision: u64) -> Result<Option<&'v [u8]>, StoreError> {
         let (tables, txn) = (self.view.tables(), self.view.txn());
         if revision < self.newest {
@@ -308,14 +310,14 @@ impl<'v> History<'v> {
         Ok(tables.entities.get(txn, entity)?)
     }
 
-    /// The newest revision before one that was made in time.
+    /// Finds the newest revision older than `before` that was created within the period.
     fn start(&self, before: Option<Revision>, period: Period) -> Result<u64, StoreError> {
         let before = before.map_or(u64::MAX, |before| before.0);
         let start = self.newest.min(before.saturating_sub(1));
         if period.until_ms == u64::MAX {
             return Ok(start);
         }
-        // Times never go back from one revision to the next.
+        // The times of revisions never decrease.
         let (mut within, mut beyond) = (self.oldest, start.max(self.oldest) + 1);
         while within + 1 < beyond {
             let middle = within + (beyond - within) / 2;
@@ -352,7 +354,7 @@ impl<'v> History<'v> {
 
     fn check_record(&self, revision: Revision) -> Result<(), JournalError> {
         let (head, oldest) = (self.newest(), Revision(self.oldest + 1));
-        // Nobody made the empty store.
+        // Revision 0, the empty store, has no record.
         if revision > head || revision.0 == 0 {
             Err(JournalError::Unknown { revision, head })
         } else if revision < oldest {
@@ -393,7 +395,7 @@ impl<T> PastPage<T> {
         }
     }
 
-    /// False when there is no place for it: then there is a next page.
+    /// Returns false if the page is full; then there is a next page.
     fn push(&mut self, item: T, revision: impl Fn(&T) -> Revision, size: usize) -> bool {
         if self.items.len() < size {
             self.items.push(item);
@@ -404,13 +406,13 @@ impl<T> PastPage<T> {
     }
 }
 
-/// A name, and the values under it.
+/// A name with its values then and now.
 type ThenAndNow = (String, [Option<Vec<u8>>; 2]);
 
 const DAMAGED_JOURNAL: Damage = Damage::Entry { table: "journal" };
 const DAMAGED_TOUCHED: Damage = Damage::Entry { table: "touched" };
 
-/// An encoded entity is never empty.
+/// An empty state means that the entity did not exist, because an encoded entity is never empty.
 fn existing(state: &[u8]) -> Option<&[u8]> {
     (!state.is_empty()).then_some(state)
 }

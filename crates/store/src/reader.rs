@@ -1,4 +1,4 @@
-//! Reading from the threads that serve requests.
+//! Lookups for the threads that serve requests.
 
 use crate::change::Revision;
 use crate::env::Environment;
@@ -8,15 +8,15 @@ use crate::view::View;
 use heed::{RoTxn, WithoutTls};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
-/// Lookups at the newest revision, for one worker: it keeps its read transaction between lookups, so that a lookup takes
-/// no lock that another worker uses.
+/// Lookups at the newest revision, for one worker. The reader keeps its read transaction open between lookups, so that
+/// a lookup takes no lock that another worker uses.
 ///
-/// A transaction that is kept would hold on to the pages of its revision. So every commit, also one that only removes
-/// history, ends the transaction of every reader that is idle, and a reader that is not ends it itself after its lookup: old
-/// pages are free for the next commit, even when a worker has nothing to look up any more.
+/// An open transaction keeps the pages of its revision in use. So every commit, even one that only removes history,
+/// ends the transactions of all idle readers, and a busy reader ends its own after the lookup. Old pages are then free
+/// for the next commit, even if a worker makes no more lookups.
 #[derive(Debug)]
 pub struct Reader {
-    // Dropped first: a transaction must end before the file is closed.
+    // Dropped first, because a transaction must end before the file is closed.
     slot: Arc<Slot>,
     inner: Arc<Inner>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Slot {
 struct Pinned {
     txn: RoTxn<'static, WithoutTls>,
     revision: Revision,
-    /// Of the store, before it was pinned.
+    /// The store's transaction counter before the read transaction began.
     transactions: u64,
 }
 
@@ -51,7 +51,7 @@ impl Reader {
         Self { slot, inner }
     }
 
-    /// For the store, which ends the reader's transaction when it is old.
+    /// The slot, for the store, which ends an outdated transaction of the reader.
     pub(crate) fn slot(&self) -> Weak<Slot> {
         Arc::downgrade(&self.slot)
     }
@@ -67,7 +67,7 @@ impl Reader {
             .as_ref()
             .is_none_or(|pinned| pinned.is_older_than(newest))
         {
-            // The old one first: it may be the last that holds its pages.
+            // End the old transaction first; it may be the last one that uses its pages.
             *pinned = None;
             *pinned = Some(pin(environment, newest)?);
         }

@@ -1,20 +1,20 @@
-//! The head of a revision's record: when it was made, by whom and how much it changed. Which entities it changed is in
-//! the pieces after the head, so that a list of revisions reads none of them.
+//! The head of a revision's record: its time, its author and the number of its changes. The changed entities are in the
+//! pieces after the head, so that listing revisions does not read them.
 
 use crate::change::{Origin, Revision};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What is known of a revision besides its change set.
+/// Data about a revision, without its change set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionInfo {
     pub revision: Revision,
-    /// Milliseconds since 1970. Never less than that of the revision before, whatever the clock said.
+    /// Milliseconds since 1970. Never less than in the previous revision, even if the clock is set back.
     pub at_ms: u64,
     pub origin: Origin,
     pub counts: Counts,
 }
 
-/// How many entities a revision changed; those that went with others are among the deleted.
+/// Numbers of entities that a revision changed. Cascading deletions count as deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub created: u64,
@@ -28,7 +28,7 @@ impl Counts {
     }
 }
 
-/// Named values before a revision; `None` where there was nothing.
+/// Named values before a revision; `None` if a value did not exist.
 pub(crate) type MetaBefore = Vec<(String, Option<Vec<u8>>)>;
 
 pub(crate) fn encode(
@@ -70,7 +70,7 @@ fn put_bytes(record: &mut Vec<u8>, bytes: &[u8]) {
     record.extend_from_slice(bytes);
 }
 
-/// When the revision of a head was made.
+/// Returns the time of a revision, from the head of its record.
 pub(crate) fn time(head: &[u8]) -> Option<u64> {
     take_u64(&mut &*head)
 }
@@ -90,7 +90,7 @@ pub(crate) fn meta(head: &[u8]) -> Option<MetaBefore> {
     Some(meta)
 }
 
-/// The head up to the named values, and the rest.
+/// Decodes the head up to the named values; returns the remaining bytes too.
 fn decode(revision: u64, mut rest: &[u8]) -> Option<(RevisionInfo, &[u8])> {
     let info = RevisionInfo {
         revision: Revision(revision),
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_as_it_was_written_and_half_of_it_is_refused() {
+    fn a_head_decodes_as_encoded_and_half_of_it_is_refused() {
         let origin = Origin {
             source: "127.0.0.1:4".to_owned(),
             actor: Some("ci".to_owned()),

@@ -1,17 +1,17 @@
-//! Which fields of an entity are indexed, and what happens to those that refer to one that is removed: taken from the
-//! schemas once, in the form that a commit walks.
+//! The indexed fields of entities, and the effect of a removal on the entities that reference the removed one. Compiled
+//! once from the schemas, in a form that is fast to use in a commit.
 
 use model::EntityKind;
 use model::schema::{EntitySchema, OnDelete, registry};
 use std::sync::LazyLock;
 
-/// Slots are kept in an array of this length: the kind with most indexed fields has seven.
+/// Length of the array of slots. At most seven are used, by the entity type with the most indexed fields.
 pub(crate) const MAX_SLOTS: usize = 12;
 
-/// The number of a kind is less than this.
+/// Upper bound of the numbers of entity types.
 pub(crate) const KINDS: usize = 64;
 
-/// A field that refers to an entity of another kind.
+/// A field that references an entity of another type.
 #[derive(Debug, Clone)]
 pub(crate) struct Foreign {
     pub(crate) field: &'static str,
@@ -19,7 +19,7 @@ pub(crate) struct Foreign {
     pub(crate) parent: EntityKind,
 }
 
-/// A field of another kind that refers to this one.
+/// A field of another type that references this one.
 #[derive(Debug, Clone)]
 pub(crate) struct Reference {
     pub(crate) kind: EntityKind,
@@ -29,11 +29,12 @@ pub(crate) struct Reference {
 
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    /// The fields to read of an entity; a slot is an index into it.
+    /// The fields to read of an entity; a slot is an index into this list.
     pub(crate) fields: Vec<&'static str>,
-    /// Slots of fields that are unique.
+    /// Slots of the unique fields.
     pub(crate) unique: Vec<usize>,
-    /// Slots of the composite cache key; empty when the kind has none, or one of a single field, which is unique itself.
+    /// Slots of the composite cache key. Empty if the type has none, or one with a single field, which is unique
+    /// itself.
     pub(crate) cache_key: Vec<usize>,
     pub(crate) foreign: Vec<Foreign>,
     pub(crate) tags: usize,

@@ -1,12 +1,12 @@
 //! Examines a data file before LMDB maps it.
 //!
-//! LMDB trusts its pages: a wrong page number or offset makes it read outside the map, and the process ends with a signal
-//! instead of an error. And it keeps no checksums. So every page that can be reached from the newest meta page is read
-//! here first, with bounds on everything: the trees are well formed and ordered, every page is in use once, the list of
-//! free pages names only others, and the entries of each table add up to the sum in the header. What passes is exactly
-//! what was committed last.
+//! LMDB trusts its pages: a wrong page number or offset makes it read outside the map, and the process ends with a
+//! signal instead of an error. It also keeps no checksums. So this module first reads every page that can be reached
+//! from the newest meta page, with bounds on everything. It checks that the trees are well-formed and ordered, that
+//! every page is used once, that the list of free pages names only other pages, and that the entries of each table
+//! match the sum in the header. A file that passes contains exactly the last commit.
 //!
-//! Reading 50,000 entities takes some 20 ms; pages are read, not mapped, so that none of it stays resident.
+//! Reading 50,000 entities takes about 20 ms. Pages are read, not mapped, so that they do not stay resident.
 
 use crate::checksum::Sum;
 use crate::env::HEADER_TABLE;
@@ -28,7 +28,7 @@ mod tests;
 #[derive(Debug)]
 pub(crate) enum ScanError {
     Damage(Damage),
-    /// The disk or the permissions, not the content.
+    /// The disk or the permissions failed; the content is not at fault.
     Io(io::Error),
 }
 
@@ -38,7 +38,7 @@ impl From<Damage> for ScanError {
     }
 }
 
-/// Reads the whole file, and returns the header of its newest revision.
+/// Reads the whole file and returns the header of its newest revision.
 pub(crate) fn examine(path: &Path) -> Result<Header, ScanError> {
     let file = File::open(path).map_err(ScanError::Io)?;
     let length = file.metadata().map_err(ScanError::Io)?.len();
@@ -49,7 +49,7 @@ pub(crate) fn examine(path: &Path) -> Result<Header, ScanError> {
     let tables = scan.main_tree(&newest.main)?;
     let header = scan.header(&tables)?;
     scan.tables(&tables, &header)?;
-    // A compacted copy (`mdb_copy -c`) starts counting again: its only transaction is the first.
+    // A compacted copy (`mdb_copy -c`) restarts the count: its only transaction has number 1.
     if header.transaction != newest.transaction && newest.transaction != 1 {
         return Err(Damage::Header.into());
     }
@@ -57,8 +57,8 @@ pub(crate) fn examine(path: &Path) -> Result<Header, ScanError> {
     Ok(header)
 }
 
-/// The revision before must be what it says as well: it could be the newest one with a number that was changed. LMDB does
-/// not reuse its pages while it is the one before.
+/// Checks the previous revision too, because a meta page with a changed number could make it look like the newest one.
+/// LMDB does not reuse the pages of the previous revision.
 fn check_older(mut scan: Scan<'_>, older: &Meta) -> Result<(), ScanError> {
     if older.transaction == 0 {
         return Ok(());
@@ -75,13 +75,13 @@ struct Scan<'f> {
     file: &'f File,
     length: u64,
     page_size: usize,
-    /// Pages up to the last one in use.
+    /// Number of pages up to the last one in use.
     pages: u64,
-    /// A bit for each page that was met.
+    /// One bit for each page that was seen.
     used: Vec<u64>,
 }
 
-/// What one tree turned out to have.
+/// The counts found while walking a tree.
 #[derive(Debug, Default)]
 struct Counted {
     branch_pages: u64,
@@ -93,12 +93,12 @@ struct Counted {
 /// Called with the key, value and flags of every entry.
 type Visit<'v> = dyn FnMut(&[u8], &[u8], u16) -> Result<(), Damage> + 'v;
 
-/// Where a walk has come to in a tree.
+/// The state of a walk through a tree.
 struct Walk<'v> {
     tree: Tree,
     order: Order,
     counted: Counted,
-    /// The last leaf key: the next one is greater.
+    /// The last leaf key; the next one must be greater.
     previous: Option<Vec<u8>>,
     visit: &'v mut Visit<'v>,
 }
@@ -129,7 +129,7 @@ impl<'f> Scan<'f> {
         }
     }
 
-    /// The trees of the named tables.
+    /// Returns the trees of the named tables.
     fn main_tree(&mut self, main: &Tree) -> Result<Vec<(Vec<u8>, Tree)>, ScanError> {
         let mut tables = Vec::new();
         self.walk(main, Order::Bytes, &mut |key, value, flags| {
@@ -182,7 +182,7 @@ impl<'f> Scan<'f> {
         })
     }
 
-    /// The free list: after all trees, every page that it names must be unused, and named once.
+    /// Checks the free list, after all trees: each page that it names must be unused and named only once.
     fn free_list(&mut self, free: &Tree) -> Result<(), ScanError> {
         let mut listed = Vec::new();
         self.walk(free, Order::Numbers, &mut |_, value, _| {
@@ -233,7 +233,8 @@ impl<'f> Scan<'f> {
         }
     }
 
-    /// One page of a tree and all below it; no key may be less than `bound`. The tree's depth bounds the recursion.
+    /// Checks a page of a tree and all pages below it. No key may be less than `bound`. The tree's depth limits the
+    /// recursion.
     fn page(
         &mut self,
         walk: &mut Walk<'_>,
@@ -251,7 +252,7 @@ impl<'f> Scan<'f> {
             walk.counted.leaf_pages += 1;
             self.leaf(walk, &nodes, bound)
         } else {
-            // LMDB leaves branches of one node in the free list only (ITS#8336).
+            // Only in the free list does LMDB leave branches with a single node (ITS#8336).
             let least = if walk.order == Order::Numbers { 1 } else { 2 };
             if nodes.flags != BRANCH || nodes.count < least {
                 return Err(page_damage(number, "kind of page").into());
@@ -270,12 +271,12 @@ impl<'f> Scan<'f> {
     ) -> Result<(), ScanError> {
         for index in 0..nodes.count {
             let node = nodes.node(index)?;
-            // The first node of a branch stands for everything less: its key is not used.
+            // The key of a branch's first node is not used: the node covers all keys less than the second.
             let separator = if index == 0 {
                 bound
             } else {
                 check_key(walk.order, node.key, nodes.page)?;
-                // What came before this separator is less than it.
+                // All keys before this separator are less than it.
                 let ordered = walk.previous.as_ref();
                 if !ordered.is_none_or(|previous| walk.order.less(previous, node.key)) {
                     return Err(page_damage(nodes.page, "order of keys").into());
@@ -319,8 +320,8 @@ impl<'f> Scan<'f> {
         Ok(())
     }
 
-    /// A value on pages of its own. There may be more of them than it fills: LMDB keeps them all when a value is written again,
-    /// and shorter, in the same transaction.
+    /// Reads a value that is stored on separate pages. It may own more pages than it fills: LMDB keeps them all if a
+    /// value is rewritten with a shorter one in the same transaction.
     fn overflow(&mut self, number: u64, length: u32) -> Result<(Vec<u8>, u64), ScanError> {
         let filled = (PAGE_HEADER as u64 - 1 + u64::from(length)) / self.page_size as u64 + 1;
         self.mark(number, filled)?;
@@ -337,7 +338,7 @@ impl<'f> Scan<'f> {
         Ok((bytes, pages))
     }
 
-    /// Notes that pages are in use; each may be so once.
+    /// Marks pages as used; each page may be used only once.
     fn mark(&mut self, first: u64, count: u64) -> Result<(), Damage> {
         let end = first.checked_add(count);
         if end.is_none_or(|end| end > self.pages) {

@@ -1,4 +1,4 @@
-//! The store of this node: the mirror and the local journal in one LMDB file.
+//! The store of this node: the entity tables and the local journal in one LMDB file.
 
 use crate::change::{ChangeSet, Origin, Revision};
 use crate::env::{self, Environment, Recovery};
@@ -21,19 +21,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// 64 GiB of address space on 64-bit machines; see the module `env` for why it is reserved at once.
+/// 64 GiB of address space on 64-bit machines. The module `env` explains why it is reserved at once.
 #[cfg(target_pointer_width = "64")]
 pub const DEFAULT_MAX_SIZE: usize = 64 << 30;
 #[cfg(not(target_pointer_width = "64"))]
 pub const DEFAULT_MAX_SIZE: usize = 1 << 30;
 
-/// How much history is kept. The newest state and what is known of its revision are kept in any case.
+/// Limits of the history. The newest state and its revision's record are always kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     pub revisions: u64,
-    /// How long ago a revision may have been made.
+    /// Maximum age of a revision.
     pub age: Duration,
-    /// Bytes of replaced entities, and what leads to them. A revision that needs more alone is not kept.
+    /// Maximum bytes of replaced entities, including their keys. A revision that alone needs more is not kept.
     pub bytes: u64,
 }
 
@@ -57,7 +57,7 @@ impl Default for Retention {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The file grows to at most this; then writes fail with [`CommitError::Full`].
+    /// Maximum size of the file; beyond it, writes fail with [`CommitError::Full`].
     pub max_size: usize,
     pub retention: Retention,
 }
@@ -71,7 +71,7 @@ impl Default for Options {
     }
 }
 
-/// An open store. Clones share it; the file is closed with the last clone and the last [`Reader`].
+/// An open store. Clones share it; the file is closed when the last clone and the last [`Reader`] are dropped.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
@@ -83,32 +83,33 @@ pub(crate) struct Inner {
     pub(crate) retention: Retention,
     /// The newest revision.
     head: AtomicU64,
-    /// By kind, the newest revision that may have changed any of its entities.
+    /// For each entity type, the newest revision that may have changed one of its entities.
     changed: [AtomicU64; KINDS],
-    /// Of LMDB's, whether they made a revision or not; a reader compares it with its own before every lookup.
+    /// Number of LMDB write transactions, including those without a revision. A reader compares it with its own number
+    /// before every lookup.
     transactions: AtomicU64,
     watch: watch::Sender<Revision>,
-    /// Held during a commit: LMDB has one writer, and its own lock is not fair to threads of one process.
+    /// Held during a commit. LMDB allows one writer, and its own lock is not fair to threads of one process.
     pub(crate) writing: Mutex<()>,
     readers: Mutex<Vec<Weak<Slot>>>,
 }
 
 impl Store {
-    /// Opens the store in a directory, which is created when it is missing. A file that cannot be read is renamed, and the
-    /// store that is opened is empty: look at the [`Recovery`].
+    /// Opens the store in a directory, which is created if it is missing. An unreadable file is renamed and an empty
+    /// store is opened; the [`Recovery`] says so.
     pub fn open(directory: &Path, options: Options) -> Result<(Store, Recovery), OpenError> {
         let max_size = options.max_size.next_multiple_of(MAP_GRANULE);
         let (environment, header, recovery) = env::open(directory, max_size)?;
         Ok((Self::new(environment, options, header.revision), recovery))
     }
 
-    /// Whether there is a store in a directory, readable or not.
+    /// Whether a directory contains a store, readable or not.
     pub fn exists(directory: &Path) -> bool {
         env::exists_in(directory)
     }
 
-    /// Opens the store that another process has open, with the lock that it has lent ([`Store::lend`]). What either commits
-    /// the other one sees after [`Store::refresh`].
+    /// Opens a store that another process has open, with the lock that it has lent ([`Store::lend`]). Each process sees
+    /// the commits of the other after [`Store::refresh`].
     pub fn join(directory: &Path, options: Options, lock: File) -> Result<Store, OpenError> {
         let max_size = options.max_size.next_multiple_of(MAP_GRANULE);
         let (environment, header) = env::join(directory, max_size, lock)?;
@@ -131,12 +132,13 @@ impl Store {
         }
     }
 
-    /// The lock on the store, for a process that is to [`Store::join`]. It holds until every process has closed it.
+    /// Returns the lock on the store, for a process that calls [`Store::join`]. It is held until every process has
+    /// closed it.
     pub fn lend(&self) -> std::io::Result<File> {
         self.inner.environment.lend()
     }
 
-    /// Takes notice of what another process has committed, and gives the newest revision.
+    /// Notices the commits of other processes and returns the newest revision.
     pub fn refresh(&self) -> Result<Revision, StoreError> {
         let newest = self.view()?.revision();
         if newest > self.inner.head() {
@@ -146,25 +148,26 @@ impl Store {
         Ok(newest)
     }
 
-    /// The newest revision that may have changed an entity of this kind: what was read of the kind at it or later is what
-    /// would be read now.
+    /// Returns the newest revision that may have changed an entity of this type. Entities of the type that were read at
+    /// this revision or later are still current.
     pub fn last_change(&self, kind: EntityKind) -> Revision {
         Revision(self.inner.changed[kind as usize].load(Ordering::Acquire))
     }
 
-    /// Frees the pages that a process which has ended without closing the store still holds.
+    /// Frees the pages held by processes that ended without closing the store.
     pub fn forget_dead_processes(&self) -> Result<(), StoreError> {
         self.inner.environment.env.clear_stale_readers()?;
         Ok(())
     }
 
-    /// The newest revision. Takes a lock shared with other threads for a moment; workers use a [`Reader`].
+    /// Returns a view of the newest revision. This briefly takes a lock that all threads share; workers use a
+    /// [`Reader`].
     pub fn view(&self) -> Result<View<'_>, StoreError> {
         let environment = &self.inner.environment;
         View::new(environment.env.read_txn()?, &environment.tables)
     }
 
-    /// A reader for one worker.
+    /// Creates a reader for one worker.
     pub fn reader(&self) -> Reader {
         let reader = Reader::new(Arc::clone(&self.inner));
         let mut readers = lock(&self.inner.readers);
@@ -174,19 +177,19 @@ impl Store {
         reader
     }
 
-    /// The directory that the store is in.
+    /// The directory of the store.
     pub fn directory(&self) -> &Path {
         self.inner.environment.env.path()
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub fn size(&self) -> Result<u64, StoreError> {
         Ok(self.inner.environment.env.real_disk_size()?)
     }
 
-    /// Lets go of the pages of the file that are mapped into this process's resident memory; what is read again is mapped
-    /// again from the system's cache. For after a pass over everything, of which the lookups of a running gateway need
-    /// little: 14 MB of 50,000 entities.
+    /// Releases the file's pages from this process's resident memory; they are mapped again from the system's cache
+    /// when they are read. Useful after a pass over all entities, because a running gateway needs few of them: 14 MB
+    /// for 50,000 entities.
     pub fn release_resident_pages(&self) {
         let map = match map::find(&self.inner.environment) {
             Ok(Some(map)) => map,
@@ -194,9 +197,9 @@ impl Store {
             Err(error) => return tracing::debug!(%error, "the store's map is not found"),
         };
         let start = std::ptr::with_exposed_provenance_mut(map.start);
-        // SAFETY: the system says that the range is a shared, read-only map of a file, and an entry of LMDB's lies in it;
-        // LMDB keeps it as long as the environment. For such a map this advice only drops page table entries, and readers
-        // at the same time fault them in again.
+        // SAFETY: the system reports the range as a shared, read-only map of a file, and an entry of LMDB lies in it;
+        // LMDB keeps the map as long as the environment. For such a map this advice only drops page table entries, and
+        // concurrent readers fault them in again.
         #[expect(unsafe_code, reason = "advice about LMDB's map")]
         let result = unsafe { madvise(start, map.len(), Advice::LinuxDontNeed) };
         if let Err(error) = result {
@@ -204,7 +207,7 @@ impl Store {
         }
     }
 
-    /// What the file can grow to: the configured size, or less where address space is limited.
+    /// Maximum size of the file: the configured size, or less if address space is limited.
     pub fn max_size(&self) -> usize {
         self.inner.environment.max_size
     }
@@ -215,7 +218,7 @@ impl Store {
     }
 }
 
-/// Multiples of this are multiples of the page size of every system.
+/// A multiple of the page size of every system.
 const MAP_GRANULE: usize = 1 << 16;
 
 impl Journal for Store {
@@ -295,7 +298,7 @@ impl Inner {
         Revision(self.head.load(Ordering::Acquire))
     }
 
-    /// To be called before the revision is published.
+    /// Must be called before the revision is published.
     pub(crate) fn note_changes(
         &self,
         revision: Revision,
@@ -316,7 +319,7 @@ impl Inner {
         self.committed();
     }
 
-    /// A transaction of LMDB is on disk: readers let go of the pages of the one before.
+    /// Called when an LMDB transaction is on disk: readers release the pages of the previous one.
     pub(crate) fn committed(&self) {
         let newest = self.transactions.fetch_add(1, Ordering::AcqRel) + 1;
         let readers = lock(&self.readers);
@@ -330,7 +333,8 @@ impl Inner {
     }
 }
 
-/// A panic of a lookup or of `accept` leaves nothing half done behind these locks: transactions end with their scope.
+/// Locks despite poisoning: a panic leaves nothing half done behind these locks, because transactions end with their
+/// scope.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! One write transaction, from the first change to the disk. Several revisions may be made in it: they become durable together,
-//! with one wait for the disk.
+//! A write transaction, from the first change to the disk. It may create several revisions, which become durable
+//! together, with a single sync.
 
 use crate::apply::{self, Work};
 use crate::change::{Change, ChangeSet, Origin, Revision, Touched};
@@ -15,31 +15,32 @@ use crate::view::View;
 use heed::RwTxn;
 use model::EntityKind;
 
-/// Change sets of at most so many entities are checked whole before any of them is written. A larger one that breaks a rule of
-/// uniqueness spoils its transaction.
+/// Maximum number of entities in a change set that is checked completely before any of them is written. If a larger one
+/// violates uniqueness, the transaction is spoiled.
 const CHECKED_FIRST: usize = 1000;
 
-/// What an entity was, or a named value: `None` where there was nothing.
+/// Previous states of entities or named values; `None` if there was none.
 type Before<K> = Vec<(K, Option<Vec<u8>>)>;
 
-/// A write transaction. Changes belong to the revision under construction until it is sealed; what is not sealed in the end is
-/// not committed.
+/// A write transaction. Changes belong to the revision under construction until it is sealed. Changes that are not
+/// sealed at the end are not committed.
 pub struct Transaction<'s> {
     txn: RwTxn<'s>,
     tables: &'s Tables,
     header: Header,
     retention: Retention,
     begun_at: Revision,
-    /// Of the revision under construction: entities and named values before it, in the order they were changed.
+    /// Entities and named values before the revision under construction, in the order of their changes.
     entities: Before<EntityKey>,
     meta: Before<String>,
-    /// How often something was applied to it: an entity may be there twice if more than once.
+    /// Number of change sets applied to the revision under construction. If it is greater than one, an entity may be
+    /// listed twice.
     applied: usize,
-    /// Entities before the transaction, of sealed revisions.
+    /// Entities before the transaction that sealed revisions have changed.
     sealed: Before<EntityKey>,
-    /// Bytes of entities that were to be written.
+    /// Total bytes of the entities to write.
     size: usize,
-    /// Something is half done, so that nothing of it may be committed.
+    /// Whether a change set is only partly applied, so that the transaction must not be committed.
     is_spoiled: bool,
 }
 
@@ -53,10 +54,11 @@ impl std::fmt::Debug for Transaction<'_> {
 }
 
 impl Store {
-    /// Runs `work` in a write transaction, and makes what it has sealed durable. Any error of `work` undoes everything. No other
-    /// write begins meanwhile. When the store is full its history is given up and `work` is asked once more, about the same state.
+    /// Runs `work` in a write transaction and makes the sealed revisions durable. Any error of `work` undoes
+    /// everything. Other writes wait until it ends. If the store is full, its history is removed and `work` is called
+    /// again, with the same state.
     ///
-    /// It blocks on the disk: off the worker threads, please.
+    /// This blocks on the disk, so it must not run on worker threads.
     pub fn transact<T>(
         &self,
         work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
@@ -121,7 +123,7 @@ impl Store {
             } = transaction;
             txn.commit()?;
             if begun_at > self.inner.head() {
-                // Another process has committed before; what is not known.
+                // Another process has committed before; it is unknown which types it has changed.
                 self.inner.note_changes(head, EntityKind::ALL);
             }
             let kinds = sealed.iter().filter_map(|(key, _)| keys::parse_entity(key));
@@ -130,9 +132,9 @@ impl Store {
         Ok((done, head))
     }
 
-    /// Gives up the history, which is the first to go: the newest state needs the room more.
+    /// Removes the history, because the newest state needs the room more.
     ///
-    /// LMDB uses a page again in the second transaction after the one that freed it; so there are two.
+    /// LMDB reuses a page only in the second transaction after the one that freed it, so two are needed.
     fn make_room(&self) -> Result<(), CommitError> {
         for _ in 0..2 {
             let Environment { env, tables, .. } = &self.inner.environment;
@@ -152,8 +154,8 @@ impl Store {
         Ok(())
     }
 
-    /// Refuses to grow into the last eighth of the map: LMDB writes a page elsewhere before it frees the old one, so
-    /// that without room left nothing could be removed any more.
+    /// Refuses growth into the last eighth of the map. LMDB writes a page to a new place before it frees the old one,
+    /// so in a completely full map nothing could be removed.
     fn check_room(&self, before: usize, after: usize) -> Result<(), CommitError> {
         if after > before && after > self.usable() {
             return Err(heed::Error::Mdb(heed::MdbError::MapFull).into());
@@ -172,17 +174,17 @@ impl Transaction<'_> {
         Revision(self.header.revision)
     }
 
-    /// The state with everything that was applied.
+    /// Returns the state with all applied changes.
     pub fn view(&self) -> Result<View<'_>, StoreError> {
         View::new_borrowed(&self.txn, self.tables)
     }
 
-    /// Whether something is half done, so that the transaction can only end with an error.
+    /// Whether a change set is only partly applied, so that the transaction can only end with an error.
     pub fn is_spoiled(&self) -> bool {
         self.is_spoiled
     }
 
-    /// Fails when the newest revision is another one.
+    /// Fails if the newest revision is not `expected`.
     pub fn expect_head(&self, expected: Revision) -> Result<(), CommitError> {
         let head = self.head();
         if head == expected {
@@ -192,13 +194,14 @@ impl Transaction<'_> {
         }
     }
 
-    /// The changes that lead from the newest sealed revision back to the state of a kept one.
+    /// Returns the changes from the newest sealed revision back to the state of a kept one.
     pub fn changes_to(&self, revision: Revision) -> Result<ChangeSet, JournalError> {
         self.view()?.history()?.changes_to(revision)
     }
 
-    /// Adds changes to the revision under construction. When they break rules ([`CommitError::Violations`]) nothing of them is
-    /// applied, and others may follow, unless there were very many: then the transaction can only end with an error.
+    /// Adds changes to the revision under construction. If they violate rules ([`CommitError::Violations`]), none of
+    /// them is applied and other changes may follow. After a violation in a very large change set, however, the
+    /// transaction can only end with an error.
     pub fn apply(&mut self, change_set: &ChangeSet) -> Result<(), CommitError> {
         if self.is_spoiled {
             return Err(CommitError::Spoiled);
@@ -215,7 +218,7 @@ impl Transaction<'_> {
         if works.len() <= CHECKED_FIRST && !violations.is_empty() {
             return Err(CommitError::Violations(violations));
         }
-        // Until all of it is written.
+        // Reset when everything is written.
         self.is_spoiled = true;
         self.write(works, index, violations)?;
         self.write_meta(&change_set.meta)?;
@@ -272,7 +275,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Ends the revision under construction. `None` when it changes nothing: then there is no such revision.
+    /// Completes the revision under construction. Returns `None`, and creates no revision, if nothing has changed.
     pub fn seal(&mut self, origin: &Origin) -> Result<Option<Revision>, CommitError> {
         if self.is_spoiled {
             return Err(CommitError::Spoiled);
@@ -306,7 +309,8 @@ impl Transaction<'_> {
         Ok(Some(self.head()))
     }
 
-    /// Of what was changed more than once only the first state counts, and nothing of what is again as it was.
+    /// Keeps only the first state of values that were changed several times, and drops values that are back in their
+    /// first state.
     fn keep_net(
         &self,
         entities: &mut Before<EntityKey>,
@@ -349,7 +353,7 @@ impl Transaction<'_> {
                 None => Change::Delete { kind, id },
             })
         });
-        // The first state of a named value has the last word.
+        // The first state of a named value must be applied last.
         meta.reverse();
         let back = ChangeSet {
             changes: changes.collect(),
@@ -362,8 +366,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Every entity that sealed revisions of this transaction have changed, with its state before the first of them, ordered by
-    /// kind and id.
+    /// Returns all entities that sealed revisions of this transaction have changed, with their state before the first
+    /// of them, ordered by type and id.
     pub fn touched(&self) -> Vec<Touched> {
         let mut sealed = self.sealed.clone();
         keep_first(&mut sealed);
@@ -379,7 +383,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Stable, so that the first state of an entity stays.
+/// Removes duplicates. The sort is stable, so that the first state of an entity is kept.
 fn keep_first(entities: &mut Before<EntityKey>) {
     entities.sort_by_key(|(key, _)| keys::order(key));
     entities.dedup_by(|later, earlier| later.0 == earlier.0);

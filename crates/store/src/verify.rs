@@ -1,4 +1,4 @@
-//! Whether the tables agree with each other: every index entry follows from an entity, and every entity has its entries.
+//! Checks that the tables agree: every index entry belongs to an entity, and every entity has its entries.
 
 use crate::checksum::Sum;
 use crate::env::Table;
@@ -14,7 +14,7 @@ use model::EntityKind;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// One way in which the tables disagree. There is no way to get here but a defect of this program.
+/// A disagreement between the tables. Only a defect of this program can cause it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Inconsistency {
     #[error("the header's sum of the table {table} is wrong")]
@@ -37,7 +37,7 @@ pub enum Inconsistency {
     ExtraEntries { table: &'static str },
     #[error("the header counts {counted} bytes of history, there are {found}")]
     HistorySize { counted: u64, found: u64 },
-    #[error("the record of revision {revision} does not agree with what it changed")]
+    #[error("the record of revision {revision} does not match its changes")]
     Record { revision: u64 },
     #[error("{field} of {} {id} refers to nothing", kind.name())]
     Dangling {
@@ -48,7 +48,7 @@ pub enum Inconsistency {
 }
 
 impl Store {
-    /// Reads everything and returns what is inconsistent.
+    /// Reads everything and returns the inconsistencies.
     pub fn verify(&self) -> Result<Vec<Inconsistency>, StoreError> {
         let view = self.view()?;
         let header = view.header()?;
@@ -99,11 +99,11 @@ fn table_sum(view: &View<'_>, table: Table) -> Result<Sum, StoreError> {
     Ok(sum)
 }
 
-/// Checks that every record is whole, but for the one that is being removed, and that nothing else is there.
+/// Checks that every record is complete, except the one that is being removed, and that there are no other entries.
 fn verify_history(view: &View<'_>, header: &Header) -> Result<Vec<Inconsistency>, StoreError> {
     let mut found = Vec::new();
     let mut bytes = 0;
-    // Of each revision the entities that its head, its pieces and the table of what was touched say.
+    // For each revision, the number of changed entities according to its head, its pieces and the table `touched`.
     let mut counts: BTreeMap<u64, [u64; 3]> = BTreeMap::new();
     let damage = Damage::Entry { table: "journal" };
     for entry in view.tables().journal.iter(view.txn())? {

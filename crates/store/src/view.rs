@@ -1,4 +1,4 @@
-//! Reading one revision.
+//! Reads one revision.
 
 use crate::change::Revision;
 use crate::env::{Table, Tables};
@@ -14,10 +14,10 @@ use model::declarative::KeyPart;
 use std::ops::Bound;
 use uuid::Uuid;
 
-/// The store at one revision, whatever is written meanwhile. What it lends lives as long as the view.
+/// The store at one revision, unaffected by concurrent writes. Borrowed data lives as long as the view.
 ///
-/// A view that is kept holds on to the pages of its revision, which the file cannot use again until it is dropped: take
-/// one per request or task. For a lookup on every request there is [`crate::Reader`].
+/// A view keeps the pages of its revision in use: the file cannot reuse them until the view is dropped. So create one
+/// per request or task. For a lookup on every request use [`crate::Reader`].
 #[derive(Debug)]
 pub struct View<'s> {
     txn: Txn<'s>,
@@ -88,7 +88,7 @@ impl<'s> View<'s> {
             .get(self.txn(), &keys::entity(kind, id))?)
     }
 
-    /// The entity whose unique `field` is `value`.
+    /// Returns the id of the entity whose unique `field` has this value.
     pub fn id_by_unique(
         &self,
         kind: EntityKind,
@@ -109,7 +109,8 @@ impl<'s> View<'s> {
         Ok(holds.then_some(id))
     }
 
-    /// The entity with this composite cache key, such as the plugin of a name, route, service and consumer.
+    /// Returns the id of the entity with this composite cache key, such as the plugin with a name, route, service and
+    /// consumer.
     pub fn id_by_cache_key(
         &self,
         kind: EntityKind,
@@ -136,7 +137,7 @@ impl<'s> View<'s> {
             .then_some(id))
     }
 
-    /// The entities of a kind after an id, at most `size`.
+    /// Lists entities of a type after an id, at most `size`.
     pub fn page(
         &self,
         kind: EntityKind,
@@ -180,7 +181,7 @@ impl<'s> View<'s> {
         }
     }
 
-    /// The entities of a kind whose reference `field` is `parent`.
+    /// Lists entities of a type whose reference `field` is `parent`.
     pub fn children(
         &self,
         kind: EntityKind,
@@ -193,7 +194,7 @@ impl<'s> View<'s> {
         self.collect_page(kind, range, size)
     }
 
-    /// Every entity of a kind, ordered by id.
+    /// Iterates over all entities of a type, ordered by id.
     pub fn iter(
         &self,
         kind: EntityKind,
@@ -213,17 +214,17 @@ impl<'s> View<'s> {
         Ok(self.header()?.count(kind))
     }
 
-    /// A value that was committed under a name.
+    /// Returns a named value.
     pub fn meta(&self, name: &str) -> Result<Option<&[u8]>, StoreError> {
         Ok(self.tables.meta.get(self.txn(), name.as_bytes())?)
     }
 
-    /// The revisions up to this one.
+    /// Returns the history up to this revision.
     pub fn history(&self) -> Result<History<'_>, StoreError> {
         History::new(self)
     }
 
-    /// All tags of all entities after an entry, at most `size`; ordered by tag, kind, id (long tags last).
+    /// Lists all tags of all entities after an entry, at most `size`, ordered by tag, type and id (long tags last).
     pub fn tags(
         &self,
         after: Option<&Tagged>,
@@ -232,7 +233,7 @@ impl<'s> View<'s> {
         self.tag_entries(&[], after, size)
     }
 
-    /// The entities of any kind that have a tag, after an entry of that list.
+    /// Lists the entities of all types that have a tag, after an entry of that list.
     pub fn tagged(
         &self,
         tag: &str,
@@ -249,7 +250,7 @@ impl<'s> View<'s> {
         Ok(Header::decode(record.ok_or(Damage::Header)?)?)
     }
 
-    /// The ids of the entities of a kind whose reference `field` is `parent`.
+    /// Iterates over the ids of entities of a type whose reference `field` is `parent`.
     pub fn child_ids(
         &self,
         kind: EntityKind,
@@ -268,7 +269,7 @@ impl<'s> View<'s> {
         Ok(Revision(revision))
     }
 
-    /// Bytes of the pages that the tables use.
+    /// Returns the bytes of the pages that the tables use.
     pub(crate) fn used_bytes(&self) -> Result<usize, StoreError> {
         let mut bytes = 0;
         for table in self.tables.summed() {
@@ -321,7 +322,7 @@ impl<'s> View<'s> {
         Range::new(self, table, &prefix, after)
     }
 
-    /// The first id that is `from` or greater among the tag entries with this prefix.
+    /// Finds the first id not less than `from` among the tag entries with this prefix.
     fn tag_at_least(&self, prefix: &[u8], from: Uuid) -> Result<Option<Uuid>, StoreError> {
         let mut key = Vec::with_capacity(prefix.len() + 16);
         key.extend_from_slice(prefix);
@@ -369,7 +370,7 @@ impl<'s> View<'s> {
         }
         let start = match after {
             Some(_) => Bound::Excluded(start.as_slice()),
-            // LMDB refuses an empty key.
+            // LMDB does not accept an empty key.
             None if prefix.is_empty() => Bound::Unbounded,
             None => Bound::Included(prefix),
         };
@@ -404,7 +405,7 @@ fn parse_tagged(key: &[u8], text: &[u8]) -> Option<Tagged> {
     })
 }
 
-/// The ids at the end of the keys of a table that start with a prefix.
+/// Iterates over the ids at the end of all keys of a table with a prefix.
 struct Range<'v> {
     entries: heed::RoRange<'v, heed::types::Bytes, heed::types::Bytes>,
     prefix: Vec<u8>,
@@ -446,12 +447,12 @@ impl Iterator for Range<'_> {
     }
 }
 
-/// The ids that are in every one of several ranges of tags. From an id that only some have it leaps to the next that another
-/// has, so that it takes no more steps than the rarest tag has entities, times the number of tags.
+/// Iterates over the ids that occur in all of several ranges of tags. From an id that is missing in one range it jumps
+/// to the next id there. So it takes at most as many steps as the rarest tag has entities, times the number of tags.
 struct Intersection<'v> {
     view: &'v View<'v>,
     prefixes: Vec<Vec<u8>>,
-    /// Where to go on; none at the end.
+    /// The id to continue from; `None` at the end.
     from: Option<Uuid>,
 }
 
@@ -477,12 +478,12 @@ impl Iterator for Intersection<'_> {
     }
 }
 
-/// The id that comes next, if there is one.
+/// Returns the next greater id, if there is one.
 fn successor(id: Uuid) -> Option<Uuid> {
     id.as_u128().checked_add(1).map(Uuid::from_u128)
 }
 
-/// The ids of several ordered ranges, ordered, each once.
+/// Iterates over the ids of several ordered ranges, in order and without duplicates.
 struct Union<'v> {
     ranges: Vec<std::iter::Peekable<Range<'v>>>,
 }

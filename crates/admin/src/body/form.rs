@@ -1,7 +1,8 @@
-//! `application/x-www-form-urlencoded` bodies: pairs, and Kong's rules for nested keys (`a.b`, `a[b]`, `a[]`, `a[1]`).
+//! `application/x-www-form-urlencoded` bodies: key-value pairs, and Kong's rules for nested keys (`a.b`, `a[b]`, `a[]`,
+//! `a[1]`).
 //!
-//! What comes out is still text everywhere; `infer` gives it types. Source: kong/api/arguments_decoder.lua and
-//! arguments.lua (behaviour, defects included: a key that begins or ends with a dot is called `name`).
+//! All decoded values are text; `infer` converts them. Source: kong/api/arguments_decoder.lua and arguments.lua. Their
+//! defects are included: a key that begins or ends with a dot is called `name`.
 
 use indexmap::IndexMap;
 use model::value::MAX_DEPTH;
@@ -9,13 +10,13 @@ use model::{Object, Value};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 
-/// Kong reads no more query or form arguments than this.
+/// Maximum number of query or form arguments that Kong reads.
 pub(crate) const MAX_ARGUMENTS: usize = 1000;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooManyArguments;
 
-/// The pairs of a query or form body, percent-decoded, `+` as a space. A key without `=` has no value.
+/// Splits a query or form body into pairs and decodes them; `+` is a space. A key without `=` has no value.
 pub(crate) fn pairs(text: &str) -> Result<Vec<(String, Option<String>)>, TooManyArguments> {
     let mut pairs = Vec::new();
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -34,13 +35,13 @@ pub(crate) fn pairs(text: &str) -> Result<Vec<(String, Option<String>)>, TooMany
     Ok(pairs)
 }
 
-/// Decodes `%xx` and `+`; what is no valid escape stays, what is no UTF-8 is replaced.
+/// Decodes `%xx` and `+`. Invalid escapes stay, and invalid UTF-8 is replaced.
 pub(crate) fn unescape(text: &str) -> String {
     let spaced = text.replace('+', " ");
     percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
-/// Nests arguments by their keys. Values of one key are gathered first, as Kong's reader does.
+/// Nests arguments by their keys. As in Kong, the values of equal keys are collected first.
 pub(crate) fn decode(arguments: Vec<(String, Value)>) -> Object {
     let mut root = Table::default();
     for (key, values) in gather(arguments) {
@@ -51,7 +52,7 @@ pub(crate) fn decode(arguments: Vec<(String, Value)>) -> Object {
     object(root.named)
 }
 
-/// The names are known to differ, so that none is searched for.
+/// Builds an object from distinct names, so it does not check for duplicates.
 fn object(fields: impl IntoIterator<Item = (String, Node)>) -> Object {
     let mut object = Object::new();
     for (key, node) in fields {
@@ -87,14 +88,14 @@ fn segments(key: &str) -> Vec<Segment> {
             break;
         }
     }
-    // A hostile key cannot make the decoder recurse: beyond this depth no entity has a field anyway.
+    // Bounds the recursion on adversarial keys; no entity has fields deeper than this anyway.
     if segments.is_empty() || segments.len() > MAX_DEPTH {
         return vec![Segment::Key(key)];
     }
     segments
 }
 
-/// `%5Bx%5D` left after the form's own decoding means `[x]` too.
+/// Replaces `%5Bx%5D`, left after the form's own decoding, by `[x]`.
 fn unescape_brackets(key: &str) -> String {
     let lower = key.to_ascii_lowercase();
     let mut out = String::with_capacity(key.len());
@@ -113,10 +114,10 @@ fn unescape_brackets(key: &str) -> String {
     out
 }
 
-/// Splits at the dots that are not in brackets. Nothing is made for two dots in a row.
+/// Splits at dots outside brackets. Empty parts are skipped.
 fn parts(key: &str) -> impl Iterator<Item = &str> {
     let bytes = key.as_bytes();
-    // Brackets after the last closing one open nothing; looking for their end each time would be quadratic.
+    // A bracket after the last closing one is never closed; searching for its end each time would take quadratic time.
     let last_close = key.rfind(']').unwrap_or(0);
     let mut start = 0;
     let next = move || {
@@ -134,7 +135,7 @@ fn parts(key: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(next).filter(|part| !part.is_empty())
 }
 
-/// `a[b][1]` is the key `a`, the key `b`, the index 1. Brackets count from the second character on.
+/// Splits `a[b][1]` into the key `a`, the key `b` and the index 1. A bracket as the first character is part of the key.
 fn part_segments(part: &str, segments: &mut Vec<Segment>) {
     let first = part.chars().next().map_or(0, char::len_utf8);
     let brackets = part[first..].find('[').map(|found| first + found);
@@ -154,7 +155,7 @@ fn part_segments(part: &str, segments: &mut Vec<Segment>) {
             "" => Segment::Index(None),
             _ => match inner.parse() {
                 Ok(index) => Segment::Index(Some(index)),
-                // No list is so long: it is the name of a field.
+                // An index this large is treated as the name of a field.
                 Err(_) => Segment::Key(inner.to_owned()),
             },
         });
@@ -162,10 +163,10 @@ fn part_segments(part: &str, segments: &mut Vec<Segment>) {
     }
 }
 
-/// A Lua table, as far as arguments need one: list and fields at once until it is known which it is.
+/// A Lua table, reduced to what arguments need. It holds list and fields at the same time until its type is known.
 #[derive(Debug, Default)]
 struct Table {
-    /// With room for more indexes than a segment can name, so that there is always a next one.
+    /// The indexes are wider than those of a segment, so that there is always a next index.
     listed: BTreeMap<u64, Node>,
     named: IndexMap<String, Node>,
 }
@@ -218,7 +219,7 @@ impl Table {
         }
     }
 
-    /// Merges another argument's table into this one; two values of one place become a list.
+    /// Merges another argument's table into this one. Two values in the same position become a list.
     fn combine(&mut self, other: Table) {
         for (index, node) in other.listed {
             match self.listed.remove(&index) {
@@ -264,7 +265,7 @@ impl Node {
                 let mut fields: IndexMap<String, Node> = listed
                     .map(|(index, node)| (index.to_string(), node))
                     .collect();
-                // `a.1` takes the place of `a[1]`.
+                // `a.1` replaces `a[1]`.
                 fields.extend(table.named);
                 Value::Object(object(fields))
             }
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_and_a_value_of_one_key_are_gathered() {
+    fn a_list_and_a_value_with_one_key_are_merged() {
         assert_eq!(
             decode_text("a[]=1&a=2"),
             serde_json::json!({"a": ["1", "2"]})
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_one_list_element_meet() {
+    fn fields_of_one_list_element_are_merged() {
         assert_eq!(
             decode_text("a[1].b=1&a[1].c=2&a[2].b=3"),
             serde_json::json!({"a": [{"b": "1", "c": "2"}, {"b": "3"}]})
@@ -352,7 +353,7 @@ mod tests {
         assert_eq!(last, serde_json::json!({"tags": ["1", "2"]}));
     }
 
-    /// The shapes that a body of many arguments can take.
+    /// The time is linear in the number of arguments, for each form that keys can take.
     #[test]
     fn many_arguments_cost_as_much_as_there_are() {
         let keys: [fn(usize) -> String; 4] = [
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_escapes_stay_as_they_are() {
+    fn invalid_escapes_are_kept() {
         assert_eq!(unescape("a%2"), "a%2");
         assert_eq!(unescape("%zz+%41"), "%zz A");
         assert_eq!(unescape("%+1"), "% 1");

@@ -1,5 +1,5 @@
-//! Request bodies: from bytes and a content type to arguments. What the arguments mean is up to the endpoint; their types
-//! are inferred only for forms, by the endpoint's schema (`infer`).
+//! Request bodies: decodes bytes to arguments by their content type. Endpoints interpret the arguments. Types are
+//! inferred only for forms, from the endpoint's schema (`infer`).
 
 pub(crate) mod form;
 mod multipart;
@@ -13,13 +13,13 @@ use model::{Object, Value};
 pub(crate) enum Body {
     None,
     Json(Object),
-    /// Nested, but all text: see [`form`]. Parts of a multipart body that are JSON are already values.
+    /// Nested text values, see [`form`]. JSON parts of a multipart body are already decoded.
     Form(Object),
-    /// YAML, which only `POST /config` takes.
+    /// YAML, which only `POST /config` accepts.
     Yaml(Bytes),
 }
 
-/// Decodes as Kong does for POST, PUT and PATCH. The prefix test is case-sensitive, as Kong's.
+/// Decodes like Kong does for POST, PUT and PATCH. As in Kong, the comparison of content types is case-sensitive.
 pub(crate) fn decode(content_type: Option<&str>, body: &Bytes) -> Result<Body, Failure> {
     match content_type {
         None if body.is_empty() => Ok(Body::None),
@@ -33,7 +33,7 @@ pub(crate) fn decode(content_type: Option<&str>, body: &Bytes) -> Result<Body, F
     }
 }
 
-/// The fields of a form, multipart or JSON body; none when it is refused. It is public for the fuzz target of bodies.
+/// Returns the fields of a form, multipart or JSON body; `None` if it is invalid. Public for the fuzz target of bodies.
 pub fn fields(content_type: &str, body: &Bytes) -> Option<Object> {
     match decode(Some(content_type), body) {
         Ok(Body::Form(fields) | Body::Json(fields)) => Some(fields),
@@ -41,7 +41,7 @@ pub fn fields(content_type: &str, body: &Bytes) -> Option<Object> {
     }
 }
 
-/// Whether a body of this type is taken at all.
+/// Whether bodies of this type are accepted.
 pub(crate) fn accepts(content_type: Option<&str>, empty: bool, yaml_is_fine: bool) -> bool {
     const KINDS: [&str; 3] = [
         "application/json",
@@ -73,7 +73,7 @@ fn urlencoded(body: &Bytes) -> Result<Object, Failure> {
     Ok(form::decode(arguments(&text)?))
 }
 
-/// The arguments of a query or form; a key without a value is `true`.
+/// Decodes the arguments of a query or form; a key without a value is `true`.
 pub(crate) fn arguments(text: &str) -> Result<Vec<(String, Value)>, Failure> {
     let pairs = form::pairs(text).map_err(|_| too_many())?;
     Ok(pairs
@@ -90,7 +90,7 @@ fn multipart(content_type: &str, body: &Bytes) -> Result<Object, Failure> {
     let parts = match multipart::parts(content_type, body, form::MAX_ARGUMENTS) {
         Ok(parts) => parts,
         Err(multipart::MultipartError::TooManyParts) => return Err(too_many()),
-        // Kong takes a body that it cannot take apart as one without fields.
+        // Kong treats an undecodable body as one without fields.
         Err(error) => {
             tracing::debug!(%error, "a multipart body cannot be read");
             Vec::new()

@@ -1,5 +1,5 @@
-//! `multipart/form-data` bodies. Parts are slices of the request's body: a configuration file of many megabytes is not
-//! copied.
+//! `multipart/form-data` bodies. Parts are slices of the request's body, so that a configuration file of many megabytes
+//! is not copied.
 
 use bytes::Bytes;
 
@@ -20,7 +20,7 @@ pub(crate) enum MultipartError {
     TooManyParts,
 }
 
-/// The named parts of `body`, in order; parts without a name are left out, as by Kong.
+/// Returns the named parts of `body`, in order. As in Kong, parts without a name are skipped.
 pub(crate) fn parts(
     content_type: &str,
     body: &Bytes,
@@ -29,7 +29,7 @@ pub(crate) fn parts(
     let boundary = boundary(content_type).ok_or(MultipartError::NoBoundary)?;
     let delimiter = format!("--{boundary}");
     let mut parts = Vec::new();
-    // What comes before the first delimiter is a preamble, without meaning.
+    // The text before the first delimiter is a preamble without meaning.
     let mut at = find(body, delimiter.as_bytes(), 0).ok_or(MultipartError::Truncated)?;
     let inner = format!("\r\n{delimiter}");
     loop {
@@ -47,7 +47,7 @@ pub(crate) fn parts(
     }
 }
 
-/// `body[start..end]` is the line end after the delimiter, header lines, an empty line and the data.
+/// Parses a part: `body[start..end]` holds the line end after the delimiter, header lines, an empty line and the data.
 fn part(body: &Bytes, start: usize, end: usize) -> Option<Part> {
     let section = &body[start..end];
     let head_end = find(section, b"\r\n\r\n", 0)?;
@@ -69,7 +69,7 @@ fn boundary(content_type: &str) -> Option<String> {
     parameter(content_type, "boundary").filter(|boundary| !boundary.is_empty())
 }
 
-/// The value of `name=` among the `;`-separated parameters of a header, unquoted.
+/// Returns the unquoted value of `name=` among the `;`-separated parameters of a header.
 fn parameter(header: &str, wanted: &str) -> Option<String> {
     split_parameters(header).into_iter().find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;

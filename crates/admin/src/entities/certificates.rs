@@ -1,4 +1,4 @@
-//! What is special about certificates: `snis`, a list of names that stands for entities of their own.
+//! Rules for certificates: `snis` is a list of names, each of which is stored as an SNI entity.
 //! Source: kong/db/dao/certificates.lua, kong/db/dao/snis.lua, kong/db/dao/ca_certificates.lua.
 
 use crate::control::Control;
@@ -11,16 +11,16 @@ use std::collections::HashSet;
 use store::{Change, View};
 use uuid::Uuid;
 
-/// What happens to the SNIs that are there when none are given.
+/// Treatment of the existing SNIs if the request has no `snis`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Keep,
-    /// A PUT stands for the whole.
+    /// A PUT replaces the whole entity.
     Replace,
 }
 
-/// The `snis` of an input, when they are a list of names or null, which is an empty one; anything else is for the schema to refuse. A name that no SNI
-/// may have is an error of its own, before all others.
+/// Reads the `snis` of the input, if they are null (the same as an empty list) or a list of names; the schema refuses
+/// anything else. An invalid name is reported before all other errors.
 pub(crate) fn take(
     control: &dyn Control,
     kind: EntityKind,
@@ -39,7 +39,7 @@ pub(crate) fn take(
     Ok(Some(names.into_iter().map(str::to_owned).collect()))
 }
 
-/// A PUT by an SNI with `snis` given includes that SNI.
+/// Adds the SNI of the path to the `snis` of a PUT, if it has any.
 pub(crate) fn add_sni_of_path(input: &mut Object, sni: &str) {
     if let Some(Value::Array(names)) = input.get_mut("snis")
         && !names.iter().any(|name| name.as_str() == Some(sni))
@@ -48,7 +48,7 @@ pub(crate) fn add_sni_of_path(input: &mut Object, sni: &str) {
     }
 }
 
-/// The names of a certificate's SNIs with their ids, sorted by name.
+/// Returns the names of a certificate's SNIs with their ids, sorted by name.
 pub(crate) fn snis(view: &View<'_>, certificate: Uuid) -> Result<Vec<(String, Uuid)>, Failure> {
     let page = view
         .children(
@@ -68,7 +68,7 @@ pub(crate) fn snis(view: &View<'_>, certificate: Uuid) -> Result<Vec<(String, Uu
     Ok(names)
 }
 
-/// What makes the SNIs of a certificate those given.
+/// Returns the changes that give a certificate exactly these SNIs.
 pub(crate) fn changes(
     control: &dyn Control,
     view: &View<'_>,
@@ -144,7 +144,7 @@ fn violation(text: String) -> Error {
     Error::schema_violation(Object::from_iter([("snis", Value::from(text))]))
 }
 
-/// What goes with a certificate that is deleted.
+/// Returns the deletions that go with the deletion of a certificate.
 pub(crate) fn deletes(view: &View<'_>, kind: EntityKind, id: Uuid) -> Result<Vec<Change>, Failure> {
     if kind != EntityKind::Certificates {
         return Ok(Vec::new());
@@ -157,7 +157,8 @@ pub(crate) fn deletes(view: &View<'_>, kind: EntityKind, id: Uuid) -> Result<Vec
         .collect())
 }
 
-/// A CA certificate in use is not deleted. Services list them in an array, which has no index: they are looked through.
+/// Refuses to delete a CA certificate that is in use. Services refer to it in an array, which has no index, so all
+/// services are checked.
 pub(crate) fn check_delete(view: &View<'_>, kind: EntityKind, id: Uuid) -> Result<(), Failure> {
     if kind != EntityKind::CaCertificates {
         return Ok(());

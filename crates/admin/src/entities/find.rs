@@ -1,4 +1,4 @@
-//! Which entity a path means: an id, an endpoint key (`/services/billing`), or what a special rule says.
+//! Finds the entity of a path: by id, by endpoint key (`/services/billing`), or by a special rule.
 //! Source: kong/api/endpoints.lua (query_entity), kong/api/routes/certificates.lua, upstreams.lua.
 
 use crate::control::Control;
@@ -18,7 +18,7 @@ pub(crate) struct Found {
     pub(crate) entity: Object,
 }
 
-/// What a path segment says of an entity. Kong's messages depend on which it is.
+/// A path segment that names an entity. Kong's messages depend on the variant.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Selector {
     Id(Uuid),
@@ -26,7 +26,7 @@ pub(crate) enum Selector {
         field: String,
         value: String,
     },
-    /// A certificate by the name of one of its SNIs.
+    /// A certificate, by the name of one of its SNIs.
     Sni(String),
     /// An ACL group of a consumer.
     Group {
@@ -36,7 +36,7 @@ pub(crate) enum Selector {
 }
 
 impl Selector {
-    /// A segment that is a UUID is always an id. Another must be acceptable as an endpoint key.
+    /// Parses a segment. A UUID is always an id; other segments must be valid as endpoint keys.
     pub(crate) fn parse(
         control: &dyn Control,
         kind: EntityKind,
@@ -55,7 +55,7 @@ impl Selector {
         })
     }
 
-    /// Reads the segment of a path such as `/services/{services}`, where a certificate may be named by an SNI.
+    /// Parses the segment of a path such as `/services/{services}`. Certificates may be named by one of their SNIs.
     pub(crate) fn of_entity(
         control: &dyn Control,
         kind: EntityKind,
@@ -68,8 +68,8 @@ impl Selector {
         Ok(Self::Sni(segment.to_owned()))
     }
 
-    /// Reads the last segment of a path such as `/consumers/{consumers}/acls/{acls}`, where ACL groups are named within their
-    /// consumer.
+    /// Parses the last segment of a path such as `/consumers/{consumers}/acls/{acls}`. ACL groups are named within
+    /// their consumer.
     pub(crate) fn of_child(
         control: &dyn Control,
         kind: EntityKind,
@@ -85,7 +85,7 @@ impl Selector {
         }
     }
 
-    /// The field that the path sets, over that of the body.
+    /// The field that the path sets; it overrides the body.
     pub(crate) fn fixed(&self) -> Option<(&str, &str)> {
         match self {
             Self::Id(_) | Self::Sni(_) => None,
@@ -95,7 +95,7 @@ impl Selector {
     }
 }
 
-/// Reads an id, which Kong takes with its 36 characters only, in upper or lower case.
+/// Parses an id. As in Kong, it must have 36 characters, in upper or lower case.
 pub(crate) fn parse_id(text: &str) -> Option<Uuid> {
     (text.len() == 36).then(|| Uuid::try_parse(text).ok())?
 }
@@ -106,7 +106,7 @@ fn invalid_primary_key(segment: &str) -> Error {
     Error::new(ErrorCode::InvalidPrimaryKey, message).with_fields(fields)
 }
 
-/// Validates the key as its field would be.
+/// Validates a key like the field that it is for.
 pub(crate) fn check_key(
     control: &dyn Control,
     kind: EntityKind,
@@ -150,7 +150,7 @@ pub(crate) fn select(
     id.map_or(Ok(None), |id| by_id(view, kind, id))
 }
 
-/// The entity of a path segment, expired ones left out. Certificates are also found by the name of an SNI.
+/// Finds the entity of a path segment, unless it has expired. Certificates are also found by the name of an SNI.
 pub(crate) fn find(
     control: &dyn Control,
     view: &View<'_>,
@@ -168,7 +168,7 @@ pub(crate) fn find(
     Ok(found.filter(|found| !is_expired(control, kind, &found.entity)))
 }
 
-/// Entities with a time to live keep the second they end at.
+/// Whether an entity's time to live has ended. The store keeps the second at which it ends.
 pub(crate) fn is_expired(control: &dyn Control, kind: EntityKind, entity: &Object) -> bool {
     registry().entity(kind).ttl
         && entity
@@ -189,14 +189,14 @@ fn certificate_of_sni(view: &View<'_>, name: &str) -> Result<Option<Uuid>, Failu
         .and_then(|sni| reference(&sni.entity, "certificate")))
 }
 
-/// The id in `{"id": …}`.
+/// Returns the id in `{"id": …}`.
 pub(crate) fn reference(entity: &Object, field: &str) -> Option<Uuid> {
     let id = entity.get(field)?.as_object()?.str("id")?;
     Uuid::try_parse(id).ok()
 }
 
-/// A child of `parent` by a path segment: by id or endpoint key, targets and ACL groups by what names them within their
-/// parent. A child of another parent is not found.
+/// Finds a child of `parent` by a path segment: by id or endpoint key; targets and ACL groups also by their name within
+/// the parent. Children of other parents are not found.
 pub(crate) fn find_child(
     control: &dyn Control,
     view: &View<'_>,
@@ -219,7 +219,7 @@ pub(crate) fn find_child(
     Ok(found.filter(|found| reference(&found.entity, field) == Some(parent)))
 }
 
-/// Targets are stored with their port by the Admin API and as written by a declarative configuration.
+/// Finds a target. The Admin API stores targets with a port, and a declarative configuration as they are written.
 fn target_id(view: &View<'_>, upstream: Uuid, segment: &str) -> Result<Option<Uuid>, Failure> {
     if let Some(id) = cache_key_id(view, EntityKind::Targets, upstream, segment)? {
         return Ok(Some(id));
@@ -234,7 +234,7 @@ fn target_id(view: &View<'_>, upstream: Uuid, segment: &str) -> Result<Option<Uu
     }
 }
 
-/// `(upstream, target)` of targets, `(consumer, group)` of ACLs.
+/// Finds an entity by its cache key: `(upstream, target)` for targets, `(consumer, group)` for ACLs.
 fn cache_key_id(
     view: &View<'_>,
     kind: EntityKind,

@@ -1,4 +1,4 @@
-//! References by a unique field of what they refer to: `{"service": {"name": "billing"}}`.
+//! Resolves references by a unique field of the referenced entity: `{"service": {"name": "billing"}}`.
 //! Source: kong/db/dao/init.lua (resolve_foreign).
 
 use crate::entities::reference_to;
@@ -8,7 +8,8 @@ use model::schema::registry;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use store::View;
 
-/// Replaces such references by ids. One that leads nowhere is an error of its own kind; others are left to the schema.
+/// Replaces references by unique fields with references by id. An unresolvable reference has its own error code; other
+/// invalid references are left to the schema.
 pub(crate) fn resolve(
     view: &View<'_>,
     kind: EntityKind,

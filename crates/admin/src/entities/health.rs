@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use store::View;
 use uuid::Uuid;
 
-/// A page of targets, with what this node knows of each.
+/// A page of targets with their health on this node.
 #[derive(Debug, Serialize)]
 struct Targets {
     #[serde(flatten)]
@@ -25,16 +25,16 @@ struct Targets {
     node_id: Uuid,
 }
 
-/// What is shown of a target besides its fields.
+/// Fields that are shown with a target's own fields.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct OfTarget {
     health: Word,
-    /// Absent where this node does not serve the target.
+    /// Absent if this node does not serve the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<Host>,
 }
 
-/// The answer about the upstream as a whole.
+/// Health of the upstream as a whole.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Whole {
     data: Balancer,
@@ -45,10 +45,10 @@ pub(crate) struct Whole {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct Balancer {
-    /// Of the upstream.
+    /// Id of the upstream.
     id: Uuid,
     health: Word,
-    /// What `health` would be if health checks were on; absent where this node does not serve the upstream.
+    /// The value that `health` would have with health checks enabled; absent if this node does not serve the upstream.
     #[serde(skip_serializing_if = "Option::is_none")]
     balancer_health: Option<Word>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,9 +66,9 @@ struct Details {
 struct Host {
     host: String,
     port: u16,
-    /// The kind of the DNS records, or why there are none.
+    /// The type of the DNS records, or why there are none.
     dns: String,
-    /// The weight that the target is given.
+    /// The configured weight of the target.
     #[serde(rename = "nodeWeight")]
     node_weight: u32,
     weight: Weights,
@@ -80,10 +80,10 @@ struct ShownAddress {
     ip: String,
     port: u16,
     weight: u32,
-    /// In the answer about the upstream as a whole.
+    /// Present in the health of the upstream as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     healthy: Option<bool>,
-    /// In the answer about targets.
+    /// Present in the health of targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     health: Option<Word>,
 }
@@ -104,7 +104,8 @@ enum Word {
     DnsError,
 }
 
-/// `GET /upstreams/{upstreams}/health`: of each target, or with `balancer_health=1` of the upstream as a whole.
+/// `GET /upstreams/{upstreams}/health`: the health of each target, or with `balancer_health=1` of the upstream as a
+/// whole.
 pub(crate) fn upstream(call: &Call<'_>) -> Answer {
     let upstream = parent_id(call, TARGETS)?;
     let view = view(call)?;
@@ -141,9 +142,10 @@ fn balancer(id: Uuid, health: Option<UpstreamHealth>) -> Balancer {
     });
     Balancer {
         id,
-        health: match health.checked {
-            true => balancer_health,
-            false => Word::HealthchecksOff,
+        health: if health.checked {
+            balancer_health
+        } else {
+            Word::HealthchecksOff
         },
         balancer_health: Some(balancer_health),
         details: Some(Details {
@@ -177,7 +179,7 @@ fn targets(
     Ok(Page::new(data, &path, listed.offset, []))
 }
 
-/// `target` is what the upstream's health says of it, if anything.
+/// `target` is the target's entry in the upstream's health, if it has one.
 fn of_target(health: Option<&UpstreamHealth>, target: Option<&TargetHealth>) -> OfTarget {
     match (health, target) {
         (None, _) => OfTarget {
@@ -198,7 +200,7 @@ fn of_target(health: Option<&UpstreamHealth>, target: Option<&TargetHealth>) -> 
     }
 }
 
-/// The targets by `host:port`. Two of one name are one peer twice, of which the first stands for both.
+/// Indexes targets by `host:port`. Two targets with the same name are one peer, and the first is used for both.
 fn by_name(health: &UpstreamHealth) -> HashMap<String, &TargetHealth> {
     let mut targets = HashMap::with_capacity(health.targets.len());
     for target in &health.targets {
@@ -208,7 +210,7 @@ fn by_name(health: &UpstreamHealth) -> HashMap<String, &TargetHealth> {
     targets
 }
 
-/// Healthy if any address is.
+/// A target is healthy if at least one of its addresses is.
 fn target_word(checked: bool, target: &TargetHealth) -> Word {
     let mut words = (target.addresses.iter()).map(|one| address_word(checked, target, one));
     match words.next() {
@@ -218,18 +220,20 @@ fn target_word(checked: bool, target: &TargetHealth) -> Word {
     }
 }
 
-/// What takes no requests is not checked either.
+/// Targets with weight 0 get no requests, so they are not checked.
 fn address_word(checked: bool, target: &TargetHealth, address: &AddressHealth) -> Word {
-    match checked && target.node_weight > 0 {
-        true => word(address.available),
-        false => Word::HealthchecksOff,
+    if checked && target.node_weight > 0 {
+        word(address.available)
+    } else {
+        Word::HealthchecksOff
     }
 }
 
 fn word(healthy: bool) -> Word {
-    match healthy {
-        true => Word::Healthy,
-        false => Word::Unhealthy,
+    if healthy {
+        Word::Healthy
+    } else {
+        Word::Unhealthy
     }
 }
 
@@ -282,7 +286,7 @@ pub(crate) fn set_target(call: &Call<'_>, healthy: bool) -> Answer {
     }
 }
 
-/// The address as health checks know it, with the port of targets when it has none.
+/// Parses the address of a target. The default port is that of targets.
 fn ip_and_port(text: &str) -> Result<(String, u16), Failure> {
     let address = Address::parse(text).map_err(|error| Failure::bad_request(error.to_string()))?;
     let port = address.port.unwrap_or(DEFAULT_TARGET_PORT);

@@ -1,4 +1,4 @@
-//! Pages of entities: whole collections, children of a parent, and the lists with rules of their own.
+//! Pages of entities: whole collections, children of a parent, and lists with special rules.
 
 use crate::control::{Control, Database};
 use crate::entities::find::{self, Found};
@@ -13,7 +13,7 @@ use std::fmt;
 use store::{TagFilter, View};
 use uuid::Uuid;
 
-/// The entities of one page, and the offset of the next.
+/// The entities of a page, and the offset of the next page.
 pub(crate) struct Listed {
     pub(crate) entities: Vec<Found>,
     pub(crate) offset: Option<String>,
@@ -72,7 +72,7 @@ pub(crate) fn children(
     by_id(call, view, relation, parent, &path)
 }
 
-/// The path of a list's parent as it was asked for, by name or id: links to next pages keep it.
+/// Path of the list's parent, with the name or id that the client used. Links to next pages repeat it.
 fn parent_path(call: &Call<'_>, relation: crate::endpoints::Relation) -> String {
     let base = crate::endpoints::base(relation.parent).unwrap_or("/");
     format!("{base}/{}", escape(call.parameter(relation.parent.name())))
@@ -84,7 +84,7 @@ pub(crate) fn all_targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> A
     by_id(call, view, super::TARGETS, upstream, &path)
 }
 
-/// The children of an entity, ordered by id.
+/// Lists the children of an entity, ordered by id.
 fn by_id(
     call: &Call<'_>,
     view: &View<'_>,
@@ -106,7 +106,7 @@ fn by_id(
     answer(call.control, view, kind, listed, path, &[])
 }
 
-/// Where a page starts; `None` for a page that is empty because its offset is not one of ours.
+/// Returns the start of a page; `None` for the empty page that an invalid offset gives without a database.
 fn start(control: &dyn Control, offset: &Offset) -> Result<Option<Option<Uuid>>, Failure> {
     match offset {
         Offset::Start => Ok(Some(None)),
@@ -141,7 +141,7 @@ impl Listed {
         size: usize,
     ) -> Result<Self, Failure> {
         let mut next = page.next;
-        // Without a database Kong does not look beyond a full page: it may be followed by an empty one.
+        // Without a database Kong does not check for more entities after a full page, so the next page may be empty.
         if control.database() == Database::Off && page.entities.len() == size {
             next = page.entities.last().map(|(id, _)| *id);
         }
@@ -159,7 +159,7 @@ impl Listed {
     }
 }
 
-/// `next` is the path of the list with the offset, then the arguments that it repeats.
+/// `next` is the path of the list with the offset, followed by the repeated arguments.
 fn answer(
     control: &dyn Control,
     view: &View<'_>,
@@ -207,7 +207,8 @@ pub(crate) fn targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> Answe
     answer(call.control, view, EntityKind::Targets, listed, &path, &[])
 }
 
-/// Targets newest first. No index has that order, so each page looks at the ages of all targets of the upstream.
+/// Lists targets, newest first. No index has this order, so each page reads the creation times of all targets of the
+/// upstream.
 pub(crate) fn page_of_targets(
     call: &Call<'_>,
     view: &View<'_>,
@@ -242,7 +243,7 @@ pub(crate) fn page_of_targets(
     })
 }
 
-/// Where a target stands in the list, which does not change while others come and go.
+/// The position of a target in the list, which does not change when other targets are created or deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     /// Milliseconds since 1970.
@@ -250,14 +251,14 @@ struct Place {
     id: Uuid,
 }
 
-/// What the `offset` of a list of targets says. Kong's is a position, which is taken too.
+/// The decoded `offset` of a list of targets. Kong's offset is a position in the list, which is accepted too.
 #[derive(Debug, PartialEq)]
 enum Start {
     At(usize),
     After(Place),
 }
 
-/// Digits of an id as a number.
+/// Number of decimal digits of an id.
 const ID_DIGITS: usize = 39;
 
 impl Place {
@@ -273,7 +274,7 @@ impl Place {
     }
 }
 
-/// A number, as Kong's offsets of targets are.
+/// A number, like Kong's offsets of targets.
 impl fmt::Display for Place {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -308,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_offset_of_a_target_is_its_place_as_a_number() {
+    fn the_offset_of_a_target_is_its_position_as_a_number() {
         for id in [Uuid::nil(), Uuid::from_u128(7), Uuid::max()] {
             let place = Place {
                 created: 1_790_000_000_250,

@@ -39,7 +39,7 @@ pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> Answer {
     }
     let selector = Selector::of_entity(call.control, kind, segment)?;
     if call.method != "PUT" && matches!(selector, Selector::Sni(_)) {
-        // Kong looks for the SNI before it writes.
+        // Kong looks up the SNI before it writes.
         find::find(call.control, &view(call)?, kind, segment)?;
     }
     write(call, kind, action(call, selector), None).await
@@ -77,7 +77,7 @@ pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> Answer {
     }
     let found = found.ok_or_else(Failure::not_found)?;
     let selector = match kind {
-        // Kong looks these up itself and goes on by id.
+        // Kong looks these up itself and continues with their ids.
         EntityKind::Targets | EntityKind::Acls => Selector::Id(found.id),
         _ => Selector::parse(call.control, kind, segment)?,
     };
@@ -118,7 +118,7 @@ pub(crate) async fn referenced(call: &Call<'_>, relation: Relation) -> Answer {
     write(call, relation.parent, action, None).await
 }
 
-/// What the method does to the entity that the path names.
+/// Returns the action of the method on the entity that the path names.
 fn action(call: &Call<'_>, selector: Selector) -> Action {
     match call.method {
         "PUT" => Action::Upsert(selector),
@@ -127,7 +127,7 @@ fn action(call: &Call<'_>, selector: Selector) -> Action {
     }
 }
 
-/// Carries out a write and shows what came of it.
+/// Carries out a write and returns the written entity.
 async fn write(
     call: &Call<'_>,
     kind: EntityKind,
@@ -149,7 +149,7 @@ async fn write(
         return Ok(empty(status));
     };
     if kind == EntityKind::Targets && call.method == "PATCH" {
-        // The only answer that shows a target as it was given.
+        // Only this response shows a target as the client sent it.
         let mut out = Vec::new();
         registry().entity(kind).write_json(&found.entity, &mut out);
         return Ok(json_bytes(status, out));
@@ -157,7 +157,7 @@ async fn write(
     shown(call, &view(call)?, kind, &found, status)
 }
 
-/// `/upstreams/{upstreams}/targets/all`: as they are stored.
+/// `/upstreams/{upstreams}/targets/all`: lists targets as they are stored.
 pub(crate) fn all_targets(call: &Call<'_>) -> Answer {
     let parent = parent_id(call, TARGETS)?;
     list::all_targets(call, &view(call)?, parent)
@@ -173,7 +173,7 @@ fn view<'a>(call: &'a Call<'_>) -> Result<View<'a>, Failure> {
     call.control.store().view().map_err(Failure::internal)
 }
 
-/// The parent that the path names, which must exist.
+/// Returns the id of the parent that the path names, which must exist.
 fn parent_id(call: &Call<'_>, relation: Relation) -> Result<Uuid, Failure> {
     let view = view(call)?;
     let segment = call.parameter(relation.parent.name());

@@ -1,4 +1,4 @@
-//! The normal form of a target: `host:port`, port 8000 when none is given, IPv4 without leading zeros, IPv6 expanded in
+//! Normal form of targets: `host:port`, with port 8000 by default, IPv4 without leading zeros and IPv6 expanded and in
 //! brackets. Source: kong/db/schema/entities/targets.lua, kong/tools/ip.lua.
 
 use model::address::Address;
@@ -10,7 +10,8 @@ pub(crate) fn normalise(target: &mut Object) {
     }
 }
 
-/// Refuses a new target that has no normal form, before its schema does with another text. Source: kong/db/dao/targets.lua.
+/// Refuses a new target without a normal form. The schema would refuse it too, but with another text. Source:
+/// kong/db/dao/targets.lua.
 pub(crate) fn check(target: &Object) -> Result<(), Error> {
     if target
         .str("target")
@@ -23,12 +24,12 @@ pub(crate) fn check(target: &Object) -> Result<(), Error> {
     Ok(())
 }
 
-/// For a target that its schema has accepted; another stays as it is.
+/// Returns the normal form of a valid target; an invalid one is returned unchanged.
 pub(crate) fn normal_form(text: &str) -> String {
     Address::parse(text).map_or_else(|_| text.to_owned(), |address| address.as_target())
 }
 
-/// What is shown of a target that a declarative configuration gave without a port.
+/// Adds the port to a target that a declarative configuration specified without one.
 pub(crate) fn with_port(text: &str) -> String {
     match Address::parse(text) {
         Ok(address) if address.port.is_none() => address.as_target(),

@@ -1,4 +1,4 @@
-//! `ttl` of entities that have one: a duration in requests and answers, the second it ends at in the store.
+//! The `ttl` of entities: a duration in requests and responses, but in the store the second at which it ends.
 //! Source: kong/db/dao/init.lua (validate_ttl_value).
 
 use crate::control::Control;
@@ -6,7 +6,8 @@ use crate::respond::Failure;
 use model::schema::{MAX_TTL, registry};
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 
-/// Takes `ttl` out of the input. `None` when it is not given; `Some(None)` when it is to be removed.
+/// Removes `ttl` from the input. Returns `None` if it is absent, and `Some(None)` if the entity's `ttl` is to be
+/// removed.
 pub(crate) fn take(
     control: &dyn Control,
     kind: EntityKind,
@@ -20,7 +21,7 @@ pub(crate) fn take(
     };
     let seconds = match &value {
         Value::Null => return Ok(Some(None)),
-        // Forms give text, and `ttl` has no field that would say it is a number.
+        // Forms have only text, and no schema field says that `ttl` is a number.
         Value::String(text) => text.trim().parse().ok(),
         value => value.as_int(),
     };

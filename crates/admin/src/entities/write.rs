@@ -1,5 +1,5 @@
-//! Creates, updates and deletes of single entities: the input is validated completely before it is known whether this
-//! node takes writes at all, so that a client learns of its own mistakes first, as from Kong.
+//! Creates, updates and deletes single entities. As in Kong, the input is validated completely before a node without a
+//! database refuses the write, so that clients see their own mistakes first.
 //! Source: kong/db/dao/init.lua, kong/db/strategies/off/init.lua.
 
 use crate::body::Body;
@@ -23,7 +23,7 @@ pub(crate) struct Write {
     pub(crate) kind: EntityKind,
     pub(crate) action: Action,
     pub(crate) input: Input,
-    /// The parent that the path names.
+    /// The parent that the path names, and the field that references it.
     pub(crate) link: Option<(&'static str, Uuid)>,
 }
 
@@ -31,21 +31,21 @@ pub(crate) struct Write {
 pub(crate) enum Action {
     /// `POST`
     Insert,
-    /// `PUT`: the entity is made of the body alone.
+    /// `PUT`: the body replaces the whole entity.
     Upsert(Selector),
     /// `PATCH`
     Update(Selector),
-    /// `DELETE`: what does not exist is deleted already.
+    /// `DELETE`: deleting a missing entity succeeds.
     Delete(Selector),
-    /// `PUT /routes/{route}/service`: the service is made of the body alone. A route without a service gets a new one; whether
-    /// it has one is decided in the transaction.
+    /// `PUT /routes/{route}/service`: the body replaces the service, or creates one if the route has none. Whether it
+    /// has one is decided in the transaction.
     UpsertReferenced {
         relation: &'static str,
         owner: Owner,
     },
 }
 
-/// What refers to the entity, or is to refer to it.
+/// The entity that references the written one, or will reference it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) kind: EntityKind,
@@ -56,7 +56,7 @@ pub(crate) struct Owner {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Input {
     fields: Object,
-    /// All text, to be typed by the schema.
+    /// Whether all values are text, to be converted by the schema.
     is_form: bool,
 }
 
@@ -79,7 +79,7 @@ impl Input {
         })
     }
 
-    /// `plugin` is the name of a plugin whose configuration it is, if that is known already.
+    /// Returns the fields with their types. `plugin` is the name of the plugin that is configured, if known.
     fn typed(&self, kind: EntityKind, plugin: Option<&str>) -> Object {
         let mut fields = self.fields.clone();
         if self.is_form {
@@ -89,10 +89,10 @@ impl Input {
     }
 }
 
-/// What a write comes to.
+/// The outcome of a write.
 #[derive(Debug)]
 pub(crate) struct Decided {
-    /// The entity as it will be; none when it is removed.
+    /// The entity after the write; `None` if it is deleted.
     pub(crate) found: Option<Found>,
     pub(crate) changes: Vec<Change>,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Decided {
 /// Carries out the write of a request.
 pub(crate) async fn run(call: &Call<'_>, write: Write) -> Result<Option<Found>, Failure> {
     if call.control.database() == Database::Off {
-        // Mistakes are told first, then that nothing is written; only the removal of nothing comes to an end.
+        // Invalid input is reported first, then that writes are impossible. Only deleting a missing entity succeeds.
         return Ok(write.decide(call.control, &view(call)?)?.found);
     }
     let (control, kind) = (call.app.shared(), write.kind);
@@ -116,7 +116,7 @@ pub(crate) async fn run(call: &Call<'_>, write: Write) -> Result<Option<Found>, 
     Ok(found)
 }
 
-/// Decides a write on the state of a transaction, and adds its changes.
+/// Decides a write on the state of a transaction, and applies its changes.
 pub(crate) fn apply(
     write: &Write,
     control: &dyn Control,
@@ -131,7 +131,7 @@ pub(crate) fn apply(
 }
 
 impl Write {
-    /// What it comes to in this state. Nothing is written.
+    /// Decides the write on this state, without writing anything.
     pub(crate) fn decide(
         &self,
         control: &dyn Control,
@@ -264,7 +264,7 @@ fn delete(
     })
 }
 
-/// The entity with the patch applied. The time to live stays unless the patch has one.
+/// Returns the entity with the patch applied. The time to live is kept unless the patch has one.
 fn merged(
     control: &dyn Control,
     kind: EntityKind,
@@ -324,7 +324,7 @@ fn put(kind: EntityKind, id: Uuid, entity: &Object) -> Change {
     }
 }
 
-/// Kong's refusal without a database: how the entity was named is part of the text.
+/// Refuses a write without a database. As in Kong, the text depends on how the path names the entity.
 fn refuse_without_database(
     control: &dyn Control,
     operation: &str,

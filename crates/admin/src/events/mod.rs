@@ -1,8 +1,9 @@
-//! The socket over which other programs of this machine follow what happens to the configuration: every revision in order, once
-//! it is durable and live in the workers of this process.
+//! The event socket: other programs on this machine receive every revision in order, once it is durable and live in the
+//! workers of this process.
 //!
-//! There is no queue. Each subscriber is a position in the journal, so a slow one is late and nothing else; one that is so late
-//! that revisions are not kept any more is told of the gap. Who may open the socket's file is the operator, as at the Admin API's.
+//! There is no queue. Each subscriber is a position in the change log, so a slow one only lags behind. If its next
+//! revisions are no longer kept, it gets a gap event. As with the Admin API's socket, clients that may open the
+//! socket's file act as the operator.
 
 #[cfg(test)]
 mod tests;
@@ -21,26 +22,26 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use wire::{CHANGES_AT_ONCE, Frame, HEARTBEAT, Head, Malformed, OPENING, Reason, SILENCE, Start};
 
-/// More than a machine has programs that follow its gateway.
+/// Maximum number of subscribers.
 pub const MAX_SUBSCRIBERS: usize = 64;
-/// How long a client may take for its first bytes.
+/// Maximum time until a client has sent its first bytes.
 const OPENING_LIMIT: Duration = Duration::from_secs(5);
-/// How long a subscriber may take to read that this process ends.
+/// Maximum time for sending the last events to subscribers when this process ends.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Between failed accepts.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// A client has nothing to say but that it lives: a few heartbeats at once, should it have been stopped.
+/// Bytes that are read from a client at a time. Clients send only heartbeats; after a pause several may arrive at once.
 const HEARD_AT_ONCE: usize = 64;
 
-/// What subscribers are told of.
+/// The source of events.
 #[derive(Debug, Clone)]
 pub struct Feed {
     pub store: Store,
-    /// The revision that is live in the workers.
+    /// The newest revision that is live in the workers.
     pub live: watch::Receiver<u64>,
 }
 
-/// Serves subscribers until `stop` is ready, and tells them when it is.
+/// Serves subscribers until `stop` resolves, then notifies them of the end.
 pub async fn serve(listener: UnixListener, feed: Feed, stop: impl Future<Output = ()>) {
     let stopping = watch::Sender::new(false);
     let mut subscribers = JoinSet::new();
@@ -72,11 +73,11 @@ pub async fn serve(listener: UnixListener, feed: Feed, stop: impl Future<Output 
     drop(listener);
     stopping.send_replace(true);
     let all = async { while subscribers.join_next().await.is_some() {} };
-    // Who does not read finds the end of the connection.
+    // Clients that do not read see only that the connection is closed.
     let _ = timeout(FAREWELL, all).await;
 }
 
-/// The buffer of a new connection has room for it.
+/// The send buffer of a new connection always has room for this frame.
 fn refuse(stream: &UnixStream) {
     let mut bytes = Vec::new();
     wire::encode(
@@ -95,27 +96,27 @@ fn end(reason: Reason, text: &str) -> Frame<'_> {
     Frame::End { reason, text }
 }
 
-/// Why a subscriber is not served any more.
+/// The reason why a subscriber is no longer served.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error(transparent)]
     Connection(#[from] io::Error),
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    #[error("it has said nothing for too long")]
+    #[error("the client has sent nothing for too long")]
     Silent,
     #[error("revision {start} is unknown, the newest is {newest}")]
     Unknown { start: Revision, newest: Revision },
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("the record of revision {0} is shorter than it says")]
+    #[error("the record of revision {0} is incomplete")]
     Short(Revision),
-    #[error("this process takes no more part")]
+    #[error("this process is stopping or was replaced")]
     Leaving,
 }
 
 impl Ended {
-    /// What the client is told, where there is somebody to tell it to.
+    /// Returns the reason to report to the client; `None` if it cannot receive one.
     fn reason(&self) -> Option<Reason> {
         match self {
             Ended::Connection(_) | Ended::Silent => None,
@@ -129,13 +130,13 @@ impl Ended {
     }
 }
 
-/// One connection.
+/// A connection of a client.
 struct Subscriber {
     feed: Feed,
     stopping: watch::Receiver<bool>,
-    /// What is to be sent; at most a page of changes and a head.
+    /// Bytes to send: at most a page of changes and the head of a revision.
     bytes: Vec<u8>,
-    /// A frame may be half on its way.
+    /// Whether a frame may have been sent only in part.
     is_cut: bool,
 }
 
@@ -145,14 +146,14 @@ impl Subscriber {
         let Err(ended) = self.exchange(&mut reader, &mut writer).await;
         match &ended {
             Ended::Journal(JournalError::Store(_)) | Ended::Short(_) => {
-                tracing::error!(%ended, "a subscriber cannot be told what happened");
+                tracing::error!(%ended, "events cannot be sent to a subscriber");
             }
-            _ => tracing::debug!(%ended, "a subscriber has gone"),
+            _ => tracing::debug!(%ended, "a subscriber was disconnected"),
         }
         if let Some(reason) = ended.reason().filter(|_| !self.is_cut) {
             self.bytes.clear();
             wire::encode(&end(reason, &ended.to_string()), &mut self.bytes);
-            // Into the room that there is: nobody waits for who does not read.
+            // Send only as much as the buffer has room for, without waiting for clients that do not read.
             let _ = writer.try_write(&self.bytes);
         }
     }
@@ -173,17 +174,18 @@ impl Subscriber {
         }
     }
 
-    /// The last revision that is not told.
+    /// Returns the revision after which the subscriber starts.
     fn start(&self, start: Start) -> Result<Revision, Ended> {
         let start = match start {
             Start::Now => return Ok(Revision(*self.feed.live.borrow())),
             Start::After(revision) => Revision(revision),
         };
-        // It may be live in another process already and not in this one, but then it is in the store.
+        // The revision need not be live in this process yet, but it must be in the store.
         let newest = self.newest()?;
-        match start > newest {
-            true => Err(Ended::Unknown { start, newest }),
-            false => Ok(start),
+        if start > newest {
+            Err(Ended::Unknown { start, newest })
+        } else {
+            Ok(start)
         }
     }
 
@@ -225,7 +227,7 @@ impl Subscriber {
         }
     }
 
-    /// Page by page: what is not sent yet stays in the journal.
+    /// Sends a revision page by page. Changes that are not sent yet stay in the change log.
     async fn send_revision(
         &mut self,
         info: &RevisionInfo,
@@ -248,7 +250,7 @@ impl Subscriber {
         self.flush(writer).await
     }
 
-    /// With what is to be sent before it.
+    /// Sends all pending bytes, followed by `frame`.
     async fn send(&mut self, frame: &Frame<'_>, writer: &mut WriteHalf<'_>) -> Result<(), Ended> {
         wire::encode(frame, &mut self.bytes);
         self.flush(writer).await
@@ -263,7 +265,7 @@ impl Subscriber {
     }
 }
 
-/// Until the client says something else than that it lives, or nothing.
+/// Reads until the client sends anything but heartbeats, or nothing for too long.
 async fn listen(reader: &mut ReadHalf<'_>) -> Result<Infallible, Ended> {
     let mut bytes = Vec::with_capacity(HEARD_AT_ONCE);
     loop {

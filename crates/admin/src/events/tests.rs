@@ -39,7 +39,7 @@ fn every_frame() -> Vec<Frame<'static>> {
 }
 
 #[test]
-fn frames_are_read_as_they_were_written_and_only_whole() {
+fn frames_decode_as_encoded_and_only_when_complete() {
     for frame in every_frame() {
         let mut bytes = Vec::new();
         encode(&frame, &mut bytes);
@@ -53,7 +53,7 @@ fn frames_are_read_as_they_were_written_and_only_whole() {
 }
 
 #[test]
-fn what_is_not_exactly_a_frame_is_refused() {
+fn malformed_frames_are_refused() {
     for (bytes, expected) in [
         (&b"\0\0\0\0"[..], Malformed::Length),
         (b"\0\x01\0\x01", Malformed::Length),
@@ -61,7 +61,7 @@ fn what_is_not_exactly_a_frame_is_refused() {
         (b"\0\0\0\x01\0", Malformed::Kind),
         (b"\0\0\0\x01\x07", Malformed::Kind),
         (b"\0\0\0\x02\x05x", Malformed::Content),
-        // No change at all, an unknown effect, a name that is none, and one that is too long for its frame.
+        // No changes, an unknown effect, an invalid name, and a name that is too long for its frame.
         (b"\0\0\0\x01\x03", Malformed::Content),
         (
             b"\0\0\0\x14\x03\x04\x01a0123456789abcdef",
@@ -75,7 +75,7 @@ fn what_is_not_exactly_a_frame_is_refused() {
             b"\0\0\0\x14\x03\x01\x02a0123456789abcdef",
             Malformed::Content,
         ),
-        // The other way round, no such reason, no text.
+        // `from` after `to`, an unknown reason, an invalid text.
         (
             b"\0\0\0\x11\x04\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01",
             Malformed::Content,
@@ -89,7 +89,7 @@ fn what_is_not_exactly_a_frame_is_refused() {
 
 #[test]
 fn texts_are_cut_between_characters_so_that_every_revision_fits() {
-    // An even number of bytes would end in the middle of the last one.
+    // The texts are cut at an even number of bytes, which would be in the middle of a character.
     let long: Cow<'_, str> = format!("x{}", "ä".repeat(MAX_TEXT)).into();
     let head = Head {
         revision: 1,
@@ -123,7 +123,7 @@ fn a_page_of_changes_always_fits() {
 }
 
 #[test]
-fn openings_say_where_to_start_and_nothing_else() {
+fn openings_have_a_start_and_nothing_else() {
     for start in [Start::Now, Start::After(0), Start::After(u64::MAX)] {
         assert_eq!(decode_opening(&encode_opening(start)), Ok(start));
     }

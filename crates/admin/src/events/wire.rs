@@ -1,5 +1,6 @@
-//! The protocol of the events' socket as bytes, for both sides; `docs/design/0010-events.md` describes it. A pure function of
-//! bytes, and strict: what is decoded is encoded to the same bytes again, and whatever is not exactly a frame ends the connection.
+//! Encodes and decodes the protocol of the event socket, for both sides; `docs/design/0010-events.md` describes it.
+//! This module does no I/O. Decoding is strict: each frame encodes to the same bytes again, and any other bytes end the
+//! connection.
 
 use model::EntityKind;
 use std::borrow::Cow;
@@ -7,55 +8,55 @@ use std::time::Duration;
 use store::{Changed, Effect, Origin, RevisionInfo};
 use uuid::Uuid;
 
-/// The first bytes of a client.
+/// The first bytes that a client sends.
 pub const MAGIC: [u8; 8] = *b"SBEVENTS";
 pub const VERSION: u16 = 1;
-/// Magic, version, where to start, revision.
+/// Length of a client's opening: magic, version, kind of start, revision.
 pub const OPENING: usize = 8 + 2 + 1 + 8;
 
-/// Each side says something at least so often.
+/// Maximum time between two frames that a side sends.
 pub const HEARTBEAT: Duration = Duration::from_secs(5);
-/// A side that has said nothing for so long is dead.
+/// Time after which a silent side counts as dead.
 pub const SILENCE: Duration = Duration::from_secs(15);
 
-/// The longest frame, without its length.
+/// Maximum length of a frame, without its length prefix.
 pub const MAX_FRAME: usize = 1 << 16;
-/// Longer texts are cut when they are encoded: a frame has room for four of them.
+/// Maximum bytes of a text; longer ones are cut. A frame has room for four texts.
 pub const MAX_TEXT: usize = 8192;
-/// The longest name of a kind.
+/// Maximum length of an entity type's name.
 const MAX_KIND: usize = 64;
-/// So many changes always fit into a frame.
+/// Number of changes that always fit into a frame.
 pub const CHANGES_AT_ONCE: usize = (MAX_FRAME - 1) / (1 + 1 + MAX_KIND + 16);
-/// Of a frame's length.
+/// Size of a frame's length prefix.
 const PREFIX: usize = 4;
 
-/// Where a subscriber starts.
+/// The revision with which a subscriber starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// With the revision after the one that is live when the server takes the subscriber.
+    /// The revision after the one that is live when the server accepts the subscriber.
     Now,
-    /// With the revision after this one.
+    /// The revision after this one.
     After(u64),
 }
 
-/// What follows from server to client; of these a client sends heartbeats alone.
+/// A frame. Clients send only heartbeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'b> {
-    /// First of all: the version that is spoken, and the revision after which the subscriber starts.
+    /// The first frame: the protocol version, and the revision after which the subscriber starts.
     Welcome {
         version: u16,
         after: u64,
     },
     Revision(Head<'b>),
-    /// Of the revision before, whose head says how many there are in all of its frames.
+    /// Changes of the revision before. Its head has their number, which may be spread over several frames.
     Changes(Vec<Change<'b>>),
-    /// Revisions that are not kept any more, both ends included.
+    /// Revisions that are no longer kept, both ends included.
     Gap {
         from: u64,
         to: u64,
     },
     Heartbeat,
-    /// Last of all.
+    /// The last frame.
     End {
         reason: Reason,
         text: Cow<'b, str>,
@@ -72,33 +73,33 @@ pub struct Head<'b> {
     pub actor: Option<Cow<'b, str>>,
     pub request_id: Option<Cow<'b, str>>,
     pub message: Option<Cow<'b, str>>,
-    /// How many changes follow.
+    /// Number of changes that follow.
     pub changes: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change<'b> {
     pub effect: Effect,
-    /// The name of its collection. A client may know fewer kinds than the server.
+    /// Name of the entity's collection. A client may know fewer entity types than the server.
     pub kind: Cow<'b, str>,
     pub id: Uuid,
 }
 
-/// Why the server ends a connection.
+/// The reason why the server ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reason {
-    /// The process ends, or another one has taken over from it.
+    /// The process ends, or another process has taken over.
     Leaving = 1,
     /// There are too many subscribers.
     Crowded = 2,
-    /// The client speaks no version that the server does.
+    /// The server does not support the client's version.
     Version = 3,
-    /// There is no such revision yet to start after: it must be another store's.
+    /// The requested start is newer than the newest revision, so it must be from another store.
     Unknown = 4,
-    /// What the client has sent is not this protocol.
+    /// The client has violated the protocol.
     Malformed = 5,
-    /// The rest of a revision is not kept any more.
+    /// The rest of a revision is no longer kept.
     Lost = 6,
     /// The store cannot be read.
     Unreadable = 7,
@@ -108,13 +109,13 @@ pub enum Reason {
 pub enum Malformed {
     #[error("the magic number of another protocol")]
     Magic,
-    #[error("version {0} of the protocol, which is not spoken here")]
+    #[error("unsupported protocol version {0}")]
     Version(u16),
     #[error("a frame that is empty or longer than {MAX_FRAME} bytes")]
     Length,
     #[error("a frame of an unknown kind")]
     Kind,
-    #[error("a frame whose content does not have its kind's form")]
+    #[error("a frame with malformed content")]
     Content,
 }
 
@@ -129,7 +130,7 @@ const CREATED: u8 = 1;
 const UPDATED: u8 = 2;
 const DELETED: u8 = 3;
 
-/// A client's first bytes.
+/// Encodes the opening of a client.
 pub fn encode_opening(start: Start) -> [u8; OPENING] {
     let (from, revision) = match start {
         Start::Now => (0, 0),
@@ -157,7 +158,7 @@ pub fn decode_opening(bytes: &[u8; OPENING]) -> Result<Start, Malformed> {
     }
 }
 
-/// Reads a frame from the beginning of what has come, with its length. `None`: more bytes are needed.
+/// Decodes the first frame of `bytes`; returns it with its length. `None` means that more bytes are needed.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
     let Some((prefix, rest)) = bytes.split_first_chunk() else {
         return Ok(None);
@@ -190,7 +191,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
     Ok(Some((frame, PREFIX + length)))
 }
 
-/// Adds a frame to what is to be sent. Texts that are too long are cut; of changes there are at most [`CHANGES_AT_ONCE`].
+/// Appends a frame. Texts that are too long are cut; the caller passes at most [`CHANGES_AT_ONCE`] changes.
 pub fn encode(frame: &Frame<'_>, bytes: &mut Vec<u8>) {
     let start = bytes.len();
     bytes.extend_from_slice(&[0; PREFIX]);
@@ -273,7 +274,7 @@ impl Change<'_> {
     pub fn into_owned(self) -> Change<'static> {
         Change {
             effect: self.effect,
-            // One of the known names is not kept again.
+            // Known names are static and need no copy.
             kind: match EntityKind::from_name(&self.kind) {
                 Some(kind) => kind.name().into(),
                 None => owned(self.kind),
@@ -306,7 +307,7 @@ fn put_change(bytes: &mut Vec<u8>, change: &Change<'_>) {
         Effect::Updated => UPDATED,
         Effect::Deleted => DELETED,
     });
-    // No kind has a name that comes near to that.
+    // Names of entity types are far shorter than this.
     let name = &change.kind.as_bytes()[..change.kind.len().min(MAX_KIND)];
     bytes.push(name.len() as u8);
     bytes.extend_from_slice(name);

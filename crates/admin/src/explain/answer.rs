@@ -1,4 +1,4 @@
-//! What is told of a request: the routes that were tried and why, and what would happen then.
+//! The explanation of a request: the candidate routes with their verdicts, and how the request would be handled.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,45 +6,45 @@ use std::collections::BTreeMap;
 use std::fmt;
 use uuid::Uuid;
 
-/// The answer of `POST /router/explain`.
+/// The explanation of how the gateway handles a request.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
-    /// What was asked: this revision's routes.
+    /// The revision whose routes were used.
     pub revision: u64,
-    /// `router_flavor`.
+    /// The setting `router_flavor`.
     pub flavor: String,
     pub request: Seen,
     /// The route that the request gets.
     pub matched: Option<Named>,
-    /// Those that the request could reach, in the order they are tried.
+    /// Candidates that could match the request, in the order in which they are tried.
     pub candidates: Vec<Candidate>,
-    /// How many more candidates there are than are told.
+    /// Number of candidates that are not listed.
     pub omitted: usize,
-    /// Others, those first that fail in the fewest parts.
+    /// Other candidates, those with the fewest false parts first.
     pub closest: Vec<Candidate>,
-    /// The route that was asked about.
+    /// The route that the request named in `route`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<Asked>,
-    /// In the order they run.
+    /// The plugins, in the order in which they run.
     pub plugins: Vec<Plugin>,
     pub service: Option<Service>,
     pub upstream: Option<Upstream>,
-    /// What the groups of the route's regexes have captured, by number and by name.
+    /// The values of the route's regex groups, by number and by name.
     pub captures: BTreeMap<String, String>,
-    /// What the gateway answers itself, where nothing goes to an upstream.
+    /// The gateway's own response, if the request does not reach an upstream.
     pub answer: Option<GatewayAnswer>,
 }
 
-/// The request as routes look at it.
+/// The request as routes see it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Seen {
     pub protocol: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Without its port.
+    /// The host without its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Normalised.
+    /// The normalised path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ pub struct Seen {
     pub destination: Option<String>,
 }
 
-/// An entity by what people call it.
+/// An entity's id and name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Named {
     pub id: Uuid,
@@ -71,15 +71,15 @@ impl fmt::Display for Named {
     }
 }
 
-/// One way to reach a route: a route with several paths may have several.
+/// A candidate: one way to reach a route. A route with several paths may have several candidates.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
     pub route: Named,
-    /// Where it stands among all candidates of the router, from 0.
+    /// Its position among all candidates of the router, from 0.
     pub place: usize,
-    /// What has put it there, the most important first.
+    /// The values that determine the position, most important first.
     pub rank: Vec<String>,
-    /// What it demands, in the expression language.
+    /// Its conditions, in the expression language.
     pub expression: String,
     pub verdict: Verdict,
     /// The parts of the expression that are false, in their order.
@@ -91,24 +91,24 @@ pub struct Candidate {
 pub enum Verdict {
     /// The request gets this route.
     Matches,
-    /// It would, but for one that is tried before.
+    /// The candidate matches, but one with a higher position was chosen.
     ComesLater,
     Fails,
 }
 
-/// A part that is false.
+/// A part of an expression that is false.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
-    /// In the expression language.
+    /// The part, in the expression language.
     pub part: String,
-    /// Where any of several would have been enough, these.
+    /// The alternatives of the part, if one of several would have been enough.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub any_of: Vec<String>,
-    /// The fields that it asks for, with the values that the request has of them.
+    /// The fields that the part uses, with their values in the request.
     pub found: BTreeMap<String, Vec<String>>,
 }
 
-/// The route that was asked about, as all of its candidates.
+/// The route that the request named in `route`, with all of its candidates.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Asked {
     #[serde(flatten)]
@@ -120,18 +120,18 @@ pub struct Asked {
 pub struct Plugin {
     pub name: String,
     pub priority: i32,
-    /// Those of `access`, `header_filter`, `body_filter` and `log` that it runs in.
+    /// The phases in which it runs, out of `access`, `header_filter`, `body_filter` and `log`.
     pub phases: Vec<String>,
-    /// What it is configured for: `route`, `service`, `consumer`, several of them, or `global`. None where it runs for some
-    /// consumers alone.
+    /// The scope of its configuration: `route`, `service`, `consumer`, several of them, or `global`. Null if it runs
+    /// only for some consumers.
     pub scope: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Uuid>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_name: Option<String>,
-    /// How many consumers have an instance of their own here.
+    /// Number of consumers that have their own instance here.
     pub consumers: usize,
-    /// It would keep requests out and does not work yet, so that all are refused with status 500.
+    /// Whether it is an access-control plugin that is not implemented, so that all requests get status 500.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refuses: bool,
 }
@@ -141,22 +141,22 @@ pub struct Service {
     #[serde(flatten)]
     pub named: Named,
     pub protocol: String,
-    /// Where it leads: its host, or the upstream that has its name.
+    /// The host of the service, or the name of its upstream.
     pub host: String,
-    /// None where targets have ports of their own.
+    /// Absent if the targets have their own ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Named>,
 }
 
-/// What goes to the upstream, unless plugins change it.
+/// The request to the upstream, unless plugins change it.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Upstream {
     pub uri: String,
-    /// The Host header; none where each target gives its own.
+    /// The Host header; null if each target has its own.
     pub host: Option<String>,
-    /// What the route has cut off the path.
+    /// The prefix that the route removes from the path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stripped: Option<String>,
 }
@@ -167,6 +167,6 @@ pub struct GatewayAnswer {
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// Whether plugins run in the access phase before.
+    /// Whether plugins run in the access phase before this response.
     pub after_plugins: bool,
 }

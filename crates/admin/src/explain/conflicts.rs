@@ -1,5 +1,5 @@
-//! `GET /router/conflicts`: routes that no request or no stream can get, and pairs of which only an id or an age says which
-//! comes first.
+//! `GET /router/conflicts`: routes that no request or stream can get, and pairs of routes whose order depends only on
+//! ids or creation times.
 
 use super::Named;
 use crate::proposal::Preview;
@@ -13,22 +13,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 use uuid::Uuid;
 
-/// What is to be looked for.
+/// A search for conflicts.
 #[derive(Debug, Clone)]
 pub struct Search {
     pub among: Among,
-    /// How many of each kind at most.
+    /// Maximum number of results of each kind.
     pub size: usize,
-    /// Where, if not in what is live.
+    /// The configuration to search; the live one if this is empty.
     pub preview: Preview,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Among {
     All,
-    /// Only conflicts of this one: its id or name.
+    /// Only conflicts of the route with this id or name.
     Route(String),
-    /// Only conflicts of these. Those that are not served have none.
+    /// Only conflicts of these routes. Routes that are not served have none.
     Routes(Vec<Uuid>),
 }
 
@@ -37,73 +37,74 @@ pub struct Conflicts {
     pub revision: u64,
     pub never: Vec<Never>,
     pub ties: Vec<Tie>,
-    /// How many candidates and pairs there is no answer for.
+    /// Number of candidates and pairs that could not be decided.
     pub undecided: usize,
-    /// Whether there are more than were asked for.
+    /// Whether there are more results than requested.
     pub truncated: bool,
-    /// Whether all routes were compared. If not, the search has used up its steps, and there may be more.
+    /// Whether all routes were compared. If not, the search has reached its step limit, and there may be more
+    /// conflicts.
     pub complete: bool,
 }
 
-/// A route, or a part of it, that no request gets, or no stream.
+/// A route, or a part of it, that no request or stream gets.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Never {
     pub route: Named,
     pub subsystem: Subsystem,
-    /// What the part demands, in the expression language.
+    /// The conditions of the part, in the expression language.
     pub expression: String,
-    /// Whether the same is true of all of the route.
+    /// Whether this holds for the whole route.
     pub whole: bool,
     pub reason: Cause,
-    /// Where others are in its way, these, in the order they are tried.
+    /// The routes that get its requests instead, in the order in which they are tried.
     pub by: Vec<Named>,
 }
 
-/// What the routes are for.
+/// The kind of traffic that routes match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Subsystem {
-    /// Requests.
+    /// HTTP requests.
     Http,
-    /// Connections and sessions of datagrams.
+    /// TCP connections and UDP sessions.
     Stream,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// No request, or no stream, can satisfy it.
+    /// No request or stream can match it.
     Contradiction,
-    /// Whatever satisfies it satisfies one that is tried before.
+    /// Every match also matches a route that is tried before.
     Shadowed,
 }
 
-/// Two routes that rank alike, and that one request or one stream satisfies.
+/// Two routes of equal priority that can both match the same request or stream.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Tie {
-    /// The one that is tried first.
+    /// The route that is tried first.
     pub first: Named,
     pub second: Named,
     pub subsystem: Subsystem,
-    /// Such a request or stream, as `POST /router/explain` takes it.
+    /// A request or stream that both match, in the format of `POST /router/explain`.
     pub example: Option<Example>,
 }
 
-/// A request, or a stream.
+/// A request or a stream.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Example {
     pub protocol: String,
-    /// Of a request.
+    /// The method of a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Of a request, with its query.
+    /// The path of a request, with its query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Vec<String>>,
-    /// Empty where none is sent.
+    /// The server name; empty if the client sends none.
     pub sni: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
@@ -137,10 +138,11 @@ pub(crate) async fn list(call: &Call<'_>) -> Answer {
 
 const INCOMPLETE: &str = "not all routes were compared: there may be more conflicts";
 
-/// How many warnings of each kind a write is answered with.
+/// Maximum number of warnings of each kind in the response to a write.
 const WARNINGS: usize = 10;
 
-/// Keeps what a write has made of conflicts, if it is to be told. A write is not answered otherwise because this fails.
+/// Stores the conflicts that a write causes as warnings, if the client asked for them. If this fails, the write still
+/// succeeds.
 pub(crate) async fn warn(call: &Call<'_>, routes: Vec<Uuid>) {
     if !call.warns_of_conflicts() || routes.is_empty() {
         return;
@@ -158,16 +160,16 @@ pub(crate) async fn warn(call: &Call<'_>, routes: Vec<Uuid>) {
             never.chain(ties).chain(rest).collect()
         }
         Err(error) => {
-            tracing::warn!(?error, "conflicts of routes cannot be told");
-            vec!["conflicts of routes cannot be told".to_owned()]
+            tracing::warn!(?error, "conflicts of routes could not be determined");
+            vec!["conflicts of routes could not be determined".to_owned()]
         }
     };
-    // Asked once for a request.
+    // The warnings are set only once per request.
     let _ = call.warnings.set(texts);
 }
 
 impl Subsystem {
-    /// What routes get there.
+    /// The unit of traffic that routes get.
     fn unit(self) -> &'static str {
         match self {
             Self::Http => "request",
@@ -178,10 +180,7 @@ impl Subsystem {
 
 impl fmt::Display for Never {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = match self.whole {
-            true => "",
-            false => "a part of ",
-        };
+        let part = if self.whole { "" } else { "a part of " };
         write!(
             formatter,
             "no {} can get {part}the route {}: ",
@@ -189,7 +188,7 @@ impl fmt::Display for Never {
             self.route
         )?;
         match self.reason {
-            Cause::Contradiction => formatter.write_str("its demands contradict each other"),
+            Cause::Contradiction => formatter.write_str("its conditions contradict each other"),
             Cause::Shadowed => {
                 formatter.write_str("all of them get ")?;
                 for (number, route) in self.by.iter().enumerate() {
@@ -208,7 +207,7 @@ impl fmt::Display for Tie {
         let unit = self.subsystem.unit();
         write!(
             formatter,
-            "the routes {first} and {second} rank alike: {unit}s for both get {first}"
+            "the routes {first} and {second} have equal priority: {unit}s for both get {first}"
         )
     }
 }
@@ -251,7 +250,7 @@ mod tests {
             };
             assert_eq!(
                 tie.to_string(),
-                format!("the routes {a} and {b} rank alike: {many} for both get {a}")
+                format!("the routes {a} and {b} have equal priority: {many} for both get {a}")
             );
         }
     }

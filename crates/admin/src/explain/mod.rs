@@ -1,4 +1,5 @@
-//! `POST /router/explain`: which route a request gets, and why not another; what runs for it then, and where it goes. Not in Kong.
+//! `POST /router/explain`: explains which route a request gets and why, which plugins run, and where the request goes.
+//! Kong has no equivalent.
 
 mod answer;
 pub(crate) mod conflicts;
@@ -23,7 +24,7 @@ pub(crate) async fn explain(call: &Call<'_>) -> Answer {
     Ok(json_bytes(StatusCode::OK, bytes))
 }
 
-/// What was asked about does not exist.
+/// The error for an entity that the request names but that does not exist.
 pub fn unknown(field: &'static str, name: &str) -> Error {
     let problem = format!("no {field} has the id or name {name}");
     Error::schema_violation(Object::from_iter([(field, Value::from(problem))]))

@@ -1,43 +1,43 @@
-//! The request that is to be explained, read from the body of `POST /router/explain`. All that is wrong is told at once, each under
-//! the name of its field.
+//! Parses the request to be explained from the body of `POST /router/explain`. All errors are reported together, each
+//! under the name of its field.
 
 use model::{Error, Object, Value};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// A request, or a connection, as it would come to the gateway.
+/// A request or connection to be explained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     pub protocol: Protocol,
     pub method: String,
-    /// The Host header as it would be sent.
+    /// The Host header of the request.
     pub host: Option<String>,
-    /// As sent, up to the `?`.
+    /// The path before the `?`, as the client sends it.
     pub path: String,
-    /// As sent, behind the `?`.
+    /// The query after the `?`, as the client sends it.
     pub query: Option<String>,
-    /// Without Host. One entry for each line.
+    /// Headers except Host, one entry per header line.
     pub headers: Vec<(String, String)>,
-    /// Of the TLS handshake, in lower case.
+    /// Server name in the TLS handshake, in lower case.
     pub sni: Option<String>,
-    /// Of the client, after trusted hops.
+    /// Address of the client, after trusted hops.
     pub source: Option<SocketAddr>,
-    /// Of the listener.
+    /// Address of the listener.
     pub destination: Option<IpAddr>,
-    /// Of the listener, as clients see it.
+    /// Port of the listener, as clients see it.
     pub port: u16,
-    /// Id or name of a route that is to be explained, whether or not it is a candidate.
+    /// Id or name of a route that is explained even if it is not a candidate.
     pub route: Option<String>,
-    /// Id or username of the consumer that plugins would find.
+    /// Id or username of the consumer that the plugins would find.
     pub consumer: Option<String>,
-    /// How many of the routes that come closest without being candidates are told.
+    /// Maximum number of reported routes that almost match.
     pub closest: usize,
-    /// How many candidates are told at most.
+    /// Maximum number of reported candidates.
     pub limit: usize,
 }
 
-/// What a request or connection comes by.
+/// The protocol of a request or connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Http,
@@ -60,7 +60,7 @@ impl Protocol {
         }
     }
 
-    /// Whether it is a connection that nothing is read of but its server name.
+    /// Whether it is a stream: the gateway reads nothing of it except its server name.
     pub fn is_stream(self) -> bool {
         !matches!(self, Self::Http | Self::Https)
     }
@@ -89,15 +89,15 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// How many unknown fields, or headers that are wrong, are told.
+/// Maximum number of reported unknown fields or invalid headers.
 const MOST_TOLD: usize = 100;
 
-/// How many lines of headers a request may have.
+/// Maximum number of header lines of a request.
 const MOST_HEADERS: usize = 1000;
 
 pub(crate) const CLOSEST: usize = 5;
 pub(crate) const LIMIT: usize = 100;
-/// More is nothing that a person reads.
+/// Upper limit of both; nobody reads more results.
 pub(crate) const MOST: i64 = 1000;
 
 impl Question {
@@ -108,7 +108,7 @@ impl Question {
         };
         let question = reader.read();
         let Reader { body, mut problems } = reader;
-        // These entries were not looked at, so no problem has the name of one.
+        // The reader removes the fields that it knows, so no problem has one of these names yet.
         for (name, _) in body.into_iter().take(MOST_TOLD) {
             problems.push(name, Value::from("unknown field"));
         }
@@ -120,13 +120,13 @@ impl Question {
     }
 }
 
-/// The fields that nobody has looked at yet, and what was wrong with the others.
+/// The fields that are not read yet, and the problems found so far.
 struct Reader {
     body: Object,
     problems: Object,
 }
 
-/// Scheme, authority and target of a URL, or what is given in place of one.
+/// Scheme, authority and target of a URL, or of the fields that are given instead of one.
 #[derive(Default)]
 struct Place {
     protocol: Option<Protocol>,
@@ -192,13 +192,13 @@ impl Reader {
             ("path", place.target.is_some()),
         ] {
             if given {
-                self.refuse(name, "cannot be given with `url`, which says it");
+                self.refuse(name, "cannot be combined with `url`");
             }
         }
         url.unwrap_or_default()
     }
 
-    /// The Host header, where it is given as one, and the others.
+    /// Reads the headers; returns the Host header separately.
     fn headers(&mut self) -> (Option<String>, Vec<(String, String)>) {
         let mut headers = Vec::new();
         let mut problems = Object::new();
@@ -212,7 +212,7 @@ impl Reader {
                                 .into_iter()
                                 .map(|value| (name.to_string(), value.to_owned())),
                         ),
-                        // A name comes once.
+                        // Each name occurs only once in an object.
                         Err(problem) => problems.push(name, Value::from(problem)),
                     }
                     if problems.len() == MOST_TOLD || headers.len() > MOST_HEADERS {
@@ -253,7 +253,7 @@ impl Reader {
         let parsed = match self.body.remove(name)? {
             Value::Null => return None,
             Value::String(text) => parse(&text).map_err(Into::into),
-            // As routes have them: `{"ip": …, "port": …}`.
+            // An object in the format that routes use: `{"ip": …, "port": …}`.
             Value::Object(end) if matches!(name, "source" | "destination") => {
                 written_endpoint(&end).and_then(|text| parse(&text).map_err(Into::into))
             }
@@ -292,17 +292,19 @@ fn is_token(text: &str) -> bool {
 }
 
 fn method(text: &str) -> Result<String, &'static str> {
-    match is_token(text) {
-        true => Ok(text.to_owned()),
-        false => Err("expected the name of a method"),
+    if is_token(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected the name of a method")
     }
 }
 
 fn host(text: &str) -> Result<&str, &'static str> {
     let is_fine = |byte: u8| byte > b' ' && byte != 0x7f && !b"/?#@\\".contains(&byte);
-    match !text.is_empty() && text.bytes().all(is_fine) {
-        true => Ok(text),
-        false => Err("expected a host, with its port if it is not the usual one"),
+    if !text.is_empty() && text.bytes().all(is_fine) {
+        Ok(text)
+    } else {
+        Err("expected a host, with its port if it is not the usual one")
     }
 }
 
@@ -310,9 +312,10 @@ fn target(text: &str) -> Result<&str, &'static str> {
     if !text.starts_with('/') {
         return Err("should start with: /");
     }
-    match text.bytes().all(|byte| byte > b' ' && byte != 0x7f) {
-        true => Ok(text),
-        false => Err("blanks and control characters must be written as %XX"),
+    if text.bytes().all(|byte| byte > b' ' && byte != 0x7f) {
+        Ok(text)
+    } else {
+        Err("blanks and control characters must be written as %XX")
     }
 }
 
@@ -324,9 +327,10 @@ fn read_url(text: &str) -> Result<Place, String> {
     let rest = rest.split('#').next().unwrap_or_default();
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
-    let path = match path.starts_with('/') {
-        true => path.to_owned(),
-        false => format!("/{path}"),
+    let path = if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
     };
     Ok(Place {
         protocol: Some(protocol),
@@ -335,7 +339,7 @@ fn read_url(text: &str) -> Result<Place, String> {
     })
 }
 
-/// As the data plane takes a target apart.
+/// Splits a target into path and query, like the data plane does.
 fn split_target(target: &str) -> (String, Option<String>) {
     match target.split_once('?') {
         Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
@@ -353,13 +357,14 @@ fn header<'v>(name: &str, values: &'v Value) -> Result<Vec<&'v str>, &'static st
     };
     let values: Vec<&str> = values.ok_or("expected a string or an array of strings")?;
     let is_fine = |value: &&str| !value.contains(['\r', '\n', '\0']);
-    match values.iter().all(is_fine) {
-        true => Ok(values),
-        false => Err("a value cannot have a line break in it"),
+    if values.iter().all(is_fine) {
+        Ok(values)
+    } else {
+        Err("a value cannot have a line break in it")
     }
 }
 
-/// `1.2.3.4:5`, `[::1]:5`, an address alone, or `:5`.
+/// Parses `1.2.3.4:5`, `[::1]:5`, an address alone, or `:5`.
 fn endpoint(text: &str) -> Result<(Option<IpAddr>, Option<u16>), &'static str> {
     if let Ok(both) = text.parse::<SocketAddr>() {
         return Ok((Some(both.ip()), Some(both.port())));
@@ -401,12 +406,12 @@ fn written_endpoint(end: &Object) -> Result<String, String> {
 
 fn port_of(authority: &str) -> Option<u16> {
     let (host, port) = authority.rsplit_once(':')?;
-    // Colons of an address in brackets are no ports.
+    // Colons inside an address in brackets do not introduce a port.
     let is_port = !host.contains(':') || host.ends_with(']');
     port.parse().ok().filter(|_| is_port)
 }
 
-/// What a client that asks for it names in its handshake: addresses it does not.
+/// The server name that a client would send in its handshake; clients send none for IP addresses.
 fn server_name(authority: &str) -> Option<String> {
     let name = match port_of(authority) {
         Some(_) => authority.rsplit_once(':')?.0,
@@ -434,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_wrong_fields_some_are_told() {
+    fn errors_of_many_wrong_fields_are_bounded() {
         let many = |count: usize, value: serde_json::Value| {
             let fields = (0..count).map(|number| (format!("x{number}"), value.clone()));
             serde_json::Value::Object(fields.collect())
@@ -482,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_says_protocol_host_path_query_port_and_sni() {
+    fn a_url_sets_protocol_host_path_query_port_and_sni() {
         let question = read(json!({"url": "https://Shop.example:8443/a%20b?c=d&e#f"})).unwrap();
         assert_eq!(question.protocol, Protocol::Https);
         assert_eq!(question.method, "GET");
@@ -498,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_name_no_server() {
+    fn ip_addresses_give_no_server_name() {
         for url in [
             "https://1.2.3.4:8443/",
             "https://[::1]:8443/",
@@ -513,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_header_is_what_is_sent_wherever_the_url_leads() {
+    fn the_host_header_overrides_the_host_of_the_url() {
         let question = read(json!({
             "url": "http://127.0.0.1:8000/",
             "headers": {"Host": "shop.example", "X": ["1", "2"]},
@@ -526,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_texts_or_objects_with_either_part() {
+    fn endpoints_are_texts_or_objects_with_either_part() {
         for end in [json!("10.0.0.1:9"), json!({"ip": "10.0.0.1", "port": 9})] {
             let question = read(json!({"source": end, "destination": end})).unwrap();
             assert_eq!(question.source, Some("10.0.0.1:9".parse().unwrap()));
@@ -539,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_by_its_name() {
+    fn all_errors_are_reported_by_field() {
         let told = problems(json!({
             "method": "G T", "protocol": "ftp", "host": "a/b", "path": "a", "headers": {"a b": "1", "c": 1},
             "source": "x", "destination": {"port": 70000}, "sni": 1, "route": "", "closest": -1,
@@ -573,9 +578,9 @@ mod tests {
     }
 
     #[test]
-    fn a_url_stands_alone() {
+    fn a_url_cannot_be_combined_with_its_parts() {
         let told = problems(json!({"url": "http://a/", "path": "/b", "host": "c"}));
-        assert_eq!(told["path"], "cannot be given with `url`, which says it");
+        assert_eq!(told["path"], "cannot be combined with `url`");
         assert_eq!(told["host"], told["path"]);
         for url in [
             "a/b",

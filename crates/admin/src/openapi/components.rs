@@ -1,5 +1,5 @@
-//! What operations share: the schemas of entities in each of their forms, errors, headers, arguments of lists. A schema is
-//! there because an operation refers to it.
+//! Parts that operations share: schemas of entities in each of their forms, errors, headers, and arguments of lists.
+//! The document contains only schemas that an operation refers to.
 
 use axum::http::StatusCode;
 use model::schema::{EntitySchema, Form, RouterFlavor, registry};
@@ -15,10 +15,10 @@ pub(super) struct Components {
     schemas: Map<String, Value>,
 }
 
-/// What a body of fields is.
+/// The schema of a body of fields.
 pub(super) struct Fields {
     pub(super) schema: Value,
-    /// Whether there has to be a body at all.
+    /// Whether a body is required.
     pub(super) required: bool,
 }
 
@@ -48,12 +48,12 @@ impl Components {
         self.flavor
     }
 
-    /// The entity as it is answered with.
+    /// Schema of an entity in responses.
     pub(super) fn shown(&mut self, kind: EntityKind) -> Value {
         self.entity(kind, Form::Shown, type_name(kind), &[])
     }
 
-    /// The entity as it is created; `known` are fields that the path tells.
+    /// Schema of an entity to be created; `known` are fields that the path sets.
     pub(super) fn input(&mut self, kind: EntityKind, known: &[&str]) -> Fields {
         let mut name = format!("{}Input", type_name(kind));
         let schema = registry()
@@ -81,7 +81,7 @@ impl Components {
     pub(super) fn patch(&mut self, kind: EntityKind) -> Fields {
         let name = format!("{}Patch", type_name(kind));
         let flavor = self.flavor;
-        // Its kind need not be said, so there is nothing to tell variants apart by.
+        // A patch may omit the name, so nothing distinguishes variants.
         let patch = || registry().entity(kind).json_schema(Form::Patch, flavor);
         Fields {
             schema: self.shared(&name, patch),
@@ -89,13 +89,13 @@ impl Components {
         }
     }
 
-    /// A page of a list of such entities.
+    /// Schema of a page of entities of this type.
     pub(super) fn page(&mut self, kind: EntityKind) -> Value {
         let entity = self.shown(kind);
         self.shared(&format!("{}Page", type_name(kind)), || page_of(&entity))
     }
 
-    /// The reference to a schema that is made when it is first referred to.
+    /// Returns a reference to a schema, which is created at the first reference to it.
     pub(super) fn shared(&mut self, name: &str, schema: impl FnOnce() -> Value) -> Value {
         if !self.schemas.contains_key(name) {
             let schema = schema();
@@ -146,15 +146,15 @@ impl Components {
             "securitySchemes": {
                 "bearer": {
                     "type": "http", "scheme": "bearer",
-                    "description": "A token of the node, where it asks for one.",
+                    "description": "A token of the node, if it requires one.",
                 },
                 "token": {
                     "type": "apiKey", "in": "header", "name": "Kong-Admin-Token",
-                    "description": "The same token, as Kong's clients send one.",
+                    "description": "The same token, in the header that Kong's clients use.",
                 },
                 "mutualTLS": {
                     "type": "mutualTLS",
-                    "description": "A client certificate that the node trusts, where it asks for one.",
+                    "description": "A client certificate that the node trusts, if it requires one.",
                 },
             },
         })
@@ -165,7 +165,7 @@ fn reference(schema: &str) -> String {
     format!("#/components/schemas/{schema}")
 }
 
-/// Fields that the path tells need not be given.
+/// Makes fields optional that the path sets.
 fn without(mut schema: Value, known: &[&str]) -> Value {
     if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
         required.retain(|field| !known.iter().any(|one| field == one));
@@ -187,7 +187,7 @@ pub(super) fn page_of(entity: &Value) -> Value {
     ])
 }
 
-/// An object with these fields and no others; a name that ends with `?` is of one that may be missing.
+/// Schema of an object with exactly these fields; a field whose name ends with `?` may be absent.
 pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
     let required: Vec<&str> = (fields.iter().map(|(name, _)| *name))
         .filter(|name| !name.ends_with('?'))
@@ -216,7 +216,7 @@ fn message() -> Value {
     object([("message", text())])
 }
 
-/// Kong's error objects, one for each code.
+/// Schema of one of Kong's error objects.
 fn error(code: ErrorCode) -> Value {
     let name = match code {
         ErrorCode::InvalidUnique => {
@@ -231,7 +231,7 @@ fn error(code: ErrorCode) -> Value {
             ("code", number),
             ("name", name),
             ("message", text()),
-            ("options", about("What is wrong, by query argument.")),
+            ("options", about("Errors by query argument.")),
         ]),
         ErrorCode::DeclarativeConfig => object([
             ("code", number),
@@ -239,21 +239,18 @@ fn error(code: ErrorCode) -> Value {
             ("message", text()),
             (
                 "fields?",
-                about("What is wrong, in the shape of the configuration."),
+                about("Errors, in the structure of the configuration."),
             ),
             (
                 "flattened_errors?",
-                json!({ "type": ["array", "object"], "description": "What is wrong, by entity, when asked for." }),
+                json!({ "type": ["array", "object"], "description": "Errors by entity, if requested." }),
             ),
         ]),
         _ => object([
             ("code", number),
             ("name", name),
             ("message", text()),
-            (
-                "fields?",
-                about("What is wrong, in the shape of the entity."),
-            ),
+            ("fields?", about("Errors, in the structure of the entity.")),
         ]),
     }
 }
@@ -262,7 +259,7 @@ fn error_name(code: ErrorCode) -> String {
     format!("Error{}", pascal(code.name()))
 }
 
-/// The name of the response of an error status: `NotFound`.
+/// Name of the response of an error status: `NotFound`.
 pub(super) fn response_name(status: u16) -> String {
     let status = StatusCode::from_u16(status).expect("operations fail with valid statuses");
     pascal(
@@ -299,20 +296,17 @@ fn responses() -> Map<String, Value> {
         .collect()
 }
 
-/// A header that answers of this status have besides those of all.
+/// A header that only responses with this status have.
 fn header_of(status: u16) -> Option<(&'static str, &'static str)> {
     match status {
-        401 => Some(("WWW-Authenticate", "How to say who asks.")),
-        405 => Some((
-            "Allow",
-            "The methods of the path, where it does not have this one.",
-        )),
-        429 | 503 => Some(("Retry-After", "Seconds to wait, where they are known.")),
+        401 => Some(("WWW-Authenticate", "The authentication scheme to use.")),
+        405 => Some(("Allow", "The methods that the path supports.")),
+        429 | 503 => Some(("Retry-After", "Seconds to wait, if known.")),
         _ => None,
     }
 }
 
-/// A message, or one of the error objects of this status.
+/// Schema of an error response: a message, or one of the error objects of this status.
 pub(super) fn failure(status: u16) -> Value {
     let errors = ErrorCode::ALL
         .into_iter()
@@ -330,17 +324,17 @@ fn parameters() -> Value {
     json!({
         "size": argument(
             "size",
-            "How many entities a page has at most.",
+            "Maximum number of entities on a page.",
             json!({ "type": "integer", "minimum": 1, "maximum": 1000, "default": 100 }),
         ),
         "offset": argument(
             "offset",
-            "Where the page starts: the `offset` of the page before.",
+            "Start of the page: the `offset` of the previous page.",
             text(),
         ),
         "tags": argument(
             "tags",
-            "Only entities with all of these tags, `a,b`, or any of them, `a/b`; five at most.",
+            "Only entities with all of these tags (`a,b`) or with any of them (`a/b`); at most five tags.",
             json!({ "type": "string", "minLength": 1 }),
         ),
     })
@@ -355,12 +349,12 @@ const HEADERS: [(&str, &str, &str); 4] = [
     (
         "X-Kong-Admin-Latency",
         "integer",
-        "Milliseconds that the answer took.",
+        "Time in milliseconds that the response took.",
     ),
     (
         "Access-Control-Allow-Origin",
         "string",
-        "Whose scripts may read the answer.",
+        "The origin whose scripts may read the response.",
     ),
     (
         "Access-Control-Allow-Credentials",
@@ -379,7 +373,7 @@ fn headers() -> Map<String, Value> {
     HEADERS.into_iter().map(header).collect()
 }
 
-/// The schema of what a struct is written as: with these fields and no others.
+/// Schema of a struct as it is serialized: with these fields and no others.
 pub(super) fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;
@@ -393,7 +387,7 @@ pub(super) fn schema_of<T: JsonSchema>() -> Value {
     let generator = settings.for_serialize().into_generator();
     let mut schema = generator.into_root_schema_for::<T>().to_value();
     if let Some(schema) = schema.as_object_mut() {
-        // The name of the struct says nothing to clients.
+        // The name of the struct means nothing to clients.
         schema.remove("title");
     }
     schema
@@ -409,13 +403,13 @@ pub(super) fn header_references() -> Map<String, Value> {
     HEADERS.into_iter().map(reference).collect()
 }
 
-/// The type of an entity, by its collection: `KeyauthCredential` of `keyauth_credentials`.
+/// Type name of an entity, from its collection: `KeyauthCredential` for `keyauth_credentials`.
 pub(super) fn type_name(kind: EntityKind) -> String {
     let plural = pascal(kind.name());
     plural.strip_suffix('s').unwrap_or(&plural).to_owned()
 }
 
-/// `RateLimiting` of `rate-limiting`, `rate_limiting` or `rate limiting`.
+/// Returns `RateLimiting` for `rate-limiting`, `rate_limiting` or `rate limiting`.
 pub(super) fn pascal(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
     let capital = |word: &str| {

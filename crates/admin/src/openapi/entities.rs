@@ -1,4 +1,4 @@
-//! The operations of entities: by kind and method, all alike.
+//! The operations of entities, derived from entity type and method.
 
 use super::components::{Components, page_of, pascal, schema_of, type_name};
 use super::operation::Operation;
@@ -8,10 +8,10 @@ use model::EntityKind;
 use model::schema::{Form, registry};
 use serde_json::json;
 
-/// What a write may be refused for besides its form.
+/// Error statuses of writes, apart from those of invalid input.
 const WRITE: [u16; 5] = [404, 405, 409, 501, 507];
 
-/// `None` for what is no endpoint of entities.
+/// Returns `None` for endpoints that do not belong to entities.
 pub(super) fn describe(
     components: &mut Components,
     action: Action,
@@ -52,7 +52,11 @@ fn collection(components: &mut Components, kind: EntityKind, method: &str) -> Op
     )
     .paged()
     .tagged()
-    .answers(200, "A page of the list, by id.", &components.page(kind));
+    .answers(
+        200,
+        "A page of the list, ordered by id.",
+        &components.page(kind),
+    );
     match kind {
         EntityKind::Consumers => list.query(
             "custom_id",
@@ -99,7 +103,7 @@ fn entity(components: &mut Components, kind: EntityKind, method: &str) -> Operat
             )
             .fails(&WRITE),
         _ => operation("delete", "Delete")
-            .answers_empty(204, "It does not exist any more.")
+            .answers_empty(204, "The entity no longer exists.")
             .fails(&[404, 405, 501, 507]),
     }
 }
@@ -158,7 +162,7 @@ fn child(components: &mut Components, relation: Relation, method: &str) -> Opera
         ("GET", _) => operation("get", "Get")
             .answers(200, "The entity.", &components.shown(child))
             .fails(&[404]),
-        // A PUT of a target changes the one that is there.
+        // A PUT of a target changes the existing target.
         ("PUT", EntityKind::Targets) => operation("upsert", "Change")
             .takes_fields(components.patch(child))
             .answers(
@@ -184,7 +188,7 @@ fn child(components: &mut Components, relation: Relation, method: &str) -> Opera
             )
             .fails(&WRITE),
         _ => operation("delete", "Delete")
-            .answers_empty(204, "It does not exist any more.")
+            .answers_empty(204, "The entity no longer exists.")
             .fails(&[404, 405, 501, 507]),
     }
 }
@@ -205,7 +209,7 @@ fn referenced(components: &mut Components, relation: Relation, method: &str) -> 
     };
     match method {
         "GET" => operation("get", "Get")
-            .answers(200, "The entity referred to.", &components.shown(parent))
+            .answers(200, "The referenced entity.", &components.shown(parent))
             .fails(&[404]),
         "PUT" => operation("upsert", "Replace, or create and link,")
             .takes_fields(components.input(parent, &[]))
@@ -236,14 +240,14 @@ fn all_targets(components: &mut Components) -> Operation {
     Operation::new(
         kind.name(),
         "listAllTargetsOfUpstream",
-        "List targets of an upstream, by id",
+        "List targets of an upstream, ordered by id",
     )
     .paged()
     .answers(200, "A page of the list.", &components.page(kind))
     .fails(&[404])
 }
 
-/// A page of targets with their health, or of the upstream as a whole.
+/// The health of each target on a page, or of the upstream as a whole.
 fn upstream_health(components: &mut Components) -> Operation {
     let flavor = components.flavor();
     let target = components.shared("TargetHealth", || {
@@ -280,12 +284,12 @@ fn upstream_health(components: &mut Components) -> Operation {
     .fails(&[404])
 }
 
-/// `key sets` of `key_sets`.
+/// Returns `key sets` for `key_sets`.
 fn words(kind: EntityKind) -> String {
     kind.name().replace('_', " ")
 }
 
-/// `an upstream`.
+/// Returns `an upstream` for `upstreams`.
 fn a(kind: EntityKind) -> String {
     let plural = words(kind);
     let one = plural.strip_suffix('s').unwrap_or(&plural);

@@ -1,4 +1,4 @@
-//! The operations that tell why requests get the routes that they get.
+//! The operations that explain routing.
 
 use super::components::{Components, schema_of, text};
 use super::operation::Operation;
@@ -10,26 +10,30 @@ pub(super) fn explain(components: &mut Components, operation: Operation) -> Oper
     let answer = components.shared("Explanation", schema_of::<Explanation>);
     operation
         .takes(&[("application/json", question())], true)
-        .answers(200, "What becomes of the request, and why.", &answer)
+        .answers(
+            200,
+            "How the gateway handles the request, and why.",
+            &answer,
+        )
 }
 
 pub(super) fn conflicts(operation: Operation) -> Operation {
     operation
         .query(
             "route",
-            "Only conflicts of this route: its id or name.",
+            "Only conflicts of the route with this id or name.",
             text(),
         )
         .query(
             "size",
-            "How many of each kind at most.",
+            "Maximum number of conflicts of each kind.",
             json!({ "type": "integer", "minimum": 1, "maximum": 1000, "default": 100 }),
         )
         .answers(200, "The conflicts.", &schema_of::<Conflicts>())
 }
 
-/// What [`crate::explain::Question::read`] takes. It is no struct that could be derived: it reads on after an error, to tell all
-/// of them. A test compares the two.
+/// Schema of the body that [`crate::explain::Question::read`] accepts. It is not derived from a struct, because the
+/// reader continues after an error in order to report all of them. A test compares the two.
 fn question() -> Value {
     let end = json!({
         "description": "`1.2.3.4:5`, an address alone, or `:5`.",
@@ -52,16 +56,16 @@ fn question() -> Value {
         "additionalProperties": false,
         "properties": {
             "method": { "type": "string", "default": "GET" },
-            "url": about("In place of `protocol`, `host` and `path`."),
+            "url": about("Replaces `protocol`, `host` and `path`."),
             "protocol": { "type": "string", "enum": protocols, "default": "http" },
-            "host": about("With its port if it is not the usual one."),
-            "path": { "type": "string", "description": "With the query.", "default": "/" },
+            "host": about("The host, with its port if that is not the default."),
+            "path": { "type": "string", "description": "The path with the query.", "default": "/" },
             "headers": { "type": "object", "additionalProperties": values },
             "source": end,
             "destination": end,
-            "sni": about("Of the TLS handshake; by default that of the URL or host, and none where it is empty."),
-            "route": about("Id or name of a route to explain whether or not it is a candidate."),
-            "consumer": about("Id or username of the consumer whose plugins are to be told."),
+            "sni": about("Server name in the TLS handshake. Default: the name in the URL or host; empty for none."),
+            "route": about("Id or name of a route that is explained even if it is not a candidate."),
+            "consumer": about("Id or username of the consumer whose plugins are shown."),
             "closest": bound(0, CLOSEST),
             "limit": bound(1, LIMIT),
         },
@@ -84,7 +88,7 @@ mod tests {
         Question::read(body.expect("an object")).ok()
     }
 
-    /// For each field, values that are taken, and values that are not.
+    /// For each field, valid and invalid values.
     fn cases() -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
         let texts = |texts: &[&str]| texts.iter().map(|text| json!(text)).collect::<Vec<_>>();
         let ends = || {

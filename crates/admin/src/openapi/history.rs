@@ -12,10 +12,14 @@ pub(super) fn list(components: &mut Components, operation: Operation) -> Operati
     operation
         .query(
             "since",
-            "Only those made at this time or later.",
+            "Only revisions created at this time or later.",
             time.clone(),
         )
-        .query("until", "Only those made at this time or earlier.", time)
+        .query(
+            "until",
+            "Only revisions created at this time or earlier.",
+            time,
+        )
         .paged()
         .answers(200, "A page of the list.", &page)
 }
@@ -25,7 +29,7 @@ pub(super) fn show(operation: Operation) -> Operation {
         .paged()
         .answers(
             200,
-            "The revision, and a page of what it changed.",
+            "The revision, and a page of its changes.",
             &schema_of::<Shown>(),
         )
         .fails(&[404, 410])
@@ -47,21 +51,21 @@ pub(super) fn rollback(operation: Operation) -> Operation {
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "message": { "type": "string", "description": "Kept with the new revision." },
-            "expected_revision": { "type": "integer", "minimum": 0, "description": "Refuse when the newest revision is another." },
-            "dry_run": { "type": "boolean", "default": false, "description": "Try everything and keep nothing." },
+            "message": { "type": "string", "description": "Reason for the rollback, stored with the new revision." },
+            "expected_revision": { "type": "integer", "minimum": 0, "description": "Refuse unless this is the newest revision." },
+            "dry_run": { "type": "boolean", "default": false, "description": "Try everything but change nothing." },
         },
     });
     numbered(operation, &["revision"])
         .query(
             "size",
-            "How many of its changes the answer has at most.",
+            "Maximum number of changes in the response.",
             json!({ "type": "integer", "minimum": 1, "maximum": 1000, "default": 100 }),
         )
         .takes(&[("application/json", body)], false)
         .answers(
             200,
-            "The new revision, live on this node, and what it changed.",
+            "The new revision, live on this node, and its changes.",
             &schema_of::<RolledBack>(),
         )
         .fails(&[404, 409, 410, 503, 507])
@@ -70,6 +74,6 @@ pub(super) fn rollback(operation: Operation) -> Operation {
 fn numbered(operation: Operation, names: &[&str]) -> Operation {
     names.iter().fold(operation, |operation, name| {
         let number = json!({ "type": "integer", "minimum": 0 });
-        operation.path(name, "The number of a revision.", number)
+        operation.path(name, "Number of a revision.", number)
     })
 }

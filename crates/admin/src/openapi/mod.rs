@@ -1,11 +1,11 @@
 //! `GET /openapi.json`: the Admin API described by an OpenAPI 3.1 document.
 //!
-//! It is made of what the API is made of: the paths and methods are those of the table of [`endpoints`], the entities those
-//! of `model::schema`. So it says what is served, and nothing about it has to be kept up by hand but the words.
+//! The document is generated from the definitions of the API: paths and methods from the table of [`endpoints`],
+//! entities from `model::schema`. So it always matches the served API; only its texts are written by hand.
 //!
-//! A new endpoint is described in one place: its arm in [`node::describe`], which does not compile without one, gives
-//! summary, arguments, body and answers. Path parameters that are no entity's go by [`Operation::path`]. What an answer looks
-//! like is a JSON Schema, written in place; one that several operations share goes by [`Components::shared`].
+//! A new endpoint is described in one place: its arm in [`node::describe`], which does not compile without one, sets
+//! summary, arguments, body and responses. [`Operation::path`] describes path parameters that do not name an entity.
+//! Responses are JSON Schemas, written in place; [`Components::shared`] defines those that several operations use.
 
 mod components;
 mod entities;
@@ -27,7 +27,7 @@ use operation::Operation;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// The document, made when it is first asked for: nothing that it depends on changes while the node runs.
+/// Returns the document, which is created at the first request. Nothing that it depends on changes while the node runs.
 pub(crate) fn show(app: &App) -> Response {
     let document = app.openapi().get_or_init(|| {
         let document = document(app.control());
@@ -46,13 +46,14 @@ fn document(control: &dyn Control) -> Value {
             let Some(operation) = describe(&mut components, &endpoint, method) else {
                 continue;
             };
-            let operation = match writes_routes(endpoint.action, method) {
-                true => operation.query(
+            let operation = if writes_routes(endpoint.action, method) {
+                operation.query(
                     "warn",
                     WARN,
                     json!({ "type": "string", "enum": ["conflicts"] }),
-                ),
-                false => operation,
+                )
+            } else {
+                operation
             };
             tags.insert(operation.tag);
             item.insert(
@@ -84,10 +85,10 @@ fn document(control: &dyn Control) -> Value {
     })
 }
 
-/// What the argument of writes of routes does.
-const WARN: &str = "With `conflicts`, the answer tells in headers `Warning` which conflicts with other routes the write makes or leaves.";
+/// Description of the argument `warn` of writes of routes.
+const WARN: &str = "With `conflicts`, `Warning` headers of the response list the written route's conflicts with other routes.";
 
-/// Whether a method of an endpoint may put a route.
+/// Whether a method of an endpoint may create or change a route.
 fn writes_routes(action: Action, method: &str) -> bool {
     let kind = match action {
         Action::Collection(kind) | Action::Entity(kind) => kind,
@@ -99,10 +100,10 @@ fn writes_routes(action: Action, method: &str) -> bool {
     kind == EntityKind::Routes && matches!(method, "POST" | "PUT" | "PATCH")
 }
 
-const ABOUT: &str = "The Admin API of Kong Gateway 3.9, and what Silverback has besides. Every path with GET answers HEAD, and every \
-path OPTIONS. A trailing slash changes nothing. Where a path takes a key in place of an id, a UUID is always taken for an id.";
+const ABOUT: &str = "The Admin API of Kong Gateway 3.9, with the endpoints that Silverback adds. Every path with GET supports HEAD, and \
+every path supports OPTIONS. A trailing slash is ignored. Where a path accepts a key instead of an id, a UUID is always read as an id.";
 
-/// `None` for what the API answers as if it did not exist.
+/// Returns `None` for paths that the API treats as nonexistent.
 fn describe(components: &mut Components, endpoint: &Endpoint, method: &str) -> Option<Operation> {
     entities::describe(components, endpoint.action, method)
         .or_else(|| node::describe(components, endpoint, method))

@@ -1,4 +1,4 @@
-//! The operations that are no entity's: of the node, of schemas, of whole configurations.
+//! The operations that do not belong to entities: of the node, of schemas, and of whole configurations.
 
 use super::components::{Components, Fields, failure, integer, object, page_of, schema_of, text};
 use super::operation::Operation;
@@ -11,7 +11,7 @@ use crate::transfer::Imported;
 use model::EntityKind;
 use serde_json::{Value, json};
 
-/// `None` for what the API answers as if it did not exist, and for the endpoints of entities.
+/// Returns `None` for paths that the API treats as nonexistent, and for the endpoints of entities.
 pub(super) fn describe(
     components: &mut Components,
     endpoint: &Endpoint,
@@ -20,13 +20,13 @@ pub(super) fn describe(
     let of = |tag, summary: &str| Operation::of_path(tag, method, &endpoint.path, summary);
     let message = json!({ "$ref": "#/components/schemas/Message" });
     Some(match endpoint.action {
-        Action::Root => of("node", "Get what the node is and how it is configured").answers(
-            200,
-            "The node.",
-            &schema_of::<Root>(),
-        ),
-        Action::Status => of("node", "Get what the node counts")
-            .query("unit", "The unit of sizes: bytes, KiB, MiB or GiB.", unit())
+        Action::Root => of(
+            "node",
+            "Get information about the node and its configuration",
+        )
+        .answers(200, "The node.", &schema_of::<Root>()),
+        Action::Status => of("node", "Get the counters of the node")
+            .query("unit", "Unit of sizes: bytes, KiB, MiB or GiB.", unit())
             .query(
                 "scale",
                 "Decimals of sizes.",
@@ -37,13 +37,21 @@ pub(super) fn describe(
                 "Connections, memory, and the state of the configuration.",
                 &schema_of::<Status>(),
             ),
-        Action::DnsStatus => of("node", "Get what the resolver did")
-            .answers(200, "Its counters.", &schema_of::<DnsStatus>())
+        Action::DnsStatus => of("node", "Get the statistics of the resolver")
+            .answers(
+                200,
+                "The counters of the resolver.",
+                &schema_of::<DnsStatus>(),
+            )
             .fails(&[501]),
-        Action::Ready => readiness(of("node", "Get or give up readiness"), method, &message),
+        Action::Ready => readiness(
+            of("node", "Get readiness, or start draining"),
+            method,
+            &message,
+        ),
         Action::Metrics => of("node", "Get the metrics of the node").answers_with(
             200,
-            "In the text format of Prometheus.",
+            "Metrics in the text format of Prometheus.",
             "text/plain",
             &text(),
         ),
@@ -60,7 +68,7 @@ pub(super) fn describe(
         Action::Changes => changes(of("configuration", "Apply several changes as one revision")),
         Action::Conflicts => explain::conflicts(of(
             "router",
-            "List routes that no request can get, and pairs that only a tie-break puts in order",
+            "List routes that no request can get, and pairs of routes with equal priority",
         )),
         Action::Explain => explain::explain(
             components,
@@ -73,10 +81,14 @@ pub(super) fn describe(
             history::list(components, of("history", "List revisions, newest first"))
                 .query(
                     "entity_type",
-                    "Only those that changed an entity of this type, given its `entity_id`.",
+                    "Only revisions that changed an entity of this type; requires `entity_id`.",
                     text(),
                 )
-                .query("entity_id", "Its id, or its endpoint key now.", text())
+                .query(
+                    "entity_id",
+                    "The id of that entity, or its current endpoint key.",
+                    text(),
+                )
                 .fails(&[404])
         }
         Action::EntityRevisions(_) => {
@@ -86,29 +98,31 @@ pub(super) fn describe(
             );
             history::list(components, about).fails(&[404])
         }
-        Action::Revision => history::show(of("history", "Get a revision and what it changed")),
+        Action::Revision => history::show(of("history", "Get a revision and its changes")),
         Action::RevisionDiff => {
-            history::diff(of("history", "Get what leads from one revision to another"))
+            history::diff(of("history", "Get the difference between two revisions"))
         }
         Action::Rollback => history::rollback(of(
             "history",
-            "Make the state of a revision that of a new one",
+            "Create a revision with the content of an earlier one",
         )),
         Action::Timers => of("node", "Get the timers of the node").answers(
             200,
             "Always none.",
             &schema_of::<Timers>(),
         ),
-        Action::LogLevel => of("node", "Get the log level").answers(200, "The level.", &message),
-        Action::SetLogLevel => of("node", "Set the log level for a while")
+        Action::LogLevel => {
+            of("node", "Get the log level").answers(200, "The log level.", &message)
+        }
+        Action::SetLogLevel => of("node", "Set the log level for a limited time")
             .query(
                 "timeout",
-                "Seconds after which the level is what it was; 0 for never.",
+                "Seconds after which the previous level is restored; 0 for never.",
                 json!({ "type": "number", "minimum": 0, "default": 60 }),
             )
-            .answers(200, "What was done.", &message)
+            .answers(200, "The result.", &message)
             .fails(&[405]),
-        Action::Cache => of("node", "Forget everything cached").answers_empty(204, "Done."),
+        Action::Cache => of("node", "Clear the cache").answers_empty(204, "Done."),
         Action::CacheKey if method == "GET" => of("node", "Get a cached value")
             .answers(200, "The value.", &json!({ "type": "object" }))
             .fails(&[404]),
@@ -129,7 +143,7 @@ pub(super) fn describe(
         Action::Export => of("configuration", "Get all entities as one configuration")
             .query(
                 "format",
-                "The form of the configuration; `Accept` may tell it as well.",
+                "Format of the configuration; `Accept` can select it too.",
                 json!({ "type": "string", "enum": ["yaml", "json"], "default": "yaml" }),
             )
             .answers_with(200, "The configuration.", "application/yaml", &text())
@@ -144,7 +158,7 @@ pub(super) fn describe(
         Action::FilterSchema => of("schemas", "Get the schema of a filter").fails(&[404]),
         Action::ValidateEntity => of("schemas", "Validate an entity without creating it")
             .takes_fields(Fields::needed(json!({ "type": "object" })))
-            .answers(200, "It is valid.", &message)
+            .answers(200, "The entity is valid.", &message)
             .fails(&[404]),
         Action::ValidatePlugin => {
             let input = components.input(EntityKind::Plugins, &[]);
@@ -162,19 +176,22 @@ pub(super) fn describe(
                 &message,
             )
         }
-        Action::Tags => tagged(components, of("tags", "List tags and what carries them")),
-        Action::Tag => tagged(components, of("tags", "List what carries a tag")).path(
+        Action::Tags => tagged(
+            components,
+            of("tags", "List tags with the entities that have them"),
+        ),
+        Action::Tag => tagged(components, of("tags", "List entities that have a tag")).path(
             "tags",
             "The tag.",
             json!({ "type": "string", "minLength": 1 }),
         ),
         Action::SetTargetHealth { .. } => of(
             "targets",
-            "Make a target, or one of its addresses, healthy or unhealthy on this node",
+            "Mark a target, or one of its addresses, as healthy or unhealthy on this node",
         )
         .path(
             "address",
-            "IP and port, `10.0.0.1:80`, or the name and port that the health of the target shows.",
+            "IP and port, `10.0.0.1:80`, or a name and port from the health of the target.",
             text(),
         )
         .answers_empty(204, "Done.")
@@ -201,8 +218,8 @@ fn changes(operation: Operation) -> Operation {
         "properties": {
             "action": one_of(&["create", "upsert", "update", "delete"]),
             "type": { "type": "string", "description": "The entity's type, `services`." },
-            "key": { "type": "string", "description": "Its id or endpoint key; none to create." },
-            "data": { "type": "object", "description": "Its fields, as the entity's own endpoint takes them." },
+            "key": { "type": "string", "description": "Id or endpoint key of the entity; absent to create one." },
+            "data": { "type": "object", "description": "Fields of the entity, as the entity's own endpoint accepts them." },
         },
     });
     let body = json!({
@@ -210,10 +227,10 @@ fn changes(operation: Operation) -> Operation {
         "required": ["changes"],
         "additionalProperties": false,
         "properties": {
-            "changes": { "type": "array", "items": change, "description": "In this order; each sees those before it." },
-            "message": { "type": "string", "description": "Kept with the revision." },
-            "expected_revision": { "type": "integer", "minimum": 0, "description": "Refuse when the newest revision is another." },
-            "dry_run": { "type": "boolean", "default": false, "description": "Try everything and keep nothing." },
+            "changes": { "type": "array", "items": change, "description": "Applied in this order; each change sees the results of those before it." },
+            "message": { "type": "string", "description": "Reason for the changes, stored with the revision." },
+            "expected_revision": { "type": "integer", "minimum": 0, "description": "Refuse unless this is the newest revision." },
+            "dry_run": { "type": "boolean", "default": false, "description": "Try everything but change nothing." },
         },
     });
     let problem = object([("path", text()), ("message", text())]);
@@ -222,7 +239,7 @@ fn changes(operation: Operation) -> Operation {
         ("problems", json!({ "type": "array", "items": problem })),
         (
             "error",
-            json!({ "type": "object", "description": "What the entity's own endpoint would have answered." }),
+            json!({ "type": "object", "description": "The error that the entity's own endpoint would return." }),
         ),
     ]);
     let refused = object([
@@ -233,7 +250,7 @@ fn changes(operation: Operation) -> Operation {
         .takes(&[("application/json", body)], true)
         .answers(
             200,
-            "The revision, live on this node, and the entities as they are in it.",
+            "The revision, live on this node, and its entities.",
             &schema_of::<Applied>(),
         )
         .answers(
@@ -257,13 +274,13 @@ fn readiness(operation: Operation, method: &str, message: &Value) -> Operation {
     let draining = object([("status", json!({ "type": "string", "const": "draining" }))]);
     operation
         .takes_fields(Fields::needed(draining))
-        .answers_empty(204, "From now on it is not ready.")
+        .answers_empty(204, "From now on the node is not ready.")
 }
 
 fn config(operation: Operation, method: &str) -> Operation {
     let entities = json!({
         "type": "object",
-        "description": "By collection and id.",
+        "description": "Entities by collection and id.",
         "additionalProperties": { "type": "object", "additionalProperties": { "type": "object" } },
     });
     if method == "GET" {
@@ -282,12 +299,12 @@ fn config(operation: Operation, method: &str) -> Operation {
     operation
         .query(
             "check_hash",
-            "With `1`, a text that runs already changes nothing.",
+            "With `1`, nothing is done if this text is already running.",
             flag.clone(),
         )
         .query(
             "flatten_errors",
-            "With `1`, errors are told by entity too.",
+            "With `1`, errors are also listed by entity.",
             flag,
         )
         .takes(
@@ -300,8 +317,8 @@ fn config(operation: Operation, method: &str) -> Operation {
             ],
             true,
         )
-        .answers(201, "Every entity, live on this node.", &entities)
-        .answers_empty(304, "The configuration runs already.")
+        .answers(201, "All entities, live on this node.", &entities)
+        .answers_empty(304, "The configuration is already running.")
         .fails(&[429, 501, 503, 504, 507])
 }
 
@@ -316,13 +333,13 @@ fn import(operation: Operation) -> Operation {
             ],
             true,
         )
-        .answers(200, "What became of the entities, live on this node.", &schema_of::<Imported>())
+        .answers(200, "Counts of the imported entities, live on this node.", &schema_of::<Imported>())
         .or_answers_with(
             200,
             "application/x-ndjson",
             &json!({
                 "type": "string",
-                "description": "Lines of JSON: how far it is, and last the outcome, or `status` and `error`.",
+                "description": "Lines of JSON with the progress. The last line has the result, or `status` and `error`.",
             }),
         )
         .fails(&[409, 503, 507])
@@ -342,7 +359,7 @@ fn schema(operation: Operation) -> Operation {
 fn validate(operation: Operation, input: Fields, message: &Value) -> Operation {
     operation
         .takes_fields(input)
-        .answers(200, "It is valid.", message)
+        .answers(200, "The entity is valid.", message)
 }
 
 fn tagged(components: &mut Components, operation: Operation) -> Operation {

@@ -1,4 +1,4 @@
-//! One operation of the document: what a method of a path takes and answers.
+//! One operation of the document: the request and the responses of a method of a path.
 
 use super::components::{Fields, header_references, pascal, response_name};
 use crate::control::LogLevel;
@@ -6,14 +6,14 @@ use model::EntityKind;
 use model::schema::registry;
 use serde_json::{Map, Value, json};
 
-/// Every operation may be refused so: arguments that cannot be read, a caller that may not, a mistake of ours, too much at once.
+/// Error statuses of every operation: invalid arguments, missing or wrong credentials, an internal error, overload.
 const ALWAYS: [u16; 5] = [400, 401, 403, 500, 503];
-/// And so, one that takes a body: it is too slow, too large, of another kind.
+/// Error statuses of operations with a body: it is too slow, too large, or of an unsupported type.
 const WITH_BODY: [u16; 3] = [408, 413, 415];
 
 #[derive(Debug)]
 pub(super) struct Operation {
-    /// Unique in the document and the same in every version of it.
+    /// Unique in the document, and the same in every version of it.
     id: String,
     pub(super) tag: &'static str,
     summary: String,
@@ -40,7 +40,7 @@ impl Operation {
         }
     }
 
-    /// With an id made of method and path: `putDebugNodeLogLevelByLogLevel`.
+    /// Creates an operation whose id consists of method and path: `putDebugNodeLogLevelByLogLevel`.
     pub(super) fn of_path(
         tag: &'static str,
         method: &str,
@@ -63,7 +63,7 @@ impl Operation {
         Self::new(tag, id, summary)
     }
 
-    /// What a parameter of the path is, where it is no entity's.
+    /// Describes a path parameter that does not name an entity.
     pub(super) fn path(mut self, name: &str, about: &str, schema: Value) -> Self {
         self.path.insert(
             name.to_owned(),
@@ -79,7 +79,7 @@ impl Operation {
         self
     }
 
-    /// Takes the arguments of lists.
+    /// Adds the arguments of lists.
     pub(super) fn paged(mut self) -> Self {
         for name in ["size", "offset"] {
             self.query
@@ -94,7 +94,7 @@ impl Operation {
         self
     }
 
-    /// A body of fields, in any of the encodings that endpoints of entities take.
+    /// Adds a body of fields, in any of the encodings that the endpoints of entities accept.
     pub(super) fn takes_fields(self, fields: Fields) -> Self {
         let kinds = [
             "application/json",
@@ -114,7 +114,7 @@ impl Operation {
         self
     }
 
-    /// Answers with JSON of this schema.
+    /// Adds a response with JSON of this schema.
     pub(super) fn answers(self, status: u16, about: &str, schema: &Value) -> Self {
         self.answers_with(status, about, "application/json", schema)
     }
@@ -133,7 +133,7 @@ impl Operation {
         self
     }
 
-    /// Another form of an answer that is described already.
+    /// Adds another media type to a response that already exists.
     pub(super) fn or_answers_with(mut self, status: u16, kind: &str, schema: &Value) -> Self {
         if let Some(response) = self.responses.get_mut(&status.to_string()) {
             response["content"][kind] = json!({ "schema": schema });
@@ -147,7 +147,7 @@ impl Operation {
         self
     }
 
-    /// May answer with errors of these statuses besides those of every operation.
+    /// Adds error responses with these statuses to those of every operation.
     pub(super) fn fails(mut self, statuses: &[u16]) -> Self {
         for status in statuses {
             let reference = format!("#/components/responses/{}", response_name(*status));
@@ -194,7 +194,7 @@ fn path_parameters(path: &str, described: &Map<String, Value>) -> Vec<Value> {
         .collect()
 }
 
-/// The id of an entity or what stands for it.
+/// Schema of the path parameter that names an entity, by id or by key.
 fn entity_parameter(kind: EntityKind) -> Value {
     let schema = registry().entity(kind);
     let key = match kind {
@@ -213,7 +213,7 @@ fn entity_parameter(kind: EntityKind) -> Value {
             "schema": { "type": "string", "minLength": 1 },
         }),
         None => json!({
-            "description": "The id.",
+            "description": "The id of the entity.",
             "schema": { "type": "string", "format": "uuid" },
         }),
     }
@@ -222,7 +222,7 @@ fn entity_parameter(kind: EntityKind) -> Value {
 fn well_known(name: &str) -> Value {
     match name {
         "log_level" => json!({
-            "description": "The level.",
+            "description": "The log level.",
             "schema": { "type": "string", "enum": LogLevel::ALL.map(LogLevel::name) },
         }),
         _ => json!({ "schema": { "type": "string", "minLength": 1 } }),

@@ -1,4 +1,4 @@
-//! What the endpoints of history answer with. The OpenAPI document is made of these.
+//! Responses of the history endpoints. The OpenAPI document is generated from these structs.
 
 use crate::shown::{Entity, Page};
 use crate::time;
@@ -7,13 +7,13 @@ use serde::Serialize;
 use store::RevisionInfo;
 use uuid::Uuid;
 
-/// A revision: when it was made, by whom and how many entities it changed.
+/// A revision: when and by whom it was created, and how many entities it changed.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Revision {
     revision: u64,
     #[schemars(extend("format" = "date-time"))]
     time: String,
-    /// The address of the client, or the part of the program that made it.
+    /// The address of the client, or the component of the program that created the revision.
     source: String,
     actor: Option<String>,
     request_id: Option<String>,
@@ -40,7 +40,7 @@ impl From<&RevisionInfo> for Revision {
     }
 }
 
-/// A revision in a list: in that of one entity, with what it changed of it.
+/// A revision in a list. In the list of one entity it has the change of that entity.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Listed {
     #[serde(flatten)]
@@ -49,7 +49,7 @@ pub(crate) struct Listed {
     pub(crate) change: Option<Change>,
 }
 
-/// An entity before and after; null where it does not exist.
+/// An entity before and after a change; null if it does not exist.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Change {
     pub(crate) action: Action,
@@ -69,7 +69,7 @@ pub(crate) enum Action {
     Delete,
 }
 
-/// A revision and a page of what it changed.
+/// A revision and a page of its changes.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Shown {
     #[serde(flatten)]
@@ -87,7 +87,7 @@ pub(crate) struct Diff {
     pub(crate) changes: Page<Change>,
 }
 
-/// A rollback and the first page of what it changed.
+/// A rollback and the first page of its changes.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RolledBack {
     /// The new revision.

@@ -1,4 +1,4 @@
-//! Certificates, whose `snis` stand for entities of their own.
+//! Certificates and their `snis`, which are stored as entities.
 
 use crate::fake::Api;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn certificate(snis: Value) -> Value {
 }
 
 #[tokio::test]
-async fn names_are_given_shown_and_replaced_as_a_list() {
+async fn snis_are_set_shown_and_replaced_as_a_list() {
     let api = Api::lmdb();
     let names = json!(["one.test", "*.two.test"]);
     let created = api.json("POST", "/certificates", &certificate(names)).await;
@@ -86,7 +86,7 @@ async fn a_name_belongs_to_one_certificate() {
 }
 
 #[tokio::test]
-async fn a_put_stands_for_the_whole_list() {
+async fn a_put_replaces_the_whole_list() {
     let api = Api::lmdb();
     let body = json!({"cert": RSA[0], "key": RSA[1]});
     let created = api.json("PUT", "/certificates/new.test", &body).await;
@@ -117,7 +117,7 @@ async fn a_put_stands_for_the_whole_list() {
 }
 
 #[tokio::test]
-async fn a_deleted_certificate_takes_its_names_along() {
+async fn deleting_a_certificate_deletes_its_snis() {
     let api = Api::lmdb();
     let created = api
         .json("POST", "/certificates", &certificate(json!(["one.test"])))
@@ -128,7 +128,7 @@ async fn a_deleted_certificate_takes_its_names_along() {
 }
 
 #[tokio::test]
-async fn a_ca_certificate_in_use_stays() {
+async fn a_ca_certificate_in_use_cannot_be_deleted() {
     let api = Api::lmdb();
     let ca = json!({"cert": include_str!("../data/ca.crt")});
     let created = api.json("POST", "/ca_certificates", &ca).await;

@@ -51,7 +51,7 @@ async fn changes_see_those_before_them_and_make_one_revision() {
 }
 
 #[tokio::test]
-async fn one_error_keeps_everything_out_and_all_errors_are_told_with_their_paths() {
+async fn one_error_refuses_all_changes_and_all_errors_are_listed_with_paths() {
     let api = Api::lmdb();
     let taken = json!({"username": "taken"});
     assert_eq!(api.json("POST", "/consumers", &taken).await.status, 201);
@@ -144,7 +144,7 @@ async fn one_error_keeps_everything_out_and_all_errors_are_told_with_their_paths
     assert_eq!(problems, expected);
     assert_eq!(answer["errors"][2]["error"]["code"], 5);
     assert_eq!(api.get("/services").await.json()["data"], json!([]));
-    // Nothing of it is in the way afterwards.
+    // The refused changes do not conflict with later ones.
     let (status, answer) = change(
         &api,
         &json!({"changes": [create("services", &json!({"name": "shop", "host": "shop.test"}))]}),
@@ -154,7 +154,7 @@ async fn one_error_keeps_everything_out_and_all_errors_are_told_with_their_paths
 }
 
 #[tokio::test]
-async fn a_dry_run_tells_what_would_come_and_keeps_nothing() {
+async fn a_dry_run_shows_the_result_and_changes_nothing() {
     let api = Api::lmdb();
     let body = json!({
         "dry_run": true,
@@ -173,7 +173,7 @@ async fn a_dry_run_tells_what_would_come_and_keeps_nothing() {
 }
 
 #[tokio::test]
-async fn another_head_than_the_expected_one_is_a_conflict() {
+async fn an_unexpected_newest_revision_is_a_conflict() {
     let api = Api::lmdb();
     let body = |expected: u64, name: &str| {
         json!({
@@ -191,7 +191,7 @@ async fn another_head_than_the_expected_one_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_body_of_another_shape_is_told_what_is_wrong() {
+async fn a_malformed_body_is_refused_with_its_error() {
     let api = Api::lmdb();
     for (body, message) in [
         (json!({}), "changes: required field missing"),
@@ -228,8 +228,9 @@ async fn writes_of_routes_warn_of_conflicts_when_they_are_asked_to() {
     let route = json!({"name": "r", "paths": ["/r"]});
     let answer = api.json("POST", "/routes?warn=conflicts", &route).await;
     let id = answer.json()["id"].as_str().unwrap().to_owned();
-    let warning =
-        format!("299 - \"no request can get the route {id}: its demands contradict each other\"");
+    let warning = format!(
+        "299 - \"no request can get the route {id}: its conditions contradict each other\""
+    );
     assert_eq!(
         (answer.status, answer.header("warning")),
         (201, warning.as_str())
@@ -237,7 +238,7 @@ async fn writes_of_routes_warn_of_conflicts_when_they_are_asked_to() {
     let patch = json!({"paths": ["/s"]});
     let answer = api.json("PATCH", "/routes/r?warn=conflicts", &patch).await;
     assert_eq!(answer.header("warning"), warning);
-    // Not of other entities, and not unasked.
+    // Writes of other entities do not warn, nor do writes of routes without the argument.
     let service = json!({"url": "http://shop.test"});
     let answer = api.json("POST", "/services?warn=conflicts", &service).await;
     assert_eq!(answer.header("warning"), "");
@@ -261,7 +262,7 @@ async fn writes_of_routes_warn_of_conflicts_when_they_are_asked_to() {
 }
 
 #[tokio::test]
-async fn errors_of_many_changes_are_told_up_to_a_number() {
+async fn errors_of_many_changes_are_bounded() {
     let api = Api::lmdb();
     let bad = create("routes", &json!({"hosts": vec![1; 2000]}));
     let (status, answer) = change(&api, &json!({"changes": vec![bad; 20]})).await;
@@ -272,14 +273,14 @@ async fn errors_of_many_changes_are_told_up_to_a_number() {
     );
     let told = answer["errors"].as_array().unwrap();
     assert_eq!(told.len(), 10);
-    // The thousand that an entity may have, and that there are more.
+    // The maximum of a thousand problems per entity, and one that says that there are more.
     let problems = told[0]["problems"].as_array().unwrap();
     assert_eq!(problems.len(), 1001);
     assert_eq!(problems[1000]["path"], "changes[0].data.hosts[1000]");
 }
 
 #[tokio::test]
-async fn an_entity_with_many_bad_elements_is_told_up_to_a_number_of_errors() {
+async fn errors_of_one_entity_are_bounded() {
     let api = Api::lmdb();
     let answer = api
         .json("POST", "/routes", &json!({"hosts": vec![1; 2000]}))

@@ -1,5 +1,5 @@
-//! Compares answers with recorded ones in which `<uuid-N>` stands for the same UUID wherever it occurs, `<ts>` for a
-//! timestamp and `<any>` for what is not compared. The order of a list does not matter.
+//! Compares responses with recorded ones. In the recording, `<uuid-N>` stands for the same UUID wherever it occurs,
+//! `<ts>` for a timestamp, and `<any>` for a value that is not compared. The order of lists is ignored.
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -12,12 +12,12 @@ pub(crate) type Bound = HashMap<String, String>;
 static HOLDER: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"<(uuid-\d+|ts|[a-z]+-\d+|random|key|secret|hash)>").unwrap());
 
-/// What follows these is the text of a library: OpenSSL's, PCRE's.
+/// Prefixes after which the text comes from a library (OpenSSL or PCRE) and is not compared.
 const ENGINE_TEXTS: [&str; 3] = ["invalid certificate:", "invalid key:", "invalid regex:"];
 
 const UUID: &str = r"([0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})";
 
-/// The recorded request with placeholders filled in.
+/// Fills the placeholders in a recorded request.
 pub(crate) fn fill(value: &Value, bound: &mut Bound) -> Value {
     match value {
         Value::String(text) if text == "<ts>" => Value::from(1_700_000_000),
@@ -45,7 +45,7 @@ pub(crate) fn fill_text(text: &str, bound: &mut Bound) -> String {
     HOLDER.replace_all(text, stands_for).into_owned()
 }
 
-/// Whether `actual` fits `wanted`; binds what placeholders stand for.
+/// Whether `actual` matches `wanted`; binds the placeholders to their values.
 pub(crate) fn text_matches(wanted: &str, actual: &str, bound: &mut Bound) -> bool {
     for prefix in ENGINE_TEXTS {
         if let Some((before, _)) = wanted.split_once(prefix) {
@@ -87,7 +87,7 @@ pub(crate) fn text_matches(wanted: &str, actual: &str, bound: &mut Bound) -> boo
     true
 }
 
-/// The first difference as a sentence.
+/// Returns the first difference as a sentence.
 pub(crate) fn differ(
     wanted: &Value,
     actual: &Value,

@@ -1,4 +1,4 @@
-//! Whole configurations, in and out.
+//! Loads and exports whole configurations.
 
 use crate::fake::Api;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ async fn load(api: &Api, document: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_answer_of_many_chunks_is_whole() {
+async fn a_response_of_many_chunks_is_complete() {
     let api = Api::off();
     let answer = load(&api, &document(1500)).await;
     assert!(answer.to_string().len() > 1 << 20);
@@ -39,7 +39,7 @@ async fn an_answer_of_many_chunks_is_whole() {
 }
 
 #[tokio::test]
-async fn what_is_exported_loads_again_as_the_same() {
+async fn an_export_loads_as_the_same_configuration() {
     let api = Api::off();
     let loaded = load(&api, &document(20)).await;
     let exported = api.get("/config").await.json();
@@ -52,7 +52,7 @@ async fn what_is_exported_loads_again_as_the_same() {
 }
 
 #[tokio::test]
-async fn a_wrong_configuration_leaves_the_running_one() {
+async fn an_invalid_configuration_does_not_replace_the_running_one() {
     let api = Api::off();
     load(&api, &document(1)).await;
     for (kind, body) in [

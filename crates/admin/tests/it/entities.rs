@@ -153,7 +153,7 @@ async fn a_credential_shows_the_seconds_that_are_left() {
 }
 
 #[tokio::test]
-async fn targets_are_found_by_what_they_are() {
+async fn targets_are_found_by_id_or_normal_form() {
     let api = Api::lmdb();
     api.json("POST", "/upstreams", &json!({"name": "p.internal"}))
         .await;
@@ -212,7 +212,7 @@ async fn an_unacceptable_key_in_a_path_is_an_error_of_its_own() {
 }
 
 #[tokio::test]
-async fn tags_list_what_carries_them() {
+async fn tags_list_their_entities() {
     let api = Api::lmdb();
     for name in ["a", "b"] {
         let body = json!({"name": name, "host": "x.test", "tags": ["t", name]});
@@ -232,7 +232,7 @@ async fn tags_list_what_carries_them() {
 }
 
 #[tokio::test]
-async fn two_that_make_the_service_of_a_route_at_once_make_one() {
+async fn concurrent_puts_of_a_routes_service_create_one() {
     let api = Api::lmdb();
     let route = json!({"name": "r", "paths": ["/r"]});
     assert_eq!(api.json("POST", "/routes", &route).await.status, 201);
@@ -250,9 +250,10 @@ async fn two_that_make_the_service_of_a_route_at_once_make_one() {
     );
 }
 
-/// Whether an entity is there is decided when its write's turn comes; requests that saw nothing made one each.
+/// Whether an entity exists is decided when its write is applied. If requests decided it earlier, each of them would
+/// create an entity.
 #[tokio::test]
-async fn many_that_make_an_entity_by_its_name_at_once_make_one() {
+async fn concurrent_puts_of_one_name_create_one_entity() {
     let api = Api::lmdb();
     let consumer = json!({"username": "c"});
     assert_eq!(api.json("POST", "/consumers", &consumer).await.status, 201);
@@ -277,7 +278,7 @@ async fn many_that_make_an_entity_by_its_name_at_once_make_one() {
 }
 
 #[tokio::test]
-async fn a_bad_target_has_the_text_of_the_way_it_came() {
+async fn an_invalid_target_has_one_text_when_created_and_another_when_changed() {
     let api = Api::lmdb();
     let upstream = api
         .json("POST", "/upstreams", &json!({ "name": "u" }))

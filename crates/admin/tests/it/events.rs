@@ -1,4 +1,4 @@
-//! The socket of those who follow revisions, over a store alone.
+//! The event socket, on a store without a gateway.
 
 use admin::events::wire::{self, Frame, HEARTBEAT, Head, MAX_FRAME, Reason, SILENCE, Start};
 use admin::events::{Feed, MAX_SUBSCRIBERS, serve};
@@ -49,7 +49,7 @@ impl Server {
         }
     }
 
-    /// A revision of so many consumers, which is durable and not live.
+    /// Commits a revision with `count` consumers, which is durable but not live.
     fn commit(&self, count: u128) -> Revision {
         let head = self.store.head().0;
         let changes = (0..count).map(|number| {
@@ -103,7 +103,7 @@ struct Client {
 }
 
 impl Client {
-    /// A connection that is closed already is seen by reading.
+    /// Sends bytes. Ignores errors: reading shows whether the connection is closed.
     async fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
     }
@@ -114,13 +114,13 @@ impl Client {
         self.send(&bytes).await;
     }
 
-    /// The next frame; none at the end of the connection.
+    /// Reads the next frame; `None` at the end of the connection.
     async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some((_, length)) = wire::decode(&self.read).unwrap() {
                 return Some(self.read.drain(..length).collect());
             }
-            // A connection that is closed with something unread in it is reset.
+            // A connection that is closed with unread data is reset.
             if self.stream.read_buf(&mut self.read).await.unwrap_or(0) == 0 {
                 assert!(self.read.is_empty(), "half a frame");
                 return None;
@@ -138,7 +138,7 @@ impl Client {
         self.expect(&Frame::Welcome { version, after }).await;
     }
 
-    /// A revision with so many changes, in as many frames as it takes.
+    /// Expects a revision with `count` changes, in any number of frames.
     async fn expect_revision(&mut self, revision: u64, count: usize) {
         let bytes = self.next().await.expect("a frame");
         let Frame::Revision(head) = decoded(&bytes) else {
@@ -186,7 +186,7 @@ fn decoded(bytes: &[u8]) -> Frame<'_> {
 }
 
 #[tokio::test]
-async fn revisions_are_told_when_they_are_live_and_from_where_each_likes() {
+async fn revisions_are_sent_when_live_from_the_requested_start() {
     let server = Server::start(Retention::default());
     server.publish(1);
     let mut now = server.subscribe(Start::Now).await;
@@ -194,7 +194,7 @@ async fn revisions_are_told_when_they_are_live_and_from_where_each_likes() {
     let mut all = server.subscribe(Start::After(0)).await;
     all.expect_welcome(0).await;
     all.expect_revision(1, 1).await;
-    // Live elsewhere, where the client has seen it.
+    // The client has seen revision 2, which is live in another process only.
     let second = server.commit(2).0;
     let mut ahead = server.subscribe(Start::After(second)).await;
     ahead.expect_welcome(2).await;
@@ -222,7 +222,7 @@ async fn a_revision_of_any_size_comes_in_frames_that_are_bounded() {
 }
 
 #[tokio::test]
-async fn who_is_too_late_is_told_of_the_gap_even_in_the_middle_of_a_revision() {
+async fn a_slow_subscriber_gets_a_gap_even_in_the_middle_of_a_revision() {
     const COUNT: usize = 20_000;
     let server = Server::start(Retention {
         revisions: 2,
@@ -231,7 +231,7 @@ async fn who_is_too_late_is_told_of_the_gap_even_in_the_middle_of_a_revision() {
     let mut slow = server.subscribe(Start::Now).await;
     slow.expect_welcome(0).await;
     server.publish(COUNT as u128);
-    // More than fits between the two is told, and the rest waits in the journal.
+    // Only as much is sent as the buffers hold; the rest stays in the journal.
     let first = slow.next().await.expect("a frame");
     assert!(matches!(decoded(&first), Frame::Revision(_)));
     for _ in 0..5 {
@@ -254,7 +254,7 @@ async fn who_is_too_late_is_told_of_the_gap_even_in_the_middle_of_a_revision() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_keep_to_the_protocol_ends_alone() {
+async fn a_protocol_error_ends_only_its_own_connection() {
     let server = Server::start(Retention::default());
     let mut good = server.subscribe(Start::Now).await;
     good.expect_welcome(0).await;
@@ -283,7 +283,7 @@ async fn whoever_does_not_keep_to_the_protocol_ends_alone() {
         other.send(hostile).await;
         other.expect_end(Reason::Malformed).await;
     }
-    // A frame of the server's is none of a client's, and neither is half of an opening.
+    // A client may not send the server's frames, nor an incomplete opening.
     let mut other = server.subscribe(Start::Now).await;
     other.expect_welcome(0).await;
     let mut bytes = Vec::new();
@@ -298,7 +298,7 @@ async fn whoever_does_not_keep_to_the_protocol_ends_alone() {
 }
 
 #[tokio::test]
-async fn there_are_places_for_so_many_and_they_are_free_again() {
+async fn the_number_of_subscribers_is_limited_and_slots_are_reused() {
     let server = Server::start(Retention::default());
     let mut all = Vec::new();
     for _ in 0..MAX_SUBSCRIBERS {
@@ -313,7 +313,7 @@ async fn there_are_places_for_so_many_and_they_are_free_again() {
         client.expect_revision(1, 1).await;
     }
     drop(all.pop());
-    // Until the server has noticed.
+    // Repeat until the server has noticed the closed connections.
     loop {
         let mut client = server.subscribe(Start::Now).await;
         let bytes = client.next().await.expect("a frame");
@@ -325,12 +325,12 @@ async fn there_are_places_for_so_many_and_they_are_free_again() {
 }
 
 #[tokio::test]
-async fn at_the_end_of_the_process_everybody_is_told() {
+async fn all_subscribers_are_notified_when_the_process_ends() {
     let mut server = Server::start(Retention::default());
     server.publish(1);
     let mut waiting = server.subscribe(Start::Now).await;
     waiting.expect_welcome(1).await;
-    // Who does not read keeps nobody.
+    // A client that does not read does not delay the end.
     let mut deaf = server.subscribe(Start::Now).await;
     deaf.expect_welcome(1).await;
     server.publish(40_000);
@@ -341,7 +341,7 @@ async fn at_the_end_of_the_process_everybody_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_nothing_for_too_long_is_dead() {
+async fn a_silent_client_is_disconnected() {
     let server = Server::start(Retention::default());
     let started = Instant::now();
     let mut silent = server.subscribe(Start::Now).await;

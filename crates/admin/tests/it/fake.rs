@@ -1,4 +1,4 @@
-//! A gateway that is nothing but a store: what the Admin API needs to answer.
+//! A fake gateway that has only a store.
 
 use admin::control::{
     Audit, Connections, Database, DeclarativeBody, Failure, Load, LoadError, Loaded, LogLevel,
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use tower::ServiceExt;
 use uuid::Uuid;
 
-/// What was written to the audit log.
+/// The entries of the audit log.
 pub(crate) type Audits = Arc<Mutex<Vec<Audit>>>;
 
 pub(crate) struct Fake {
@@ -88,13 +88,13 @@ impl Fake {
         Arc::clone(&self.audits)
     }
 
-    /// The first request that validates something blocks its thread until the sender is used.
+    /// Blocks the first validation until the sender is used.
     pub(crate) fn with_gate(self, gate: Receiver<()>) -> Self {
         *self.gate.lock().unwrap() = Some(gate);
         self
     }
 
-    /// What the node knows of every upstream.
+    /// Sets the health that every upstream has.
     pub(crate) fn with_health(self, health: UpstreamHealth) -> Self {
         let health = Some(health);
         Self { health, ..self }
@@ -162,7 +162,7 @@ impl Fake {
     }
 }
 
-/// Any function of the text will do where only equality counts.
+/// Any hash function is sufficient, because only equality is tested.
 fn digest(text: &[u8]) -> [u8; 16] {
     *Uuid::new_v5(&Uuid::NAMESPACE_OID, text).as_bytes()
 }
@@ -178,7 +178,7 @@ impl Control for Fake {
 
     fn commit(&self, mut proposal: Proposal) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
         Box::pin(async move {
-            // Other requests get ahead of it, as they do where a thread of its own carries it out.
+            // Let other requests run first, as in the gateway, where another thread carries out proposals.
             tokio::task::yield_now().await;
             let mut tried = None;
             let done = self.store.transact(&mut |transaction| {
@@ -197,7 +197,8 @@ impl Control for Fake {
         })
     }
 
-    /// Every route that is asked about contradicts itself. Among all there are a request and a stream that two routes match.
+    /// Reports a contradiction for each requested route. A search among all routes finds a request and a stream that
+    /// two routes match.
     fn conflicts(&self, search: Search) -> BoxFuture<'_, Result<Conflicts, Failure>> {
         let Among::Routes(ids) = search.among else {
             let found = Conflicts {
@@ -303,7 +304,7 @@ impl Control for Fake {
     }
 }
 
-/// An answer with its body read.
+/// A response with its body.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
@@ -325,7 +326,7 @@ impl Answer {
     }
 }
 
-/// An Admin API without sockets, asked by the operator.
+/// An Admin API without sockets. All requests come from the operator.
 pub(crate) struct Api {
     router: Router,
     connection: Arc<Connection>,
@@ -381,7 +382,7 @@ impl Api {
         }
     }
 
-    /// An answer whose body is not read.
+    /// Returns a response without reading its body.
     pub(crate) async fn open(&self, path: &str) -> Response {
         self.exchange("GET", path, &[], Body::empty()).await
     }

@@ -1,4 +1,4 @@
-//! The OpenAPI document: that it describes what is served, and that what is served is as it says.
+//! The OpenAPI document describes all endpoints, and all responses match it.
 
 use crate::fake::{Api, Fake};
 use crate::vectors::{Exchange, replay_with_database, replay_without_database};
@@ -15,7 +15,7 @@ async fn document() -> Value {
     answer.json()
 }
 
-/// The document, and its schemas as they are needed.
+/// The document, and its compiled schemas.
 struct Described {
     document: Value,
     compiler: Compiler,
@@ -48,13 +48,14 @@ impl Described {
             .map_err(|error| format!("{pointer}: {value}\n{error:#}"))
     }
 
-    /// The pointer to what is said of the answers of this status; `None` for a path or method that the API does not have.
+    /// Returns the pointer to the description of responses with this status; `None` if the API does not have the path
+    /// or method.
     fn response(&self, method: &str, path: &str, status: u16) -> Option<Result<String, String>> {
         let path = path.split('?').next().unwrap_or_default();
         let path = path.trim_end_matches('/');
         let paths = self.document["paths"].as_object().unwrap();
         let matching = paths.keys().filter(|template| matches(template, path));
-        // Where several match, a literal segment counts more than a parameter, as in the router.
+        // If several templates match, a literal segment wins over a parameter, as in the router.
         let template = matching.min_by_key(|template| template.matches('{').count())?;
         let operation = &paths[template].get(method.to_ascii_lowercase())?;
         let response = &operation["responses"][status.to_string()];
@@ -108,7 +109,7 @@ fn matches(template: &str, path: &str) -> bool {
             .all(|(wanted, given)| wanted == given || wanted.starts_with('{') && !given.is_empty())
 }
 
-/// Every `$ref` below a value.
+/// Collects every `$ref` in a value.
 fn references<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
     match value {
         Value::Object(object) => {
@@ -148,14 +149,15 @@ async fn every_component_schema_compiles() {
     }
 }
 
-/// Recorded inputs with what becomes of them.
+/// Recorded inputs with the results of their validation.
 fn recorded() -> Vec<Value> {
     let text = include_str!("../../../model/tests/data/schema-vectors.json");
     let mut recorded: Value = serde_json::from_str(text).unwrap();
     serde_json::from_value(recorded["cases"].take()).unwrap()
 }
 
-/// `KeyauthCredential` of `keyauth_credentials`, from the operation that makes one.
+/// Maps entity types to type names (`keyauth_credentials` to `KeyauthCredential`), taken from the operations that
+/// create entities.
 fn type_names(document: &Value) -> HashMap<String, String> {
     let operations = document["paths"].as_object().unwrap().values();
     let created = operations.filter_map(|item| item["post"].as_object());
@@ -169,7 +171,7 @@ fn type_names(document: &Value) -> HashMap<String, String> {
 }
 
 #[tokio::test]
-async fn what_is_accepted_is_as_described() {
+async fn accepted_inputs_match_their_schemas() {
     let mut described = Described::new().await;
     let names = type_names(&described.document);
     let (mut accepted, mut refused, mut failures) = (0, 0, Vec::new());
@@ -187,11 +189,11 @@ async fn what_is_accepted_is_as_described() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    // Most of what Kong refuses the schemas refuse too.
+    // The schemas refuse most of the inputs that Kong refuses.
     assert!(accepted > 60 && refused > 60, "{accepted}, {refused}");
 }
 
-/// Checks answers of paths that the document must have.
+/// Checks responses of paths that the document must describe.
 pub(crate) async fn assert_described(exchanges: &[Exchange]) {
     let mut described = Described::new().await;
     for exchange in exchanges {
@@ -337,7 +339,7 @@ async fn every_method_of_every_path_is_described_once() {
     let listed = api.get("/endpoints").await.json();
     let listed = listed["data"].as_array().unwrap().iter();
     let mut paths: HashSet<&str> = listed.map(|path| path.as_str().unwrap()).collect();
-    // Kong's list has not what is our own.
+    // Kong's list of endpoints omits Silverback's own.
     paths.extend(
         document["paths"]
             .as_object()
@@ -388,7 +390,8 @@ async fn writes_of_routes_say_that_they_can_warn() {
     }
 }
 
-/// An upstream with one target whose name has two addresses, one of them out of order, and another that has none.
+/// An upstream with two targets: the name of one has two addresses, one of them unhealthy; the name of the other has
+/// none.
 fn some_health(checked: bool) -> UpstreamHealth {
     let address = |ip: &str, available| AddressHealth {
         ip: ip.to_owned(),

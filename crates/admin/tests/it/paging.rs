@@ -1,10 +1,10 @@
-//! Lists that are read page by page while the collection is written: what is there throughout is shown once.
+//! Lists that are read page by page during writes show entities that exist throughout exactly once.
 
 use crate::fake::{Answer, Api};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Entities that stay, and as many that come and go.
+/// Number of entities that stay, and of entities that may be deleted.
 const STAYING: usize = 12;
 
 async fn create(api: &Api, path: &str, body: &Value) -> String {
@@ -13,18 +13,18 @@ async fn create(api: &Api, path: &str, body: &Value) -> String {
     answer.json()["id"].as_str().unwrap().to_owned()
 }
 
-/// A list, and what it takes to write to it.
+/// A list, and how to write to it.
 struct List {
     path: &'static str,
-    /// The collection that is written to, and the n-th entity of it.
+    /// The collection to write to, and a function that returns its n-th entity.
     collection: &'static str,
     entity: fn(usize) -> Value,
-    /// What entries of the list have the id in.
+    /// Name of the field with the id in entries of the list.
     id: &'static str,
 }
 
-/// Reads the list to its end in small pages. Between two pages one entity comes, and the last that was shown goes if it is not
-/// one of those that stay: the next page starts after what is gone.
+/// Reads the list to its end in small pages. Between two pages it creates one entity and deletes the last one shown,
+/// unless that is to stay. So the next page starts after a deleted entity.
 async fn read_while_written(api: &Api, list: &List) {
     let mut ids = Vec::new();
     for n in 0..2 * STAYING {
@@ -59,7 +59,7 @@ async fn read_while_written(api: &Api, list: &List) {
     assert!(shown.values().all(|times| *times == 1), "{}", list.path);
 }
 
-/// `next` of nested lists does not repeat the size, as in Kong.
+/// Adds the page size: as in Kong, `next` of nested lists does not repeat it.
 fn with_size(path: &str) -> String {
     match path {
         path if path.contains("size=") => path.to_owned(),
@@ -69,7 +69,7 @@ fn with_size(path: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_there_throughout_is_shown_once() {
+async fn entities_that_exist_throughout_are_listed_once() {
     let api = Api::lmdb();
     create(&api, "/services", &json!({ "name": "s", "host": "a.test" })).await;
     create(&api, "/upstreams", &json!({ "name": "u" })).await;
@@ -129,7 +129,7 @@ async fn what_is_there_throughout_is_shown_once() {
 }
 
 #[tokio::test]
-async fn links_to_next_pages_keep_the_name_that_was_asked_for() {
+async fn links_to_next_pages_keep_the_name_in_the_path() {
     let api = Api::lmdb();
     let service = create(
         &api,

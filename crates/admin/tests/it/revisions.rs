@@ -1,4 +1,4 @@
-//! History over the Admin API: what changed when and by whom, and the way back.
+//! History in the Admin API: listing and comparing revisions, and rollback.
 
 use crate::fake::{Answer, Api, Fake};
 use crate::openapi::assert_described;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use store::{Change, ChangeSet, Journal, Options, Origin, Retention, Revision, View};
 use uuid::Uuid;
 
-/// The API, and all that it was asked.
+/// The API and its exchanges so far.
 struct Asked {
     api: Api,
     exchanges: Vec<Exchange>,
@@ -44,7 +44,7 @@ impl Asked {
         answer
     }
 
-    /// Status and message of what is refused.
+    /// Returns status and message of a refused request.
     async fn refused(&mut self, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
         let (status, answer) = self.ask(method, path, body).await;
         assert!(status >= 400, "{path}: {answer}");
@@ -65,7 +65,7 @@ impl Asked {
         answer
     }
 
-    /// Every page of a list, by its links.
+    /// Returns all pages of a list by following its links.
     async fn pages(&mut self, path: &str) -> Vec<Value> {
         let mut pages = vec![self.get(path).await];
         while let Some(next) = pages[pages.len() - 1]["next"].as_str() {
@@ -90,7 +90,7 @@ fn numbers(pages: &[Value]) -> Vec<u64> {
         .collect()
 }
 
-/// Revision 1 makes a service, 2 a route of it, 3 changes the service, 4 removes the route.
+/// Revision 1 creates a service, 2 creates a route of it, 3 changes the service, 4 deletes the route.
 async fn four_revisions() -> Asked {
     let mut asked = Asked::new(Api::lmdb());
     let service = json!({"name": "shop", "url": "http://shop.test"});
@@ -210,7 +210,7 @@ async fn an_entity_has_a_history_even_when_it_is_gone() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_by_name() {
+async fn invalid_arguments_are_refused_by_name() {
     let mut asked = four_revisions().await;
     for (path, status, message) in [
         (
@@ -312,7 +312,7 @@ async fn what_cannot_be_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_rollback_is_a_revision_that_can_be_tried_first() {
+async fn a_rollback_creates_a_revision_and_has_a_dry_run() {
     let mut asked = four_revisions().await;
     let stale = json!({"expected_revision": 3});
     let stale = asked
@@ -377,7 +377,7 @@ async fn configurations_are_rolled_back_without_a_database_too() {
 }
 
 #[test]
-fn a_store_that_nobody_serves_is_not_rolled_back_to_what_cannot_be_served() {
+fn an_offline_store_is_not_rolled_back_to_an_invalid_state() {
     let fake = Fake::new(Database::Lmdb);
     let (store, context) = (fake.store(), fake.context());
     let change_set = ChangeSet {
@@ -421,7 +421,7 @@ fn a_store_that_nobody_serves_is_not_rolled_back_to_what_cannot_be_served() {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_any_more_is_gone() {
+async fn revisions_that_are_no_longer_kept_are_gone() {
     let retention = Retention {
         bytes: 5_000,
         ..Retention::default()
@@ -451,7 +451,7 @@ async fn what_is_not_kept_any_more_is_gone() {
     let gone = asked.refused("POST", "/revisions/1/rollback", None).await;
     let message = "revision 1 is not kept any more, the oldest is 2";
     assert_eq!(gone, (410, message.to_owned()));
-    // Of the oldest the state is known, if not how it came to be.
+    // The state of the oldest revision is known, but not its changes.
     assert_eq!(
         asked.get("/revisions/2/diff/3").await["data"][0]["action"],
         "delete"

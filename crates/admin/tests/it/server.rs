@@ -1,4 +1,4 @@
-//! Over sockets: plain, TLS, and the way to stop.
+//! The server's sockets: plain and TLS listeners, time limits, and shutdown.
 
 use crate::fake::Fake;
 use admin::control::Database;
@@ -28,7 +28,7 @@ impl CertificateSource for SelfSigned {
 
 struct Server {
     plain: SocketAddr,
-    /// Speaks HTTP/2 as well.
+    /// Address of the listener that also accepts HTTP/2.
     either: SocketAddr,
     tls: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -76,7 +76,7 @@ async fn bind() -> TcpListener {
 async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // A TLS server need not say goodbye.
+    // A TLS server may close the connection without `close_notify`.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
 }
@@ -97,7 +97,7 @@ async fn plain_and_tls_listeners_answer_alike() {
 }
 
 #[tokio::test]
-async fn a_request_without_tls_on_a_port_with_tls_is_told_so() {
+async fn a_request_without_tls_on_a_tls_port_gets_an_error_page() {
     let server = serve().await;
     for request in [
         GET,
@@ -116,7 +116,7 @@ async fn a_request_without_tls_on_a_port_with_tls_is_told_so() {
     }
 }
 
-/// A connection of HTTP/2 without TLS.
+/// Opens an HTTP/2 connection without TLS.
 async fn http2(address: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
     let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
     let (sender, connection) = http2::handshake(TokioExecutor::new(), stream)
@@ -127,7 +127,7 @@ async fn http2(address: SocketAddr) -> http2::SendRequest<Empty<Bytes>> {
 }
 
 #[tokio::test]
-async fn streams_of_a_connection_are_answered_alike_beside_http1() {
+async fn http2_streams_get_the_same_responses_as_http1() {
     let server = serve().await;
     let mut sender = http2(server.either).await;
     let ask = |path: &str| Request::get(format!("http://a{path}")).body(Empty::new());
@@ -142,7 +142,7 @@ async fn streams_of_a_connection_are_answered_alike_beside_http1() {
 }
 
 #[tokio::test]
-async fn a_connection_of_streams_ends_when_no_request_comes() {
+async fn an_idle_http2_connection_is_closed() {
     let server = serve_with(Limits {
         head: Duration::from_millis(50),
         idle: Duration::from_millis(50),
@@ -154,14 +154,14 @@ async fn a_connection_of_streams_ends_when_no_request_comes() {
     let answer = sender.send_request(request.unwrap()).await.unwrap();
     assert_eq!(answer.status(), 200);
     drop(answer);
-    // This waits while the defect lasts, and then the test fails by its time limit.
+    // With the defect this would wait forever, until the test's time limit.
     while sender.ready().await.is_ok() {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_shake_hands_keeps_nobody_waiting() {
+async fn a_client_without_a_tls_handshake_delays_nobody() {
     let server = serve().await;
     let _silent = TcpStream::connect(server.tls).await.unwrap();
     let mut nonsense = TcpStream::connect(server.tls).await.unwrap();
@@ -173,7 +173,7 @@ async fn a_client_that_does_not_shake_hands_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_large_gets_its_answer() {
+async fn a_client_with_a_too_large_body_receives_the_response() {
     let server = serve().await;
     let stream = TcpStream::connect(server.plain).await.unwrap();
     let body = "x".repeat(4 << 20);
@@ -184,7 +184,7 @@ async fn a_body_that_is_too_large_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn head_announces_the_length_of_what_it_leaves_out() {
+async fn head_has_the_content_length_of_get() {
     let server = serve().await;
     let stream = TcpStream::connect(server.plain).await.unwrap();
     let answer = exchange(stream, &GET.replace("GET", "HEAD")).await;
@@ -193,7 +193,7 @@ async fn head_announces_the_length_of_what_it_leaves_out() {
 }
 
 #[tokio::test]
-async fn serving_ends_when_told_to() {
+async fn serving_ends_after_stop() {
     let server = serve().await;
     let idle = TcpStream::connect(server.plain).await.unwrap();
     assert!(exchange(idle, GET).await.starts_with("HTTP/1.1 200"));
@@ -206,14 +206,14 @@ async fn connect(server: &Server) -> TcpStream {
     TcpStream::connect(server.plain).await.unwrap()
 }
 
-/// Everything that still comes, until the server closes or resets the connection.
+/// Reads the rest, until the server closes or resets the connection.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
 }
 
-/// One exchange on a connection that stays.
+/// Makes a request on a connection that stays open.
 async fn ask(stream: &mut TcpStream) -> String {
     let request = "GET /services HTTP/1.1\r\nHost: a\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -225,10 +225,10 @@ async fn ask(stream: &mut TcpStream) -> String {
 }
 
 const SHORT: Duration = Duration::from_millis(50);
-/// Never passes in a test.
+/// A time that never passes in a test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// All times are long, for one of them to be made short.
+/// Limits with long times, so that a test can shorten one of them.
 fn patient() -> Limits {
     Limits {
         head: LONG,
@@ -240,7 +240,7 @@ fn patient() -> Limits {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_come_ends_its_connection() {
+async fn a_missing_request_head_ends_the_connection() {
     let server = serve_with(Limits {
         head: SHORT,
         ..patient()
@@ -272,7 +272,7 @@ async fn a_connection_without_requests_is_closed() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_told() {
+async fn a_missing_body_is_reported() {
     let server = serve_with(Limits {
         body: SHORT,
         ..patient()
@@ -287,7 +287,7 @@ async fn a_body_that_does_not_come_is_told() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_no_answers_loses_its_connection() {
+async fn a_client_that_reads_no_responses_is_disconnected() {
     let server = serve_with(Limits {
         send: SHORT,
         ..patient()
@@ -295,12 +295,12 @@ async fn a_client_that_takes_no_answers_loses_its_connection() {
     .await;
     let mut greedy = connect(&server).await;
     let requests = "GET /schemas/services HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
-    // Until no more fits into what the system keeps for both sides, and the server gives up.
+    // Writes until the operating system's buffers of both sides are full and the server gives up.
     while greedy.write_all(requests.as_bytes()).await.is_ok() {}
 }
 
 #[tokio::test]
-async fn connections_beyond_their_number_are_closed_at_once() {
+async fn connections_beyond_the_limit_are_closed_immediately() {
     let server = serve_with(Limits {
         connections: 1,
         ..patient()
@@ -310,12 +310,12 @@ async fn connections_beyond_their_number_are_closed_at_once() {
     ask(&mut first).await;
     assert_eq!(rest(&mut connect(&server).await).await, "");
     drop(first);
-    // The server may hear of it a moment later.
+    // The server may notice the closed connection a moment later.
     while exchange(connect(&server).await, GET).await.is_empty() {}
 }
 
 #[tokio::test]
-async fn requests_beyond_their_number_are_told_to_come_again() {
+async fn requests_beyond_the_limit_get_retry_after() {
     let server = serve_with(Limits {
         requests: 0,
         ..patient()
@@ -337,7 +337,7 @@ async fn requests_beyond_their_number_are_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_whether_to_send_a_body_is_refused_without_it() {
+async fn expect_continue_is_refused_without_the_body() {
     let server = serve().await;
     let mut client = connect(&server).await;
     let head =

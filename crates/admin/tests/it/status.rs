@@ -35,7 +35,7 @@ async fn readiness_is_told_in_kongs_words() {
 }
 
 #[tokio::test]
-async fn draining_is_announced_by_form_or_json_and_nothing_else_is_understood() {
+async fn draining_is_accepted_as_form_or_json_only() {
     for wrong in [json!({}), json!({"status": "ready"}), json!({"status": 1})] {
         let api = api(Readiness::Ready);
         let answer = api.json("POST", "/status/ready", &wrong).await;
@@ -49,7 +49,7 @@ async fn draining_is_announced_by_form_or_json_and_nothing_else_is_understood() 
 }
 
 #[tokio::test]
-async fn health_of_upstreams_is_there_without_a_database_alone() {
+async fn health_of_upstreams_exists_only_without_a_database() {
     let off = Api::status(Fake::new(Database::Off));
     let answer = off.get("/upstreams/nobody/health").await;
     assert_eq!(answer.status, 404);

@@ -1,4 +1,4 @@
-//! `/import` and `/export`: everything that is there as one document, and a document beside what is there.
+//! `/import` and `/export`: all entities as one document, and documents that add to existing entities.
 
 use crate::fake::{Answer, Api, Fake};
 use admin::control::Database;
@@ -27,7 +27,7 @@ async fn listed(api: &Api) -> usize {
 }
 
 #[tokio::test]
-async fn an_import_is_one_revision_beside_what_is_there() {
+async fn an_import_is_one_revision_and_keeps_other_entities() {
     let api = Api::lmdb();
     let made = import(&api, &services(&["a", "b"])).await;
     assert_eq!(made.status, 200, "{}", made.text);
@@ -45,7 +45,7 @@ async fn an_import_is_one_revision_beside_what_is_there() {
 }
 
 #[tokio::test]
-async fn an_export_goes_back_in_and_is_the_same() {
+async fn an_export_imports_unchanged() {
     let api = Api::lmdb();
     import(&api, &services(&["b", "a"])).await;
     let consumer = json!({"username": "c", "custom_id": "yes"});
@@ -77,7 +77,7 @@ async fn an_export_goes_back_in_and_is_the_same() {
 }
 
 #[tokio::test]
-async fn an_export_that_nobody_reads_lets_the_store_use_its_pages_again() {
+async fn an_unread_export_does_not_keep_pages_of_the_store() {
     let fake = Fake::new(Database::Lmdb);
     let store = admin::Control::store(&fake).clone();
     let api = Api::new(fake);
@@ -105,7 +105,7 @@ async fn an_export_that_nobody_reads_lets_the_store_use_its_pages_again() {
 }
 
 #[tokio::test]
-async fn large_answers_have_a_limit() {
+async fn large_responses_are_limited() {
     let names: Vec<String> = (0..3000).map(|number| format!("service{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let lmdb = Api::lmdb();
@@ -127,7 +127,7 @@ async fn large_answers_have_a_limit() {
 }
 
 #[tokio::test]
-async fn progress_comes_in_lines_and_the_outcome_last() {
+async fn progress_is_sent_as_lines_with_the_result_last() {
     let api = Api::lmdb();
     let body = services(&["a"]).to_string();
     let answer = api.send("POST", "/import", &LINES, body).await;
@@ -173,7 +173,7 @@ async fn the_audit_log_has_the_outcome_of_an_import_that_reports_its_progress() 
 }
 
 #[tokio::test]
-async fn what_cannot_be_imported_changes_nothing() {
+async fn a_refused_import_changes_nothing() {
     let api = Api::lmdb();
     import(&api, &services(&["a"])).await;
     let before = api.get("/export").await.text;
@@ -204,13 +204,13 @@ async fn what_cannot_be_imported_changes_nothing() {
 }
 
 #[tokio::test]
-async fn bodies_of_other_kinds_are_refused_and_long_ones_are_not() {
+async fn other_content_types_are_refused_and_large_bodies_accepted() {
     let api = Api::lmdb();
     assert_eq!(api.send("POST", "/import", &[], "").await.status, 400);
     assert_eq!(api.form("POST", "/import", "a=1").await.status, 415);
     let text = [("content-type", "text/plain")];
     assert_eq!(api.send("POST", "/import", &text, "a").await.status, 415);
-    // More than any other endpoint takes.
+    // A larger body than any other endpoint accepts.
     let names: Vec<String> = (0..1000).map(|number| format!("s{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let long = services(&names);
@@ -219,7 +219,7 @@ async fn bodies_of_other_kinds_are_refused_and_long_ones_are_not() {
 }
 
 #[tokio::test]
-async fn without_a_database_there_is_only_the_way_out() {
+async fn without_a_database_only_export_works() {
     let api = Api::off();
     api.json("POST", "/config", &services(&["a"])).await;
     let refused = import(&api, &services(&["b"])).await;

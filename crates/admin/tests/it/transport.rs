@@ -1,4 +1,4 @@
-//! What every answer has in common.
+//! Properties that all responses share.
 
 use crate::fake::{Api, Fake};
 use admin::Limits;
@@ -93,7 +93,7 @@ async fn head_is_get_without_a_body() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_no_text_is_refused_as_json() {
+async fn a_path_that_is_not_utf8_is_refused_as_json() {
     let answer = Api::off().get("/services/%ff").await;
     assert_eq!(answer.status, 400);
     assert_eq!(answer.json()["message"], "the path is not valid UTF-8");
@@ -230,7 +230,7 @@ struct Kept {
     most: AtomicUsize,
 }
 
-/// A piece of a body that counts itself while it lives.
+/// A piece of a body; it is counted while it exists.
 struct Piece(Arc<Kept>);
 
 const PIECE: [u8; 100] = [b' '; 100];
@@ -259,7 +259,7 @@ impl Kept {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_needed_is_not_kept() {
+async fn an_unneeded_body_is_discarded() {
     let (admin, status_api) = (Api::off(), Api::status(Fake::new(Database::Off)));
     let yaml = [("content-type", "text/yaml")];
     for (api, method, path, status) in [
@@ -282,7 +282,7 @@ async fn a_body_that_is_not_needed_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_request_that_comes_over_no_connection_is_refused_before_its_body() {
+async fn a_request_without_a_connection_is_refused_before_its_body() {
     let kept = Arc::new(Kept::default());
     for (method, path, status) in [
         ("GET", "/services", 401),
@@ -298,7 +298,7 @@ async fn a_request_that_comes_over_no_connection_is_refused_before_its_body() {
     assert!(kept.most.load(Ordering::Relaxed) <= 2);
 }
 
-/// A body of which `first` bytes come at once, and nothing more until the sender is used or dropped.
+/// A body with `first` bytes, which then stalls until the sender is used or dropped.
 fn stalling(first: usize) -> (oneshot::Sender<()>, Body) {
     let (sender, receiver) = oneshot::channel();
     let pieces = stream::iter([Ok::<_, io::Error>(Bytes::from(vec![b' '; first]))]);
@@ -307,7 +307,7 @@ fn stalling(first: usize) -> (oneshot::Sender<()>, Body) {
 }
 
 #[tokio::test]
-async fn bodies_share_a_memory_that_a_large_one_cannot_use_up() {
+async fn a_large_body_cannot_use_all_body_memory() {
     let api = Api::off().with_limits(Limits {
         body_memory: 64_000,
         ..Limits::default()
@@ -323,7 +323,7 @@ async fn bodies_share_a_memory_that_a_large_one_cannot_use_up() {
     assert_eq!(small.status, 400, "{}", small.text);
     finish.send(()).unwrap();
     assert_eq!(large.await.status, 400);
-    // Its memory is free again.
+    // The memory of the first body is free again.
     let again = api.send("POST", "/config", &json, vec![b' '; 32_000]).await;
     assert_eq!(again.status, 400, "{}", again.text);
     let never = api.send("POST", "/config", &json, vec![b' '; 32_001]).await;
@@ -342,8 +342,8 @@ async fn the_status_api_accepts_small_bodies_only() {
     assert_eq!(answer.status, 413);
 }
 
-/// Asks for a validation that cannot end before another request is answered.
-async fn assert_validation_keeps_no_other_waiting(entity: &str, body: &Value) {
+/// Checks that another request is answered while a validation is running.
+async fn assert_validation_does_not_block_others(entity: &str, body: &Value) {
     let (open, gate) = std::sync::mpsc::channel();
     let fake = Fake::new(Database::Lmdb).with_gate(gate);
     let api = Api::new(fake.with_node(|node| node.max_body_size = None));
@@ -357,22 +357,22 @@ async fn assert_validation_keeps_no_other_waiting(entity: &str, body: &Value) {
 }
 
 #[tokio::test]
-async fn a_heavy_request_keeps_no_other_waiting() {
+async fn an_expensive_request_does_not_block_others() {
     let service = json!({"host": "h.test", "path": format!("/{}", "a".repeat(100_000))});
-    assert_validation_keeps_no_other_waiting("services", &service).await;
+    assert_validation_does_not_block_others("services", &service).await;
 }
 
 /// A regex takes much longer to compile than to send.
 #[tokio::test]
-async fn a_validation_keeps_no_other_waiting_however_small_it_is() {
+async fn a_small_validation_does_not_block_others() {
     let route = json!({"paths": ["~/(?i)\\pL"]});
-    assert_validation_keeps_no_other_waiting("routes", &route).await;
+    assert_validation_does_not_block_others("routes", &route).await;
     let plugin = json!({"name": "key-auth"});
-    assert_validation_keeps_no_other_waiting("plugins", &plugin).await;
+    assert_validation_does_not_block_others("plugins", &plugin).await;
 }
 
 #[tokio::test]
-async fn the_audit_log_has_the_outcome_of_a_write_whose_client_has_gone() {
+async fn the_audit_log_has_the_outcome_of_a_write_whose_client_disconnected() {
     let fake = Fake::new(Database::Lmdb);
     let audits = fake.audits();
     let api = Api::new(fake);

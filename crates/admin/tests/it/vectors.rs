@@ -1,23 +1,23 @@
-//! Exchanges recorded from Kong 3.9.1, replayed in their order: state carries over.
+//! Replays exchanges recorded from Kong 3.9.1, in their order, because they depend on earlier ones.
 
 use crate::compare::{Bound, differ, fill, fill_text};
 use crate::fake::{Answer, Api};
 use serde_json::Value;
 
-/// An exchange as it went.
+/// A request and its response.
 pub(crate) struct Exchange {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) answer: Answer,
 }
 
-/// What was exchanged, and how many of the answers were compared with Kong's.
+/// The exchanges, and how many of the responses were compared with Kong's.
 pub(crate) struct Replayed {
     pub(crate) exchanges: Vec<Exchange>,
     compared: usize,
 }
 
-/// Section and number of an exchange that Kong answers wrongly, and the status that this answers instead.
+/// Section and number of an exchange that Kong answers wrongly, and the status that Silverback answers instead.
 type Deviation = (&'static str, usize, u16);
 
 #[tokio::test]
@@ -31,13 +31,13 @@ async fn exchanges_with_a_database_are_answered_as_recorded() {
 }
 
 pub(crate) async fn replay_without_database(api: &Api) -> Replayed {
-    // Filtering by tags is an internal error of Kong's when some entity has none.
+    // In Kong, filtering by tags is an internal error if some entity has none.
     let deviations = [("read only", 23, 200)];
     replay_all(api, include_str!("../data/dbless.json"), &deviations).await
 }
 
 pub(crate) async fn replay_with_database(api: &Api) -> Replayed {
-    // A JSON body that is an array is an internal error of Kong's.
+    // In Kong, a JSON body that is an array is an internal error.
     let deviations = [("body formats", 9, 400)];
     replay_all(api, include_str!("../data/database.json"), &deviations).await
 }

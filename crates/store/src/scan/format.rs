@@ -1,5 +1,6 @@
-//! LMDB's data file: data version 1 on 64-bit machines (mdb.c: `MDB_page`, `MDB_node`, `MDB_db`, `MDB_meta`), numbers in
-//! the machine's byte order. Parsing with bounds; what the pages mean together is not judged here.
+//! Parser for LMDB's data file: data version 1 on 64-bit machines (mdb.c: `MDB_page`, `MDB_node`, `MDB_db`,
+//! `MDB_meta`), with numbers in the machine's byte order. It checks bounds, but not whether the pages are consistent
+//! with each other.
 
 use super::ScanError;
 use crate::error::Damage;
@@ -16,7 +17,7 @@ pub(super) const TREE_LENGTH: usize = 48;
 pub(super) const MAX_KEY: usize = 511;
 /// LMDB's own limit (`CURSOR_STACK`).
 pub(super) const MAX_DEPTH: u16 = 32;
-/// No file has this many pages: 16 TiB of the smallest.
+/// Upper bound of the number of pages: 16 TiB with the smallest page size.
 pub(super) const MAX_PAGES: u64 = 1 << 32;
 
 pub(super) const BRANCH: u16 = 0x01;
@@ -30,7 +31,7 @@ pub(super) const SUB_TREE: u16 = 0x02;
 pub(super) const INTEGER_KEY: u16 = 0x08;
 pub(super) const NO_PAGE: u64 = u64::MAX;
 
-/// One of the two starting points of a file; transactions write them in turns.
+/// One of the two root records of a file; transactions write them alternately.
 #[derive(Debug)]
 pub(super) struct Meta {
     pub(super) page_size: usize,
@@ -40,7 +41,7 @@ pub(super) struct Meta {
     pub(super) transaction: u64,
 }
 
-/// `MDB_db`: the root of a tree and what it counts.
+/// `MDB_db`: the root of a tree and its statistics.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tree {
     pub(super) pad: u32,
@@ -68,14 +69,14 @@ impl Tree {
     }
 }
 
-/// The older and the newer one.
+/// Reads both meta pages; returns the older one first.
 pub(super) fn metas(file: &File, length: u64) -> Result<[Meta; 2], ScanError> {
     let first = read_meta(file, length, 0, 0)?;
     let second = read_meta(file, length, 1, first.page_size as u64)?;
     let consistent = if first.transaction == 0 && second.transaction == 0 {
         true
     } else {
-        // Transaction N writes page N % 2: one that is out of turn would make an old revision the newest.
+        // Transaction N writes page N % 2. A meta page out of turn would make an old revision the newest.
         first.transaction % 2 == 0
             && second.transaction % 2 == 1
             && first.transaction.abs_diff(second.transaction) == 1
@@ -159,11 +160,11 @@ pub(super) struct Nodes<'p> {
 }
 
 pub(super) struct Node<'p> {
-    /// Length of the value, or the low half of the page number in a branch.
+    /// Length of the value; in a branch, the low half of the page number.
     pub(super) low: u32,
     pub(super) flags: u16,
     pub(super) key: &'p [u8],
-    /// Where the value starts.
+    /// Offset of the value.
     pub(super) end: usize,
 }
 
@@ -225,7 +226,7 @@ impl<'p> Node<'p> {
     }
 }
 
-/// `mn_lo` and `mn_hi` are halves in an order that depends on the machine.
+/// Reads the low word of a node: the order of `mn_lo` and `mn_hi` depends on the machine.
 pub(super) fn low_word(header: &[u8]) -> u32 {
     u32_at(header, 0)
 }
@@ -234,7 +235,7 @@ pub(super) fn page_damage(page: u64, what: &'static str) -> Damage {
     Damage::Page { page, what }
 }
 
-// The callers' slices are long enough by construction: constants within fixed headers, or checked before.
+// The callers guarantee that the slices are long enough: the offsets are constants in fixed headers, or were checked.
 
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("two bytes"))

@@ -27,7 +27,7 @@ fn commit(store: &Store, changes: Vec<Change>) {
         .expect("the change set is sound");
 }
 
-/// A small file with branch, leaf, overflow and free pages.
+/// Creates a small file with branch, leaf, overflow and free pages.
 fn small_file() -> TempDir {
     let directory = TempDir::new().expect("a directory");
     let (store, _) = Store::open(directory.path(), Options::default()).expect("a new store");
@@ -38,9 +38,9 @@ fn small_file() -> TempDir {
     directory
 }
 
-/// No byte of the file can make the examination do anything but accept or name the damage.
+/// Whatever byte changes, the examination accepts the file or names the damage; it never panics.
 #[test]
-fn any_changed_byte_is_accepted_or_named() {
+fn any_changed_byte_is_accepted_or_reported() {
     let directory = small_file();
     let path = directory.path().join("data.mdb");
     let whole = fs::read(&path).expect("the file");
@@ -67,7 +67,7 @@ fn any_changed_byte_is_accepted_or_named() {
     examine(&path).expect("the file is whole again");
 }
 
-/// Every byte of a page that holds an entity counts: the checksum sees what the structure does not.
+/// Every changed byte of an entity is found: the checksum detects what the structure does not show.
 #[test]
 fn a_changed_byte_of_an_entity_is_found() {
     let directory = small_file();
@@ -92,7 +92,7 @@ fn a_changed_byte_of_an_entity_is_found() {
 }
 
 #[test]
-fn a_page_of_another_place_is_found() {
+fn a_misplaced_page_is_found() {
     let directory = small_file();
     let path = directory.path().join("data.mdb");
     let whole = fs::read(&path).expect("the file");
@@ -105,7 +105,7 @@ fn a_page_of_another_place_is_found() {
         fs::write(&path, &bytes).expect("the file can be written");
         found += u32::from(examine(&path).is_err());
     }
-    // Those that are not are free.
+    // The other pages are free.
     assert!(found > 5, "{found} of {pages}");
 }
 
@@ -161,7 +161,7 @@ fn files_of_many_transactions_are_whole() {
     for round in 0..12 {
         let (store, _) = Store::open(directory.path(), options).expect("the store");
         for _ in 0..random(10) {
-            // From a handful to enough to fill the free list's own pages, short and long.
+            // Few to very many changes, so that the free list needs several pages, with short and long values.
             let count = 1 + random(if round % 3 == 0 { 3000 } else { 20 });
             let long = random(4) == 0;
             let changes = (0..count).map(|_| {

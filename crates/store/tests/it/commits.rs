@@ -1,4 +1,4 @@
-//! What a commit does, implies and refuses.
+//! Effects of commits, and the change sets that are refused.
 
 use crate::support::{
     assert_consistent, commit, delete, fixture, fixture_with, id, put, reference,
@@ -42,7 +42,7 @@ fn has(store: &Store, kind: K, number: u128) -> bool {
 }
 
 #[test]
-fn what_was_committed_is_there_after_reopening() {
+fn commits_survive_reopening() {
     let fixture = fixture();
     assert_eq!(fixture.recovery, Recovery::Created);
     let revision = commit(&fixture.store, vec![route(2, "r", 1), service(1, "s")]).unwrap();
@@ -174,10 +174,10 @@ fn a_reference_to_nothing_is_refused() {
 }
 
 #[test]
-fn a_change_set_cannot_write_a_reference_to_what_it_removes() {
+fn a_change_set_cannot_reference_an_entity_that_it_removes() {
     let fixture = fixture();
     commit(&fixture.store, vec![service(1, "s"), route(2, "r", 1)]).unwrap();
-    // The route is written as it is already: that counts as well.
+    // The route is written unchanged, which counts as a write too.
     let errors = violations(commit(
         &fixture.store,
         vec![delete(K::Services, id(1)), route(2, "r", 1)],
@@ -197,7 +197,7 @@ fn an_entity_that_others_need_cannot_be_removed_alone() {
     );
     assert_eq!(fields(&errors[0]), json!({"@referenced_by": "routes"}));
 
-    // Together with those that need it, or after they moved, it can.
+    // It can be removed together with the entities that need it, or after those reference another one.
     commit(
         &fixture.store,
         vec![
@@ -216,7 +216,7 @@ fn an_entity_that_others_need_cannot_be_removed_alone() {
 }
 
 #[test]
-fn removing_an_entity_removes_what_cascades_from_it_however_far() {
+fn cascades_remove_indirect_references_too() {
     let fixture = fixture();
     let consumer = |number| {
         put(
@@ -276,7 +276,7 @@ fn every_violation_of_a_change_set_is_reported() {
 }
 
 #[test]
-fn a_change_set_for_another_head_is_refused() {
+fn a_change_set_with_another_expected_head_is_refused() {
     let fixture = fixture();
     commit(&fixture.store, vec![service(1, "s")]).unwrap();
     let change_set = ChangeSet {
@@ -300,7 +300,7 @@ fn a_change_set_for_another_head_is_refused() {
 }
 
 #[test]
-fn what_is_already_so_makes_no_revision() {
+fn unchanged_entities_create_no_revision() {
     let fixture = fixture();
     let change_set = ChangeSet {
         changes: vec![service(1, "s")],
@@ -461,7 +461,7 @@ fn several_revisions_of_a_transaction_become_durable_together() {
 }
 
 #[test]
-fn what_a_rule_refuses_leaves_the_rest_of_the_transaction() {
+fn a_refused_change_set_keeps_the_rest_of_the_transaction() {
     let fixture = fixture();
     commit(&fixture.store, vec![service(1, "one"), route(9, "r", 1)]).unwrap();
     fixture
@@ -527,7 +527,7 @@ fn a_discarded_revision_leaves_no_trace() {
 }
 
 #[test]
-fn what_comes_back_to_what_it_was_makes_no_revision() {
+fn changes_that_cancel_out_create_no_revision() {
     let fixture = fixture();
     commit(&fixture.store, vec![service(1, "one")]).unwrap();
     let sealed = fixture.store.transact(&mut |transaction| {
@@ -541,7 +541,7 @@ fn what_comes_back_to_what_it_was_makes_no_revision() {
 }
 
 #[test]
-fn what_is_not_sealed_is_not_committed() {
+fn unsealed_changes_are_not_committed() {
     let fixture = fixture();
     fixture
         .store
@@ -578,7 +578,7 @@ fn many_changes_that_are_not_unique_spoil_their_transaction() {
 }
 
 #[test]
-fn it_is_known_when_a_kind_was_last_changed() {
+fn the_last_change_of_a_kind_is_known() {
     let fixture = fixture();
     let store = &fixture.store;
     let changed = |store: &Store| [K::Services, K::Routes].map(|kind| store.last_change(kind));
@@ -586,16 +586,16 @@ fn it_is_known_when_a_kind_was_last_changed() {
     assert_eq!(changed(store), [Revision(1), Revision(1)]);
     commit(store, vec![service(3, "t")]).unwrap();
     assert_eq!(changed(store), [Revision(2), Revision(1)]);
-    // Nothing changes, or nothing is kept.
+    // A commit without changes, and a refused one.
     commit(store, vec![route(2, "r", 1)]).unwrap();
     commit(store, vec![route(4, "r", 1)]).unwrap_err();
     assert_eq!(changed(store), [Revision(2), Revision(1)]);
-    // What goes with another has changed as well.
+    // A cascading deletion counts as a change.
     let plugin = vec![("name", "key-auth".into()), ("route", reference(id(2)))];
     commit(store, vec![put(K::Plugins, id(5), &plugin)]).unwrap();
     commit(store, vec![delete(K::Routes, id(2))]).unwrap();
     assert_eq!(store.last_change(K::Plugins), Revision(4));
-    // What changed before is not known of a store that is opened anew.
+    // A reopened store does not know which types changed before.
     let fixture = fixture.reopen();
     assert_eq!(changed(&fixture.store), [Revision(4), Revision(4)]);
 }

@@ -1,4 +1,4 @@
-//! Files that are not what was written: told from whole ones, kept, and never served.
+//! Damaged files are detected, kept, and never served.
 
 use crate::support::{Fixture, assert_consistent, commit, fixture, id, put, reference, tags};
 use model::EntityKind as K;
@@ -61,7 +61,7 @@ fn contents(view: &View<'_>) -> Vec<(K, Vec<u8>)> {
     contents
 }
 
-/// LMDB keeps the pages of a long value that is written again in the same transaction, however short it is then.
+/// If a long value is rewritten in the same transaction, LMDB keeps all of its pages, however short the new value is.
 #[test]
 fn a_value_that_became_shorter_in_its_transaction_is_whole() {
     for shorter in [30_000, 9_000, 5_000, 1] {
@@ -131,7 +131,7 @@ fn a_changed_byte_is_found_or_harmless() {
                 set_aside += 1;
                 assert_eq!(store.head(), Revision(0));
             }
-            // An unused byte: the content is as it was, and writing goes on.
+            // The byte was unused: the content is intact, and writing works.
             Recovery::Opened => {
                 let found = contents(&store.view().unwrap());
                 assert_eq!(found, expected, "byte {at} xor {mask}");
@@ -145,7 +145,8 @@ fn a_changed_byte_is_found_or_harmless() {
     assert!(set_aside > 20, "{set_aside}");
 }
 
-/// The starts of the first pages, where everything means something, and places all over the file; the same in every run.
+/// Offsets in the first pages, where every byte has a meaning, and random ones in the whole file; the same in every
+/// run.
 fn places(length: usize) -> Vec<(usize, u8)> {
     let mut places: Vec<(usize, u8)> = (0..2)
         .flat_map(|page| (8..152).step_by(6).map(move |at| (page * 4096 + at, 1)))
@@ -274,9 +275,9 @@ fn a_store_in_use_is_neither_opened_nor_touched() {
 }
 
 #[test]
-fn what_cannot_be_read_for_other_reasons_is_not_set_aside() {
+fn a_file_that_is_unreadable_for_other_reasons_is_not_set_aside() {
     let directory = TempDir::new().unwrap();
-    // A directory in the place of the file: reading it fails, whoever runs the test.
+    // A directory at the path of the file: reading it fails for every user.
     fs::create_dir(directory.path().join("data.mdb")).unwrap();
     let opened = Store::open(directory.path(), Options::default());
     assert!(matches!(opened, Err(OpenError::Io { .. })), "{opened:?}");

@@ -17,7 +17,7 @@ fn changed(kind: K, number: u128, effect: Effect) -> Changed {
     Changed { kind, id, effect }
 }
 
-/// Everything until a revision.
+/// Reads all events up to a revision.
 fn read(follower: &mut Follower, limit: Revision) -> Vec<Event> {
     std::iter::from_fn(|| follower.next(limit).unwrap()).collect()
 }
@@ -29,7 +29,7 @@ fn happened(event: Event) -> RevisionInfo {
     }
 }
 
-/// What each revision after one changed, read in pages of this size.
+/// Returns the changes of each revision after `seen`, read in pages of this size.
 fn changes(store: &Store, seen: u64, size: usize) -> Vec<Vec<Changed>> {
     let mut follower = Follower::new(store.clone(), Revision(seen));
     let events = read(&mut follower, store.head()).into_iter();
@@ -57,7 +57,7 @@ fn keeping(revisions: u64) -> Fixture {
 }
 
 #[test]
-fn each_revision_tells_what_it_did_and_who_did_it() {
+fn each_revision_has_its_changes_and_origin() {
     let fixture = fixture();
     let store = &fixture.store;
     let credential = put(
@@ -78,7 +78,7 @@ fn each_revision_tells_what_it_did_and_who_did_it() {
         meta: vec![("hash".into(), Some(b"1".to_vec()))],
     };
     store.commit(None, gone, &origin).unwrap();
-    // Deleted once, and there again: the record of each revision is its own.
+    // Entity 1 was deleted and now exists again: each revision keeps its own record.
     commit(store, vec![consumer(1, "a")]).unwrap();
     let meta = ChangeSet {
         changes: Vec::new(),
@@ -115,7 +115,7 @@ fn each_revision_tells_what_it_did_and_who_did_it() {
 }
 
 #[test]
-fn nothing_is_told_past_the_limit_and_nothing_twice() {
+fn events_end_at_the_limit_and_never_repeat() {
     let fixture = fixture();
     let store = &fixture.store;
     let mut follower = Follower::new(store.clone(), Revision(0));
@@ -129,13 +129,13 @@ fn nothing_is_told_past_the_limit_and_nothing_twice() {
     let seen = read(&mut follower, Revision(9)).into_iter();
     let seen: Vec<u64> = seen.map(|event| happened(event).revision.0).collect();
     assert_eq!(seen, [2, 3, 4]);
-    // Who has seen more than there is waits until there is more.
+    // A follower ahead of the newest revision waits until there are newer ones.
     let mut ahead = Follower::new(store.clone(), Revision(6));
     assert_eq!(read(&mut ahead, Revision(9)), []);
 }
 
 #[test]
-fn what_is_not_kept_any_more_is_a_gap() {
+fn revisions_that_are_no_longer_kept_are_a_gap() {
     let fixture = keeping(3);
     let store = &fixture.store;
     for round in 0..10 {
@@ -147,7 +147,7 @@ fn what_is_not_kept_any_more_is_a_gap() {
         to: Revision(to),
     };
     let mut late = Follower::new(store.clone(), Revision(2));
-    // As far as the limit, when everything until there is gone.
+    // The gap ends at the limit if all revisions up to it are gone.
     assert_eq!(read(&mut late, Revision(5)), [gap(3, 5)]);
     let events = read(&mut late, Revision(10));
     assert_eq!(events[0], gap(6, 7));
@@ -162,7 +162,7 @@ fn what_is_not_kept_any_more_is_a_gap() {
 }
 
 #[test]
-fn a_store_without_history_tells_of_nothing_but_gaps() {
+fn a_store_without_history_reports_only_gaps() {
     let fixture = keeping(0);
     let mut follower = Follower::new(fixture.store.clone(), Revision(0));
     for round in 1..4 {
@@ -199,7 +199,7 @@ fn many_followers_see_every_revision_of_many_writers_once_and_in_order() {
     });
 }
 
-/// The revisions in the order in which they come.
+/// Returns the revisions in the order in which they are reported.
 fn follow_until(store: &Store, last: u64) -> Vec<u64> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.build().unwrap();

@@ -1,4 +1,4 @@
-//! A file that grows, and one that must not.
+//! Growth of the file, and its limit.
 
 use crate::support::{Fixture, assert_consistent, commit, delete, fixture, fixture_with, id, put};
 use model::EntityKind as K;
@@ -27,7 +27,7 @@ fn the_file_is_as_large_as_its_content_whatever_is_reserved() {
     assert_consistent(&fixture.store);
 }
 
-/// A hole that is written to through the map where the disk is full would end the process.
+/// On a full disk, writing to a hole through the map would end the process.
 #[test]
 fn the_table_of_readers_has_no_holes() {
     let fixture = fixture();
@@ -39,7 +39,7 @@ fn the_table_of_readers_has_no_holes() {
     assert_eq!(lock.metadata().unwrap().len(), metadata.len());
 }
 
-/// Fills a store until it refuses, and returns how many blobs it took.
+/// Fills a store until it refuses to grow; returns the number of stored blobs.
 fn fill(store: &Store) -> u128 {
     for number in 0.. {
         match commit(store, vec![blob(number, 20_000)]) {
@@ -75,7 +75,7 @@ fn a_full_store_refuses_more_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_full_store_takes_removals_and_then_more() {
+fn a_full_store_accepts_removals_and_then_more_entities() {
     let fixture = small();
     let taken = fill(&fixture.store);
     for round in 0..5 {
@@ -89,9 +89,9 @@ fn a_full_store_takes_removals_and_then_more() {
     assert_consistent(&fixture.store);
 }
 
-/// What history gives back can be used at once, although readers keep their transactions.
+/// Space freed by the history is usable immediately, although readers keep their transactions.
 #[test]
-fn a_full_store_with_readers_takes_removals_one_by_one() {
+fn a_full_store_with_readers_accepts_removals_one_by_one() {
     let fixture = small();
     let readers: Vec<_> = (0..3).map(|_| fixture.store.reader()).collect();
     let taken = fill(&fixture.store);
@@ -107,7 +107,7 @@ fn a_full_store_with_readers_takes_removals_one_by_one() {
 }
 
 #[test]
-fn a_full_store_goes_on_with_a_larger_size() {
+fn a_full_store_works_again_with_a_larger_size() {
     let fixture = small();
     let taken = fill(&fixture.store);
     let fixture = fixture.reopen();

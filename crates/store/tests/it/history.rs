@@ -1,4 +1,4 @@
-//! Older revisions.
+//! Reading older revisions.
 
 use crate::support::{Fixture, assert_consistent, commit, delete, fixture, fixture_with, id, put};
 use model::EntityKind as K;
@@ -79,7 +79,7 @@ fn changes_since_a_revision_are_one_for_each_entity_that_differs() {
         meta: vec![("hash".into(), Some(b"1".to_vec()))],
     };
     store.commit(None, meta, &Origin::default()).unwrap();
-    // What changed back is no change, and what came and went neither.
+    // Entities that changed back are not included, nor are those that were created and deleted.
     commit(store, vec![consumer(3, "y"), delete(K::Consumers, id(4))]).unwrap();
     commit(store, vec![consumer(3, "x")]).unwrap();
 
@@ -110,7 +110,7 @@ fn oldest(store: &Store) -> Revision {
     store.view().unwrap().history().unwrap().oldest()
 }
 
-/// Compacts to the end, and gives how many steps it took.
+/// Compacts to the end; returns the number of steps.
 fn compact(store: &Store, limit: usize) -> usize {
     let mut steps = 1;
     while store.compact(limit).unwrap() {
@@ -144,7 +144,7 @@ fn compaction_bounds_the_number_of_revisions() {
         }
         other => panic!("{other:?}"),
     }
-    // The revision that made that state is gone all the same.
+    // The record of the oldest revision is removed, although its state is known.
     let view = store.view().unwrap();
     let history = view.history().unwrap();
     assert!(matches!(
@@ -215,7 +215,7 @@ fn compaction_removes_what_is_too_old_but_not_the_newest() {
     assert_eq!(newest_info(store).revision, Revision(3));
 }
 
-/// What is being removed does not show, and is not in the way of what comes.
+/// A record that is being removed is invisible and does not disturb new revisions.
 #[test]
 fn a_large_revision_goes_piece_by_piece() {
     const MANY: u128 = 2000;
@@ -239,7 +239,7 @@ fn a_large_revision_goes_piece_by_piece() {
         );
         steps += 1;
     }
-    // Nine pieces and a head each.
+    // Nine pieces and a head per revision.
     assert_eq!(steps, 19);
     assert_eq!(oldest(store), Revision(2));
     commit(store, vec![consumer(1, "x")]).unwrap();
@@ -257,7 +257,7 @@ fn newest_info(store: &Store) -> RevisionInfo {
     history.info(history.newest()).unwrap()
 }
 
-/// Revisions 1 to 5 of two consumers, the second of which came with 2 and went with 4.
+/// Creates revisions 1 to 5 of two consumers. Revision 2 creates the second consumer, and revision 4 deletes it.
 fn five_revisions() -> Fixture {
     let fixture = fixture();
     for (number, changes) in [
@@ -329,7 +329,7 @@ fn a_period_bounds_the_list() {
     let store = &fixture.store;
     let mut times = vec![0];
     for round in 0..6 {
-        // Every other one in a millisecond of its own.
+        // Every other revision gets a later millisecond than the one before.
         while round % 2 == 0 && now_ms() <= times[times.len() - 1] {
             std::thread::yield_now();
         }
@@ -441,7 +441,7 @@ fn a_revision_shows_its_changes_part_by_part() {
 }
 
 #[test]
-fn a_diff_is_what_is_left_of_all_changes_between_in_either_direction() {
+fn a_diff_has_the_net_changes_in_either_direction() {
     let fixture = five_revisions();
     let view = fixture.store.view().unwrap();
     let history = view.history().unwrap();
@@ -485,7 +485,7 @@ fn a_diff_is_what_is_left_of_all_changes_between_in_either_direction() {
 }
 
 #[test]
-fn going_back_is_a_revision_of_its_own() {
+fn a_rollback_creates_a_revision() {
     let fixture = five_revisions();
     let store = &fixture.store;
     let before = snapshot(store, 3).unwrap();

@@ -1,7 +1,7 @@
-//! `kill -9` at random moments while configurations are loaded in turns.
+//! `kill -9` at random moments, while two configurations are loaded alternately.
 //!
-//! The test binary runs itself: the child is the test [`child`] with a directory in its environment, without which it
-//! does nothing.
+//! The test binary runs itself: the child is the test [`child`] with a directory in its environment; without one the
+//! test does nothing.
 
 use crate::support::{assert_consistent, commit, delete, id, put, reference};
 use model::EntityKind as K;
@@ -18,7 +18,8 @@ const DIRECTORY: &str = "STORE_KILL_TEST_DIRECTORY";
 const KILLS: u32 = 60;
 const ACKNOWLEDGED: &str = "acknowledged ";
 
-/// Two configurations that share the entities of even numbers, with other content, and have the odd ones for themselves.
+/// Two configurations that share the entities with even numbers, with different content; each has its own entities with
+/// odd numbers.
 fn configuration(revision: u64) -> Vec<Change> {
     let own = u128::from(revision % 2);
     let mut changes = vec![put(
@@ -87,11 +88,11 @@ fn kill_after(directory: &Path, lines: usize, pause: Duration) -> Option<u64> {
     let output = BufReader::new(child.stdout.take().unwrap());
     let mut output = output.lines().map(Result::unwrap);
     let mut seen: Vec<String> = output.by_ref().take(lines).collect();
-    // Not to wait for anything: so that the signal comes at another place of a commit each time.
+    // The sleep varies the moment of the signal within a commit; it does not wait for anything.
     std::thread::sleep(pause);
     child.kill().unwrap();
     child.wait().unwrap();
-    // What it said before it died counts as well.
+    // Lines written before the child died count too.
     seen.extend(output);
     let mut acknowledged = seen
         .iter()
@@ -150,6 +151,6 @@ fn check_whole(store: &Store, head: u64) {
     store.snapshot_at(Revision(head), show).unwrap();
     assert!(found == expected, "revision {head} is not whole");
     assert_consistent(store);
-    // And writing goes on from there.
+    // Writing still works after the crash.
     assert_eq!(commit(store, vec![]).unwrap(), Revision(head));
 }

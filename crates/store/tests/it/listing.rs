@@ -13,7 +13,7 @@ fn tagged_service(number: u128, with: &[&str]) -> Change {
     )
 }
 
-/// Every page, one after the other.
+/// Returns all pages in order.
 fn pages(view: &View<'_>, size: usize, filter: TagFilter<'_>) -> Vec<Vec<Uuid>> {
     let mut pages = Vec::new();
     let mut after = None;
@@ -103,7 +103,7 @@ fn tags_filter_by_all_and_by_any() {
     });
     check(TagFilter::Any(&["five", "none"]), &|n| n % 5 == 0);
     check(TagFilter::All(&["two", "none"]), &|_| false);
-    // A tag that begins like another one is another one.
+    // A tag must match completely, not only its beginning.
     check(TagFilter::All(&["tw"]), &|_| false);
 }
 

@@ -1,4 +1,4 @@
-//! The store through its public interface, on real files.
+//! Tests of the store's public interface, on real files.
 #![allow(
     clippy::unwrap_used,
     reason = "a failed step of a test is a failed test"

@@ -1,4 +1,4 @@
-//! Random change sets against a plain map: the tables agree with it and with each other, whatever was refused.
+//! Random change sets against a plain map: the tables agree with it and with each other, even after refused changes.
 
 use crate::support::{assert_consistent, delete, fixture_with, id, put, reference, tags};
 use model::EntityKind as K;
@@ -47,7 +47,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![3 => service, 3 => route, 3 => plugin, 2 => removal]
 }
 
-/// The least number of an entity of a kind.
+/// The smallest number of an entity of a type.
 fn base(kind: K) -> u128 {
     match kind {
         K::Routes => 100,
@@ -56,7 +56,7 @@ fn base(kind: K) -> u128 {
     }
 }
 
-/// What is in the store is found by walking it: the model is only told what was acknowledged.
+/// Reads all entities of the store.
 fn read(store: &Store) -> State {
     let view = store.view().unwrap();
     let mut state = State::new();
@@ -69,7 +69,7 @@ fn read(store: &Store) -> State {
     state
 }
 
-/// The change set on a plain map, with the one cascade that these kinds have.
+/// Applies the change set to a plain map, with the only cascade that these types have.
 fn apply(state: &State, changes: &[Change]) -> State {
     let mut next = state.clone();
     for change in changes {
@@ -105,7 +105,7 @@ fn the_store_equals_a_map_and_its_history() {
         failure_persistence: None,
         ..Config::default()
     });
-    // Each is followed by the removal of so much history.
+    // Each change set is followed by a compaction with this limit.
     let change_set = (proptest::collection::vec(change(), 1..6), 0..12usize);
     let change_sets = (proptest::collection::vec(change_set, 1..40), any::<Index>());
     runner
@@ -145,7 +145,7 @@ fn the_store_equals_a_map_and_its_history() {
         .unwrap();
 }
 
-/// Every entity at every kept revision is what the model had then.
+/// Checks every entity at every kept revision against the model.
 fn check_entities(store: &Store, states: &[State]) {
     let view = store.view().unwrap();
     let history = view.history().unwrap();
@@ -161,7 +161,7 @@ fn check_entities(store: &Store, states: &[State]) {
     }
 }
 
-/// Going back to any kept revision makes its state, and the journal tells what that changed.
+/// Checks that a rollback to a kept revision restores its state, and that the journal has its changes.
 fn check_rollback(store: &Store, states: &[State], pick: Index) {
     let oldest = oldest(store);
     let target = oldest + pick.index(states.len() - oldest as usize) as u64;
@@ -185,7 +185,7 @@ fn check_rollback(store: &Store, states: &[State], pick: Index) {
     }
 }
 
-/// What leads from one revision to another, in the words of the model.
+/// Returns the changes from one revision to another.
 fn differences(store: &Store, from: u64, to: u64) -> Vec<Change> {
     let view = store.view().unwrap();
     let history = view.history().unwrap();

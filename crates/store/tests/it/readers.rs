@@ -1,11 +1,11 @@
-//! Readers beside a writer.
+//! Readers during writes.
 
 use crate::support::{Fixture, commit, fixture, fixture_with, id, put, reference};
 use model::{EntityKind as K, Object, codec};
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Change, Journal, Options, Reader, Retention, Revision, Store, View};
 
-/// A configuration in which every entity says which round it is of, and which is whole only with all of them.
+/// A configuration in which every entity has the number of its round, so that a mixture of rounds is detected.
 fn round(number: u64) -> Vec<Change> {
     let mut changes = vec![put(
         K::Services,
@@ -112,7 +112,7 @@ fn idle_readers_do_not_make_the_file_grow() {
     for number in 2..120 {
         commit(&fixture.store, round(number)).unwrap();
     }
-    // The kept history is all there is beside the few pages of the state.
+    // The file holds only the kept history and the few pages of the state.
     let size = fixture.store.size().unwrap();
     let kept = 120 * 51 * 250;
     assert!(size < bound + kept, "{size}");
@@ -132,7 +132,7 @@ fn a_reader_outlives_the_store() {
     Store::open(directory.path(), Options::default()).unwrap();
 }
 
-/// Bytes of the map of a file that are resident in this process.
+/// Returns how many bytes of the file's map are resident in this process.
 fn resident(file: &std::path::Path) -> u64 {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let name = file.to_str().unwrap();
@@ -143,7 +143,7 @@ fn resident(file: &std::path::Path) -> u64 {
 }
 
 #[test]
-fn resident_pages_are_let_go_and_read_again() {
+fn resident_pages_are_released_and_read_again() {
     let fixture = fixture();
     let consumer = |number: u128| {
         let text = format!("{number}-{}", "x".repeat(1500));
@@ -184,7 +184,7 @@ fn idle_readers_do_not_make_the_file_grow_while_history_is_removed() {
     }
     let size = store.size().unwrap();
     while store.compact(64).unwrap() {
-        // As workers do: each has looked something up since.
+        // Like workers, the reader has made a lookup in the meantime.
         readers[0].read(check_whole).unwrap();
     }
     let grown = store.size().unwrap().saturating_sub(size);

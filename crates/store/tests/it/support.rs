@@ -1,4 +1,4 @@
-//! Stores in temporary directories, and small entities to put into them.
+//! Stores in temporary directories, and small test entities.
 
 use model::{EntityKind, Object, Value, codec};
 use store::{Change, ChangeSet, CommitError, Journal, Options, Origin, Recovery, Revision, Store};
@@ -26,7 +26,7 @@ pub fn fixture_with(options: Options) -> Fixture {
 }
 
 impl Fixture {
-    /// Closes the store and opens the file again.
+    /// Closes the store and opens its file again.
     pub fn reopen(self) -> Fixture {
         let Fixture {
             store, directory, ..

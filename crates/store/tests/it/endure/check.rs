@@ -1,4 +1,4 @@
-//! The store against the model: every entity, every way to look one up, every kept revision.
+//! Compares the store with the model: all entities, all lookups, and all kept revisions.
 
 use super::model::{Cell, Key, RULES, State};
 use super::plan::{number, text};
@@ -8,7 +8,7 @@ use store::{Change, Journal, KeyPart, Revision, Store, TagFilter, View};
 use testkit::random::Random;
 use uuid::Uuid;
 
-/// Every entity and every named value, and nothing else.
+/// Checks that the view has exactly the entities and named values of the model.
 pub fn assert_content(view: &View<'_>, state: &State) {
     let mut rows = state.rows.iter();
     for rule in RULES {
@@ -41,7 +41,7 @@ pub fn assert_content(view: &View<'_>, state: &State) {
     }
 }
 
-/// Every lookup by unique fields, parents and tags.
+/// Checks all lookups by unique fields, parents and tags.
 pub fn assert_indexes(view: &View<'_>, state: &State) {
     assert_unique(view, state);
     assert_children(view, state);
@@ -73,7 +73,7 @@ fn assert_unique(view: &View<'_>, state: &State) {
     for ((kind, field, text), id) in &taken {
         assert_eq!(view.id_by_unique(*kind, field, text).unwrap(), Some(*id));
     }
-    // And names that nobody has any more are not found.
+    // Names that no entity has any more must not be found.
     let mut random = Random::new(0);
     for rule in RULES {
         for field in rule.unique {
@@ -129,7 +129,7 @@ fn assert_tags(view: &View<'_>, state: &State) {
     }
 }
 
-/// A kept revision is what it was, and what leads from it to the newest one leads there.
+/// Checks that a kept revision is unchanged, and that its changes up to the newest revision lead to the newest state.
 pub fn assert_revision(store: &Store, revision: u64, state: &State, newest: &State) {
     let mut found = BTreeMap::new();
     let show = &mut |kind, id, entity: &[u8]| {

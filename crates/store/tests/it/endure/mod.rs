@@ -1,9 +1,10 @@
-//! Random change sets for a long time, with crashes between: the store equals a model, its indexes and its history with it.
+//! Long runs of random change sets with crashes: the store, its indexes and its history must equal a model.
 //!
-//! The test binary runs itself: the child is the test [`child`] with a task in its environment, without which it does nothing. It
-//! compares after every step; the test follows it on a model of its own, kills it at random moments, and compares what is left.
+//! The test binary runs itself: the child is the test [`child`] with a task in its environment; without one the test
+//! does nothing. The child compares after every step. The test keeps its own model, kills the child at random moments,
+//! and compares the store that is left.
 //!
-//! `ENDURE_CHANGE_SETS` and `ENDURE_SEED` make it longer (`cargo xtask soak`) or another one.
+//! `ENDURE_CHANGE_SETS` sets the length of the run (`cargo xtask soak`), and `ENDURE_SEED` its random sequence.
 
 mod check;
 mod model;
@@ -30,15 +31,15 @@ use testkit::random::{Random, setting};
 
 const TASK: &str = "ENDURE_TASK";
 const DONE: &str = "done ";
-/// When nobody asks for more.
+/// Number of change sets by default.
 const CHANGE_SETS: usize = 5000;
-/// Transactions between crashes, at most.
+/// Maximum number of transactions between crashes.
 const BETWEEN_CRASHES: u64 = 120;
-/// Transactions between two looks at everything, and twice as many between two openings of the same process.
+/// Number of transactions between complete checks. The process reopens its store half as often.
 const BETWEEN_CHECKS: u64 = 40;
 const KEPT_REVISIONS: u64 = 60;
 
-/// So small that it is full at times; its history goes first then.
+/// Small enough that the store is full at times and removes its history.
 const SMALL: usize = 1 << 20;
 
 fn options(max_size: usize) -> Options {
@@ -52,7 +53,7 @@ fn options(max_size: usize) -> Options {
     }
 }
 
-/// What the child is to do, as it stands in its environment.
+/// The task of the child, encoded in its environment.
 struct Task {
     seed: u64,
     first: u64,
@@ -100,15 +101,15 @@ fn child() {
 }
 
 struct Worker {
-    // Dropped first, as the file is closed with the last of both.
+    // Dropped first, because the file is closed when both are dropped.
     reader: Reader,
     store: Store,
-    /// By revision, since it was opened.
+    /// States by revision, since the store was opened.
     states: BTreeMap<u64, State>,
 }
 
 impl Worker {
-    /// What is stored was compared with the model already, so it can be taken from there.
+    /// Takes the state from the store, because it was already compared with the model.
     fn open(directory: &Path, max_size: usize) -> Self {
         let (store, _) = Store::open(directory, options(max_size)).unwrap();
         let state = read(&store);
@@ -151,7 +152,7 @@ impl Worker {
             .unwrap();
     }
 
-    /// Removes history, sometimes and some of it.
+    /// Sometimes removes a part of the history.
     fn compact(&mut self, seed: u64, number: u64) {
         let mut random = random(!seed, number);
         if random.one_in(3) {
@@ -174,10 +175,10 @@ fn oldest(store: &Store) -> u64 {
     store.view().unwrap().history().unwrap().oldest().0
 }
 
-/// The panic that a plan has.
+/// The payload of a planned panic.
 struct Planned;
 
-/// Does with the store what the model has done, and compares.
+/// Repeats a step of the model on the store, and compares the results.
 fn follow(transaction: &mut Transaction<'_>, step: Step<'_>) -> Result<(), CommitError> {
     match step {
         Step::Apply(edits, expected) => {
@@ -231,12 +232,12 @@ fn read(store: &Store) -> State {
     state
 }
 
-/// What the store must be, as whoever started the children knows it.
+/// The expected state of the store, kept by the parent process.
 struct Follower {
     seed: u64,
     directory: TempDir,
     states: BTreeMap<u64, State>,
-    /// Of the next transaction.
+    /// Number of the next transaction.
     next: u64,
     change_sets: usize,
     crashes: usize,
@@ -249,7 +250,7 @@ impl Follower {
         (*revision, state)
     }
 
-    /// The states that a transaction leads to, when it is not for want of room that it leads nowhere.
+    /// Returns the states that a transaction leads to, unless the store is full.
     fn outcome(&self, number: u64) -> Vec<State> {
         let state = self.newest().1;
         let plan = plan(self.seed, number, state);
@@ -270,7 +271,7 @@ impl Follower {
         self.next += 1;
     }
 
-    /// Lets a child work until it is killed or ends by itself, as planned.
+    /// Lets a child work until it is killed or, if planned, ends itself.
     fn live(&mut self, random: &mut Random) {
         let max_size = if random.one_in(4) { SMALL } else { 1 << 30 };
         let mut child = self.spawn(max_size);
@@ -290,11 +291,11 @@ impl Follower {
                 None => break,
             }
         }
-        // Not to wait for anything: so that the signal comes at another place of a commit each time.
+        // The sleep varies the moment of the signal within a commit; it does not wait for anything.
         std::thread::sleep(Duration::from_micros(random.below(8000)));
         let _ = child.kill();
         let status = child.wait().unwrap();
-        // What it said before it died counts as well; half a line does not.
+        // Lines written before the child died count too; an incomplete line does not.
         output.for_each(acknowledge);
         assert!(status.signal().is_some(), "the child has failed: {status}");
         self.check_what_is_left(max_size);
@@ -333,7 +334,8 @@ impl Follower {
             self.unacknowledged += 1;
             self.proceed(head, max_size);
         } else if crashed {
-            // It may have been killed before it got there; the next one would for sure.
+            // Skip the transaction with the planned crash: this child may have been killed before it, but the next one
+            // would crash in it.
             self.proceed(head, max_size);
         }
         self.states = self.states.split_off(&oldest(&store));

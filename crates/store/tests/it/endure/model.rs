@@ -1,5 +1,5 @@
-//! What a store must hold, as plain maps, and what may come to be in it: rules in their simplest form, of the state after a change
-//! set as a whole. Nothing here is taken from the schemas or the code of the store.
+//! A model of the store with plain maps, and its rules in their simplest form: conditions on the state after a whole
+//! change set. The model shares nothing with the schemas or the code of the store.
 
 use crate::support;
 use model::{EntityKind as K, Object, Value, codec};
@@ -8,16 +8,16 @@ use std::sync::Arc;
 use store::{Change, ChangeSet, Violation};
 use uuid::Uuid;
 
-/// What must hold of the entities of a kind.
+/// The rules for entities of a type.
 pub struct Rule {
     pub kind: K,
     pub unique: &'static [&'static str],
-    /// Fields that are unique together, absent ones included.
+    /// Fields that are unique together; absent ones count too.
     pub together: &'static [&'static str],
     pub parents: &'static [(&'static str, K, WithoutParent)],
 }
 
-/// What becomes of an entity when the one that it refers to goes.
+/// The effect on an entity when the entity that it references is removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum WithoutParent {
     Goes,
@@ -147,7 +147,7 @@ pub enum Cell {
     Tags(Vec<String>),
 }
 
-/// An entity, by its fields and as it is stored.
+/// An entity as fields and in its stored form.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
     pub cells: BTreeMap<String, Cell>,
@@ -220,7 +220,7 @@ impl Row {
 pub enum Edit {
     Put(Arc<Row>),
     Delete,
-    /// Bytes that are no entity.
+    /// Bytes that are not an encoded entity.
     Garbage,
 }
 
@@ -252,7 +252,7 @@ impl Edits {
     }
 }
 
-/// A rule that does not hold.
+/// A violated rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Broken {
     Unique(K),
@@ -263,12 +263,12 @@ pub enum Broken {
 #[derive(Debug)]
 pub struct Refused {
     pub broken: BTreeSet<Broken>,
-    /// Entities that were written or gone.
+    /// Number of entities that were written or removed.
     pub touched: usize,
 }
 
 impl Refused {
-    /// Whether what the store says is one of the reasons.
+    /// Whether the store's violation is one of these.
     pub fn explains(&self, violation: &Violation) -> bool {
         let key = (violation.kind(), violation.id());
         match violation {
@@ -291,7 +291,7 @@ pub struct State {
 }
 
 impl State {
-    /// The state after a change set.
+    /// Returns the state after a change set.
     pub fn apply(&self, edits: &Edits) -> Result<State, Refused> {
         let mut after = self.clone();
         let written: BTreeMap<Key, &Edit> = edits
@@ -329,7 +329,8 @@ impl State {
         Ok(after)
     }
 
-    /// Removes what goes with its parents, however far, but not what was written; gives how many.
+    /// Removes all entities whose parents are gone, directly or indirectly, except those that were written; returns
+    /// their number.
     fn remove_orphans(&mut self, written: &BTreeMap<Key, &Edit>) -> usize {
         let before = self.rows.len();
         loop {

@@ -1,4 +1,4 @@
-//! Random transactions: the same for the same seed, number and state.
+//! Random transactions, determined by seed, number and state.
 
 use super::model::{Cell, Edit, Edits, Key, RULES, Refused, Row, Rule, State, rule_of};
 use crate::support::id;
@@ -9,7 +9,7 @@ use store::CommitError;
 use testkit::random::Random;
 use uuid::Uuid;
 
-/// What happens in one transaction.
+/// The plan of a transaction.
 #[derive(Debug)]
 pub struct Plan {
     pub revisions: Vec<PlannedRevision>,
@@ -26,7 +26,7 @@ pub struct PlannedRevision {
 pub enum RevisionEnd {
     Seal,
     Discard,
-    /// Left as it is, at the end of the transaction: nothing of it may be kept.
+    /// The revision is left unsealed at the end of the transaction, so nothing of it may be kept.
     Leave,
 }
 
@@ -35,14 +35,14 @@ pub enum End {
     Commit,
     GiveUp,
     Panic,
-    /// The process ends there and then.
+    /// The process ends immediately.
     Crash,
 }
 
-/// One step of a transaction, with what must come of it.
+/// A step of a transaction, with its expected result.
 pub enum Step<'p> {
     Apply(&'p Edits, Result<&'p State, &'p Refused>),
-    /// What is left must be this state.
+    /// The expected state after the discard.
     Discard(&'p State),
     Seal {
         state: &'p State,
@@ -51,8 +51,8 @@ pub enum Step<'p> {
     End(End),
 }
 
-/// The store checks change sets of up to so many entities before it writes any of them; a larger one that is refused ends the
-/// transaction.
+/// The store checks change sets of at most this many entities before it writes any of them. A larger one that is
+/// refused ends the transaction.
 const CHECKED_FIRST: usize = 1000;
 
 impl Plan {
@@ -63,7 +63,7 @@ impl Plan {
             .sum()
     }
 
-    /// Goes through the steps, and gives the states of the revisions that it makes.
+    /// Plays the steps and returns the states of the revisions that are created.
     pub fn play(
         &self,
         start: &State,
@@ -106,12 +106,12 @@ impl Plan {
     }
 }
 
-/// Entities of a kind, so few that they meet.
+/// Number of entities per type; small, so that changes meet the same entities.
 const POOL: u64 = 8;
-/// Of this many transactions one puts more credentials than are checked at once, and the next one removes them.
+/// One in this many transactions writes more credentials than are checked at once; the next one removes them.
 const BULK: u64 = 500;
 
-/// Another sequence for each number.
+/// Returns a different random sequence for each number.
 pub fn random(seed: u64, number: u64) -> Random {
     Random::new(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95))
 }
@@ -169,7 +169,7 @@ fn edits(random: &mut Random, state: &State) -> Edits {
         let edit = match random.below(100) {
             0..25 => Edit::Delete,
             25 => Edit::Garbage,
-            // As it is: no change.
+            // The entity is written unchanged.
             26..30 => match state.rows.get(&key) {
                 Some(row) => Edit::Put(Arc::clone(row)),
                 None => Edit::Delete,
@@ -198,7 +198,7 @@ pub fn number(kind: K, entity: u64) -> Uuid {
     id(u128::from(kind as u8) * 10_000 + u128::from(entity))
 }
 
-/// One consumer with so many credentials, sometimes two of the same key.
+/// One consumer with 1,100 credentials, sometimes two with the same key.
 fn bulk(random: &mut Random) -> Edits {
     let consumer = (K::Consumers, number(K::Consumers, 0));
     let mut edits = Edits::default();
@@ -260,7 +260,7 @@ fn row(random: &mut Random, state: &State, key: Key) -> Row {
     Row::new(key, cells)
 }
 
-/// Mostly one that was there when the transaction began.
+/// Returns a parent, mostly one that existed when the transaction began.
 fn parent(random: &mut Random, state: &State, kind: K) -> Uuid {
     let there: Vec<Uuid> = state
         .rows
@@ -274,7 +274,8 @@ fn parent(random: &mut Random, state: &State, kind: K) -> Uuid {
     }
 }
 
-/// Names that meet, and among them what is too long for a key or has the mark of its end in it.
+/// Returns one of a few names, so that they collide. Some are too long for a key, and some contain the byte that ends a
+/// key.
 pub fn text(random: &mut Random) -> String {
     let number = random.below(24);
     match number {
