@@ -80,7 +80,7 @@ const PATTERNS: &[Shape] = &[
         let parts = (0..size).map(|number| format!("(?<=a{{{number}}}b*)"));
         parts.collect()
     }),
-    ("look-behind of large classes", |size| {
+    ("look-behind of large repetitions", |size| {
         "(?<=[ab]{2000}c*)x".repeat(size)
     }),
     ("look-around in look-around", |size| {

@@ -187,9 +187,9 @@ impl ErrorKind {
             Self::UnknownField(hint) => Some(hint.to_string()),
             Self::UnknownFunction(_) => Some("functions are lower() and any()".to_owned()),
             Self::NumberTooLarge => Some(format!("numbers are from {} to {}", i64::MIN, i64::MAX)),
-            Self::BadIpv4 => {
-                Some("an IPv4 address has four numbers from 0 to 255 without leading zeros".to_owned())
-            }
+            Self::BadIpv4 => Some(
+                "an IPv4 address has four numbers from 0 to 255 without leading zeros".to_owned(),
+            ),
             Self::BadIpv6 => Some(
                 "an IPv6 address has eight groups of up to four hexadecimal digits, or fewer around one `::`"
                     .to_owned(),
