@@ -119,7 +119,8 @@ fn authority_is_told_from_server() {
     );
     let old = complete("ca_certificates", &[("cert", &pem("version1.crt"))]).unwrap_err();
     assert!(
-        old.contains("missing the \"CA\" basic constraint") && old.contains("anew as version 3"),
+        old.contains("missing the \"CA\" basic constraint")
+            && old.contains("reissue it as version 3"),
         "{old}"
     );
     let two = pem("ec.crt") + &pem("ec.crt");

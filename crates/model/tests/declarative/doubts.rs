@@ -42,7 +42,7 @@ fn plugins_nested_in_a_consumer_that_are_not_made_for_one_are_loaded() {
     assert!(plugins(&running).iter().all(|one| has(one, "consumer")));
     assert_eq!(plugins(&running).len(), names.len());
     let warnings = names.map(|name| {
-        format!("plugin '{name}' nested in consumers 'c' is not made for consumers: it is loaded as it is and may have no effect")
+        format!("plugin '{name}' nested in consumers 'c' does not support consumers: it is loaded unchanged and may have no effect")
     });
     assert_eq!(loaded.warnings, warnings);
     let flat = json!({"_format_version": "3.0", "consumers": [{"username": "c"}],
@@ -63,8 +63,7 @@ fn what_was_loaded_with_a_warning_loads_again_from_its_export() {
     let exported = serde_json::from_str(&exported).expect("json");
     let (again, loaded) = load(&exported);
     assert_eq!(again.entities, running.entities);
-    let warning =
-        "plugin 'key-auth' is not made for consumers: it is loaded as it is and may have no effect";
+    let warning = "plugin 'key-auth' does not support consumers: it is loaded unchanged and may have no effect";
     assert_eq!(loaded.warnings, [warning]);
 }
 
@@ -91,7 +90,7 @@ fn a_plugin_at_the_top_level_takes_the_place_of_the_same_one_that_is_nested() {
         assert_eq!(
             loaded.warnings,
             [
-                "plugin 'cors' nested in services 's' is left out: the same plugin at the top level, for the same entities, takes its place"
+                "plugin 'cors' nested in services 's' is ignored: the same plugin is configured at the top level for the same entities"
             ]
         );
         assert_eq!(loaded.counts.created, 3);
