@@ -1,5 +1,5 @@
-//! Certificates and keys in entities. The files of `data/tls` were made with openssl: `rsa` is a certificate of a
-//! server, `ec` one of an authority.
+//! Certificates and keys in entities. The files in `data/tls` were created with openssl: `rsa` is a server certificate,
+//! `ec` a CA certificate.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

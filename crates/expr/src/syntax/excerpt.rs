@@ -52,10 +52,12 @@ impl Excerpt {
         if is_complete {
             append(&mut shown, &after[length..]);
         }
-        let mark = match is_complete {
-            true if span.is_empty() => Mark::Point,
-            true => Mark::Whole,
-            false => Mark::Begin,
+        let mark = if !is_complete {
+            Mark::Begin
+        } else if span.is_empty() {
+            Mark::Point
+        } else {
+            Mark::Whole
         };
         Self {
             line,
