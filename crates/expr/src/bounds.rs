@@ -154,8 +154,8 @@ impl ast::Visitor for Classes {
     }
 }
 
-/// Checks a parsed pattern of PCRE's dialect. `unicode` is true if its classes shall contain all characters. Returns
-/// whether the pattern needs backtracking.
+/// Checks a parsed pattern of PCRE's dialect. `unicode` is true if its classes are Unicode. Returns whether the
+/// pattern needs backtracking.
 pub(crate) fn check_backtracking(pattern: &Expr, unicode: bool) -> Result<bool, TooComplex> {
     let mut groups = Vec::new();
     let mut calls = 0;
@@ -199,7 +199,7 @@ struct Scale<'p> {
     left: u64,
 }
 
-/// The weight of a part and its kind.
+/// The weight of a part, and whether it needs backtracking.
 #[derive(Clone, Copy)]
 struct Weighed {
     weight: u64,

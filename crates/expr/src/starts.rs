@@ -56,7 +56,7 @@ impl Starts {
         }
     }
 
-    /// For a regex of which only the literal prefix is known.
+    /// The result for a regex of which only the literal prefix is known.
     pub(crate) fn literal(literal: Vec<u8>) -> Self {
         if literal.is_empty() {
             return Self::unknown();

@@ -27,7 +27,7 @@ pub fn normalize(path: &[u8], slashes: Slashes) -> Cow<'_, [u8]> {
     }
 }
 
-/// Normalizes as [`normalize`] does, into a buffer that the caller reuses. Returns false and writes nothing if no step
+/// Normalises as [`normalize`] does, into a buffer that the caller reuses. Returns false and writes nothing if no step
 /// applies to the path. The result may equal the path even if it returns true.
 pub fn normalize_into(path: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> bool {
     if !may_change(path, slashes) {

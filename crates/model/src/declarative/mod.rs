@@ -113,8 +113,8 @@ pub struct Document {
     /// Existing entities that the document lacks, ordered so that each comes before those it refers to. Empty if the
     /// document is added to the existing configuration.
     pub deletes: Vec<(EntityKind, Uuid)>,
-    /// Entities with transformed fields, such as hashed passwords, before the transformation. The response of `POST
-    /// /config` shows these.
+    /// Entities with transformed fields, such as hashed passwords, before the transformation. The response of
+    /// `POST /config` shows these.
     pub untransformed: Vec<(EntityKind, Uuid, Object)>,
     pub counts: Counts,
     /// Whether the document contains only workspaces. Always false if it is added to the existing configuration.

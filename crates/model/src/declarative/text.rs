@@ -173,7 +173,7 @@ mod tests {
             let line = vec![format!("*a{}", level - 1); 10].join(", ");
             let _ = writeln!(text, "a{level}: &a{level} [{line}]");
         }
-        assert!(problem(&text, Format::Yaml).ends_with("aliases expand to too much"));
+        assert!(problem(&text, Format::Yaml).ends_with("aliases expand to too much data"));
         let deep = "[".repeat(100_000);
         assert!(problem(&deep, Format::Yaml).ends_with("nested too deeply"));
         assert!(problem(&format!("{{\"a\":{deep}"), Format::Json).contains("recursion limit"));

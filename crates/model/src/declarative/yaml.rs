@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
                 self.alias_budget = rest;
                 Ok(())
             }
-            None => Err(self.error("aliases expand to too much")),
+            None => Err(self.error("aliases expand to too much data")),
         }
     }
 
@@ -294,7 +294,7 @@ impl Fields {
     }
 }
 
-/// Roughly the memory of a value; what counts is that copies are charged for.
+/// Approximate memory of a value, for the budget that limits copies.
 fn size_of_value(value: &Value) -> usize {
     let content = match value {
         Value::String(text) => text.len(),

@@ -90,7 +90,7 @@ impl Drop for Filled {
 }
 
 impl Engine<'_> {
-    /// Fills in the fields of a record from the input, then from the existing record (`base`, in an update), then from
+    /// Fills in the fields of a record from the input, else from the existing record (`base`, in an update), else from
     /// the schema. `ignored` names fields that are dropped without a check.
     pub(crate) fn fill(
         &self,

@@ -1,5 +1,4 @@
-//! Writes stored entities as JSON without decoding them to values. `POST /config` uses this to return tens of
-//! thousands.
+//! Writes stored entities as JSON without decoding them to values, because `POST /config` returns tens of thousands.
 //!
 //! It walks the MessagePack of [`crate::codec`] and the schema side by side, since their fields nearly always have the
 //! same order. Tests compare the result with [`super::json`], which does the same for canonical objects.
@@ -356,7 +355,7 @@ fn write_text(bytes: &[u8], out: &mut Vec<u8>) -> Done {
 fn is_plain(bytes: &[u8]) -> bool {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = EACH << 7;
-    // In the functions below, the highest bit of some byte is set if any byte matches.
+    // The closures below set the highest bit of some byte if any byte matches.
     let zero = |word: u64| word.wrapping_sub(EACH) & !word & HIGH;
     let repeated = |byte: u8| EACH * u64::from(byte);
     let special = |word: u64| {

@@ -3,7 +3,7 @@
 use crate::running::options;
 use model::declarative::{Format, Loader, Nothing, Options, Source};
 
-/// A name, and a document as beginning, repeated piece and end. `#` in the piece is replaced by the number of the
+/// The beginning of a document, a piece that is repeated, and the end. `#` in the piece is replaced by the number of the
 /// repetition.
 type Shape = (&'static str, &'static str, &'static str);
 

@@ -237,8 +237,7 @@ struct Times {
 }
 
 impl Times {
-    /// The given `updated_at` in the type of the field. An invalid time counts as absent, since the field is ignored
-    /// elsewhere anyway.
+    /// The given `updated_at` in the type of the field. An invalid time counts as absent.
     fn updated(&self, now: Option<&Value>) -> Option<Value> {
         match (now?, self.updated.as_ref()?) {
             (Value::Int(_), Value::Int(seconds)) if *seconds > 0 => Some(Value::Int(*seconds)),

@@ -110,7 +110,7 @@ fn classic(values: &[&Value]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks an address block in the form it has in the expression. The expression has the host bits of IPv4 cleared.
+/// Checks an IPv6 block as the parser of expressions does. Host bits are cleared in the expression for IPv4 only.
 fn block_of_addresses(ip: &str) -> Result<(), String> {
     if !(ip.contains(':') && ip.contains('/')) {
         return Ok(());
