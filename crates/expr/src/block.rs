@@ -40,7 +40,7 @@ impl Block {
         self.aligned() == self
     }
 
-    /// The same block with the bits behind the prefix cleared.
+    /// Returns the block with the bits behind the prefix cleared.
     #[must_use]
     pub fn aligned(self) -> Self {
         let behind = u32::from(width(self.address) - self.bits);

@@ -37,7 +37,7 @@ const MAX_CALLS: usize = 100;
 /// Maximum nesting depth of a pattern once its calls are expanded, because the engine recurses to the same depth.
 const MAX_DEPTH: usize = 128;
 
-/// How many times the engine expands a recursive call.
+/// Number of times that the engine expands a recursive call.
 const MAX_RECURSION: usize = 19;
 
 /// The reason why a pattern is not compiled.
@@ -85,7 +85,7 @@ pub(crate) fn check_linear(pattern: &str) -> Result<(), TooComplex> {
 /// Visitor that adds up the weight of a pattern's classes.
 struct Classes {
     left: u64,
-    /// Whether a case-insensitive flag was seen. It is taken to apply to the rest of the pattern.
+    /// Whether a case-insensitive flag was seen. It is assumed to apply to the rest of the pattern.
     in_any_case: bool,
 }
 
@@ -195,7 +195,7 @@ struct Scale<'p> {
     /// Groups whose calls are currently being expanded.
     calls: Vec<usize>,
     unicode: bool,
-    /// How many more parts may be visited.
+    /// Number of parts that may still be visited.
     left: u64,
 }
 

@@ -17,7 +17,7 @@ pub struct Reason {
     pub found: Vec<(String, Vec<String>)>,
 }
 
-/// How far a request is from satisfying an expression; smaller is nearer.
+/// The distance of a request from satisfying an expression; smaller is nearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Distance {
     /// Number of false parts.

@@ -27,7 +27,7 @@ pub struct TextPredicate {
     pub test: TextTest,
 }
 
-/// How many values of a field must pass. A field without a value never passes.
+/// The number of a field's values that must pass. A field without a value never passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantifier {
     All,

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-/// How [`normalize`] treats adjacent slashes.
+/// The treatment of adjacent slashes by [`normalize`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slashes {
     /// Merges adjacent slashes, as routing does.

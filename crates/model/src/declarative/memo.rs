@@ -122,7 +122,7 @@ impl Memo {
         let mut used: FastSet<&ElementKey> =
             FastSet::with_capacity_and_hasher(keys.len(), Default::default());
         for (known, key) in known.iter_mut().zip(keys) {
-            // Of two equal elements, the second is loaded, because it has ids of its own.
+            // The second of two equal elements is loaded, because it has ids of its own.
             if let Some(slot) = self.elements.get(key)
                 && used.insert(key)
             {

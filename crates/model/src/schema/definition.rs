@@ -63,7 +63,7 @@ pub(crate) struct Reference {
     pub(crate) on_delete: super::OnDelete,
 }
 
-/// How a value is generated for a field that is not given.
+/// The method that generates a value for a field that is not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Auto {
     Uuid,

@@ -186,7 +186,7 @@ fn write_fields(record: &Record, object: &Object, out: &mut Vec<u8>) {
 fn is_ordered(record: &Record, object: &Object) -> bool {
     let mut fields = record.fields.iter();
     let mut rest = object.iter();
-    // No field of the record may be at or behind the first entry that is out of order.
+    // The first entry that is out of order and all entries behind it must not be fields of the record.
     let misplaced = rest.find(|(name, _)| !fields.any(|field| field.name == *name));
     let is_field = |(name, _): (&str, &Value)| record.is_shown(name.as_bytes());
     !misplaced.into_iter().chain(rest).any(is_field)

@@ -3,8 +3,8 @@
 use crate::running::options;
 use model::declarative::{Format, Loader, Nothing, Options, Source};
 
-/// The beginning of a document, a piece that is repeated, and the end. `#` in the piece is replaced by the number of the
-/// repetition.
+/// The beginning of a document, a piece that is repeated, and the end. `#` in the piece is replaced by the
+/// number of the repetition.
 type Shape = (&'static str, &'static str, &'static str);
 
 fn written(shapes: &[Shape], size: usize) -> Vec<Vec<u8>> {

@@ -70,7 +70,7 @@ impl ParentEntity {
 /// The entities that stay in addition to the loaded ones.
 #[derive(Clone, Copy)]
 pub(super) enum Others<'a> {
-    /// No entities: existing ones that are not loaded are deleted.
+    /// There are none: existing entities that are not loaded are deleted.
     None,
     /// The entities of unchanged elements of the document, which are not loaded again.
     Unchanged(&'a Unchanged<'a>),
@@ -233,7 +233,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    // === taking apart ===
+    // === separating nested entities ===
 
     /// Adds an element with everything nested in it.
     pub(super) fn add(
@@ -363,7 +363,7 @@ impl<'a> Load<'a> {
         self.add_entity(EntityKind::Workspaces, None, of_kind.len(), u32::MAX, input);
     }
 
-    // === one kind after the other ===
+    // === processing one kind after the other ===
 
     fn load_kind(&mut self, kind: EntityKind) {
         let nodes = std::mem::take(&mut self.by_kind[kind as usize]);
