@@ -1,10 +1,10 @@
-//! Blocks of addresses in CIDR form.
+//! Address blocks in CIDR form.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// An address block, `10.0.0.0/8` or a single address. Bits behind the prefix mean nothing.
+/// An address block such as `10.0.0.0/8`, or a single address. Bits behind the prefix are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
     address: IpAddr,
@@ -16,7 +16,7 @@ pub struct Block {
 pub struct BadBlock(String);
 
 impl Block {
-    /// None when there are more bits than an address has.
+    /// Returns `None` if the prefix is longer than the address.
     pub fn new(address: IpAddr, bits: u8) -> Option<Self> {
         (bits <= width(address)).then_some(Self { address, bits })
     }
@@ -25,22 +25,22 @@ impl Block {
         self.address
     }
 
-    /// The length of the prefix.
+    /// The prefix length.
     pub fn bits(self) -> u8 {
         self.bits
     }
 
-    /// Whether it is one address.
+    /// Whether the block contains a single address.
     pub fn is_single(self) -> bool {
         self.bits == width(self.address)
     }
 
-    /// Whether no bit behind the prefix is set.
+    /// Whether all bits behind the prefix are zero.
     pub fn is_aligned(self) -> bool {
         self.aligned() == self
     }
 
-    /// The same block without bits behind the prefix.
+    /// Returns the block with the bits behind the prefix cleared.
     #[must_use]
     pub fn aligned(self) -> Self {
         let behind = u32::from(width(self.address) - self.bits);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_is_refused() {
+    fn text_that_is_not_a_block_is_refused() {
         for text in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/-1", "x"] {
             assert!(text.parse::<Block>().is_err(), "{text}");
         }

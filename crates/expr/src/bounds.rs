@@ -1,43 +1,43 @@
-//! Bounds on the work and the memory of compiling a regex. Every pattern from outside is held against them before it is
-//! compiled, because both engines expand patterns: a few hundred bytes of subroutine calls that double each other would
-//! take all memory there is.
+//! Limits on the work and memory of compiling a regex. Every pattern from outside is checked before it is compiled,
+//! because both engines expand patterns: a few hundred bytes of subroutine calls that double each other would use up
+//! all memory.
 //!
-//! The checks read the parsed pattern once. They look at no more parts than the bounds allow, calls written out.
+//! The checks read the parsed pattern once, with its calls expanded, and visit no more parts than the limits allow.
 
 use fancy_regex::{Absent, Expr};
 use regex_syntax::ast::{self, Ast, ClassPerl, ClassPerlKind, ClassSetItem};
 
-/// The longest pattern, in bytes. PCRE refuses patterns whose compiled form is longer than this.
+/// Maximum length of a pattern in bytes. PCRE refuses patterns whose compiled form is longer than this.
 const MAX_LENGTH: usize = 64 << 10;
 
-/// Shorter patterns of the `regex` crate's dialect hold too few classes to cost much.
+/// Patterns of the `regex` crate's dialect up to this length contain too few classes to be expensive.
 const SHORT: usize = 256;
 
-/// How many characters, classes and assertions a pattern may have when its repetitions and its calls are written out.
+/// Maximum number of characters, classes and assertions of a pattern once its repetitions and calls are expanded.
 const MAX_WEIGHT: u64 = 250_000;
 
-/// The weight of a part that needs backtracking: each is compiled to an engine of its own.
+/// Weight of a part that needs backtracking. Each such part is compiled to an engine of its own.
 const HARD_PART: u64 = 50;
 
-/// The weight of `\d`, `\s` and operations on classes where classes are Unicode's.
+/// Weight of `\d`, `\s` and set operations if classes are Unicode.
 const SMALL_CLASS: u64 = 100;
 
-/// The weight of any other class that may hold some of Unicode's.
+/// Weight of any other class that may contain Unicode characters.
 const UNICODE_CLASS: u64 = 500;
 
-/// How much more such a class weighs where letters are compared in any case: each of its characters is looked up then.
+/// Factor for the weight of case-insensitive classes, because each of their characters is looked up.
 const IN_ANY_CASE: u64 = 4;
 
-/// How many items may stand between two brackets: `regex-syntax` sorts all of them again for each.
+/// Maximum number of items in one bracketed class, because `regex-syntax` sorts all items again for each new one.
 const MAX_CLASS_ITEMS: usize = 2_000;
 
-/// How many calls of groups (`\g<1>`, `(?R)`) a pattern may have.
+/// Maximum number of group calls (`\g<1>`, `(?R)`) in a pattern.
 const MAX_CALLS: usize = 100;
 
-/// How deep the parts of a pattern may stand in each other when its calls are written out: the engine recurses as deep.
+/// Maximum nesting depth of a pattern once its calls are expanded, because the engine recurses to the same depth.
 const MAX_DEPTH: usize = 128;
 
-/// How often the engine writes out a call within itself.
+/// Number of times that the engine expands a recursive call.
 const MAX_RECURSION: usize = 19;
 
 /// The reason why a pattern is not compiled.
@@ -56,14 +56,15 @@ pub enum TooComplex {
 }
 
 pub(crate) fn check_length(pattern: &str) -> Result<(), TooComplex> {
-    match pattern.len() > MAX_LENGTH {
-        true => Err(TooComplex::Long),
-        false => Ok(()),
+    if pattern.len() > MAX_LENGTH {
+        Err(TooComplex::Long)
+    } else {
+        Ok(())
     }
 }
 
-/// Checks a pattern of the `regex` crate's dialect. The crate itself bounds how deep groups stand in each other and what
-/// repetitions are expanded to, so only classes are counted. A pattern that cannot be parsed passes.
+/// Checks a pattern of the `regex` crate's dialect. Only classes are counted, because the crate itself limits the
+/// nesting of groups and the size of expanded repetitions. A pattern that cannot be parsed passes.
 pub(crate) fn check_linear(pattern: &str) -> Result<(), TooComplex> {
     check_length(pattern)?;
     if pattern.len() <= SHORT {
@@ -81,10 +82,10 @@ pub(crate) fn check_linear(pattern: &str) -> Result<(), TooComplex> {
     }
 }
 
-/// Counts the classes of a pattern.
+/// Visitor that adds up the weight of a pattern's classes.
 struct Classes {
     left: u64,
-    /// Whether a flag has said so. It counts until the end of the pattern.
+    /// Whether a case-insensitive flag was seen. It is assumed to apply to the rest of the pattern.
     in_any_case: bool,
 }
 
@@ -99,9 +100,10 @@ impl Classes {
             Some(ClassPerlKind::Digit | ClassPerlKind::Space) => SMALL_CLASS,
             Some(ClassPerlKind::Word) | None => UNICODE_CLASS,
         };
-        self.take(match self.in_any_case {
-            true => IN_ANY_CASE * weight,
-            false => weight,
+        self.take(if self.in_any_case {
+            IN_ANY_CASE * weight
+        } else {
+            weight
         })
     }
 
@@ -152,8 +154,8 @@ impl ast::Visitor for Classes {
     }
 }
 
-/// Checks a parsed pattern of PCRE's dialect. `unicode` tells whether its classes are to hold all characters.
-/// Says whether the pattern needs backtracking.
+/// Checks a parsed pattern of PCRE's dialect. `unicode` is true if its classes are Unicode. Returns whether the
+/// pattern needs backtracking.
 pub(crate) fn check_backtracking(pattern: &Expr, unicode: bool) -> Result<bool, TooComplex> {
     let mut groups = Vec::new();
     let mut calls = 0;
@@ -166,7 +168,7 @@ pub(crate) fn check_backtracking(pattern: &Expr, unicode: bool) -> Result<bool, 
         }
         let behind = unread.len();
         unread.extend(part.children_iter());
-        // Groups are numbered in the order in which they begin.
+        // Groups are numbered by the order of their opening brackets.
         unread[behind..].reverse();
     }
     if calls > MAX_CALLS {
@@ -180,27 +182,28 @@ pub(crate) fn check_backtracking(pattern: &Expr, unicode: bool) -> Result<bool, 
         left: MAX_WEIGHT,
     };
     let weighed = scale.weigh(pattern, MAX_DEPTH)?;
-    match weighed.weight > MAX_WEIGHT {
-        true => Err(TooComplex::Large),
-        false => Ok(weighed.hard),
+    if weighed.weight > MAX_WEIGHT {
+        Err(TooComplex::Large)
+    } else {
+        Ok(weighed.hard)
     }
 }
 
 struct Scale<'p> {
     whole: &'p Expr,
     groups: Vec<&'p Expr>,
-    /// The groups whose calls are being written out.
+    /// Groups whose calls are currently being expanded.
     calls: Vec<usize>,
     unicode: bool,
-    /// How many parts may still be looked at.
+    /// Number of parts that may still be visited.
     left: u64,
 }
 
-/// What is known of a part.
+/// The weight of a part, and whether it needs backtracking.
 #[derive(Clone, Copy)]
 struct Weighed {
     weight: u64,
-    /// Whether it needs backtracking: its repetitions are loops then, which nothing is written out for.
+    /// Whether the part needs backtracking. Its repetitions are then compiled to loops and not expanded.
     hard: bool,
 }
 
@@ -226,7 +229,7 @@ impl<'p> Scale<'p> {
         Ok(all)
     }
 
-    /// Calls are written out where they stand, those within themselves as often as the engine does it.
+    /// Weighs the called group in place of the call. A recursive call is expanded as often as the engine does it.
     fn weigh_call(&mut self, group: usize, depth: usize) -> Result<Weighed, TooComplex> {
         let called = match group.checked_sub(1) {
             None => Some(self.whole),
@@ -240,7 +243,7 @@ impl<'p> Scale<'p> {
                 self.calls.pop();
                 called.weight
             }
-            // Without such a group the engine says so.
+            // The recursion limit is reached, or the group does not exist, which the engine reports.
             _ => 0,
         };
         Ok(Weighed {
@@ -249,7 +252,7 @@ impl<'p> Scale<'p> {
         })
     }
 
-    /// The weight of a part without those in it.
+    /// The weight of a part without its children.
     fn own(&self, part: &Expr) -> Result<Weighed, TooComplex> {
         let easy = |weight| Weighed {
             weight,

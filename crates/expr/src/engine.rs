@@ -1,5 +1,5 @@
-//! The two regex engines behind one type: that of the `regex` crate, which runs in linear time, and PCRE's as far as
-//! `fancy-regex` knows it, with a limit on backtracking. Both search bytes.
+//! Two regex engines behind one type: the `regex` crate, which runs in linear time, and `fancy-regex`, which implements
+//! most of PCRE with a limit on backtracking. Both search bytes.
 
 use crate::bounds;
 use crate::pattern::{Dialect, RegexError};
@@ -10,24 +10,25 @@ use regex_automata::util::syntax;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use std::ops::Range;
 
-/// What one compiled regex may take: the `regex` crate's own default, which Kong's router runs with, so that a pattern
-/// is accepted here exactly if it is there. Repeated repetitions of large classes run into it.
+/// Maximum size of one compiled regex. It is the default of the `regex` crate, which Kong's router uses, so that both
+/// accept the same patterns. Nested repetitions of large classes exceed it.
 const COMPILED_SIZE_LIMIT: usize = 10 << 20;
 
-/// What searching with one regex may keep in memory per thread. An eighth of the default: there may be thousands.
+/// Maximum search cache per regex and thread. It is an eighth of the default, because there may be thousands of
+/// regexes.
 const CACHE_SIZE_LIMIT: usize = 256 << 10;
 
 /// Kong's `LIMIT_MATCH`.
 const BACKTRACK_LIMIT: usize = 10_000;
 
-/// How many instructions a backtracking regex may become, since its subroutine calls are written out in place.
+/// Maximum number of instructions of a backtracking regex. Subroutine calls are expanded in place.
 const PROGRAM_SIZE_LIMIT: usize = 100_000;
 
-/// What [`size_bound`] of a pattern must stay below for it to be certain that it compiles. Well below the limit, since
-/// the bound is of the automaton, and not of what is made of it.
+/// A pattern whose [`size_bound`] is below this certainly compiles. It is well below the size limit because the bound
+/// covers the automaton only, not the structures derived from it.
 const CERTAIN_SIZE: usize = COMPILED_SIZE_LIMIT / 2;
 
-/// The steps that beginning a search takes.
+/// Cost in steps of starting a search.
 const SEARCH: usize = 16;
 
 #[derive(Debug)]
@@ -35,12 +36,12 @@ pub(crate) enum Engine {
     Linear(meta::Regex),
     Backtracking {
         regex: fancy_regex::Regex,
-        /// Whether it needs backtracking at all.
+        /// Whether the regex needs backtracking at all.
         hard: bool,
     },
 }
 
-/// A group and where it was found.
+/// A group and the range that it matched.
 pub(crate) struct Located<'r> {
     pub(crate) number: usize,
     pub(crate) name: Option<&'r str>,
@@ -48,7 +49,7 @@ pub(crate) struct Located<'r> {
 }
 
 impl Engine {
-    /// Compiles the pattern within [`bounds`].
+    /// Compiles the pattern if it is within [`bounds`].
     pub(crate) fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
         match dialect {
             Dialect::Rust => {
@@ -62,7 +63,7 @@ impl Engine {
         }
     }
 
-    /// How many steps a search in so many bytes takes at most, about.
+    /// Approximate upper bound of the cost in steps of searching this many bytes.
     pub(crate) fn steps(&self, bytes: usize) -> usize {
         match self {
             Self::Backtracking { hard: true, .. } => BACKTRACK_LIMIT + bytes,
@@ -73,7 +74,7 @@ impl Engine {
     pub(crate) fn is_match(&self, text: &[u8]) -> bool {
         match self {
             Self::Linear(regex) => regex.is_match(text),
-            // A search that was given up found nothing, as in Kong.
+            // A search that exceeds the backtracking limit counts as no match, as in Kong.
             Self::Backtracking { regex, .. } => regex.is_match(text).unwrap_or(false),
         }
     }
@@ -96,8 +97,7 @@ impl Engine {
         count > 1
     }
 
-    /// Calls `each` with every group that took part in the first match, in the order of their numbers and without the
-    /// whole match.
+    /// Calls `each` with every group that took part in the first match, ordered by number. The whole match is left out.
     pub(crate) fn captures(&self, text: &[u8], each: &mut dyn FnMut(Located<'_>)) {
         match self {
             Self::Linear(regex) => {
@@ -134,14 +134,14 @@ impl Engine {
     }
 }
 
-/// Whether it is certain, without trying, that the parsed pattern can be compiled.
+/// Whether the parsed pattern certainly compiles, determined without compiling it.
 pub(crate) fn compiles(pattern: &Hir) -> bool {
     size_bound(pattern) < CERTAIN_SIZE
 }
 
-/// More bytes than an automaton for the pattern takes.
+/// Upper bound in bytes of the size of the pattern's automaton.
 fn size_bound(pattern: &Hir) -> usize {
-    // A state with what it may own, and the sequences of bytes that a range of characters becomes at most.
+    // Size of a state with the data it may own, and the maximum number of byte sequences per character range.
     const STATE: usize = 128;
     const SEQUENCES: usize = 4;
     match pattern.kind() {
@@ -162,8 +162,8 @@ fn size_bound(pattern: &Hir) -> usize {
     }
 }
 
-/// As the `regex` crate's own, but for two of its engines: they take up to a megabyte of memory each and most of the
-/// time to compile, and were not faster here.
+/// Compiles as the `regex` crate does, but without two of its engines: they take up to a megabyte of memory each and
+/// most of the compile time, and were not faster in our measurements.
 fn linear(pattern: &str) -> Result<meta::Regex, regex::Error> {
     let settings = meta::Config::new()
         .utf8_empty(false)
@@ -178,7 +178,7 @@ fn linear(pattern: &str) -> Result<meta::Regex, regex::Error> {
     built.map_err(|_| refusal(pattern))
 }
 
-/// The words in which the `regex` crate refuses the pattern.
+/// The error that the `regex` crate reports for the pattern.
 fn refusal(pattern: &str) -> regex::Error {
     let refused = regex::bytes::RegexBuilder::new(pattern)
         .size_limit(COMPILED_SIZE_LIMIT)
@@ -187,8 +187,8 @@ fn refusal(pattern: &str) -> regex::Error {
     refused.err().unwrap_or(too_big)
 }
 
-/// Whether PCRE takes the pattern, as far as that is known: as one of bytes or as one of characters, since PCRE takes
-/// characters and Unicode's properties in its patterns of bytes too, which `fancy-regex` does not.
+/// Checks whether PCRE accepts the pattern, as far as `fancy-regex` can tell. The pattern is tried with bytes and then
+/// with characters, because PCRE allows characters and Unicode properties in byte patterns, and `fancy-regex` does not.
 pub(crate) fn check_pcre(pattern: &str) -> Result<(), RegexError> {
     let of_bytes = backtracking(pattern, BytesMode::Ascii);
     if of_bytes.is_ok() {
@@ -197,7 +197,8 @@ pub(crate) fn check_pcre(pattern: &str) -> Result<(), RegexError> {
     backtracking(pattern, BytesMode::Unicode).map(drop)
 }
 
-/// The only place where PCRE's dialect is compiled. Says whether the regex needs backtracking.
+/// Compiles a pattern of PCRE's dialect; the only function that does. Also returns whether the regex needs
+/// backtracking.
 #[expect(clippy::disallowed_methods, reason = "this is the bounded builder")]
 fn backtracking(pattern: &str, mode: BytesMode) -> Result<(fancy_regex::Regex, bool), RegexError> {
     bounds::check_length(pattern)?;

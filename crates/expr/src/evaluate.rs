@@ -1,5 +1,5 @@
-//! Putting an expression to a request. Allocates nothing, but for header values with letters outside ASCII that must be
-//! compared in lower case.
+//! Evaluates an expression for a request. This allocates only for header values with letters outside ASCII that must be
+//! converted to lower case.
 
 use crate::field::{Fields, TextField};
 use crate::pattern::Regex;
@@ -7,32 +7,32 @@ use crate::tree::{Expression, Quantifier, TextPredicate, TextTest, Transform};
 use memchr::memmem;
 use std::ops::{ControlFlow, Range};
 
-/// The steps that looking for the values of a field takes which may have several.
+/// Cost in steps of finding the values of a field that may have several.
 const LINES: usize = 16;
 
-/// Hears of the predicates that were true on the way to the answer, in the order they were asked, those of parts that
-/// were false in the end included. Kong strips paths and takes captures by them.
+/// Is notified of predicates that were true during evaluation, in order of evaluation. This includes predicates inside
+/// parts that turned out false. Kong uses them for path stripping and captures.
 pub trait Observer {
-    /// A test of the path located a part of it.
+    /// A test of the path matched this range of it.
     fn path(&mut self, _located: Range<usize>) {}
 
-    /// A regex was found in a value of the field, shown as it was tested.
+    /// A regex matched a value of the field. `value` is the converted value that was tested.
     fn regex(&mut self, _field: &TextField, _regex: &Regex, _value: &[u8]) {}
 
-    /// Asked before each test, which takes so many steps. If the answer is no, the test is left out, and the answer to the
-    /// whole expression means nothing.
+    /// Called before each test with the cost of the test in steps. If it returns false, the test is skipped and the
+    /// result of the whole expression is meaningless.
     fn allows(&mut self, _steps: usize) -> bool {
         true
     }
 }
 
-/// For those who want the answer alone.
+/// An observer that ignores every notification.
 pub struct NoObserver;
 
 impl Observer for NoObserver {}
 
 impl Expression {
-    /// Whether the request passes. `buffer` is for values that must be transformed; its content means nothing.
+    /// Whether the request satisfies the expression. `buffer` is scratch space for converted values.
     pub fn evaluate(
         &self,
         fields: &impl Fields,
@@ -78,7 +78,7 @@ impl TextPredicate {
         let mut passed = false;
         fields.texts(&self.field, &mut |value| {
             passed = self.test_value(value, buffer, observer);
-            // The first that passes decides for `any`, the first that fails for all.
+            // The first value that passes decides for `any`, the first that fails for `all`.
             if passed == (self.quantifier == Quantifier::Any) {
                 ControlFlow::Break(())
             } else {
@@ -112,7 +112,7 @@ impl TextPredicate {
         found
     }
 
-    /// How many steps a test of so many bytes takes at most: about as many as bytes are looked at.
+    /// Upper bound of the cost in steps of testing a value of this length, roughly one step for each byte read.
     #[inline]
     fn steps(&self, bytes: usize) -> usize {
         let transforming = match self.transform {
@@ -132,7 +132,8 @@ impl TextPredicate {
 }
 
 impl TextTest {
-    /// Whether the value passes, and where in it the literal stands if the test says so. A regex is not asked here.
+    /// Returns `Some` if the value passes, with the position of the literal if the test determines one. Regexes are not
+    /// evaluated here.
     fn locate(&self, value: &[u8]) -> Option<Option<Range<usize>>> {
         let length = value.len();
         match self {
@@ -151,7 +152,7 @@ impl TextTest {
 }
 
 impl Transform {
-    /// The value as it is compared. What `buffer` holds before means nothing.
+    /// Returns the value in the form in which it is compared. `buffer` is scratch space.
     #[inline]
     pub fn apply<'v>(self, value: &'v [u8], buffer: &'v mut Vec<u8>) -> &'v [u8] {
         let is_ascii = match self {

@@ -1,33 +1,33 @@
-//! What can be asked of a request, and how the asker gets it.
+//! The fields of a request that an expression can test, and the interface that supplies their values.
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-/// A field whose values are texts, as bytes: a request need not be UTF-8.
+/// A field whose values are texts. They are bytes, because a request need not be UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TextField {
-    /// `net.protocol`: `http` or `https`; of streams `tcp`, `udp` or `tls`.
+    /// `net.protocol`: `http` or `https` for requests, `tcp`, `udp` or `tls` for streams.
     Protocol,
     /// `tls.sni`.
     Sni,
     /// `http.method`.
     Method,
-    /// `http.host`: without its port.
+    /// `http.host`: the host without its port.
     Host,
-    /// The Host header as it was sent. Not in the expression language: the `traditional` flavour compares it.
+    /// The Host header as it was sent. The expression language lacks it; the `traditional` flavour compares it.
     SentHost,
-    /// The host without its port, if it can match a wildcard of the `traditional` flavour: it cannot with a colon in it.
-    /// Not in the expression language.
+    /// The host without its port, if it can match a wildcard of the `traditional` flavour. A host that contains a colon
+    /// cannot. The expression language lacks this field.
     WildcardHost,
-    /// `http.path`: normalised.
+    /// `http.path`: the normalised path.
     Path,
-    /// `http.path.segments.<first>_<last>`: that many segments of the normalised path with the slashes between them. With
-    /// both the same it is `http.path.segments.<first>`. Counted from 0.
+    /// `http.path.segments.<first>_<last>`: these segments of the normalised path with the slashes between them,
+    /// counted from 0. If both numbers are equal, it is `http.path.segments.<first>`.
     Segments { first: u32, last: u32 },
-    /// `http.headers.<name>`, which may have several values. How the name is spelt is between whoever builds the
-    /// expression and whoever implements [`Fields`].
+    /// `http.headers.<name>`, which may have several values. The code that builds the expression and the code that
+    /// implements [`Fields`] must agree on the spelling of the name.
     Header(Box<str>),
-    /// `http.queries.<name>`, decoded, which may have several values.
+    /// `http.queries.<name>`: the decoded query arguments of this name. There may be several.
     Query(Box<str>),
 }
 
@@ -38,36 +38,36 @@ pub enum NumberField {
     SourcePort,
     /// `net.dst.port`.
     DestinationPort,
-    /// `http.path.segments.len`: a slash at the end adds none.
+    /// `http.path.segments.len`: the number of path segments. A slash at the end adds none.
     SegmentCount,
 }
 
 /// A field whose value is an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AddressField {
-    /// `net.src.ip`: of the client, after trusted hops.
+    /// `net.src.ip`: the address of the client, after trusted hops.
     Source,
-    /// `net.dst.ip`: of the listener.
+    /// `net.dst.ip`: the address of the listener.
     Destination,
 }
 
 impl TextField {
-    /// Whether a request may have several values of it.
+    /// Whether a request may have several values of this field.
     pub fn has_several_values(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Query(_))
     }
 }
 
-/// The values of one request.
+/// Supplies the values of one request's fields.
 pub trait Fields {
-    /// The value of a field that has at most one; never asked for one that may have several.
+    /// The value of a field that has at most one value. Never called for a field that may have several.
     fn text(&self, field: &TextField) -> Option<&[u8]>;
 
-    /// Shows each value of a field that may have several, in order, until told to stop.
+    /// Calls `visit` with each value of a field that may have several, in order, until it returns `Break`.
     fn texts(&self, field: &TextField, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>);
 
     fn number(&self, field: NumberField) -> Option<i64>;
 
-    /// IPv4 addresses in their own form, not as IPv6.
+    /// The value of an address field. IPv4 addresses are returned as such, not as mapped IPv6 addresses.
     fn address(&self, field: AddressField) -> Option<IpAddr>;
 }

@@ -1,13 +1,13 @@
-//! Former names of fields, which expressions may still use.
+//! Old field names that expressions may still use.
 //! Source: kong/router/transform.lua (amending_expression).
 
 const FORMER: &str = "net.port";
 const PRESENT: &str = "net.dst.port";
 
-/// An expression with the present name of each field that it calls by a former one: `net.port` is `net.dst.port`. `None`
-/// for one that uses none, which is nearly all.
+/// Returns the expression with old field names replaced by the present ones: `net.port` becomes `net.dst.port`. Returns
+/// `None` if the expression uses no old name, which is nearly always so.
 ///
-/// The name counts where a comparison follows, as in Kong. Unlike Kong, this leaves the name alone inside of literals.
+/// A name is replaced if a comparison follows it, as in Kong. Unlike Kong, this leaves names inside literals alone.
 pub fn modernized(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut copied = 0;
@@ -41,7 +41,7 @@ fn is_former(text: &str, at: usize) -> bool {
     !before.is_some_and(|byte| is_of_name(*byte)) && rest.starts_with(['=', '>', '<', '!'])
 }
 
-/// Where the literal whose first quote is at `quote` ends, or the text, if that comes first.
+/// Returns the position behind the literal whose first quote is at `quote`, or the end of the text if it is unclosed.
 fn end_of_literal(text: &str, quote: usize) -> usize {
     let inner = &text[quote + 1..];
     if text[..quote].ends_with("r#") {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_former_name_of_the_destination_port_gives_way() {
+    fn the_old_name_of_the_destination_port_is_replaced() {
         becomes("net.port == 80", "net.dst.port == 80");
         becomes(
             "http.path == \"/\" && (net.port\n >= 1||net.port!=2)",

@@ -1,13 +1,15 @@
-//! Predicates over a request, compiled: what routes of every flavour become, and what decides whether one applies.
+//! Compiled predicates over a request. Routes of every flavour are turned into such expressions, which decide whether a
+//! route applies.
 //!
-//! An [`Expression`] is typed when it is built (a field decides which tests can be put to it), regexes are compiled, and
-//! evaluation allocates nothing. Semantics are those of Kong's expression router: a predicate on a field without a value
-//! is false whatever its test, and of several values all must pass unless one is enough ([`Quantifier`]).
+//! An [`Expression`] is type-checked when it is built: the field decides which tests are allowed. Regexes are compiled
+//! at the same time, so that evaluation allocates nothing. The semantics are those of Kong's expression router: a
+//! predicate on a field without a value is false, whatever its test. If a field has several values, all of them must
+//! pass, unless the predicate accepts any ([`Quantifier`]).
 //!
-//! Their text form, the language of Kong's `expressions` flavour, is in [`syntax`].
+//! [`syntax`] contains the text form of expressions, the language of Kong's `expressions` flavour.
 //!
-//! Not here: how expressions are indexed (`router`), and where field values come from ([`Fields`] is implemented by the
-//! caller).
+//! This crate does not index expressions (see `router`) and does not extract field values: callers implement
+//! [`Fields`].
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Texts that occur wherever a regex is found: a search can look for those first.
+//! Literals that every match of a regex contains. A search can look for them first.
 
 use regex_syntax::hir::{Hir, HirKind};
 
-/// The literals of a pattern that no way through it leaves out, in their order.
+/// Returns the literals that every match of the pattern contains, in order of occurrence.
 pub(crate) fn required(pattern: &Hir) -> Box<[Box<[u8]>]> {
     let mut literals = Vec::new();
     collect(pattern, &mut literals);
@@ -28,7 +28,7 @@ mod tests {
     use crate::{Dialect, Regex};
 
     #[test]
-    fn what_every_match_holds_is_known() {
+    fn literals_of_every_match_are_found() {
         for (pattern, expected) in [
             ("foo.*bar", &["foo", "bar"][..]),
             ("(?:foo)+|bar", &[]),

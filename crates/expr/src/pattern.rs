@@ -1,5 +1,5 @@
-//! Regexes of both dialects behind one type. What a regex demands of the start of a text is known of it as steps; if
-//! there is nothing else, which is so of most regexes on paths, the steps answer and no engine is built.
+//! Regexes of both dialects behind one type. [`Steps`] describe the condition of a regex on the start of a text. For
+//! most regexes on paths they describe the whole regex; then no engine is built.
 
 use crate::bounds::{self, TooComplex};
 use crate::engine::{self, Engine, Located};
@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// The `regex` crate's: classes are Unicode's; no look-around, no back-references.
+    /// The dialect of the `regex` crate: classes are Unicode, look-around and back-references are not supported.
     Rust,
-    /// As PCRE without its UTF mode: `.` is a byte and classes are ASCII's.
+    /// PCRE without its UTF mode: `.` matches a byte and classes are ASCII.
     Pcre,
 }
 
@@ -27,29 +27,29 @@ pub struct Regex(Arc<Inner>);
 struct Inner {
     pattern: Box<str>,
     starts: Starts,
-    /// Where the steps say less than all.
+    /// Literals that every match contains. Empty if the steps describe the whole regex.
     literals: Box<[Box<[u8]>]>,
     matcher: Matcher,
 }
 
-/// What answers. It is made with the regex, so that a search neither compiles nor waits for who does.
+/// Runs the searches. It is created with the regex, so that no search has to compile it or wait for that.
 enum Matcher {
-    /// The steps, which are all there is to the regex.
+    /// The steps, if they describe the whole regex.
     Steps {
-        /// Of the first group on, where in the pattern its name stands.
+        /// Positions of the group names in the pattern, beginning with group 1.
         names: Box<[Name]>,
     },
     Engine(Box<Engine>),
 }
 
-/// Empty for a group without a name.
+/// Position of a group name in the pattern. The length is 0 for a group without a name.
 #[derive(Clone, Copy, Default)]
 struct Name {
     start: u16,
     length: u16,
 }
 
-/// A group that took part in a match. Named ones have a number too.
+/// A group that took part in a match. A named group is reported by number and by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group<'r> {
     Number(usize),
@@ -67,7 +67,7 @@ pub enum RegexError {
 }
 
 impl Regex {
-    /// Compiles the pattern, unless that could take more work or memory than any pattern may.
+    /// Compiles the pattern. Fails if that could exceed the limits on work and memory.
     pub fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
         match dialect {
             Dialect::Rust => bounds::check_linear(pattern)?,
@@ -100,20 +100,20 @@ impl Regex {
         &self.0.pattern
     }
 
-    /// With which steps a text begins that the regex is found in: at least one of these can be walked then, in texts of
-    /// any bytes. At least one and at most eight, in the order in which a search prefers them; a single one without
-    /// steps when nothing is known. Where all are whole and the text is ASCII, the regex is found if one can be walked,
-    /// and what is found is what the first of those walks.
+    /// Between one and eight alternatives, ordered as a search prefers them. Every text that the regex matches allows a
+    /// walk along at least one of them, whatever its bytes are. If nothing is known, there is one alternative without
+    /// steps. If all alternatives are whole and the text is ASCII, the regex matches exactly if one of them can be
+    /// walked, and the match is the range walked by the first of these.
     pub fn starts(&self) -> &[Steps] {
         &self.0.starts.alternatives
     }
 
-    /// Texts that occur in every text that the regex is found in, if [`Self::starts`] does not say all of it.
+    /// Literals that every match contains; empty if [`Self::starts`] describes the whole regex.
     pub fn literals(&self) -> &[Box<[u8]>] {
         &self.0.literals
     }
 
-    /// Bytes with which every text begins that the regex can be found in; empty when none are known.
+    /// The longest known prefix of all texts that the regex matches. It may be empty.
     pub fn prefix(&self) -> &[u8] {
         let mut literals = self.starts().iter().map(|steps| match steps.steps() {
             [Step::Literal(literal), ..] => &**literal,
@@ -126,7 +126,7 @@ impl Regex {
         })
     }
 
-    /// How many steps a search in so many bytes takes at most: about as many as bytes are looked at, and many more if the
+    /// Upper bound of the cost in steps of searching this many bytes: roughly one step per byte, and many more if the
     /// regex needs backtracking.
     pub fn steps(&self, bytes: usize) -> usize {
         match &self.0.matcher {
@@ -142,7 +142,7 @@ impl Regex {
         }
     }
 
-    /// Where the regex is found first.
+    /// The range of the first match.
     pub fn find(&self, text: &[u8]) -> Option<Range<usize>> {
         match &self.0.matcher {
             Matcher::Steps { .. } => self.walk(text).map(|(_, end)| 0..end),
@@ -150,7 +150,7 @@ impl Regex {
         }
     }
 
-    /// Whether it has groups besides the whole match.
+    /// Whether the regex has groups in addition to the whole match.
     pub fn has_groups(&self) -> bool {
         match &self.0.matcher {
             Matcher::Steps { names } => !names.is_empty(),
@@ -158,8 +158,8 @@ impl Regex {
         }
     }
 
-    /// Calls `each` with the groups that took part in the first match, by number and again by name if they have one. The
-    /// whole match is left out.
+    /// Calls `each` with the groups that took part in the first match. A named group is reported by number and again by
+    /// name. The whole match is left out.
     pub fn captures<'t>(&self, text: &'t [u8], each: &mut dyn FnMut(Group<'_>, &'t [u8])) {
         let mut each = |located: Located<'_>| {
             let value = &text[located.range];
@@ -178,7 +178,7 @@ impl Regex {
         }
     }
 
-    /// The alternative whose steps the text allows, and where they end.
+    /// The first alternative that the text allows, and the end of the walk.
     fn walk(&self, text: &[u8]) -> Option<(usize, usize)> {
         let alternatives = self.0.starts.alternatives.iter().enumerate();
         let mut walked = alternatives.filter_map(|(alternative, steps)| {
@@ -225,7 +225,7 @@ impl Regex {
     }
 }
 
-/// Whether PCRE takes the pattern, in texts of bytes or of characters. The check has the bounds of [`Regex::new`].
+/// Checks whether PCRE accepts the pattern, for texts of bytes or of characters. The limits of [`Regex::new`] apply.
 pub fn check_pcre(pattern: &str) -> Result<(), RegexError> {
     engine::check_pcre(pattern)
 }
@@ -236,7 +236,7 @@ impl fmt::Debug for Regex {
     }
 }
 
-/// What the pattern means in terms of `regex-syntax`; None if that is not known.
+/// Parses the pattern with `regex-syntax`. Returns `None` if it may mean something else in its dialect.
 fn parsed(pattern: &str, dialect: Dialect) -> Option<Hir> {
     let unicode = match dialect {
         Dialect::Rust => true,
@@ -248,7 +248,7 @@ fn parsed(pattern: &str, dialect: Dialect) -> Option<Hir> {
     parser.build().parse(pattern).ok()
 }
 
-/// Where the names of the groups stand; None if the pattern is too long to say.
+/// Finds the positions of the group names. Returns `None` if the pattern is too long for [`Name`].
 fn names(pattern: &str, parsed: &Hir) -> Option<Box<[Name]>> {
     let mut names = vec![Name::default(); parsed.properties().explicit_captures_len()];
     let mut unread = vec![parsed];
@@ -257,7 +257,7 @@ fn names(pattern: &str, parsed: &Hir) -> Option<Box<[Name]>> {
             HirKind::Capture(group) => {
                 let index = group.index as usize - 1;
                 if let Some(name) = &group.name {
-                    // Wherever else these letters stand, they are the same.
+                    // Any other occurrence of the name has the same letters.
                     *names.get_mut(index)? = Name {
                         start: pattern.find(&**name)?.try_into().ok()?,
                         length: name.len().try_into().ok()?,

@@ -1,12 +1,12 @@
-//! Which patterns mean the same in both dialects once classes are ASCII's, so that what is known of the one dialect can
-//! be said of the other. A list of what is allowed, for the dialects differ in more than can be listed.
+//! Recognises patterns that mean the same in both dialects if classes are limited to ASCII, so that the analysis of one
+//! dialect is valid for the other. This is a list of allowed syntax, because the dialects differ in too many ways.
 
-/// How deep groups may stand in each other: less than either parser refuses.
+/// Maximum nesting depth of groups, less than the limit of either parser.
 const MAX_DEPTH: usize = 20;
 
-/// Whether the pattern is made of nothing but ASCII literals, escaped punctuation, the classes `\d`, `\w`, `\s` and
-/// theirs negated, simple bracketed classes, groups that are plain, named or do not capture, alternation, the anchors
-/// `^`, `$`, `\A` and `\z`, and greedy or lazy repetition.
+/// Whether the pattern consists only of ASCII literals, escaped punctuation, the classes `\d`, `\w`, `\s` and their
+/// negations, simple bracketed classes, unnamed, named or non-capturing groups, alternation, the anchors `^`, `$`, `\A`
+/// and `\z`, and greedy or lazy repetition.
 pub(crate) fn is_plain(pattern: &str) -> bool {
     let mut reader = Reader {
         rest: pattern.as_bytes(),
@@ -24,12 +24,12 @@ pub(crate) fn is_plain(pattern: &str) -> bool {
 struct Reader<'p> {
     rest: &'p [u8],
     depth: usize,
-    /// Whether what was read last may be repeated.
+    /// Whether the last token may be repeated.
     repeatable: bool,
 }
 
 impl Reader<'_> {
-    /// Reads one; None if it is not among those allowed.
+    /// Reads one token. Returns `None` if it is not allowed.
     fn token(&mut self) -> Option<()> {
         let first = self.next()?;
         self.repeatable = match first {
@@ -75,7 +75,7 @@ impl Reader<'_> {
         } else if !self.skip("?:") && matches!(self.rest.first()?, b'?' | b'*') {
             return None;
         }
-        // An empty group can be repeated in one dialect only.
+        // Only one dialect can repeat an empty group.
         let empty = self.rest.first() == Some(&b')');
         (!empty && self.depth <= MAX_DEPTH).then_some(false)
     }
@@ -87,8 +87,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What stands between brackets, without what only one dialect reads as more than a literal: other brackets, set
-    /// operators, and a hyphen that is neither first nor last nor within a range of letters or digits.
+    /// Reads the inside of a bracketed class. Returns `None` for syntax that only one dialect treats specially: nested
+    /// brackets, set operators, and a hyphen that is neither first nor last nor in a range of letters or digits.
     fn class(&mut self) -> Option<bool> {
         self.skip("^");
         let mut first = true;
@@ -99,7 +99,7 @@ impl Reader<'_> {
                 b'\\' => {
                     let escaped = self.next().filter(|byte| is_same_everywhere(*byte));
                     escaped?;
-                    // `\w-z` is a range to none, and to neither dialect the same.
+                    // Each dialect reads `\w-z` differently; neither reads it as a range.
                     if self.rest.first() == Some(&b'-') && self.rest.get(1) != Some(&b']') {
                         return None;
                     }
@@ -137,7 +137,7 @@ impl Reader<'_> {
             let counts = std::str::from_utf8(counts).ok()?;
             let (min, max) = counts.split_once(',').unwrap_or((counts, counts));
             let digits = |text: &str| text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
-            // Groups repeated zero times are groups in one dialect only.
+            // Only one dialect counts a group that is repeated zero times as a group.
             let none = !max.is_empty() && max.bytes().all(|byte| byte == b'0');
             if min.is_empty() || !digits(min) || !digits(max) || none {
                 return None;
@@ -149,11 +149,11 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a backslash before it has one meaning: that of a class, or of the character itself.
+/// Whether the escaped character has one meaning in both dialects: a class, or the character itself.
 fn is_same_everywhere(escaped: u8) -> bool {
     match escaped {
         b'd' | b'D' | b'w' | b'W' | b's' | b'S' => true,
-        // The ends of words.
+        // Word boundaries.
         b'<' | b'>' => false,
         _ => escaped.is_ascii_punctuation(),
     }

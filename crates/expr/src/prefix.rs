@@ -1,6 +1,6 @@
-//! The literal beginning of a PCRE pattern of which nothing more is known, by which an index can find it. Conservative:
-//! what is returned begins every text that the regex can be found in, and is empty when the regex is not tied to the
-//! start of the text.
+//! Finds the literal prefix of a PCRE pattern that is not otherwise understood, so that an index can use it. The result
+//! is conservative: every text in which the regex matches begins with it. It is empty if the pattern is not anchored at
+//! the start of the text.
 
 use fancy_regex::Expr;
 
@@ -19,8 +19,8 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// Whether the literal may go on behind this part. Assertions and look-around only narrow what is matched, so they
-    /// are passed over.
+    /// Adds the literal of this part; returns whether more may follow it. Assertions and look-around are skipped
+    /// because they only narrow the match.
     fn follow(&mut self, part: &Expr) -> bool {
         match part {
             Expr::Empty | Expr::LookAround(..) => true,
@@ -28,7 +28,7 @@ impl Prefix {
                 self.anchored |= *assertion == fancy_regex::Assertion::StartText;
                 true
             }
-            // Beyond ASCII an escape may stand for one byte that the parser shows as a character of several.
+            // Beyond ASCII, an escape may mean one byte although the parser shows a character of several bytes.
             Expr::Literal { val, casei: false } if val.is_ascii() => self.push(val.as_bytes()),
             Expr::Group(group) => self.follow(group),
             Expr::AtomicGroup(group) => self.follow(group),

@@ -1,37 +1,38 @@
-//! Why an expression is false for a request, for people: which of its parts are, and what the request has in their fields.
+//! Explains to people why an expression is false for a request: which parts are false, and which values the request
+//! has.
 
 use crate::evaluate::NoObserver;
 use crate::field::{AddressField, Fields, NumberField, TextField};
 use crate::tree::{Expression, TextTest};
 use std::ops::ControlFlow;
 
-/// A part that is false.
+/// A part of an expression that is false.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// In the language.
+    /// The part in the expression language.
     pub part: String,
-    /// Where any of several would have been enough, these.
+    /// The alternatives of the part, if one true alternative would have been enough. Otherwise empty.
     pub any_of: Vec<String>,
-    /// The fields that it asks for, each once, with the values that the request has of them.
+    /// Each field that the part tests, with the values of the request.
     pub found: Vec<(String, Vec<String>)>,
 }
 
-/// How far a request is from what an expression demands: smaller is nearer.
+/// The distance of a request from satisfying an expression; smaller is nearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Distance {
-    /// How many parts are false.
+    /// Number of false parts.
     pub parts: u32,
-    /// How many bytes of the texts that they want are not the request's.
+    /// Number of bytes in the texts of false parts that the request does not match.
     bytes: usize,
 }
 
-/// Of very long expressions the rest says nothing to a reader.
+/// Longer texts and lists are cut, because a reader gains nothing from the rest.
 const MAX_TEXT: usize = 2000;
 const MAX_ALTERNATIVES: usize = 20;
 const MAX_VALUES: usize = 20;
 
 impl Expression {
-    /// The parts that are false and make the whole so, in their order; none when it is true.
+    /// The false parts that make the expression false, in order. Empty if the expression is true.
     pub fn reasons(&self, fields: &impl Fields) -> Vec<Reason> {
         let mut reasons = Vec::new();
         self.each_false(fields, &mut Vec::new(), &mut |part| {
@@ -53,7 +54,7 @@ impl Expression {
         reasons
     }
 
-    /// Nothing where it is true.
+    /// The distance of the request, which is zero if the expression is true.
     pub fn distance(&self, fields: &impl Fields, buffer: &mut Vec<u8>) -> Distance {
         let mut distance = Distance { parts: 0, bytes: 0 };
         self.each_false(fields, buffer, &mut |part| {
@@ -63,7 +64,8 @@ impl Expression {
         distance
     }
 
-    /// Calls `visit` with the false parts of a conjunction, itself if it is none.
+    /// Calls `visit` with each false part of a conjunction, or with the expression itself if it is false and no
+    /// conjunction.
     fn each_false<'e>(
         &'e self,
         fields: &impl Fields,
@@ -81,7 +83,7 @@ impl Expression {
         }
     }
 
-    /// How many bytes of the text that comes nearest are not the request's.
+    /// Number of bytes of the expression's nearest text that the request does not match.
     fn missing(&self, fields: &impl Fields) -> usize {
         match self {
             Self::All(parts) => parts.iter().map(|part| part.missing(fields)).sum(),
@@ -125,7 +127,7 @@ impl Expression {
         }
     }
 
-    /// Of the field that a predicate asks for.
+    /// The values of the field that a predicate tests.
     fn values(&self, fields: &impl Fields) -> Vec<String> {
         let number = |field: NumberField| fields.number(field).map(|number| number.to_string());
         let address =
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_true_has_no_reasons_to_be_false() {
+    fn a_true_expression_has_no_reasons() {
         assert_eq!(
             reasons(r#"http.path ^= "/users" && net.dst.port == 80"#),
             []
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_false_part_is_told_with_what_the_request_has() {
+    fn every_false_part_is_reported_with_the_values_of_the_request() {
         let reasons = reasons(
             r#"http.method == "POST" && http.path ^= "/users" && http.headers.x == "1" && net.src.ip in 10.0.0.0/8"#,
         );
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn of_alternatives_all_are_told() {
+    fn all_alternatives_are_reported() {
         let reasons = reasons(r#"http.path == "/a" || http.path == "/b" || net.dst.port > 80"#);
         assert_eq!(reasons.len(), 1);
         assert_eq!(

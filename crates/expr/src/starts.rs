@@ -1,36 +1,37 @@
-//! Reads off a pattern the [`Steps`] with which every text begins that it is found in. Alternatives are written out as
-//! long as they are few; what cannot be a step ends the steps, so that they demand less than the pattern, never more.
+//! Derives [`Steps`] from a pattern: every text that the pattern matches begins with them. Alternatives are expanded as
+//! long as they are few. The first part that cannot be expressed as a step ends the steps, so that they may demand less
+//! than the pattern, but never more.
 //!
-//! A class may be walked greedily, without a way back, if its length does not depend on what follows: it is fixed, or
-//! nothing that follows can begin with a byte of the class, or whatever follows cannot fail.
+//! A class may be walked greedily and without backtracking if its length does not depend on the parts behind it. This
+//! is so if its length is fixed, if the next part cannot begin with a byte of the class, or if the rest cannot fail.
 
 use crate::steps::{Beyond, ByteSet, Class, Step, Steps};
 use regex_syntax::hir::{self, Hir, HirKind, Look};
 
-/// More alternatives than these are not written out.
+/// Maximum number of alternatives that are expanded.
 const MAX_ALTERNATIVES: usize = 8;
 
-/// Steps of one alternative, behind which nothing is known.
+/// Maximum number of steps of one alternative. Parts behind them are ignored.
 pub(crate) const MAX_STEPS: usize = 64;
 
-/// How much of all alternatives together is looked at: branches within branches are written out again and again.
+/// Maximum number of visited parts in all alternatives together, because nested branches are expanded repeatedly.
 const MAX_WORK: usize = 2_000;
 
-/// A byte is repeated this often at most in a literal.
+/// Maximum number of repetitions of a byte that are written out as a literal.
 const MAX_WRITTEN_OUT: u32 = 16;
 
-/// What is known of where a regex is found.
+/// The result of the analysis of a pattern.
 #[derive(Debug)]
 pub(crate) struct Starts {
-    /// In the order in which the regex prefers them.
+    /// Alternatives in the order in which the regex prefers them.
     pub(crate) alternatives: Box<[Steps]>,
-    /// Where groups stand in them, if all are whole: by alternative, and in the order of their numbers.
+    /// Positions of the groups if all alternatives are whole, ordered by alternative and group number.
     pub(crate) groups: Box<[Span]>,
-    /// Whether no class holds more than the regex says.
+    /// Whether no class contains more than the regex says.
     pub(crate) exact: bool,
 }
 
-/// Where a group stands in the steps of an alternative.
+/// The position of a group in the steps of an alternative.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) alternative: u8,
@@ -39,7 +40,7 @@ pub(crate) struct Span {
     pub(crate) end: Place,
 }
 
-/// So many bytes behind the beginning of a step, or of the end of the last.
+/// A position: an offset in bytes from the beginning of a step, or from the end of the last step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) step: u8,
@@ -55,7 +56,7 @@ impl Starts {
         }
     }
 
-    /// Every text begins with the literal, and nothing else is known.
+    /// The result for a regex of which only the literal prefix is known.
     pub(crate) fn literal(literal: Vec<u8>) -> Self {
         if literal.is_empty() {
             return Self::unknown();
@@ -70,9 +71,10 @@ impl Starts {
         }
     }
 
-    /// Of a pattern whose classes are Unicode's, or are of bytes.
+    /// Analyses a pattern whose classes are Unicode (`unicode`) or bytes.
     pub(crate) fn of(pattern: &Hir, unicode: bool) -> Self {
-        // Unicode's classes and literals hold whole characters. Mixed with bytes, a walk could get out of step.
+        // Unicode classes and literals consist of whole characters. Mixed with bytes, a walk could stop inside a
+        // character.
         if unicode && !pattern.properties().is_utf8() {
             return Self::unknown();
         }
@@ -108,8 +110,7 @@ impl Starts {
         }
     }
 
-    /// Whether the steps are all there is to the regex, in texts of ASCII at least. In others they are if they are exact
-    /// too.
+    /// Whether the steps describe the whole regex for ASCII texts. If they are `exact` too, this is so for all texts.
     pub(crate) fn is_whole(&self) -> bool {
         self.alternatives.iter().all(|steps| steps.whole)
     }
@@ -120,13 +121,13 @@ struct Reader {
     exact: bool,
 }
 
-/// An alternative as far as it was read.
+/// An alternative while it is being read.
 #[derive(Debug, Clone, Default)]
 struct Path {
     anchored: bool,
-    /// Nothing behind this is known.
+    /// Whether the parts behind this are ignored.
     stopped: bool,
-    /// It must be at the end of the text.
+    /// Whether the text must end here.
     ended: bool,
     parts: Vec<Part>,
     spans: Vec<Span>,
@@ -139,7 +140,7 @@ enum Part {
 }
 
 impl Reader {
-    /// The paths, each followed by the part in every way there is, in the order in which a search tries them.
+    /// Appends the part to each path in every possible way, in the order in which a search tries them.
     fn follow(&mut self, mut paths: Vec<Path>, part: &Hir) -> Vec<Path> {
         let needed = paths.len();
         let Some(left) = self.work.checked_sub(needed) else {
@@ -180,7 +181,7 @@ impl Reader {
         paths
     }
 
-    /// Each path with each branch behind it; None is an empty one.
+    /// Appends each branch to each path. `None` is the empty branch.
     fn branch(&mut self, paths: Vec<Path>, branches: &[Option<&Hir>]) -> Vec<Path> {
         let mut followed = Vec::new();
         for path in &paths {
@@ -228,7 +229,7 @@ impl Reader {
         paths
     }
 
-    /// None if it repeats too often.
+    /// Converts a class. Returns `None` if its repetition counts are too large.
     fn class(&mut self, class: &hir::Class, min: u32, max: u32) -> Option<Class> {
         let mut bytes = ByteSet::default();
         let mut insert = |start: u32, end: u32| {
@@ -258,12 +259,11 @@ impl Reader {
                 let all = ranges
                     .clone()
                     .any(|(start, end)| start <= 0x80 && end == u8::MAX);
-                match ranges.clone().all(|(_, end)| end.is_ascii()) {
-                    true => Beyond::Nothing,
-                    false => {
-                        self.exact &= all;
-                        Beyond::Bytes
-                    }
+                if ranges.clone().all(|(_, end)| end.is_ascii()) {
+                    Beyond::Nothing
+                } else {
+                    self.exact &= all;
+                    Beyond::Bytes
                 }
             }
         };
@@ -289,12 +289,12 @@ impl Path {
         if self.parts.is_empty() {
             self.anchored = true;
         } else {
-            // Behind parts that may be empty it is not always in vain.
+            // The anchor can still match, since the parts before it may be empty.
             self.stopped = true;
         }
     }
 
-    /// Whether a part may follow. None does behind the end of the text, unless it is empty.
+    /// Whether a part may follow. A part behind the end of the text stops the path.
     fn may_go_on(&mut self) -> bool {
         self.stopped |= !self.anchored || self.ended || self.parts.len() == MAX_STEPS;
         !self.stopped
@@ -342,14 +342,14 @@ impl Path {
         }
     }
 
-    /// Whether a group begins or ends just here.
+    /// Whether a group begins or ends at the current position.
     fn is_parted(&self) -> bool {
         let here = self.place();
         let mut spans = self.spans.iter();
         spans.any(|span| here.is_none_or(|here| span.start == here || span.end == here))
     }
 
-    /// Where it has come to; None if that cannot be said.
+    /// The current position. Returns `None` if it is too large for [`Place`].
     fn place(&self) -> Option<Place> {
         let (step, offset) = match self.parts.last() {
             Some(Part::Literal(literal)) => (self.parts.len() - 1, literal.len()),
@@ -397,8 +397,8 @@ impl Path {
         }
     }
 
-    /// Leaves out what is behind the first class that cannot be walked without a way back. Whether what is left is all
-    /// that the regex demands.
+    /// Removes the parts behind the first class that cannot be walked without backtracking. Returns whether the
+    /// remaining parts describe the whole regex.
     fn cut(&mut self) -> bool {
         let mut whole = !self.stopped;
         let mut kept = self.parts.len();
@@ -427,23 +427,23 @@ impl Path {
     }
 }
 
-/// Both, one behind the other, as one.
+/// Joins two consecutive classes of the same bytes into one.
 fn joined(first: &Class, second: &Class) -> Option<Class> {
     let max = first.max().saturating_add(second.max());
     let same = first.bytes() == second.bytes();
     same.then(|| Class::new(first.bytes(), first.min() + second.min(), max))?
 }
 
-/// What may follow a place in a path.
+/// The possible continuations at a position in a path.
 #[derive(Clone, Copy)]
 struct Rest {
-    /// The bytes it can begin with.
+    /// The bytes with which the rest can begin.
     first: ByteSet,
-    /// Anything may.
+    /// Whether the rest is unknown.
     unknown: bool,
-    /// The regex may be satisfied here, wherever in the text that is.
+    /// Whether the rest may be empty at any position in the text.
     may_be_empty: bool,
-    /// It is satisfied by any text.
+    /// Whether every text satisfies the rest.
     cannot_fail: bool,
 }
 
@@ -457,13 +457,13 @@ impl Rest {
         }
     }
 
-    /// Whether the class takes as much as it can, if the regex is to be found.
+    /// Whether the class takes as many bytes as it can in every match.
     fn leaves(&self, class: &Class, greedy: bool) -> bool {
         let apart = !self.unknown && self.first.is_disjoint(&class.bytes());
         class.min() == class.max() || apart || (greedy && self.cannot_fail)
     }
 
-    /// What may follow the place before the class.
+    /// The continuations at the position before the class.
     fn behind(self, class: &Class) -> Self {
         if class.min() > 0 {
             return Self::starting(class.bytes());

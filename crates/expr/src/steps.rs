@@ -1,10 +1,10 @@
-//! What a regex demands of the start of a text, as steps that are walked without ever going back: an index can follow
-//! them, and of most regexes on paths they are all there is to know. How they are read off a pattern: `starts`.
+//! Describes the condition of a regex on the start of a text as steps that are walked without backtracking. An index
+//! can follow them, and for most regexes on paths they describe the whole regex. `starts` derives them from a pattern.
 
 use regex_syntax::hir::{self, Hir, HirKind};
 use std::sync::LazyLock;
 
-/// Steps that a text takes from its first byte on, if they allow it.
+/// A sequence of steps that is matched from the first byte of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Steps {
     pub(crate) steps: Box<[Step]>,
@@ -14,38 +14,38 @@ pub struct Steps {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// These bytes.
+    /// Exactly these bytes.
     Literal(Box<[u8]>),
-    /// The longest run of bytes of a class.
+    /// The longest run of bytes that are in the class.
     Class(Class),
 }
 
-/// A repeated class of bytes and characters. It may hold more than the regex says beyond ASCII, and never less.
-// Kept small: there are several in most regexes.
+/// A repeated class of bytes and characters. Beyond ASCII it may contain more than the regex says, but never less.
+// The type is kept small because most regexes have several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Class {
     ascii: [u64; 2],
     min: u16,
-    /// [`NO_LIMIT`] for none.
+    /// Maximum number of repetitions, or [`NO_LIMIT`].
     max: u16,
     beyond: Beyond,
 }
 
-/// What is in a set beyond ASCII.
+/// The part of a set that is beyond ASCII.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Beyond {
     #[default]
     Nothing,
     /// All bytes.
     Bytes,
-    /// All characters. Bytes that are none are not in it.
+    /// All characters. Bytes that are not valid UTF-8 are not included.
     Characters,
-    /// The characters of a class of Unicode's.
+    /// The characters of a named Unicode class.
     In(Property),
     NotIn(Property),
 }
 
-/// The classes of Unicode's that have a name of their own in patterns.
+/// The Unicode classes that have a name in patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Property {
     /// `\d`
@@ -56,7 +56,7 @@ pub(crate) enum Property {
     Space,
 }
 
-/// The characters beyond ASCII of each property, in their order.
+/// The character ranges beyond ASCII of each property, in ascending order.
 static PROPERTIES: LazyLock<[Vec<(char, char)>; 3]> =
     LazyLock::new(|| [r"\d", r"\w", r"\s"].map(beyond_ascii));
 
@@ -78,7 +78,7 @@ impl Property {
         &PROPERTIES[self as usize]
     }
 
-    /// Whether it has a character that is not of ASCII.
+    /// Whether the property contains this character, which is not ASCII.
     fn has(self, character: char) -> bool {
         let ranges = self.ranges();
         let after = ranges.partition_point(|(start, _)| *start <= character);
@@ -87,7 +87,7 @@ impl Property {
 }
 
 impl Beyond {
-    /// The set of these characters beyond ASCII, in their order; None if it is not among those that are known.
+    /// The set that equals these ascending ranges beyond ASCII. Returns `None` if no variant describes it.
     pub(crate) fn of(ranges: &[(char, char)]) -> Option<Self> {
         if ranges.is_empty() {
             return Some(Self::Nothing);
@@ -112,7 +112,7 @@ impl Beyond {
     }
 }
 
-/// Whether two sets beyond ASCII have no character in common and together all.
+/// Whether two sets beyond ASCII are complementary: they share no character and together contain all.
 fn are_others(left: &[(char, char)], right: &[(char, char)]) -> bool {
     let mut all: Vec<_> = left.iter().chain(right).copied().collect();
     all.sort_unstable();
@@ -129,7 +129,7 @@ fn are_others(left: &[(char, char)], right: &[(char, char)]) -> bool {
         && all.windows(2).all(follows)
 }
 
-/// The character that a text begins with; None if its first bytes are none.
+/// The first character of the text. Returns `None` if the text does not begin with valid UTF-8.
 fn first_character(text: &[u8]) -> Option<char> {
     let longest = &text[..text.len().min(4)];
     longest.utf8_chunks().next()?.valid().chars().next()
@@ -144,7 +144,7 @@ pub struct ByteSet {
 }
 
 impl Steps {
-    /// Nothing is demanded, and nothing is known of what may follow.
+    /// A sequence without a condition, for a regex of which nothing is known.
     pub(crate) fn unknown() -> Self {
         Self {
             steps: Box::new([]),
@@ -157,24 +157,25 @@ impl Steps {
         &self.steps
     }
 
-    /// Whether the regex demands nothing else: a text of ASCII in which the walk comes to its end is one the regex is
-    /// found in, and what is found is what was walked.
+    /// Whether the steps describe the whole regex: if an ASCII text allows the walk to its end, the regex matches, and
+    /// the match is the range walked.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// Whether the walk must come out at the end of the text. Never so of steps that are not whole.
+    /// Whether the walk must end at the end of the text. Always false for steps that are not whole.
     pub fn ends_text(&self) -> bool {
         self.ends_text
     }
 
-    /// Where the walk comes out; None when the text does not allow a step or goes on where it must end.
+    /// Walks the text and returns the end of the walk. Returns `None` if a step fails or the walk must end at the end
+    /// of the text and does not.
     pub fn walk(&self, text: &[u8]) -> Option<usize> {
         let end = self.walk_through(text, &mut |_| {})?;
         (!self.ends_text || end == text.len()).then_some(end)
     }
 
-    /// [`Self::walk`] without regard to the end of the text; `at` hears where each step begins.
+    /// Walks the text as [`Self::walk`] does, but may end anywhere. Calls `at` with the beginning of each step.
     pub(crate) fn walk_through(&self, text: &[u8], at: &mut impl FnMut(usize)) -> Option<usize> {
         let mut walked = 0;
         for step in &self.steps {
@@ -190,7 +191,7 @@ impl Steps {
 }
 
 impl Class {
-    /// None if it repeats too often to be counted here; `u32::MAX` is for no limit.
+    /// Creates a class; `u32::MAX` means no limit. Returns `None` if a count is too large for the fields.
     pub(crate) fn new(bytes: ByteSet, min: u32, max: u32) -> Option<Self> {
         let counted = |count: u32| u16::try_from(count).ok().filter(|count| *count < NO_LIMIT);
         Some(Self {
@@ -212,12 +213,12 @@ impl Class {
         }
     }
 
-    /// The least that it takes, of bytes or of characters.
+    /// Minimum number of bytes or characters that the class takes.
     pub fn min(&self) -> u32 {
         self.min.into()
     }
 
-    /// The most that it takes, of bytes or of characters; `u32::MAX` for no limit.
+    /// Maximum number of bytes or characters that the class takes; `u32::MAX` means no limit.
     pub fn max(&self) -> u32 {
         if self.max == NO_LIMIT {
             u32::MAX
@@ -226,7 +227,8 @@ impl Class {
         }
     }
 
-    /// How many bytes of the start of the text it takes; None when that is too few.
+    /// Returns how many bytes the class takes from the start of the text, or `None` if there are fewer than the
+    /// minimum.
     pub fn take(&self, text: &[u8]) -> Option<usize> {
         let limit = match self.max {
             NO_LIMIT => text.len(),
@@ -281,12 +283,12 @@ impl ByteSet {
             && !(self.goes_beyond_ascii() && other.goes_beyond_ascii())
     }
 
-    /// Whether bytes beyond ASCII are in it.
+    /// Whether the set contains bytes beyond ASCII.
     pub fn goes_beyond_ascii(&self) -> bool {
         self.beyond != Beyond::Nothing
     }
 
-    /// The byte, or if it is not of ASCII, all that are not.
+    /// The set of this byte. For a byte beyond ASCII it is the set of all such bytes.
     pub(crate) fn of(byte: u8) -> Self {
         let mut set = Self::default();
         set.insert(byte);
@@ -301,7 +303,7 @@ impl ByteSet {
         }
     }
 
-    /// Replaces what is in it beyond ASCII.
+    /// Replaces the part of the set that is beyond ASCII.
     pub(crate) fn set_beyond(&mut self, beyond: Beyond) {
         self.beyond = beyond;
     }

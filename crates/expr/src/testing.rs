@@ -1,9 +1,9 @@
-//! Random patterns, and texts that they are often found in.
+//! Random patterns, and random texts that they often match.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 use testkit::random::Random;
 
-/// The pattern as texts are made of it.
+/// Parses a pattern, for the generation of texts.
 pub(crate) fn parsed(pattern: &str) -> Option<Hir> {
     let mut parser = regex_syntax::ParserBuilder::new();
     parser.utf8(false).build().parse(pattern).ok()
@@ -89,7 +89,7 @@ const RARE: &[&str] = &[
     r"[\w.-]+",
 ];
 
-/// Mostly shaped as those of API paths are, with everything else now and then.
+/// Returns a random pattern. Most have the shape of API paths, some contain arbitrary syntax.
 pub(crate) fn pattern(random: &mut Random) -> String {
     let mut pattern = String::new();
     if !random.one_in(12) {
@@ -153,7 +153,7 @@ fn piece(random: &mut Random, pattern: &mut String, depth: usize, names: &mut us
     }
 }
 
-/// One that the pattern may well be found in, or nearly.
+/// Returns a text that the pattern matches or nearly matches.
 pub(crate) fn text(random: &mut Random, pattern: &Hir) -> Vec<u8> {
     let mut text = Vec::new();
     write(random, pattern, &mut text);

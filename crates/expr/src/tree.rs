@@ -8,9 +8,9 @@ use std::net::IpAddr;
 /// A predicate on a request.
 #[derive(Debug, Clone)]
 pub enum Expression {
-    /// True when every part is.
+    /// True when every part is true.
     All(Box<[Expression]>),
-    /// True when a part is. Parts are asked in order, and none after the first that is true.
+    /// True when at least one part is true. Parts are evaluated in order, up to the first that is true.
     Any(Box<[Expression]>),
     Not(Box<Expression>),
     Text(Box<TextPredicate>),
@@ -27,7 +27,7 @@ pub struct TextPredicate {
     pub test: TextTest,
 }
 
-/// How many values of a field must pass. A field without a value never passes.
+/// The number of a field's values that must pass. A field without a value never passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantifier {
     All,
@@ -35,13 +35,13 @@ pub enum Quantifier {
     Any,
 }
 
-/// What a value goes through before it is tested; the literal does not.
+/// Conversion of a value before it is tested. The literal is not converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transform {
     None,
-    /// `lower(…)`: every letter of Unicode.
+    /// `lower(…)`: converts every Unicode letter to lower case.
     Lower,
-    /// Only the letters of ASCII, as the `traditional` flavour does.
+    /// Converts only ASCII letters to lower case, as the `traditional` flavour does.
     LowerAscii,
 }
 
@@ -57,7 +57,7 @@ pub enum TextTest {
     EndsWith(Box<str>),
     /// `contains`
     Contains(Box<str>),
-    /// `~`: found anywhere in the value.
+    /// `~`: the regex matches anywhere in the value.
     Matches(Regex),
 }
 
@@ -99,17 +99,17 @@ pub enum AddressTest {
 }
 
 impl Expression {
-    /// True when every part is; a single part is returned as it is.
+    /// An expression that is true when every part is. A single part is returned unchanged.
     pub fn all(parts: Vec<Expression>) -> Self {
         single(parts).unwrap_or_else(|parts| Self::All(parts.into_boxed_slice()))
     }
 
-    /// True when a part is; a single part is returned as it is.
+    /// An expression that is true when at least one part is. A single part is returned unchanged.
     pub fn any(parts: Vec<Expression>) -> Self {
         single(parts).unwrap_or_else(|parts| Self::Any(parts.into_boxed_slice()))
     }
 
-    /// A test of a field as it is, which all its values must pass.
+    /// A test of an unconverted field that all its values must pass.
     pub fn text(field: TextField, test: TextTest) -> Self {
         TextPredicate {
             field,

@@ -1,5 +1,5 @@
-//! What reading hostile input costs: it must grow with the size of the input and not much faster. For regexes, the memory
-//! that is asked for stands for the work; for the texts of expressions, instructions are counted.
+//! Checks that the cost of adversarial input grows about linearly with its size. For regexes, the allocated memory is
+//! the measure; for the texts of expressions, the number of instructions.
 
 use expr::syntax::MAX_DEPTH;
 use expr::{Dialect, Regex, Subsystem, check_pcre, modernized, parse};
@@ -10,17 +10,17 @@ use testkit::memory::{Counting, Counts};
 #[global_allocator]
 static ALLOCATOR: Counting<System> = Counting(System);
 
-/// No pattern may take more than this.
+/// Maximum cost of any pattern.
 const MOST: u64 = 256 << 20;
 
-/// Bytes asked for.
+/// Number of bytes that the work allocates.
 fn cost(work: impl FnOnce()) -> u64 {
     let before = Counts::of_this_thread();
     work();
     Counts::since(before).taken
 }
 
-/// What compiling the pattern costs, for each way in which patterns come in.
+/// Cost of compiling the pattern by each of the entry points.
 fn costs(pattern: &str) -> [u64; 3] {
     [
         cost(|| drop(Regex::new(pattern, Dialect::Rust))),
@@ -31,7 +31,7 @@ fn costs(pattern: &str) -> [u64; 3] {
 
 type Shape = (&'static str, fn(usize) -> String);
 
-/// Ways to write a pattern of about so many parts.
+/// Generators of patterns with about this many parts.
 const PATTERNS: &[Shape] = &[
     ("calls that double each other", |size| {
         let calls = (1..size.min(90) / 2).map(|group| format!(r"(\g<{group}>\g<{group}>)"));
@@ -53,7 +53,7 @@ const PATTERNS: &[Shape] = &[
         let depth = size.min(40);
         format!("{}a{}", "(?:".repeat(depth), "){10}".repeat(depth))
     }),
-    ("repeated nothings", |size| {
+    ("repeated empty groups", |size| {
         let depth = size.min(40);
         format!("{}{}", "(?:".repeat(depth), "){100}".repeat(depth))
     }),
@@ -80,7 +80,7 @@ const PATTERNS: &[Shape] = &[
         let parts = (0..size).map(|number| format!("(?<=a{{{number}}}b*)"));
         parts.collect()
     }),
-    ("look-behind of large things", |size| {
+    ("look-behind of large repetitions", |size| {
         "(?<=[ab]{2000}c*)x".repeat(size)
     }),
     ("look-around in look-around", |size| {
@@ -93,7 +93,7 @@ const PATTERNS: &[Shape] = &[
     ("conditions", |size| {
         format!("(a)?{}", "(?(1)b|c)".repeat(size))
     }),
-    ("what must be absent", |size| "(?~ab)".repeat(size)),
+    ("absent operators", |size| "(?~ab)".repeat(size)),
     ("groups in groups", |size| {
         format!("{}a{}", "(".repeat(size), ")".repeat(size))
     }),
@@ -146,7 +146,7 @@ fn twice_the_pattern_takes_not_much_more_than_twice_the_work() {
     for (name, pattern) in PATTERNS {
         let (once, twice) = (costs(&pattern(40)), costs(&pattern(80)));
         for (once, twice) in once.into_iter().zip(twice) {
-            // Some are quadratic in how deep parts stand in each other, which has a bound.
+            // Some are quadratic in their nesting depth, which is limited.
             assert!(
                 twice <= 3 * once + (1 << 20),
                 "{name}: {once} bytes, and {twice} for twice as much"
@@ -155,13 +155,13 @@ fn twice_the_pattern_takes_not_much_more_than_twice_the_work() {
     }
 }
 
-/// A text of about `size` bytes: a beginning, a piece that is repeated, and an end.
+/// Returns a text of about `size` bytes: a beginning, a repeated piece, and an end.
 fn repeated((begin, again, end): &(&str, &str, &str), size: usize) -> String {
     let again = again.repeat(size / again.len());
     [begin, again.as_str(), end].concat()
 }
 
-/// Everything that a text goes through between a request of the Admin API or the command line and the compiled expression,
+/// Performs every step between the arrival of a text in the Admin API or the command line and the compiled expression
 /// or the printed error.
 fn read_check_and_print(text: &str) {
     black_box(modernized(text));
@@ -222,11 +222,11 @@ fn an_expression_costs_as_much_as_it_is_long() {
     );
 }
 
-/// Groups as deep as they may be, with more and more of them and within them.
+/// Tests the deepest allowed groups, with growing numbers of groups and growing contents.
 #[test]
 fn deep_groups_cost_as_much_as_they_are_long() {
     let deep = |inner: &str| {
-        // A conjunction and a disjunction in turn, so that no group is one with the group around it.
+        // Conjunctions and disjunctions alternate, so that no group is merged with the one around it.
         let pairs = MAX_DEPTH / 2 - 2;
         let open = "(net.dst.port == 1 || (net.dst.port == 2 && ".repeat(pairs);
         format!("{open}{inner}{}", "))".repeat(pairs))

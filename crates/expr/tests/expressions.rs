@@ -1,4 +1,4 @@
-//! What expressions answer, and what regexes of both dialects accept, find and promise.
+//! Tests the evaluation of expressions, and which patterns both regex dialects accept and match.
 
 use expr::{
     AddressField, AddressTest, Comparison, Dialect, Expression, Fields, NoObserver, NumberField,
@@ -98,7 +98,7 @@ fn a_field_without_a_value_passes_no_test() {
 }
 
 #[test]
-fn of_several_values_all_must_pass_unless_one_is_enough() {
+fn all_of_several_values_must_pass_unless_one_is_enough() {
     let sample = Sample {
         header: vec!["One", "two"],
         ..Sample::default()
@@ -149,7 +149,7 @@ fn lower_knows_unicode_and_its_ascii_form_does_not() {
 }
 
 #[test]
-fn the_observer_hears_where_the_path_was_located() {
+fn the_observer_is_notified_of_located_parts_of_the_path() {
     #[derive(Default)]
     struct Located(Vec<Range<usize>>);
     impl Observer for Located {
@@ -216,7 +216,7 @@ fn dialects_differ_as_their_engines_do() {
 }
 
 #[test]
-fn hostile_patterns_are_refused_or_given_up() {
+fn adversarial_patterns_are_refused_or_given_up() {
     for dialect in [Dialect::Rust, Dialect::Pcre] {
         assert!(Regex::new("((\\w{100}){100}){100}", dialect).is_err());
     }

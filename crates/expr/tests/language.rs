@@ -1,4 +1,4 @@
-//! The language as Kong has it: what is accepted and refused, what it means, and what is said of what is refused.
+//! Compares the language with Kong's: which texts are accepted, what they mean, and the errors of refused texts.
 
 use expr::syntax::{ErrorKind, MAX_DEPTH, MAX_LENGTH};
 use expr::{
@@ -210,7 +210,7 @@ fn streams_have_no_fields_of_http() {
 }
 
 #[test]
-fn what_makes_no_difference_is_not_compiled() {
+fn redundant_groups_and_negations_are_not_compiled() {
     let (a, b, c) = (
         "http.path == \"a\"",
         "http.host == \"b\"",
@@ -283,7 +283,7 @@ const TEST: &str = "http.path == \"/\"";
 fn nesting_has_a_limit_and_below_it_small_stacks_are_enough() {
     let parentheses = |depth: usize| format!("{}{TEST}{}", "(".repeat(depth), ")".repeat(depth));
     let negations = |depth: usize| format!("{}{TEST}{}", "!(".repeat(depth), ")".repeat(depth));
-    // Two levels with each parenthesis.
+    // Each parenthesis adds two levels.
     let groups = |depth: usize| {
         let open = format!("{TEST} && {TEST} || (").repeat(depth / 2);
         format!("{open}{TEST}{}", ")".repeat(depth / 2))
@@ -310,7 +310,7 @@ fn nesting_has_a_limit_and_below_it_small_stacks_are_enough() {
     thread.spawn(check).unwrap().join().unwrap();
 }
 
-/// Everything that follows the tree down.
+/// Performs every operation that descends the tree.
 fn round(text: &str) {
     let parsed = parse(text).expect("it is an expression");
     assert_eq!(
@@ -326,7 +326,7 @@ fn round(text: &str) {
     compiled.evaluate(&Nothing, &mut Vec::new(), &mut NoObserver);
 }
 
-/// A request without anything.
+/// A request without any values.
 struct Nothing;
 
 impl Fields for Nothing {
@@ -378,8 +378,7 @@ http.host == \"a.example\"
     );
 }
 
-/// Each case of the file is an expression, a line of four hyphens, and what is said of it; a line of four equals signs
-/// ends it.
+/// Each case of the file is an expression, a line of four hyphens, the error, and a line of four equals signs.
 #[test]
 fn diagnostics_point_at_what_is_wrong() {
     let file = include_str!("data/diagnostics.txt");
@@ -389,7 +388,7 @@ fn diagnostics_point_at_what_is_wrong() {
         let error = compiled(text).expect_err(text);
         told += &format!("{text}\n----\n{error}\n====\n");
     }
-    assert!(told == file, "another text is in the file than\n{told}");
+    assert!(told == file, "the file should contain:\n{told}");
 }
 
 #[test]

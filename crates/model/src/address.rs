@@ -1,12 +1,12 @@
-//! Hosts and targets: what is a name, an IPv4 or an IPv6 address, with a port or without, and their stored form.
-//! Source: kong/tools/ip.lua (hostname_type, normalize_ip, normalize_ipv4, normalize_ipv6, check_hostname, format_host).
+//! Hosts and targets: names, IPv4 and IPv6 addresses with or without a port, and their stored form. Source:
+//! kong/tools/ip.lua (hostname_type, normalize_ip, normalize_ipv4, normalize_ipv6, check_hostname, format_host).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The port of a target that is given without one.
+/// Port of a target without a port of its own.
 pub const DEFAULT_TARGET_PORT: u16 = 8000;
 
-/// A host, with its port when one was given.
+/// A host, with its port if one was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub host: Host,
@@ -39,7 +39,7 @@ impl Host {
 }
 
 impl std::fmt::Display for Host {
-    /// IPv6 in full: eight groups of four digits.
+    /// Prints IPv6 addresses in full: eight groups of four digits.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Name(name) => formatter.write_str(name),
@@ -82,7 +82,7 @@ impl Address {
         })
     }
 
-    /// The stored form of a target: `host:port`, IPv6 in brackets.
+    /// The stored form of a target: `host:port`, with IPv6 addresses in brackets.
     pub fn as_target(&self) -> String {
         let port = self.port.unwrap_or(DEFAULT_TARGET_PORT);
         match &self.host {
@@ -92,7 +92,7 @@ impl Address {
     }
 }
 
-/// An IPv4 or IPv6 address, or one with the length of a prefix.
+/// Whether the text is an IPv4 or IPv6 address, with or without a prefix length.
 pub fn is_ip_or_cidr(text: &str) -> bool {
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
@@ -126,7 +126,7 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), AddressError> {
     Ok((host, Some(port)))
 }
 
-/// Four decimal numbers; leading zeros are allowed and mean nothing.
+/// Parses four decimal numbers. Leading zeros are allowed and ignored.
 fn parse_ipv4(text: &str) -> Option<Ipv4Addr> {
     let mut octets = [0; 4];
     let mut parts = text.split('.');
@@ -165,7 +165,8 @@ fn parse_ipv6(text: &str) -> Result<Address, AddressError> {
     })
 }
 
-/// Labels of letters, digits, `-` and `_`, parted by single dots, one dot at the end allowed; no label ends with `-`.
+/// Whether the text is a host name: labels of letters, digits, `-` and `_`, separated by single dots. It may end with a
+/// dot; no label may end with `-`.
 fn is_hostname(text: &str) -> bool {
     let name = text.strip_suffix('.').unwrap_or(text);
     !name.is_empty()

@@ -1,7 +1,7 @@
-//! How an entity is kept: its completed object without nulls, as MessagePack. A typed struct is read straight from the
-//! bytes, so that a lookup builds no [`Value`].
+//! The stored form of an entity: its completed object without nulls, as MessagePack. Typed structs are read directly
+//! from the bytes, so that a lookup builds no [`Value`].
 //!
-//! The encoder is our own: it writes a value tree in a third of the steps of the general one, byte for byte the same.
+//! The encoder is our own. It writes the same bytes as the general one, in a third of the steps.
 
 use crate::value::{Object, Value, from_value};
 use serde::de::DeserializeOwned;
@@ -27,18 +27,19 @@ pub fn encode_into(entity: &Object, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads an entity, or a part of one.
+/// Decodes an entity or a part of one.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     rmp_serde::from_slice(bytes).or_else(|error| by_value(bytes).ok_or(DecodeError(error)))
 }
 
-/// Reads by way of a [`Value`], where whole floats are integers too: earlier versions stored large integers as floats.
+/// Decodes through a [`Value`], which accepts floats without a fraction as integers: earlier versions stored large
+/// integers as floats.
 #[cold]
 fn by_value<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     from_value(rmp_serde::from_slice(bytes).ok()?).ok()
 }
 
-/// Every number in the shortest form there is. Source of the markers: the MessagePack specification.
+/// Writes every number in its shortest form. Source of the markers: the MessagePack specification.
 fn encode_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.push(0xc0),
@@ -96,7 +97,7 @@ fn text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// The marker and length of a list or map: markers for up to 15 elements, 16 and 32 bits.
+/// Writes the marker and length of a list or map. The three markers are for up to 15 elements and for 16 and 32 bits.
 fn header(length: usize, [short, medium, long]: [u8; 3], out: &mut Vec<u8>) {
     match u8::try_from(length) {
         Ok(length) if length < 16 => out.push(short | length),

@@ -1,5 +1,5 @@
-//! The entities that the program works with, typed. A struct is read from a value that a schema has accepted and
-//! completed ([`crate::schema`]), so it has no validation and no defaults of its own.
+//! The typed entities that the gateway works with. A struct is read from a value that a schema has accepted and
+//! completed ([`crate::schema`]), so it has no validation of its own.
 
 mod upstreams;
 
@@ -27,7 +27,7 @@ macro_rules! ids {
             }
         }
 
-        /// From its text, or from a reference: `{"id": "…"}`.
+        /// Reads the id from its text or from a reference `{"id": "…"}`.
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 deserializer.deserialize_any(IdVisitor).map($name)
@@ -110,10 +110,10 @@ pub struct Service {
     pub host: CompactString,
     pub port: u16,
     pub path: Option<CompactString>,
-    /// Null is accepted for this and the timeouts; it means the default.
+    /// Number of retries. Null means the default, as for the timeouts.
     #[serde(default = "default_retries")]
     pub retries: u16,
-    /// Milliseconds, as the two others.
+    /// Timeout in milliseconds, like the two below.
     #[serde(default = "default_timeout")]
     pub connect_timeout: u32,
     #[serde(default = "default_timeout")]
@@ -137,7 +137,7 @@ pub enum PathHandling {
 pub struct Route {
     pub id: RouteId,
     pub name: Option<CompactString>,
-    /// Seconds since 1970; the tie-break of the `traditional` flavour.
+    /// Creation time in seconds since 1970, the tie-break of the `traditional` flavour.
     pub created_at: i64,
     pub protocols: Vec<Protocol>,
     #[serde(default)]
@@ -146,7 +146,7 @@ pub struct Route {
     pub hosts: Vec<CompactString>,
     #[serde(default)]
     pub paths: Vec<CompactString>,
-    /// Name and accepted values, in the order given.
+    /// Header names with their accepted values, in the order given.
     #[serde(default, deserialize_with = "string_lists")]
     pub headers: Vec<(CompactString, Vec<CompactString>)>,
     #[serde(default)]
@@ -168,8 +168,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route without anything that requests are matched by, and with the schema's defaults. Tests and measurements begin
-    /// with it.
+    /// A route without match conditions, with the schema's defaults, as a base for tests and benchmarks.
     pub fn blank(id: RouteId) -> Self {
         Self {
             id,
@@ -196,7 +195,7 @@ impl Route {
         }
     }
 
-    /// Whether its expression calls a field by a name that is deprecated.
+    /// Whether the route's expression uses a deprecated field name.
     pub fn uses_former_names(&self) -> bool {
         let expression = self.expression.as_deref();
         expression.and_then(expr::modernized).is_some()
@@ -211,7 +210,7 @@ fn default_timeout() -> u32 {
     60_000
 }
 
-/// An address and port that a stream route accepts; at least one of them is set.
+/// An address and port that a stream route accepts. At least one of them is set.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Endpoint {
     pub ip: Option<CompactString>,
@@ -235,8 +234,8 @@ pub struct Plugin {
     pub route: Option<RouteId>,
     pub service: Option<ServiceId>,
     pub consumer: Option<ConsumerId>,
-    /// Completed by the plugin's schema; typed when the plugin is built.
-    /// Shared by plugins that are configured alike, where they are read by [`crate::plugins::PluginReader`].
+    /// Completed by the plugin's schema; typed when the plugin is built. [`crate::plugins::PluginReader`] shares the
+    /// value between plugins with equal configurations.
     #[serde(default, deserialize_with = "shared")]
     pub config: Arc<Value>,
 }
@@ -271,7 +270,7 @@ pub struct CaCertificate {
 pub struct KeyauthCredential {
     pub id: CredentialId,
     pub consumer: ConsumerId,
-    /// Unix time in seconds at which the credential ends.
+    /// Unix time in seconds at which the credential expires.
     pub ttl: Option<i64>,
 }
 
@@ -280,12 +279,12 @@ pub struct BasicauthCredential {
     pub id: CredentialId,
     pub consumer: ConsumerId,
     pub username: CompactString,
-    /// The hash: lower-case hexadecimal SHA-1 of the password followed by the consumer's id.
+    /// Hash of the password: lower-case hexadecimal SHA-1 of the password followed by the consumer's id.
     pub password: CompactString,
 }
 
-/// All entities of one revision that workers need compiled. Consumers and credentials are not here: they are looked up
-/// in the mirror.
+/// All entities of one revision that are compiled for the workers. Consumers and credentials are missing, because they
+/// are looked up in the entity tables.
 #[derive(Debug, Default)]
 pub struct Config {
     pub services: Vec<Service>,

@@ -1,17 +1,17 @@
-//! Kong's error objects: `code`, `name`, `message` and `fields`, and the status each is answered with.
+//! Kong's error objects with `code`, `name`, `message` and `fields`, and the HTTP status of each.
 //! Source: kong/db/errors.lua.
 
 use crate::value::{Object, Value};
 use std::fmt::{self, Write};
 
-/// An error as the Admin API shows it.
+/// An error of the Admin API.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Error {
     pub code: ErrorCode,
     pub message: String,
     /// `fields`; for [`ErrorCode::InvalidOptions`] it is shown as `options`.
     pub fields: Option<Object>,
-    /// `flattened_errors` of a declarative configuration, when asked for.
+    /// `flattened_errors` of a declarative configuration, if requested.
     pub flattened_errors: Option<Value>,
 }
 
@@ -28,7 +28,7 @@ pub enum ErrorCode {
     InvalidOffset = 7,
     DatabaseError = 8,
     InvalidSize = 9,
-    /// The name is completed by the field: `invalid unique <field>`; the message starts with it.
+    /// The field completes the name: `invalid unique <field>`. The message starts with the field.
     InvalidUnique = 10,
     InvalidOptions = 11,
     OperationUnsupported = 12,
@@ -102,8 +102,8 @@ impl Error {
         self
     }
 
-    /// The error of an entity that a schema refuses; `problems` has the shape of the entity. At most [`MOST_OF_ENTITY`] of them
-    /// are told.
+    /// The error of an entity that a schema refuses. `problems` has the shape of the entity. At most [`MOST_OF_ENTITY`]
+    /// of them are reported.
     pub fn schema_violation(problems: Object) -> Self {
         let problems = bounded(problems, MOST_OF_ENTITY);
         let texts = violations(&problems);
@@ -114,7 +114,7 @@ impl Error {
         Self::new(ErrorCode::SchemaViolation, message).with_fields(problems)
     }
 
-    /// The object that the Admin API answers with.
+    /// The JSON object of the Admin API.
     pub fn to_json(&self) -> serde_json::Value {
         let mut object = serde_json::Map::new();
         object.insert("code".into(), (self.code as u8).into());
@@ -133,7 +133,7 @@ impl Error {
         serde_json::Value::Object(object)
     }
 
-    /// The name; that of [`ErrorCode::InvalidUnique`] ends with the field, which the message begins with.
+    /// The name. For [`ErrorCode::InvalidUnique`] it ends with the field that begins the message.
     fn name(&self) -> String {
         let name = self.code.name();
         match (self.code, self.message.split_once(':')) {
@@ -143,26 +143,26 @@ impl Error {
     }
 }
 
-/// A value tree has only what JSON has.
+/// Converts to JSON. This cannot fail, because a value tree contains only types that JSON has.
 fn json(value: &impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// The most problems of one entity that are told: nobody reads more, and an entity can have hundreds of thousands.
+/// Maximum number of problems reported of one entity. An entity can have hundreds of thousands, and nobody reads more.
 pub const MOST_OF_ENTITY: usize = 1_000;
 
-/// Stands in the place of the first problem that is not told.
+/// Replaces the first problem that is not reported.
 pub const MORE: &str = "there are more errors, which are not shown";
 
-/// Keeps the first `most` texts of a tree of problems. The next one is replaced by [`MORE`], and those after it are left out.
+/// Keeps the first `most` texts of a tree of problems. The next one is replaced by [`MORE`], and the rest are removed.
 pub(crate) fn bounded(mut problems: Object, most: usize) -> Object {
     let mut left = most;
     keep_fields(&mut problems, &mut left);
     problems
 }
 
-/// [`bounded`] for one of several trees: `left` is the number of texts that may still be told. Returns whether all of this
-/// tree is told.
+/// Applies [`bounded`] to one of several trees. `left` is the number of texts that may still be reported. Returns
+/// whether the whole tree is reported.
 pub(crate) fn keep(problem: &mut Value, left: &mut usize) -> bool {
     match problem {
         Value::Null => true,
@@ -195,7 +195,7 @@ pub(crate) fn keep_fields(problems: &mut Object, left: &mut usize) -> bool {
     end.is_none()
 }
 
-/// One text per problem: those of the whole entity, then fields by name, opened up one level.
+/// Returns one text per problem: first those of the whole entity, then those of the fields by name, one level deep.
 /// Source: kong/db/errors.lua (schema_violation).
 fn violations(problems: &Object) -> Vec<String> {
     let mut texts = Vec::new();
@@ -240,7 +240,8 @@ fn nested(problem: &Value) -> String {
     }
 }
 
-/// As Penlight's `pretty.write` prints a table: an entry per line, names sorted, elements after a gap with their index.
+/// Prints a table as Penlight's `pretty.write` does: one entry per line, sorted by name. Elements after a gap have an
+/// index.
 fn write_pretty(out: &mut String, value: &Value, indent: usize) {
     let mut lines: Vec<(String, &Value)> = Vec::new();
     match value {
@@ -290,7 +291,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Prints a value as Kong does in messages: `{id="…"}`, names sorted, strings quoted, tables in braces. A null in an
-/// array is a gap: what follows it is numbered (`{[2]="…"}`).
+/// array is a gap; the elements after it are numbered (`{[2]="…"}`).
 /// Source: kong/db/errors.lua (pl.pretty.write without spacing).
 pub fn brace_notation(value: &Value) -> String {
     let mut text = String::new();
@@ -368,12 +369,13 @@ fn is_lua_name(key: &str) -> bool {
     first_is_letter && is_word && !WORDS.contains(&key)
 }
 
-/// As penlight's `quote_string`: in quotes, or in long brackets when the text has lines or brackets of its own.
+/// Quotes a text as Penlight's `quote_string` does: in long brackets if it contains line breaks or brackets, else in
+/// quotes.
 fn write_quoted(out: &mut String, text: &str) {
     let level = longest_bracket(text);
     if (level.is_some() || text.contains('\n')) && !text.contains('\r') {
         let signs = "=".repeat(level.map_or(0, |level| level + 1));
-        // A line break right after the opening bracket would be dropped when read back.
+        // Lua drops a line break directly behind the opening bracket.
         let first = if text.starts_with('\n') { "\n" } else { "" };
         let _ = write!(out, "[{signs}[{first}{text}]{signs}]");
         return;
@@ -391,7 +393,8 @@ fn write_quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// The number of `=` in the longest `[==[` or `]==]` of a text that is followed by `]`.
+/// The maximum number of `=` in a Lua long bracket (`[==[` or `]==]`) in the text. A `]` is assumed at the end of the
+/// text.
 fn longest_bracket(text: &str) -> Option<usize> {
     let bytes: Vec<u8> = text.bytes().chain([b']']).collect();
     let mut longest = None;

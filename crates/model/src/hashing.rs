@@ -1,13 +1,13 @@
-//! Hashing while documents are loaded and snapshots built. What is hashed comes from who may configure the gateway, so that hash
-//! tables need no defence against chosen keys; the standard hasher took a tenth of the time of a load, and a third of the
-//! planner's.
+//! Fast hash tables for loading documents and building snapshots. Their keys come from people who may configure the
+//! gateway, so the tables need no defence against chosen keys. The standard hasher took a tenth of the time of a load,
+//! and a third of the planner's time.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 pub type FastMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Folding>>;
 pub type FastSet<K> = std::collections::HashSet<K, BuildHasherDefault<Folding>>;
 
-/// Folds 64-bit words by multiplication, as FxHash does, and mixes once at the end.
+/// A hasher that folds 64-bit words by multiplication, as FxHash does, and mixes once at the end.
 #[derive(Default)]
 pub struct Folding(u64);
 

@@ -1,6 +1,6 @@
-//! The kinds of entities, numbered for the store: a number is never used again for another kind.
+//! The kinds of entities. The store uses their numbers, so a number is never reused for another kind.
 
-/// A kind of entity; `name()` is its collection name everywhere outside: Admin API errors, declarative files, schemas.
+/// A kind of entity. `name()` is its collection name in Admin API errors, declarative files and schemas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum EntityKind {
@@ -35,7 +35,7 @@ pub enum EntityKind {
 }
 
 impl EntityKind {
-    /// Every kind, an entity after those it refers to.
+    /// Every kind, ordered so that an entity comes after those it refers to.
     pub const ALL: [EntityKind; 28] = [
         Self::Workspaces,
         Self::Consumers,

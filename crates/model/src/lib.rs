@@ -1,5 +1,5 @@
-//! Entities: what they are, how they are validated and completed, and how a declarative configuration becomes them.
-//! Pure functions of their input: no I/O, no runtime.
+//! Entities: their types, their validation and completion, and loading them from a declarative configuration. All
+//! functions depend on their input only: this crate does no I/O and needs no async runtime.
 
 #![forbid(unsafe_code)]
 

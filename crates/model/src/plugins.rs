@@ -1,5 +1,5 @@
-//! Stored plugins, read many at a time. Most of the plugins of a large configuration are configured alike: equal
-//! configurations become one value, which takes a third of the time and hardly any memory.
+//! Reads many stored plugins. Most plugins of a large configuration have equal configurations. These are read once and
+//! shared, which takes a third of the time and hardly any memory.
 
 use crate::codec::{self, DecodeError};
 use crate::entities::Plugin;
@@ -8,16 +8,16 @@ use crate::value::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Reads plugins, and remembers the configurations it has seen by their bytes.
+/// Reads plugins and remembers the bytes of the configurations it has read.
 #[derive(Debug, Default)]
 pub struct PluginReader<'b> {
     configs: HashMap<&'b [u8], Arc<Value>>,
-    /// Memory for a plugin without its configuration.
+    /// Buffer for a plugin without its configuration.
     rest: Vec<u8>,
 }
 
 impl<'b> PluginReader<'b> {
-    /// The same as [`codec::decode`].
+    /// Reads a plugin, with the same result as [`codec::decode`].
     pub fn read(&mut self, stored: &'b [u8]) -> Result<Plugin, DecodeError> {
         let Some(config) = self.take_config(stored) else {
             return codec::decode(stored);
@@ -34,8 +34,8 @@ impl<'b> PluginReader<'b> {
         Ok(plugin)
     }
 
-    /// The bytes of the configuration; what is left of the plugin is in `rest`. `None` when this is for the real decoder
-    /// to say.
+    /// Returns the bytes of the configuration and copies the other fields to `rest`. Returns `None` if there is no
+    /// configuration or the plugin is malformed; then the general decoder reads it.
     fn take_config(&mut self, stored: &'b [u8]) -> Option<&'b [u8]> {
         let (fields, content) = match *stored.first()? {
             marker @ 0x80..=0x8f => (u16::from(marker & 0x0f), 1),

@@ -1,18 +1,18 @@
-//! Paths of URIs: the normal form that routes are compared in, and the escaping of a path that goes to an upstream.
-//! Both are Kong's (`kong/tools/uri.lua`), byte for byte. Query strings are not treated here: they pass unchanged.
+//! URI paths: the normal form that routing compares, and the escaping of a path sent upstream. Both equal Kong's
+//! (`kong/tools/uri.lua`) byte for byte. Query strings are not handled here, because they pass unchanged.
 
 use std::borrow::Cow;
 
-/// What becomes of adjacent slashes in [`normalize`].
+/// The treatment of adjacent slashes by [`normalize`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slashes {
-    /// As routing does.
+    /// Merges adjacent slashes, as routing does.
     Merge,
     Keep,
 }
 
-/// The normal form of a path: percent-encoded bytes decoded unless they are reserved, dot segments resolved as in
-/// RFC 3986 section 5.2.4, adjacent slashes merged on demand. Borrows when there is nothing to do.
+/// Returns the normal form of a path: percent-encoded bytes are decoded unless they are reserved, dot segments are
+/// resolved as in RFC 3986 section 5.2.4, and adjacent slashes are merged if requested. Borrows if nothing changes.
 ///
 /// ```
 /// use model::uri::{Slashes, normalize};
@@ -27,8 +27,8 @@ pub fn normalize(path: &[u8], slashes: Slashes) -> Cow<'_, [u8]> {
     }
 }
 
-/// [`normalize`] for callers with a buffer to reuse: false, and nothing written, when no step applies to the path.
-/// True does not promise that the result differs.
+/// Normalises as [`normalize`] does, into a buffer that the caller reuses. Returns false and writes nothing if no step
+/// applies to the path. The result may equal the path even if it returns true.
 pub fn normalize_into(path: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> bool {
     if !may_change(path, slashes) {
         return false;
@@ -41,8 +41,8 @@ pub fn normalize_into(path: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> bool 
     true
 }
 
-/// Appends the path as it is sent upstream: bytes that do not belong in a path become `%XX`. An existing `%` stays, so
-/// that what the client had escaped is not escaped twice.
+/// Appends the path as it is sent upstream: bytes that are not allowed in a path become `%XX`. An existing `%` is kept,
+/// so that nothing is escaped twice.
 pub fn escape_into(path: &[u8], out: &mut Vec<u8>) {
     if path.iter().all(|&byte| is_sent_as_is(byte)) {
         return out.extend_from_slice(path);
@@ -56,8 +56,8 @@ pub fn escape_into(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether there is a `%`, a `.` or, where they are merged, two slashes in a row. Eight bytes at a time: every request's path
-/// is looked at, and most are clean. A yes may be wrong, a no never is.
+/// Whether the path may contain a `%`, a `.` or, if slashes are merged, two adjacent slashes. It reads eight bytes at a
+/// time, because it runs for every request and most paths are clean. It may return true wrongly, but never false.
 fn may_change(path: &[u8], slashes: Slashes) -> bool {
     let mut slash_before = 0;
     let mut may_change = |word: u64| {
@@ -77,7 +77,7 @@ fn may_change(path: &[u8], slashes: Slashes) -> bool {
     found || may_change(u64::from_le_bytes(last))
 }
 
-/// Sets the highest bit of each byte that is `byte`, and perhaps of one after it.
+/// Sets the highest bit of each byte that equals `byte`, and possibly of the byte behind it.
 fn marks(word: u64, byte: u8) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let others = word ^ (ONES * u64::from(byte));
@@ -116,14 +116,14 @@ fn decode(path: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// The byte that a text beginning with `%XX` stands for.
+/// Decodes the byte at the beginning of a text that begins with `%XX`.
 fn encoded_byte(text: &[u8]) -> Option<u8> {
     let high = char::from(*text.get(1)?).to_digit(16)?;
     let low = char::from(*text.get(2)?).to_digit(16)?;
     u8::try_from(high << 4 | low).ok()
 }
 
-/// RFC 3986 section 5.2.4 in place: what has been written never gets ahead of what has been read.
+/// Resolves dot segments in place, as in RFC 3986 section 5.2.4. The write position never passes the read position.
 fn resolve_segments(path: &mut Vec<u8>, slashes: Slashes) {
     let (mut read, mut written) = (0, 0);
     while read < path.len() {
@@ -157,7 +157,7 @@ fn resolve_segments(path: &mut Vec<u8>, slashes: Slashes) {
     path.truncate(written);
 }
 
-/// Where the last segment of a path begins, its slash included.
+/// The position of the last segment of a path, including its slash.
 fn parent(path: &[u8]) -> usize {
     path.iter().rposition(|&byte| byte == b'/').unwrap_or(0)
 }
@@ -171,7 +171,7 @@ fn push_encoded(byte: u8, out: &mut Vec<u8>) {
     ]);
 }
 
-/// Bytes that mean something else encoded than plain, and so are never decoded.
+/// Whether the byte has a different meaning encoded than plain. Such bytes are never decoded.
 fn is_reserved(byte: u8) -> bool {
     b"!*'();:@&=+$,/?%#[]".contains(&byte)
 }

@@ -1,7 +1,7 @@
-//! The document value that configuration is made of between being read and being typed: what JSON, YAML and form bodies
-//! decode to, what schemas validate and complete, and what the store keeps as MessagePack.
+//! The untyped value of configuration documents. JSON, YAML and form bodies are decoded to it, schemas validate and
+//! complete it, and the store keeps it as MessagePack.
 //!
-//! Nothing on the request path holds one: there, entities are the structs of [`crate::entities`].
+//! The request path does not use it: there, entities are the structs of [`crate::entities`].
 
 use compact_str::CompactString;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -9,10 +9,10 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::HashMap;
 use std::fmt;
 
-/// Documents nest no deeper than this: Kong's deepest entity has nine levels.
+/// Maximum nesting depth of documents. Kong's deepest entity has nine levels.
 pub const MAX_DEPTH: usize = 64;
 
-/// One value. Integers and floats are apart because Kong's `integer` refuses fractions; `3.0` counts as an integer.
+/// One value. Integers and floats are separate because Kong's `integer` refuses fractions; `3.0` counts as an integer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Value {
     #[default]
@@ -25,13 +25,15 @@ pub enum Value {
     Object(Object),
 }
 
-/// Fields in the order they were given; a name that comes twice keeps its last value, as in Kong's decoders.
+/// Fields in the order in which they were given. A name that occurs twice keeps its last value, as in Kong's decoders.
 ///
-/// A vector because entities have at most some thirty fields, where a scan beats hashing.
+/// The fields are in a vector because entities have about thirty fields at most, and a scan of those is faster than
+/// hashing.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Object(Vec<(CompactString, Value)>);
 
-/// Above this many fields the decoder looks for duplicates with a hash map, so that hostile input stays linear.
+/// Number of fields above which the decoder finds duplicates with a hash map, so that adversarial input takes linear
+/// time.
 const SCAN_LIMIT: usize = 32;
 
 impl Object {
@@ -57,12 +59,12 @@ impl Object {
             .map(|(_, value)| value)
     }
 
-    /// The text of a string field; `None` when it is absent or of another type.
+    /// The text of a string field. Returns `None` if the field is absent or of another type.
     pub fn str(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(Value::as_str)
     }
 
-    /// Sets a field, in place when it exists, and returns the value it had.
+    /// Sets a field and returns its previous value. An existing field keeps its position.
     pub fn insert(
         &mut self,
         name: impl Into<CompactString> + AsRef<str>,
@@ -77,7 +79,7 @@ impl Object {
         }
     }
 
-    /// Appends a field that the caller knows to be absent.
+    /// Appends a field. The caller must know that it is absent.
     pub fn push(&mut self, name: impl Into<CompactString>, value: Value) {
         self.0.push((name.into(), value));
     }
@@ -112,7 +114,7 @@ impl Object {
         self.0.truncate(length);
     }
 
-    /// Sorts fields by name, for output that must be deterministic.
+    /// Sorts the fields by name, for deterministic output.
     pub fn sort(&mut self) {
         self.0.sort_by(|a, b| a.0.cmp(&b.0));
     }
@@ -156,7 +158,7 @@ impl Value {
         }
     }
 
-    /// The integer, also of a float without fraction.
+    /// The integer, or the value of a float without a fraction.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int(value) => Some(*value),
@@ -187,8 +189,8 @@ impl Value {
     }
 }
 
-/// A float without fraction as an integer, if there is one of that size. Lua has floats only, so Kong writes large integers as
-/// such: `9.007199254741e15`.
+/// Converts a float without a fraction to an integer, if it is in range. Lua has only floats, so Kong writes large
+/// integers as floats: `9.007199254741e15`.
 pub(crate) fn whole(number: f64) -> Option<i64> {
     const LIMIT: f64 = (1_u64 << 63) as f64;
     let fits = number.fract() == 0.0 && (-LIMIT..LIMIT).contains(&number);
@@ -365,7 +367,7 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// Reads a typed struct from a value: how an accepted `config` becomes a plugin's own struct.
+/// Reads a typed struct from a value, such as a plugin's configuration from an accepted `config`.
 impl<'de> de::IntoDeserializer<'de, de::value::Error> for Value {
     type Deserializer = ValueDeserializer;
 
@@ -437,7 +439,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer {
     }
 }
 
-/// Types an accepted value; the error text names the field.
+/// Converts an accepted value to a type. The error text names the field.
 pub fn from_value<T: de::DeserializeOwned>(value: Value) -> Result<T, de::value::Error> {
     T::deserialize(ValueDeserializer(value))
 }

@@ -1,5 +1,5 @@
-//! Routes by router flavour: which fields they have, what may stand together, and what becomes of routes that were stored
-//! under another flavour. Source: kong/db/schema/entities/routes.lua and its tests.
+//! Routes by router flavour: their fields, the allowed combinations, and routes that were stored under another flavour.
+//! Source: kong/db/schema/entities/routes.lua and its tests.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -121,7 +121,7 @@ fn an_expression_stands_alone() {
             &wanted,
         );
     }
-    // The other fields are no route of this protocol by themselves.
+    // `sources` and `destinations` alone do not form a route of these protocols.
     for fields in &classic[..5] {
         let wanted = format!(
             "Router Expression failed validation: cannot set 'priority' with {names} simultaneously"
@@ -193,7 +193,7 @@ fn a_stored_expression_outlives_another_flavor() {
     let fields = shown.as_object_mut().unwrap();
     assert_eq!(fields.remove("expression"), None);
     assert_eq!(fields.remove("priority"), None);
-    // Such a route is changed by making it one of this flavour, and back again.
+    // To change such a route, it must be given fields of this flavour. Removing them restores it.
     let merge = |flavor, existing: &Object, patch: Json| {
         let merged = routes().merge(existing, object(patch), &context(flavor));
         merged.map_err(|error| error.message.to_string())
@@ -227,7 +227,8 @@ fn with_expression(protocol: &str, expression: &str) -> Result<Object, String> {
     complete(Expressions, input)
 }
 
-/// What the reference accepts and refuses. It was asked about bare expressions, so it did not know the former name of a field.
+/// Compares accepted and refused expressions with the reference. The vectors are bare expressions, so the reference
+/// refused the old name of a field.
 #[test]
 fn expressions_are_accepted_as_by_the_reference() {
     let text = std::fs::read_to_string("../router/tests/data/router-vectors.json").unwrap();
@@ -277,7 +278,7 @@ fn an_expression_is_checked_by_the_protocols_of_its_route() {
 }
 
 #[test]
-fn a_former_name_is_accepted_and_kept() {
+fn an_old_field_name_is_accepted_and_kept() {
     let expression = r#"http.method == "GET" && net.port == 8000"#;
     let route = with_expression("grpc", expression).unwrap();
     assert_eq!(route.get("expression"), Some(&Value::from(expression)));
@@ -303,7 +304,7 @@ fn segments_of_paths_are_numbered_properly() {
 }
 
 #[test]
-fn what_classic_fields_become_is_checked_as_well() {
+fn expressions_of_classic_fields_are_checked() {
     let source = |ip: &str| json!({"protocols": ["tcp"], "sources": [{"ip": ip}]});
     for flavor in [TraditionalCompatible, Expressions] {
         let problem = complete(flavor, source("fd00::1/8")).unwrap_err();

@@ -1,4 +1,5 @@
-//! Entities against what the reference makes of the same input: `data/schema-vectors.json`, `data/wire-vectors.json`.
+//! Compares entities with the reference's results for the same input (`data/schema-vectors.json`,
+//! `data/wire-vectors.json`).
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -26,7 +27,7 @@ fn vectors(name: &str) -> Json {
 fn object(json: &Json) -> Object {
     match serde_json::from_value(json.clone()).unwrap() {
         Value::Object(object) => object,
-        // What Lua's encoder makes of an empty table.
+        // Lua's encoder writes an empty table as an array.
         Value::Array(values) if values.is_empty() => Object::new(),
         other => panic!("not an object: {other:?}"),
     }
@@ -38,7 +39,7 @@ fn shown(schema: &EntitySchema, entity: &Object) -> Json {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// Equality with `<uuid>` and `<now>` for what is generated, and empty lists and maps taken for the same.
+/// Compares values. `<uuid>` and `<now>` match generated values, and empty lists equal empty maps.
 fn matches(wanted: &Json, found: &Json) -> bool {
     match (wanted, found) {
         (Json::String(mark), Json::String(id)) if mark == "<uuid>" => {
@@ -67,7 +68,7 @@ fn matches(wanted: &Json, found: &Json) -> bool {
     }
 }
 
-/// Of these texts only the beginning is the same everywhere: the rest is that of a library.
+/// Cuts texts whose remainder comes from a library and therefore differs.
 fn cut_foreign_texts(text: &str) -> String {
     let mut text = text.to_owned();
     for prefix in ["invalid regex:", "invalid certificate:", "invalid key:"] {
@@ -322,7 +323,7 @@ fn passwords_are_hashed_once() {
 }
 
 #[test]
-fn what_a_hash_was_made_with_changes_with_the_secret_only() {
+fn inputs_of_a_hash_change_only_together_with_the_secret() {
     let (alice, bob) = (
         "4bf92f3d-0000-4000-8000-00000000000a",
         "4bf92f3d-0000-4000-8000-00000000000b",
@@ -487,7 +488,7 @@ fn an_entity_costs_as_much_as_it_has_fields() {
     );
 }
 
-/// Defaults are not validated when they are filled in, so this does.
+/// Validates the defaults, because they are not validated when they are filled in.
 #[test]
 fn defaults_of_every_plugin_are_valid() {
     let schema = registry().by_name("plugins").unwrap();

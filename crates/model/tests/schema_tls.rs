@@ -1,5 +1,5 @@
-//! Certificates and keys in entities. The files of `data/tls` were made with openssl: `rsa` is a certificate of a
-//! server, `ec` one of an authority.
+//! Certificates and keys in entities. The files in `data/tls` were created with openssl: `rsa` is a server certificate,
+//! `ec` a CA certificate.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -119,7 +119,8 @@ fn authority_is_told_from_server() {
     );
     let old = complete("ca_certificates", &[("cert", &pem("version1.crt"))]).unwrap_err();
     assert!(
-        old.contains("missing the \"CA\" basic constraint") && old.contains("anew as version 3"),
+        old.contains("missing the \"CA\" basic constraint")
+            && old.contains("reissue it as version 3"),
         "{old}"
     );
     let two = pem("ec.crt") + &pem("ec.crt");

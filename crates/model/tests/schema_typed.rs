@@ -1,4 +1,4 @@
-//! What a schema accepts can be typed: stored bytes become the structs that the program works with.
+//! Entities that a schema accepts can be read into typed structs from their stored bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,4 +1,4 @@
-//! Path normalisation and escaping against what Kong Gateway 3.9.1 does.
+//! Compares path normalisation and escaping with Kong Gateway 3.9.1.
 
 use model::uri::{Slashes, escape_into, normalize, normalize_into};
 use serde_json::Value;
@@ -50,7 +50,7 @@ fn clean_paths_are_not_copied() {
 }
 
 #[test]
-fn what_has_to_be_normalised_is_seen_wherever_it_stands() {
+fn paths_to_normalise_are_recognised_at_every_position() {
     for length in 1..30 {
         let clean: Vec<u8> = (0..length).map(|at| b"/ab"[at % 3]).collect();
         let mut out = Vec::new();

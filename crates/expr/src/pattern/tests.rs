@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{pattern, text};
 use testkit::random::{Random, setting};
 
-/// Everything that can be asked of a regex, and of its engine.
+/// The results of all queries of a regex.
 fn answers(regex: &Regex, text: &[u8]) -> (bool, Option<Range<usize>>, Vec<String>) {
     let mut groups = Vec::new();
     regex.captures(text, &mut |group, value| {
@@ -45,7 +45,7 @@ fn regexes_on_paths_need_no_engine() {
         assert_eq!(groups[4..], ["Number(3)=12"]);
         assert_eq!(answers(&regex, b"/repos/me/it/issues").2, owner_and_repo);
         assert_eq!(answers(&regex, b"/repos/me/issues/12").1, None);
-        // Beyond ASCII, as long as classes hold all characters there.
+        // Characters beyond ASCII are walked if the class contains all of them.
         let umlaut = Regex::new("^/(?<a>[^/]+)$", dialect).unwrap();
         assert_eq!(answers(&umlaut, "/ä".as_bytes()).1, Some(0..3));
         assert!(!has_engine(&regex) && !has_engine(&umlaut));
@@ -67,7 +67,7 @@ fn classes_of_unicode_are_walked_without_an_engine() {
         assert!(!has_engine(&regex), "{pattern}");
         assert!(regex.is_match(found.as_bytes()), "{pattern}");
         assert!(!regex.is_match(missed.as_bytes()), "{pattern}");
-        // Bytes that are no character are in no class.
+        // Bytes that are not valid UTF-8 are in no class.
         assert!(
             !regex.is_match(b"/\xFF") && !regex.is_match(b"/\xC3"),
             "{pattern}"
@@ -86,7 +86,7 @@ fn engines_are_made_with_their_regexes() {
 }
 
 #[test]
-fn what_may_not_compile_is_compiled_at_once() {
+fn patterns_that_may_not_compile_are_compiled_immediately() {
     for pattern in [r"^/\w{200}$", "^/x", "/x", "^/(?:ab)*$"] {
         let regex = Regex::new(pattern, Dialect::Rust).unwrap();
         assert_eq!(has_engine(&regex), pattern != "^/x", "{pattern}");
@@ -96,7 +96,7 @@ fn what_may_not_compile_is_compiled_at_once() {
     assert!(Regex::new(r"^/(?:)*$", Dialect::Pcre).is_err());
 }
 
-/// Of random patterns and texts; `REGEX_ROUNDS` and `REGEX_SEED` make more of it.
+/// Compares random patterns and texts. `REGEX_ROUNDS` sets the number of rounds, `REGEX_SEED` the seed.
 #[test]
 fn answers_without_an_engine_are_the_engines() {
     let mut random = Random::new(setting("REGEX_SEED").unwrap_or(3));

@@ -74,19 +74,19 @@ fn patterns_of_api_paths_are_steps() {
 #[test]
 fn steps_end_where_greed_could_be_wrong() {
     for (pattern, expected) in [
-        // The longest run may take what must follow.
+        // The longest run may take bytes that must follow it.
         ("^/[^/]+x$", "/[^/]{1,}…"),
         ("^/[a-c]*[0-9]?b", "/[abc]{0,}…"),
         ("^/.*/x", "/[^]{0,}…"),
         ("^/a[^/]+?", "/a[^/]{1,}…"),
-        // Groups that repeat, and what no step can say.
+        // Repeated groups and parts that no step can express.
         ("^/a(?:/[^/]+)*$", "/a…"),
         ("^/a(?:bc){2}", "/a…"),
         (r"^/a\b/b", "/a…"),
         ("^/a$/b", "/a…"),
         ("^/a^", "/a…"),
         ("^/(a|b1|c1|d1|e1|f1|g1|h1|i1)/", "/…"),
-        // Not tied to the start.
+        // Patterns that are not anchored at the start.
         ("/a", "…"),
         ("^/a|/b", "…"),
         ("(?m)^/a", "…"),
@@ -95,13 +95,13 @@ fn steps_end_where_greed_could_be_wrong() {
     ] {
         assert_eq!(starts(pattern, Dialect::Rust), expected, "{pattern}");
     }
-    // An alternative of which nothing is known says nothing together with others.
+    // One unknown alternative makes all alternatives unknown.
     assert_eq!(starts("^(?:(?:ab)+|x)", Dialect::Rust), "…");
     assert_eq!(starts("^(?-u:[^/])/", Dialect::Rust), "…");
 }
 
 #[test]
-fn of_pcre_only_what_is_plain_becomes_steps() {
+fn only_plain_pcre_patterns_become_steps() {
     for (pattern, expected) in [
         ("^/a(?=b)c", "/ac…"),
         ("^/a++b", "/a…"),
@@ -116,7 +116,7 @@ fn of_pcre_only_what_is_plain_becomes_steps() {
 }
 
 #[test]
-fn branches_within_branches_are_not_written_out_for_ever() {
+fn nested_branches_are_expanded_up_to_a_limit() {
     let nested = (0..40).fold(String::from("a"), |inner, _| format!("(?:{inner}x|b|c)"));
     let twice = (0..7).fold(String::from("a"), |inner, _| {
         format!("(?:{inner}x|b{inner}|c)")
@@ -145,9 +145,10 @@ fn characters_of_several_bytes_count_once() {
     assert_eq!(bytes.starts()[0].walk("/éé/".as_bytes()), None);
 }
 
-/// What [`Regex::starts`] promises, of random patterns and texts. `STEPS_ROUNDS` and `STEPS_SEED` make more of it.
+/// Checks the contract of [`Regex::starts`] with random patterns and texts. `STEPS_ROUNDS` sets the number of rounds,
+/// `STEPS_SEED` the seed.
 #[test]
-fn whatever_is_found_can_be_walked_and_whole_walks_are_found() {
+fn every_match_can_be_walked_and_every_whole_walk_is_a_match() {
     let rounds = setting("STEPS_ROUNDS").unwrap_or(200);
     let seed = setting("STEPS_SEED").unwrap_or(7);
     let mut random = Random::new(seed);

@@ -1,4 +1,4 @@
-//! Whether fields exist and operators fit their types, in the order in which Kong asks.
+//! Checks that fields exist and operators fit their types, in the same order as Kong.
 
 use super::Subsystem;
 use super::error::{Error, ErrorKind, Type};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An expression whose fields exist and whose operators fit them. Only its regexes may still be wrong.
+/// An expression whose fields exist and whose operators fit them. Only its regexes are unchecked.
 #[derive(Debug, Clone)]
 pub struct Typed {
     pub(super) text: Arc<str>,
@@ -45,7 +45,7 @@ pub(super) enum TypedTest {
 }
 
 impl Parsed {
-    /// Looks up what every name stands for on routes of that kind.
+    /// Resolves every field name for routes of this subsystem and checks the types.
     pub fn check(&self, subsystem: Subsystem) -> Result<Typed, Error> {
         let mut checker = Checker {
             text: &self.text,
@@ -62,7 +62,7 @@ impl Parsed {
 }
 
 impl Typed {
-    /// The name of each field it uses as it is written, sorted.
+    /// The distinct names of the fields used, as written, sorted.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(AsRef::as_ref)
     }
@@ -125,7 +125,7 @@ fn typed(test: &Test, subsystem: Subsystem) -> Result<TypedNode, Wrong> {
     }
 }
 
-/// The operators with rules of their own are spared.
+/// Checks that field and literal have the same type. Operators with rules of their own are exempt.
 fn same_types(test: &Test, field: Type) -> Result<(), Wrong> {
     let literal = type_of(&test.predicate.literal);
     let operator = test.predicate.operator;
@@ -154,17 +154,19 @@ fn text(test: &Test, field: TextField, value: &str) -> Result<TypedNode, Wrong> 
         _ => return Err(misfit(test)),
     };
     let functions = &test.predicate.functions;
-    // Of a field with one value, any and all are the same.
+    // If a field has one value, `any` makes no difference.
     let is_any = functions.contains(&Function::Any) && field.has_several_values();
     Ok(TypedNode::Text(Box::new(TypedText {
         field,
-        quantifier: match is_any {
-            true => Quantifier::Any,
-            false => Quantifier::All,
+        quantifier: if is_any {
+            Quantifier::Any
+        } else {
+            Quantifier::All
         },
-        transform: match functions.contains(&Function::Lower) {
-            true => Transform::Lower,
-            false => Transform::None,
+        transform: if functions.contains(&Function::Lower) {
+            Transform::Lower
+        } else {
+            Transform::None
         },
         test: test_of_text,
     })))
@@ -201,7 +203,7 @@ fn type_of(literal: &Literal) -> Type {
     }
 }
 
-/// The operator is not one of the field's type.
+/// The error for an operator that the type of the field does not support.
 fn misfit(test: &Test) -> Wrong {
     let kind = match test.predicate.operator {
         Operator::Equal | Operator::NotEqual | Operator::Matches => ErrorKind::RegexOfOther,

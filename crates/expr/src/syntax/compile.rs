@@ -1,5 +1,5 @@
-//! From a checked expression to the one that runs. What makes no difference to what is observed goes: a negated negation,
-//! and groups within a group of their kind.
+//! Compiles a checked expression to the executable one. Double negations and groups nested in a group of the same kind
+//! are flattened, because that changes no observable result.
 
 use super::check::{Typed, TypedNode, TypedTest, TypedText};
 use super::error::{Error, ErrorKind};
@@ -7,7 +7,7 @@ use crate::pattern::{Regex, RegexError};
 use crate::tree::{Expression, TextPredicate, TextTest};
 
 impl Typed {
-    /// `regexes` compiles each pattern, in the order of the text.
+    /// Compiles the expression. `regexes` compiles each pattern, in the order of the text.
     pub fn compile(
         &self,
         regexes: &mut dyn FnMut(&str) -> Result<Regex, RegexError>,
@@ -49,7 +49,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// The parts of a group, with those of each part that `open` knows as a group of the same kind.
+    /// Compiles the parts of a group. `open` returns the parts of a nested group of the same kind, which are inlined.
     fn parts(
         &mut self,
         nodes: &[TypedNode],

@@ -1,5 +1,5 @@
-//! What is wrong with a text, and where. Printed, an error begins with the words in which Kong says it, followed by the
-//! line with what is meant underlined, and what may help.
+//! Errors in the text of an expression. A printed error begins with Kong's message, followed by the line with the
+//! affected part underlined, and a hint.
 
 use super::excerpt::Excerpt;
 use super::{MAX_DEPTH, MAX_LENGTH};
@@ -7,11 +7,11 @@ use crate::block::Block;
 use std::fmt;
 use std::ops::Range;
 
-/// Why a text is no expression.
+/// The reason why a text is not an expression, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub kind: ErrorKind,
-    /// The bytes of the text that are meant; empty where something is missing.
+    /// The affected bytes of the text. Empty if something is missing there.
     pub span: Range<usize>,
     excerpt: Box<Excerpt>,
 }
@@ -55,12 +55,12 @@ pub enum ErrorKind {
     OrderOfOther,
     #[error("In/NotIn operators only supports IP in CIDR")]
     InOfOther,
-    /// The text is the regex engine's.
+    /// The message comes from the regex engine.
     #[error("{}", first_line(.0))]
     Regex(Box<str>),
 }
 
-/// What the grammar has where the text has something else. Named as in Kong's grammar.
+/// The grammar rule that was expected instead of the text found. The names are those of Kong's grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Expected {
@@ -97,13 +97,13 @@ pub enum Type {
     IpCidr,
 }
 
-/// What was probably meant.
+/// A suggestion of what was probably meant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Hint {
-    #[error("`!` stands before parentheses only: !(…)")]
+    #[error("`!` must be followed by a parenthesis: !(…)")]
     NotNeedsParentheses,
-    #[error("the field stands on the left, the literal on the right")]
+    #[error("write the field on the left and the literal on the right")]
     LiteralOnTheLeft,
     #[error("a predicate is a field, an operator and a literal, such as http.path ^= \"/api\"")]
     Predicate,
@@ -115,23 +115,23 @@ pub enum Hint {
     SingleEquals,
     #[error("operators are == != ~ ^= =^ > >= < <= in, not in, contains")]
     Operators,
-    #[error("texts stand in double quotes, or between r#\" and \"#")]
+    #[error("write texts in double quotes, or between r#\" and \"#")]
     SingleQuotes,
     #[error(
-        "two fields cannot be compared: on the right stands a text in double quotes, a number, an address or a block of addresses"
+        "two fields cannot be compared: the right side is a text in double quotes, a number, an address or an address block"
     )]
     Literals,
     #[error(
         "escapes are \\\" \\\\ \\n \\r \\t; in regexes double each backslash, or write r#\"…\"#"
     )]
     Escapes,
-    #[error("the text that begins at {line}:{column} has no end")]
+    #[error("the text that begins at {line}:{column} is not closed")]
     Unterminated { line: usize, column: usize },
     #[error("the parenthesis at {line}:{column} is not closed")]
     Unclosed { line: usize, column: usize },
-    #[error("functions surround a field: lower(http.host), any(lower(http.headers.x_a))")]
+    #[error("functions enclose a field: lower(http.host), any(lower(http.headers.x_a))")]
     Functions,
-    #[error("this parenthesis closes none")]
+    #[error("this parenthesis has no matching `(`")]
     ClosesNone,
     #[error("write `&&` for and, `||` for or")]
     LogicalOperators,
@@ -148,9 +148,9 @@ pub enum Hint {
     StreamFields,
     #[error("`net.port` is now `net.dst.port`")]
     OldPort,
-    #[error("routes of stream protocols have no fields of HTTP")]
+    #[error("routes of stream protocols have no HTTP fields")]
     HttpFieldInStream,
-    #[error("names of headers and query arguments have no dots here")]
+    #[error("names of headers and query arguments must not contain dots here")]
     DotInName,
 }
 
@@ -164,17 +164,17 @@ impl Error {
         }
     }
 
-    /// Of its beginning, from 1.
+    /// Line of the beginning of the error, counted from 1.
     pub fn line(&self) -> usize {
         self.excerpt.line()
     }
 
-    /// Of its beginning, in characters from 1.
+    /// Column of the beginning of the error, in characters counted from 1.
     pub fn column(&self) -> usize {
         self.excerpt.column()
     }
 
-    /// What may help, where there is something to say.
+    /// A hint that may help, if there is one.
     pub fn note(&self) -> Option<String> {
         self.kind.note()
     }
@@ -187,11 +187,11 @@ impl ErrorKind {
             Self::UnknownField(hint) => Some(hint.to_string()),
             Self::UnknownFunction(_) => Some("functions are lower() and any()".to_owned()),
             Self::NumberTooLarge => Some(format!("numbers are from {} to {}", i64::MIN, i64::MAX)),
-            Self::BadIpv4 => {
-                Some("it has four numbers from 0 to 255 without leading zeros".to_owned())
-            }
+            Self::BadIpv4 => Some(
+                "an IPv4 address has four numbers from 0 to 255 without leading zeros".to_owned(),
+            ),
             Self::BadIpv6 => Some(
-                "it has eight groups of up to four hexadecimal digits, or fewer around one `::`"
+                "an IPv6 address has eight groups of up to four hexadecimal digits, or fewer around one `::`"
                     .to_owned(),
             ),
             Self::HostBits { aligned } => Some(format!("the block is {aligned}")),
@@ -205,7 +205,7 @@ impl ErrorKind {
             }
             Self::LowerOfOther(field) => Some(format!("the field is {field}")),
             Self::InOfOther => Some(
-                "`in` and `not in` want a field that is an address, and a block of addresses such as 10.0.0.0/8"
+                "`in` and `not in` require an address field and an address block such as 10.0.0.0/8"
                     .to_owned(),
             ),
             Self::Regex(text) => Some(text.to_string()),
@@ -230,7 +230,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The regex crate shows the pattern between its first line and the one that says what is wrong.
+/// Shortens the message of the regex crate, which shows the pattern between its first line and the actual error.
 fn first_line(text: &str) -> String {
     let first = text.lines().next().unwrap_or_default();
     match text.rsplit_once("\nerror: ") {

@@ -1,13 +1,13 @@
-//! The line of a text with a part of it underlined, as diagnostics show it. Long lines are cut around that part.
+//! Shows a line of a text with a part underlined, for diagnostics. Long lines are cut around that part.
 
 use std::fmt;
 use std::ops::Range;
 
-/// How many columns of a line are shown.
+/// Maximum number of columns shown of a line.
 const WIDTH: usize = 100;
-/// How many of them may stand before the part that is meant.
+/// Maximum number of columns shown before the marked part.
 const BEFORE: usize = 50;
-/// How many characters a part of the line may have, since there are some that take no column.
+/// Maximum number of characters shown of a part of the line, because some characters take no column.
 const MOST_CHARACTERS: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,14 +22,14 @@ pub(super) struct Excerpt {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    /// Something is missing here.
+    /// Marks the position of something missing.
     Point,
     Whole,
-    /// More of it is in the next line, or cut off.
+    /// Marks the beginning of a part that continues in the next line or is cut off.
     Begin,
 }
 
-/// Line and column of a byte, from 1, columns in characters.
+/// Returns line and column of a byte, counted from 1. Columns are characters.
 pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();
@@ -52,10 +52,12 @@ impl Excerpt {
         if is_complete {
             append(&mut shown, &after[length..]);
         }
-        let mark = match is_complete {
-            true if span.is_empty() => Mark::Point,
-            true => Mark::Whole,
-            false => Mark::Begin,
+        let mark = if !is_complete {
+            Mark::Begin
+        } else if span.is_empty() {
+            Mark::Point
+        } else {
+            Mark::Whole
         };
         Self {
             line,
@@ -74,7 +76,7 @@ impl Excerpt {
         self.column
     }
 
-    /// The columns left of the bar.
+    /// Number of columns left of the bar.
     pub(super) fn gutter(&self) -> usize {
         self.line.to_string().len()
     }
@@ -102,7 +104,7 @@ impl fmt::Display for Excerpt {
     }
 }
 
-/// The end of what stands before, as far as it has a place.
+/// Returns the end of the text before the marked part, as far as there is room.
 fn beginning(before: &str) -> String {
     let mut columns = 0;
     let mut from = before.len();
@@ -121,7 +123,7 @@ fn beginning(before: &str) -> String {
     shown
 }
 
-/// Adds as much as has a place; whether that was all.
+/// Appends as much as there is room for. Returns whether that was the whole text.
 fn append(shown: &mut String, text: &str) -> bool {
     let mut columns = width(shown);
     for (number, character) in text.chars().enumerate() {
@@ -147,8 +149,8 @@ fn printable(character: char) -> char {
     }
 }
 
-/// How many columns a terminal gives a character, as far as it matters for a caret: marks that are drawn over others
-/// take none, the scripts and symbols of East Asia take two.
+/// Returns how many columns a terminal uses for a character, precisely enough to place a caret: combining marks use
+/// none, East Asian scripts and symbols use two.
 fn columns_of(character: char) -> usize {
     match u32::from(character) {
         0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,

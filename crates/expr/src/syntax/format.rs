@@ -1,15 +1,15 @@
-//! Laying an expression out over several lines.
+//! Formats an expression over several lines.
 
 use super::tree::{Node, Parsed};
 use std::fmt::{self, Write};
 
-/// By how much the parts of a group stand further right than its parentheses.
+/// Indentation of the parts of a group relative to its parentheses.
 const INDENT: usize = 4;
 
 impl Parsed {
-    /// The expression in lines of at most so many characters, as far as it can be broken between predicates: what fits in
-    /// one line is one; else each part of a group has a line of its own, with the operator before it. Laid out again with
-    /// the same width, it stays as it is.
+    /// Formats the expression in lines of at most `width` characters, as far as it can be broken between predicates. A
+    /// group that fits in one line is written in one. Otherwise each of its parts has its own line, with the operator
+    /// in front. Formatting the result again with the same width does not change it.
     pub fn format(&self, width: usize) -> String {
         let mut layout = Layout {
             width,
@@ -26,7 +26,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// What stands between parentheses, or is the whole expression.
+    /// Writes the whole expression or the inside of parentheses.
     fn block(&mut self, node: &Node, indent: usize) {
         let (parts, operator) = match node {
             _ if self.fits(node, indent, Parentheses::Without) => return,
@@ -44,7 +44,7 @@ impl Layout {
         }
     }
 
-    /// One part of a group, at the beginning of a line.
+    /// Writes one part of a group at the beginning of a line.
     fn part(&mut self, node: &Node, indent: usize, operator: &str) {
         self.text.push_str(operator);
         if self.fits(node, indent + operator.len(), Parentheses::AroundGroups) {
@@ -67,7 +67,7 @@ impl Layout {
         self.text.extend(std::iter::repeat_n(' ', indent));
     }
 
-    /// Writes the node if the line has room for it.
+    /// Writes the node if it fits in the line.
     fn fits(&mut self, node: &Node, column: usize, parentheses: Parentheses) -> bool {
         let before = self.text.len();
         let mut line = Line {
@@ -91,7 +91,7 @@ enum Parentheses {
     Without,
 }
 
-/// Stops the writer where the room ends, so that what does not fit costs no more than the room.
+/// Stops writing at the end of the line, so that a node that does not fit costs no more than the available room.
 struct Line<'l> {
     text: &'l mut String,
     room: usize,

@@ -1,10 +1,11 @@
-//! The text form of expressions, in three steps that each have a type: [`parse`] makes a text [`Parsed`], which can be
-//! printed and laid out; [`Parsed::check`] resolves fields and types and makes it [`Typed`]; [`Typed::compile`] compiles
-//! regexes and makes the [`Expression`] that runs. [`read`] is all three.
+//! The text form of expressions. Each of the three reading steps has a type: [`parse`] turns a text into [`Parsed`],
+//! which can be printed and formatted. [`Parsed::check`] resolves fields and types and returns [`Typed`].
+//! [`Typed::compile`] compiles the regexes and returns the executable [`Expression`]. [`read`] performs all three
+//! steps.
 //!
-//! The language is that of Kong's expression router (atc-router 1.6), its precedence included: `||` binds tighter than
-//! `&&`. Every text that is refused gets an [`Error`] that points into it. Nesting and length have limits, so that no
-//! text can exhaust the stack or much memory, here or where the expression is put to requests.
+//! The language, including its precedence, is that of Kong's expression router (atc-router 1.6): `||` binds tighter
+//! than `&&`. Every refused text gets an [`Error`] with a position in it. Nesting and length are limited, so that no
+//! text can exhaust the stack or use much memory, neither here nor during evaluation.
 
 mod check;
 mod compile;
@@ -26,13 +27,13 @@ pub use tree::Parsed;
 use crate::pattern::{Regex, RegexError};
 use crate::tree::Expression;
 
-/// How long a text may be, in bytes. Enough for ten thousand hosts in one expression.
+/// Maximum length of a text in bytes, enough for ten thousand hosts in one expression.
 pub const MAX_LENGTH: usize = 1 << 20;
 
-/// How deep groups and negations may be nested. Chains of one operator are one level, however long.
+/// Maximum nesting depth of groups and negations. A chain of one operator is a single level, however long.
 pub const MAX_DEPTH: usize = 256;
 
-/// What a route serves, and with it which fields there are.
+/// The kind of traffic of a route, which determines the available fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subsystem {
     /// `http`, `https`, `grpc`, `grpcs`.
@@ -41,12 +42,12 @@ pub enum Subsystem {
     Stream,
 }
 
-/// The tree of a text that is an expression by its grammar; names and types were not looked at yet.
+/// Parses a text by the grammar alone. Names and types are not checked yet.
 pub fn parse(text: &str) -> Result<Parsed, Error> {
     parser::parse(text)
 }
 
-/// The expression that a text stands for. `regexes` compiles each pattern, or has it already.
+/// Parses, checks and compiles a text. `regexes` compiles each pattern or returns it from a cache.
 pub fn read(
     text: &str,
     subsystem: Subsystem,

@@ -1,4 +1,4 @@
-//! The fields by their names.
+//! Resolves field names.
 
 use super::Subsystem;
 use super::error::{ErrorKind, Hint, Type};
@@ -9,7 +9,7 @@ const HEADERS: &str = "http.headers.";
 const QUERIES: &str = "http.queries.";
 const SEGMENTS: &str = "http.path.segments.";
 
-/// One letter of so many may be wrong in a name for another to be suggested.
+/// A name is suggested if at most one letter in this many differs.
 const LETTERS_PER_DIFFERENCE: usize = 4;
 
 pub(super) enum Field {
@@ -57,7 +57,7 @@ fn http(name: &str) -> Option<Result<Field, ErrorKind>> {
             let dot = name.rfind('.')?;
             let (group, name) = name.split_at(dot + 1);
             match group {
-                // OpenResty looks names up in lower case, so any spelling names the same header.
+                // OpenResty looks up headers by lower-case name, so every spelling means the same header.
                 HEADERS => Field::Text(TextField::Header(name.to_ascii_lowercase().into())),
                 QUERIES => Field::Text(TextField::Query(name.into())),
                 SEGMENTS => {
@@ -71,7 +71,7 @@ fn http(name: &str) -> Option<Result<Field, ErrorKind>> {
     Some(Ok(field))
 }
 
-/// `N` or `N_M`. No path has as many segments as do not fit, so those may all be the same.
+/// Parses `N` or `N_M`. Numbers that do not fit become the maximum, because no path has that many segments.
 fn segments(range: &str) -> Option<TextField> {
     let (first, last) = match range.split_once('_') {
         Some((first, last)) => (first, Some(last)),
@@ -127,8 +127,8 @@ fn hint(name: &str, subsystem: Subsystem) -> Hint {
     }
 }
 
-/// How many letters must be changed, added or left out to make one name the other. For a known name that ends in `…`,
-/// what stands there does not count.
+/// Returns how many letters must be changed, added or removed to turn one name into the other. If the known name ends
+/// in `…`, only the part before that is compared.
 fn differences(name: &str, known: &str) -> usize {
     let (name, known) = match known.strip_suffix('…') {
         Some(group) => match name.rfind('.') {
@@ -137,7 +137,7 @@ fn differences(name: &str, known: &str) -> usize {
         },
         None => (name, known),
     };
-    // Names may be long, known ones are not.
+    // The name may be long, but known names are short.
     if name.len() > 2 * known.len() {
         return known.len();
     }
@@ -154,7 +154,7 @@ fn differences(name: &str, known: &str) -> usize {
 }
 
 impl fmt::Display for TextField {
-    /// The name in the language. Fields that are not in it print as the ones they are made of.
+    /// Prints the name of the field. Fields that the language lacks are printed as the field they are derived from.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Protocol => formatter.write_str("net.protocol"),

@@ -1,5 +1,5 @@
-//! From a text to its tree. Open groups are kept in a list and not on the stack, so that a text can nest as it likes
-//! until it is refused.
+//! Parses a text into its tree. Open groups are kept in a list and not on the call stack, so that nesting cannot
+//! exhaust the stack before it is refused.
 
 use super::error::{Error, ErrorKind, Expected, Hint};
 use super::scan::Scanner;
@@ -22,9 +22,9 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Error> {
 
 struct Parser<'t> {
     scanner: Scanner<'t>,
-    /// The groups that are not closed yet, the innermost last.
+    /// The groups that are not closed yet, innermost last.
     open: Vec<Group>,
-    /// Of the innermost group.
+    /// The operands of the innermost group.
     operands: Operands,
 }
 
@@ -32,11 +32,11 @@ struct Parser<'t> {
 struct Group {
     start: usize,
     is_negated: bool,
-    /// What stands before it in the group around it.
+    /// The operands before this group in the enclosing one.
     before: Operands,
 }
 
-/// What was read of a group: `||` binds tighter, so there is a disjunction being read behind finished conjuncts.
+/// The operands of a group read so far. Since `||` binds tighter, a disjunction is read after the finished conjuncts.
 #[derive(Default)]
 struct Operands {
     conjuncts: List,
@@ -46,11 +46,11 @@ struct Operands {
 #[derive(Default)]
 struct List {
     parts: Vec<Node>,
-    /// How many levels the deepest part has.
+    /// Number of levels of the deepest part.
     depth: usize,
 }
 
-/// A node and how many levels it has, predicates having none.
+/// A node and its number of levels. A predicate has none.
 struct Measured {
     node: Node,
     depth: usize,
@@ -68,7 +68,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Opens groups up to the next predicate, and reads that.
+    /// Opens groups up to the next predicate and reads that predicate.
     fn operand(&mut self) -> Result<(), Error> {
         loop {
             self.scanner.skip_blanks();
@@ -106,7 +106,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Closes groups up to the next logical operator, or to the end of the text, which is told.
+    /// Closes groups up to the next logical operator or the end of the text. Returns whether it reached the end.
     fn behind_operand(&mut self) -> Result<bool, Error> {
         loop {
             self.scanner.skip_blanks();
@@ -146,7 +146,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The tree has limits too, since `||` within `&&` is a level without parentheses.
+    /// Checks the depth of the tree too, since `||` within `&&` is a level without parentheses.
     fn limited(&self, node: Measured, start: usize) -> Result<Measured, Error> {
         if node.depth > MAX_DEPTH {
             let span = start..self.scanner.at;
@@ -196,7 +196,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Functions around a field.
+    /// Reads a field and the functions around it.
     fn left(&mut self) -> Result<(Vec<Function>, Span, Box<str>), Error> {
         let mut functions = Vec::new();
         loop {
@@ -268,7 +268,7 @@ impl List {
         self.depth = self.depth.max(part.depth);
     }
 
-    /// Adds the parts of a group of the same kind, which has as many levels.
+    /// Adds the parts of a nested group of the same kind, whose depth includes its own level.
     fn extend(&mut self, mut parts: Vec<Node>, depth: usize) {
         if self.parts.is_empty() {
             self.parts = parts;
@@ -278,7 +278,7 @@ impl List {
         self.depth = self.depth.max(depth - 1);
     }
 
-    /// Never empty: there is an operand before each operator and at the end.
+    /// Joins the parts. There is at least one, because an operand precedes each operator and the end.
     fn join(mut self, join: impl FnOnce(Vec<Node>) -> Node) -> Measured {
         let depth = self.depth;
         if self.parts.len() == 1

@@ -1,5 +1,5 @@
-//! Expressions as text, in the one way they are written here: blanks around operators, parentheses around every group
-//! within another, numbers in decimal, regexes without escapes where the language can do without.
+//! Prints expressions in one canonical form: blanks around operators, parentheses around every nested group, decimal
+//! numbers, and regexes without escapes where the language allows it.
 
 use super::tree::{Literal, Node, Parsed, Predicate};
 use crate::block::Block;
@@ -52,9 +52,9 @@ impl Display for Predicate {
     }
 }
 
-/// In the language, also for expressions that were not made of a text. A test that the language does not have is shown
-/// as the nearest it has: names of headers with `_`, lower case of ASCII as `lower`. A group without parts, which only
-/// code can make, is shown as what it always is.
+/// Prints the expression in the language, even if it was not created from a text. A test that the language lacks is
+/// shown as the nearest one: header names with `_`, ASCII lower case as `lower`. A group without parts, which only code
+/// can create, is shown as its constant value.
 impl Display for Expression {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -162,7 +162,7 @@ fn joined<N: Display>(
     Ok(())
 }
 
-/// Raw where that saves escapes and can be read.
+/// Writes a raw string if that saves escapes and is readable.
 fn quote(formatter: &mut Formatter<'_>, text: &str) -> fmt::Result {
     let gains = text.contains(['\\', '"']);
     if gains && !text.contains("\"#") && !text.contains(['\n', '\r', '\t']) {
@@ -182,7 +182,7 @@ fn quote(formatter: &mut Formatter<'_>, text: &str) -> fmt::Result {
     formatter.write_char('"')
 }
 
-/// The language has no IPv6 addresses that end like IPv4 ones.
+/// Writes an address. The language has no IPv6 addresses that end with an IPv4 address.
 fn write_address(formatter: &mut Formatter<'_>, address: IpAddr) -> fmt::Result {
     match address {
         IpAddr::V6(address) if address.to_string().contains('.') => {
@@ -199,7 +199,7 @@ fn write_address(formatter: &mut Formatter<'_>, address: IpAddr) -> fmt::Result 
     }
 }
 
-/// Without the bits behind the prefix, which mean nothing and which the language does not have.
+/// Writes a block without the bits behind its prefix, which are ignored and not allowed in the language.
 fn write_block(formatter: &mut Formatter<'_>, block: Block) -> fmt::Result {
     let block = block.aligned();
     write_address(formatter, block.address())?;

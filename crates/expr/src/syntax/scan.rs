@@ -1,5 +1,5 @@
-//! A place in a text, and reading what has no parts of its own there: names, operators and literals. The choices are in
-//! the order of Kong's grammar and final as there, so that `0779` is the octal number 077 followed by a nine.
+//! Reads names, operators and literals at a position in a text. Alternatives are tried in the order of Kong's grammar
+//! and without backtracking, as there. So `0779` is the octal number 077 followed by a nine.
 
 use super::error::{Error, ErrorKind, Expected, Hint};
 use super::excerpt::position;
@@ -8,7 +8,7 @@ use crate::block::Block;
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// Of addresses.
+/// An address family.
 #[derive(Clone, Copy)]
 enum Family {
     V4,
@@ -17,7 +17,7 @@ enum Family {
 
 pub(super) struct Scanner<'t> {
     pub(super) text: &'t str,
-    /// Always between two characters.
+    /// Always a character boundary.
     pub(super) at: usize,
 }
 
@@ -40,7 +40,7 @@ impl<'t> Scanner<'t> {
         self.rest().starts_with(word)
     }
 
-    /// Goes behind the word if it stands here.
+    /// Advances behind the word if the text continues with it. Returns whether it does.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let is_here = self.is_at(word);
         if is_here {
@@ -57,7 +57,7 @@ impl<'t> Scanner<'t> {
         Error::new(kind, self.text, span)
     }
 
-    /// Something else should stand here.
+    /// The error that something else should be here.
     pub(super) fn expected(&self, expected: Expected, hint: Option<Hint>) -> Error {
         self.error(ErrorKind::Expected(expected, hint), self.at..self.at)
     }
@@ -66,7 +66,7 @@ impl<'t> Scanner<'t> {
         position(self.text, at)
     }
 
-    /// A name of a field or function.
+    /// Reads the name of a field or function.
     pub(super) fn name(&mut self) -> Option<&'t str> {
         let rest = self.rest();
         if !rest.starts_with(|first: char| first.is_ascii_alphabetic()) {
@@ -168,7 +168,7 @@ impl<'t> Scanner<'t> {
         self.expected(expected, Some(Hint::Unterminated { line, column }))
     }
 
-    /// An address of that length, or the block it begins.
+    /// Reads an address of that length, or the block that begins with it.
     fn address(&mut self, length: usize, family: Family) -> Result<Literal, Error> {
         let start = self.at;
         let text = &self.rest()[..length];
@@ -214,7 +214,7 @@ impl Family {
         }
     }
 
-    /// That the length of a prefix may have.
+    /// Maximum number of digits of a prefix length.
     fn most_digits(self) -> usize {
         match self {
             Self::V4 => 2,
@@ -223,7 +223,7 @@ impl Family {
     }
 }
 
-/// How many bytes at the start of a text are so.
+/// Returns the length of the longest start of the text that consists of matching bytes.
 fn run(text: &str, is_part: impl Fn(u8) -> bool) -> usize {
     let bytes = text.as_bytes();
     let end = bytes.iter().position(|&byte| !is_part(byte));
@@ -234,7 +234,7 @@ fn digits(text: &str) -> usize {
     run(text, |byte| byte.is_ascii_digit())
 }
 
-/// The digits of a number, their radix, and how many bytes stand before them.
+/// Returns the digits of a number, their radix, and the length of the radix prefix.
 fn magnitude(text: &str) -> (&str, u32, usize) {
     let octal = run(text, |byte| matches!(byte, b'0'..=b'7'));
     if text.starts_with('0') && octal > 1 {
@@ -249,7 +249,7 @@ fn magnitude(text: &str) -> (&str, u32, usize) {
     (&text[..digits(text)], 10, 0)
 }
 
-/// Of what looks like an IPv4 address at the start of a text: four times up to three digits.
+/// Returns the length of an apparent IPv4 address at the start of the text: four times up to three digits.
 fn ipv4_length(text: &str) -> Option<usize> {
     let mut length = 0;
     for part in 0..4 {
@@ -266,7 +266,8 @@ fn ipv4_length(text: &str) -> Option<usize> {
     Some(length)
 }
 
-/// Of what looks like an IPv6 address: up to four digits and a colon, or two colons, and what follows of either.
+/// Returns the length of an apparent IPv6 address at the start of the text. It begins with up to four hexadecimal
+/// digits and a colon, or with two colons.
 fn ipv6_length(text: &str) -> Option<usize> {
     let first = run(text, |byte| byte.is_ascii_hexdigit()).min(4);
     let first = if first == 0 && text.starts_with(':') {
@@ -280,7 +281,7 @@ fn ipv6_length(text: &str) -> Option<usize> {
 
 fn block(address: IpAddr, bits: &str) -> Result<Block, ErrorKind> {
     let most = if address.is_ipv4() { 32 } else { 128 };
-    // At most three digits, which fit.
+    // At most three digits, which fit in 16 bits.
     let bits: u16 = bits.parse().unwrap_or(u16::MAX);
     let too_long = ErrorKind::PrefixTooLong { bits, most };
     let block = u8::try_from(bits)

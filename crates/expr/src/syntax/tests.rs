@@ -1,5 +1,5 @@
-//! Random trees: printing and laying out lose nothing, spelling adds nothing, and what is compiled answers as the tree
-//! does when it is read off Kong's rules.
+//! Property tests with random trees: printing and formatting preserve the tree, the spelling of a text makes no
+//! difference, and a compiled expression has the result that Kong's rules give for the tree.
 
 mod naive;
 mod spelling;
@@ -86,7 +86,7 @@ fn some_pattern() -> impl Strategy<Value = String> {
     select(patterns.to_vec()).prop_map(str::to_owned)
 }
 
-/// Predicates that pass the check.
+/// Predicates that pass the type check.
 fn sound() -> impl Strategy<Value = Predicate> {
     let functions = || vec(select(Function::ALL.to_vec()), 0..3);
     let texts = (
@@ -130,7 +130,7 @@ fn sound() -> impl Strategy<Value = Predicate> {
     )
 }
 
-/// Predicates that only the grammar has.
+/// Predicates that match the grammar and may fail the type check.
 fn unsound() -> impl Strategy<Value = Predicate> {
     let literal = prop_oneof![
         some_text().prop_map(|text| Literal::Text(text.into())),
@@ -171,7 +171,7 @@ fn tree(predicate: impl Strategy<Value = Predicate> + 'static) -> impl Strategy<
     })
 }
 
-/// Groups as the parser makes them: none directly within another of its kind.
+/// Creates a group as the parser does, without nesting it directly in a group of the same kind.
 fn all(parts: Vec<Node>) -> Node {
     let open = |part| match part {
         Node::All(parts) => parts,
@@ -213,7 +213,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_printed_is_parsed_to_the_same(node in tree(unsound())) {
+    fn printed_trees_parse_to_the_same_tree(node in tree(unsound())) {
         let text = parsed(&node).to_string();
         let again = parse(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(&again.root, &node, "{}", text);
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_laid_out_is_the_same_and_stays(node in tree(unsound()), width in 0..120_usize) {
+    fn formatting_preserves_the_tree_and_is_stable(node in tree(unsound()), width in 0..120_usize) {
         let text = parsed(&node).format(width);
         let again = parse(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(&again.root, &node, "{}", text);
@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_compiled_answers_as_the_rules_do(node in tree(sound()), requests in vec(request(), 8)) {
+    fn compiled_expressions_evaluate_as_the_rules_do(node in tree(sound()), requests in vec(request(), 8)) {
         let mut regexes = |pattern: &str| Regex::new(pattern, Dialect::Rust);
         let text = parsed(&node).to_string();
         let compiled = read(&text, Subsystem::Http, &mut regexes);
@@ -260,7 +260,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_written_there_is_an_answer(text in "[ a-z.!&|()=~^<>\"\\\\#/0-9:xé\n-]{0,40}") {
+    fn every_text_gets_a_tree_or_an_error(text in "[ a-z.!&|()=~^<>\"\\\\#/0-9:xé\n-]{0,40}") {
         match parse(&text) {
             Ok(read) => prop_assert_eq!(parse(&read.to_string()).unwrap(), read),
             Err(error) => {

@@ -1,15 +1,15 @@
-//! The tree of a parsed text: predicates as they were written, with where each part stands.
+//! The tree of a parsed text: predicates as they were written, with their positions.
 
 use crate::block::Block;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A text that is an expression by its grammar. Two are equal when they say the same in the same order, wherever blanks
-/// and needless parentheses stand and however literals are spelt. Printing gives a text that is parsed to an equal one.
+/// A text that matches the grammar. Two are equal if they contain the same terms in the same order, regardless of
+/// blanks, redundant parentheses and the spelling of literals. The printed form parses to an equal value.
 #[derive(Debug, Clone)]
 pub struct Parsed {
-    /// For errors of later steps.
+    /// The text, for errors of later steps.
     pub(super) text: Arc<str>,
     pub(super) root: Node,
 }
@@ -24,11 +24,11 @@ pub(super) enum Node {
     Test(Box<Test>),
 }
 
-/// A predicate and where its parts stand.
+/// A predicate and the positions of its parts.
 #[derive(Debug, Clone)]
 pub(super) struct Test {
     pub(super) predicate: Predicate,
-    /// Of functions and field together.
+    /// The position of the functions and the field together.
     pub(super) left: Span,
     pub(super) field: Span,
     pub(super) operator: Span,
@@ -37,7 +37,7 @@ pub(super) struct Test {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Predicate {
-    /// The outermost first.
+    /// The functions around the field, outermost first.
     pub(super) functions: Vec<Function>,
     pub(super) field: Box<str>,
     pub(super) operator: Operator,
@@ -74,7 +74,7 @@ pub(super) enum Literal {
     Block(Block),
 }
 
-/// Bytes of the text, which is never longer than [`super::MAX_LENGTH`].
+/// A range of bytes in the text, which is never longer than [`super::MAX_LENGTH`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     start: u32,
@@ -82,7 +82,7 @@ pub(super) struct Span {
 }
 
 impl Parsed {
-    /// The name of every field and where it stands, in the order of the text.
+    /// The name and position of every field, in the order of the text.
     pub fn names(&self) -> Vec<(&str, Range<usize>)> {
         let mut names = Vec::new();
         self.root.each_test(&mut |test| {
@@ -128,7 +128,7 @@ impl Function {
 }
 
 impl Operator {
-    /// In an order in which none comes before another that begins with it.
+    /// All operators, ordered so that none comes before another that begins with it.
     pub(super) const ALL: [Self; 12] = [
         Self::Equal,
         Self::NotEqual,

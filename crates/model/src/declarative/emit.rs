@@ -1,11 +1,11 @@
-//! Values as YAML, for people to read and for every reader to understand alike: texts are bare where nothing could take them
-//! for something else, texts of several lines are blocks. The same value always gives the same text.
+//! Writes values as YAML that people can read and that every parser understands alike. Texts are unquoted where no
+//! parser could misread them, and texts of several lines are blocks. Equal values always have equal texts.
 
 use super::scalar;
 use crate::value::{Object, Value};
 use std::fmt::Write;
 
-/// Writes fields, the first of which goes on the line that has been begun.
+/// Writes fields. The first one continues the current line.
 pub(super) fn write_fields(out: &mut String, fields: &Object, indent: usize) {
     if fields.is_empty() {
         out.push_str("{}\n");
@@ -20,7 +20,7 @@ pub(super) fn write_fields(out: &mut String, fields: &Object, indent: usize) {
     }
 }
 
-/// Writes what follows `name:`, to the end of its lines.
+/// Writes the value behind `name:`, including the line break.
 fn write_value(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Array(values) if !values.is_empty() => {
@@ -44,14 +44,14 @@ fn write_value(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// Writes what follows the dash of a list.
+/// Writes the value behind the dash of a list.
 fn write_element(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             out.push(' ');
             write_fields(out, fields, indent);
         }
-        // A list right after a dash goes on a line of its own.
+        // A list directly behind a dash begins on a new line.
         other => write_value(out, other, indent),
     }
 }
@@ -65,7 +65,7 @@ fn write_scalar(out: &mut String, value: &Value) {
         Value::Float(value) if value.is_infinite() => {
             write!(out, "{}.inf", if *value < 0.0 { "-" } else { "" })
         }
-        // With a point or exponent, so that it is read as a float again.
+        // The debug format has a point or an exponent, so that the number is parsed as a float again.
         Value::Float(value) => write!(out, "{value:?}"),
         Value::String(text) => {
             write_line(out, text);
@@ -76,14 +76,14 @@ fn write_scalar(out: &mut String, value: &Value) {
     };
 }
 
-/// Certificates and scripts stay readable.
+/// Whether a text is written as a block, which keeps certificates and scripts readable.
 fn is_block(text: &str) -> bool {
     let body = text.strip_suffix('\n').unwrap_or(text);
     body.contains('\n')
         && !body.ends_with('\n')
         && !body.starts_with([' ', '\n'])
         && body.chars().all(|letter| letter == '\n' || is_printable(letter))
-        // An indicator of the indentation would be needed, and lines of blanks are fragile.
+        // A leading blank would require an indentation indicator, and lines of blanks are fragile.
         && body.lines().all(|line| line.is_empty() || !line.trim().is_empty())
 }
 
@@ -102,7 +102,7 @@ fn write_block(out: &mut String, text: &str, indent: usize) {
     }
 }
 
-/// A text on one line: bare when nothing could take it for something else, else in quotes.
+/// Writes a text on one line: unquoted if no parser could misread it, else in quotes.
 fn write_line(out: &mut String, text: &str) {
     if is_bare(text) {
         out.push_str(text);
@@ -118,7 +118,7 @@ fn is_bare(text: &str) -> bool {
         |first: char| first.is_ascii_alphanumeric() || matches!(first, '/' | '_' | '.');
     let is_harmless =
         |letter: char| letter.is_ascii_alphanumeric() || "_-./@+=;$^()~".contains(letter);
-    // Other readers know dates and short forms of booleans.
+    // Other parsers recognise dates and short booleans.
     let may_be_number = text.contains(|letter: char| letter.is_ascii_digit())
         && text
             .chars()
@@ -130,7 +130,7 @@ fn is_bare(text: &str) -> bool {
         && !scalar::is_special(text)
 }
 
-/// What may stand in a YAML text as it is, on one line.
+/// Whether a character may be written unescaped in a line of YAML.
 fn is_printable(letter: char) -> bool {
     matches!(letter, ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}'
         | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_comes_back() {
+    fn every_text_survives_a_round_trip() {
         for text in [
             "",
             "~",
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_comes_back() {
+    fn every_value_survives_a_round_trip() {
         let json = r#"{"a":[],"b":{},"c":[[1,[2,{"x":null}]],{"y":[{"z":{"w":1.5}}],"v":true}],"d":{"e":{"f":[-1,"s"]}},
             "g":[{}],"h":1e300,"i":9007199254740993}"#;
         round_trip(serde_json::from_str(json).expect("json"));

@@ -1,7 +1,9 @@
-//! Writes what exists as a document that loads to the same: the answer to `GET /config`, `config db_export`.
+//! Exports the existing configuration as a document that loads to the same configuration, for `GET /config` and
+//! `config db_export`.
 //!
-//! Flat, every field, references as bare ids, secrets as they are stored, as Kong does (kong/db/declarative/export.lua). Unlike
-//! there the order is settled: equal configurations give the same bytes, however they came about.
+//! Entities are not nested, every field is written, references are bare ids, and secrets are as stored. Kong does the same
+//! (kong/db/declarative/export.lua). Unlike Kong's, the order is fixed: equal configurations have equal bytes, whatever
+//! their history.
 
 use super::relations::{self, Relations};
 use super::{Existing, emit};
@@ -14,7 +16,7 @@ use serde::Deserialize;
 use std::io::{self, Write};
 use uuid::Uuid;
 
-/// What the text of an export is.
+/// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
     Yaml,
@@ -35,10 +37,11 @@ pub enum ExportError {
     Write(#[from] io::Error),
 }
 
-/// Text is written in pieces of about this size.
+/// Approximate number of bytes that are written at once.
 const PIECE: usize = 64 << 10;
 
-/// Exports what exists, ordered by kind, those that are referred to first; within a kind by what they belong to, by name, by id.
+/// Exports the existing configuration. Kinds come after those they refer to. Within a kind, entities are ordered by the
+/// entities they belong to, then by name, then by id.
 pub fn export(
     existing: &dyn Existing,
     format: ExportFormat,
@@ -69,7 +72,7 @@ pub fn export(
     Ok(())
 }
 
-/// Workspaces are left out as by Kong: there is only the default one.
+/// Whether the export contains this kind. Workspaces are left out as in Kong, because there is only the default one.
 fn is_exported(kind: EntityKind) -> bool {
     kind != EntityKind::Workspaces && relations::of(kind).schema.db_export
 }
@@ -92,7 +95,7 @@ fn ordered(existing: &dyn Existing, kind: EntityKind) -> Result<Vec<Uuid>, Malfo
     Ok(keys.into_iter().map(|(_, id)| id).collect())
 }
 
-/// What an entity cannot be without, then what it is known by.
+/// The fields that determine the order: required references, then identifying fields.
 fn ordering_fields(relations: &'static Relations) -> Vec<&'static str> {
     let owners = relations.schema.foreign.iter();
     let owners = owners.filter(|foreign| foreign.required);
@@ -115,7 +118,7 @@ fn ordering_key(
     fields: &[&str],
     bytes: &[u8],
 ) -> Result<CompactString, Malformed> {
-    // After every text.
+    // Sorts behind every text.
     const ABSENT: char = char::MAX;
     let mut key = CompactString::default();
     for field in fields {
@@ -125,7 +128,7 @@ fn ordering_key(
             Some(FieldText::Reference { id }) => {
                 let foreign = relations.foreign.iter().find(|one| one.field == *field);
                 let name = foreign.and_then(|foreign| name_of(existing, foreign.kind, id));
-                // Behind those of named ones.
+                // Sorts behind references to entities with a name.
                 key.push_str(&name.unwrap_or_else(|| format!("{ABSENT}{id}").into()));
             }
         }
@@ -134,7 +137,7 @@ fn ordering_key(
     Ok(key)
 }
 
-/// A field that others are ordered by.
+/// The value of a field that determines the order.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum FieldText<'b> {
@@ -156,7 +159,7 @@ fn name_of(existing: &dyn Existing, kind: EntityKind, id: &str) -> Option<Compac
     }
 }
 
-/// Every field, and ids in place of references.
+/// The entity with every field, and with bare ids as references.
 fn shown(kind: EntityKind, entity: &Object, flavor: RouterFlavor) -> Object {
     let schema = relations::of(kind).schema;
     let mut shown = schema.spelled_out(entity, flavor);
@@ -170,18 +173,18 @@ fn shown(kind: EntityKind, entity: &Object, flavor: RouterFlavor) -> Object {
     shown
 }
 
-/// The document as it is being written.
+/// The document while it is being written.
 struct Text<'w> {
     format: ExportFormat,
     piece: String,
-    /// Whose collection is open.
+    /// The kind of the open collection.
     kind: Option<EntityKind>,
     out: &'w mut dyn Write,
 }
 
 impl Text<'_> {
     fn begin(&mut self) {
-        // Hashes are stored: they must not be hashed again when this is loaded.
+        // Hashes are exported as stored and must not be hashed again when the document is loaded.
         self.piece.push_str(match self.format {
             ExportFormat::Yaml => "_format_version: '3.0'\n_transform: false\n",
             ExportFormat::Json => "{\n  \"_format_version\": \"3.0\",\n  \"_transform\": false",
@@ -212,7 +215,7 @@ impl Text<'_> {
                     self.piece.push_str(kind.name());
                     self.piece.push_str("\": [");
                 }
-                // No text in JSON has a line break of its own.
+                // JSON escapes the line breaks of texts, so every line is one of the layout.
                 for line in serde_json::to_string_pretty(entity)?.lines() {
                     self.piece.push_str("\n    ");
                     self.piece.push_str(line);

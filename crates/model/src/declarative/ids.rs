@@ -1,5 +1,5 @@
-//! Ids that entities without one get: version 5 UUIDs of what names them, the same at every load and on every node.
-//! Source: kong/db/schema/others/declarative_config.lua (generate_ids, build_cache_key).
+//! Derives ids for entities without one: version 5 UUIDs of identifying values, the same at every load and on every
+//! node. Source: kong/db/schema/others/declarative_config.lua (generate_ids, build_cache_key).
 
 use super::relations::Relations;
 use crate::codec;
@@ -8,7 +8,7 @@ use sha1::{Digest, Sha1};
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The id that an entity is given or that can be derived, as far as its own fields and its parent tell.
+/// Returns the given id of an entity, or the one derived from its own fields and its parent.
 pub(super) fn stable(
     relations: &Relations,
     input: &Object,
@@ -17,21 +17,21 @@ pub(super) fn stable(
     match input.get("id") {
         None | Some(Value::Null) => derived(relations, input, parent),
         Some(Value::String(text)) if relations.has_id => parse(text),
-        // For the schema to refuse.
+        // The schema refuses it.
         Some(_) => None,
     }
 }
 
-/// An id as Kong writes and accepts them; other forms of UUIDs are names.
+/// Parses an id in the form that Kong writes and accepts. UUIDs in other forms are treated as names.
 pub(super) fn parse(text: &str) -> Option<Uuid> {
     Uuid::try_parse(text).ok().filter(|_| text.len() == 36)
 }
 
-/// The id derived from an entity as it was written; `None` when nothing names it. `parent` is the field that refers to
-/// the entity it is nested in, with that one's id.
+/// Derives the id from an entity as it was written. Returns `None` if no value identifies it. `parent` is the field
+/// that refers to the entity around this one, with that entity's id.
 ///
-/// Kong drops a reference written as `{"id": …}`, or as null, from the text it hashes, so that the plugins of all
-/// services collide; here the first counts as its id and the second as absent.
+/// Kong omits a reference written as `{"id": …}` or null from the hashed text, so that the plugins of all services
+/// collide. Here, `{"id": …}` counts as its id and null as absent.
 fn derived(relations: &Relations, input: &Object, parent: Option<(&str, Uuid)>) -> Option<Uuid> {
     if relations.cache_key.is_empty() {
         let name = input.str(relations.name?)?;
@@ -57,7 +57,7 @@ fn derived(relations: &Relations, input: &Object, parent: Option<(&str, Uuid)>) 
     Some(named(&relations.namespace, text.as_bytes()))
 }
 
-/// A version 5 UUID: [`Uuid::new_v5`], with the processor's instructions for SHA-1 where it has them.
+/// Returns a version 5 UUID like [`Uuid::new_v5`], but uses the processor's SHA-1 instructions if it has them.
 fn named(namespace: &Uuid, name: &[u8]) -> Uuid {
     let hash = Sha1::new()
         .chain_update(namespace)
@@ -68,15 +68,15 @@ fn named(namespace: &Uuid, name: &[u8]) -> Uuid {
     uuid::Builder::from_sha1_bytes(bytes).into_uuid()
 }
 
-/// Ids of what nothing names: derived from the content, so that a route without a name keeps its id from load to load,
-/// and a credential without a key finds the key that was generated for it. Kong gives random ids.
+/// Ids of entities that no value identifies, derived from their content. So a route without a name keeps its id at
+/// every load, and a credential without a key finds its generated key again. Kong assigns random ids.
 #[derive(Debug, Default)]
 pub(super) struct ByContent {
     seen: HashMap<Uuid, u64>,
 }
 
 impl ByContent {
-    /// Equal entities are told apart by their order. What is generated is not content.
+    /// Returns the id of an entity. Equal entities get different ids by their order. Generated values are ignored.
     pub(super) fn next(
         &mut self,
         relations: &Relations,

@@ -1,11 +1,11 @@
-//! Finds the elements of a JSON document's collections without building them, so that an element that was loaded
-//! before is recognised by its text and costs no more than reading it.
+//! Finds the elements of a JSON document's collections without parsing them, so that an element that was loaded before
+//! is recognised by its text at the cost of reading it.
 //!
-//! Only the outermost two levels are checked here; what is inside an element is checked when it is parsed.
+//! Only the two outermost levels are checked here. The inside of an element is checked when it is parsed.
 
 use compact_str::CompactString;
 
-/// Objects with more fields are left to the parser, which finds repeated names faster.
+/// Maximum number of fields of an object that is split here. The parser finds repeated names faster in larger ones.
 const MOST_FIELDS: usize = 128;
 
 /// A top-level field of a document.
@@ -16,8 +16,8 @@ pub(super) enum Field<'a> {
     Other(&'a [u8]),
 }
 
-/// The top-level fields; `None` unless the text is an object as far as this looks. A repeated name also gives `None`:
-/// which of the two counts is for the real parser to say.
+/// Splits an object into its top-level fields. Returns `None` if the text is not an object at these levels, or if a
+/// name is repeated, because the full parser decides which of the values counts.
 pub(super) fn split(text: &[u8]) -> Option<Vec<(CompactString, Field<'_>)>> {
     let mut scanner = Scanner { text, at: 0 };
     let mut fields: Vec<(CompactString, Field<'_>)> = Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn split(text: &[u8]) -> Option<Vec<(CompactString, Field<'_>)>> {
     scanner.peek().is_none().then_some(fields)
 }
 
-/// The top-level fields of an object as texts, in their order, repeated names included.
+/// The top-level fields of an object as texts, in order, including repeated names.
 pub(super) fn fields(text: &[u8]) -> Option<Vec<(CompactString, &[u8])>> {
     let mut scanner = Scanner { text, at: 0 };
     let mut fields = Vec::new();
@@ -54,7 +54,7 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// The next byte that is no white space, without taking it.
+    /// Returns the next byte that is not white space, without consuming it.
     fn peek(&mut self) -> Option<u8> {
         while let Some(&byte) = self.text.get(self.at) {
             if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
@@ -108,7 +108,7 @@ impl<'a> Scanner<'a> {
         Some(elements)
     }
 
-    /// The text of a value: to the end of its string, the bracket that closes it, or what ends a bare word.
+    /// Reads the text of a value: a string, everything up to the matching bracket, or a bare word.
     fn value(&mut self) -> Option<&'a [u8]> {
         self.peek()?;
         let start = self.at;
@@ -133,7 +133,7 @@ impl<'a> Scanner<'a> {
             self.at += plain_length(self.text.get(self.at..)?);
             match self.text.get(self.at)? {
                 b'"' => break,
-                // The backslash, and what it escapes.
+                // Skip the backslash and the character that it escapes.
                 _ => self.at += 2,
             }
         }
@@ -141,7 +141,7 @@ impl<'a> Scanner<'a> {
         Some(())
     }
 
-    /// Brackets are counted without regard to their kind: a mismatch is found when the element is parsed.
+    /// Skips a bracketed value. All brackets count as one kind, because a mismatch is found when the element is parsed.
     fn skip_nested(&mut self) -> Option<()> {
         let mut depth = 0_usize;
         loop {
@@ -168,7 +168,7 @@ const OPENS: u8 = 2;
 const CLOSES: u8 = 4;
 const ENDS_WORD: u8 = 8;
 
-/// What each byte means outside strings: one look into a table instead of a comparison with each candidate.
+/// The classes of each byte outside of strings. A table lookup replaces a comparison with each candidate.
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
     classes[b'"' as usize] = QUOTE | ENDS_WORD;
@@ -185,7 +185,7 @@ static CLASSES: [u8; 256] = {
     classes
 };
 
-/// How many bytes there are before the first quote or backslash, eight at a time.
+/// Number of bytes before the first quote or backslash, found eight bytes at a time.
 fn plain_length(text: &[u8]) -> usize {
     let (words, rest) = text.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
@@ -205,7 +205,7 @@ fn repeated(byte: u8) -> u64 {
     EACH_BYTE * u64::from(byte)
 }
 
-/// The highest bit of the first byte that is zero; bits of bytes after it mean nothing.
+/// Sets the highest bit of the first zero byte. The bits of later bytes are meaningless.
 fn zeros(word: u64) -> u64 {
     word.wrapping_sub(EACH_BYTE) & !word & EACH_BYTE << 7
 }
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_found_whatever_is_in_them() {
+    fn elements_are_found_whatever_they_contain() {
         let text = br#" {"a" : [ {"x":"]}\"\\"}, [1,[2]] ,"s,]", 3.5 ,null], "b\u0063":{"y":[1]}, "c":"t" } "#;
         let fields = split(text).expect("an object");
         let expected: Vec<&[u8]> = vec![
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_object_is_left_to_the_parser() {
+    fn other_texts_are_left_to_the_parser() {
         for text in [
             "",
             "[]",
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_end_at_their_quote_wherever_it_stands() {
+    fn strings_end_at_their_unescaped_quote() {
         for length in 0..40 {
             let plain = "\u{e9}a\u{1}\u{7f}#]!".repeat(length);
             for special in ["", "\\\"", "\\\\", "\\u0022"] {

@@ -1,5 +1,5 @@
-//! The way from a source to a [`Document`]: what the document says of itself, which of its elements have to be loaded,
-//! and a second, slower run that tells what is wrong when the first one finds that something is.
+//! Converts a source to a [`Document`]: checks the document's own fields, determines the elements to load, and after a
+//! failure runs again in a slower mode that reports the problems.
 
 use super::load::{Load, Loaded, Mode, Others, annotation_problem};
 use super::memo::{ElementKey, Hashing, Header, Memo, Unchanged};
@@ -9,22 +9,22 @@ use super::{Document, Existing, Format, Options, Source, migrate, relations, tex
 use crate::error::Error;
 use crate::value::{Object, Value};
 
-/// Parameters of the request that may stand beside a configuration in a JSON body or form.
+/// Request parameters that a JSON body or form may contain in addition to a configuration.
 const PARAMETERS: [&str; 2] = ["check_hash", "flatten_errors"];
 
-/// So much text is parsed before it is worked off: little enough to stay in the processor's cache, and to keep memory
-/// small.
+/// Number of bytes that are parsed before they are processed. It is small enough for the processor's cache and keeps
+/// memory use low.
 const PORTION: usize = 128 << 10;
 
-/// Loads documents, and remembers the last one so that what is the same in the next costs little.
+/// Loads documents. It remembers the last one, so that equal parts of the next one cost little.
 ///
-/// The caller says with [`committed`](Self::committed) when a document has become what the store holds; until then, and
-/// whenever the store was changed by anything else, nothing that is remembered is used.
+/// The caller must call [`committed`](Self::committed) when the store contains a loaded document. Until then, and after
+/// any other change of the store, the remembered document is not used.
 #[derive(Debug, Default)]
 pub struct Loader {
     hashing: Hashing,
     memo: Option<Memo>,
-    /// The memo of the document that was handed out last.
+    /// The memo of the document that was returned last.
     pending: Option<Memo>,
 }
 
@@ -33,7 +33,7 @@ impl Loader {
         Self::default()
     }
 
-    /// Compares a document with what exists at `revision` of the store. On an error nothing has happened.
+    /// Compares a document with the existing configuration at `revision` of the store. An error changes nothing.
     pub fn load(
         &mut self,
         source: Source<'_>,
@@ -61,7 +61,7 @@ impl Loader {
         }
     }
 
-    /// The document that was loaded last is what the store holds, at this revision.
+    /// Records that the store contains the last loaded document, at this revision.
     pub fn committed(&mut self, revision: u64) {
         self.memo = self.pending.take();
         if let Some(memo) = &mut self.memo {
@@ -69,7 +69,7 @@ impl Loader {
         }
     }
 
-    /// Loads a JSON text element by element; `None` when anything is wrong with it.
+    /// Loads a JSON text element by element. Returns `None` if it has any problem.
     fn load_json(
         &mut self,
         text: &[u8],
@@ -95,7 +95,7 @@ impl Loader {
             && let Ok(loaded) = load(usize::MAX, Some(unchanged))?
         {
             self.pending = if unchanged.is_everything() {
-                // What is remembered of it already. Should it not be committed, the next load is a full one.
+                // The memo already describes this document. If it is not committed, the next load is a full one.
                 self.memo.take()
             } else {
                 Some(Memo::of_part(header.clone(), &keys, &loaded, unchanged))
@@ -104,7 +104,7 @@ impl Loader {
         }
         let loaded = match load(PORTION, None)? {
             Ok(loaded) => loaded,
-            // Something may refer to what comes later.
+            // An element may refer to a later one, so load all at once.
             Err(_) => load(usize::MAX, None)?.ok()?,
         };
         self.pending = Some(Memo::of_all(header.clone(), &keys, &loaded));
@@ -112,7 +112,7 @@ impl Loader {
     }
 }
 
-/// Compares a document with what exists.
+/// Compares a document with the existing configuration.
 pub fn load(
     document: Object,
     options: &Options,
@@ -122,11 +122,11 @@ pub fn load(
     finish(loaded, options)
 }
 
-/// Adds a document to what exists: its entities are made, or replaced whole, and nothing is removed. Its references may lead
-/// to what exists, and an entity without id is the one that has its name, or its other unique values. `watch` is told how many of
-/// the entities have been looked at, of how many.
+/// Adds a document to the existing configuration: its entities are created or replaced as a whole, and nothing is
+/// removed. Its references may point to existing entities. An entity without an id replaces the existing one with the
+/// same name or other unique values. `watch` is called with the number of processed entities and their total.
 ///
-/// Unlike a document that replaces everything, this one may set `updated_at`: what was exported comes back as it was.
+/// Unlike a document that replaces everything, this one may set `updated_at`, so that an export is restored unchanged.
 pub fn merge(
     text: &[u8],
     format: Format,
@@ -163,7 +163,7 @@ fn load_text(
     if let Ok(loaded) = run(document, Mode::Quick) {
         return Ok(loaded.document);
     }
-    // Reading it again is cheaper than keeping a copy of every document that has no problems.
+    // Parsing again is cheaper than keeping a copy of every document without problems.
     let document = without(text::parse(text, format)?, ignored);
     finish(run(document, Mode::Report), options)
 }
@@ -234,7 +234,7 @@ fn header(document: &Object, options: &Options) -> Header {
     }
 }
 
-/// What is wrong with a top-level field that is no collection.
+/// The problem of a top-level field that is not a collection.
 fn field_problem(name: &str, value: &Value) -> Option<&'static str> {
     match (name, value) {
         ("_format_version", Value::Null) => Some("required field missing"),
@@ -259,8 +259,8 @@ fn collection(value: Value) -> Option<Vec<Value>> {
     }
 }
 
-/// Loads the elements that are not known, up to the first problem; `None` when the text of one is malformed. What has been
-/// read is worked off whenever it has come to `portion` bytes.
+/// Loads the elements that are not known yet, up to the first problem. Returns `None` if the text of an element is
+/// malformed. Parsed elements are processed whenever they amount to `portion` bytes.
 fn load_elements(
     elements: &[Element<'_>],
     portion: usize,

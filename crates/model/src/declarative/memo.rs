@@ -1,9 +1,9 @@
-//! What is remembered of the last document, so that posting it again costs little more than reading it: which top-level
-//! elements it had, by a hash of their text, and which entities came from each.
+//! Remembers the last document, so that posting it again costs little more than reading it. The memo holds the
+//! document's top-level elements, by a hash of their text, and the entities of each.
 //!
-//! An element whose text is known, with all that is nested in it, is not parsed, validated or compared again. That is
-//! right only while the store holds what that document gave (the revision tells), under the same rules (the header
-//! tells), and while what changed elsewhere does not touch it: see [`Unchanged`]. Whoever is in doubt loads everything.
+//! A known element, with everything nested in it, is not parsed, validated or compared again. This requires that the
+//! store still holds that document (checked by the revision), that the same rules apply (checked by the header), and
+//! that changes elsewhere do not affect the element (see [`Unchanged`]). In case of doubt everything is loaded.
 
 use super::Existing;
 use super::load::{Loaded, Origin, Parent, ParentEntity, is_transformed};
@@ -13,7 +13,7 @@ use crate::schema::{EnabledPlugins, RouterFlavor};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use uuid::Uuid;
 
-/// What the outcome depends on besides the elements.
+/// The inputs that determine the result in addition to the elements.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Header {
     pub migrate: bool,
@@ -23,14 +23,14 @@ pub(super) struct Header {
     pub dbless: bool,
 }
 
-/// A top-level element by its text: 128 bits under keys that only this process knows.
+/// Identifies a top-level element by a 128-bit hash of its text, with keys that only this process knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ElementKey {
     kind: EntityKind,
     hash: [u64; 2],
 }
 
-/// It has a hash already.
+/// Uses the hash that the key already contains.
 impl Hash for ElementKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash[0]);
@@ -41,7 +41,7 @@ impl Hash for ElementKey {
 pub(super) struct Hashing([RandomState; 2]);
 
 impl Hashing {
-    /// What is nested is told apart by what it is nested in, too.
+    /// Hashes the text of an element. For a nested element, the parent is part of the hash.
     pub(super) fn key(&self, kind: EntityKind, parent: Option<Parent>, text: &[u8]) -> ElementKey {
         let hash = self.0.each_ref().map(|state| {
             let mut hasher = state.build_hasher();
@@ -62,19 +62,19 @@ impl Hashing {
 
 #[derive(Debug)]
 pub(super) struct Memo {
-    /// The store's revision that holds these entities.
+    /// The store's revision that contains these entities.
     pub revision: u64,
     pub header: Header,
     elements: FastMap<ElementKey, Slot>,
     entities: Vec<Remembered>,
-    /// Entities of elements that are loaded anew every time.
+    /// Entities of elements that are loaded again every time.
     always: Vec<Remembered>,
-    /// Entities that are referred to from another element than their own.
+    /// Entities that other elements refer to.
     shared: FastSet<(EntityKind, Uuid)>,
     combinations: FastMap<u128, Uuid>,
 }
 
-/// A range of `entities`.
+/// The range of an element's entities in `entities`.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     start: u32,
@@ -88,17 +88,17 @@ struct Remembered {
     combination: u128,
 }
 
-/// The elements of a new document that the memo knows, and what of the old document is not in the new one.
+/// The elements of a new document that the memo knows, and the entities of the old document that they do not include.
 pub(super) struct Unchanged<'a> {
     memo: &'a Memo,
     existing: &'a dyn Existing,
-    /// The known elements, by their number in the new document; `None` for those that are not.
+    /// The known elements by their number in the new document; `None` for unknown elements.
     known: Vec<Option<Slot>>,
     replaced: FastSet<(EntityKind, Uuid)>,
 }
 
-/// Stands for the values that must be unique together: a hash too wide for two to collide. Never zero, which stands for
-/// none.
+/// Hashes the values that must be unique together. The hash is wide enough to exclude collisions in practice. It is
+/// never zero, because zero means that there are no values.
 pub(super) fn combination<'v>(kind: EntityKind, values: impl Iterator<Item = &'v str>) -> u128 {
     let mut hashers = [DefaultHasher::new(), DefaultHasher::new()];
     hashers[0].write_u8(kind as u8);
@@ -112,7 +112,7 @@ pub(super) fn combination<'v>(kind: EntityKind, values: impl Iterator<Item = &'v
 }
 
 impl Memo {
-    /// Finds the elements of a document; `None` when a partial load would not be right or not be worth it.
+    /// Finds the known elements of a document. Returns `None` if a partial load would be incorrect or not worthwhile.
     pub(super) fn recognize<'a>(
         &'a self,
         keys: &[ElementKey],
@@ -122,7 +122,7 @@ impl Memo {
         let mut used: FastSet<&ElementKey> =
             FastSet::with_capacity_and_hasher(keys.len(), Default::default());
         for (known, key) in known.iter_mut().zip(keys) {
-            // The second of two equal elements has ids of its own: it is loaded.
+            // The second of two equal elements is loaded, because it has ids of its own.
             if let Some(slot) = self.elements.get(key)
                 && used.insert(key)
             {
@@ -152,12 +152,12 @@ impl Memo {
         })
     }
 
-    /// Remembers a document that was loaded from all its elements.
+    /// Remembers a document whose elements were all loaded.
     pub(super) fn of_all(header: Header, keys: &[ElementKey], loaded: &Loaded) -> Self {
         Self::build(header, keys, loaded, None)
     }
 
-    /// Remembers a document of which `unchanged` was not loaded.
+    /// Remembers a document whose `unchanged` elements were not loaded.
     pub(super) fn of_part(
         header: Header,
         keys: &[ElementKey],
@@ -236,7 +236,8 @@ impl Memo {
     }
 }
 
-/// Kinds that are worked off every time: their outcome depends on the time, or the answer shows what is not stored.
+/// Whether entities of this kind are loaded every time, because they depend on the time or because the response shows
+/// values that are not stored.
 fn is_volatile(kind: EntityKind) -> bool {
     kind == EntityKind::CaCertificates || is_transformed(kind)
 }
@@ -266,44 +267,44 @@ impl Unchanged<'_> {
         *self.known.get(number as usize)?
     }
 
-    /// Whether the new document has the elements of the old one, and no others.
+    /// Whether the new document has exactly the elements of the old one.
     pub(super) fn is_everything(&self) -> bool {
         self.replaced.is_empty()
             && self.known.len() == self.memo.elements.len()
             && self.known.iter().all(Option::is_some)
     }
 
-    /// Whether nothing but workspaces stays as it is.
+    /// Whether only workspaces are unchanged.
     pub(super) fn is_empty(&self) -> bool {
         let mut slots = self.known.iter().flatten();
         let is_workspace = |one: &Remembered| one.kind == EntityKind::Workspaces;
         slots.all(|slot| self.memo.entities(*slot).iter().all(is_workspace))
     }
 
-    /// Whether an entity exists and stays as it is.
+    /// Whether an entity exists and is unchanged.
     pub(super) fn has(&self, kind: EntityKind, id: Uuid) -> bool {
         !self.replaced.contains(&(kind, id)) && self.existing.get(kind, id).is_some()
     }
 
-    /// The entity with a unique value, if it stays as it is.
+    /// The entity with a unique value, if it is unchanged.
     pub(super) fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid> {
         let id = self.existing.id_by_unique(kind, field, value)?;
         (!self.replaced.contains(&(kind, id))).then_some(id)
     }
 
-    /// Whether an entity that stays as it is has these values together. A false alarm only costs a full load.
+    /// Whether an unchanged entity has this combination of values. A wrong positive only costs a full load.
     pub(super) fn has_combination(&self, kind: EntityKind, combination: u128) -> bool {
         let holder = self.memo.combinations.get(&combination);
         holder.is_some_and(|id| !self.replaced.contains(&(kind, *id)))
     }
 
-    /// Entities of one kind that are not known to stay: they are in the changed elements, or are gone.
+    /// Entities of one kind that may change or disappear, because their elements changed or were removed.
     pub(super) fn replaced(&self, kind: EntityKind) -> impl Iterator<Item = Uuid> {
         let of_kind = self.replaced.iter().filter(move |(one, _)| *one == kind);
         of_kind.map(|(_, id)| *id)
     }
 
-    /// Those of them that something which stays may refer to.
+    /// The replaced entities that unchanged elements may refer to.
     pub(super) fn shared(&self) -> impl Iterator<Item = (EntityKind, Uuid)> {
         let shared = self.replaced.iter().copied();
         shared.filter(|entity| self.memo.shared.contains(entity))

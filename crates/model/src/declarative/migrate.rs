@@ -1,12 +1,12 @@
-//! Formats 1.1 and 2.1: paths of routes get the meaning that 3.0 gives them, once, when the document is loaded.
+//! Migrates the formats 1.1 and 2.1: paths of routes are converted to their meaning in 3.0 when a document is loaded.
 //! Source: kong/db/declarative/migrations/route_path.lua, kong/db/migrations/migrate_path_280_300.lua.
 
 use crate::kind::EntityKind;
 use crate::uri::{self, Slashes};
 use crate::value::{Object, Value};
 
-/// Migrates a top-level entity: routes, and services with the routes nested in them. Routes elsewhere are left alone,
-/// as in Kong.
+/// Migrates a top-level entity: a route, or a service with the routes nested in it. Other routes are not migrated, as
+/// in Kong.
 pub(super) fn top_level(kind: EntityKind, value: &mut Value) {
     match (kind, value) {
         (EntityKind::Routes, Value::Object(route)) => migrate_route(route),
@@ -21,7 +21,7 @@ pub(super) fn top_level(kind: EntityKind, value: &mut Value) {
     }
 }
 
-/// Migrates what is nested in a top-level service.
+/// Migrates an entity nested in a top-level service.
 pub(super) fn in_service(kind: EntityKind, value: &mut Value) {
     if let (EntityKind::Routes, Value::Object(route)) = (kind, value) {
         migrate_route(route);
@@ -42,7 +42,7 @@ fn migrate_route(route: &mut Object) {
 fn migrated(path: &str) -> String {
     if is_plain(path) {
         let normal = uri::normalize(path.as_bytes(), Slashes::Merge);
-        // Decoding can give bytes that are no text; such a path is kept as it was written.
+        // Decoding may result in bytes that are not UTF-8. Such a path is kept as written.
         return String::from_utf8(normal.into_owned()).unwrap_or_else(|_| path.to_owned());
     }
     let mut pattern = b"~".to_vec();
@@ -50,14 +50,14 @@ fn migrated(path: &str) -> String {
     String::from_utf8(pattern).unwrap_or_else(|_| format!("~{path}"))
 }
 
-/// Whether 2.x took the path as text rather than as a regular expression.
+/// Whether version 2.x treated the path as text and not as a regular expression.
 fn is_plain(path: &str) -> bool {
     path.bytes().all(|byte| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'~' | b'/' | b'%')
     })
 }
 
-/// Decodes `%XX` once: reserved bytes stay encoded, those with a meaning in patterns are escaped.
+/// Decodes `%XX` once. Reserved bytes stay encoded, and bytes with a meaning in patterns are escaped.
 fn decode_pattern(pattern: &[u8], out: &mut Vec<u8>) {
     let mut rest = pattern;
     while let [first, after @ ..] = rest {

@@ -1,11 +1,11 @@
-//! Declarative configuration: from the text of a document to what has to be written to the store.
+//! Declarative configuration: converts the text of a document to the changes of the store.
 //!
-//! A document is read (JSON or YAML), its formats 1.1 and 2.1 migrated, nested entities are taken apart, references by
-//! name resolved, ids derived, every entity completed by its schema, and the outcome compared with what is
-//! [`Existing`]. Either every problem is reported at once, each at its path, or a [`Document`] says what differs.
-//! Source of the rules: kong/db/declarative/ and kong/db/schema/others/declarative_config.lua.
+//! A JSON or YAML document is parsed and migrated from the formats 1.1 and 2.1. Nested entities are separated,
+//! references by name are resolved, and ids are derived. The schemas complete every entity, and the result is compared
+//! with the [`Existing`] configuration. The outcome is a [`Document`] with the differences, or all problems with their
+//! paths. Source of the rules: kong/db/declarative/ and kong/db/schema/others/declarative_config.lua.
 //!
-//! Nothing here does I/O; reading files and committing changes is for the caller.
+//! This module does no I/O: the caller reads files and commits changes.
 
 mod emit;
 mod export;
@@ -32,10 +32,10 @@ use crate::schema::Context;
 use crate::value::Object;
 use uuid::Uuid;
 
-/// The workspace of every entity; added to each configuration.
+/// The workspace of every entity. It is added to each configuration.
 pub const DEFAULT_WORKSPACE: Uuid = Uuid::from_u128(0x0dc6f45b_8f8d_40d2_a504_473544ee190b);
 
-/// How a document is checked and reported.
+/// Settings for checking a document and reporting its problems.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub context: Context,
@@ -43,37 +43,37 @@ pub struct Options {
     pub flatten_errors: bool,
 }
 
-/// What a text is.
+/// The format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Json,
     Yaml,
-    /// JSON is tried first, then YAML, whose error is the one reported.
+    /// JSON is tried first, then YAML. The error of the YAML parser is reported.
     Auto,
 }
 
-/// Where a document comes from.
+/// The form in which a document is given.
 #[derive(Debug)]
 pub enum Source<'a> {
     /// A file, a `config` parameter or a YAML body.
     Text(&'a [u8], Format),
-    /// The JSON body of a request that is itself a configuration: `check_hash` and `flatten_errors` in it are
-    /// parameters of the request, not of the document.
+    /// The JSON body of a request that is itself a configuration. Its fields `check_hash` and `flatten_errors` are
+    /// parameters of the request and not part of the document.
     JsonBody(&'a [u8]),
-    /// Form or multipart fields that are a configuration.
+    /// Form or multipart fields that form a configuration.
     Object(Object),
 }
 
-/// The configuration that a document is going to replace or to be added to. Ids, timestamps and generated values of entities that do not
-/// change are taken from it.
+/// The configuration that a document replaces or is added to. Entities that do not change keep their ids, timestamps
+/// and generated values from it.
 pub trait Existing {
     /// The entity's encoded bytes ([`crate::codec`]).
     fn get(&self, kind: EntityKind, id: Uuid) -> Option<&[u8]>;
-    /// The entity with this value of a unique text field.
+    /// The id of the entity with this value of a unique text field.
     fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid>;
-    /// The entity with these values together ([`crate::schema::EntitySchema::cache_key`]).
+    /// The id of the entity with this combination of values ([`crate::schema::EntitySchema::cache_key`]).
     fn id_by_cache_key(&self, kind: EntityKind, parts: &[KeyPart<'_>]) -> Option<Uuid>;
-    /// Every entity of a kind, in any order.
+    /// Visits every entity of a kind, in any order.
     fn for_each(&self, kind: EntityKind, visit: &mut dyn FnMut(Uuid, &[u8]));
 }
 
@@ -85,7 +85,7 @@ pub enum KeyPart<'k> {
     Reference(Uuid),
 }
 
-/// An empty configuration: what `config parse` and tests compare with.
+/// An empty configuration, for `config parse` and tests.
 #[derive(Debug, Clone, Copy)]
 pub struct Nothing;
 
@@ -105,24 +105,25 @@ impl Existing for Nothing {
     fn for_each(&self, _: EntityKind, _: &mut dyn FnMut(Uuid, &[u8])) {}
 }
 
-/// An accepted document, as its difference from what exists.
+/// An accepted document, as the differences from the existing configuration.
 #[derive(Debug, Default)]
 pub struct Document {
-    /// New and changed entities, each after those it refers to.
+    /// New and changed entities, ordered so that each comes after those it refers to.
     pub puts: Vec<Put>,
-    /// What exists and is not in the document, each before those it refers to. None when the document is added to what exists.
+    /// Existing entities that the document lacks, ordered so that each comes before those it refers to. Empty if the
+    /// document is added to the existing configuration.
     pub deletes: Vec<(EntityKind, Uuid)>,
-    /// Entities whose stored form is transformed (hashed passwords …) as they were before that: the answer to
+    /// Entities with transformed fields, such as hashed passwords, before the transformation. The response of
     /// `POST /config` shows these.
     pub untransformed: Vec<(EntityKind, Uuid, Object)>,
     pub counts: Counts,
-    /// Whether there is nothing in it but workspaces. A document that is added to what exists is never empty.
+    /// Whether the document contains only workspaces. Always false if it is added to the existing configuration.
     pub is_empty: bool,
-    /// What is accepted although it can hardly be meant, as sentences.
+    /// Sentences about accepted input that is probably a mistake.
     pub warnings: Vec<String>,
 }
 
-/// What becomes of the entities that a document was loaded for.
+/// Numbers of entities by the effect of the document on them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub created: usize,
@@ -135,6 +136,6 @@ pub struct Counts {
 pub struct Put {
     pub kind: EntityKind,
     pub id: Uuid,
-    /// Its encoded bytes ([`crate::codec`]).
+    /// The entity's encoded bytes ([`crate::codec`]).
     pub entity: Vec<u8>,
 }

@@ -1,7 +1,7 @@
-//! A JSON document of which only the outline has been read: the texts of its elements, each with what it belongs to.
+//! Reads only the outline of a JSON document: the texts of its elements, each with its parent.
 //!
-//! An element is a top-level entity with all that is nested in it. One with much nested in it, say a service with all
-//! routes of a gateway, is taken apart further: otherwise a change of one route would mean to load all of them.
+//! An element is a top-level entity with everything nested in it. A large one, for example a service with all routes of
+//! a gateway, is split further. Otherwise a change of one route would require loading all of them.
 
 use super::load::{Parent, ParentEntity};
 use super::memo::{ElementKey, Hashing};
@@ -10,10 +10,10 @@ use super::{ids, json, migrate};
 use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 
-/// Elements with a longer text are taken apart.
+/// Maximum length of the text of an element that is not split.
 const LONG: usize = 4096;
 
-/// The elements, in the order in which kinds refer to each other, and the other fields of a document.
+/// The elements, ordered so that kinds come after those they refer to, and the other fields of a document.
 #[derive(Default)]
 pub(super) struct Outline<'a> {
     pub fields: Object,
@@ -24,23 +24,23 @@ pub(super) struct Element<'a> {
     pub key: ElementKey,
     pub kind: EntityKind,
     pub nesting: Nesting,
-    /// The position in its collection.
+    /// Position in the collection.
     pub index: usize,
     text: Text<'a>,
 }
 
-/// What an element was taken out of.
+/// The position of an element in the document.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Nesting {
     Top,
-    /// A top-level entity of this kind.
+    /// Nested in a top-level entity of this kind.
     InTop(EntityKind, Parent),
     Deeper(Parent),
 }
 
 enum Text<'a> {
     Whole(&'a [u8]),
-    /// The fields that are left when what is nested was taken out.
+    /// The remaining fields after the nested entities were removed.
     Rest(Object),
 }
 
@@ -48,12 +48,12 @@ impl Element<'_> {
     pub(super) fn size(&self) -> usize {
         match &self.text {
             Text::Whole(text) => text.len(),
-            // Small beside what was taken out of it.
+            // Small compared with the entities removed from it.
             Text::Rest(_) => 0,
         }
     }
 
-    /// The element as a value; `None` when its text is malformed.
+    /// The element as a value. Returns `None` if its text is malformed.
     pub(super) fn value(&self, migrate: bool) -> Option<Value> {
         let mut value = match &self.text {
             Text::Whole(text) => serde_json::from_slice(text).ok()?,
@@ -79,7 +79,8 @@ impl Nesting {
     }
 }
 
-/// Reads the outline; `None` when the text is no object or has anything that only the full parser understands.
+/// Reads the outline. Returns `None` if the text is not an object or contains anything that only the full parser
+/// handles.
 pub(super) fn read<'a>(text: &'a [u8], ignored: &[&str], hashing: &Hashing) -> Option<Outline<'a>> {
     let mut reader = Reader {
         hashing,
@@ -152,8 +153,8 @@ impl<'a> Reader<'a, '_> {
         });
     }
 
-    /// Makes elements of what is nested in an entity. That needs the entity's id before it is loaded: false when the
-    /// entity does not tell it, or has nothing nested in it.
+    /// Splits an entity into elements: itself and those nested in it. Returns false if nothing is nested in it, or if
+    /// its id is unknown before it is loaded.
     fn take_apart(
         &mut self,
         kind: EntityKind,

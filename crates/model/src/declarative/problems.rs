@@ -1,5 +1,5 @@
-//! What is wrong with a document, gathered per entity, and the three forms in which it is told: `fields` that mirror
-//! the document, `flattened_errors` (kong/db/errors.lua), and the indented listing of `config parse`.
+//! Collects the problems of a document per entity and reports them in three forms: `fields` that mirror the document,
+//! `flattened_errors` (kong/db/errors.lua), and the indented list of `config parse`.
 
 use crate::error::{Error, ErrorCode, MOST_OF_ENTITY, bounded, brace_notation, keep, keep_fields};
 use crate::kind::EntityKind;
@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use uuid::Uuid;
 
-/// Kong 3.9.1 loses dangling references when errors are flattened: the recorded answer has neither `fields` nor
-/// `flattened_errors` for them. Kept as recorded; `true` would leave them in `fields`.
+/// Whether `fields` keeps dangling references when errors are flattened. Kong 3.9.1 loses them: its recorded response
+/// has neither `fields` nor `flattened_errors` for them.
 const FLATTENED_KEEPS_DANGLING: bool = false;
 
-/// The most problems of a document that are told: enough for a common mistake in thousands of entities. A document can have
-/// millions, and an answer that holds them all is larger than the document.
+/// Maximum number of problems reported of a document, enough for a common mistake in thousands of entities. A document
+/// can have millions, and a response with all of them would be larger than the document.
 pub const MOST_OF_DOCUMENT: usize = 10_000;
 
-/// The error of a text that cannot be read as a document.
+/// The error for a text that cannot be parsed as a document.
 pub(super) fn unreadable(problem: &str) -> Error {
     let text = format!("failed parsing declarative configuration: {problem}");
     invalid([("error", Value::from(text))].into_iter().collect())
 }
 
-/// A code-14 error; the message repeats the fields.
+/// An error with code 14. The message repeats the fields.
 pub(super) fn invalid(fields: Object) -> Error {
     let fields = Value::Object(fields);
     let message = format!("declarative config is invalid: {}", brace_notation(&fields));
@@ -33,19 +33,19 @@ pub(super) fn invalid(fields: Object) -> Error {
     }
 }
 
-/// One place in a document: an entity, or what stands in the place of one.
+/// A position in a document, normally that of an entity.
 #[derive(Debug)]
 pub(super) struct Place {
     pub kind: EntityKind,
-    /// The entity that this one is nested in.
+    /// The entity around this one.
     pub parent: Option<usize>,
-    /// The position in its collection.
+    /// Position in the collection.
     pub index: usize,
-    /// The entity as it was given, without the entities that were nested in it; `None` when it is no object.
+    /// The entity as given, without the entities nested in it. `None` if it is not an object.
     pub input: Option<Object>,
-    /// How it is called in problems with references: by its unique name, else its id.
+    /// The entity's name in problems with references: its unique name, else its id.
     pub key: String,
-    /// Its id when the input has none but one can be derived: shown with problems that are found after ids are given.
+    /// The derived id, if the input has none. It is shown with problems that are found after ids are assigned.
     pub derived: Option<Uuid>,
     pub problems: Vec<Problem>,
 }
@@ -66,15 +66,15 @@ impl Place {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Problem {
-    /// What the schema said: a tree of fields.
+    /// The problems that the schema found, as a tree of fields.
     Schema(Object),
-    /// A field is wrong in a way that only documents know.
+    /// A problem of a field that the schema does not check.
     Field(String, String),
-    /// Something else than an object stands here.
+    /// The position contains something other than an object.
     NotAnEntity(&'static str),
-    /// A reference to nothing.
+    /// A reference to an entity that does not exist.
     Dangling { field: String, message: String },
-    /// Its name or id is taken by an entity before it.
+    /// The name or id belongs to an earlier entity.
     Duplicate { message: String, by: Taken },
 }
 
@@ -82,12 +82,12 @@ pub(super) enum Problem {
 pub(super) enum Taken {
     EndpointKey,
     PrimaryKey,
-    /// A unique field that is not the endpoint key.
+    /// A unique field other than the endpoint key.
     Field,
 }
 
 impl Problem {
-    /// Whether Kong finds it while validating, that is before it looks at references and uniqueness.
+    /// Whether Kong finds the problem during validation, before it checks references and uniqueness.
     fn is_of_validation(&self) -> bool {
         matches!(
             self,
@@ -96,7 +96,7 @@ impl Problem {
     }
 }
 
-/// Everything found in one document.
+/// All problems of one document.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     /// Problems of the document's own fields.
@@ -128,13 +128,13 @@ impl Report {
         invalid(fields)
     }
 
-    /// Whether references and uniqueness are all that is wrong, which Kong tells in forms of their own.
+    /// Whether all problems concern references and uniqueness, which Kong reports in special forms.
     fn is_of_references(&self) -> bool {
         let mut problems = self.places.iter().flat_map(|place| &place.problems);
         self.top.is_empty() && !problems.any(Problem::is_of_validation)
     }
 
-    /// Kong's forms; `None` when two of them do not go together in one collection.
+    /// The problems in Kong's special forms. Returns `None` if two of them cannot be combined in one collection.
     fn references(&self) -> Option<Object> {
         let mut forms = References::default();
         for (at, place) in self.places.iter().enumerate() {
@@ -167,7 +167,7 @@ impl Report {
                 let message = Value::from(message.as_str());
                 match by {
                     Taken::Field => fill(forms.keyed(collection, &place.key)?, message),
-                    // Kong 3.9.1 tells duplicate names as if their collection were at the top.
+                    // Kong 3.9.1 reports duplicate names as if their collection were at the top level.
                     Taken::EndpointKey => forms.listed(&[(collection, place.index)], message),
                     Taken::PrimaryKey => forms.listed(&self.path(at), message),
                 }
@@ -176,7 +176,7 @@ impl Report {
         }
     }
 
-    /// The way from the top: collection and index of each entity on it.
+    /// The path from the top level: collection and index of each entity.
     fn path(&self, at: usize) -> Vec<(&'static str, usize)> {
         let mut path = Vec::new();
         let mut next = Some(at);
@@ -189,8 +189,8 @@ impl Report {
         path
     }
 
-    /// An entity's problems as one tree, at most [`MOST_OF_ENTITY`] of them; or as a text when they are about the entity as a
-    /// whole.
+    /// An entity's problems as a tree with at most [`MOST_OF_ENTITY`] texts, or as a single text about the whole
+    /// entity.
     fn tree(&self, at: usize) -> Value {
         let problems = &self.places[at].problems;
         if let [problem] = problems.as_slice() {
@@ -221,7 +221,7 @@ impl Report {
         Value::Object(bounded(tree, MOST_OF_ENTITY))
     }
 
-    /// `flattened_errors`; `fields` keeps what belongs to no entity.
+    /// The error with `flattened_errors`. Problems that belong to no entity stay in `fields`.
     fn flattened(mut self) -> Error {
         let after_validation = self.is_of_references();
         let mut left = MOST_OF_DOCUMENT;
@@ -256,7 +256,7 @@ impl Report {
             }
         }
         let mut error = invalid(fields);
-        // An empty list is an object here: Kong's JSON encoder cannot tell.
+        // An empty list is written as an object, because Kong's JSON encoder cannot tell them apart.
         error.flattened_errors = Some(if entries.is_empty() {
             Value::Object(Object::new())
         } else {
@@ -265,7 +265,8 @@ impl Report {
         error
     }
 
-    /// Collections in reverse alphabetical order, entities from the last, what is nested before what it is in.
+    /// The order of entities in `flattened_errors`: collections in reverse alphabetical order, entities from last to
+    /// first, nested entities before the ones around them.
     fn flattened_order(&self) -> Vec<usize> {
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); self.places.len()];
         let mut top = Vec::new();
@@ -293,7 +294,7 @@ impl Report {
         order.push(at);
     }
 
-    /// An entity with the ids that are known of it and of its parent.
+    /// An entity with the known ids of itself and its parent.
     fn shown(&self, at: usize, mut entity: Object, after_validation: bool) -> Object {
         let place = &self.places[at];
         if let (true, Some(id)) = (after_validation, place.derived) {
@@ -307,7 +308,7 @@ impl Report {
         entity
     }
 
-    /// The field that refers to the parent, and the parent's id when the document tells it.
+    /// The field that refers to the parent, and the parent's id if the document determines it.
     fn parent_reference(
         &self,
         at: usize,
@@ -329,7 +330,7 @@ pub(super) fn is_uuid(text: &str) -> bool {
     text.len() == 36 && Uuid::try_parse(text).is_ok()
 }
 
-/// Problems of references and uniqueness: keyed by entity in some collections, arrays in others.
+/// Problems of references and uniqueness. Each collection has them either by entity or in an array.
 #[derive(Default)]
 struct References {
     keyed: BTreeMap<&'static str, BTreeMap<String, Value>>,
@@ -371,7 +372,7 @@ fn fill(slot: &mut Value, message: Value) -> Option<()> {
     slot.is_null().then(|| *slot = message)
 }
 
-/// The slot `index` of an array under `collection`, both made when absent.
+/// Returns the slot `index` of the array under `collection`. Creates both if absent.
 fn indexed<'a>(out: &'a mut Object, collection: &str, index: usize) -> Option<&'a mut Value> {
     if !out.contains(collection) {
         out.push(collection, Value::Array(Vec::new()));
@@ -385,7 +386,7 @@ fn indexed<'a>(out: &'a mut Object, collection: &str, index: usize) -> Option<&'
     list.get_mut(index)
 }
 
-/// Whether nothing but collections is on the way to a place.
+/// Whether only collections are on the path to a position.
 fn is_free(out: &Object, path: &[(&'static str, usize)]) -> bool {
     let [(collection, index), rest @ ..] = path else {
         return false;
@@ -401,7 +402,7 @@ fn is_free(out: &Object, path: &[(&'static str, usize)]) -> bool {
     }
 }
 
-/// Puts a problem where its entity is in the document. A text already on the way becomes a message about the entity.
+/// Inserts a problem at the path of its entity. A text that is already on the path becomes a message about that entity.
 fn add_at_path(out: &mut Object, path: &[(&'static str, usize)], problem: Value) {
     let [(collection, index), rest @ ..] = path else {
         return;
@@ -454,8 +455,8 @@ fn add_entity_message(tree: &mut Object, message: &str) {
     }
 }
 
-/// Adds an entity's problems to `flattened_errors`. Those of an entity that stands in the place of a reference come before,
-/// as entries of its own: a service in the `service` of a route.
+/// Adds an entity's problems to `flattened_errors`. An entity given in place of a reference, such as a service in the
+/// `service` of a route, gets its own entry before this one.
 fn flatten_entity(kind: EntityKind, mut entity: Object, problem: Value, entries: &mut Vec<Value>) {
     let mut errors = Vec::new();
     match problem {
@@ -511,7 +512,7 @@ fn reference(id: &str) -> Value {
     Value::Object([("id", Value::from(id))].into_iter().collect())
 }
 
-/// Field by field from the last name to the first, paths dotted and array positions from one.
+/// Collects the errors of the fields in descending order of name, with dotted paths and array positions counted from 1.
 fn categorize(tree: &Object, prefix: &str, errors: &mut Vec<Value>) {
     let mut fields: Vec<_> = tree.iter().collect();
     fields.sort_by(|a, b| b.0.cmp(a.0));
@@ -564,7 +565,7 @@ fn add_flat(errors: &mut Vec<Value>, field: Option<&str>, message: Value) {
     errors.push(Value::Object(error));
 }
 
-/// The listing that `config parse` and a failed start print.
+/// Formats the list of errors that `config parse` and a failed start print.
 pub fn format_cli_errors(error: &Error) -> String {
     let mut out = String::new();
     match &error.fields {
@@ -599,7 +600,7 @@ fn list_value(out: &mut String, title: &str, name: &str, value: &Value, indent: 
             }
         }
         Value::String(message) => {
-            // What is underlined in a text of several lines stays under it.
+            // Continuation lines are indented, so that an underline stays under its text.
             let message = message.replace('\n', &format!("\n{:indent$}  ", ""));
             let _ = writeln!(out, " {message}");
         }

@@ -1,5 +1,5 @@
-//! What the loader needs to know of each kind of entity, read once from the schemas: its names, its references, and
-//! which kinds can be nested in it.
+//! Properties of each kind of entity that the loader needs, read once from the schemas: names, references, and the
+//! kinds that can be nested in it.
 
 use crate::kind::EntityKind;
 use crate::schema::{self, EntitySchema};
@@ -14,16 +14,16 @@ pub(super) struct Relations {
     pub schema: &'static EntitySchema,
     /// The namespace of this kind's derived ids.
     pub namespace: Uuid,
-    /// The field by which others may refer to an entity: its endpoint key, if that is unique.
+    /// The field by which references may name an entity: its endpoint key, if that is unique.
     pub name: Option<&'static str>,
     pub cache_key: Vec<KeyField>,
     pub foreign: Vec<Foreign>,
     /// Unique fields other than the name.
     pub unique: Vec<&'static str>,
-    /// Fields that get a random value when they are absent.
+    /// Fields that get a random value if absent.
     pub generated: &'static [&'static str],
     pub children: Vec<Child>,
-    /// Whether `id` is a field: parameters and metrics are known by other fields.
+    /// Whether `id` is a field. Parameters and metrics are identified by other fields.
     pub has_id: bool,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn of(kind: EntityKind) -> &'static Relations {
         .expect("every kind has its relations")
 }
 
-/// The kind of a top-level collection. Tags are an index of the others, not entities of a document.
+/// The kind of a top-level collection. Tags are not entities of a document, but an index of the others.
 pub(super) fn collection(name: &str) -> Option<EntityKind> {
     EntityKind::from_name(name).filter(|kind| *kind != EntityKind::Tags)
 }

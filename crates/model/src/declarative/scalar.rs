@@ -1,27 +1,28 @@
-//! What a YAML scalar stands for: YAML 1.1 as lyaml reads it (lib/lyaml/implicit.lua and explicit.lua), so `yes` and
-//! `on` are booleans, `010` is eight and `1:30` is ninety.
+//! Converts YAML scalars by YAML 1.1 as lyaml does (lib/lyaml/implicit.lua and explicit.lua): `yes` and `on` are
+//! booleans, `010` is eight and `1:30` is ninety.
 
 use crate::value::{Value, whole};
 
-/// A scalar that its tag does not allow: `!!int x`.
+/// The error for a scalar that its tag does not allow: `!!int x`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mismatch;
 
-/// The value of an unquoted scalar.
+/// Converts an unquoted scalar.
 pub(super) fn plain(text: String) -> Value {
-    // Nearly every scalar of a configuration is a word or begins with `/`: those are settled by a byte or two.
+    // Nearly every scalar of a configuration is a word or begins with `/`. One or two bytes are enough to recognise
+    // those.
     match implicit(&text) {
         Some(value) => value,
         None => Value::from(text),
     }
 }
 
-/// Whether an unquoted scalar would be read as something else than its text.
+/// Whether an unquoted scalar would be converted to something other than its text.
 pub(super) fn is_special(text: &str) -> bool {
     implicit(text).is_some()
 }
 
-/// The value of a scalar with one of the tags that convert; `None` for other tags.
+/// Converts a scalar with a tag. Returns `None` for tags that do not convert.
 pub(super) fn tagged(tag: &str, text: &str) -> Option<Result<Value, Mismatch>> {
     let value = match tag {
         "str" => Some(Value::from(text)),
@@ -83,7 +84,7 @@ fn numeric(text: &str) -> Option<Value> {
         .or_else(|| sexagesimal_float(text).map(Value::Float))
 }
 
-/// A decimal number as it is: Lua would round what is beyond 2^53.
+/// Parses a decimal number exactly. Lua would round numbers beyond 2^53.
 fn exact(text: &str) -> Option<i64> {
     let digits = text.trim_start_matches(['+', '-']);
     let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -93,7 +94,7 @@ fn exact(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 
-/// Lua has one kind of number; here one without fraction is an integer when it fits.
+/// Converts a number to an integer if it is whole and in range. Lua has only one type of number.
 fn number(value: f64) -> Value {
     whole(value).map_or(Value::Float(value), Value::Int)
 }
@@ -120,12 +121,12 @@ fn decimal_or_octal(text: &str) -> Option<f64> {
     if !digital || !digits.starts_with(|first: char| first.is_ascii_digit()) {
         return None;
     }
-    // Through the decimal parser, which rounds once; folding would round at each digit of a long number.
+    // Uses the decimal parser, which rounds once. Adding up the digits would round at each digit of a long number.
     let plain: String = digits.chars().filter(|&digit| digit != '_').collect();
     plain.parse().ok().map(|value: f64| sign * value)
 }
 
-/// `0x1f` and `0b101`.
+/// Parses `0x1f` and `0b101`.
 fn based(text: &str) -> Option<f64> {
     let (sign, rest) = signed(text);
     let (base, digits) = match rest.get(..2)? {
@@ -134,7 +135,7 @@ fn based(text: &str) -> Option<f64> {
         _ => return None,
     };
     let digits = digits.trim_start_matches('_');
-    // A single binary digit is not a number to lyaml.
+    // lyaml does not accept a single binary digit as a number.
     if digits.len() < if base == 2 { 2 } else { 1 } {
         return None;
     }
@@ -173,7 +174,7 @@ fn special_float(text: &str) -> Option<f64> {
     }
 }
 
-/// `190:20:30`, an angle or a time.
+/// Parses base 60, such as `190:20:30`, used for angles and times.
 fn sexagesimal(text: &str) -> Option<f64> {
     let (sign, rest) = signed(text);
     let (first, others) = rest.split_once(':')?;

@@ -1,4 +1,4 @@
-//! From the text of a document to its object.
+//! Parses the text of a document to its object.
 
 use super::{Format, json, problems, yaml};
 use crate::error::Error;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// The hash of the empty configuration.
 pub const EMPTY_HASH: &str = "00000000000000000000000000000000";
 
-/// Reads a document; the error is the one that `POST /config` answers with.
+/// Parses a document. The error is that of `POST /config`.
 pub fn parse(text: &[u8], format: Format) -> Result<Object, Error> {
     let read = match format {
         Format::Json => parse_json(text),
@@ -21,13 +21,14 @@ pub fn parse(text: &[u8], format: Format) -> Result<Object, Error> {
     read.map_err(|problem| problems::unreadable(&problem))
 }
 
-/// What identifies a configuration given as text: 32 hex digits, the MD5 of its exact bytes.
+/// The hash of a configuration given as text: 32 hex digits, the MD5 of its exact bytes.
 pub fn hash(text: &[u8]) -> String {
     hex(&Md5::digest(text))
 }
 
-/// What identifies a configuration given as a structured body: 32 hex digits. Kong's own differ at each load, so that
-/// nobody can expect a certain one; SHA-256 because processors have instructions for it, a quarter of MD5's time.
+/// The hash of a configuration given as a structured body: 32 hex digits. Kong's hashes differ at each load, so clients
+/// cannot expect a certain value. SHA-256 is used because processors have instructions for it; it takes a quarter of
+/// MD5's time.
 pub fn structured_hash(body: &[u8]) -> String {
     hex(&digest(&SHA256, body).as_ref()[..16])
 }
@@ -41,18 +42,19 @@ fn hex(bytes: &[u8]) -> String {
         })
 }
 
-/// What the JSON body of `POST /config` holds, found without building the document.
+/// The parameters in the JSON body of `POST /config`, found without building the document.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Parameters {
-    /// It has `_format_version`: the body itself is the configuration.
+    /// Whether the body itself is the configuration, because it has `_format_version`.
     pub is_configuration: bool,
-    /// The text of a configuration in the body.
+    /// The text of a configuration inside the body.
     pub config: Option<String>,
     pub check_hash: Option<Value>,
     pub flatten_errors: Option<Value>,
 }
 
-/// Looks at a JSON body; `None` when it is not an object. Whether what is inside is well-formed shows when it is loaded.
+/// Reads the parameters of a JSON body. Returns `None` if it is not an object. The values are checked later, when the
+/// document is loaded.
 pub fn sniff(body: &[u8]) -> Option<Parameters> {
     let mut parameters = Parameters::default();
     for (name, value) in json::fields(body)? {
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_problems_are_told_as_libyaml_does() {
+    fn yaml_problems_are_reported_as_by_libyaml() {
         for (text, expected) in [
             ("a: [b", "1:5: did not find expected ',' or ']'"),
             ("just text", "expected an object"),
@@ -160,25 +162,25 @@ mod tests {
     }
 
     #[test]
-    fn what_the_parser_gives_up_on_is_refused() {
+    fn text_that_panics_the_parser_is_refused() {
         assert_eq!(problem("[!x,y]", Format::Yaml), "malformed document");
     }
 
     #[test]
-    fn bombs_are_refused() {
+    fn alias_bombs_are_refused() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let line = vec![format!("*a{}", level - 1); 10].join(", ");
             let _ = writeln!(text, "a{level}: &a{level} [{line}]");
         }
-        assert!(problem(&text, Format::Yaml).ends_with("aliases expand to too much"));
+        assert!(problem(&text, Format::Yaml).ends_with("aliases expand to too much data"));
         let deep = "[".repeat(100_000);
         assert!(problem(&deep, Format::Yaml).ends_with("nested too deeply"));
         assert!(problem(&format!("{{\"a\":{deep}"), Format::Json).contains("recursion limit"));
     }
 
     #[test]
-    fn a_body_is_looked_at_without_building_it() {
+    fn parameters_are_found_without_building_the_body() {
         let body = br#"{"config":"a: 1","check_hash":1,"flatten_errors":"on"}"#;
         let parameters = sniff(body).expect("an object");
         assert_eq!(parameters.config.as_deref(), Some("a: 1"));

@@ -1,7 +1,7 @@
-//! YAML as Kong reads it: libyaml's grammar and error texts, lyaml's rules for anchors, merge keys and scalars.
+//! Parses YAML as Kong does: libyaml's grammar and error texts, lyaml's rules for anchors, merge keys and scalars.
 //!
-//! Input is hostile until proven otherwise: depth is bounded, what aliases expand to is bounded, and the parser is
-//! fed in small pieces so that its buffers stay small.
+//! Input may be adversarial: the nesting depth and the expansion of aliases are limited, and the parser reads small
+//! pieces so that its buffers stay small.
 
 use super::scalar;
 use crate::value::{MAX_DEPTH, Object, Value};
@@ -11,30 +11,30 @@ use std::collections::HashMap;
 use std::io::{BufReader, Chain, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What all aliases of a document may expand to, as memory: a "billion laughs" document ends here.
+/// Maximum memory of all expanded aliases in a document. It stops a "billion laughs" document.
 const ALIAS_BUDGET: usize = 64 << 20;
-/// The parser decodes what it is given at once into four bytes a character; small pieces keep that small.
+/// Size of the pieces that the parser reads. It decodes a piece into four bytes per character.
 const PIECE: usize = 16 << 10;
 const TAG_PREFIX: &str = "tag:yaml.org,2002:";
 
-/// Why a text is not YAML: `line:column: problem`, the place being where the last thing understood began (as lyaml).
+/// A YAML error as `line:column: problem`, with the position of the last valid event, as in lyaml.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct YamlError(String);
 
-/// The first document of the text, `None` when there is none. Later documents must be well-formed but are ignored.
+/// Parses the first document of the text; `None` if there is none. Later documents must be well-formed but are ignored.
 pub(super) fn parse(text: &[u8]) -> Result<Option<Value>, YamlError> {
-    // The port of libyaml gives up by a panic where a comma follows a tag in brackets (`[!x,y]`): such a text is refused,
-    // it must not end the process.
+    // The port of libyaml panics if a comma follows a tag in brackets (`[!x,y]`). Such a text is refused; it must not
+    // end the process.
     catch_unwind(AssertUnwindSafe(|| Reader::new(text).documents()))
         .unwrap_or_else(|_| Err(YamlError("malformed document".to_owned())))
 }
 
 struct Reader<'a> {
     parser: Parser<BufReader<Chain<&'a [u8], &'static [u8]>>>,
-    /// Where the text ends and the line break begins that was added to it.
+    /// Length of the text, without the line break that may be appended to it.
     end: u64,
-    /// Where the last event began.
+    /// Line and column of the last event.
     mark: (u64, u64),
     anchors: HashMap<String, Anchor>,
     alias_budget: usize,
@@ -46,7 +46,7 @@ struct Anchor {
     size: usize,
 }
 
-/// What came out of one node.
+/// The result of reading one node.
 enum Node {
     Value(Value),
     /// The end of the surrounding sequence, mapping or document.
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
         Ok(Node::Value(value))
     }
 
-    /// An anchor is known once its node is complete, so a node cannot contain itself.
+    /// Expands an alias. An anchor is defined only after its node is complete, so a node cannot contain itself.
     fn alias(&mut self, name: &str) -> Result<Value, YamlError> {
         let Some(anchor) = self.anchors.get(name) else {
             return Err(self.error(format_args!("invalid reference: {name}")));
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
                 self.alias_budget = rest;
                 Ok(())
             }
-            None => Err(self.error("aliases expand to too much")),
+            None => Err(self.error("aliases expand to too much data")),
         }
     }
 
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Object(fields.object))
     }
 
-    /// Names are text here: Kong has no field with another kind of name.
+    /// Converts a key to text, since Kong has only text names.
     fn key(&self, key: Value) -> Result<CompactString, YamlError> {
         match key {
             Value::String(text) => Ok(text),
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `<<: *base` and `<<: [*a, *b]`: fields that are not there yet.
+    /// Merges `<<: *base` or `<<: [*a, *b]`: adds the fields that are absent.
     fn merge(&self, fields: &mut Fields, source: Value) -> Result<(), YamlError> {
         let sources = match source {
             Value::Array(values) => values,
@@ -236,8 +236,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A line break for a text that does not end in one: the port of libyaml reads past the end of a block scalar, or of an
-/// escape, that the text ends with.
+/// Returns a line break if the text does not end with one. Without it, the port of libyaml reads past the end of a
+/// final block scalar or escape.
 fn missing_break(text: &[u8]) -> &'static [u8] {
     let is_utf16 = text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff");
     match text.last() {
@@ -251,7 +251,7 @@ fn is_block(style: ScalarStyle) -> bool {
     matches!(style, ScalarStyle::Literal | ScalarStyle::Folded)
 }
 
-/// An object being read, with an index of its names once it is too large to scan for each.
+/// An object being parsed, with an index of its names once it is too large to scan.
 #[derive(Default)]
 struct Fields {
     object: Object,
@@ -294,7 +294,7 @@ impl Fields {
     }
 }
 
-/// Roughly the memory of a value; what counts is that copies are charged for.
+/// Approximate memory of a value, for the budget that limits copies.
 fn size_of_value(value: &Value) -> usize {
     let content = match value {
         Value::String(text) => text.len(),

@@ -1,5 +1,5 @@
-//! Upstreams and their targets: how requests are spread, and how targets are checked. Defaults are those of Kong's schema, for
-//! the fields that may be null.
+//! Upstreams and their targets: load balancing and health checks. Fields that may be null have the defaults of Kong's
+//! schema.
 
 use super::{CertificateId, TargetId, UpstreamId, string_lists};
 use compact_str::CompactString;
@@ -17,9 +17,9 @@ pub struct Upstream {
     pub hash_fallback: HashOn,
     pub hash_on_header: Option<CompactString>,
     pub hash_fallback_header: Option<CompactString>,
-    /// The fallback's too: there is one cookie.
+    /// Name of the cookie for `hash_on` and for `hash_fallback`.
     pub hash_on_cookie: Option<CompactString>,
-    /// `/` when not set.
+    /// Path of the cookie; `/` if not set.
     pub hash_on_cookie_path: Option<CompactString>,
     pub hash_on_query_arg: Option<CompactString>,
     pub hash_fallback_query_arg: Option<CompactString>,
@@ -39,7 +39,7 @@ pub struct Upstream {
 pub struct Target {
     pub id: TargetId,
     pub upstream: UpstreamId,
-    /// As given; [`crate::address`] reads it.
+    /// The target as given; [`crate::address`] parses it.
     pub target: CompactString,
     #[serde(default = "default_weight")]
     pub weight: u32,
@@ -55,7 +55,7 @@ pub enum Algorithm {
     Latency,
 }
 
-/// What of a request decides where it goes.
+/// The part of a request that determines its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HashOn {
@@ -75,7 +75,7 @@ pub enum HashOn {
 pub struct Healthchecks {
     pub active: ActiveChecks,
     pub passive: PassiveChecks,
-    /// Percent of the weight that must be available for the upstream to be used at all.
+    /// Minimum percentage of the weight that must be available for the upstream to be used.
     pub threshold: f64,
 }
 
@@ -84,9 +84,9 @@ pub struct Healthchecks {
 pub struct ActiveChecks {
     #[serde(rename = "type")]
     pub kind: CheckType,
-    /// Seconds.
+    /// Timeout of a probe in seconds.
     pub timeout: f64,
-    /// Probes of one upstream at a time.
+    /// Maximum number of concurrent probes of one upstream.
     pub concurrency: u32,
     pub http_path: CompactString,
     pub https_sni: Option<CompactString>,
@@ -119,22 +119,22 @@ pub enum CheckType {
     Grpcs,
 }
 
-/// What makes a target healthy.
+/// Conditions that make a target healthy.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct HealthyChecks {
-    /// Seconds between probes of healthy targets; 0: none. Active checks only.
+    /// Seconds between probes of healthy targets; 0 disables them. Active checks only.
     pub interval: f64,
-    /// 0: successes are not counted.
+    /// Number of successes that make a target healthy; 0 disables counting.
     pub successes: u8,
     pub http_statuses: Vec<u16>,
 }
 
-/// What makes a target unhealthy. A limit of 0 is none.
+/// Conditions that make a target unhealthy. A limit of 0 means no limit.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct UnhealthyChecks {
-    /// Seconds between probes of unhealthy targets; 0: none. Active checks only.
+    /// Seconds between probes of unhealthy targets; 0 disables them. Active checks only.
     pub interval: f64,
     pub http_failures: u8,
     pub tcp_failures: u8,
@@ -203,7 +203,7 @@ const PASSIVE_HEALTHY: [u16; 19] = [
 ];
 const PASSIVE_UNHEALTHY: [u16; 3] = [429, 500, 503];
 
-/// A part of passive checks whose statuses may be null.
+/// The `healthy` or `unhealthy` part of passive checks, whose statuses may be null.
 #[derive(Deserialize)]
 struct Passive {
     #[serde(default)]

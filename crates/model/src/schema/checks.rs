@@ -1,4 +1,4 @@
-//! Checks over several fields of a record, with Kong's texts.
+//! Checks that involve several fields of a record, with Kong's texts.
 //! Source: kong/db/schema/init.lua (entity_checkers, run_entity_checks).
 
 use super::Context;
@@ -21,11 +21,11 @@ pub(crate) enum Check {
     Custom(Vec<Path>, EntityRule),
 }
 
-/// If one field satisfies a match, another must satisfy one too.
+/// If one field satisfies a condition, another field must satisfy one too.
 #[derive(Debug, Clone)]
 pub(crate) struct Conditional {
     pub(crate) if_path: Path,
-    /// The field with the constraints of the match in place of its own, as [`Conditional::then_field`].
+    /// The field with the constraints of the condition in place of its own, like [`Conditional::then_field`].
     pub(crate) if_field: Field,
     pub(crate) then_path: Path,
     pub(crate) then_field: Field,
@@ -46,7 +46,7 @@ pub(crate) struct OneOf {
     pub(crate) error: Option<String>,
 }
 
-/// A field of the record or of a record in it.
+/// The path of a field in the record or in a nested record.
 #[derive(Debug, Clone)]
 pub(crate) struct Path {
     pub(crate) text: String,
@@ -54,7 +54,7 @@ pub(crate) struct Path {
     pub(crate) rest: Vec<CompactString>,
 }
 
-/// The values of a record while it is checked, by the positions of its fields.
+/// The values of a record during its checks, by field position.
 pub(crate) struct Fields<'a> {
     pub(crate) slots: &'a [Value],
 }
@@ -63,7 +63,7 @@ static NULL: Value = Value::Null;
 
 impl<'a> Fields<'a> {
     pub(crate) fn get(&self, path: &Path) -> &'a Value {
-        // A rule may name fields that this flavour of the entity does not have.
+        // A rule may name fields that the entity lacks in this flavour.
         let mut value = self.slots.get(path.index).unwrap_or(&NULL);
         for name in &path.rest {
             match value.as_object().and_then(|object| object.get(name)) {
@@ -87,7 +87,7 @@ impl Check {
             Self::Conditional(check) => return check.run(fields, errors, context),
             Self::ConditionalAtLeastOneOf(check) => check.run(fields, errors, mode, context),
             Self::Custom(paths, rule) => run_rule(paths, *rule, fields, errors, context),
-            // These also run when one of their fields is wrong already.
+            // These checks also run if one of their fields already has an error.
             Self::AtLeastOneOf(paths) | Self::OnlyOneOf(paths) | Self::Distinct(paths) => {
                 self.count(paths, fields, errors, mode)
             }
@@ -111,7 +111,7 @@ impl Check {
         mode: Mode,
     ) -> Option<String> {
         let is_set = |path: &&Path| match fields.get(path) {
-            // A record is given even if nothing in it is; that it has an error tells it from a map.
+            // An empty record counts as set, an empty map does not. Only a record has an error at this point.
             Value::Object(object) => !object.is_empty() || has_error(errors, path),
             value => is_nonempty(value),
         };
@@ -140,7 +140,7 @@ impl Check {
 }
 
 impl Conditional {
-    /// Runs also when one of its fields is wrong already; its own error then takes the place of that.
+    /// Runs the check, even if one of its fields already has an error. The new error then replaces that one.
     fn run(&self, fields: &Fields<'_>, errors: &mut Object, context: &Context) {
         let value = fields.get(&self.if_path);
         if engine::check(&self.if_field, value, context).is_err() {
@@ -222,7 +222,7 @@ fn any_error(errors: &Object, paths: &[Path]) -> bool {
     !errors.is_empty() && paths.iter().any(|path| has_error(errors, path))
 }
 
-/// Whether a field, or a record that it is in, has an error of its own.
+/// Whether a field, or a record that contains it, has an error.
 fn has_error(errors: &Object, path: &Path) -> bool {
     if errors.is_empty() {
         return false;

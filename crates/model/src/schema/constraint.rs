@@ -1,4 +1,4 @@
-//! Constraints of one field, with Kong's texts. Source: kong/db/schema/init.lua (validators, validation_errors).
+//! Constraints on a single field, with Kong's texts. Source: kong/db/schema/init.lua (validators, validation_errors).
 
 use super::Context;
 use super::pattern::Pattern;
@@ -6,7 +6,7 @@ use super::validators::Validator;
 use crate::value::Value;
 use std::fmt::Write;
 
-/// One constraint. The variants stand in the order in which Kong tries them.
+/// One constraint. The variants are in the order in which Kong tries them.
 #[derive(Debug, Clone)]
 pub(crate) enum Constraint {
     Eq(Value),
@@ -33,7 +33,7 @@ pub(crate) enum Constraint {
 }
 
 impl Constraint {
-    /// Checks a value that is not null. The problem is a text, or a tree of them from a custom validator of a record.
+    /// Checks a value that is not null. The problem is a text, or a tree of texts from a validator of a record.
     #[inline]
     pub(crate) fn check(&self, value: &Value, context: &Context) -> Result<(), Value> {
         let fine = match self {
@@ -97,7 +97,7 @@ impl Constraint {
     }
 }
 
-/// 36 characters, hexadecimal in any case with dashes in their places.
+/// Whether the text is a UUID: 36 characters, hexadecimal in any case, with dashes at their positions.
 pub(crate) fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(index, byte)| match index {
@@ -106,7 +106,7 @@ pub(crate) fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// Equality as Lua sees it: `1` and `1.0` are one number.
+/// Compares values as Lua does: `1` and `1.0` are the same number.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::String(a), Value::String(b)) => a == b,
@@ -150,7 +150,7 @@ fn first_error(patterns: &[(Pattern, String)], value: &Value, refused: bool) -> 
     }
 }
 
-/// Values of different subsets in one set.
+/// Refuses a set that contains values of several subsets.
 fn exclusive(subsets: &[Vec<Value>], value: &Value) -> Result<(), Value> {
     let Some(values) = value.as_array() else {
         return Ok(());
@@ -179,7 +179,7 @@ fn list(values: &[Value]) -> String {
     texts.join(", ")
 }
 
-/// A value as Lua's tostring shows it.
+/// Prints a value as Lua's `tostring` does.
 pub(crate) fn display(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),

@@ -1,4 +1,4 @@
-//! The data files that schemas are read from, one per entity and plugin.
+//! The data files of the schemas, one per entity and plugin.
 
 macro_rules! files {
     ($folder:literal: $($name:literal),* $(,)?) => {

@@ -1,5 +1,5 @@
-//! What a schema is once it has been read from its data file: fields with their constraints compiled, checks with
-//! their field paths resolved. Built once by [`super::loader`]; nothing here changes afterwards.
+//! The compiled form of a schema: fields with compiled constraints, and checks with resolved field paths.
+//! [`super::loader`] builds it once from a data file, and it never changes afterwards.
 
 use super::checks::Check;
 use super::constraint::Constraint;
@@ -15,12 +15,12 @@ pub(crate) struct Record {
     pub(crate) checks: Vec<Check>,
 }
 
-/// Presence of fields is kept in one word.
+/// Maximum number of fields of a record. A word of this many bits records which fields are given.
 pub(crate) const MAX_FIELDS: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Field {
-    /// Refers to a text that lives as long as the program, so that a clone is no allocation, however long it is.
+    /// The name as a `'static` text, so that cloning it never allocates.
     pub(crate) name: CompactString,
     pub(crate) kind: Kind,
     pub(crate) required: bool,
@@ -28,15 +28,15 @@ pub(crate) struct Field {
     pub(crate) auto: Option<Auto>,
     pub(crate) unique: bool,
     pub(crate) referenceable: bool,
-    /// Given on input, acted upon by the Admin API, never stored: `snis` of certificates.
+    /// Whether the field is accepted as input and handled by the Admin API, but never stored: `snis` of certificates.
     pub(crate) transient: bool,
-    /// Replaces the text of every failed constraint.
+    /// Replaces the error text of every constraint that fails.
     pub(crate) error_text: Option<CompactString>,
-    /// In the order in which Kong tries them.
+    /// Constraints in the order in which Kong tries them.
     pub(crate) constraints: Vec<Constraint>,
-    /// `"name":`, as written in JSON.
+    /// The JSON key: `"name":`.
     pub(crate) json_key: String,
-    /// `,"name":null`: an absent field in one piece.
+    /// The JSON text of the absent field: `,"name":null`, or the default.
     pub(crate) json_absent: String,
 }
 
@@ -51,9 +51,9 @@ pub(crate) enum Kind {
     Map(Box<(Field, Field)>),
     Record(Box<Record>),
     Foreign(Reference),
-    /// Any value: JSON of a filter's configuration.
+    /// Any value, such as the JSON configuration of a filter.
     Any,
-    /// Takes its shape from a subschema.
+    /// A field whose type the subschema defines.
     Abstract,
 }
 
@@ -63,19 +63,19 @@ pub(crate) struct Reference {
     pub(crate) on_delete: super::OnDelete,
 }
 
-/// What a field holds when it is not given.
+/// The method that generates a value for a field that is not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Auto {
     Uuid,
-    /// Now, when the entity is created.
+    /// The current time, when the entity is created.
     CreatedAt,
-    /// Now, at every write, whatever was given.
+    /// The current time at every write, whatever was given.
     UpdatedAt,
     /// 32 random letters and digits.
     RandomKey,
 }
 
-/// A field that exists on input only and is turned into others before anything else happens.
+/// A field that exists only as input and is converted to other fields before anything else happens.
 #[derive(Debug, Clone)]
 pub(crate) struct Shorthand {
     pub(crate) field: Field,
@@ -85,21 +85,21 @@ pub(crate) struct Shorthand {
 #[derive(Debug, Clone)]
 pub(crate) enum Effect {
     Function(super::shorthand::Function),
-    /// The value moves to this path and wins over what is there.
+    /// Moves the value to this path, replacing any value there.
     Into(Vec<CompactString>),
-    /// The value moves to this path unless a value is there; output shows both.
+    /// Moves the value to this path unless a value is there. Output contains both fields.
     ReplacedBy(Vec<CompactString>),
 }
 
 impl Field {
-    /// Whether the schema has the field only to say that it is not to be used.
+    /// Whether the field exists in the schema only to forbid its use.
     pub(crate) fn must_be_null(&self) -> bool {
         let mut constraints = self.constraints.iter();
         constraints.any(|constraint| matches!(constraint, Constraint::Eq(Value::Null)))
     }
 
-    /// What the field is where an entity does not have it: null, unless it cannot be. That is so for entities that were
-    /// stored when there was no such field, as under another router flavour.
+    /// The value of the field if an entity lacks it: null, or the default of a required field. An entity lacks the
+    /// field if it was stored before the field existed, or under another router flavour.
     pub(crate) fn absent(&self) -> &Value {
         match &self.default {
             Some(default) if self.required => default,
@@ -119,17 +119,17 @@ impl Record {
         fields.any(|field| !field.transient && field.name.as_bytes() == name)
     }
 
-    /// The fields in the order of the schema; what is no field comes last.
+    /// Sorts the fields in schema order. Unknown fields come last.
     pub(crate) fn ordered(&self, object: Object) -> Object {
         let mut fields: Vec<_> = object.into_iter().collect();
         fields.sort_by_key(|(name, _)| self.position(name).unwrap_or(MAX_FIELDS));
         fields.into_iter().collect()
     }
 
-    /// Moves the values that are kept into an object, in schema order: those that are not null, nor only for input.
+    /// Moves the values to be stored into an object in schema order, without nulls and transient fields.
     pub(crate) fn assemble(&self, slots: &mut [Value]) -> Object {
         let present = slots.iter().filter(|value| !value.is_null()).count();
-        // One more for `ttl`, which entities carry beside their fields.
+        // One more for `ttl`, which is not a field of the schema.
         let mut object = Object::with_capacity(present + 1);
         for (field, value) in self.fields.iter().zip(slots) {
             if !value.is_null() && !field.transient {
@@ -139,7 +139,7 @@ impl Record {
         object
     }
 
-    /// A canonical object with its nulls spelled out, records included.
+    /// Adds explicit nulls to a canonical object and its records.
     pub(crate) fn with_nulls(&self, object: &Object) -> Object {
         let fields = self.fields.iter().map(|field| {
             let value = match (&field.kind, object.get(&field.name)) {

@@ -1,8 +1,8 @@
-//! Completes and validates records: defaults and generated values in, every problem out, in the shape of the input.
-//! Source: kong/db/schema/init.lua (process_auto_fields, validate).
+//! Completes and validates records: inserts defaults and generated values, and reports every problem in the shape of
+//! the input. Source: kong/db/schema/init.lua (process_auto_fields, validate).
 //!
-//! One pass does what Kong does in two, since a field's default and its validation do not depend on other fields. Only
-//! shorthands go before everything: if one of them is wrong, nothing else is looked at.
+//! One pass does the work of two in Kong, since a field's default and its validation do not depend on other fields.
+//! Only shorthands are expanded first. If one of them is wrong, no other field is checked.
 
 use super::checks::Fields;
 use super::constraint::Constraint;
@@ -13,10 +13,10 @@ use crate::value::{MAX_DEPTH, Object, Value};
 use std::cell::RefCell;
 
 const REQUIRED: &str = "required field missing";
-/// The error for a number beyond the integers; Kong accepts every float without a fraction.
+/// The error for a number outside the range of integers. Kong accepts every float without a fraction.
 const TOO_LARGE: &str = "value should be between -9223372036854775808 and 9223372036854775807";
 
-/// Whether an entity is made or changed: some texts differ.
+/// Whether an entity is created or changed. Some texts differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Create,
@@ -32,12 +32,12 @@ impl Mode {
     }
 }
 
-/// What a field's value has come to.
+/// The reason why a field's value is refused.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A text, or a tree of them in the shape of the value.
+    /// A text, or a tree of texts in the shape of the value.
     Problem(Value),
-    /// A shorthand is wrong: the problems found elsewhere do not count.
+    /// A wrong shorthand. All other problems are dropped.
     Shorthand(Value),
 }
 
@@ -58,14 +58,14 @@ pub(crate) struct Engine<'c> {
     pub(crate) mode: Mode,
 }
 
-/// A record that has been filled in, whether or not it is in order.
+/// A record with its values filled in, and the problems found.
 pub(crate) struct Filled {
     pub(crate) slots: Vec<Value>,
     pub(crate) errors: Object,
 }
 
 thread_local! {
-    /// Vectors for slots, one per level of nesting, used again from entity to entity.
+    /// Vectors for slots, one per nesting level, reused for each entity.
     static SPARE_SLOTS: RefCell<Vec<Vec<Value>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -90,8 +90,8 @@ impl Drop for Filled {
 }
 
 impl Engine<'_> {
-    /// Fills in the fields of a record: from the input, else from the record as it is (`base`, in an update), else
-    /// from the schema. `ignored` names fields that are dropped without a look.
+    /// Fills in the fields of a record from the input, else from the existing record (`base`, in an update), else from
+    /// the schema. `ignored` names fields that are dropped without a check.
     pub(crate) fn fill(
         &self,
         record: &Record,
@@ -157,7 +157,7 @@ impl Engine<'_> {
             return self.complete(field, slot, None, depth);
         }
         if base.is_some() && !field.required {
-            // Null is what it was.
+            // The value was null before and stays so.
             return Ok(());
         }
         self.fill_default(field, slot, depth)
@@ -174,7 +174,7 @@ impl Engine<'_> {
             return self.complete_record(record, field, slot, input, None, depth);
         }
         match &field.default {
-            // A default needs no validation, but a subschema may forbid the one of the base schema.
+            // A default needs no validation, but a subschema may forbid the default of the base schema.
             Some(default) => {
                 *slot = default.clone();
                 Ok(())
@@ -194,7 +194,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Completes and validates a value in place. `existing` is the record that a record is merged into.
+    /// Completes and validates a value in place. `existing` is the stored record into which a record is merged.
     fn complete(
         &self,
         field: &Field,
@@ -272,7 +272,7 @@ impl Engine<'_> {
         expected: &'static str,
         depth: usize,
     ) -> Result<(), Failure> {
-        // An empty object is what Lua's decoders make of an empty array.
+        // Lua's decoders turn an empty array into an empty object.
         if matches!(value, Value::Object(object) if object.is_empty()) {
             *value = Value::Array(Vec::new());
         }
@@ -305,7 +305,7 @@ impl Engine<'_> {
         Err(Value::Array(errors).into())
     }
 
-    /// The first problem of a key or value stands for the whole map.
+    /// Completes the entries of a map. Only the first problem of a key or value is reported.
     fn complete_map(
         &self,
         keys: &Field,
@@ -332,10 +332,10 @@ impl Engine<'_> {
     }
 }
 
-/// The most unknown fields of an object that are reported: one mistake, made often, is understood from fewer.
+/// Maximum number of unknown fields reported of an object, which is enough to understand a repeated mistake.
 pub(crate) const MAX_UNKNOWN: usize = 100;
 
-/// Moves the input's values to their fields; returns which were given, null included.
+/// Moves the input's values to their fields. Returns a bit for each given field, null included.
 fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Filled) -> u64 {
     debug_assert!(record.fields.len() <= MAX_FIELDS);
     let mut given = 0;
@@ -346,7 +346,7 @@ fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Fil
                 given |= 1 << index;
             }
             None if ignored.contains(&name.as_str()) => {}
-            // Names in an object differ, and hostile ones are many: no search for an equal one.
+            // Names are distinct, so `push` need not search for duplicates, which would be slow for adversarial input.
             None if filled.errors.len() < MAX_UNKNOWN => {
                 filled.errors.push(name, "unknown field".into());
             }
@@ -356,7 +356,7 @@ fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Fil
     given
 }
 
-/// What is stored is known to the schema, unless the update selects another subschema.
+/// Reports stored fields that the record does not know. They occur only if the update selects another subschema.
 fn report_unknown(record: &Record, base: &Object, ignored: &[&str], errors: &mut Object) {
     for (name, _) in base.iter() {
         if record.position(name).is_none() && !ignored.contains(&name) {
@@ -373,7 +373,7 @@ fn take_object(value: &mut Value) -> Option<Object> {
     }
 }
 
-/// Validates a value that is complete: how conditions look at fields.
+/// Validates a completed value, for the conditions of checks.
 pub(crate) fn check(field: &Field, value: &Value, context: &Context) -> Result<(), Value> {
     if value.is_null() {
         return null(field).map_err(Value::from);
@@ -458,7 +458,7 @@ fn constraints(field: &Field, value: &Value, context: &Context) -> Result<(), Va
     Ok(())
 }
 
-/// Keeps the first of equal texts, numbers and booleans.
+/// Removes repeated texts, numbers and booleans. The first of equal ones stays.
 fn remove_duplicates(value: &mut Value) {
     let Value::Array(values) = value else {
         return;
@@ -486,7 +486,7 @@ fn remove_duplicates(value: &mut Value) {
     values.retain(|_| are_new.next().unwrap_or(true));
 }
 
-/// An element of a set as Lua compares it: `1` and `1.0` are one number.
+/// An element of a set in a form that compares as in Lua: `1` and `1.0` are the same number.
 #[derive(PartialEq, Eq, Hash)]
 enum Element<'v> {
     Bool(bool),
@@ -496,7 +496,7 @@ enum Element<'v> {
 }
 
 impl<'v> Element<'v> {
-    /// Returns none for a value that is never taken for a duplicate.
+    /// Returns `None` for a value that is never regarded as a duplicate.
     fn of(value: &'v Value) -> Option<Self> {
         match value {
             Value::Bool(value) => Some(Self::Bool(*value)),
@@ -509,7 +509,7 @@ impl<'v> Element<'v> {
     }
 }
 
-/// `{vault://…}`, resolved where the value is used.
+/// Whether the value is a vault reference `{vault://…}`, which is resolved where the value is used.
 pub(crate) fn is_vault_reference(value: &Value) -> bool {
     value
         .as_str()

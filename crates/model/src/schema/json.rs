@@ -6,20 +6,22 @@ use crate::value::{Object, Value};
 use serde_json::{Map, Value as Json, json};
 
 impl EntitySchema {
-    /// Appends a canonical entity as the Admin API shows it: every field, null where it is not set; deprecated forms of
-    /// plugin settings beside the new ones.
+    /// Appends a canonical entity in the form of the Admin API: every field, null if not set, and deprecated forms of
+    /// plugin settings in addition to the new ones.
     pub fn write_json(&self, entity: &Object, out: &mut Vec<u8>) {
         self.write_json_for(entity, RouterFlavor::default(), out);
     }
 
-    /// [`write_json`](Self::write_json) for a flavour: routes have more fields with expressions.
+    /// Appends the entity as [`write_json`](Self::write_json) does, for a router flavour: routes have more fields with
+    /// `expressions`.
     pub fn write_json_for(&self, entity: &Object, flavor: RouterFlavor, out: &mut Vec<u8>) {
         let ttl = entity.get("ttl").filter(|_| self.ttl);
         let ttl = ttl.map(|ttl| ("ttl", ttl.clone()));
         self.write_json_with(entity, flavor, ttl.as_slice(), out);
     }
 
-    /// Appends an entity with `more` behind its fields: `ttl`, and what is shown with an entity but is not part of it.
+    /// Appends an entity with `more` behind its fields: `ttl`, and values that are shown with the entity but not part
+    /// of it.
     pub fn write_json_with(
         &self,
         entity: &Object,
@@ -38,9 +40,9 @@ impl EntitySchema {
         out.push(b'}');
     }
 
-    /// A canonical entity with every field, null where it is not set, as exports have it: without the deprecated forms of
-    /// plugin settings, and with each value as it is stored, where JSON for clients writes 1.0 as 1. What only other
-    /// flavours know is there as well, unless it says nothing: an export leaves nothing out.
+    /// A canonical entity with every field, null if not set, for exports. Deprecated forms of plugin settings are left
+    /// out. Values are as stored: JSON for clients writes 1.0 as 1, this does not. Fields of other router flavours are
+    /// included unless they have their default, because an export must be complete.
     pub(crate) fn spelled_out(&self, entity: &Object, flavor: RouterFlavor) -> Object {
         let mut all = spell_out(self.shown_as(entity, flavor), entity);
         for field in &self.table(flavor).elsewhere {
@@ -71,7 +73,7 @@ impl EntitySchema {
         self.shown_for(name, flavor)
     }
 
-    /// The record of the subschema of this name, or of none.
+    /// The record of the subschema with this name, or the base record.
     pub(super) fn shown_for(&self, name: Option<&str>, flavor: RouterFlavor) -> &Record {
         let table = self.table(flavor);
         let found = name.and_then(|name| {
@@ -86,7 +88,7 @@ impl EntitySchema {
         }
     }
 
-    /// What `GET /schemas/<entity>` answers.
+    /// The response of `GET /schemas/<entity>`.
     pub fn schema_json(&self, flavor: RouterFlavor) -> Json {
         let name = match flavor {
             RouterFlavor::Traditional => "traditional",
@@ -99,14 +101,14 @@ impl EntitySchema {
         }
     }
 
-    /// What `GET /schemas/vaults/<name>` answers.
+    /// The response of `GET /schemas/vaults/<name>`.
     pub fn subschema_json(&self, name: &str) -> Option<Json> {
         self.definition["subschemas"].get(name).map(described)
     }
 }
 
 impl PluginSchema {
-    /// What `GET /schemas/plugins/<name>` answers.
+    /// The response of `GET /schemas/plugins/<name>`.
     pub fn schema_json(&self) -> Json {
         described(&self.definition)
     }
@@ -150,7 +152,7 @@ fn write_record(record: &Record, object: &Object, out: &mut Vec<u8>) {
 fn write_fields(record: &Record, object: &Object, out: &mut Vec<u8>) {
     let mut separator: &[u8] = b"";
     let is_ordered = is_ordered(record, object);
-    // Canonical objects have their fields in schema order, so one walk through both finds them.
+    // Canonical objects have their fields in schema order, so one pass through both finds all values.
     let mut entries = object.iter().peekable();
     for field in record.fields.iter().filter(|field| !field.transient) {
         let value = match entries.peek() {
@@ -180,11 +182,11 @@ fn write_fields(record: &Record, object: &Object, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether the fields of an object have the order of the schema. Those that earlier versions computed came last.
+/// Whether the fields of an object are in schema order. Earlier versions appended computed fields at the end.
 fn is_ordered(record: &Record, object: &Object) -> bool {
     let mut fields = record.fields.iter();
     let mut rest = object.iter();
-    // The first that is not found behind the one before it, and all after it, must be no fields.
+    // The first entry that is out of order and all entries behind it must not be fields of the record.
     let misplaced = rest.find(|(name, _)| !fields.any(|field| field.name == *name));
     let is_field = |(name, _): (&str, &Value)| record.is_shown(name.as_bytes());
     !misplaced.into_iter().chain(rest).any(is_field)
@@ -219,7 +221,7 @@ fn write_field(field: &Field, value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends any value as JSON; numbers without fraction are written without one.
+/// Appends any value as JSON. Numbers without a fraction are written without a decimal point.
 pub(crate) fn write_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
@@ -264,7 +266,7 @@ pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
 pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();
-    // Looks at every byte whatever it finds, which compiles to a few vector instructions.
+    // Reads every byte without an early exit, which compiles to a few vector instructions.
     let plain = bytes.iter().fold(true, |plain, &byte| {
         plain & (byte >= b' ') & (byte != b'"') & (byte != b'\\')
     });
@@ -297,7 +299,7 @@ pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// A definition as clients see it: what is only of use to this program is left out.
+/// The definition that clients see, without attributes that only this program uses.
 fn described(definition: &Json) -> Json {
     let checks = definition["entity_checks"].as_array();
     json!({
@@ -306,7 +308,7 @@ fn described(definition: &Json) -> Json {
     })
 }
 
-/// A definition with what a flavour replaces, adds and leaves out.
+/// Applies the changes of a flavour to a definition: fields that it replaces or adds, and checks that it removes.
 fn changed(definition: &Json, changes: &Json) -> Json {
     let items = |list: &Json| list.as_array().cloned().unwrap_or_default();
     let mut fields = items(&definition["fields"]);

@@ -1,7 +1,7 @@
-//! Entities as JSON Schema (2020-12, the dialect of OpenAPI 3.1), made of the records that validate them.
+//! Entities as JSON Schema (2020-12, the dialect of OpenAPI 3.1), generated from the records that validate them.
 //!
-//! Whatever the engine takes and writes is valid by these schemas. They say less than it knows: checks over several fields are
-//! told in words, and validators that are functions by their names, as `format`.
+//! Everything that the engine accepts and writes is valid by these schemas. They are less strict than the engine:
+//! checks over several fields are described in words, and validator functions only by name, as `format`.
 
 use super::checks::Check;
 use super::constraint::Constraint;
@@ -11,24 +11,24 @@ use super::{EntitySchema, MAX_TTL, RouterFlavor, registry};
 use crate::value::Value;
 use serde_json::{Map, Value as Json, json};
 
-/// What an entity is described for.
+/// The purpose for which an entity is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// As the Admin API answers with it: every field is there, null where it is not set.
+    /// The entity in a response of the Admin API: every field is present, null if not set.
     Shown,
-    /// As it is given to be created or replaced.
+    /// The entity in a request that creates or replaces it.
     Given,
-    /// As it is given to change another: records merge, everything else is replaced.
+    /// The entity in a request that changes it: records are merged, other values are replaced.
     Patch,
 }
 
 impl EntitySchema {
-    /// The JSON Schema of the entity; fields that depend on its kind (a plugin's `config`) are left open.
+    /// The JSON Schema of the entity. Fields that a subschema defines, such as a plugin's `config`, are left open.
     pub fn json_schema(&self, form: Form, flavor: RouterFlavor) -> Json {
         self.described_by(self.base(flavor), form)
     }
 
-    /// The JSON Schema of the entity where the field that selects its kind says `name`.
+    /// The JSON Schema of the entity with the subschema `name`.
     pub fn variant_json_schema(&self, name: &str, form: Form, flavor: RouterFlavor) -> Json {
         let mut schema = self.described_by(self.shown_for(Some(name), flavor), form);
         if let Some(key) = &self.subschema_key {
@@ -37,7 +37,7 @@ impl EntitySchema {
         schema
     }
 
-    /// The names that select a kind of this entity, sorted.
+    /// The names of the entity's subschemas, sorted.
     pub fn variants(&self, flavor: RouterFlavor) -> impl Iterator<Item = &str> {
         self.table(flavor).keys.iter().map(|(key, _)| key.as_str())
     }
@@ -48,11 +48,11 @@ impl EntitySchema {
             schema["properties"]["ttl"] = match form {
                 Form::Shown => json!({
                     "type": ["integer", "null"], "minimum": 0,
-                    "description": "Seconds that are left of its life; null if it has no end.",
+                    "description": "Remaining lifetime in seconds; null if the entity does not expire.",
                 }),
                 Form::Given | Form::Patch => json!({
                     "type": ["integer", "null"], "minimum": 0, "maximum": MAX_TTL,
-                    "description": "Seconds that it is to live; without end if 0 or null.",
+                    "description": "Lifetime in seconds; with 0 or null the entity does not expire.",
                 }),
             };
             let required = schema.get_mut("required").and_then(Json::as_array_mut);
@@ -73,9 +73,10 @@ fn object(record: &Record, form: Form) -> Json {
         if form == Form::Given && must_be_given(one) {
             let shorthands = record.shorthands.iter().filter(|other| other.fills(name));
             let ways: Vec<&str> = shorthands.map(|other| other.field.name.as_str()).collect();
-            match ways.is_empty() {
-                true => required.push(name),
-                false => either.push(any_required([name].into_iter().chain(ways))),
+            if ways.is_empty() {
+                required.push(name);
+            } else {
+                either.push(any_required([name].into_iter().chain(ways)));
             }
         } else if form == Form::Shown {
             required.push(name);
@@ -109,7 +110,7 @@ fn object(record: &Record, form: Form) -> Json {
     schema
 }
 
-/// Whether a new entity cannot be without it.
+/// Whether a new entity must have the field.
 fn must_be_given(field: &Field) -> bool {
     let has_value = field.default.is_some() || field.auto.is_some();
     match &field.kind {
@@ -123,7 +124,7 @@ fn must_be_given(field: &Field) -> bool {
 fn field(field: &Field, form: Form) -> Json {
     let mut schema = value(field, form);
     let may_be_null = match (form, field.auto) {
-        // What the Admin API made of the given ones.
+        // The Admin API computes the shown value from the given one.
         (Form::Shown, _) if field.transient => false,
         (Form::Shown, Some(Auto::Uuid | Auto::UpdatedAt)) => false,
         (Form::Given, Some(_)) => true,
@@ -147,7 +148,7 @@ fn field(field: &Field, form: Form) -> Json {
     schema
 }
 
-/// A value that is not null.
+/// The schema of a value that is not null.
 fn value(field: &Field, form: Form) -> Json {
     let mut schema = kind(&field.kind, form);
     let mut others = Vec::new();
@@ -155,7 +156,7 @@ fn value(field: &Field, form: Form) -> Json {
         constrain(&mut schema, &mut others, constraint, &field.kind);
     }
     if schema.get("enum").is_some() || schema["format"] == "uuid" {
-        // That no text is empty goes without saying here.
+        // Enumerated texts and UUIDs are never empty, so `minLength` is redundant.
         schema
             .as_object_mut()
             .map(|schema| schema.remove("minLength"));
@@ -173,7 +174,7 @@ fn value(field: &Field, form: Form) -> Json {
     schema
 }
 
-/// Further demands stand in the schema itself where its keywords are free.
+/// Adds more conditions, in the schema itself if their keywords are unused there, else in `allOf`.
 fn add(schema: &mut Json, others: Vec<Json>) {
     let mut rest = Vec::new();
     for other in others {
@@ -192,7 +193,7 @@ fn add(schema: &mut Json, others: Vec<Json>) {
 }
 
 fn kind(kind: &Kind, form: Form) -> Json {
-    // Lists and maps are replaced, never merged.
+    // A patch replaces lists and maps, it does not merge them.
     let inner = match form {
         Form::Patch => Form::Given,
         form => form,
@@ -225,7 +226,7 @@ fn kind(kind: &Kind, form: Form) -> Json {
     }
 }
 
-/// `{"id": …}`; where it is given, a unique field may stand for the id.
+/// The schema of a reference `{"id": …}`. In requests, a unique field may replace the id.
 fn referred(reference: Reference, form: Form) -> Json {
     let id = json!({ "type": "string", "format": "uuid" });
     if form == Form::Shown {
@@ -252,7 +253,7 @@ fn any_required<'n>(names: impl Iterator<Item = &'n str>) -> Json {
 }
 
 fn constrain(schema: &mut Json, others: &mut Vec<Json>, constraint: &Constraint, kind: &Kind) {
-    // Patterns do not concern what is no text, so a negated one must say that it is about texts.
+    // `pattern` accepts every value that is not a text, so its negation must be limited to texts.
     let without = |pattern: &Pattern| {
         let pattern = pattern.ecma()?;
         Some(json!({ "not": { "type": "string", "pattern": pattern } }))
@@ -295,7 +296,7 @@ fn constrain(schema: &mut Json, others: &mut Vec<Json>, constraint: &Constraint,
         Constraint::Custom(validator) if matches!(kind, Kind::String) => {
             schema["format"] = validator.name().replace('_', "-").into();
         }
-        // Values of one set only.
+        // All values must be of the same subset.
         Constraint::ExclusiveSubsets(subsets) => {
             let one = subsets
                 .iter()
@@ -308,7 +309,7 @@ fn constrain(schema: &mut Json, others: &mut Vec<Json>, constraint: &Constraint,
 
 fn at_least(schema: &mut Json, kind: &Kind, length: usize) {
     match kind {
-        // Counted in bytes, of which a character has four at most.
+        // The length is in bytes, and a character has at most four.
         Kind::String => schema["minLength"] = length.div_ceil(4).into(),
         Kind::Map(_) => schema["minProperties"] = length.into(),
         _ => schema["minItems"] = length.into(),
@@ -324,11 +325,12 @@ fn at_most(schema: &mut Json, kind: &Kind, length: usize) {
     schema[keyword] = length.into();
 }
 
-/// A whole number without a fraction.
+/// Writes a whole number as a JSON integer.
 fn number(limit: f64) -> Json {
-    match limit.fract() == 0.0 && limit.abs() < 9e15 {
-        true => (limit as i64).into(),
-        false => limit.into(),
+    if limit.fract() == 0.0 && limit.abs() < 9e15 {
+        (limit as i64).into()
+    } else {
+        limit.into()
     }
 }
 
@@ -351,7 +353,7 @@ fn nullable(mut schema: Json) -> Json {
     schema
 }
 
-/// What a check over several fields asks for, in words.
+/// Describes a check over several fields in words.
 fn rules(check: &Check) -> Vec<String> {
     let names = |paths: &[super::checks::Path]| {
         let names: Vec<String> = paths

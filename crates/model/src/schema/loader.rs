@@ -1,5 +1,5 @@
-//! Reads schemas from their data files. The files are part of the program: a mistake in one is a mistake in the program,
-//! found by any test, so this panics with what it found and where.
+//! Loads schemas from their data files. The files are part of the program, and any test finds a mistake in them. So the
+//! loader panics with a description of the mistake.
 
 use super::checks::{Check, Conditional, ConditionalAtLeastOneOf, OneOf, Path};
 use super::constraint::Constraint;
@@ -12,7 +12,7 @@ use crate::value::Value;
 use compact_str::CompactString;
 use serde_json::{Map, Value as Json};
 
-/// Attributes of a field, as in the data files.
+/// Attributes of a field in the data files.
 type Attributes = Map<String, Json>;
 
 pub(crate) fn record(definition: &Json) -> Record {
@@ -29,7 +29,7 @@ pub(crate) fn record(definition: &Json) -> Record {
     record
 }
 
-/// A record with some of its fields replaced, or added, and further checks.
+/// Copies a record with some fields replaced or added, and with additional checks.
 pub(crate) fn specialize(base: &Record, definition: &Json) -> Record {
     let mut record = base.clone();
     for (name, attributes) in named(&definition["fields"]) {
@@ -122,7 +122,7 @@ fn field(name: &str, attributes: &Attributes) -> Field {
     field
 }
 
-/// A default in canonical form: the fields of its records in schema order.
+/// Converts a default to canonical form: the fields of its records in schema order.
 fn arranged(kind: &Kind, value: Value) -> Value {
     match (kind, value) {
         (Kind::Record(record), Value::Object(mut object)) => {
@@ -214,7 +214,7 @@ fn constraints(attributes: &Attributes, kind: &Kind) -> Vec<Constraint> {
         .iter()
         .filter_map(|(key, read)| attributes.get(*key).map(read))
         .collect();
-    // Strings may not be empty unless the schema says so.
+    // Strings must not be empty unless the schema allows it.
     if matches!(kind, Kind::String) && !attributes.contains_key("len_min") {
         let least = Constraint::LenMin(1);
         let at = constraints
@@ -229,7 +229,7 @@ fn constraints(attributes: &Attributes, kind: &Kind) -> Vec<Constraint> {
 
 type ReadConstraint = fn(&Json) -> Constraint;
 
-/// The constraints by their names in the data, in the order in which they are tried.
+/// The constraints by their names in the data files, in the order in which they are tried.
 /// Source: kong/db/schema/init.lua (validators_order).
 const ORDER: [(&str, ReadConstraint); 21] = [
     ("eq", |json| Constraint::Eq(value(json))),
@@ -325,7 +325,7 @@ fn path(record: &Record, dotted: &str) -> Path {
     let head = names.next().unwrap_or_default();
     Path {
         text: dotted.to_owned(),
-        // A check may name a field that this flavour of the entity does not have.
+        // A check may name a field that the entity lacks in this flavour.
         index: record.position(head).unwrap_or(usize::MAX),
         rest: names.map(Into::into).collect(),
     }
@@ -362,7 +362,7 @@ fn conditional_one_of(record: &Record, arguments: &Json) -> ConditionalAtLeastOn
     }
 }
 
-/// A field with the attributes of a match in place of its own.
+/// Copies a field with the attributes of a condition in place of its own.
 fn merged(record: &Record, path: &Path, wanted: &Json) -> Field {
     let mut field = find(record, path).clone();
     let attributes = wanted.as_object().expect("attributes of a match");
@@ -377,7 +377,7 @@ fn merged(record: &Record, path: &Path, wanted: &Json) -> Field {
         field.required = required;
     }
     if attributes.contains_key("eq") {
-        // Only an explicit null satisfies `eq: null`, so the field's own demand must not stand in the way.
+        // Only an explicit null satisfies `eq: null`, so the field must not be required.
         field.required = false;
     }
     let added: Vec<_> = ORDER
@@ -396,7 +396,7 @@ fn merged(record: &Record, path: &Path, wanted: &Json) -> Field {
     field
 }
 
-/// The place of a constraint in [`ORDER`].
+/// The position of a constraint in [`ORDER`].
 fn order(constraint: &Constraint) -> u8 {
     match constraint {
         Constraint::Eq(_) => 0,

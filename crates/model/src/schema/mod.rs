@@ -1,7 +1,7 @@
-//! Schemas as data, and the engine that validates and completes entities by them.
+//! Schemas as data, and the engine that validates and completes entities with them.
 //!
-//! Each entity and each plugin's configuration is described once, in `data/`. From that description come validation with
-//! Kong's error objects, defaults and generated values, the JSON form, and what `/schemas/*` answers.
+//! Each entity and each plugin's configuration is described once, in `data/`. The description determines the validation
+//! with Kong's error objects, defaults and generated values, the JSON form, and the responses of `/schemas/*`.
 
 mod checks;
 mod constraint;
@@ -32,11 +32,11 @@ use definition::{Kind, Record};
 use engine::{Engine, Mode};
 use std::collections::BTreeSet;
 
-/// The errors of an entity, in its shape: a text per wrong field, objects for records and references, arrays with null
-/// for good elements, and `@entity`, a list of texts, for what concerns the whole.
+/// The errors of an entity, in its shape: a text for a wrong field, an object for a record or reference, an array with
+/// null for valid elements. `@entity` is a list of texts about the whole entity.
 pub type Problems = Object;
 
-/// The longest `ttl` that an entity may be given, in seconds.
+/// Maximum `ttl` of an entity in seconds.
 pub const MAX_TTL: i64 = 100_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,7 +49,7 @@ pub enum RouterFlavor {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum EnabledPlugins {
-    /// All that the program has.
+    /// All plugins of the program.
     #[default]
     Bundled,
     Only(BTreeSet<String>),
@@ -64,23 +64,23 @@ impl EnabledPlugins {
     }
 }
 
-/// What validation needs to know of the node, and the time.
+/// The properties of the node that validation depends on, and the time.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub flavor: RouterFlavor,
     pub plugins: EnabledPlugins,
-    /// Without a database some plugin settings are refused: counters that nodes share, for example.
+    /// Whether there is no database. Then some plugin settings are refused, such as counters shared by nodes.
     pub dbless: bool,
-    /// Seconds since 1970.
+    /// Time in seconds since 1970.
     pub now: i64,
-    /// The same in seconds with milliseconds as decimals, for the entities that keep them so.
+    /// Time in seconds with milliseconds as decimals, for entities that store it so.
     pub now_ms: f64,
-    /// Whether passwords are hashed and digests computed: not when an export is read back.
+    /// Whether passwords are hashed and digests computed. False when an export is imported.
     pub transform: bool,
 }
 
 impl Context {
-    /// The context of a node with all plugins at this time.
+    /// The context of a node with all plugins at the given time.
     pub fn at(now: std::time::Duration) -> Self {
         let millis = now.subsec_millis();
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -95,10 +95,10 @@ impl Context {
     }
 }
 
-/// What becomes of an entity when the one that it refers to is deleted.
+/// Effect on an entity when the entity that it refers to is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDelete {
-    /// It is deleted as well.
+    /// The entity is deleted too.
     Cascade,
     /// The deletion is refused.
     Restrict,
@@ -111,7 +111,7 @@ pub struct ForeignField {
     pub kind: EntityKind,
     pub on_delete: OnDelete,
     pub required: bool,
-    /// At most one entity may refer to the same other.
+    /// Whether at most one entity may refer to the same target entity.
     pub unique: bool,
 }
 
@@ -120,28 +120,28 @@ pub struct EntitySchema {
     pub kind: EntityKind,
     pub name: &'static str,
     pub primary_key: Vec<String>,
-    /// Field that is accepted in place of the id in paths of the Admin API.
+    /// Field that paths of the Admin API accept in place of the id.
     pub endpoint_key: Option<String>,
     /// Fields that must be unique together.
     pub cache_key: Vec<String>,
     /// Fields, other than references, that must be unique.
     pub unique: Vec<String>,
     pub foreign: Vec<ForeignField>,
-    /// Entities may carry `ttl`, which is no field: it passes through unchanged.
+    /// Whether entities may have a `ttl`. It is not a field of the schema and is passed through unchanged.
     pub ttl: bool,
     pub workspaceable: bool,
-    /// Part of exports and declarative configurations.
+    /// Whether exports and declarative configurations contain the entity.
     pub db_export: bool,
-    /// `/services`; `None` for entities that are not on the Admin API by themselves.
+    /// Path such as `/services`; `None` for entities without an Admin API path of their own.
     pub admin_api_path: Option<String>,
-    /// The name under a consumer: `key-auth` for `/consumers/{c}/key-auth`.
+    /// Path segment under a consumer, such as `key-auth` in `/consumers/{c}/key-auth`.
     pub admin_api_nested_name: Option<String>,
-    /// The plugin that brings the entity.
+    /// The plugin that defines the entity.
     pub plugin: Option<String>,
     /// The field whose value selects the subschema.
     pub subschema_key: Option<String>,
     subschema_error: String,
-    /// By flavour where routes differ; else one.
+    /// One table per router flavour for routes, a single one for other entities.
     tables: Vec<Table>,
     transformations: Vec<transformations::Transformation>,
     definition: serde_json::Value,
@@ -151,29 +151,30 @@ pub struct EntitySchema {
 #[derive(Debug)]
 struct Table {
     base: Record,
-    /// By key, sorted. Several keys may stand for one subschema, so they hold positions in `subschemas`.
+    /// Subschema keys, sorted. Several keys may select the same subschema, so each has a position in `subschemas`.
     keys: Vec<(CompactString, usize)>,
     subschemas: Vec<Record>,
-    /// Fields that only other flavours have. What was stored under one of those may have them: they are kept, behind all
-    /// others, and are neither shown nor looked at.
+    /// Fields that exist only in other flavours. Entities stored under another flavour may have them. They are kept
+    /// behind all other fields, but neither shown nor checked.
     elsewhere: Vec<definition::Field>,
 }
 
 impl EntitySchema {
-    /// Expands shorthands, fills in what is missing, validates, transforms. The result is canonical: fields in schema
-    /// order, no nulls, references reduced to ids.
+    /// Expands shorthands, fills in defaults, validates and transforms an entity. The result is canonical: fields in
+    /// schema order, no nulls, references reduced to ids.
     pub fn complete(&self, input: Object, context: &Context) -> Result<Object, Error> {
         self.process(input, context)
             .map_err(Error::schema_violation)
     }
 
-    /// [`complete`](Self::complete) with the problems as they are, for a caller that gathers those of many entities.
+    /// Completes an entity as [`complete`](Self::complete) does, but returns the problems unformatted, for callers that
+    /// collect them from many entities.
     pub fn process(&self, input: Object, context: &Context) -> Result<Object, Problems> {
         self.run(input, None, context)
     }
 
-    /// Changes an entity: records merge, everything else is replaced, null clears. The id stays. `existing` must be
-    /// canonical.
+    /// Changes an entity: records are merged, other values are replaced, and null removes a value. The id cannot
+    /// change. `existing` must be canonical.
     pub fn merge(
         &self,
         existing: &Object,
@@ -187,7 +188,7 @@ impl EntitySchema {
             .map_err(Error::schema_violation)
     }
 
-    /// Checks one field by itself: how keys in paths of the Admin API are validated.
+    /// Checks a single field, such as a key in a path of the Admin API.
     pub fn check_field(&self, name: &str, value: &Value, context: &Context) -> Result<(), Value> {
         let record = self.base(context.flavor);
         match record.position(name) {
@@ -196,7 +197,7 @@ impl EntitySchema {
         }
     }
 
-    /// Whether an entity like this one must not have a value in a field.
+    /// Whether the schema forbids a value in this field, given the entity's other fields.
     pub(crate) fn forbids(&self, entity: &Object, field: &str, context: &Context) -> bool {
         let table = self.table(context.flavor);
         let Ok(record) = self.select(table, entity, None, context) else {
@@ -206,7 +207,7 @@ impl EntitySchema {
         field.is_some_and(definition::Field::must_be_null)
     }
 
-    /// Adds a field to a canonical entity, which stays canonical.
+    /// Adds a field to a canonical entity, which remains canonical.
     pub(crate) fn with_field(&self, mut entity: Object, name: &str, value: Value) -> Object {
         entity.insert(name, value);
         self.shown_as(&entity, RouterFlavor::default())
@@ -255,7 +256,7 @@ impl EntitySchema {
                 transformation.apply(&mut entity)?;
             }
             if !given.is_empty() {
-                // A transformation appends what it computes.
+                // A transformation appends its result, so the order must be restored.
                 entity = record.ordered(entity);
             }
         }
@@ -268,8 +269,8 @@ impl EntitySchema {
         Ok(entity)
     }
 
-    /// When an update selects another subschema, every field of the old one counts as given, null or not: what the new
-    /// one does not know is reported.
+    /// If an update selects another subschema, returns the existing entity with all fields of the old one, nulls
+    /// included. They count as given, so that fields unknown to the new subschema are reported.
     fn respell(
         &self,
         table: &Table,
@@ -295,7 +296,7 @@ impl EntitySchema {
         (!ttl.is_null()).then_some(ttl)
     }
 
-    /// The transformations whose input is given: what is stored already must not be hashed again.
+    /// The transformations whose input is given. A stored value must not be hashed again.
     fn given_secrets(
         &self,
         input: &Object,
@@ -311,7 +312,7 @@ impl EntitySchema {
             .collect()
     }
 
-    /// The fields that a patch must give together, if it gives some of them only.
+    /// The fields that the patch must give together, if it gives only some of them.
     fn stale_secret(&self, patch: &Object, existing: &Object) -> Option<&'static str> {
         let mut transformations = self.transformations.iter();
         transformations.find_map(|one| one.staleness(patch, existing))
@@ -330,7 +331,7 @@ impl EntitySchema {
         &self.table(flavor).base
     }
 
-    /// The record that the subschema key selects. Without one nothing else can be said about the entity.
+    /// The record that the subschema key selects. Without a valid key, the entity cannot be checked further.
     fn select<'t>(
         &self,
         table: &'t Table,
@@ -387,13 +388,14 @@ impl EntitySchema {
 }
 
 impl Table {
-    /// Whether a field is one that only other flavours have.
+    /// Whether a field exists only in other flavours.
     fn is_elsewhere(&self, name: &[u8]) -> bool {
         let mut elsewhere = self.elsewhere.iter();
         elsewhere.any(|field| field.name.as_bytes() == name)
     }
 
-    /// A stored entity without what only other flavours know, where it has any of that; and that.
+    /// Splits off the fields that exist only in other flavours. Returns the entity without them, if it has any, and the
+    /// fields.
     fn known_of(&self, existing: &Object) -> (Option<Object>, Vec<(CompactString, Value)>) {
         let is_elsewhere = |(name, _): &(&str, &Value)| self.is_elsewhere(name.as_bytes());
         let kept = existing.iter().filter(is_elsewhere);

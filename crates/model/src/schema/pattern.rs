@@ -1,5 +1,5 @@
-//! Lua patterns, which Kong's schemas are written in, as regular expressions: linear on any input. The few shapes that
-//! occur in fields of large configurations are recognised and compared directly.
+//! Translates the Lua patterns of Kong's schemas to regular expressions, which take linear time on any input. The few
+//! common shapes in large configurations are recognised and compared directly.
 
 use regex::bytes::Regex;
 
@@ -21,11 +21,11 @@ pub(crate) enum Pattern {
     },
 }
 
-/// What a Lua pattern is translated to.
+/// The target dialect of a translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     Rust,
-    /// ECMA-262 with its `u` flag, which JSON Schema's `pattern` is: it takes no escape that is not needed.
+    /// ECMA-262 with its `u` flag, used by JSON Schema's `pattern`. It refuses unnecessary escapes.
     Ecma,
 }
 
@@ -73,7 +73,7 @@ impl Pattern {
         }
     }
 
-    /// The pattern as JSON Schema writes it, where it can.
+    /// The pattern in the dialect of JSON Schema, if it can be expressed there.
     pub(crate) fn ecma(&self) -> Option<String> {
         Some(match self {
             Self::Exact(text) => format!("^{}$", escape_ecma(text)),
@@ -88,7 +88,7 @@ impl Pattern {
     }
 }
 
-/// The text that a pattern without anchors stands for, when it is nothing but text.
+/// The text that a pattern without anchors matches, if it contains no special characters.
 fn literal(body: &str) -> Option<String> {
     let mut text = String::new();
     let mut chars = body.chars();
@@ -173,7 +173,7 @@ fn set(
                     regex.push('-');
                     regex.push_str(&escape(high, dialect));
                 } else if low == '-' {
-                    // Escaped in both: it stands for itself here.
+                    // Escaped in both dialects, because it is a literal here.
                     regex.push_str(r"\-");
                 } else {
                     regex.push_str(&escape(low, dialect));
@@ -186,15 +186,16 @@ fn set(
     Some(())
 }
 
-/// A character that stands for itself, inside a set or outside.
+/// Escapes a literal character, inside or outside of a set.
 fn escape(c: char, dialect: Dialect) -> String {
     let special = match dialect {
         Dialect::Rust => c.is_ascii_punctuation(),
         Dialect::Ecma => r"^$\.*+?()[]{}|/".contains(c),
     };
-    match special {
-        true => format!("\\{c}"),
-        false => c.to_string(),
+    if special {
+        format!("\\{c}")
+    } else {
+        c.to_string()
     }
 }
 

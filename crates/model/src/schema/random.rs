@@ -1,5 +1,5 @@
-//! Random values of generated fields, from the system's generator. Drawn in blocks: a system call for each of the
-//! credentials of a large configuration would cost more than everything else about them.
+//! Random values for generated fields, from the system's generator. They are drawn in blocks, because one system call
+//! for each credential of a large configuration would cost more than the rest of its processing.
 
 use compact_str::CompactString;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -29,7 +29,7 @@ pub(crate) fn bytes<const N: usize>() -> [u8; N] {
         let mut taken = [0; N];
         let block = &mut pool.bytes[pool.used..pool.used + N];
         taken.copy_from_slice(block);
-        // What has been handed out must not stay in memory twice.
+        // A second copy of issued bytes must not stay in memory.
         block.fill(0);
         pool.used += N;
         taken
@@ -49,7 +49,7 @@ pub(crate) fn key() -> CompactString {
     let mut text = CompactString::with_capacity(32);
     while text.len() < 32 {
         for byte in bytes::<48>() {
-            // 248 is the largest multiple of 62 below 256: what is above would make some characters likelier.
+            // 248 is the largest multiple of 62 below 256. Larger bytes would make some characters more likely.
             if byte < 248 && text.len() < 32 {
                 text.push(char::from(ALPHABET[usize::from(byte % 62)]));
             }

@@ -1,4 +1,4 @@
-//! The shape of references to other entities: `{"id": …}`. Whether the entity exists is the store's business.
+//! The form of references to other entities: `{"id": …}`. The store checks whether the entity exists.
 
 use super::constraint::is_uuid;
 use super::engine::{self, MAX_UNKNOWN};
@@ -6,9 +6,9 @@ use super::{Context, registry};
 use crate::EntityKind;
 use crate::value::{Object, Value};
 
-/// Reduces a reference to the id, or says what is wrong with it as Kong does: a value without a valid primary key is
-/// validated as an entity of that kind, and only if that finds nothing, the key is what is reported.
-/// Source: kong/db/schema/init.lua (validate_field, foreign).
+/// Reduces a reference to the id, or reports its problem as Kong does: a value without a valid primary key is validated
+/// as an entity of that kind, and the key is reported only if that finds no problem. Source: kong/db/schema/init.lua
+/// (validate_field, foreign).
 pub(crate) fn complete(
     kind: EntityKind,
     value: &mut Value,
@@ -43,7 +43,7 @@ fn as_entity(kind: EntityKind, object: &Object, context: &Context) -> Result<(),
         return Err(single(key, "required field missing"));
     }
     let record = schema.base(context.flavor);
-    // Names in an object differ: nothing is searched for an equal one.
+    // Names in an object are distinct, so `push` need not search for duplicates.
     let mut errors = Object::new();
     let mut unknown = 0;
     for (name, value) in object.iter() {

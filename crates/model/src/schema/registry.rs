@@ -1,4 +1,4 @@
-//! All schemas of the program, read once.
+//! All schemas of the program, loaded once.
 
 use super::definition::Record;
 use super::transformations::Transformation;
@@ -9,11 +9,11 @@ use std::sync::LazyLock;
 
 #[derive(Debug)]
 pub struct Registry {
-    /// In the order of [`EntityKind::ALL`].
+    /// Entity schemas in the order of [`EntityKind::ALL`].
     entities: Vec<EntitySchema>,
-    /// By name.
+    /// Plugin schemas, sorted by name.
     plugins: Vec<PluginSchema>,
-    /// Positions in `plugins`, in execution order.
+    /// Positions in `plugins` in execution order.
     order: Vec<usize>,
 }
 
@@ -52,7 +52,7 @@ impl Registry {
         Some(&self.plugins[at])
     }
 
-    /// In execution order: by descending priority, ties by descending name.
+    /// The plugins in execution order: by descending priority, then by descending name.
     pub fn plugins(&self) -> impl Iterator<Item = &PluginSchema> {
         self.order.iter().map(|&at| &self.plugins[at])
     }
@@ -152,7 +152,7 @@ fn unique(record: &Record) -> Vec<String> {
         .collect()
 }
 
-/// An entity whose subschemas, if any, are named by their keys or by `subschemas_by_key`.
+/// The table of an entity. Its subschemas, if any, are selected by their names or by `subschemas_by_key`.
 fn table(base: Record, definition: &Json) -> Table {
     let mut names = Vec::new();
     let mut subschemas = Vec::new();
@@ -203,7 +203,8 @@ fn plugin_table(definition: &Json, plugins: &[PluginSchema]) -> Table {
     }
 }
 
-/// Routes by flavour: `traditional_compatible` is the data as it is, the others say what differs.
+/// The tables of routes by flavour. The data describes `traditional_compatible`; the other flavours list their
+/// differences.
 fn route_tables(definition: &Json) -> Vec<Table> {
     let base = loader::record(definition);
     let flavor = |name: &str| {

@@ -1,4 +1,4 @@
-//! Shorthand fields: input that stands for other fields, which it is turned into before anything is validated.
+//! Shorthand fields: input fields that are converted to other fields before anything is validated.
 
 use super::constraint::{display, same};
 use super::definition::{Effect, Shorthand};
@@ -6,7 +6,7 @@ use super::{Context, engine};
 use crate::value::{Object, Value};
 use compact_str::CompactString;
 
-/// Turns the shorthands of the input into the fields they stand for.
+/// Converts the shorthands of the input to the fields that they represent.
 pub(crate) fn expand_shorthands(
     shorthands: &[Shorthand],
     input: &mut Object,
@@ -35,7 +35,7 @@ pub(crate) fn expand_shorthands(
 
 fn expand(shorthand: &Shorthand, input: &mut Object) -> Result<(), String> {
     let name = &shorthand.field.name;
-    // A function may set the field that the shorthand is named after.
+    // The field is removed first, because a function may set a field of the same name.
     let value = input.remove(name).unwrap_or_default();
     match &shorthand.effect {
         Effect::Function(function) => {
@@ -77,8 +77,8 @@ pub(crate) fn get_path<'a>(object: &'a Object, path: &[CompactString]) -> Option
     get_path(value.as_object()?, rest)
 }
 
-/// Sets a field of a record in a record, making the records on the way. What stands in the way and is no record stays,
-/// to be reported by validation.
+/// Sets a field of a nested record and creates the records on the path. A value on the path that is not a record is
+/// kept, and validation reports it.
 fn set_path(object: &mut Object, path: &[CompactString], value: Value) {
     let Some((first, rest)) = path.split_first() else {
         return;
@@ -96,7 +96,7 @@ fn set_path(object: &mut Object, path: &[CompactString], value: Value) {
 }
 
 impl Shorthand {
-    /// Whether a field of the record may get its value from it.
+    /// Whether the shorthand may set this field of the record.
     pub(crate) fn fills(&self, field: &str) -> bool {
         match &self.effect {
             Effect::Function(function) => function.fills(field),
@@ -107,7 +107,7 @@ impl Shorthand {
     }
 }
 
-/// A shorthand that needs more than moving its value.
+/// The conversion of a shorthand that does more than moving its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Function {
     ServiceUrl,
@@ -192,8 +192,8 @@ fn upstream_hash_on(value: Value, input: &mut Object) {
     }
 }
 
-/// `url` in place of protocol, host, port and path. Splits as LuaSocket does; nothing is checked here, since the fields
-/// are validated afterwards.
+/// Expands `url` to protocol, host, port and path. Splits as LuaSocket does. The fields are validated afterwards, not
+/// here.
 fn service_url(url: &str, input: &mut Object) {
     let parts = UrlParts::split(url);
     let number = parts.port.map(|port| port.parse::<i64>());
@@ -214,7 +214,7 @@ fn service_url(url: &str, input: &mut Object) {
     input.insert("path", parts.path.map_or(Value::Null, Value::from));
 }
 
-/// The parts of a URL, as loosely taken apart as LuaSocket's `url.parse` does.
+/// The parts of a URL, split as leniently as LuaSocket's `url.parse` does.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct UrlParts<'a> {
     pub(crate) scheme: Option<&'a str>,

@@ -1,14 +1,14 @@
-//! Stored entities as JSON without building them: how `POST /config` answers with tens of thousands.
+//! Writes stored entities as JSON without decoding them to values, because `POST /config` returns tens of thousands.
 //!
-//! Walks the MessagePack of [`crate::codec`] and the schema side by side; both nearly always have their fields in the same order. The
-//! twin of [`super::json`] for canonical objects, which tests hold it against.
+//! It walks the MessagePack of [`crate::codec`] and the schema side by side, since their fields nearly always have the
+//! same order. Tests compare the result with [`super::json`], which does the same for canonical objects.
 
 use super::definition::{Field, Kind, Record};
 use super::json::{write_float, write_string};
 use super::{EntitySchema, RouterFlavor};
 use std::ops::Range;
 
-/// The bytes are not an encoded entity.
+/// The error for bytes that are not an encoded entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a stored entity cannot be read")]
 pub struct Malformed;
@@ -16,8 +16,9 @@ pub struct Malformed;
 type Done = Result<(), Malformed>;
 
 impl EntitySchema {
-    /// Appends a stored entity as the answer to `POST /config` shows it: every field, null where it is not set, without
-    /// the deprecated forms of plugin settings that the other answers repeat. On an error `out` ends anywhere.
+    /// Appends a stored entity in the form of the response of `POST /config`: every field, null if not set, without the
+    /// deprecated forms of plugin settings that other responses repeat. After an error, `out` may end with partial
+    /// JSON.
     pub fn write_stored_json(
         &self,
         stored: &[u8],
@@ -33,7 +34,7 @@ impl EntitySchema {
     }
 }
 
-/// The value of the field that selects the subschema; the first one of a list.
+/// Returns the value of the field that selects the subschema. For a list this is the first element.
 fn subschema_name<'b>(stored: &'b [u8], key: &str) -> Result<Option<&'b str>, Malformed> {
     let mut reader = Reader { rest: stored };
     for _ in 0..reader.map()? {
@@ -53,11 +54,11 @@ fn subschema_name<'b>(stored: &'b [u8], key: &str) -> Result<Option<&'b str>, Ma
 /// One field of a stored entity.
 pub(crate) struct StoredField<'b> {
     pub(crate) value: &'b [u8],
-    /// Where in the entity its name and value stand.
+    /// The range of its name and value in the entity.
     pub(crate) place: Range<usize>,
 }
 
-/// A field by its name; `None` when the entity does not have it.
+/// Finds a field by its name. Returns `None` if the entity does not have it.
 pub(crate) fn field_of<'b>(
     stored: &'b [u8],
     name: &str,
@@ -83,7 +84,7 @@ struct Reader<'b> {
     rest: &'b [u8],
 }
 
-/// The order in which a stored record has its fields.
+/// The order of the fields in a stored record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Schema,
@@ -96,14 +97,14 @@ enum Token<'b> {
     Bool(bool),
     Int(i64),
     Float(f64),
-    /// Not checked to be UTF-8 yet.
+    /// Text that is not yet checked to be UTF-8.
     Text(&'b [u8]),
     Array(usize),
     Map(usize),
 }
 
 impl<'b> Reader<'b> {
-    /// Fields that are `elsewhere` are passed over.
+    /// Writes a record. Fields in `elsewhere` are skipped.
     fn record(&mut self, record: &Record, elsewhere: &[Field], out: &mut Vec<u8>) -> Done {
         let (stored, start) = (self.rest, out.len());
         if self.ordered(record, elsewhere, out)? == Order::Other {
@@ -111,7 +112,7 @@ impl<'b> Reader<'b> {
             out.truncate(start);
             self.unordered(record, elsewhere, out)?;
         }
-        // Every field began with a comma, so that it is written in one piece: the first one opens the object.
+        // Every field is written with a leading comma. The first comma is replaced by the opening brace.
         match out.get_mut(start) {
             Some(first) => *first = b'{',
             None => out.push(b'{'),
@@ -120,7 +121,7 @@ impl<'b> Reader<'b> {
         Ok(())
     }
 
-    /// Writes a record in one walk, as long as its fields have the order of the schema.
+    /// Writes a record in one pass, as long as its fields are in schema order.
     fn ordered(
         &mut self,
         record: &Record,
@@ -139,7 +140,7 @@ impl<'b> Reader<'b> {
                 out.extend_from_slice(field.json_absent.as_bytes());
             }
         }
-        // What follows the fields is no field: `ttl`.
+        // Any remaining entry, such as `ttl`, is not a field of the schema.
         while let Some(extra) = name {
             if record.is_shown(extra) {
                 return Ok(Order::Other);
@@ -150,7 +151,7 @@ impl<'b> Reader<'b> {
         Ok(Order::Schema)
     }
 
-    /// Writes a record whose fields have any order. Earlier versions appended what they computed: the digests of
+    /// Writes a record whose fields are in any order. Earlier versions appended computed fields, such as the digests of
     /// certificates.
     fn unordered(&mut self, record: &Record, elsewhere: &[Field], out: &mut Vec<u8>) -> Done {
         let mut left = self.map()?;
@@ -181,7 +182,7 @@ impl<'b> Reader<'b> {
         Ok(())
     }
 
-    /// Writes a value that is no field of the record, unless it is one `elsewhere`.
+    /// Writes a value that is not a field of the record. Fields in `elsewhere` are skipped.
     fn extra(&mut self, name: &[u8], elsewhere: &[Field], out: &mut Vec<u8>) -> Done {
         if elsewhere.iter().any(|one| one.name.as_bytes() == name) {
             return self.skip();
@@ -275,7 +276,8 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// The next value; of arrays and maps only the length. Source of the numbers: the MessagePack specification.
+    /// Reads the next value. Of arrays and maps it reads only the length. Source of the numbers: the MessagePack
+    /// specification.
     fn token(&mut self) -> Result<Token<'b>, Malformed> {
         let marker = self.number::<1>()?[0];
         Ok(match marker {
@@ -314,7 +316,7 @@ impl<'b> Reader<'b> {
         i64::try_from(number).map(Token::Int).map_err(|_| Malformed)
     }
 
-    /// A length of 1, 2 or 4 bytes, for a `size` of 0, 1 or 2.
+    /// Reads a length of 1, 2 or 4 bytes, for a `size` of 0, 1 or 2.
     fn length(&mut self, size: u8) -> Result<usize, Malformed> {
         let length = match size {
             0 => u32::from(u8::from_be_bytes(self.number()?)),
@@ -337,7 +339,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// Appends a string. Nearly all are ASCII with nothing to escape, which one pass over the bytes tells.
+/// Appends a string. Nearly all strings are ASCII without characters to escape, which one pass over the bytes detects.
 fn write_text(bytes: &[u8], out: &mut Vec<u8>) -> Done {
     if is_plain(bytes) {
         out.push(b'"');
@@ -349,11 +351,11 @@ fn write_text(bytes: &[u8], out: &mut Vec<u8>) -> Done {
     Ok(())
 }
 
-/// Whether all bytes are printable ASCII, and none has to be escaped; false for some that are fine. Eight at a time.
+/// Whether all bytes are printable ASCII that needs no escape, tested eight at a time. It may return false wrongly.
 fn is_plain(bytes: &[u8]) -> bool {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = EACH << 7;
-    // In each: the highest bit of some byte is set if any byte is what is looked for.
+    // The closures below set the highest bit of some byte if any byte matches.
     let zero = |word: u64| word.wrapping_sub(EACH) & !word & HIGH;
     let repeated = |byte: u8| EACH * u64::from(byte);
     let special = |word: u64| {
@@ -361,7 +363,7 @@ fn is_plain(bytes: &[u8]) -> bool {
         control & HIGH | zero(word ^ repeated(b'"')) | zero(word ^ repeated(b'\\'))
     };
     let (words, rest) = bytes.as_chunks::<8>();
-    // Blanks are plain.
+    // The padding with blanks needs no escape.
     let mut last = [b' '; 8];
     last[..rest.len()].copy_from_slice(rest);
     let last = special(u64::from_le_bytes(last));
@@ -374,7 +376,7 @@ fn as_text(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
-/// Whether values of this field have fields of their own, whose absence must be shown.
+/// Whether the field's values contain records, whose absent fields must be shown.
 fn has_records(field: &Field) -> bool {
     match &field.kind {
         Kind::Record(_) => true,

@@ -1,4 +1,4 @@
-//! What is stored in place of what was given: hashes of secrets, digests of certificates.
+//! Conversions of given values to the stored form: hashes of secrets, digests of certificates.
 
 use super::{Problems, random};
 use crate::value::{Object, Value};
@@ -14,7 +14,7 @@ pub(super) enum Transformation {
     BasicauthPassword,
     /// SHA-256 of the certificate.
     CertDigest,
-    /// The client secret, when `hash_secret` is set. Source: kong/plugins/oauth2/secret.lua.
+    /// PBKDF2 hash of the client secret if `hash_secret` is set. Source: kong/plugins/oauth2/secret.lua.
     Oauth2Secret,
 }
 
@@ -30,7 +30,7 @@ impl Transformation {
         })
     }
 
-    /// The field that must be given for it to apply.
+    /// The field that must be given for the transformation to apply.
     pub(super) fn input(self) -> &'static str {
         match self {
             Self::BasicauthPassword => "password",
@@ -39,8 +39,8 @@ impl Transformation {
         }
     }
 
-    /// What is wrong with a patch that changes something the stored form was computed with, and does not give the secret
-    /// again: the stored form would no longer fit. Source: kong/db/schema/init.lua (run_transformation_checks).
+    /// Returns the fields that must be given together, if the patch changes an input of the stored hash without giving
+    /// the secret again. The hash would no longer match. Source: kong/db/schema/init.lua (run_transformation_checks).
     pub(super) fn staleness(self, patch: &Object, existing: &Object) -> Option<&'static str> {
         let is_given = |field: &str| match patch.get(field) {
             None | Some(Value::Null) => false,

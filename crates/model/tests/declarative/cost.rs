@@ -1,9 +1,10 @@
-//! What loading documents costs: as much as they are long, whatever shape they have.
+//! The cost of loading a document is linear in its length, whatever its shape.
 
 use crate::running::options;
 use model::declarative::{Format, Loader, Nothing, Options, Source};
 
-/// A document of `size` times the same, between a beginning and an end. The number of the repetition stands for `#`.
+/// The beginning of a document, a piece that is repeated, and the end. `#` in the piece is replaced by the
+/// number of the repetition.
 type Shape = (&'static str, &'static str, &'static str);
 
 fn written(shapes: &[Shape], size: usize) -> Vec<Vec<u8>> {
@@ -32,7 +33,7 @@ fn load_all(texts: &[Vec<u8>], format: Format) {
 #[test]
 fn a_json_document_costs_as_much_as_it_has_fields() {
     let shapes: [Shape; 5] = [
-        // Unknown collections, unknown fields, the same field again.
+        // Unknown collections, unknown fields, repeated fields.
         (r#"{"_format_version":"3.0""#, r#""unknown#":[]"#, "}"),
         (
             r#"{"_format_version":"3.0","services":[{"name":"s""#,
@@ -44,7 +45,7 @@ fn a_json_document_costs_as_much_as_it_has_fields() {
             r#""host":"h#""#,
             "}]}",
         ),
-        // Elements of one field, right and wrong ones.
+        // Valid and invalid elements of one field.
         (
             r#"{"_format_version":"3.0","services":[{"name":"s","host":"h","tags":["t""#,
             r#""t#""#,
@@ -66,7 +67,7 @@ fn a_json_document_costs_as_much_as_it_has_fields() {
 #[test]
 fn a_json_document_costs_as_much_as_it_has_entities() {
     let shapes: [Shape; 4] = [
-        // Right ones, some of one name, some whose references lead nowhere, some within another.
+        // Valid entities, entities of equal name, dangling references, nested entities.
         (
             r#"{"_format_version":"3.0","consumers":[{"username":"c"}"#,
             r#"{"username":"c#"}"#,

@@ -1,4 +1,4 @@
-//! What is loaded with a warning, as Kong loads it without one.
+//! Documents that are loaded with a warning. Kong loads them without one.
 
 use crate::running::{Running, object, options};
 use model::declarative::{self, Document, ExportFormat, Nothing};
@@ -16,7 +16,7 @@ fn has(plugin: &Object, field: &str) -> bool {
         .is_some()
 }
 
-/// Loads a document twice, which comes to the same.
+/// Loads a document twice and checks that the second load changes nothing.
 fn load(document: &Json) -> (Running, Document) {
     let mut running = Running::default();
     let first = running.post(document, 1).expect("accepted");
@@ -27,7 +27,7 @@ fn load(document: &Json) -> (Running, Document) {
 }
 
 #[test]
-fn plugins_nested_in_a_consumer_that_are_not_made_for_one_are_loaded() {
+fn nested_plugins_that_do_not_support_consumers_are_loaded() {
     let names = ["key-auth", "cors", "acl", "jwt"];
     let nested = names.map(|name| json!({"name": name, "config": {"allow": ["a"]}}));
     let mut document =
@@ -42,7 +42,7 @@ fn plugins_nested_in_a_consumer_that_are_not_made_for_one_are_loaded() {
     assert!(plugins(&running).iter().all(|one| has(one, "consumer")));
     assert_eq!(plugins(&running).len(), names.len());
     let warnings = names.map(|name| {
-        format!("plugin '{name}' nested in consumers 'c' is not made for consumers: it is loaded as it is and may have no effect")
+        format!("plugin '{name}' nested in consumers 'c' does not support consumers: it is loaded unchanged and may have no effect")
     });
     assert_eq!(loaded.warnings, warnings);
     let flat = json!({"_format_version": "3.0", "consumers": [{"username": "c"}],
@@ -55,7 +55,7 @@ fn plugins_nested_in_a_consumer_that_are_not_made_for_one_are_loaded() {
 }
 
 #[test]
-fn what_was_loaded_with_a_warning_loads_again_from_its_export() {
+fn exports_of_documents_with_warnings_can_be_loaded() {
     let document = json!({"_format_version": "3.0",
         "consumers": [{"username": "c", "plugins": [{"name": "key-auth"}]}]});
     let (running, _) = load(&document);
@@ -63,13 +63,12 @@ fn what_was_loaded_with_a_warning_loads_again_from_its_export() {
     let exported = serde_json::from_str(&exported).expect("json");
     let (again, loaded) = load(&exported);
     assert_eq!(again.entities, running.entities);
-    let warning =
-        "plugin 'key-auth' is not made for consumers: it is loaded as it is and may have no effect";
+    let warning = "plugin 'key-auth' does not support consumers: it is loaded unchanged and may have no effect";
     assert_eq!(loaded.warnings, [warning]);
 }
 
 #[test]
-fn a_plugin_at_the_top_level_takes_the_place_of_the_same_one_that_is_nested() {
+fn a_plugin_at_the_top_level_replaces_the_same_nested_plugin() {
     let plugin = |origin: &str| json!({"name": "cors", "config": {"origins": [origin]}});
     let mut top = plugin("top");
     top["service"] = json!("s");
@@ -91,7 +90,7 @@ fn a_plugin_at_the_top_level_takes_the_place_of_the_same_one_that_is_nested() {
         assert_eq!(
             loaded.warnings,
             [
-                "plugin 'cors' nested in services 's' is left out: the same plugin at the top level, for the same entities, takes its place"
+                "plugin 'cors' nested in services 's' is ignored: the same plugin is configured at the top level for the same entities"
             ]
         );
         assert_eq!(loaded.counts.created, 3);
@@ -99,7 +98,7 @@ fn a_plugin_at_the_top_level_takes_the_place_of_the_same_one_that_is_nested() {
 }
 
 #[test]
-fn what_is_left_out_is_still_checked() {
+fn ignored_plugins_are_still_checked() {
     let document = json!({"_format_version": "3.0", "plugins": [{"name": "cors", "service": "s"}], "services":
         [{"name": "s", "host": "h", "plugins": [{"name": "cors", "config": {"max_age": "x"}}]}]});
     let refused = declarative::load(object(&document), &options(1), &Nothing).expect_err("refused");
@@ -119,7 +118,7 @@ fn the_same_plugin_twice_at_one_level_is_refused() {
 }
 
 #[test]
-fn many_doubts_are_told_with_few_words() {
+fn the_number_of_warnings_is_limited() {
     let consumers: Vec<Json> = (0..60)
         .map(|n| json!({"username": format!("c{n}"), "plugins": [{"name": "key-auth"}]}))
         .collect();
@@ -129,7 +128,7 @@ fn many_doubts_are_told_with_few_words() {
 }
 
 #[test]
-fn a_name_cannot_put_a_line_of_its_own_into_a_warning() {
+fn a_name_cannot_add_a_line_to_a_warning() {
     let consumer = json!({"username": "c\nforged\u{1b}[31m", "plugins": [{"name": "key-auth"}]});
     let (_, document) = load(&json!({"_format_version": "3.0", "consumers": [consumer]}));
     assert_eq!(document.warnings.len(), 1);

@@ -1,4 +1,4 @@
-//! The forms in which errors are told.
+//! The forms in which errors are reported.
 
 use crate::running::{object, options};
 use model::Error;
@@ -28,7 +28,7 @@ fn taken(kind: &str, field: &str, value: &str) -> String {
 }
 
 #[test]
-fn problems_of_the_document_are_told_together() {
+fn problems_of_the_document_are_reported_together() {
     check(
         json!({
             "_format_version": null, "servces": [], "_transform": 1, "_comment": 1, "_ignore": "x", "tags": [],
@@ -124,7 +124,7 @@ fn dangling_references_are_keyed_by_name_or_id() {
 }
 
 #[test]
-fn duplicates_are_told_where_kong_tells_them() {
+fn duplicates_are_reported_where_kong_reports_them() {
     check(
         json!({"services": [{"id": ID, "host": "a"}, {"id": ID, "host": "b"}]}),
         json!({"services": [null, taken("services", "primary key", ID)]}),
@@ -181,7 +181,7 @@ fn flattened_errors_name_the_entity_and_leave_the_rest_in_fields() {
 }
 
 #[test]
-fn flattened_errors_blame_what_stands_in_the_place_of_a_reference() {
+fn flattened_errors_name_entities_given_in_place_of_references() {
     let error = refused(
         json!({
             "services": [{"name": "s", "host": "h", "protocol": "https", "client_certificate": {"cert": "", "key": "", "tags": ["t"]}}],
@@ -231,7 +231,7 @@ in 'services':
     assert_eq!(format_cli_errors(&error), expected);
 }
 
-/// Every text in a tree of errors.
+/// All texts in a tree of errors.
 fn texts(errors: &Json) -> Vec<&str> {
     match errors {
         Json::Object(fields) => fields.values().flat_map(texts).collect(),
@@ -246,7 +246,7 @@ fn fields_of(document: Json) -> Json {
 }
 
 #[test]
-fn a_list_of_many_bad_elements_is_told_up_to_a_number() {
+fn a_list_of_many_bad_elements_is_reported_up_to_a_number() {
     let routes = |hosts| json!({"routes": [{"hosts": vec![1; hosts]}]});
     let all = fields_of(routes(MOST_OF_ENTITY));
     assert_eq!(texts(&all).len(), MOST_OF_ENTITY);
@@ -257,7 +257,7 @@ fn a_list_of_many_bad_elements_is_told_up_to_a_number() {
 }
 
 #[test]
-fn many_bad_entities_are_told_up_to_a_number() {
+fn many_bad_entities_are_reported_up_to_a_number() {
     let services = |count| json!({"services": vec![json!({"path": "/"}); count]});
     let all = fields_of(services(MOST_OF_DOCUMENT));
     assert_eq!(texts(&all).len(), MOST_OF_DOCUMENT);
@@ -268,14 +268,14 @@ fn many_bad_entities_are_told_up_to_a_number() {
 }
 
 #[test]
-fn many_elements_that_are_no_entities_are_told_up_to_a_number() {
+fn many_elements_that_are_no_entities_are_reported_up_to_a_number() {
     let more = fields_of(json!({"services": vec![5; MOST_OF_DOCUMENT + 5]}));
     assert_eq!(more["services"][MOST_OF_DOCUMENT], MORE);
     assert_eq!(texts(&more).len(), MOST_OF_DOCUMENT + 1);
 }
 
 #[test]
-fn many_duplicates_and_dangling_references_are_told_up_to_a_number() {
+fn many_duplicates_and_dangling_references_are_reported_up_to_a_number() {
     let consumers = vec![json!({"username": "a"}); MOST_OF_DOCUMENT + 5];
     let plugin = json!({"name": "key-auth", "service": "missing"});
     for document in [
@@ -290,7 +290,7 @@ fn many_duplicates_and_dangling_references_are_told_up_to_a_number() {
 }
 
 #[test]
-fn flattened_errors_are_told_up_to_a_number() {
+fn flattened_errors_are_reported_up_to_a_number() {
     let bad = json!({"name": "a", "host": "h", "tags": vec![1; 6]});
     let error = refused(json!({"services": vec![bad; MOST_OF_DOCUMENT]}), true);
     let entries = serde_json::to_value(&error.flattened_errors).expect("json");

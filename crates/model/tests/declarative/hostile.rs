@@ -1,4 +1,4 @@
-//! Input that nobody meant well: no panic, an error or a document, in bounded time and memory.
+//! Adversarial input: the loader must not panic, and must return an error or a document in bounded time and memory.
 
 use crate::numbers::Numbers;
 use crate::running::{Running, options};
@@ -15,7 +15,7 @@ fn try_all(text: &[u8]) {
 }
 
 #[test]
-fn no_bytes_make_it_panic() {
+fn no_bytes_cause_a_panic() {
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     let alphabet: &[&[u8]] = &[
         b"a",
@@ -70,7 +70,7 @@ fn no_bytes_make_it_panic() {
 }
 
 #[test]
-fn no_change_of_a_document_makes_it_panic() {
+fn no_change_of_a_document_causes_a_panic() {
     let document = json!({"_format_version": "2.1", "_comment": "x", "services": [{"name": "s", "url": "http://h:1/p",
         "routes": [{"name": "r", "paths": ["/x", "/a(b"], "plugins": [{"name": "key-auth", "config": {"key_names": ["k"]}}]}]}],
         "consumers": [{"username": "c", "keyauth_credentials": [{"key": "k", "ttl": 5}], "acls": [{"group": "g"}]}],
@@ -100,7 +100,7 @@ fn no_change_of_a_document_makes_it_panic() {
 }
 
 #[test]
-fn any_value_in_any_place_is_answered() {
+fn any_value_in_any_position_is_accepted_or_refused() {
     let values = [
         json!(null),
         json!(true),
@@ -160,7 +160,7 @@ fn any_value_in_any_place_is_answered() {
 }
 
 #[test]
-fn ten_thousand_problems_are_told_in_linear_time() {
+fn ten_thousand_problems_are_reported_in_linear_time() {
     let routes: Vec<_> = (0..10_000)
         .map(|number| json!({"name": format!("r{number}"), "paths": ["/"], "service": "missing"}))
         .collect();

@@ -1,5 +1,5 @@
-//! Declarative configurations: what Kong 3.9.1 answered, every form of error, what a second load changes, adding to what exists,
-//! exports, bad input.
+//! Declarative configurations: recorded responses of Kong 3.9.1, all forms of errors, changes of a second load,
+//! additions to the existing configuration, exports, bad input.
 
 mod cost;
 mod doubts;

@@ -1,4 +1,4 @@
-//! Adding a document to what exists: nothing is removed, and what is there already is found.
+//! Adding a document to the existing configuration removes nothing and recognises existing entities.
 
 use crate::running::Running;
 use model::declarative::{Document, Format, format_cli_errors};
@@ -27,7 +27,7 @@ fn refused(running: &mut Running, document: &Json) -> String {
 }
 
 #[test]
-fn what_is_not_in_the_document_stays() {
+fn entities_that_are_not_in_the_document_stay() {
     let mut running = running(&json!({"_format_version": "3.0",
         "services": [{"name": "a", "host": "a"}, {"name": "b", "host": "b"}], "consumers": [{"username": "c"}]}));
     let merged = running
@@ -43,7 +43,7 @@ fn what_is_not_in_the_document_stays() {
 }
 
 #[test]
-fn entities_without_id_are_those_that_have_their_names() {
+fn entities_without_id_are_identified_by_name() {
     let mut running = running(&json!({"_format_version": "3.0",
         "services": [{"id": ID, "name": "s", "host": "h", "plugins": [{"id": OTHER, "name": "key-auth"}]}],
         "upstreams": [{"id": ID, "name": "u", "targets": [{"id": ID, "target": "a:1", "weight": 1}]}],
@@ -65,7 +65,7 @@ fn entities_without_id_are_those_that_have_their_names() {
 }
 
 #[test]
-fn references_may_lead_to_what_exists() {
+fn references_may_point_to_existing_entities() {
     let mut running = running(
         &json!({"_format_version": "3.0", "services": [{"id": ID, "name": "s", "host": "h"}]}),
     );
@@ -88,7 +88,7 @@ fn references_may_lead_to_what_exists() {
         text.contains("invalid reference 'service: nowhere'"),
         "{text}"
     );
-    // The name is given up by the document itself.
+    // The document itself renames the service.
     let text = refused(
         &mut running,
         &json!({"_format_version": "3.0", "services": [{"id": ID, "name": "renamed", "host": "h"}],
@@ -98,7 +98,7 @@ fn references_may_lead_to_what_exists() {
 }
 
 #[test]
-fn what_is_taken_is_told_where_it_is_wanted() {
+fn taken_values_are_reported_at_the_entity_that_repeats_them() {
     let mut running = running(&json!({"_format_version": "3.0",
         "services": [{"id": ID, "name": "s", "host": "h", "plugins": [{"id": ID, "name": "key-auth"}]}],
         "consumers": [{"username": "c", "custom_id": "1", "keyauth_credentials": [{"id": ID, "key": "k"}]}]}));
@@ -151,7 +151,7 @@ fn what_is_taken_is_told_where_it_is_wanted() {
 }
 
 #[test]
-fn names_may_change_places() {
+fn entities_may_exchange_names() {
     let mut running = running(&json!({"_format_version": "3.0",
         "services": [{"id": ID, "name": "a", "host": "h"}, {"id": OTHER, "name": "b", "host": "h"}]}));
     let before = running.entities.len();
@@ -189,7 +189,7 @@ fn times_are_those_of_the_document_or_of_the_change() {
     };
     assert_eq!(times(&running), (Some(5), Some(7)));
     let with = |host: &str, updated: Json| json!({"_format_version": "3.0", "services": [{"name": "old", "host": host, "updated_at": updated}]});
-    // An export that was edited by hand.
+    // An export that was edited by hand still has the old `updated_at`.
     running.merge(&with("i", json!(7)), 200).expect("accepted");
     assert_eq!(times(&running), (Some(5), Some(200)));
     running.merge(&with("j", json!(6)), 300).expect("accepted");
@@ -237,7 +237,7 @@ fn a_truncated_text_is_refused_wherever_it_ends() {
 }
 
 #[test]
-fn progress_is_told_in_order_to_the_end() {
+fn progress_is_reported_in_order_to_the_end() {
     let services: Vec<_> = (0..2500)
         .map(|number| json!({"name": format!("s{number}"), "host": "h"}))
         .collect();
@@ -251,6 +251,6 @@ fn progress_is_told_in_order_to_the_end() {
         &mut |done, total| told.push((done, total)),
     )
     .expect("accepted");
-    // The default workspace is one.
+    // The default workspace counts as an entity.
     assert_eq!(told, [(1000, 2501), (2000, 2501), (2501, 2501)]);
 }

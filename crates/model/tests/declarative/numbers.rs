@@ -1,4 +1,4 @@
-//! A small generator of numbers, so that a failure can be repeated.
+//! A small random number generator with a fixed seed, so that failures can be reproduced.
 
 pub struct Numbers(pub u64);
 

@@ -1,4 +1,4 @@
-//! What Kong 3.9.1 answered to `POST /config`, and the ids it derived.
+//! Compares with the recorded responses of Kong 3.9.1 to `POST /config`, and with the ids it derived.
 
 use crate::running::{Running, object, options};
 use model::declarative::{self, Document, Format, Nothing, Source};
@@ -11,11 +11,11 @@ use uuid::Uuid;
 const EXCHANGES: &str = include_str!("../data/declarative-exchanges.json");
 const IDS: &str = include_str!("../data/declarative-ids.json");
 
-/// What placeholders like `<uuid-1>` stand for.
+/// Values of placeholders such as `<uuid-1>`.
 type Bound = HashMap<String, String>;
 
 #[test]
-fn recorded_exchanges_are_answered_alike() {
+fn recorded_exchanges_have_the_same_responses() {
     let vectors: Json = serde_json::from_str(EXCHANGES).expect("json");
     let cases = vectors["cases"].as_array().expect("cases");
     let mut bound = Bound::new();
@@ -48,7 +48,7 @@ fn derived_ids_are_those_of_kong() {
     }
 }
 
-/// Sends a recorded request, both to a loader that knows nothing and to one that knows the same document.
+/// Sends a recorded request to an empty loader, and again to the loader that has loaded it.
 fn check(case: &Json, bound: &mut Bound) -> Result<(), String> {
     let body = fill(&case["body"], bound);
     let mut options = options(1_790_000_000);
@@ -57,9 +57,12 @@ fn check(case: &Json, bound: &mut Bound) -> Result<(), String> {
         Json::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let source = || match case["source"] == "json" {
-        true => Source::JsonBody(text.as_bytes()),
-        false => Source::Text(text.as_bytes(), Format::Auto),
+    let source = || {
+        if case["source"] == "json" {
+            Source::JsonBody(text.as_bytes())
+        } else {
+            Source::Text(text.as_bytes(), Format::Auto)
+        }
     };
     let mut running = Running::default();
     let mut loader = std::mem::take(&mut running.loader);
@@ -91,7 +94,7 @@ fn check(case: &Json, bound: &mut Bound) -> Result<(), String> {
     Ok(())
 }
 
-/// The entities as `POST /config` answers them.
+/// The entities in the form of the response of `POST /config`.
 fn shown(document: &Document) -> Json {
     let mut all = Map::new();
     for put in document
@@ -132,7 +135,8 @@ fn fill(value: &Json, bound: &mut Bound) -> Json {
     }
 }
 
-/// Compares with placeholders, and binds them. Lists may be in any order, as those of Kong are.
+/// Compares values and assigns the placeholders. Lists are compared without regard to order, because Kong's order
+/// varies.
 fn differ(wanted: &Json, found: &Json, bound: &mut Bound, at: &str) -> Result<(), String> {
     match (wanted, found) {
         (Json::String(text), _) if text == "<any>" => Ok(()),

@@ -1,4 +1,4 @@
-//! What a second load changes: what differs, and nothing else.
+//! A second load changes exactly the differences.
 
 use crate::running::{Running, object, options};
 use model::declarative::{self, Document, ExportFormat};
@@ -35,7 +35,7 @@ fn the_same_document_changes_nothing() {
     for now in 101..104 {
         let again = running.post(&same, now).expect("accepted");
         assert_eq!(changes(&again), [], "at {now}");
-        // Nothing is remembered here.
+        // This load does not use a memo.
         let again = declarative::load(object(&same), &options(now), &running).expect("accepted");
         assert_eq!(changes(&again), [], "at {now}");
     }
@@ -64,7 +64,7 @@ fn one_change_writes_one_entity_and_keeps_its_creation() {
 }
 
 #[test]
-fn what_is_gone_is_deleted_children_first() {
+fn missing_entities_are_deleted_children_first() {
     let mut running = Running::default();
     let full = document(
         json!([{"name": "a", "host": "a", "routes": [{"name": "r", "paths": ["/"], "plugins": [{"name": "cors"}]}]},
@@ -112,7 +112,7 @@ fn a_credential_without_key_does_not_inherit_one_that_was_given() {
 }
 
 #[test]
-fn a_change_elsewhere_is_seen_by_what_refers_to_it() {
+fn a_change_of_an_entity_is_seen_by_those_that_refer_to_it() {
     let flat = |name: &str, extra: Json| {
         json!({"_format_version": "3.0",
             "services": [{"name": name, "host": "h", "id": "11111111-2222-4333-8444-555555555555"}, extra],
@@ -166,7 +166,7 @@ fn unchanged_keys_are_still_unique() {
 }
 
 #[test]
-fn other_rules_mean_another_document() {
+fn another_format_version_reloads_unchanged_elements() {
     let text = |version: &str| json!({"_format_version": version, "services": [{"name": "a", "host": "h", "routes": [{"name": "r", "paths": ["/\\d+"]}]}]});
     let mut running = Running::default();
     running.post(&text("3.0"), 1).expect("accepted");
@@ -180,7 +180,7 @@ fn other_rules_mean_another_document() {
 }
 
 #[test]
-fn what_another_way_changed_in_the_store_is_put_right() {
+fn other_changes_of_the_store_are_reverted() {
     let same = document(
         json!([{"name": "a", "host": "h"}, {"name": "b", "host": "h"}]),
         json!([]),
@@ -256,7 +256,7 @@ fn a_change_within_a_long_element_is_found() {
 }
 
 #[test]
-fn what_is_read_in_portions_may_refer_to_what_comes_later() {
+fn portions_may_refer_to_later_portions() {
     let services: Vec<Json> = (0..1500)
         .map(|number| {
             json!({"name": format!("s{number}"), "host": "upstream.test", "tags": ["some", "tags", "for", "length"],
@@ -296,7 +296,7 @@ fn what_is_read_in_portions_may_refer_to_what_comes_later() {
 }
 
 #[test]
-fn a_name_may_read_as_an_id() {
+fn a_name_may_look_like_an_id() {
     let name = "11111111-2222-4333-8444-555555555555";
     let document = json!({"_format_version": "3.0",
         "services": [{"name": "other", "id": name, "host": "a"}, {"name": name, "host": "b"}],
@@ -315,7 +315,7 @@ fn a_name_may_read_as_an_id() {
     assert_eq!(changes(&running.post(&document, 2).expect("accepted")), []);
 }
 
-/// A load that remembers decides as one that does not.
+/// Compares loads with a memo to loads without one.
 #[test]
 fn remembering_changes_no_outcome() {
     let mut state = 88_172_645_463_325_252_u64;
@@ -398,7 +398,7 @@ fn service(number: u64, form: u64) -> Json {
 }
 
 #[test]
-fn a_document_of_nothing_but_workspaces_is_empty() {
+fn a_document_with_only_workspaces_is_empty() {
     let mut running = Running::default();
     let nothing = json!({"_format_version": "3.0", "workspaces": [{"name": "team"}]});
     let something = json!({"_format_version": "3.0", "workspaces": [{"name": "team"}], "consumers": [{"username": "c"}]});

@@ -1,4 +1,4 @@
-//! A configuration that runs in memory: what the store is to the loader.
+//! A configuration in memory that represents the store for the loader.
 
 use model::declarative::{
     Document, Existing, ExportFormat, Format, KeyPart, Loader, Options, Source, export, merge,
@@ -56,7 +56,7 @@ impl Existing for Running {
 }
 
 impl Running {
-    /// Commits a document as a store does, refusing what a store refuses.
+    /// Commits a document as the store does, including the store's refusals.
     pub fn commit(&mut self, document: &Document) {
         for key in &document.deletes {
             assert!(self.entities.remove(key).is_some(), "{key:?} is not there");
@@ -72,7 +72,7 @@ impl Running {
         self.index();
     }
 
-    /// Loads with the loader's memory, and commits.
+    /// Loads with the loader's memo and commits the result.
     pub fn post(&mut self, document: &Json, now: u64) -> Result<Document, Error> {
         let text = serde_json::to_vec(document).expect("json");
         let mut loader = std::mem::take(&mut self.loader);
@@ -84,7 +84,7 @@ impl Running {
         Ok(loaded)
     }
 
-    /// Adds a document to what is there.
+    /// Adds a document to the existing configuration.
     pub fn merge(&mut self, document: &Json, now: u64) -> Result<Document, Error> {
         let text = serde_json::to_vec(document).expect("json");
         self.merge_text(&text, Format::Json, now)

@@ -1,5 +1,5 @@
-//! An export is the configuration: read into nothing it gives the same, read into itself it changes nothing, and its text
-//! depends on nothing else.
+//! An export represents the whole configuration: loaded into an empty one it restores it, loaded into the same one it
+//! changes nothing, and its text depends on nothing else.
 
 use crate::numbers::Numbers;
 use crate::running::Running;
@@ -7,7 +7,7 @@ use model::EntityKind;
 use model::declarative::{ExportFormat, Format};
 use serde_json::{Map, Value as Json, json};
 
-/// Texts that a careless reader or writer of YAML or JSON takes for something else.
+/// Texts that a careless parser or writer of YAML or JSON misreads.
 const TEXTS: [&str; 24] = [
     "plain",
     "yes",
@@ -53,7 +53,8 @@ fn tags(numbers: &mut Numbers) -> Json {
     }
 }
 
-/// One of each kind of setting: numbers with and without fraction, maps, lists of records, texts of several lines.
+/// Returns a plugin. The plugins cover each type of setting: numbers with and without a fraction, maps, lists of
+/// records, texts of several lines.
 fn plugin(numbers: &mut Numbers, for_consumer: bool) -> Json {
     let plugins = [
         json!({"name": "request-termination", "config": {"status_code": 410, "message": text(numbers)}}),
@@ -62,7 +63,7 @@ fn plugin(numbers: &mut Numbers, for_consumer: bool) -> Json {
         json!({"name": "opentelemetry", "config": {"endpoint": "http://o.test/", "sampling_rate": 0.25,
             "headers": {"x-a": "~", "x-b": "1"}}}),
         json!({"name": "statsd"}),
-        // The others are for consumers too.
+        // Consumers do not get the plugins below.
         json!({"name": "post-function", "config": {"access": ["-- first\nreturn 1\n", "return"]}}),
         json!({"name": "key-auth", "config": {"key_names": ["k", "yes"]}}),
         json!({"name": "acl", "config": {"allow": ["no", "10"]}}),
@@ -199,7 +200,7 @@ fn load_format(format: ExportFormat) -> Format {
 }
 
 #[test]
-fn an_export_read_into_nothing_gives_the_same() {
+fn an_export_loaded_into_an_empty_configuration_restores_it() {
     let mut numbers = Numbers(0x1dea_11fe);
     for round in 0..60 {
         let mut origin = Running::default();
@@ -224,7 +225,7 @@ fn an_export_read_into_nothing_gives_the_same() {
 }
 
 #[test]
-fn an_export_read_into_itself_changes_nothing() {
+fn an_export_loaded_into_its_configuration_changes_nothing() {
     let mut numbers = Numbers(0xca11_ab1e);
     for round in 0..60 {
         let mut running = Running::default();
@@ -243,7 +244,7 @@ fn an_export_read_into_itself_changes_nothing() {
 }
 
 #[test]
-fn the_order_in_which_entities_came_does_not_show() {
+fn the_order_of_creation_does_not_show_in_an_export() {
     let mut numbers = Numbers(0x0dd_ba11);
     for _ in 0..20 {
         let mut origin = Running::default();

@@ -1,4 +1,4 @@
-//! Kong's rules put to the tree as it was written, without any step between.
+//! Applies Kong's rules directly to the parsed tree.
 
 use super::super::tree::{Function, Literal, Node, Operator, Predicate};
 use crate::{AddressField, Fields, NumberField, TextField};
@@ -49,17 +49,19 @@ fn predicate(predicate: &Predicate, request: &Request) -> bool {
     if answers.is_empty() {
         return false;
     }
-    match predicate.functions.contains(&Function::Any) {
-        true => answers.into_iter().any(|answer| answer),
-        false => answers.into_iter().all(|answer| answer),
+    if predicate.functions.contains(&Function::Any) {
+        answers.into_iter().any(|answer| answer)
+    } else {
+        answers.into_iter().all(|answer| answer)
     }
 }
 
 fn text(predicate: &Predicate, value: &[u8], literal: &str) -> bool {
-    let value = match predicate.functions.contains(&Function::Lower) {
-        // All letters of the values are of ASCII.
-        true => value.to_ascii_lowercase(),
-        false => value.to_vec(),
+    // All letters of the values are ASCII.
+    let value = if predicate.functions.contains(&Function::Lower) {
+        value.to_ascii_lowercase()
+    } else {
+        value.to_vec()
     };
     let wanted = literal.as_bytes();
     match predicate.operator {

@@ -1,5 +1,5 @@
-//! Trees written down in one of the many ways that the grammar has for each: with blanks or without, parentheses nobody
-//! needs, groups taken apart, numbers in other radices, escapes.
+//! Writes trees in a random spelling that the grammar allows: with and without blanks, redundant parentheses, nested
+//! groups, numbers in other radices, escapes.
 
 use super::super::tree::{Literal, Node, Operator, Predicate};
 
@@ -75,7 +75,7 @@ impl Writer {
         self.text.push(')');
     }
 
-    /// Now and then with the last parts, or the first, in a group of their own, which makes no difference.
+    /// Writes the parts of a group, sometimes split into two nested groups, which makes no difference.
     fn parts(&mut self, parts: &[Node], operator: &str, around: Around) {
         let half = parts.len() / 2;
         if parts.len() > 3 && self.one_in(3) {
@@ -116,7 +116,7 @@ impl Writer {
             self.text.push(')');
         }
         let symbol = predicate.operator.symbol();
-        // Behind a name a word needs a blank, behind a parenthesis it does not.
+        // A word needs a blank behind a name, but not behind a parenthesis.
         if symbol.starts_with(|first: char| first.is_ascii_alphabetic()) {
             self.text.push(' ');
         }

@@ -1,4 +1,4 @@
-//! Completes entities by their schemas, checks what must be unique, and compares them with those that exist.
+//! Completes entities by their schemas, checks uniqueness, and compares the entities with the existing ones.
 
 use super::{Load, Others, duplicate_message, is_transformed, text_of};
 use crate::codec;
@@ -11,7 +11,7 @@ use crate::value::{Object, Value};
 use serde::Deserialize;
 use uuid::Uuid;
 
-/// The part of a stored entity that the loader sets.
+/// The fields of a stored entity that the loader sets.
 #[derive(Deserialize)]
 struct Stamps {
     created_at: Option<Value>,
@@ -37,7 +37,7 @@ impl Load<'_> {
             Ok(entity) => entity,
             Err(problems) => {
                 if self.nodes[at].id.is_nil() {
-                    // Children need some id to be checked with.
+                    // Children need an id to be checked with.
                     self.nodes[at].id = Uuid::new_v4();
                 }
                 return self.problem(at, Problem::Schema(problems));
@@ -78,7 +78,7 @@ impl Load<'_> {
         self.claim(at, relations, id);
     }
 
-    /// Keeps what was generated for an entity at an earlier load.
+    /// Keeps the values that an earlier load generated for the entity.
     fn keep_generated(&self, at: usize, entity: &mut Object, generated: &[&'static str]) {
         if generated.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl Load<'_> {
             let other = other.filter(|other| *other != id);
             let values = &mut self.taken[kind as usize].values;
             let holder = *values.entry((position, value.into())).or_insert(id);
-            // The same id twice is reported as that.
+            // A repeated id is reported as such, not here.
             if holder != id || other.is_some() {
                 let message = self.taken_message(kind, field, value, other);
                 let by = Taken::Field;
@@ -119,7 +119,7 @@ impl Load<'_> {
         }
     }
 
-    /// The name of an entity that is added to those that exist, which none of them may keep.
+    /// Checks the name of an entity that is added to the existing ones: no other entity may keep it.
     fn check_stored_name(&mut self, at: usize, relations: &Relations, entity: &Object) {
         let kind = relations.kind;
         if let (Others::Existing, Some(field)) = (self.others, relations.name)
@@ -132,7 +132,7 @@ impl Load<'_> {
         }
     }
 
-    /// Fields that must be unique together: a plugin's name with what it is for.
+    /// Checks fields that must be unique together, such as a plugin's name and the entities it applies to.
     fn check_combination(&mut self, at: usize, relations: &Relations, entity: &Object) {
         let (kind, id) = (relations.kind, self.nodes[at].id);
         let values = combined(relations, entity);
@@ -155,7 +155,7 @@ impl Load<'_> {
         }
     }
 
-    /// Says that a value is taken: by an entity that exists already, or by one of the document.
+    /// The message that a value is taken by an existing entity or by another one of the document.
     fn taken_message(
         &self,
         kind: EntityKind,
@@ -172,7 +172,7 @@ impl Load<'_> {
         }
     }
 
-    /// Hashes what is stored hashed; the answer shows it as it was.
+    /// Transforms an entity to its stored form, such as hashed passwords. The response shows the original.
     fn transform(&mut self, at: usize, relations: &Relations, entity: Object) -> Object {
         let kind = relations.kind;
         let shown = entity.clone();
@@ -189,19 +189,19 @@ impl Load<'_> {
         }
     }
 
-    /// Compares an entity with the one that exists: times stay unless something else differs.
+    /// Compares an entity with the existing one. Its times change only if another field differs.
     fn settle(&mut self, at: usize, relations: &Relations, mut entity: Object, times: Times) {
         if self.failed {
             return;
         }
         let (kind, id) = (relations.kind, self.nodes[at].id);
-        // The default workspace that is added is nothing the document has.
+        // The default workspace that is added is not part of the document.
         let counted = usize::from(self.nodes[at].element != u32::MAX);
         let now = entity.get("updated_at").cloned();
         let given = times.updated(now.as_ref());
         if let Some(old) = self.existing.get(kind, id) {
             take_times(&mut entity, old, times.created);
-            // The time of the last change is none of this one: an export that was edited still has it.
+            // An `updated_at` equal to the stored one does not count: an edited export still has the old time.
             let given = given.filter(|given| !is_same_time(Some(given), entity.get("updated_at")));
             let next = given.clone().or(now);
             replace(&mut entity, "updated_at", given);
@@ -219,8 +219,8 @@ impl Load<'_> {
         self.document.puts.push(Put { kind, id, entity });
     }
 
-    /// The bytes of [`codec::encode`], in a buffer that is used again: of tens of thousands of entities most are
-    /// compared only, and the others get a vector of just their size.
+    /// Returns the bytes of [`codec::encode`] in a reused buffer. Most of the tens of thousands of entities are only
+    /// compared; the others get a vector of the exact size.
     fn encode(&mut self, entity: &Object) -> &[u8] {
         self.buffer.clear();
         codec::encode_into(entity, &mut self.buffer);
@@ -228,17 +228,16 @@ impl Load<'_> {
     }
 }
 
-/// What a document says of an entity's times.
+/// The times that a document gives for an entity.
 struct Times {
-    /// Whether it gives `created_at`.
+    /// Whether `created_at` is given.
     created: bool,
-    /// Its `updated_at`, where that counts.
+    /// The given `updated_at`, if it is accepted here.
     updated: Option<Value>,
 }
 
 impl Times {
-    /// The given `updated_at` in the form of the field; what is no time is as if it were absent, as it is where the field
-    /// does not count.
+    /// The given `updated_at` in the type of the field. An invalid time counts as absent.
     fn updated(&self, now: Option<&Value>) -> Option<Value> {
         match (now?, self.updated.as_ref()?) {
             (Value::Int(_), Value::Int(seconds)) if *seconds > 0 => Some(Value::Int(*seconds)),
@@ -253,7 +252,7 @@ impl Times {
     }
 }
 
-/// Gives an entity the times of the one that exists; a time that was given stays.
+/// Copies the times of the existing entity, except a `created_at` that was given.
 fn take_times(entity: &mut Object, old: &[u8], has_time: bool) {
     let Ok(stamps) = codec::decode::<Stamps>(old) else {
         return;
@@ -266,14 +265,14 @@ fn take_times(entity: &mut Object, old: &[u8], has_time: bool) {
     replace(entity, "updated_at", stamps.updated_at);
 }
 
-/// Sets a field that is there, if there is a value; a canonical entity gets no field at another place than its schema's.
+/// Sets an existing field if there is a value. Adding a field would break the canonical order.
 fn replace(entity: &mut Object, field: &str, value: Option<Value>) {
     if let (Some(slot), Some(value)) = (entity.get_mut(field), value) {
         *slot = value;
     }
 }
 
-/// Whole seconds may be an integer in one place and a float in the other.
+/// Compares two times. Whole seconds may be an integer in one and a float in the other.
 fn is_same_time(given: Option<&Value>, old: Option<&Value>) -> bool {
     let as_float = |value: &Value| match value {
         Value::Int(seconds) => Some(*seconds as f64),

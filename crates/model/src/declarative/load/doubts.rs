@@ -1,6 +1,6 @@
-//! What Kong takes although it can hardly be meant. It is taken here too, with a warning that names it.
+//! Input that Kong accepts although it is probably a mistake. It is accepted here too, with a warning.
 //!
-//! A `Quick` run knows nothing of this: it fails on such a document, and the `Report` run, which knows the places, decides.
+//! A `Quick` run fails on such a document. The following `Report` run, which knows the positions, accepts it.
 
 use super::{Load, Mode, Others, complete};
 use crate::declarative::memo;
@@ -9,7 +9,7 @@ use crate::hashing::FastSet;
 use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 
-/// A document of hostile size has no more warnings than these.
+/// Maximum number of warnings, for adversarial documents.
 const MAX_WARNINGS: usize = 50;
 
 #[derive(Default)]
@@ -37,8 +37,9 @@ impl Doubts {
 }
 
 impl Load<'_> {
-    /// Takes references out of a plugin whose schema forbids them, as `consumer` of `key-auth`. Kong validates what is nested before it sets the
-    /// reference to the parent, so that these pass. An export has them at the top level, and has to load again.
+    /// Removes references that the plugin's schema forbids, such as `consumer` of `key-auth`. Kong accepts them in
+    /// nested plugins, because it validates those before it sets the reference to the parent. An export has such
+    /// plugins at the top level and must be loadable again.
     pub(super) fn take_misplaced(
         &mut self,
         at: usize,
@@ -65,7 +66,7 @@ impl Load<'_> {
                 let plugin = self.described(at);
                 let kind = foreign.kind.name();
                 self.doubts.add(|| {
-                    format!("{plugin} is not made for {kind}: it is loaded as it is and may have no effect")
+                    format!("{plugin} does not support {kind}: it is loaded unchanged and may have no effect")
                 });
                 misplaced.push((foreign.field, value));
             }
@@ -73,8 +74,8 @@ impl Load<'_> {
         misplaced
     }
 
-    /// Finds nested plugins for which there is one at the top level as well, with the same name and for the same entities. Kong
-    /// keeps both and runs that of the top level.
+    /// Finds nested plugins that also exist at the top level, with the same name and for the same entities. Kong keeps
+    /// both and runs the one of the top level.
     pub(super) fn find_shadowed(&mut self, nodes: &[usize], relations: &'static Relations) {
         let is_decided_here = self.mode == Mode::Report && matches!(self.others, Others::None);
         if relations.kind != EntityKind::Plugins || !is_decided_here {
@@ -93,17 +94,17 @@ impl Load<'_> {
         }
     }
 
-    /// Leaves out an entity for which another one stands.
+    /// Leaves out an entity that another one replaces.
     pub(super) fn leave_out(&mut self, at: usize) {
         let node = &self.nodes[at];
         self.taken[node.kind as usize].ids.remove(&node.id);
         let plugin = self.described(at);
         self.doubts.add(|| {
-            format!("{plugin} is left out: the same plugin at the top level, for the same entities, takes its place")
+            format!("{plugin} is ignored: the same plugin is configured at the top level for the same entities")
         });
     }
 
-    /// A plugin and what it is nested in, by their names, on one line whatever is in them.
+    /// A plugin and the entity around it, by name. Line breaks are escaped.
     fn described(&self, at: usize) -> String {
         let node = &self.nodes[at];
         let input = node.place.as_ref().and_then(|place| place.input.as_ref());

@@ -1,8 +1,9 @@
-//! Loads a document: takes entities apart, names them, resolves what they refer to, completes each by its schema, and
-//! compares the outcome with what exists.
+//! Loads a document: separates nested entities, identifies them, resolves references, completes each by its schema, and
+//! compares the result with the existing configuration.
 //!
-//! Entities are worked off kind by kind, those that are referred to first. A `Quick` run ends at the first doubt and
-//! keeps nothing of the input; a `Report` run keeps what it needs to tell every problem where it is. Both decide alike.
+//! Entities are processed kind by kind, so that references point to kinds already processed. A `Quick` run stops at the
+//! first problem and keeps no input. A `Report` run keeps the input it needs to report every problem with its position.
+//! Both accept the same documents.
 
 mod complete;
 mod doubts;
@@ -26,26 +27,26 @@ pub(super) enum Mode {
     Report,
 }
 
-/// An entity on its way from the document to the store.
+/// An entity while it is being loaded.
 struct Node {
     kind: EntityKind,
-    /// Which top-level element it comes from.
+    /// Number of the top-level element that contains the entity.
     element: u32,
-    /// Where to report problems; only in a `Report` run.
+    /// Position for problems; only in a `Report` run.
     place: Option<Box<Place>>,
-    /// What is left of the input.
+    /// The remaining input.
     input: Object,
     parent: Option<Parent>,
     id: Uuid,
     combination: u128,
-    /// Whether another entity of the document stands for it, so that it is checked and left out.
+    /// Whether another entity of the document replaces this one, which is then checked and left out.
     is_shadowed: bool,
 }
 
-/// What an entity is nested in.
+/// The entity around a nested one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parent {
-    /// The field that refers to it.
+    /// The field of the nested entity that refers to its parent.
     pub field: &'static str,
     pub entity: ParentEntity,
 }
@@ -53,7 +54,7 @@ pub(super) struct Parent {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ParentEntity {
     Node(usize),
-    /// It is loaded, or known, by itself.
+    /// An entity that is loaded separately or known already.
     Id(Uuid),
 }
 
@@ -66,44 +67,44 @@ impl ParentEntity {
     }
 }
 
-/// What exists beside the entities that are loaded, and stays.
+/// The entities that stay in addition to the loaded ones.
 #[derive(Clone, Copy)]
 pub(super) enum Others<'a> {
-    /// Nothing: what exists and is not loaded is deleted.
+    /// There are none: existing entities that are not loaded are deleted.
     None,
-    /// What the elements of a document gave that are not loaded again.
+    /// The entities of unchanged elements of the document, which are not loaded again.
     Unchanged(&'a Unchanged<'a>),
-    /// Whatever exists.
+    /// All existing entities.
     Existing,
 }
 
-/// What a run has come to.
+/// The result of a run.
 pub(super) struct Loaded {
     pub document: Document,
-    /// What came from each element, in the order of the elements' numbers.
+    /// The entities of all elements, ordered by element number.
     pub entities: Vec<Origin>,
-    /// Entities that are referred to from other elements than their own.
+    /// Entities that other elements refer to.
     pub shared: FastSet<(EntityKind, Uuid)>,
 }
 
-/// An entity and the element it came from.
+/// An entity and the element that contains it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     pub element: u32,
     pub kind: EntityKind,
     pub id: Uuid,
-    /// Stands for the values that must be unique together; zero when there are none.
+    /// Hash of the values that must be unique together; zero if there are none.
     pub combination: u128,
 }
 
 pub(super) struct Load<'a> {
     context: Context,
-    /// The same without transformations.
+    /// The context without transformations.
     plain: Context,
     mode: Mode,
     existing: &'a dyn Existing,
     others: Others<'a>,
-    /// Is told how many entities have been completed, of how many.
+    /// Called with the number of completed entities and their total.
     watch: Option<&'a mut dyn FnMut(usize, usize)>,
     completed: usize,
     report: Report,
@@ -118,15 +119,15 @@ pub(super) struct Load<'a> {
     buffer: Vec<u8>,
 }
 
-/// What the entities of one kind have taken.
+/// The ids and unique values that entities of one kind have.
 #[derive(Default)]
 struct TakenIn {
-    /// With the element.
+    /// Ids with their elements.
     ids: FastMap<Uuid, u32>,
     names: FastMap<CompactString, Uuid>,
-    /// Values of the other unique fields, each behind its field's position.
+    /// Values of the other unique fields, with the position of the field.
     values: FastMap<(usize, CompactString), Uuid>,
-    /// What must be unique together, as [`memo::combination`](super::memo::combination).
+    /// Combinations that must be unique, as returned by [`memo::combination`](super::memo::combination).
     combinations: FastMap<u128, Uuid>,
 }
 
@@ -166,21 +167,21 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Lets somebody know how many entities have been completed, of how many.
+    /// Sets a function that is called with the number of completed entities and their total.
     pub(super) fn watched(mut self, watch: &'a mut dyn FnMut(usize, usize)) -> Self {
         self.watch = Some(watch);
         self
     }
 
-    /// A problem of one of the document's own fields.
+    /// Reports a problem of one of the document's own fields.
     pub(super) fn top_problem(&mut self, field: &str, problem: &str) {
         self.failed = true;
-        // A document has each of its fields once.
+        // Each field occurs once in a document, so `push` needs no search.
         self.report.top.push(field, Value::from(problem));
     }
 
-    /// Works off what has been added so far, which frees its input. False when it is not to be gone on with, which may
-    /// also mean that something refers to what would have been added later.
+    /// Processes the entities added so far, which frees their input. Returns false if the run must stop. The reason may
+    /// be a reference to an entity that would have been added later.
     pub(super) fn work_off(&mut self) -> bool {
         for kind in EntityKind::ALL {
             if self.mode == Mode::Quick && self.failed {
@@ -191,7 +192,7 @@ impl<'a> Load<'a> {
         !self.failed
     }
 
-    /// Works everything off; the report is complete in a `Report` run only.
+    /// Processes all entities. The report is complete only in a `Report` run.
     pub(super) fn run(mut self) -> Result<Loaded, Report> {
         if self.mode == Mode::Quick && self.failed {
             return Err(self.into_report());
@@ -232,7 +233,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    // === taking apart ===
+    // === separating nested entities ===
 
     /// Adds an element with everything nested in it.
     pub(super) fn add(
@@ -245,7 +246,7 @@ impl<'a> Load<'a> {
     ) {
         let problem = match value {
             Value::Object(input) => return self.add_entity(kind, parent, index, element, input),
-            // What an empty mapping becomes in some encoders.
+            // Some encoders write an empty mapping as an empty array.
             Value::Array(values) if values.is_empty() => {
                 return self.add_entity(kind, parent, index, element, Object::new());
             }
@@ -299,7 +300,7 @@ impl<'a> Load<'a> {
         };
     }
 
-    /// Takes out what is nested in an entity, and what is no field of it; returns the rest.
+    /// Removes nested entities and entries that are not fields. Returns the remaining input.
     fn detach(&mut self, at: usize, relations: &'static Relations, input: Object) -> Object {
         let mut own = Object::with_capacity(input.len());
         for (name, value) in input {
@@ -362,7 +363,7 @@ impl<'a> Load<'a> {
         self.add_entity(EntityKind::Workspaces, None, of_kind.len(), u32::MAX, input);
     }
 
-    // === one kind after the other ===
+    // === processing one kind after the other ===
 
     fn load_kind(&mut self, kind: EntityKind) {
         let nodes = std::mem::take(&mut self.by_kind[kind as usize]);
@@ -378,7 +379,7 @@ impl<'a> Load<'a> {
                 derived => unsettled.push((at, derived)),
             }
         }
-        // The others come first: an entity that is looked up must not take the id of one of them.
+        // Looked-up entities come last, so that they do not take the id of another entity.
         for (at, derived) in unsettled {
             if let Some(id) = self.look_up(at, relations).or(derived) {
                 self.claim(at, relations, id);
@@ -405,7 +406,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Whether everything that unchanged entities refer to is still there under its name.
+    /// Whether all entities that unchanged entities refer to still exist under their names.
     fn references_hold(&self) -> bool {
         let Others::Unchanged(unchanged) = self.others else {
             return true;
@@ -449,7 +450,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// An entity as it is shown with its problems: notes included, entities in it not.
+/// An entity as shown with its problems: with annotations, without nested entities.
 fn without_nested(relations: &Relations, input: &Object) -> Object {
     let mut own = Object::with_capacity(input.len());
     for (name, value) in input.iter() {
@@ -461,7 +462,7 @@ fn without_nested(relations: &Relations, input: &Object) -> Object {
     own
 }
 
-/// What is wrong with a `_comment` or `_ignore`, which are allowed everywhere and mean nothing.
+/// The problem of a `_comment` or `_ignore`. Both are allowed everywhere and have no effect.
 pub(super) fn annotation_problem(name: &str, value: &Value) -> Option<&'static str> {
     match (name, value) {
         (_, Value::Null) | ("_comment", Value::String(_)) | ("_ignore", Value::Array(_)) => None,
@@ -471,7 +472,7 @@ pub(super) fn annotation_problem(name: &str, value: &Value) -> Option<&'static s
     }
 }
 
-/// Kinds of which the stored form differs from what was given.
+/// Whether entities of this kind are stored in another form than given.
 pub(super) fn is_transformed(kind: EntityKind) -> bool {
     matches!(
         kind,

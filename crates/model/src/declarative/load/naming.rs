@@ -1,4 +1,4 @@
-//! Says which entity is which: ids, names, and what references mean.
+//! Identifies entities by id and name, and resolves references.
 
 use super::{Load, Mode, Others, ParentEntity, duplicate_message, text_of};
 use crate::declarative::problems::{Problem, Taken};
@@ -10,7 +10,7 @@ use compact_str::CompactString;
 use uuid::Uuid;
 
 impl Load<'_> {
-    /// The id that an entity has or that can be derived.
+    /// Returns the given or derived id of an entity.
     pub(super) fn identify(&mut self, at: usize, relations: &Relations) -> Option<Uuid> {
         let parent = self.parent_id(at);
         let node = &mut self.nodes[at];
@@ -33,7 +33,7 @@ impl Load<'_> {
         Some((parent.field, id))
     }
 
-    /// Replaces references by the ids of what they refer to.
+    /// Replaces references by the ids of the entities they refer to.
     pub(super) fn resolve(&mut self, at: usize, relations: &'static Relations) {
         for foreign in &relations.foreign {
             let value = self.nodes[at].input.get(foreign.field);
@@ -42,7 +42,7 @@ impl Load<'_> {
                 Some(Value::String(text)) => self.find(foreign.kind, text),
                 Some(Value::Object(object)) => match reference_id(object) {
                     Some(id) => self.find_id(foreign.kind, id),
-                    // For the schema to refuse.
+                    // The schema refuses it.
                     None => continue,
                 },
                 Some(_) => continue,
@@ -64,7 +64,7 @@ impl Load<'_> {
         }
     }
 
-    /// The entity that a text refers to: by name, else by id.
+    /// Finds the entity that a text refers to, by name and then by id.
     fn find(&self, kind: EntityKind, text: &str) -> Option<Uuid> {
         if let Some(id) = self.taken[kind as usize].names.get(text) {
             return Some(*id);
@@ -77,7 +77,7 @@ impl Load<'_> {
         self.find_id(kind, ids::parse(text)?)
     }
 
-    /// An entity with a unique value that is not loaded, and stays as it is.
+    /// Finds an entity with a unique value that is not loaded and stays unchanged.
     pub(super) fn other_by_unique(
         &self,
         kind: EntityKind,
@@ -108,7 +108,7 @@ impl Load<'_> {
         is_known.then_some(id)
     }
 
-    /// Gives an entity its id and name, unless they are taken.
+    /// Assigns an entity its id and name, unless they are taken.
     pub(super) fn claim(&mut self, at: usize, relations: &Relations, id: Uuid) {
         let kind = relations.kind;
         let node = &mut self.nodes[at];
@@ -147,11 +147,11 @@ impl Load<'_> {
     ) -> bool {
         let id = self.nodes[at].id;
         let other = match self.others {
-            // What has the name may be loaded too, under another one: it is looked at when all ids are claimed.
+            // The holder of the name may be loaded under another name, so this is checked when all ids are claimed.
             Others::Existing => None,
             _ => self.other_by_unique(kind, field, &name),
         };
-        // A name that reads as an id may give references a meaning that they had not when they were resolved.
+        // A name that looks like an id could change the meaning of references that are already resolved.
         let is_doubtful = self.mode == Mode::Quick && ids::parse(&name).is_some();
         let elsewhere = is_doubtful || other.is_some_and(|other| other != id);
         if elsewhere || self.taken[kind as usize].names.contains_key(&name) {
@@ -164,13 +164,13 @@ impl Load<'_> {
         true
     }
 
-    /// Whether the id is only derived, and what exists has got its ids in other ways.
+    /// Whether the entity has only a derived id and may exist under another one.
     pub(super) fn may_exist_under_another_id(&self, at: usize) -> bool {
         let has_no_id = || self.nodes[at].input.get("id").is_none_or(Value::is_null);
         matches!(self.others, Others::Existing) && has_no_id()
     }
 
-    /// Looks for an entity by what identifies it besides its id, which it is to keep.
+    /// Finds the existing entity with the same name or unique values, whose id the loaded one then keeps.
     pub(super) fn look_up(&self, at: usize, relations: &Relations) -> Option<Uuid> {
         let kind = relations.kind;
         let input = &self.nodes[at].input;
@@ -183,7 +183,7 @@ impl Load<'_> {
             self.is_free(kind, id).then_some(id)
         };
         let by_name = relations.name.as_ref().and_then(by_unique);
-        // What has a name of its own is no other that happens to share a value with it.
+        // An entity with a name is different from one that merely shares another value.
         let is_nameless = relations.name.is_none_or(|name| input.str(name).is_none());
         let others = relations.unique.iter().filter(|_| is_nameless);
         by_name
@@ -191,7 +191,7 @@ impl Load<'_> {
             .or_else(|| others.clone().find_map(by_unique))
     }
 
-    /// The entity that exists with the values which must be unique together, once references are resolved.
+    /// Finds the existing entity with the same combination of unique values, after references are resolved.
     pub(super) fn by_cache_key(&self, relations: &Relations, entity: &Object) -> Option<Uuid> {
         if relations.cache_key.len() < 2 {
             return None;

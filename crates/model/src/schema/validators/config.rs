@@ -16,7 +16,7 @@ fn limit(config: &Object, period: &str) -> Option<f64> {
     config.get(period).and_then(number)
 }
 
-/// The first pair of periods of which the longer has the lower limit.
+/// Finds the first pair of periods in which the longer one has the lower limit.
 fn inverted(config: &Object) -> Option<(&'static str, f64, &'static str, f64)> {
     for (index, lower) in PERIODS.iter().enumerate() {
         let Some(lower_limit) = limit(config, lower) else {
@@ -61,7 +61,7 @@ pub(super) fn response_rate_limits(value: &Value) -> Verdict {
     ))
 }
 
-/// Counters shared through the database need one.
+/// Refuses counters shared through the database if there is none.
 pub(super) fn rate_limiting_policy(value: &Value, context: &Context) -> Verdict {
     if context.dbless && value.as_str() == Some("cluster") {
         return fail("expected one of: local, redis");

@@ -1,5 +1,5 @@
-//! Validators that are functions, by the names the data files call them. Those of texts are in [`text`], of keys and
-//! certificates in [`tls`], of whole plugin configurations in [`config`], of several fields of an entity in [`rules`].
+//! Validators that are functions, by their names in the data files: [`text`] for texts, [`tls`] for keys and
+//! certificates, [`config`] for whole plugin configurations, [`rules`] for several fields of an entity.
 
 mod config;
 mod route;
@@ -10,17 +10,17 @@ mod tls;
 use super::Context;
 use crate::value::Value;
 
-/// A text says what is wrong; records may answer with a tree.
+/// The result of a validator. The problem is a text, or for a record a tree of texts.
 pub(crate) type Verdict = Result<(), Value>;
 
-/// A validator of one value that is not null and has the right type.
+/// A validator of a single value that is not null and has the right type.
 #[derive(Clone, Copy)]
 pub(crate) struct Validator {
     name: &'static str,
     run: fn(&Value, &Context) -> Verdict,
 }
 
-/// A rule about several fields of an entity.
+/// A rule over several fields of an entity.
 #[derive(Clone, Copy)]
 pub(crate) struct EntityRule {
     name: &'static str,

@@ -1,4 +1,4 @@
-//! Paths of routes, and the check that the two compiled flavours make of a whole route.
+//! Validates paths of routes, and whole routes under the two flavours that compile them to expressions.
 
 use super::text::percent_encoding;
 use crate::schema::{Context, RouterFlavor};
@@ -7,7 +7,7 @@ use crate::value::Value;
 use expr::{Dialect, Regex, RegexError, Subsystem};
 use std::sync::LazyLock;
 
-/// A literal path must be in normal form, a regular expression (`~/…`) must compile.
+/// Validates a path: a literal path must be in normal form, a regular expression (`~/…`) must compile.
 /// Source: kong/db/schema/typedefs.lua (validate_path_with_regexes).
 pub(super) fn router_path(text: &str) -> Result<(), String> {
     let Some(pattern) = text.strip_prefix('~') else {
@@ -28,8 +28,8 @@ pub(super) fn router_path(text: &str) -> Result<(), String> {
         .map_err(|error| format!("invalid regex: '{pattern}' (PCRE returned: {error})"))
 }
 
-/// Whether a pattern is valid in every dialect, which parsing it shows at a tenth of the cost of compiling it. Repetition
-/// counts and length can make one too large, so those with either are compiled.
+/// Whether a pattern is certainly valid in every dialect. Parsing it costs a tenth of compiling it. Repetition counts
+/// and length can make a pattern too large, so patterns with counts or of great length are not accepted here.
 fn is_plainly_valid(pattern: &str) -> bool {
     const LENGTH_LIMIT: usize = 256;
     pattern.len() <= LENGTH_LIMIT
@@ -54,7 +54,7 @@ const CLASSIC: std::ops::RangeInclusive<usize> = SNIS..=HEADERS;
 const CLASSIC_NAMES: &str =
     "'methods', 'hosts', 'paths', 'headers', 'snis', 'sources' or 'destinations'";
 
-/// Whether the expression of the route is one: its own, or what its other fields become.
+/// Checks the expression of a route: its own, or the one that its other fields are compiled to.
 /// Source: kong/db/schema/entities/routes.lua (validate_route).
 pub(super) fn router_expression(values: &[&Value], context: &Context) -> Result<(), String> {
     if context.flavor == RouterFlavor::Expressions {
@@ -67,7 +67,7 @@ pub(super) fn router_expression(values: &[&Value], context: &Context) -> Result<
     checked.map_err(|problem| format!("{PREFIX}{problem}"))
 }
 
-/// The first protocol tells: those of both kinds never stand together.
+/// The subsystem of the first protocol, which is that of all, because a route cannot mix them.
 fn subsystem(protocols: &Value) -> Subsystem {
     let first = protocols.as_array().and_then(<[Value]>::first);
     match first.and_then(Value::as_str) {
@@ -110,7 +110,7 @@ fn classic(values: &[&Value]) -> Result<(), String> {
     Ok(())
 }
 
-/// Bits of the host are cleared for IPv4 only when the expression is made.
+/// Checks an IPv6 block as the parser of expressions does. Host bits are cleared in the expression for IPv4 only.
 fn block_of_addresses(ip: &str) -> Result<(), String> {
     if !(ip.contains(':') && ip.contains('/')) {
         return Ok(());
@@ -125,7 +125,7 @@ fn compiles(pattern: &str) -> Result<(), String> {
     regex(pattern).map(drop).map_err(|error| error.to_string())
 }
 
-/// Stands for any pattern that is plainly valid: of what is compiled here nothing is run.
+/// Replaces any plainly valid regex, because a regex that is only checked is never run.
 static VALID: LazyLock<Result<Regex, RegexError>> = LazyLock::new(|| Regex::new("", Dialect::Rust));
 
 fn regex(pattern: &str) -> Result<Regex, RegexError> {
@@ -135,13 +135,13 @@ fn regex(pattern: &str) -> Result<Regex, RegexError> {
     }
 }
 
-/// Routes are made of an expression or of the other fields.
+/// Checks that the route has either an expression or the other conditions.
 fn exclusive_fields(values: &[&Value]) -> Result<(), String> {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
         Value::Array(values) => values.is_empty(),
         Value::Object(object) => object.is_empty(),
-        // What numbers are by default counts as not given.
+        // The default value of a number counts as not given.
         value => value.as_int() == Some(0),
     };
     let has_classic = values[CLASSIC].iter().any(|value| !is_empty(value));
@@ -161,8 +161,8 @@ fn exclusive_fields(values: &[&Value]) -> Result<(), String> {
     Err(format!("{PREFIX}cannot set {clash} simultaneously"))
 }
 
-/// A header without values becomes `()`, which is where the parser stops. Only the position of the group in the
-/// expression depends on the rest of the route; it is given for the group alone.
+/// The parser's error for a header without values, which becomes `()` in the expression. The position is that within
+/// the group alone; in the whole expression it would depend on the rest of the route.
 fn empty_group() -> String {
     " --> 1:2\n  |\n1 | ()\n  |  ^---\n  |\n  = expected term".to_owned()
 }

@@ -1,4 +1,4 @@
-//! Rules about several fields of an entity. Values come in the order of the check's `field_sources`, null where unset.
+//! Rules over several fields of an entity. The values are in the order of the check's `field_sources`, null if not set.
 
 use super::tls;
 use crate::schema::Context;
@@ -7,7 +7,7 @@ use crate::value::Value;
 
 type Verdict = Result<(), String>;
 
-/// `jwk`, `pem`, `kid`. Source: kong/db/schema/entities/keys.lua.
+/// Checks `jwk`, `pem` and `kid`. Source: kong/db/schema/entities/keys.lua.
 pub(super) fn keys(values: &[&Value], _: &Context) -> Verdict {
     let [jwk, _, kid] = values else {
         return Ok(());
@@ -24,12 +24,12 @@ pub(super) fn keys(values: &[&Value], _: &Context) -> Verdict {
     tls::jwk(&jwk)
 }
 
-/// A certificate and its key.
+/// Checks that a key belongs to its certificate.
 pub(super) fn certificate_pair(values: &[&Value], _: &Context) -> Verdict {
     pair(values, "certificate does not match key")
 }
 
-/// The alternative certificate and its key.
+/// Checks that the alternative key belongs to the alternative certificate.
 pub(super) fn alternative_pair(values: &[&Value], _: &Context) -> Verdict {
     pair(values, "alternative certificate does not match key")
 }
@@ -43,7 +43,7 @@ fn pair(values: &[&Value], problem: &str) -> Verdict {
     }
 }
 
-/// A certificate and its alternative, which exists for clients that want the other type of key.
+/// Checks that a certificate and its alternative have different key types, which is the purpose of the alternative.
 pub(super) fn certificate_types(values: &[&Value], _: &Context) -> Verdict {
     match values {
         [Value::String(certificate), Value::String(alternative)]
@@ -62,7 +62,7 @@ pub(super) fn ca_certificate(values: &[&Value], context: &Context) -> Verdict {
     }
 }
 
-/// Filters need WebAssembly, which is not there.
+/// Refuses all filters, because they need WebAssembly, which is not supported.
 pub(super) fn wasm_filters(_: &[&Value], _: &Context) -> Verdict {
     Err("wasm support is not enabled".to_owned())
 }
@@ -89,7 +89,7 @@ pub(super) fn acme_storage(values: &[&Value], context: &Context) -> Verdict {
     }
 }
 
-/// `route_type`, `model`, `logging`. Source: kong/llm/schemas/init.lua.
+/// Checks `route_type`, `model` and `logging`. Source: kong/llm/schemas/init.lua.
 pub(super) fn llm_statistics(values: &[&Value], _: &Context) -> Verdict {
     let [route_type, model, logging] = values else {
         return Ok(());

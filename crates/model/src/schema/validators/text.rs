@@ -52,7 +52,7 @@ pub(super) fn host_with_wildcards(text: &str) -> Verdict {
     host_with_optional_port(text)
 }
 
-/// A server name, with at most one `*` as first or last character.
+/// Validates a server name that may have one `*` as its first or last character.
 pub(super) fn wildcard_host(text: &str) -> Verdict {
     let stars = text.bytes().filter(|&byte| byte == b'*').count();
     if stars == 0 {
@@ -77,7 +77,7 @@ pub(super) fn sni(text: &str) -> Verdict {
 }
 
 pub(super) fn path(text: &str) -> Verdict {
-    // RFC 3986 unreserved, reserved for paths, and what percent-encoding takes.
+    // RFC 3986: unreserved characters, those reserved for paths, and the percent sign.
     let is_allowed = |byte: u8| {
         byte.is_ascii_alphanumeric()
             || matches!(
@@ -110,7 +110,7 @@ pub(super) fn path(text: &str) -> Verdict {
     percent_encoding(text)
 }
 
-/// Every `%` must be followed by two hexadecimal digits.
+/// Validates that two hexadecimal digits follow every `%`.
 pub(super) fn percent_encoding(text: &str) -> Verdict {
     let bytes = text.as_bytes();
     for (at, _) in text.match_indices('%') {
@@ -221,13 +221,13 @@ pub(super) fn regex_or_star(text: &str) -> Verdict {
     Err(format!("'{text}' is not a valid regex"))
 }
 
-/// `name:value` with a header's name.
+/// Validates `name:value`, where the name is a header name.
 pub(super) fn header_pair(text: &str) -> Verdict {
     let name = text.split(':').next().unwrap_or_default();
     header_of_pair(name)
 }
 
-/// `old:new`, both headers' names.
+/// Validates `old:new`, where both are header names.
 pub(super) fn header_rename(text: &str) -> Verdict {
     let (old, new) = text.split_once(':').unwrap_or((text, ""));
     header_of_pair(old)?;
@@ -241,7 +241,7 @@ fn header_of_pair(name: &str) -> Verdict {
     Err(format!("'{name}' is not a valid header"))
 }
 
-/// `name:value` with a value, in which what stands between `$(` and `)` is a template.
+/// Validates `name:value` with a value that is not empty. Text between `$(` and `)` in the value is a template.
 pub(super) fn template_pair(text: &str) -> Verdict {
     let (name, value) = text.split_once(':').unwrap_or((text, ""));
     if value.is_empty() {
@@ -250,7 +250,8 @@ pub(super) fn template_pair(text: &str) -> Verdict {
     Ok(())
 }
 
-/// Keys of the plugin's own that a namespace must not begin with. Source: kong/plugins/acme/reserved_words.lua.
+/// Validates that a namespace does not begin with one of the plugin's own keys. Source:
+/// kong/plugins/acme/reserved_words.lua.
 pub(super) fn acme_namespace(text: &str) -> Verdict {
     const RESERVED: [&str; 5] = [
         "kong_acme:account:",
@@ -267,7 +268,7 @@ pub(super) fn acme_namespace(text: &str) -> Verdict {
     }
 }
 
-/// Lua sources are read when the plugin is built; the schema takes any text.
+/// Accepts any text. Lua sources are parsed when the plugin is built.
 pub(super) fn lua(_: &str) -> Verdict {
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Certificates and keys. Only what can be told from their encoding: whether a key can be used is found out when it is
-//! loaded for listening.
+//! Validates certificates and keys by their encoding only. Whether a key is usable is checked when it is loaded for a
+//! listener.
 
 use super::Verdict;
 use crate::value::Value;
@@ -23,7 +23,7 @@ pub(super) fn key(text: &str) -> Result<(), String> {
     }
 }
 
-/// The key that JSON Web Tokens are verified with. Source: kong/plugins/jwt/daos.lua.
+/// Validates a key for the verification of JSON Web Tokens. Source: kong/plugins/jwt/daos.lua.
 pub(super) fn public_key(text: &str) -> Result<(), String> {
     if is_public_key(text) {
         return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn public_key(text: &str) -> Result<(), String> {
     Err("invalid key".to_owned())
 }
 
-/// The `pem` of an entity of `keys`.
+/// Validates the `pem` field of a `keys` entity.
 pub(super) fn pem(value: &Value) -> Verdict {
     let Some(pem) = value.as_object() else {
         return Ok(());
@@ -52,7 +52,8 @@ pub(super) fn pem(value: &Value) -> Verdict {
     Ok(())
 }
 
-/// The members that the type of a JSON Web Key demands. Source: kong/db/schema/entities/keys.lua (RFC 7518).
+/// Checks that a JSON Web Key has the members that its type requires. Source: kong/db/schema/entities/keys.lua (RFC
+/// 7518).
 pub(super) fn jwk(jwk: &serde_json::Map<String, serde_json::Value>) -> Result<(), String> {
     let needed: &[&str] = match jwk.get("kty").and_then(serde_json::Value::as_str) {
         Some("RSA") => &["n", "e"],
@@ -70,7 +71,8 @@ pub(super) fn jwk(jwk: &serde_json::Map<String, serde_json::Value>) -> Result<()
 
 const BAD_JWK: &str = "could not load JWK, likely not a valid key";
 
-/// Exactly one certificate, of an authority, not expired. Source: kong/db/schema/entities/ca_certificates.lua.
+/// Checks that there is exactly one certificate, and that it is an unexpired CA certificate. Source:
+/// kong/db/schema/entities/ca_certificates.lua.
 pub(super) fn ca_certificate(text: &str, now: i64) -> Result<(), String> {
     if text.matches("-----BEGIN CERTIFICATE-----").count() > 1 {
         return Err("please submit only one certificate at a time".to_owned());
@@ -93,8 +95,8 @@ pub(super) fn ca_certificate(text: &str, now: i64) -> Result<(), String> {
     ))
 }
 
-/// Follows Kong's text.
-const OLD_VERSION: &str = ": a certificate of X.509 version 1 or 2 cannot have it, so issue it anew as version 3, for \
+/// Hint that is appended to Kong's text.
+const OLD_VERSION: &str = ": a certificate of X.509 version 1 or 2 cannot have it, so reissue it as version 3, for \
                            example with `openssl x509 -req -extfile`";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,8 +116,8 @@ pub(super) fn key_type(certificate: &str) -> Option<KeyType> {
     })
 }
 
-/// Whether the key can be that of the certificate. A key that does not carry its public part cannot be told apart
-/// without computing it; loading it for listening does.
+/// Whether the key may belong to the certificate. A key without its public part cannot be compared here; it is checked
+/// when it is loaded for a listener.
 pub(super) fn is_pair(certificate: &str, key: &str) -> bool {
     let (Some(pem), Some(key)) = (first_pem(certificate), private_key(key)) else {
         return true;
@@ -162,7 +164,7 @@ fn is_public_key(text: &str) -> bool {
     }
 }
 
-/// What a private key says of its public part.
+/// The public part that a private key contains.
 enum PrivateKey {
     Rsa { modulus: Vec<u8> },
     Ec { public: Option<Vec<u8>> },
@@ -170,7 +172,7 @@ enum PrivateKey {
 }
 
 fn private_key(text: &str) -> Option<PrivateKey> {
-    // Keys of elliptic curves may come after a block with the curve's parameters.
+    // A block with the curve's parameters may precede an elliptic curve key.
     let pem = Pem::iter_from_buffer(text.as_bytes())
         .filter_map(Result::ok)
         .find(|pem| pem.label.ends_with("PRIVATE KEY"))?;
@@ -182,7 +184,7 @@ fn private_key(text: &str) -> Option<PrivateKey> {
     }
 }
 
-/// RSAPrivateKey of RFC 8017: version, modulus, …
+/// Parses an RSAPrivateKey (RFC 8017): version, modulus, …
 fn rsa_key(der: &[u8]) -> Option<PrivateKey> {
     let (_, sequence) = Sequence::from_der(der).ok()?;
     let (rest, _) = Any::from_der(sequence.content.as_ref()).ok()?;
@@ -192,7 +194,7 @@ fn rsa_key(der: &[u8]) -> Option<PrivateKey> {
     })
 }
 
-/// ECPrivateKey of RFC 5915: version, key, `[0]` curve, `[1]` public key.
+/// Parses an ECPrivateKey (RFC 5915): version, key, `[0]` curve, `[1]` public key.
 fn ec_key(der: &[u8]) -> Option<PrivateKey> {
     let (_, sequence) = Sequence::from_der(der).ok()?;
     let (rest, _) = Any::from_der(sequence.content.as_ref()).ok()?;
@@ -213,7 +215,7 @@ fn ec_key(der: &[u8]) -> Option<PrivateKey> {
     Some(PrivateKey::Ec { public })
 }
 
-/// PrivateKeyInfo of RFC 5958: version, algorithm, key.
+/// Parses a PrivateKeyInfo (RFC 5958): version, algorithm, key.
 fn pkcs8_key(der: &[u8]) -> Option<PrivateKey> {
     let (_, sequence) = Sequence::from_der(der).ok()?;
     let (rest, _) = Any::from_der(sequence.content.as_ref()).ok()?;
@@ -236,7 +238,8 @@ mod tests {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----\n";
     const END: &str = "-----END CERTIFICATE-----\n";
 
-    /// PEM of about so many bytes: whole blocks, open ones, lines of nothing, and blocks of DER that is too deep or too long.
+    /// PEM texts of about `size` bytes: complete and unclosed blocks, empty lines, and DER that is too deep or too
+    /// long.
     fn texts(size: usize) -> Vec<String> {
         let repeated = |begin: &str, again: &str, end: &str| {
             [begin, &again.repeat(size / again.len()), end].concat()
