@@ -1,11 +1,10 @@
-//! What is wrong with a document, gathered per entity, and the three forms in which it is told: `fields` that mirror
-//! the document, `flattened_errors` (kong/db/errors.lua), and the indented listing of `config parse`.
+//! What is wrong with a document, gathered per entity, and the two forms in which it is answered: `fields` that mirror
+//! the document, and `flattened_errors` (kong/db/errors.lua).
 
 use crate::error::{Error, ErrorCode, MOST_OF_ENTITY, bounded, brace_notation, keep, keep_fields};
 use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use uuid::Uuid;
 
 /// Kong 3.9.1 loses dangling references when errors are flattened: the recorded answer has neither `fields` nor
@@ -562,49 +561,4 @@ fn add_flat(errors: &mut Vec<Value>, field: Option<&str>, message: Value) {
     }
     error.push("message", message);
     errors.push(Value::Object(error));
-}
-
-/// The listing that `config parse` and a failed start print.
-pub fn format_cli_errors(error: &Error) -> String {
-    let mut out = String::new();
-    match &error.fields {
-        Some(fields) if !fields.is_empty() => list_object(&mut out, fields, 0),
-        _ => out.push_str(&error.message),
-    }
-    out.truncate(out.trim_end().len());
-    out
-}
-
-fn list_object(out: &mut String, fields: &Object, indent: usize) {
-    let mut fields: Vec<_> = fields.iter().collect();
-    fields.sort_by_key(|(name, _)| *name);
-    for (name, value) in fields {
-        list_value(out, &format!("in '{name}'"), name, value, indent);
-    }
-}
-
-fn list_value(out: &mut String, title: &str, name: &str, value: &Value, indent: usize) {
-    let _ = write!(out, "{:indent$}{title}:", "");
-    match value {
-        Value::Object(inner) => {
-            out.push('\n');
-            list_object(out, inner, indent + 2);
-        }
-        Value::Array(list) => {
-            out.push('\n');
-            let present = list.iter().enumerate();
-            for (index, value) in present.filter(|(_, value)| !value.is_null()) {
-                let title = format!("- in entry {} of '{name}'", index + 1);
-                list_value(out, &title, name, value, indent + 2);
-            }
-        }
-        Value::String(message) => {
-            // What is underlined in a text of several lines stays under it.
-            let message = message.replace('\n', &format!("\n{:indent$}  ", ""));
-            let _ = writeln!(out, " {message}");
-        }
-        other => {
-            let _ = writeln!(out, " {}", brace_notation(other));
-        }
-    }
 }

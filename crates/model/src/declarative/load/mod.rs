@@ -5,7 +5,7 @@
 //! keeps nothing of the input; a `Report` run keeps what it needs to tell every problem where it is. Both decide alike.
 
 mod complete;
-mod doubts;
+pub(super) mod doubts;
 mod naming;
 
 use super::memo::Unchanged;
