@@ -27,7 +27,7 @@ pub fn document(data: &[u8]) {
         Ok(document) => readable(document),
         Err(error) => {
             assert!(
-                !format_cli_errors(error).is_empty(),
+                !format_cli_errors(error, text, format, options.context.flavor).is_empty(),
                 "an error says something"
             );
         }

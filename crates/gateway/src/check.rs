@@ -73,7 +73,13 @@ pub(crate) fn compile(
     let source = Source::Text(&text.bytes, text.format);
     let document = Loader::new()
         .load(source, &options, &Nothing, 0)
-        .map_err(|error| Failure::new(format!("Failed parsing:\n{}", format_cli_errors(&error))))?;
+        .map_err(|error| {
+            let errors = format_cli_errors(&error, &text.bytes, text.format, model.flavor);
+            Failure::new(format!(
+                "Failed parsing declarative config {}:\n{errors}",
+                text.name
+            ))
+        })?;
     for warning in &document.warnings {
         warn(&format!("the declarative configuration: {warning}"));
     }

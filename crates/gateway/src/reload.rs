@@ -80,7 +80,7 @@ fn load(text: Text, gateway: &Gateway) {
             }
             Err(error) => tracing::error!(
                 "the configuration stays as it was: {}",
-                describe(&text.name, error)
+                describe(&text, writer.model.flavor, error)
             ),
         }
     });

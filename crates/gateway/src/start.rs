@@ -18,6 +18,7 @@ use crate::workers::{self, ApiCertificates, Workers};
 use crate::{local, memory, plane, service_manager};
 use admin::control::{LoadError, Node};
 use model::declarative::{Loader, Source, format_cli_errors};
+use model::schema::RouterFlavor;
 use proxy::session::{self, DataPlane};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -310,18 +311,17 @@ fn load(writer: &mut Writer, text: &Text) -> Result<(), Failure> {
     };
     match writer.replace(input) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Failure::new(describe(&text.name, error))),
+        Err(error) => Err(Failure::new(describe(text, writer.model.flavor, error))),
     }
 }
 
 /// Describes why a declarative configuration was not loaded, in Kong's words where Kong has some.
-pub(crate) fn describe(name: &str, error: LoadError) -> String {
+pub(crate) fn describe(text: &Text, flavor: RouterFlavor, error: LoadError) -> String {
+    let name = &text.name;
     match error {
         LoadError::Invalid(error) => {
-            format!(
-                "error parsing declarative config {name}:\n{}",
-                format_cli_errors(&error)
-            )
+            let errors = format_cli_errors(&error, &text.bytes, text.format, flavor);
+            format!("error parsing declarative config {name}:\n{errors}")
         }
         LoadError::TooLarge => format!(
             "the declarative config {name} does not fit into the store; the setting lmdb_map_size limits it"

@@ -32,7 +32,7 @@ pub(crate) fn import(settings: &Settings, file: &Path) -> Result<Imported, Failu
     let text = declarative_file::read_file(file).map_err(Failure::new)?;
     let mut progress = Progress::new();
     let imported = match Client::connect(&settings.prefix) {
-        Ok(client) => import_online(&client, &text, &mut progress),
+        Ok(client) => import_online(&client, settings, &text, &mut progress),
         Err(ClientError::NotRunning(_)) => import_offline(settings, &text, &mut progress),
         Err(error) => Err(Failure::new(error)),
     };
@@ -105,6 +105,7 @@ pub(crate) fn export_format(asked: Option<TextFormat>, file: Option<&Path>) -> E
 
 fn import_online(
     client: &Client,
+    settings: &Settings,
     text: &Text,
     progress: &mut Progress,
 ) -> Result<Imported, Failure> {
@@ -124,10 +125,10 @@ fn import_online(
         }
     }
     if lines.status != 200 {
-        return Err(refused(&last));
+        return Err(refused(&last, settings, text));
     }
     if let Some(error) = last.get("error") {
-        return Err(refused(error));
+        return Err(refused(error, settings, text));
     }
     let number = |name: &str| last.get(name).and_then(Json::as_u64);
     let count = |name: &str| number(name).and_then(|count| usize::try_from(count).ok());
@@ -150,7 +151,7 @@ fn import_online(
 }
 
 /// Converts an error response of the Admin API to a failure.
-fn refused(answer: &Json) -> Failure {
+fn refused(answer: &Json, settings: &Settings, text: &Text) -> Failure {
     let message = answer.get("message").and_then(Json::as_str);
     let message = message.unwrap_or("the gateway does not say why");
     let mut error = Error::new(ErrorCode::DeclarativeConfig, message);
@@ -159,11 +160,12 @@ fn refused(answer: &Json) -> Failure {
     {
         error = error.with_fields(fields);
     }
-    invalid(&error)
+    invalid(&error, settings, text)
 }
 
-fn invalid(error: &Error) -> Failure {
-    Failure::new(format!("Failed importing:\n{}", format_cli_errors(error)))
+fn invalid(error: &Error, settings: &Settings, text: &Text) -> Failure {
+    let errors = format_cli_errors(error, &text.bytes, text.format, settings.model.flavor);
+    Failure::new(format!("Failed importing {}:\n{errors}", text.name))
 }
 
 fn unexpected(details: &dyn std::fmt::Display) -> Failure {
@@ -211,10 +213,10 @@ fn import_offline(
     });
     match (done, refusal) {
         (Ok((Revision(revision), counts)), _) => Ok(Imported { revision, counts }),
-        (Err(_), Some(control::Failure::Error(error))) => Err(invalid(&error)),
+        (Err(_), Some(control::Failure::Error(error))) => Err(invalid(&error, settings, text)),
         (Err(_), Some(failure)) => Err(Failure::new(format!("Failed importing: {failure:?}"))),
         (Err(error), None) => Err(match error.to_error() {
-            Some(error) => invalid(&error),
+            Some(error) => invalid(&error, settings, text),
             None => Failure::new(error),
         }),
     }

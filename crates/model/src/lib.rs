@@ -10,6 +10,7 @@ pub mod entities;
 pub mod error;
 pub mod hashing;
 pub mod kind;
+mod nearest;
 pub mod plugins;
 pub mod schema;
 pub mod uri;
@@ -17,4 +18,5 @@ pub mod value;
 
 pub use error::{Error, ErrorCode};
 pub use kind::EntityKind;
+pub use nearest::nearest;
 pub use value::{Object, Value};

@@ -4,10 +4,12 @@
 //! The request path does not use it: there, entities are the structs of [`crate::entities`].
 
 use compact_str::CompactString;
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// Maximum nesting depth of documents. Kong's deepest entity has nine levels.
 pub const MAX_DEPTH: usize = 64;
@@ -140,6 +142,18 @@ impl<K: Into<CompactString> + AsRef<str>> FromIterator<(K, Value)> for Object {
 }
 
 impl Value {
+    /// Reads JSON. The flag says whether an object in it has a name more than once, which the value cannot show.
+    pub(crate) fn from_json(text: &[u8]) -> serde_json::Result<(Self, bool)> {
+        let repeated = Cell::new(false);
+        let mut reader = serde_json::Deserializer::from_slice(text);
+        let value = ValueVisitor {
+            repeated: &repeated,
+        }
+        .deserialize(&mut reader)?;
+        reader.end()?;
+        Ok((value, repeated.get()))
+    }
+
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
     }
@@ -257,9 +271,21 @@ impl Serialize for Object {
     }
 }
 
-struct ValueVisitor;
+#[derive(Clone, Copy)]
+struct ValueVisitor<'r> {
+    /// Set when an object has a name more than once.
+    repeated: &'r Cell<bool>,
+}
 
-impl<'de> Visitor<'de> for ValueVisitor {
+impl<'de> DeserializeSeed<'de> for ValueVisitor<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ValueVisitor<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -275,7 +301,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        Value::deserialize(deserializer)
+        self.deserialize(deserializer)
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
@@ -304,20 +330,24 @@ impl<'de> Visitor<'de> for ValueVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut values = Vec::with_capacity(seq.size_hint().unwrap_or(0).min(1024));
-        while let Some(value) = seq.next_element()? {
+        while let Some(value) = seq.next_element_seed(self)? {
             values.push(value);
         }
         Ok(Value::Array(values))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
-        ObjectVisitor.visit_map(map).map(Value::Object)
+        ObjectVisitor { values: self }
+            .visit_map(map)
+            .map(Value::Object)
     }
 }
 
-struct ObjectVisitor;
+struct ObjectVisitor<'r> {
+    values: ValueVisitor<'r>,
+}
 
-impl<'de> Visitor<'de> for ObjectVisitor {
+impl<'de> Visitor<'de> for ObjectVisitor<'_> {
     type Value = Object;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -327,7 +357,8 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
         let mut object = Object::with_capacity(map.size_hint().unwrap_or(0).min(SCAN_LIMIT));
         let mut index: Option<HashMap<CompactString, usize>> = None;
-        while let Some((key, value)) = map.next_entry::<CompactString, Value>()? {
+        let name = PhantomData::<CompactString>;
+        while let Some((key, value)) = map.next_entry_seed(name, self.values)? {
             if object.len() == SCAN_LIMIT && index.is_none() {
                 index = Some(
                     object
@@ -340,10 +371,15 @@ impl<'de> Visitor<'de> for ObjectVisitor {
             }
             match &mut index {
                 None => {
-                    object.insert(key, value);
+                    if object.insert(key, value).is_some() {
+                        self.values.repeated.set(true);
+                    }
                 }
                 Some(index) => match index.get(&key) {
-                    Some(&at) => object.0[at].1 = value,
+                    Some(&at) => {
+                        object.0[at].1 = value;
+                        self.values.repeated.set(true);
+                    }
                     None => {
                         index.insert(key.clone(), object.len());
                         object.0.push((key, value));
@@ -357,13 +393,16 @@ impl<'de> Visitor<'de> for ObjectVisitor {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ValueVisitor)
+        let repeated = &Cell::new(false);
+        ValueVisitor { repeated }.deserialize(deserializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor)
+        let repeated = &Cell::new(false);
+        let values = ValueVisitor { repeated };
+        deserializer.deserialize_map(ObjectVisitor { values })
     }
 }
 

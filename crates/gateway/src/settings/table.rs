@@ -133,16 +133,8 @@ impl Table {
 
     /// Returns the known name that is most similar to an unknown one, for the error text.
     pub(crate) fn nearest(&self, name: &str) -> Option<&str> {
-        let most = |known: &str| 2.max(known.len() / 5);
-        let length = name.chars().count();
         let known = self.settings.iter().map(|setting| setting.name.as_str());
-        // The distance is at least the difference in length, so most names need no comparison with a very long one.
-        known
-            .filter(|known| known.len().abs_diff(length) <= most(known))
-            .map(|known| (distance(name, known), known))
-            .filter(|(distance, known)| *distance <= most(known))
-            .min()
-            .map(|(_, known)| known)
+        model::nearest(name, known)
     }
 }
 
@@ -161,20 +153,4 @@ pub(crate) fn directive_of(name: &str) -> &str {
     let mut prefixes = DYNAMIC_PREFIXES.iter();
     let directive = prefixes.find_map(|prefix| name.strip_prefix(prefix));
     directive.unwrap_or(name)
-}
-
-/// Levenshtein distance of two short names.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in right.iter().enumerate() {
-            let substituted = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[right.len()]
 }

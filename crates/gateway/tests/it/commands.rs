@@ -54,16 +54,67 @@ fn check_and_start_warn_of_plugins_that_can_hardly_be_meant() {
 }
 
 #[test]
+fn check_shows_where_a_file_is_wrong_and_what_was_probably_meant() {
+    let text = "_format_version: '3.0'\nservices:\n- name: a\n  ulr: http://a\n\
+                plugins:\n- name: cors\n  config: {}\n  config: {origin: ['*']}\n";
+    let (status, _, errors) = check(text, &[]);
+    assert_eq!(status, 1);
+    let (first, listing) = errors.split_once('\n').expect("several lines");
+    assert!(
+        first.starts_with("error: Failed parsing declarative config file /"),
+        "{first}"
+    );
+    assert!(first.ends_with("/kong.yml:"), "{first}");
+    let expected = "\
+in 'plugins':
+  - in entry 1 of 'plugins' (line 6):
+    in 'config':
+      in 'origin': unknown field; did you mean `origins`?
+in 'services':
+  - in entry 1 of 'services' (line 3):
+    in 'host': required field missing
+    in 'ulr': unknown field; did you mean `url`?
+warning: line 8: `config` was given already in line 7; the later value is used
+";
+    assert_eq!(listing, expected);
+    let log = launch().configuration(text).try_start();
+    let log = log.map(drop).expect_err("a wrong file was started");
+    assert!(
+        log.contains("error parsing declarative config file /"),
+        "{log}"
+    );
+    for line in expected.lines() {
+        assert!(
+            log.contains(line.trim_start()),
+            "{line} is missing in:\n{log}"
+        );
+    }
+}
+
+#[test]
+fn check_warns_of_a_name_given_twice() {
+    let text = "_format_version: '3.0'\nservices:\n- name: a\n  host: h\n  host: i\n";
+    let (status, output, errors) = check(text, &[]);
+    assert_eq!((status, output.as_str()), (0, "parse successful\n"));
+    assert_eq!(
+        errors,
+        "warning: the declarative configuration: line 5: `host` was given already in line 4; the later value is used\n"
+    );
+}
+
+#[test]
 fn check_lists_every_problem_of_a_configuration() {
     let text = "_format_version: '3.0'\nservices: [{name: a}, {name: b, host: x, port: 70000}]\n\
                 routes: [{name: r, paths: [/r], service: missing}]\n";
     let (status, _, errors) = check(text, &[]);
     assert_eq!(status, 1);
     for part in [
+        "Failed parsing declarative config file ",
+        "kong.yml:\n",
         "in 'services':",
-        "- in entry 1 of 'services':",
+        "- in entry 1 of 'services' (line 2):",
         "in 'host': required field missing",
-        "- in entry 2 of 'services':",
+        "- in entry 2 of 'services' (line 2):",
     ] {
         assert!(errors.contains(part), "{part} is missing in:\n{errors}");
     }

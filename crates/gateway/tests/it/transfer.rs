@@ -106,7 +106,12 @@ fn what_is_wrong_is_told_alike_and_changes_nothing() {
         (
             "unknown.yml",
             "_format_version: '3.0'\nservices: [{name: a, host: h}, {name: b, hots: h}]\n".to_owned(),
-            vec!["in entry 2 of 'services'", "in 'hots': unknown field"],
+            vec![
+                "Failed importing file ",
+                "unknown.yml:",
+                "in entry 2 of 'services' (line 2):",
+                "in 'hots': unknown field; did you mean `host`?",
+            ],
         ),
         (
             "dangling.yml",

@@ -3,6 +3,7 @@
 //!
 //! Only the two outermost levels are checked here. The inside of an element is checked when it is parsed.
 
+use super::positions::Token;
 use compact_str::CompactString;
 
 /// Maximum number of fields of an object that is split here. The parser finds repeated names faster in larger ones.
@@ -46,6 +47,58 @@ pub(super) fn fields(text: &[u8]) -> Option<Vec<(CompactString, &[u8])>> {
         Some(())
     })?;
     scanner.peek().is_none().then_some(fields)
+}
+
+/// The nodes of a text that has been parsed before, for what only needs their places.
+pub(super) struct Tokens<'a> {
+    scanner: Scanner<'a>,
+    /// The line of the last token, and where that token began.
+    line: u64,
+    begin: usize,
+}
+
+impl<'a> Tokens<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Self {
+        Self {
+            scanner: Scanner { text, at: 0 },
+            line: 1,
+            begin: 0,
+        }
+    }
+
+    /// The next token, with its line; `None` at the end of the text.
+    pub(super) fn next(&mut self) -> Option<(u64, Token)> {
+        while matches!(self.scanner.peek()?, b',' | b':') {
+            self.scanner.at += 1;
+        }
+        let begin = self.scanner.at;
+        let passed = &self.scanner.text[self.begin..begin];
+        self.line += passed
+            .iter()
+            .map(|byte| u64::from(*byte == b'\n'))
+            .sum::<u64>();
+        self.begin = begin;
+        let token = match self.scanner.text[begin] {
+            b'"' => {
+                self.scanner.skip_string()?;
+                let text = self.scanner.text.get(begin..self.scanner.at)?;
+                Token::Text(serde_json::from_slice(text).ok()?)
+            }
+            bracket @ (b'{' | b'[' | b'}' | b']') => {
+                self.scanner.at += 1;
+                match bracket {
+                    b'{' => Token::Map,
+                    b'[' => Token::List,
+                    _ => Token::End,
+                }
+            }
+            _ => {
+                self.scanner.skip_word();
+                Token::Other
+            }
+        };
+        Some((self.line, token))
+    }
 }
 
 struct Scanner<'a> {

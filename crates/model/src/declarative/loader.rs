@@ -4,13 +4,18 @@
 use super::load::{Load, Loaded, Mode, Others, annotation_problem};
 use super::memo::{ElementKey, Hashing, Header, Memo, Unchanged};
 use super::outline::{self, Element, Outline};
+use super::positions::Positions;
 use super::problems::Report;
+use super::text::Parsed;
 use super::{Document, Existing, Format, Options, Source, migrate, relations, text};
 use crate::error::Error;
 use crate::value::{Object, Value};
 
 /// Request parameters that a JSON body or form may contain in addition to a configuration.
 const PARAMETERS: [&str; 2] = ["check_hash", "flatten_errors"];
+
+/// Fields of a document that are not collections.
+pub(super) const FIELDS: [&str; 4] = ["_comment", "_format_version", "_ignore", "_transform"];
 
 /// Number of bytes that are parsed before they are processed. It is small enough for the processor's cache and keeps
 /// memory use low.
@@ -159,13 +164,18 @@ fn load_text(
     options: &Options,
     run: &mut dyn FnMut(Object, Mode) -> Result<Loaded, Report>,
 ) -> Result<Document, Error> {
-    let document = without(text::parse(text, format)?, ignored);
-    if let Ok(loaded) = run(document, Mode::Quick) {
-        return Ok(loaded.document);
+    let Parsed { object, repeated } = text::read(text, format)?;
+    let loaded = match run(without(object, ignored), Mode::Quick) {
+        Ok(loaded) => Ok(loaded),
+        // Parsing again is cheaper than keeping a copy of every document without problems.
+        Err(_) => run(without(text::parse(text, format)?, ignored), Mode::Report),
+    };
+    let mut document = finish(loaded, options)?;
+    if repeated {
+        let warnings = Positions::of(text, format).into_warnings();
+        document.warnings.splice(..0, warnings);
     }
-    // Parsing again is cheaper than keeping a copy of every document without problems.
-    let document = without(text::parse(text, format)?, ignored);
-    finish(run(document, Mode::Report), options)
+    Ok(document)
 }
 
 fn finish(loaded: Result<Loaded, Report>, options: &Options) -> Result<Document, Error> {

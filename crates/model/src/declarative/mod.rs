@@ -11,11 +11,13 @@ mod emit;
 mod export;
 mod ids;
 mod json;
+mod listing;
 mod load;
 mod loader;
 mod memo;
 mod migrate;
 mod outline;
+mod positions;
 mod problems;
 mod relations;
 mod scalar;
@@ -23,8 +25,9 @@ mod text;
 mod yaml;
 
 pub use export::{ExportError, ExportFormat, export};
+pub use listing::format_cli_errors;
 pub use loader::{Loader, load, merge};
-pub use problems::{MOST_OF_DOCUMENT, format_cli_errors};
+pub use problems::MOST_OF_DOCUMENT;
 pub use text::{EMPTY_HASH, Parameters, hash, parse, sniff, structured_hash};
 
 use crate::kind::EntityKind;

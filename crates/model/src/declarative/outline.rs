@@ -56,7 +56,7 @@ impl Element<'_> {
     /// The element as a value. Returns `None` if its text is malformed.
     pub(super) fn value(&self, migrate: bool) -> Option<Value> {
         let mut value = match &self.text {
-            Text::Whole(text) => serde_json::from_slice(text).ok()?,
+            Text::Whole(text) => unambiguous(text)?,
             Text::Rest(object) => Value::Object(object.clone()),
         };
         match self.nesting {
@@ -197,9 +197,16 @@ impl<'a> Reader<'a, '_> {
 fn parsed(field: &json::Field<'_>) -> Option<Value> {
     match field {
         json::Field::Array(elements) => {
-            let values = elements.iter().map(|text| serde_json::from_slice(text));
-            Some(Value::Array(values.collect::<Result<_, _>>().ok()?))
+            let values: Option<Vec<Value>> =
+                elements.iter().map(|text| unambiguous(text)).collect();
+            values.map(Value::Array)
         }
-        json::Field::Other(text) => serde_json::from_slice(text).ok(),
+        json::Field::Other(text) => unambiguous(text),
     }
+}
+
+/// A value in which no name is given twice: the parser of whole documents warns of those.
+fn unambiguous(text: &[u8]) -> Option<Value> {
+    let (value, repeated) = Value::from_json(text).ok()?;
+    (!repeated).then_some(value)
 }

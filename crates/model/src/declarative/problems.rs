@@ -5,7 +5,6 @@ use crate::error::{Error, ErrorCode, MOST_OF_ENTITY, bounded, brace_notation, ke
 use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use uuid::Uuid;
 
 /// Whether `fields` keeps dangling references when errors are flattened. Kong 3.9.1 loses them: its recorded response
@@ -563,49 +562,4 @@ fn add_flat(errors: &mut Vec<Value>, field: Option<&str>, message: Value) {
     }
     error.push("message", message);
     errors.push(Value::Object(error));
-}
-
-/// Formats the list of errors that `config parse` and a failed start print.
-pub fn format_cli_errors(error: &Error) -> String {
-    let mut out = String::new();
-    match &error.fields {
-        Some(fields) if !fields.is_empty() => list_object(&mut out, fields, 0),
-        _ => out.push_str(&error.message),
-    }
-    out.truncate(out.trim_end().len());
-    out
-}
-
-fn list_object(out: &mut String, fields: &Object, indent: usize) {
-    let mut fields: Vec<_> = fields.iter().collect();
-    fields.sort_by_key(|(name, _)| *name);
-    for (name, value) in fields {
-        list_value(out, &format!("in '{name}'"), name, value, indent);
-    }
-}
-
-fn list_value(out: &mut String, title: &str, name: &str, value: &Value, indent: usize) {
-    let _ = write!(out, "{:indent$}{title}:", "");
-    match value {
-        Value::Object(inner) => {
-            out.push('\n');
-            list_object(out, inner, indent + 2);
-        }
-        Value::Array(list) => {
-            out.push('\n');
-            let present = list.iter().enumerate();
-            for (index, value) in present.filter(|(_, value)| !value.is_null()) {
-                let title = format!("- in entry {} of '{name}'", index + 1);
-                list_value(out, &title, name, value, indent + 2);
-            }
-        }
-        Value::String(message) => {
-            // Continuation lines are indented, so that an underline stays under its text.
-            let message = message.replace('\n', &format!("\n{:indent$}  ", ""));
-            let _ = writeln!(out, " {message}");
-        }
-        other => {
-            let _ = writeln!(out, " {}", brace_notation(other));
-        }
-    }
 }

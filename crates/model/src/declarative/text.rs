@@ -5,13 +5,26 @@ use crate::error::Error;
 use crate::value::{Object, Value};
 use md5::{Digest, Md5};
 use ring::digest::{SHA256, digest};
+use serde::de::IgnoredAny;
 use std::fmt::Write;
 
 /// The hash of the empty configuration.
 pub const EMPTY_HASH: &str = "00000000000000000000000000000000";
 
+/// A parsed document.
+pub(super) struct Parsed {
+    pub object: Object,
+    /// Whether an object in it contains a name more than once. The last value of the name is used.
+    pub repeated: bool,
+}
+
 /// Parses a document. The error is that of `POST /config`.
 pub fn parse(text: &[u8], format: Format) -> Result<Object, Error> {
+    read(text, format).map(|parsed| parsed.object)
+}
+
+/// [`parse`], with what is said of a document besides its object.
+pub(super) fn read(text: &[u8], format: Format) -> Result<Parsed, Error> {
     let read = match format {
         Format::Json => parse_json(text),
         Format::Yaml => parse_yaml(text),
@@ -19,6 +32,15 @@ pub fn parse(text: &[u8], format: Format) -> Result<Object, Error> {
         Format::Auto => parse_yaml(text),
     };
     read.map_err(|problem| problems::unreadable(&problem))
+}
+
+/// Whether [`read`] reads a text as JSON.
+pub(super) fn is_json(text: &[u8], format: Format) -> bool {
+    match format {
+        Format::Json => true,
+        Format::Yaml => false,
+        Format::Auto => may_be_json(text) && serde_json::from_slice::<IgnoredAny>(text).is_ok(),
+    }
 }
 
 /// The hash of a configuration given as text: 32 hex digits, the MD5 of its exact bytes.
@@ -73,17 +95,17 @@ fn may_be_json(text: &[u8]) -> bool {
     text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
 }
 
-fn parse_json(text: &[u8]) -> Result<Object, String> {
-    match serde_json::from_slice(text) {
-        Ok(Value::Object(object)) => Ok(object),
+fn parse_json(text: &[u8]) -> Result<Parsed, String> {
+    match Value::from_json(text) {
+        Ok((Value::Object(object), repeated)) => Ok(Parsed { object, repeated }),
         Ok(_) => Err("expected an object".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-fn parse_yaml(text: &[u8]) -> Result<Object, String> {
+fn parse_yaml(text: &[u8]) -> Result<Parsed, String> {
     match yaml::parse(text) {
-        Ok(Some(Value::Object(object))) => Ok(object),
+        Ok((Some(Value::Object(object)), repeated)) => Ok(Parsed { object, repeated }),
         Ok(_) => Err("expected an object".to_owned()),
         Err(error) => Err(error.to_string()),
     }

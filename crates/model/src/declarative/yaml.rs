@@ -3,11 +3,12 @@
 //! Input may be adversarial: the nesting depth and the expansion of aliases are limited, and the parser reads small
 //! pieces so that its buffers stay small.
 
+use super::positions::Token;
 use super::scalar;
 use crate::value::{MAX_DEPTH, Object, Value};
 use compact_str::CompactString;
 use libyaml_safer::{Event, EventData, Mark, Parser, ScalarStyle};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufReader, Chain, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,8 +23,9 @@ const TAG_PREFIX: &str = "tag:yaml.org,2002:";
 #[error("{0}")]
 pub(super) struct YamlError(String);
 
-/// Parses the first document of the text; `None` if there is none. Later documents must be well-formed but are ignored.
-pub(super) fn parse(text: &[u8]) -> Result<Option<Value>, YamlError> {
+/// Parses the first document of the text; `None` if there is none. Also returns whether one of its mappings contains a
+/// key more than once. Later documents must be well-formed but are ignored.
+pub(super) fn parse(text: &[u8]) -> Result<(Option<Value>, bool), YamlError> {
     // The port of libyaml panics if a comma follows a tag in brackets (`[!x,y]`). Such a text is refused; it must not
     // end the process.
     catch_unwind(AssertUnwindSafe(|| Reader::new(text).documents()))
@@ -39,6 +41,8 @@ struct Reader<'a> {
     anchors: HashMap<String, Anchor>,
     alias_budget: usize,
     depth: usize,
+    /// Whether a mapping has had a key more than once.
+    repeated: bool,
 }
 
 struct Anchor {
@@ -65,18 +69,22 @@ impl<'a> Reader<'a> {
             anchors: HashMap::new(),
             alias_budget: ALIAS_BUDGET,
             depth: 0,
+            repeated: false,
         }
     }
 
-    fn documents(mut self) -> Result<Option<Value>, YamlError> {
+    fn documents(mut self) -> Result<(Option<Value>, bool), YamlError> {
         let mut first = None;
         loop {
             match self.event()?.data {
                 EventData::StreamStart { .. } => {}
-                EventData::StreamEnd => return Ok(first),
+                EventData::StreamEnd => {
+                    let (value, repeated) = first.unzip();
+                    return Ok((value, repeated == Some(true)));
+                }
                 EventData::DocumentStart { .. } => {
                     if let Node::Value(value) = self.node()? {
-                        first.get_or_insert(value);
+                        first.get_or_insert((value, self.repeated));
                     }
                 }
                 EventData::DocumentEnd { .. } => self.anchors.clear(),
@@ -200,7 +208,7 @@ impl<'a> Reader<'a> {
             if key == "<<" {
                 self.merge(&mut fields, value)?;
             } else {
-                fields.set(key, value);
+                self.repeated |= fields.set(key, value);
             }
         }
         Ok(Value::Object(fields.object))
@@ -236,6 +244,39 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The nodes of a text that was parsed before, for callers that need only their positions.
+pub(super) struct Tokens<'a>(Reader<'a>);
+
+impl<'a> Tokens<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Self {
+        Self(Reader::new(text))
+    }
+
+    /// The next token of the first document, with its line; `None` at the end of it.
+    pub(super) fn next(&mut self) -> Option<(u64, Token)> {
+        loop {
+            let token = match self.0.event().ok()?.data {
+                EventData::StreamStart { .. } | EventData::DocumentStart { .. } => continue,
+                EventData::StreamEnd | EventData::DocumentEnd { .. } => return None,
+                EventData::SequenceStart { .. } => Token::List,
+                EventData::MappingStart { .. } => Token::Map,
+                EventData::SequenceEnd | EventData::MappingEnd => Token::End,
+                EventData::Alias { .. } => Token::Other,
+                EventData::Scalar {
+                    tag, value, style, ..
+                } => {
+                    let value = self.0.scalar(tag.as_deref(), value, style).ok()?;
+                    match self.0.key(value).ok()? {
+                        merge if merge == "<<" => Token::Other,
+                        text => Token::Text(text),
+                    }
+                }
+            };
+            return Some((self.0.mark.0, token));
+        }
+    }
+}
+
 /// Returns a line break if the text does not end with one. Without it, the port of libyaml reads past the end of a
 /// final block scalar or escape.
 fn missing_break(text: &[u8]) -> &'static [u8] {
@@ -256,6 +297,8 @@ fn is_block(style: ScalarStyle) -> bool {
 struct Fields {
     object: Object,
     seen: HashMap<CompactString, usize>,
+    /// Names that so far only a `<<` has given: a value of the mapping's own takes their place as is meant.
+    merged: HashSet<CompactString>,
 }
 
 const SCAN_LIMIT: usize = 32;
@@ -272,16 +315,20 @@ impl Fields {
         self.seen.contains_key(key)
     }
 
-    fn set(&mut self, key: CompactString, value: Value) {
-        if self.contains(&key) {
-            self.object.insert(key, value);
-        } else {
+    /// Whether the name had a value of the mapping's own already, which is replaced.
+    fn set(&mut self, key: CompactString, value: Value) -> bool {
+        if !self.contains(&key) {
             self.push(key, value);
+            return false;
         }
+        let is_repeated = !self.merged.remove(&key);
+        self.object.insert(key, value);
+        is_repeated
     }
 
     fn set_if_absent(&mut self, key: CompactString, value: Value) {
         if !self.contains(&key) {
+            self.merged.insert(key.clone());
             self.push(key, value);
         }
     }

@@ -113,6 +113,25 @@ impl Record {
         self.fields.iter().position(|field| field.name == name)
     }
 
+    /// The names that input may have.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let shorthands = self.shorthands.iter().map(|shorthand| &shorthand.field);
+        let fields = self.fields.iter().chain(shorthands);
+        fields.map(|field| field.name.as_str())
+    }
+
+    /// The record that a field holds, also as an element of a list.
+    pub(crate) fn inner(&self, name: &str) -> Option<&Record> {
+        let mut field = &self.fields[self.position(name)?];
+        while let Kind::Array(element) | Kind::Set(element) = &field.kind {
+            field = element;
+        }
+        match &field.kind {
+            Kind::Record(record) => Some(record),
+            _ => None,
+        }
+    }
+
     /// Whether stored entities have a field of this name.
     pub(crate) fn is_shown(&self, name: &[u8]) -> bool {
         let mut fields = self.fields.iter();

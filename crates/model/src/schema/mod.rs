@@ -20,6 +20,7 @@ mod stored;
 mod transformations;
 mod validators;
 
+pub(crate) use definition::Record;
 pub use json_schema::Form;
 pub use registry::{PluginSchema, Registry, registry};
 pub use stored::Malformed;
@@ -28,7 +29,7 @@ pub(crate) use stored::field_of as stored_field;
 use crate::value::{Object, Value};
 use crate::{EntityKind, Error};
 use compact_str::CompactString;
-use definition::{Kind, Record};
+use definition::Kind;
 use engine::{Engine, Mode};
 use std::collections::BTreeSet;
 
@@ -373,21 +374,30 @@ impl EntitySchema {
     }
 
     fn subschema<'t>(&self, table: &'t Table, name: &str, context: &Context) -> Option<&'t Record> {
-        let found = table
-            .keys
-            .binary_search_by(|(key, _)| key.as_str().cmp(name))
-            .ok()?;
         if self.kind == EntityKind::Plugins
             && let EnabledPlugins::Only(names) = &context.plugins
             && !names.contains(name)
         {
             return None;
         }
-        Some(&table.subschemas[table.keys[found].1])
+        table.selected(name)
+    }
+
+    /// The record of the entities whose subschema key has this value, to say which fields they have.
+    pub(crate) fn record(&self, subschema: Option<&str>, flavor: RouterFlavor) -> &Record {
+        let table = self.table(flavor);
+        let selected = subschema.and_then(|name| table.selected(name));
+        selected.unwrap_or(&table.base)
     }
 }
 
 impl Table {
+    fn selected(&self, name: &str) -> Option<&Record> {
+        let keys = &self.keys;
+        let found = keys.binary_search_by(|(key, _)| key.as_str().cmp(name));
+        Some(&self.subschemas[keys[found.ok()?].1])
+    }
+
     /// Whether a field exists only in other flavours.
     fn is_elsewhere(&self, name: &[u8]) -> bool {
         let mut elsewhere = self.elsewhere.iter();

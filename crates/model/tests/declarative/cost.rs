@@ -1,7 +1,8 @@
 //! The cost of loading a document is linear in its length, whatever its shape.
 
 use crate::running::options;
-use model::declarative::{Format, Loader, Nothing, Options, Source};
+use model::declarative::{Format, Loader, Nothing, Options, Source, format_cli_errors};
+use model::schema::RouterFlavor;
 
 /// The beginning of a document, a piece that is repeated, and the end. `#` in the piece is replaced by the
 /// number of the repetition.
@@ -117,4 +118,75 @@ fn a_yaml_document_costs_as_much_as_it_is_long() {
         |size| written(&shapes, size),
         |texts: Vec<Vec<u8>>| load_all(&texts, Format::Yaml),
     );
+}
+
+/// The lines of what is wrong, or given twice, are found in another pass.
+#[test]
+fn a_listing_costs_as_much_as_its_document_is_long() {
+    let yaml: [Shape; 6] = [
+        (
+            "_format_version: '3.0'\nconsumers:\n- 1\n",
+            "- username: c#\n",
+            "",
+        ),
+        (
+            "_format_version: '3.0'\nconsumers:\n- 1\n",
+            "- username: c\n",
+            "",
+        ),
+        (
+            "_format_version: '3.0'\nconsumers:\n",
+            "- usernme: c\n  usernme: c\n",
+            "",
+        ),
+        (
+            "_format_version: '3.0'\nservices:\n- x#: 1\n",
+            "  x#: 1\n",
+            "",
+        ),
+        (
+            "_format_version: '3.0'\nservices:\n- host: h\n",
+            "  host: h\n",
+            "",
+        ),
+        (
+            "_format_version: '3.0'\nservices:\n- name: s\n  routes:\n",
+            "  - service: s#\n    name: r#\n",
+            "",
+        ),
+    ];
+    let json: [Shape; 3] = [
+        (
+            r#"{"_format_version":"3.0","consumers":[{}"#,
+            "{\"username\":\n\"c#\"}",
+            "]}",
+        ),
+        (
+            r#"{"_format_version":"3.0","routes":[{"paths":["/"]}"#,
+            r#"{"name":"r#","paths":["/"],"service":"s#"}"#,
+            "]}",
+        ),
+        (
+            r#"{"_format_version":"3.0","services":[{"name":"s""#,
+            r#""host":"h""#,
+            "}]}",
+        ),
+    ];
+    testkit::cost::assert_linear(
+        200,
+        |size| [written(&yaml, size), written(&json, size)],
+        |[yaml, json]: [Vec<Vec<u8>>; 2]| {
+            list_all(&yaml, Format::Yaml);
+            list_all(&json, Format::Json);
+        },
+    );
+}
+
+fn list_all(texts: &[Vec<u8>], format: Format) {
+    for text in texts {
+        let loaded = Loader::new().load(Source::Text(text, format), &options(1), &Nothing, 0);
+        if let Err(error) = loaded {
+            format_cli_errors(&error, text, format, RouterFlavor::default());
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 use crate::running::{object, options};
 use model::Error;
-use model::declarative::{self, MOST_OF_DOCUMENT, Nothing, format_cli_errors};
+use model::declarative::{self, Format, MOST_OF_DOCUMENT, Nothing, format_cli_errors};
 use model::error::{MORE, MOST_OF_ENTITY};
+use model::schema::RouterFlavor;
 use serde_json::{Value as Json, json};
 
 const ID: &str = "11111111-2222-4333-8444-555555555555";
@@ -216,19 +217,20 @@ fn flattened_errors_name_entities_given_in_place_of_references() {
 
 #[test]
 fn the_listing_is_indented_by_entry() {
-    let error = refused(
-        json!({"services": [{"name": "a"}, {"name": "b", "host": "h"}, {"protocol": "tcp", "path": "/p", "host": "h"}]}),
-        false,
-    );
+    let text = r#"{"services": [{"name": "a"}, {"name": "b", "host": "h"},
+        {"protocol": "tcp", "path": "/p", "host": "h"}]}"#;
+    let error = refused(serde_json::from_str(text).expect("json"), false);
     let expected = "\
 in 'services':
-  - in entry 1 of 'services':
+  - in entry 1 of 'services' (line 1):
     in 'host': required field missing
-  - in entry 3 of 'services':
+  - in entry 3 of 'services' (line 2):
     in '@entity':
       - in entry 1 of '@entity': failed conditional validation given value of field 'protocol'
     in 'path': value must be null";
-    assert_eq!(format_cli_errors(&error), expected);
+    let flavor = RouterFlavor::default();
+    let listing = format_cli_errors(&error, text.as_bytes(), Format::Json, flavor);
+    assert_eq!(listing, expected);
 }
 
 /// All texts in a tree of errors.

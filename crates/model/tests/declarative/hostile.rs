@@ -2,14 +2,19 @@
 
 use crate::numbers::Numbers;
 use crate::running::{Running, options};
-use model::declarative::{Format, Loader, Nothing, Source, load, parse, sniff};
+use model::declarative::{Format, Loader, Nothing, Source, format_cli_errors, load, parse, sniff};
+use model::schema::RouterFlavor;
 use serde_json::json;
 
 fn try_all(text: &[u8]) {
     let _ = sniff(text);
     for format in [Format::Auto, Format::Json, Format::Yaml] {
         let _ = parse(text, format);
-        let _ = Loader::new().load(Source::Text(text, format), &options(1), &Nothing, 0);
+        let loaded = Loader::new().load(Source::Text(text, format), &options(1), &Nothing, 0);
+        if let Err(error) = loaded {
+            let listing = format_cli_errors(&error, text, format, RouterFlavor::default());
+            assert!(!listing.is_empty());
+        }
     }
     let _ = Loader::new().load(Source::JsonBody(text), &options(1), &Nothing, 0);
 }

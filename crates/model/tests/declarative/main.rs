@@ -7,6 +7,7 @@ mod errors;
 mod hostile;
 mod merge;
 mod numbers;
+mod places;
 mod recorded;
 mod reload;
 mod running;

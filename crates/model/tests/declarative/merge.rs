@@ -2,6 +2,7 @@
 
 use crate::running::Running;
 use model::declarative::{Document, Format, format_cli_errors};
+use model::schema::RouterFlavor;
 use model::{EntityKind, Object};
 use serde_json::{Value as Json, json};
 
@@ -23,7 +24,13 @@ fn refused(running: &mut Running, document: &Json) -> String {
     let before = running.entities.clone();
     let error = running.merge(document, 200).expect_err("refused");
     assert_eq!(running.entities, before);
-    format_cli_errors(&error)
+    let text = document.to_string();
+    format_cli_errors(
+        &error,
+        text.as_bytes(),
+        Format::Json,
+        RouterFlavor::default(),
+    )
 }
 
 #[test]

@@ -12,14 +12,15 @@ use crate::value::{Object, Value};
 /// Maximum number of warnings, for adversarial documents.
 const MAX_WARNINGS: usize = 50;
 
+/// Warnings, up to a number.
 #[derive(Default)]
-pub(super) struct Doubts {
+pub(in crate::declarative) struct Doubts {
     warnings: Vec<String>,
     others: usize,
 }
 
 impl Doubts {
-    fn add(&mut self, warning: impl FnOnce() -> String) {
+    pub(in crate::declarative) fn add(&mut self, warning: impl FnOnce() -> String) {
         if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push(warning());
         } else {
@@ -27,7 +28,7 @@ impl Doubts {
         }
     }
 
-    pub(super) fn into_warnings(mut self) -> Vec<String> {
+    pub(in crate::declarative) fn into_warnings(mut self) -> Vec<String> {
         if self.others > 0 {
             self.warnings
                 .push(format!("and {} more like these", self.others));

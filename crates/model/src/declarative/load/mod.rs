@@ -6,7 +6,7 @@
 //! Both accept the same documents.
 
 mod complete;
-mod doubts;
+pub(super) mod doubts;
 mod naming;
 
 use super::memo::Unchanged;

@@ -1,0 +1,199 @@
+//! What is wrong with a document as text for people: the indented listing of `config parse`, with the lines of the entities and
+//! the names that were probably meant. What the Admin API answers is as Kong has it, and has neither.
+
+use super::positions::{DOCUMENT, Positions};
+use super::relations::{self, Relations};
+use super::{Format, loader};
+use crate::error::{Error, brace_notation};
+use crate::kind::EntityKind;
+use crate::nearest::nearest;
+use crate::schema::{Record, RouterFlavor};
+use crate::value::{Object, Value};
+use std::fmt::Write;
+
+/// The listing that `check`, `import` and a failed start print of the errors of a text.
+pub fn format_cli_errors(
+    error: &Error,
+    text: &[u8],
+    format: Format,
+    flavor: RouterFlavor,
+) -> String {
+    let Some(fields) = error.fields.as_ref().filter(|fields| !fields.is_empty()) else {
+        return error.message.trim_end().to_owned();
+    };
+    // What could not be parsed has no entities, and is not read again.
+    let has_entities = fields
+        .iter()
+        .any(|(name, _)| relations::collection(name).is_some());
+    let positions = if has_entities {
+        Positions::of(text, format)
+    } else {
+        Positions::default()
+    };
+    let mut listing = Listing {
+        out: String::new(),
+        positions: &positions,
+        flavor,
+    };
+    listing.fields(fields, 0, Place::Document);
+    let mut out = listing.out;
+    for warning in positions.into_warnings() {
+        let _ = writeln!(out, "warning: {warning}");
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+struct Listing<'a> {
+    out: String,
+    positions: &'a Positions,
+    flavor: RouterFlavor,
+}
+
+/// What a part of the tree of errors is about.
+#[derive(Clone, Copy)]
+enum Place {
+    Document,
+    /// The entities of a kind, with the entity that they are nested in if that was found in the text.
+    Collection(EntityKind, Option<usize>),
+    /// With the entity, if it was found.
+    Entity(EntityKind, Option<usize>, &'static Record),
+    /// The fields of a record, or of each record in a list.
+    Record(&'static Record),
+    Other,
+}
+
+impl Listing<'_> {
+    fn fields(&mut self, fields: &Object, indent: usize, place: Place) {
+        let mut fields: Vec<_> = fields.iter().collect();
+        fields.sort_by_key(|(name, _)| *name);
+        for (name, value) in fields {
+            let title = format!("in '{name}'");
+            if let Place::Collection(kind, _) = place {
+                // Problems with references are told by the names of the entities.
+                let entity = self.positions.named(kind, name);
+                let title = self.with_line(title, entity);
+                self.value(&title, name, value, indent, Place::Other);
+            } else if value.as_str() == Some("unknown field")
+                && let Some(known) = place.nearest(name)
+            {
+                let hint = format!("unknown field; did you mean `{known}`?").into();
+                self.value(&title, name, &hint, indent, Place::Other);
+            } else {
+                self.value(&title, name, value, indent, place.of_field(name));
+            }
+        }
+    }
+
+    fn value(&mut self, title: &str, name: &str, value: &Value, indent: usize, place: Place) {
+        let _ = write!(self.out, "{:indent$}{title}:", "");
+        match value {
+            Value::Object(inner) => {
+                self.out.push('\n');
+                self.fields(inner, indent + 2, place);
+            }
+            Value::Array(list) => {
+                self.out.push('\n');
+                let present = list.iter().enumerate();
+                for (index, value) in present.filter(|(_, value)| !value.is_null()) {
+                    let title = format!("- in entry {} of '{name}'", index + 1);
+                    let (title, place) = match place {
+                        Place::Collection(kind, parent) => {
+                            let entity = self.entity(kind, parent, index, value);
+                            let record = self.record(kind, entity);
+                            let title = self.with_line(title, entity);
+                            (title, Place::Entity(kind, entity, record))
+                        }
+                        _ => (title, place),
+                    };
+                    self.value(&title, name, value, indent + 2, place);
+                }
+            }
+            Value::String(message) => {
+                // What is underlined in a text of several lines stays under it.
+                let message = message.replace('\n', &format!("\n{:indent$}  ", ""));
+                let _ = writeln!(self.out, " {message}");
+            }
+            other => {
+                let _ = writeln!(self.out, " {}", brace_notation(other));
+            }
+        }
+    }
+
+    /// The entity that a problem at this place is about.
+    fn entity(
+        &self,
+        kind: EntityKind,
+        parent: Option<usize>,
+        index: usize,
+        problem: &Value,
+    ) -> Option<usize> {
+        let at_place = self.positions.entity(parent?, kind, index);
+        let Some(name) = problem.as_str().and_then(|text| taken_name(kind, text)) else {
+            return at_place;
+        };
+        // A name that is taken is told as if its entity were at the top, where another one may be.
+        let has_name = |entity: &usize| self.positions.name(*entity) == Some(name);
+        let nested = || {
+            let entity = self.positions.named(kind, name)?;
+            (self.positions.index(entity) == index).then_some(entity)
+        };
+        at_place.filter(has_name).or_else(nested)
+    }
+
+    fn record(&self, kind: EntityKind, entity: Option<usize>) -> &'static Record {
+        let subschema = entity.and_then(|entity| self.positions.subschema(entity));
+        relations::of(kind).schema.record(subschema, self.flavor)
+    }
+
+    fn with_line(&self, title: String, entity: Option<usize>) -> String {
+        match entity {
+            Some(entity) => format!("{title} (line {})", self.positions.line(entity)),
+            None => title,
+        }
+    }
+}
+
+impl Place {
+    fn of_field(self, name: &str) -> Self {
+        let of_record =
+            |record: &'static Record| record.inner(name).map_or(Self::Other, Self::Record);
+        match self {
+            Self::Document => relations::collection(name)
+                .map_or(Self::Other, |kind| Self::Collection(kind, Some(DOCUMENT))),
+            Self::Entity(kind, entity, record) => match relations::of(kind).child(name) {
+                Some(child) => Self::Collection(child.kind, entity),
+                None => of_record(record),
+            },
+            Self::Record(record) => of_record(record),
+            Self::Collection(..) | Self::Other => Self::Other,
+        }
+    }
+
+    /// The field of this place that is most like an unknown one.
+    fn nearest(self, name: &str) -> Option<&'static str> {
+        match self {
+            Self::Document => {
+                let kinds = EntityKind::ALL.iter().map(|kind| kind.name());
+                let collections = kinds.filter(|name| relations::collection(name).is_some());
+                nearest(name, collections.chain(loader::FIELDS))
+            }
+            Self::Entity(kind, _, record) => {
+                let Relations { children, .. } = relations::of(kind);
+                let children = children.iter().map(|child| child.name);
+                nearest(name, record.names().chain(children))
+            }
+            Self::Record(record) => nearest(name, record.names()),
+            Self::Collection(..) | Self::Other => None,
+        }
+    }
+}
+
+/// The name that a problem says to be another entity's already.
+fn taken_name(kind: EntityKind, problem: &str) -> Option<&str> {
+    let field = relations::of(kind).name?;
+    let kind = kind.name();
+    let begin = format!("uniqueness violation: '{kind}' entity with {field} set to '");
+    let (name, _) = problem.strip_prefix(&begin)?.rsplit_once("' already ")?;
+    Some(name)
+}

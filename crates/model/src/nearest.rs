@@ -1,0 +1,80 @@
+//! What somebody probably meant who wrote a name that is not known.
+
+/// One letter in so many may be wrong in a name for another to be suggested; in a shorter one, one letter.
+const LETTERS_PER_DIFFERENCE: usize = 4;
+
+/// The known name that is most like an unknown one, if any is. Of several that are as near the first in the alphabet.
+pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let length = name.chars().count();
+    let most = |known: &str| (known.len() / LETTERS_PER_DIFFERENCE).max(1);
+    // Names differ in at least as many letters as they differ in length, so long names are not compared.
+    known
+        .filter(|known| known.len().abs_diff(length) <= most(known))
+        .map(|known| (differences(name, known), known))
+        .filter(|(differences, known)| *differences <= most(known))
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// How many letters must be changed, added, left out, or exchanged with the next one, to make one name the other.
+fn differences(left: &str, right: &str) -> usize {
+    let left: Vec<char> = left.chars().collect();
+    let right: Vec<char> = right.chars().collect();
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in right.iter().enumerate() {
+            let changed = last[j] + usize::from(a != b);
+            let mut least = changed.min(row[j] + 1).min(last[j + 1] + 1);
+            if i > 0 && j > 0 && *a == right[j - 1] && left[i - 1] == *b {
+                least = least.min(before[j - 1] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_suggested_when_few_of_its_letters_are_wrong() {
+        let known = ["host", "id", "path", "paths", "read_timeout", "url"];
+        for (name, expected) in [
+            ("ulr", Some("url")),
+            ("uri", Some("url")),
+            ("hots", Some("host")),
+            ("hosts", Some("host")),
+            ("pathe", Some("path")),
+            ("raed_timeuot", Some("read_timeout")),
+            ("read_time", Some("read_timeout")),
+            ("read_tim", None),
+            ("hst", Some("host")),
+            ("hs", None),
+            ("", None),
+            ("é", None),
+        ] {
+            assert_eq!(nearest(name, known.into_iter()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn differences_are_counted_in_letters() {
+        for (left, right, expected) in [
+            ("", "", 0),
+            ("abc", "", 3),
+            ("", "abc", 3),
+            ("abc", "acb", 1),
+            ("abcd", "badc", 2),
+            ("äbc", "abc", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(differences(left, right), expected, "{left} {right}");
+            assert_eq!(differences(right, left), expected, "{right} {left}");
+        }
+    }
+}
