@@ -1,9 +1,9 @@
 //! Exports the existing configuration as a document that loads to the same configuration, for `GET /config` and
 //! `config db_export`.
 //!
-//! Entities are not nested, every field is written, references are bare ids, and secrets are as stored. Kong does the same
-//! (kong/db/declarative/export.lua). Unlike Kong's, the order is fixed: equal configurations have equal bytes, whatever
-//! their history.
+//! Entities are not nested, every field is written, references are bare ids, and secrets are as stored. Kong does the
+//! same (kong/db/declarative/export.lua). Unlike Kong's, the order is fixed: equal configurations have equal bytes,
+//! whatever their history.
 
 use super::relations::{self, Relations};
 use super::{Existing, emit};
