@@ -8,11 +8,12 @@ use crate::control::writer;
 use crate::declarative_file::{self, Text};
 use crate::plane;
 use crate::settings::{Database, Declarative, ModelSettings, Settings};
-use model::declarative::{Loader, Nothing, Options, Put, Source, format_cli_errors};
+use model::declarative::{Document, Loader, Nothing, Options, Put, Source, format_cli_errors};
 use model::entities::Config;
 use model::plugins::PluginReader;
 use plugin::Node;
 use proxy::snapshot::{BuildSettings, Snapshot};
+use std::fmt::Display;
 use std::path::Path;
 
 /// Checks what can be checked even when something else is wrong. `file` is the one named on the command line.
@@ -65,23 +66,31 @@ pub(crate) fn compile(
     build: &BuildSettings,
     look: &mut dyn FnMut(&Put) -> Result<(), Failure>,
 ) -> Result<Snapshot, Failure> {
+    let document = read(text, model)?;
+    for warning in &document.warnings {
+        warn(&format!("the declarative configuration: {warning}"));
+    }
+    let failed = |error: &dyn Display| Failure::new(format!("cannot load {}: {error}", text.name));
+    let mut config = Config::default();
+    let mut plugins = PluginReader::default();
+    for put in &document.puts {
+        config::add(&mut config, &mut plugins, put.kind, put.id, &put.entity)
+            .map_err(|error| failed(&error))?;
+        look(put)?;
+    }
+    Snapshot::build(config, 0, None, build).map_err(|error| failed(&error))
+}
+
+/// The entities of a document, validated by the schema.
+pub(crate) fn read(text: &Text, model: &ModelSettings) -> Result<Document, Failure> {
     let options = Options {
         context: writer::context(model, true),
         flatten_errors: false,
     };
     let source = Source::Text(&text.bytes, text.format);
-    let document = Loader::new()
-        .load(source, &options, &Nothing, 0)
-        .map_err(|error| Failure::new(format!("Failed parsing:\n{}", format_cli_errors(&error))))?;
-    for warning in &document.warnings {
-        warn(&format!("the declarative configuration: {warning}"));
-    }
-    let mut config = Config::default();
-    let mut plugins = PluginReader::default();
-    for put in &document.puts {
-        config::add(&mut config, &mut plugins, put.kind, put.id, &put.entity)
-            .map_err(Failure::new)?;
-        look(put)?;
-    }
-    Snapshot::build(config, 0, None, build).map_err(Failure::new)
+    let read = Loader::new().load(source, &options, &Nothing, 0);
+    read.map_err(|error| {
+        let errors = format_cli_errors(&error);
+        Failure::new(format!("Failed parsing {}:\n{errors}", text.name))
+    })
 }

@@ -15,7 +15,7 @@ use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
-use crate::{local, memory, plane, service_manager};
+use crate::{check, local, memory, plane, service_manager};
 use admin::control::{LoadError, Node};
 use model::declarative::{Loader, Source, format_cli_errors};
 use proxy::session::{self, DataPlane};
@@ -131,29 +131,35 @@ struct Ready {
     certificates: ApiCertificates,
 }
 
-/// Sockets and configuration have nothing to do with each other: what is wrong with both is told at once. But a process that
-/// cannot take over must not have changed the store of the one that goes on.
+/// Reports the errors of sockets, settings and file together. The store comes last: a start that cannot serve must not change
+/// it, neither for the next start nor for a process that this one cannot take over from.
 fn prepare(
     settings: &Settings,
     logs: Logs,
     inherited: Inherited,
     store: Option<File>,
 ) -> Result<Prepared, Failure> {
-    let sockets = sockets::bind_all(settings, inherited);
-    if let (Some(_), Err(failure)) = (&store, &sockets) {
-        return Err(failure.clone());
-    }
     let mut failure = Failure::default();
-    let sockets = failure.keep(sockets);
-    let ready = failure.keep(prepare_configuration(settings, logs, store));
-    match (sockets, ready) {
-        (Some(sockets), Some(ready)) => Ok(Prepared { sockets, ready }),
-        _ => Err(failure),
+    let sockets = failure.keep(sockets::bind_all(settings, inherited));
+    let checked = failure.keep(check_settings(settings));
+    let text = failure.keep(declarative_text(settings));
+    match (sockets, checked, text) {
+        (Some(sockets), Some(checked), Some(text)) => Ok(Prepared {
+            sockets,
+            ready: prepare_configuration(settings, logs, checked, text, store)?,
+        }),
+        (_, _, text) => {
+            if let Some(Some(text)) = text {
+                failure.extend(check::read(&text, &settings.model).err());
+            }
+            Err(failure)
+        }
     }
 }
 
 /// What the settings come to, before anything of the configuration is known.
 struct Checked {
+    node: Node,
     build: BuildSettings,
     plane: session::Settings,
     certificates: ApiCertificates,
@@ -162,7 +168,8 @@ struct Checked {
 }
 
 /// Everything that is wrong with the settings is told at once.
-fn check_settings(settings: &Settings, node: &Node) -> Result<Checked, Failure> {
+fn check_settings(settings: &Settings) -> Result<Checked, Failure> {
+    let node = node::identify(settings).map_err(Failure::new)?;
     let identity = plugin::Node {
         id: node.id.to_string(),
         hostname: node.hostname.clone(),
@@ -173,8 +180,9 @@ fn check_settings(settings: &Settings, node: &Node) -> Result<Checked, Failure> 
     let certificates = failure.keep(plane::api_certificates(settings));
     let access_logs = failure.keep(AccessLogs::start(settings));
     let access = failure.keep(Access::prepare(settings));
-    let checked = || {
+    let checked = move || {
         Some(Checked {
+            node,
             build: build?,
             plane: plane?,
             certificates: certificates?,
@@ -188,20 +196,21 @@ fn check_settings(settings: &Settings, node: &Node) -> Result<Checked, Failure> 
 fn prepare_configuration(
     settings: &Settings,
     logs: Logs,
+    checked: Checked,
+    text: Option<Text>,
     lock: Option<File>,
 ) -> Result<Ready, Failure> {
-    let node = node::identify(settings).map_err(Failure::new)?;
     let Checked {
+        node,
         mut build,
         plane: mut plane_settings,
         certificates,
         access_logs,
         access,
-    } = check_settings(settings, &node)?;
+    } = checked;
     plane_settings.access_log = access_logs.proxy.clone();
     plane_settings.stream_log = access_logs.stream.clone();
     build.resolver = workers::serve_names(settings.dns.clone())?;
-    let text = declarative_text(settings)?;
     let store = match lock {
         Some(lock) => join_store(settings, lock)?,
         None => open_store(settings, text.is_some())?,
@@ -376,7 +385,8 @@ fn serve(
         Database::Off(_) => "off",
     };
     let revision = plane.snapshot.peek().revision;
-    tracing::info!(%addresses, workers = settings.workers, database = mode, revision, "silverback is serving");
+    let prefix = settings.prefix.display();
+    tracing::info!(%prefix, %addresses, workers = settings.workers, database = mode, revision, "silverback is serving");
     service_manager::tell_ready();
     Ok((gateway, workers))
 }

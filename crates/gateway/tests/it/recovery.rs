@@ -2,7 +2,7 @@
 
 use crate::{launch_in, one_route, shop};
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -142,4 +142,34 @@ fn a_start_with_a_wrong_file_keeps_the_store() {
     assert!(log.contains("in 'host': required field missing"), "{log}");
     let second = launch_in(prefix.path()).set("database", "off").start();
     assert_eq!(second.get("/a", &[]).status, 200);
+}
+
+#[test]
+fn a_start_that_cannot_listen_keeps_the_store_and_tells_what_else_is_wrong() {
+    let echo = Echo::start();
+    let occupied = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = occupied.local_addr().expect("a bound address").to_string();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let refused = |text: &str| {
+        let launch = launch_in(prefix.path()).set("proxy_listen", &address);
+        let started = launch.configuration(text).try_start();
+        let log = started.map(drop).expect_err("the port is taken");
+        assert!(log.contains("setting proxy_listen: cannot listen"), "{log}");
+        log
+    };
+    let log = refused(&one_route(&echo.url(), "/b"));
+    assert!(!log.contains("live"), "{log}");
+    assert!(!prefix.path().join("silverback.lmdb").exists());
+    let first = launch_in(prefix.path())
+        .configuration(&one_route(&echo.url(), "/a"))
+        .start();
+    assert!(first.stop().success());
+    refused(&one_route(&echo.url(), "/b"));
+    let log = refused("_format_version: '3.0'\nservices: [{name: a}]\n");
+    assert!(log.contains("kong.yml"), "{log}");
+    assert!(log.contains("in 'host': required field missing"), "{log}");
+    let second = launch_in(prefix.path()).set("database", "off").start();
+    assert_eq!(second.get("/a", &[]).status, 200);
+    let prefix = format!("prefix={}", prefix.path().display());
+    assert!(second.log().contains(&prefix), "{}", second.log());
 }
