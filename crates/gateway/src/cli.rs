@@ -36,6 +36,9 @@ pub(crate) enum Command {
     },
     /// Make the running gateway read its settings and its declarative file again
     Reload {
+        /// Seconds to wait for the outcome
+        #[arg(long, default_value_t = 120)]
+        timeout: u64,
         #[command(flatten)]
         settings: SettingsArgs,
     },

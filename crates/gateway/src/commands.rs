@@ -66,7 +66,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             file,
         }),
         Command::Stop { timeout, settings } => stop(&settings, Duration::from_secs(timeout)),
-        Command::Reload { settings } => reload(&settings),
+        Command::Reload { timeout, settings } => reload(&settings, Duration::from_secs(timeout)),
         Command::Upgrade { timeout, settings } => upgrade(&settings, Duration::from_secs(timeout)),
         Command::Tokens(command) => manage_tokens(command),
         Command::Events {
@@ -167,12 +167,25 @@ fn stop(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
     say(&format!("stopped process {pid}\n"))
 }
 
-fn reload(args: &SettingsArgs) -> Result<(), Failure> {
+fn reload(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
+    let other = args.set.iter().filter(|(name, _)| name != "prefix");
+    let refused: Failure = other.map(|(name, _)| only_at_start(name)).collect();
+    if !refused.is_empty() {
+        return Err(refused);
+    }
     let settings = resolved_settings(args)?;
-    let pid = instance::reload(&settings.prefix).map_err(Failure::new)?;
-    say(&format!(
-        "process {pid} reads its settings again; its log tells the outcome\n"
-    ))
+    let (pid, notes) = instance::reload(&settings.prefix, timeout).map_err(Failure::new)?;
+    notes.lines().for_each(warn);
+    say(&format!("process {pid} has reloaded its settings\n"))
+}
+
+/// The gateway has its settings from the file, the variables and the flags that it was started with: none of `reload` reach it.
+fn only_at_start(name: &str) -> String {
+    format!(
+        "setting {name} (flag --set): `reload` cannot set it. The gateway reads the settings file again that it was started with: \
+         change {name} there, then run `silverback reload`. If it is a flag or an environment variable of `silverback start`, stop \
+         the gateway and start it with the new value"
+    )
 }
 
 fn upgrade(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {

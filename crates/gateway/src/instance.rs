@@ -12,6 +12,9 @@ const PID_FILE: &str = "silverback.pid";
 const ADDRESSES_FILE: &str = "silverback.addresses.json";
 /// Why the last upgrade failed, for the command that asked for it.
 const FAILURE_FILE: &str = "silverback.upgrade-failed";
+/// The outcomes of the last reload, for the command that asked for it: what is to be known after a success, or why it failed.
+const RELOADED_FILE: &str = "silverback.reloaded";
+const NOT_RELOADED_FILE: &str = "silverback.reload-failed";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,10 @@ pub(crate) enum InstanceError {
     StillRunning { pid: i32, timeout: Duration },
     #[error("process {pid} goes on: {reason}")]
     NotUpgraded { pid: i32, reason: String },
+    #[error("process {pid} keeps its settings and its configuration: {reason}")]
+    NotReloaded { pid: i32, reason: String },
+    #[error("process {pid} has not reloaded its settings after {} s; its log tells more", timeout.as_secs())]
+    StillReloading { pid: i32, timeout: Duration },
     #[error("process {pid} has not been replaced after {} s; its log tells more", timeout.as_secs())]
     NotReplaced { pid: i32, timeout: Duration },
 }
@@ -104,7 +111,7 @@ impl Instance {
 
     /// Tells `silverback upgrade`, which may wait for it, why there was none.
     pub(crate) fn publish_failed_upgrade(&self, reason: &str) {
-        if let Err(error) = self.write_whole(FAILURE_FILE, reason) {
+        if let Err(error) = write_whole(&self.prefix, FAILURE_FILE, reason) {
             tracing::warn!(%error, "cannot write to the prefix");
         }
     }
@@ -112,18 +119,29 @@ impl Instance {
     /// Tells the addresses that are really listened on: port 0 takes a free one. A restart on a full disk is to serve all the same:
     /// then there is no such file, and none of the process before.
     pub(crate) fn publish_addresses(&self, addresses: &serde_json::Value) {
-        if let Err(error) = self.write_whole(ADDRESSES_FILE, &format!("{addresses}\n")) {
+        if let Err(error) = write_whole(&self.prefix, ADDRESSES_FILE, &format!("{addresses}\n")) {
             tracing::warn!(%error, "cannot write {ADDRESSES_FILE} to the prefix");
             let _ = fs::remove_file(self.prefix.join(ADDRESSES_FILE));
         }
     }
+}
 
-    /// Renamed into place: whoever waits for the file must never read half of it.
-    fn write_whole(&self, name: &str, text: &str) -> io::Result<()> {
-        let partial = self.prefix.join("silverback.partial");
-        fs::write(&partial, text)?;
-        fs::rename(&partial, self.prefix.join(name))
+/// Tells `silverback reload`, which waits for it, what came of the reload: the lines that its user should read.
+pub(crate) fn publish_reload(prefix: &Path, outcome: Result<&str, &str>) {
+    let (name, text) = match outcome {
+        Ok(notes) => (RELOADED_FILE, notes),
+        Err(reason) => (NOT_RELOADED_FILE, reason),
+    };
+    if let Err(error) = write_whole(prefix, name, text) {
+        tracing::warn!(%error, "cannot write {name} to the prefix");
     }
+}
+
+/// Renamed into place: whoever waits for the file must never read half of it.
+fn write_whole(prefix: &Path, name: &str, text: &str) -> io::Result<()> {
+    let partial = prefix.join(format!("{name}.partial"));
+    fs::write(&partial, text)?;
+    fs::rename(&partial, prefix.join(name))
 }
 
 impl Drop for Instance {
@@ -150,11 +168,30 @@ pub(crate) fn stop(prefix: &Path, timeout: Duration) -> Result<i32, InstanceErro
     Ok(pid)
 }
 
-/// Asks the gateway of a prefix to read its settings again.
-pub(crate) fn reload(prefix: &Path) -> Result<i32, InstanceError> {
-    let (_, pid) = running(prefix)?;
+/// Makes the gateway of a prefix read its settings again, and waits for the outcome. Gives its process id, and what its user
+/// should know.
+pub(crate) fn reload(prefix: &Path, timeout: Duration) -> Result<(i32, String), InstanceError> {
+    let (mut file, pid) = running(prefix)?;
+    let (reloaded, failed) = (prefix.join(RELOADED_FILE), prefix.join(NOT_RELOADED_FILE));
+    let _ = fs::remove_file(&reloaded);
+    let _ = fs::remove_file(&failed);
     send(pid, Signal::HUP)?;
-    Ok(pid)
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Ok(notes) = fs::read_to_string(&reloaded) {
+            return Ok((pid, notes));
+        }
+        if let Ok(reason) = fs::read_to_string(&failed) {
+            return Err(InstanceError::NotReloaded { pid, reason });
+        }
+        if is_free(&mut file) {
+            return Err(InstanceError::NotRunning(prefix.to_owned()));
+        }
+        if Instant::now() >= deadline {
+            return Err(InstanceError::StillReloading { pid, timeout });
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
 }
 
 /// Makes the gateway of a prefix start the binary that is installed now, and waits until that has taken over. Gives the

@@ -4,10 +4,12 @@ use crate::commands::{Failure, StartInputs, accepted};
 use crate::control::Gateway;
 use crate::control::writer::Input;
 use crate::declarative_file::{self, Text};
+use crate::instance;
 use crate::settings::{Database, Settings};
 use crate::start::describe;
 use admin::control::Loaded;
 use model::declarative::Source;
+use std::path::PathBuf;
 use std::sync::Arc;
 use store::Origin;
 
@@ -17,6 +19,7 @@ pub(crate) fn run(inputs: &StartInputs, current: Settings, gateway: &Gateway) ->
         Ok(settings) => settings,
         Err(failure) => {
             tracing::error!("the settings are not reloaded:\n{failure}");
+            instance::publish_reload(&current.prefix, Err(&failure.to_string()));
             current
         }
     }
@@ -36,8 +39,12 @@ fn reload(
     gateway.apply_logs(&new.log)?;
     gateway.access_logs().reopen();
     let waiting = needs_restart(current, &new);
+    let mut notes = String::new();
     for name in &waiting {
-        tracing::warn!("setting {name}: the new value takes effect at a restart");
+        let note = format!("setting {name}: the new value takes effect at a restart");
+        tracing::warn!("{note}");
+        notes.push_str(&note);
+        notes.push('\n');
     }
     // The settings of another client mean something else.
     let dns = match waiting.iter().any(|name| name == "new_dns_client") {
@@ -52,14 +59,19 @@ fn reload(
         ..current.clone()
     };
     match text {
-        Some(text) if matches!(current.store.database, Database::Off(_)) => load(text, gateway),
-        _ => tracing::info!("settings reloaded"),
+        Some(text) if matches!(current.store.database, Database::Off(_)) => {
+            load(text, gateway, current.prefix.clone(), notes);
+        }
+        _ => {
+            tracing::info!("settings reloaded");
+            instance::publish_reload(&current.prefix, Ok(&notes));
+        }
     }
     Ok(settings)
 }
 
-/// After the changes that wait already; the outcome is in the log.
-fn load(text: Text, gateway: &Gateway) {
+/// After the changes that wait already, so that the outcome is known later than the settings.
+fn load(text: Text, gateway: &Gateway, prefix: PathBuf, notes: String) {
     let links = Arc::clone(gateway.links());
     gateway.run(move |writer| {
         let loaded = writer.replace(Input {
@@ -74,11 +86,13 @@ fn load(text: Text, gateway: &Gateway) {
                     links.tell(revision);
                 }
                 tracing::info!("settings and declarative configuration reloaded");
+                instance::publish_reload(&prefix, Ok(&notes));
             }
-            Err(error) => tracing::error!(
-                "the configuration stays as it was: {}",
-                describe(&text.name, error)
-            ),
+            Err(error) => {
+                let reason = describe(&text.name, error);
+                tracing::error!("the configuration stays as it was: {reason}");
+                instance::publish_reload(&prefix, Err(&reason));
+            }
         }
     });
 }

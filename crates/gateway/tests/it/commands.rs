@@ -1,6 +1,6 @@
 //! The commands and their exit status, and what is said about wrong settings and files.
 
-use crate::{launch, launch_in, shop};
+use crate::{launch, shop};
 use std::process::{Command, Output};
 use testkit::Echo;
 
@@ -172,9 +172,9 @@ fn the_sample_of_settings_is_a_valid_settings_file() {
 #[test]
 fn stop_without_a_gateway_fails() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let launch = launch_in(directory.path());
+    let prefix = directory.path().to_str().expect("UTF-8");
     for word in ["stop", "reload"] {
-        let (status, _, errors) = told(&launch.other(&[word]).output().expect("it runs"));
+        let (status, _, errors) = told(&run(&[word, "--prefix", prefix]));
         assert_eq!(status, 1);
         assert!(errors.contains("no gateway is running"), "{errors}");
     }
