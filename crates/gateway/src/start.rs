@@ -23,8 +23,9 @@ use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
-use store::{Origin, Recovery, Store};
+use store::{Damage, OpenError, Origin, Recovery, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
 
@@ -213,7 +214,8 @@ fn prepare_configuration(
     build.resolver = workers::serve_names(settings.dns.clone())?;
     let store = match lock {
         Some(lock) => join_store(settings, lock)?,
-        None => open_store(settings, text.is_some())?,
+        None if text.is_some() => open_store(settings, Instead::File)?,
+        None => open_store(settings, Instead::Nothing)?,
     };
     let snapshot = served_snapshot(&store, &build, text.is_some())?;
     let lookup = Arc::new(StoreLookup::new(store.clone()));
@@ -257,24 +259,70 @@ fn declarative_text(settings: &Settings) -> Result<Option<Text>, Failure> {
     }
 }
 
-/// Opens the store. One that cannot be read is never served as an empty configuration; with a file there is another source.
-pub(crate) fn open_store(settings: &Settings, has_file: bool) -> Result<Store, Failure> {
-    let options = settings.store.options();
-    let (store, recovery) = Store::open(&settings.store.path, options).map_err(Failure::new)?;
-    match recovery {
-        Recovery::SetAside { aside, damage, .. } if !has_file => Err(Failure::new(format!(
-            "the store in {} is unreadable: {damage}. It was kept as {}; nothing is served instead of it. Start with a \
-             declarative file to begin anew, or put a copy of the store in its place",
-            settings.store.path.display(),
-            aside.display(),
-        ))),
-        Recovery::SetAside { aside, .. } => {
+/// What there is when the store turns out to be damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Instead {
+    /// A damaged store is never served as an empty configuration.
+    Nothing,
+    /// The declarative file is the configuration.
+    File,
+    /// Entities for a new store, once its user knows that the old one is damaged.
+    Import,
+}
+
+/// Opens the store.
+pub(crate) fn open_store(settings: &Settings, instead: Instead) -> Result<Store, Failure> {
+    let directory = settings.store.path.display();
+    let opened = Store::open(&settings.store.path, settings.store.options());
+    let (store, recovery) = opened.map_err(|error| match error {
+        OpenError::Foreign { path, reason } => foreign(&path, &reason),
+        other => Failure::new(other),
+    })?;
+    match (recovery, instead) {
+        (Recovery::Opened | Recovery::Created, _) => Ok(store),
+        (Recovery::SetAside { aside, .. }, Instead::File) => {
             let aside = aside.display();
-            tracing::error!(%aside, "the store was unreadable; the declarative file takes its place");
+            tracing::error!(%aside, "the store is damaged and was renamed; the declarative file takes its place");
             Ok(store)
         }
-        Recovery::Opened | Recovery::Created => Ok(store),
+        (
+            Recovery::SetAside {
+                damage: Damage::Earlier,
+                ..
+            },
+            Instead::Import,
+        ) => Ok(store),
+        (Recovery::SetAside { aside, damage, .. }, _) => {
+            let other_source = match settings.store.database {
+                Database::Lmdb => "import a backup into a new store (`silverback import FILE`)",
+                Database::Off(_) => "start with a declarative file (`silverback start FILE`)",
+            };
+            Err(Failure::new(format!(
+                "the store in {directory} is damaged: {damage}. The damaged file is now {aside}, and nothing is served in its \
+                 place. Either put a copy of the store back (`cp COPY {directory}/data.mdb`) or {other_source}",
+                aside = aside.display(),
+            )))
+        }
     }
+}
+
+/// Why a store that belongs to somebody else is not opened, and what to do.
+fn foreign(path: &Path, reason: &Damage) -> Failure {
+    let advice = match reason {
+        Damage::Format { found, expected } if found > expected => {
+            "Start the newer version of Silverback that wrote it"
+        }
+        Damage::Format { .. } => {
+            "Write its content to a file with `silverback export` of the older version, move the store away, and import the file"
+        }
+        _ => {
+            "Give Silverback another place by `lmdb_environment_path` or `prefix`, or move the file away if nothing needs it"
+        }
+    };
+    Failure::new(format!(
+        "cannot use the store {}: {reason}. The file was left as it is. {advice}",
+        path.display()
+    ))
 }
 
 /// Opens the store beside the process before.

@@ -9,7 +9,7 @@ use crate::declarative_file::{self, Text};
 use crate::plane;
 use crate::progress::Progress;
 use crate::settings::{Database, Settings};
-use crate::start;
+use crate::start::{self, Instead};
 use admin::control::{self, Refusal};
 use admin::transfer;
 use model::declarative::{Counts, ExportFormat, Format, Options, format_cli_errors};
@@ -191,7 +191,7 @@ fn import_offline(
         source: "command line".to_owned(),
         ..Origin::default()
     };
-    let store = start::open_store(settings, false)?;
+    let store = start::open_store(settings, Instead::Import)?;
     let mut refusal = None;
     let done = store.transact(&mut |transaction| {
         let mut watch = |stage| progress.show(stage);
@@ -252,7 +252,7 @@ fn write_offline(
             settings.store.path.display()
         )));
     }
-    let store = start::open_store(settings, false)?;
+    let store = start::open_store(settings, Instead::Nothing)?;
     transfer::export(&store, format, settings.model.flavor, out).map_err(Failure::new)?;
     written(out.flush())
 }

@@ -115,11 +115,54 @@ fn a_damaged_store_is_told_and_not_served_as_empty() {
     assert_eq!(persisted.get("/open", &[]).status, 200);
 }
 
-/// Overwrites every store file's pages, headers included.
+/// Cuts the file of the store after its meta pages.
 fn damage(directory: &Path) {
     let path = directory.join("data.mdb");
-    let length = fs::metadata(&path).expect("the store is there").len() as usize;
-    fs::write(&path, vec![0x5a; length]).expect("the store is writable");
+    let file = fs::File::options().write(true).open(path);
+    let cut = file.and_then(|file| file.set_len(8192));
+    cut.expect("the store is writable");
+}
+
+#[test]
+fn after_damage_an_import_makes_a_new_store() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let backup = prefix.path().join("backup.yml");
+    fs::write(&backup, shop(&echo)).expect("writable");
+    let backup = backup.to_str().expect("a path in UTF-8");
+    let import = || {
+        let mut command = launch_in(prefix.path()).other(&["import", backup]);
+        let output = command.output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), errors)
+    };
+    assert!(import().0);
+    damage(&prefix.path().join("silverback.lmdb"));
+    let log = launch_in(prefix.path()).try_start().map(drop);
+    let log = log.expect_err("a damaged store was served");
+    assert!(log.contains("`silverback import FILE`"), "{log}");
+    let (is_done, errors) = import();
+    assert!(is_done, "{errors}");
+    let again = launch_in(prefix.path()).start();
+    assert_eq!(again.get("/open", &[]).status, 200);
+}
+
+#[test]
+fn a_store_of_another_program_is_refused_and_kept() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let directory = prefix.path().join("dbless.lmdb");
+    fs::create_dir(&directory).expect("writable");
+    let theirs = b"the file of another program".repeat(1000);
+    fs::write(directory.join("data.mdb"), &theirs).expect("writable");
+    let launch = || launch_in(prefix.path()).set("lmdb_environment_path", "dbless.lmdb");
+    for launch in [launch(), launch().configuration(&shop(&echo))] {
+        let log = launch.try_start().map(drop).expect_err("it was opened");
+        for part in ["not an LMDB file", "left as it is", "lmdb_environment_path"] {
+            assert!(log.contains(part), "{part} is missing in: {log}");
+        }
+        assert_eq!(fs::read(directory.join("data.mdb")).expect("there"), theirs);
+    }
 }
 
 #[test]
