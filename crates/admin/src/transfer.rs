@@ -75,12 +75,14 @@ pub fn merge(
     Ok(document.counts)
 }
 
+/// Why nothing is imported without a database, and what to do.
+pub const NO_DATABASE: &str = "with database = off a declarative file is the configuration: change that file and run \
+    `silverback reload`, or post the whole configuration to /config. To import entities, start with database = lmdb";
+
 /// `POST /import`: answers when it is live; who accepts lines is told of the progress meanwhile.
 pub(crate) async fn import(call: &Call<'_>) -> Answer {
     if call.control.database() == Database::Off {
-        return Err(Failure::bad_request(
-            "entities are imported into a database: with database = off, post the whole configuration to /config",
-        ));
+        return Err(Failure::bad_request(NO_DATABASE));
     }
     let format = match call.content_type {
         Some(kind) if kind.starts_with("application/json") => Format::Json,

@@ -178,9 +178,7 @@ fn import_offline(
     progress: &mut Progress,
 ) -> Result<Imported, Failure> {
     if settings.store.database != Database::Lmdb {
-        return Err(Failure::new(
-            "entities are imported into a database: with database = off, start with the file, or post it to /config",
-        ));
+        return Err(Failure::new(transfer::NO_DATABASE));
     }
     let build = plane::build_settings(settings, Node::default())?;
     let options = Options {

@@ -240,6 +240,16 @@ pub(crate) enum PemSource {
     Text(String),
 }
 
+impl fmt::Display for PemSource {
+    /// Its file; a text may be secret.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(formatter),
+            Self::Text(_) => formatter.write_str("(the text in the setting)"),
+        }
+    }
+}
+
 /// The settings, or everything that is wrong with them; and what is worth a warning either way.
 #[derive(Debug)]
 pub(crate) struct Resolved {
@@ -407,7 +417,8 @@ fn refuse_file_with_lmdb(raw: &mut RawSettings, file: Option<&Path>) {
     if file.is_some() {
         raw.problem(
             "database",
-            "a declarative file is the configuration only with `database = off`; with lmdb the store is",
+            "with lmdb the store holds the configuration: start without FILE, then run `silverback import FILE`. To serve \
+             the file itself, use `database = off`",
         );
     }
     for name in ["declarative_config", "declarative_config_string"] {
@@ -634,13 +645,20 @@ fn certificates(raw: &mut RawSettings, cert: &str, key: &str) -> Vec<(PemSource,
     let keys: Vec<PemSource> = texts(raw, key).into_iter().map(pem_source).collect();
     if certs.len() != keys.len() {
         let message = format!(
-            "{} certificates, but {} keys in {key}",
-            certs.len(),
-            keys.len()
+            "{cert} names {} and {key} {}: each certificate needs its key, in the same order",
+            counted(certs.len(), "certificate"),
+            counted(keys.len(), "key"),
         );
         raw.problem(cert, message);
     }
     certs.into_iter().zip(keys).collect()
+}
+
+fn counted(number: usize, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
+    }
 }
 
 fn client_certificate(raw: &mut RawSettings) -> Option<(PemSource, PemSource)> {
