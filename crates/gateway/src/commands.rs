@@ -24,6 +24,11 @@ impl Failure {
         }
     }
 
+    /// For errors of the system, which do not say what failed.
+    pub(crate) fn of<E: fmt::Display>(action: &str) -> impl Fn(E) -> Self {
+        move |error| Self::new(format!("cannot {action}: {error}"))
+    }
+
     pub(crate) fn add(&mut self, other: Failure) {
         self.problems.extend(other.problems);
     }

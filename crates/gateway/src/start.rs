@@ -30,12 +30,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
 
 pub(crate) fn run(inputs: StartInputs) -> Result<(), Failure> {
-    let program = Program::own().map_err(Failure::new)?;
+    let program = Program::own().map_err(Failure::of("find the file of this program"))?;
     let Some((estate, stream)) = upgrade::predecessor().map_err(Failure::new)? else {
         return start(inputs, program, None);
     };
     let (events, told) = unbounded_channel();
-    let link = Link::start(stream, events).map_err(Failure::new)?;
+    let link = Link::start(stream, events).map_err(Failure::of("start a thread"))?;
     let taking_over = TakingOver {
         estate,
         link: Arc::clone(&link),
@@ -70,7 +70,7 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
         tracing::warn!("setting {warning}");
     }
     raise_open_files();
-    let signals = Signals::catch().map_err(Failure::new)?;
+    let signals = Signals::catch().map_err(Failure::of("receive signals"))?;
     let prepared = prepare(&settings, logs, inherited, store)?;
     let line = link.as_ref().map(|(link, _)| link);
     let (gateway, workers) = serve(prepared, &settings, &mut instance, line)?;
@@ -170,7 +170,10 @@ struct Checked {
 
 /// Everything that is wrong with the settings is told at once.
 fn check_settings(settings: &Settings) -> Result<Checked, Failure> {
-    let node = node::identify(settings).map_err(Failure::new)?;
+    let node = node::identify(settings).map_err(|error| {
+        let path = settings.prefix.join(node::ID_FILE);
+        Failure::new(format!("cannot read or write {}: {error}", path.display()))
+    })?;
     let identity = plugin::Node {
         id: node.id.to_string(),
         hostname: node.hostname.clone(),
@@ -381,6 +384,9 @@ pub(crate) fn describe(name: &str, error: LoadError) -> String {
         LoadError::TooLarge => format!(
             "the declarative config {name} does not fit into the store; the setting lmdb_map_size limits it"
         ),
+        LoadError::Disk(error) => format!(
+            "cannot load the declarative config {name}: the store cannot be written, the disk is full or failing: {error}"
+        ),
         LoadError::Internal(details) => {
             format!("cannot load the declarative config {name}: {details}")
         }
@@ -402,7 +408,7 @@ fn serve(
     let addresses = sockets.addresses();
     let plane = Arc::clone(&parts.writer.plane);
     let resolver = parts.writer.build.resolver.clone();
-    let gateway = Arc::new(Gateway::start(parts, settings).map_err(Failure::new)?);
+    let gateway = Arc::new(Gateway::start(parts, settings).map_err(Failure::of("start a thread"))?);
     if let Some(link) = before {
         // First that it tells of changes from here on, then that those so far are there.
         link.follow_with(&gateway);
@@ -410,7 +416,7 @@ fn serve(
         gateway.follow();
         // A declarative file that was loaded here is live there as well before this process is the one that counts.
         let revision = plane.snapshot.peek().revision;
-        let runtime = workers::current_thread_runtime().map_err(Failure::new)?;
+        let runtime = workers::current_thread_runtime().map_err(Failure::of("start a runtime"))?;
         runtime.block_on(link.announce(revision));
     }
     let mut workers = Workers::new(sockets);
@@ -457,5 +463,18 @@ fn raise_open_files() {
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_in_words() {
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let text = describe("file kong.yml", LoadError::Disk(full));
+        assert!(text.contains("the disk is full"), "{text}");
+        assert!(!text.contains("Disk("), "{text}");
     }
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// The version of Kong whose interfaces these are.
 pub(crate) const KONG_VERSION: &str = "3.9.1";
-const ID_FILE: &str = "silverback.id";
+pub(crate) const ID_FILE: &str = "silverback.id";
 /// A declarative configuration may be far larger than an entity; Kong has no limit of its own beyond memory.
 const MAX_CONFIG_SIZE: usize = 256 << 20;
 

@@ -133,8 +133,9 @@ impl Table {
 
     /// The known name most like an unknown one, for the error text.
     pub(crate) fn nearest(&self, name: &str) -> Option<&str> {
-        let most = |known: &str| 2.max(known.len() / 5);
         let length = name.chars().count();
+        // Of a short name, two other characters leave nothing to recognise.
+        let most = |known: &str| 2.max(known.len() / 5).min(length / 3);
         let known = self.settings.iter().map(|setting| setting.name.as_str());
         // Names differ in at least as many characters as they differ in length, so long names are not compared.
         known

@@ -570,3 +570,12 @@ fn settings_cost_as_much_as_there_are() {
         resolve_all(all);
     });
 }
+
+#[test]
+fn a_suggestion_has_most_letters_of_the_name() {
+    let nearest = |name| super::table::table().nearest(name);
+    assert_eq!(nearest("nope"), None);
+    assert_eq!(nearest("rle"), Some("role"));
+    assert_eq!(nearest("databse"), Some("database"));
+    assert_eq!(nearest("proxy_lisen"), Some("proxy_listen"));
+}

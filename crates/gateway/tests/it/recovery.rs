@@ -166,6 +166,15 @@ fn a_store_of_another_program_is_refused_and_kept() {
 }
 
 #[test]
+fn an_id_that_cannot_be_read_is_told_by_its_file() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    fs::create_dir(prefix.path().join("silverback.id")).expect("writable");
+    let log = launch_in(prefix.path()).try_start().map(drop);
+    let log = log.expect_err("it has no id");
+    assert!(log.contains("silverback.id: Is a directory"), "{log}");
+}
+
+#[test]
 fn a_start_with_a_wrong_file_keeps_the_store() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
