@@ -16,8 +16,19 @@ use proxy::snapshot::{BuildSettings, Snapshot};
 use std::fmt::Display;
 use std::path::Path;
 
+/// What a check that found nothing wrong has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Checked {
+    Configuration,
+    /// Neither the command line nor the settings name a configuration.
+    SettingsOnly,
+}
+
 /// Checks what can be checked even when something else is wrong. `file` is the one named on the command line.
-pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn run(
+    settings: Result<Settings, Failure>,
+    file: Option<&Path>,
+) -> Result<Checked, Failure> {
     let mut failure = Failure::default();
     let mut model = ModelSettings::default();
     let mut build = BuildSettings {
@@ -41,15 +52,19 @@ pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> R
         }
         Err(problems) => failure.add(problems),
     }
+    let mut checked = Checked::SettingsOnly;
     if let Some(declarative) = declarative {
         match declarative_file::read(&declarative) {
-            Ok(Some(text)) => failure.extend(check_text(&text, &model, &build).err()),
+            Ok(Some(text)) => {
+                checked = Checked::Configuration;
+                failure.extend(check_text(&text, &model, &build).err());
+            }
             Ok(None) => {}
             Err(error) => failure.add(Failure::new(error)),
         }
     }
     if failure.is_empty() {
-        Ok(())
+        Ok(checked)
     } else {
         Err(failure)
     }

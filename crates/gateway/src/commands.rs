@@ -1,5 +1,6 @@
 //! What each command does. A command that fails says everything that it found, not only the first.
 
+use crate::check::Checked;
 use crate::cli::{
     CheckArgs, Command, ConfigCommand, ImportArgs, SettingsArgs, TextFormat, TokensCommand,
 };
@@ -241,8 +242,12 @@ fn run_check(args: CheckArgs) -> Result<(), Failure> {
     for warning in &resolved.warnings {
         warn(&format!("setting {warning}"));
     }
-    check::run(accepted(resolved.settings), args.file.as_deref())?;
-    say("parse successful\n")
+    match check::run(accepted(resolved.settings), args.file.as_deref())? {
+        Checked::Configuration => say("parse successful\n"),
+        Checked::SettingsOnly => say(
+            "the settings are valid; no declarative configuration was checked: name its file, `silverback check FILE`\n",
+        ),
+    }
 }
 
 fn import(args: &ImportArgs) -> Result<(), Failure> {
@@ -280,9 +285,16 @@ pub(crate) fn warn(text: &str) {
 }
 
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    print(text.as_bytes())
+}
+
+/// Writes to standard output. A reader that has read enough, such as `head`, is no failure.
+pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout();
-    output
-        .write_all(text.as_bytes())
-        .and_then(|()| output.flush())
-        .map_err(Failure::new)
+    match output.write_all(bytes).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::of("write to standard output")(error))
+        }
+        _ => Ok(()),
+    }
 }

@@ -3,7 +3,7 @@
 
 use crate::cli::TextFormat;
 use crate::client::{Client, ClientError};
-use crate::commands::Failure;
+use crate::commands::{Failure, print};
 use crate::control::{rebuild, writer};
 use crate::declarative_file::{self, Text};
 use crate::plane;
@@ -47,7 +47,11 @@ pub(crate) fn export(
     format: ExportFormat,
 ) -> Result<(), Failure> {
     let path = match target {
-        Target::Output => return write(settings, format, &mut io::stdout().lock()),
+        Target::Output => {
+            let mut text = Vec::new();
+            write(settings, format, &mut text)?;
+            return print(&text);
+        }
         Target::NewFile(path) | Target::File(path) => path,
     };
     let failed =

@@ -39,6 +39,32 @@ fn check_accepts_a_good_configuration() {
 }
 
 #[test]
+fn check_without_a_file_says_that_it_checked_settings_only() {
+    let (status, output, _) = told(&run(&["check"]));
+    assert_eq!(status, 0);
+    assert!(
+        output.contains("no declarative configuration was checked"),
+        "{output}"
+    );
+    let text = "declarative_config_string={\"_format_version\": \"3.0\"}";
+    let (status, output, errors) = told(&run(&["check", "--set", "database=off", "--set", text]));
+    assert_eq!(
+        (status, output.as_str()),
+        (0, "parse successful\n"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn check_names_the_file_of_an_error() {
+    for text in ["services: [{name: a}]", "services: ["] {
+        let (status, _, errors) = check(&format!("_format_version: '3.0'\n{text}\n"), &[]);
+        assert_eq!(status, 1);
+        assert!(errors.contains("kong.yml"), "{errors}");
+    }
+}
+
+#[test]
 fn check_and_start_warn_of_plugins_that_can_hardly_be_meant() {
     let text = "_format_version: '3.0'\nconsumers: [{username: c, plugins: [{name: key-auth}]}]\n\
                 services: [{name: s, host: h, plugins: [{name: key-auth}]}]\n\
@@ -154,10 +180,16 @@ fn a_file_of_another_type_is_refused_as_kong_does() {
 
 #[test]
 fn version_and_usage_have_their_exit_status() {
-    let (status, output, _) = told(&run(&["version"]));
-    assert_eq!((status, output.starts_with("silverback ")), (0, true));
+    let version = concat!("silverback ", env!("CARGO_PKG_VERSION"), "\n");
+    for word in ["version", "--version", "-V"] {
+        let (status, output, _) = told(&run(&[word]));
+        assert_eq!((status, output.as_str()), (0, version), "{word}");
+    }
     assert_eq!(told(&run(&["no-such-command"])).0, 2);
-    assert_eq!(told(&run(&["--help"])).0, 0);
+    for words in [&["--help"][..], &["help"], &["help", "start"]] {
+        let (status, output, _) = told(&run(words));
+        assert_eq!((status, output.contains("Usage:")), (0, true), "{words:?}");
+    }
 }
 
 #[test]
