@@ -75,12 +75,14 @@ pub fn merge(
     Ok(document.counts)
 }
 
+/// Says why an import needs a database, and what to do instead.
+pub const NO_DATABASE: &str = "with database = off a declarative file is the configuration: change that file and run \
+    `silverback reload`, or post the whole configuration to /config. To import entities, start with database = lmdb";
+
 /// `POST /import`: responds when the import is live. Clients that accept lines get progress reports meanwhile.
 pub(crate) async fn import(call: &Call<'_>) -> Answer {
     if call.control.database() == Database::Off {
-        return Err(Failure::bad_request(
-            "/import needs a database; with database = off, post the whole configuration to /config",
-        ));
+        return Err(Failure::bad_request(NO_DATABASE));
     }
     let format = match call.content_type {
         Some(kind) if kind.starts_with("application/json") => Format::Json,

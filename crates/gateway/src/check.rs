@@ -8,16 +8,28 @@ use crate::control::writer;
 use crate::declarative_file::{self, Text};
 use crate::plane;
 use crate::settings::{Database, Declarative, ModelSettings, Settings};
-use model::declarative::{Loader, Nothing, Options, Put, Source, format_cli_errors};
+use model::declarative::{Document, Loader, Nothing, Options, Put, Source, format_cli_errors};
 use model::entities::Config;
 use model::plugins::PluginReader;
 use plugin::Node;
 use proxy::snapshot::{BuildSettings, Snapshot};
+use std::fmt::Display;
 use std::path::Path;
+
+/// The parts that a successful check has covered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Checked {
+    Configuration,
+    /// Neither the command line nor the settings name a configuration.
+    SettingsOnly,
+}
 
 /// Reports the problems of all parts: a problem in one part does not stop the checks of the others. `file` is the
 /// declarative file named on the command line.
-pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn run(
+    settings: Result<Settings, Failure>,
+    file: Option<&Path>,
+) -> Result<Checked, Failure> {
     let mut failure = Failure::default();
     let mut model = ModelSettings::default();
     let mut build = BuildSettings {
@@ -41,15 +53,19 @@ pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> R
         }
         Err(problems) => failure.add(problems),
     }
+    let mut checked = Checked::SettingsOnly;
     if let Some(declarative) = declarative {
         match declarative_file::read(&declarative) {
-            Ok(Some(text)) => failure.extend(check_text(&text, &model, &build).err()),
+            Ok(Some(text)) => {
+                checked = Checked::Configuration;
+                failure.extend(check_text(&text, &model, &build).err());
+            }
             Ok(None) => {}
             Err(error) => failure.add(Failure::new(error)),
         }
     }
     if failure.is_empty() {
-        Ok(())
+        Ok(checked)
     } else {
         Err(failure)
     }
@@ -66,29 +82,34 @@ pub(crate) fn compile(
     build: &BuildSettings,
     look: &mut dyn FnMut(&Put) -> Result<(), Failure>,
 ) -> Result<Snapshot, Failure> {
+    let document = read(text, model)?;
+    for warning in &document.warnings {
+        warn(&format!("the declarative configuration: {warning}"));
+    }
+    let failed = |error: &dyn Display| Failure::new(format!("cannot load {}: {error}", text.name));
+    let mut config = Config::default();
+    let mut plugins = PluginReader::default();
+    for put in &document.puts {
+        config::add(&mut config, &mut plugins, put.kind, put.id, &put.entity)
+            .map_err(|error| failed(&error))?;
+        look(put)?;
+    }
+    Snapshot::build(config, 0, None, build).map_err(|error| failed(&error))
+}
+
+/// Reads a document and validates its entities by the schema.
+pub(crate) fn read(text: &Text, model: &ModelSettings) -> Result<Document, Failure> {
     let options = Options {
         context: writer::context(model, true),
         flatten_errors: false,
     };
     let source = Source::Text(&text.bytes, text.format);
-    let document = Loader::new()
-        .load(source, &options, &Nothing, 0)
-        .map_err(|error| {
-            let errors = format_cli_errors(&error, &text.bytes, text.format, model.flavor);
-            Failure::new(format!(
-                "Failed parsing declarative config {}:\n{errors}",
-                text.name
-            ))
-        })?;
-    for warning in &document.warnings {
-        warn(&format!("the declarative configuration: {warning}"));
-    }
-    let mut config = Config::default();
-    let mut plugins = PluginReader::default();
-    for put in &document.puts {
-        config::add(&mut config, &mut plugins, put.kind, put.id, &put.entity)
-            .map_err(Failure::new)?;
-        look(put)?;
-    }
-    Snapshot::build(config, 0, None, build).map_err(Failure::new)
+    let read = Loader::new().load(source, &options, &Nothing, 0);
+    read.map_err(|error| {
+        let errors = format_cli_errors(&error, &text.bytes, text.format, model.flavor);
+        Failure::new(format!(
+            "Failed parsing declarative config {}:\n{errors}",
+            text.name
+        ))
+    })
 }

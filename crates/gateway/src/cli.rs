@@ -8,9 +8,7 @@ use std::path::PathBuf;
 #[command(
     name = "silverback",
     version,
-    about = "API gateway that runs Kong configurations",
-    disable_version_flag = true,
-    disable_help_subcommand = true
+    about = "API gateway that runs Kong configurations"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -21,25 +19,28 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the gateway, in the foreground
     Start {
-        /// Declarative configuration (YAML or JSON); without one the embedded store is used
+        /// Declarative configuration (YAML or JSON). Without it the gateway uses its embedded store
         file: Option<PathBuf>,
         #[command(flatten)]
         settings: SettingsArgs,
     },
-    /// Stop the running gateway, letting requests in flight finish
+    /// Stop the running gateway after its current requests
     Stop {
-        /// Seconds to wait for it to end
+        /// Seconds to wait until it has ended
         #[arg(long, default_value_t = 60)]
         timeout: u64,
         #[command(flatten)]
         settings: SettingsArgs,
     },
-    /// Make the running gateway read its settings and its declarative file again
+    /// Make the running gateway read its settings and its declarative file again, and wait for the outcome
     Reload {
+        /// Seconds to wait for the outcome
+        #[arg(long, default_value_t = 120)]
+        timeout: u64,
         #[command(flatten)]
         settings: SettingsArgs,
     },
-    /// Make the running gateway start the binary that is installed now and hand everything over to it
+    /// Replace the running gateway by the installed binary without losing connections
     Upgrade {
         /// Seconds to wait until the new process serves
         #[arg(long, default_value_t = 120)]
@@ -47,49 +48,49 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: SettingsArgs,
     },
-    /// Print what happens to the configuration of the running gateway, as it happens
+    /// Print each change of the running gateway's configuration as it happens
     Events {
-        /// The first revision to print; without it, the next one
+        /// First revision to print [default: the next one]
         #[arg(long, value_name = "REVISION")]
         from: Option<u64>,
-        /// Print JSON, an object per line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         settings: SettingsArgs,
     },
-    /// Say everything that starting would, without starting
+    /// Check settings, certificates and configuration without starting the gateway
     Check(CheckArgs),
-    /// Make, list and revoke tokens of the Admin API
+    /// Create, list and revoke tokens of the Admin API
     #[command(subcommand)]
     Tokens(TokensCommand),
-    /// Add the entities of a declarative configuration to the store; what is not in it stays
+    /// Add the entities of a declarative configuration to the store; other entities stay
     Import(ImportArgs),
-    /// Write all entities of the store as a declarative configuration, always in the same order
+    /// Write all entities of the store as a declarative configuration, in a fixed order
     Export {
-        /// The file to write, in place of one that is there; standard output when absent
+        /// File to write, replaced if it exists [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// What to write; by the name of the file when absent
+        /// Format to write [default: the file's extension, else yaml]
         #[arg(long)]
         format: Option<TextFormat>,
         #[command(flatten)]
         settings: SettingsArgs,
     },
-    /// Kong's spelling of some commands
+    /// Run check, import and export by their names in Kong
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Tell which route a request gets and why not another, what runs for it and where it goes
+    /// Explain which route a request gets and why, which plugins run, and where it goes
     Explain(ExplainArgs),
-    /// Check, lay out and explain expressions of routes
+    /// Check, format and explain expressions of routes
     #[command(subcommand)]
     Expr(ExprCommand),
     /// List, show, compare and restore revisions of the configuration
     #[command(subcommand)]
     Revisions(RevisionsCommand),
-    /// Print every setting with its default, as a kong.conf
+    /// Print every setting with its default, in the form of a kong.conf
     Settings {
-        /// As a page in Markdown instead
+        /// Print a page in Markdown instead
         #[arg(long)]
         markdown: bool,
     },
@@ -107,7 +108,7 @@ pub(crate) enum ConfigCommand {
     /// Write all entities of the store to a file that does not exist yet
     #[command(name = "db_export", alias = "db-export")]
     DbExport {
-        /// The file; its name tells whether it is YAML or JSON
+        /// File to write, in the format of its extension (YAML or JSON)
         #[arg(default_value = "kong.yml")]
         file: PathBuf,
         #[command(flatten)]
@@ -131,23 +132,24 @@ pub(crate) struct ImportArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokensCommand {
-    /// Make a token and print it, this once
+    /// Create a token and print it; it is not shown again
     Create {
-        /// Who is to have it; shown in logs and histories
+        /// Name of the person or program that uses it, shown in logs and in the history
         name: String,
-        /// What it allows: admin or read-only
+        /// Permissions: admin or read-only
         #[arg(long, default_value_t = Role::Admin)]
         role: Role,
         #[command(flatten)]
         settings: SettingsArgs,
     },
-    /// Print names, roles and times of all tokens
+    /// List all tokens with name, role and time of creation
     List {
         #[command(flatten)]
         settings: SettingsArgs,
     },
-    /// Make a token worthless from now on
+    /// Revoke a token at once
     Revoke {
+        /// Name of the token
         name: String,
         #[command(flatten)]
         settings: SettingsArgs,
@@ -159,44 +161,48 @@ pub(crate) enum TokensCommand {
 pub(crate) enum RevisionsCommand {
     /// List revisions, newest first
     List {
-        /// Only those that changed this entity, and what they changed of it
+        /// Only revisions that changed this entity, with the changes
         #[arg(long, value_name = "TYPE/KEY", value_parser = type_and_key)]
         entity: Option<(String, String)>,
-        /// Only those made at this time or later: RFC 3339, or seconds since 1970
+        /// Only revisions of this time or later: RFC 3339, or seconds since 1970
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
-        /// Only those made at this time or earlier
+        /// Only revisions of this time or earlier
         #[arg(long, value_name = "TIME")]
         until: Option<String>,
-        /// How many at most
+        /// Maximum number of revisions
         #[arg(long, default_value_t = 20)]
         limit: usize,
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Show a revision and what it changed
+    /// Show a revision and its changes
     Show {
+        /// Number of the revision
         revision: u64,
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Show what leads from one revision to another, older or newer
+    /// Show the changes from one revision to another, older or newer
     Diff {
+        /// Number of the revision to start from
         from: u64,
+        /// Number of the revision to compare with
         to: u64,
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Make the state of a revision that of a new one
+    /// Restore the configuration of a revision, as a new revision
     Rollback {
+        /// Number of the revision to restore
         revision: u64,
-        /// Why; kept with the new revision
+        /// Reason, kept with the new revision
         #[arg(long)]
         message: Option<String>,
-        /// Only if the newest revision is this one
+        /// Roll back only if this is the newest revision
         #[arg(long, value_name = "REVISION")]
         expected_revision: Option<u64>,
-        /// Say what would change, and change nothing
+        /// Show the changes without making them
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
@@ -206,7 +212,7 @@ pub(crate) enum RevisionsCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct OutputArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -215,17 +221,17 @@ pub(crate) struct OutputArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExprCommand {
-    /// Say what is wrong, and where
+    /// Check an expression and underline errors
     Check {
-        /// It is of a route of a stream protocol
+        /// The expression belongs to a route with a stream protocol
         #[arg(long)]
         stream: bool,
         #[command(flatten)]
         input: ExprInput,
     },
-    /// Print it in the one way that expressions are written, over several lines if it is long
+    /// Print an expression in its canonical form, over several lines if it is long
     Format {
-        /// How many characters a line has at most
+        /// Maximum number of characters in a line
         #[arg(long, default_value_t = 100)]
         width: u16,
         /// Write the files instead of printing
@@ -234,9 +240,9 @@ pub(crate) enum ExprCommand {
         #[command(flatten)]
         input: ExprInput,
     },
-    /// Say in words what it demands, and how requests are led to it
+    /// Describe an expression in words
     Explain {
-        /// It is of a route of a stream protocol
+        /// The expression belongs to a route with a stream protocol
         #[arg(long)]
         stream: bool,
         #[command(flatten)]
@@ -247,10 +253,10 @@ pub(crate) enum ExprCommand {
 /// From standard input when nothing is given.
 #[derive(Debug, Args)]
 pub(crate) struct ExprInput {
-    /// The expression
+    /// Expression [default: read from standard input]
     #[arg(conflicts_with = "files")]
     pub(crate) text: Option<String>,
-    /// A file that holds one; may be repeated
+    /// File with an expression; may be repeated
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -258,31 +264,31 @@ pub(crate) struct ExprInput {
 /// Asked of the running gateway, or of a declarative configuration.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The method, GET when absent, and the URL: http, https, tcp, tls or udp
+    /// Method (GET if absent) and URL (http, https, tcp, tls or udp)
     #[arg(num_args = 1..=2, required = true, value_names = ["METHOD", "URL"])]
     pub(crate) request: Vec<String>,
-    /// A header of the request; may be repeated
+    /// Header of the request; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
     pub(crate) headers: Vec<(String, String)>,
-    /// The client's address and port, such as 1.2.3.4:5
+    /// Address and port of the client, such as 1.2.3.4:5
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) source: Option<String>,
-    /// The listener's address and port; a port alone as :8443
+    /// Address and port of the listener, or its port alone, such as :8443
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) destination: Option<String>,
-    /// The server name of the TLS handshake; that of the URL when absent
+    /// Server name of the TLS handshake [default: the host of the URL]
     #[arg(long, value_name = "NAME")]
     pub(crate) sni: Option<String>,
-    /// A route to explain in any case: its id or name
+    /// Id or name of a route to explain even if it does not match
     #[arg(long, value_name = "ROUTE")]
     pub(crate) route: Option<String>,
-    /// The consumer whose plugins are told: id or username
+    /// Id or username of the consumer whose plugins to include
     #[arg(long, value_name = "CONSUMER")]
     pub(crate) consumer: Option<String>,
-    /// How many of the routes that come closest are told
+    /// Number of routes to show that nearly match
     #[arg(long, value_name = "NUMBER")]
     pub(crate) closest: Option<u16>,
-    /// The declarative configuration (YAML or JSON) to ask, in place of the running gateway
+    /// Declarative configuration (YAML or JSON) to use instead of the running gateway
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
@@ -291,7 +297,7 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Declarative configuration (YAML or JSON); without one, that of the settings
+    /// Declarative configuration (YAML or JSON) [default: the one that the settings name]
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) settings: SettingsArgs,
@@ -302,10 +308,10 @@ pub(crate) struct SettingsArgs {
     /// Settings file (kong.conf)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) conf: Option<PathBuf>,
-    /// Working directory; the setting `prefix`
+    /// Working directory (the setting prefix)
     #[arg(short, long, value_name = "DIRECTORY")]
     pub(crate) prefix: Option<String>,
-    /// A setting; may be repeated
+    /// Value of a setting; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = name_and_value)]
     pub(crate) set: Vec<(String, String)>,
 }
@@ -345,6 +351,24 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_argument_has_a_description() {
+        fn look(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path}");
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{path}: {argument}");
+            }
+            let own = |command: &&clap::Command| command.get_name() != "help";
+            for below in command.get_subcommands().filter(own) {
+                look(below, &path);
+            }
+        }
+        let mut command = Cli::command();
+        command.build();
+        look(&command, "");
     }
 
     #[test]

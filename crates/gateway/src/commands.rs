@@ -1,5 +1,6 @@
 //! Runs the commands. A failing command reports all problems that it found, not only the first.
 
+use crate::check::Checked;
 use crate::cli::{
     CheckArgs, Command, ConfigCommand, ImportArgs, SettingsArgs, TextFormat, TokensCommand,
 };
@@ -22,6 +23,11 @@ impl Failure {
         Self {
             problems: vec![problem.to_string()],
         }
+    }
+
+    /// For errors of the system, which do not say what failed.
+    pub(crate) fn of<E: fmt::Display>(action: &str) -> impl Fn(E) -> Self {
+        move |error| Self::new(format!("cannot {action}: {error}"))
     }
 
     pub(crate) fn add(&mut self, other: Failure) {
@@ -66,7 +72,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             file,
         }),
         Command::Stop { timeout, settings } => stop(&settings, Duration::from_secs(timeout)),
-        Command::Reload { settings } => reload(&settings),
+        Command::Reload { timeout, settings } => reload(&settings, Duration::from_secs(timeout)),
         Command::Upgrade { timeout, settings } => upgrade(&settings, Duration::from_secs(timeout)),
         Command::Tokens(command) => manage_tokens(command),
         Command::Events {
@@ -167,12 +173,25 @@ fn stop(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
     say(&format!("stopped process {pid}\n"))
 }
 
-fn reload(args: &SettingsArgs) -> Result<(), Failure> {
+fn reload(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
+    let other = args.set.iter().filter(|(name, _)| name != "prefix");
+    let refused: Failure = other.map(|(name, _)| only_at_start(name)).collect();
+    if !refused.is_empty() {
+        return Err(refused);
+    }
     let settings = resolved_settings(args)?;
-    let pid = instance::reload(&settings.prefix).map_err(Failure::new)?;
-    say(&format!(
-        "process {pid} reads its settings again; its log tells the outcome\n"
-    ))
+    let (pid, notes) = instance::reload(&settings.prefix, timeout).map_err(Failure::new)?;
+    notes.lines().for_each(warn);
+    say(&format!("process {pid} has reloaded its settings\n"))
+}
+
+/// The gateway has its settings from the file, the variables and the flags that it was started with: none of `reload` reach it.
+fn only_at_start(name: &str) -> String {
+    format!(
+        "setting {name} (flag --set): `reload` cannot set it. The gateway reads the settings file again that it was started with: \
+         change {name} there, then run `silverback reload`. If it is a flag or an environment variable of `silverback start`, stop \
+         the gateway and start it with the new value"
+    )
 }
 
 fn upgrade(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
@@ -224,8 +243,12 @@ fn run_check(args: CheckArgs) -> Result<(), Failure> {
     for warning in &resolved.warnings {
         warn(&format!("setting {warning}"));
     }
-    check::run(accepted(resolved.settings), args.file.as_deref())?;
-    say("parse successful\n")
+    match check::run(accepted(resolved.settings), args.file.as_deref())? {
+        Checked::Configuration => say("parse successful\n"),
+        Checked::SettingsOnly => say(
+            "the settings are valid; no declarative configuration was checked: name its file, `silverback check FILE`\n",
+        ),
+    }
 }
 
 fn import(args: &ImportArgs) -> Result<(), Failure> {
@@ -263,9 +286,16 @@ pub(crate) fn warn(text: &str) {
 }
 
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    print(text.as_bytes())
+}
+
+/// Writes to standard output. A reader that has read enough, such as `head`, is no failure.
+pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout();
-    output
-        .write_all(text.as_bytes())
-        .and_then(|()| output.flush())
-        .map_err(Failure::new)
+    match output.write_all(bytes).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::of("write to standard output")(error))
+        }
+        _ => Ok(()),
+    }
 }

@@ -13,6 +13,9 @@ const PID_FILE: &str = "silverback.pid";
 const ADDRESSES_FILE: &str = "silverback.addresses.json";
 /// File with the reason why the last upgrade failed, for the waiting `silverback upgrade`.
 const FAILURE_FILE: &str = "silverback.upgrade-failed";
+/// The outcomes of the last reload, for the command that asked for it: what is to be known after a success, or why it failed.
+const RELOADED_FILE: &str = "silverback.reloaded";
+const NOT_RELOADED_FILE: &str = "silverback.reload-failed";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,10 @@ pub(crate) enum InstanceError {
     StillRunning { pid: i32, timeout: Duration },
     #[error("process {pid} goes on: {reason}")]
     NotUpgraded { pid: i32, reason: String },
+    #[error("process {pid} keeps its settings and its configuration: {reason}")]
+    NotReloaded { pid: i32, reason: String },
+    #[error("process {pid} has not reloaded its settings after {} s; its log tells more", timeout.as_secs())]
+    StillReloading { pid: i32, timeout: Duration },
     #[error("process {pid} has not been replaced after {} s; its log tells more", timeout.as_secs())]
     NotReplaced { pid: i32, timeout: Duration },
 }
@@ -106,7 +113,7 @@ impl Instance {
 
     /// Writes the reason of a failed upgrade to a file, where a waiting `silverback upgrade` reads it.
     pub(crate) fn publish_failed_upgrade(&self, reason: &str) {
-        if let Err(error) = self.write_whole(FAILURE_FILE, reason) {
+        if let Err(error) = write_whole(&self.prefix, FAILURE_FILE, reason) {
             tracing::warn!(%error, "cannot write to the prefix");
         }
     }
@@ -115,18 +122,29 @@ impl Instance {
     /// port 0. If writing fails, for example on a full disk, the gateway serves all the same. Then the file is removed,
     /// so that it never holds the addresses of the previous process.
     pub(crate) fn publish_addresses(&self, addresses: &serde_json::Value) {
-        if let Err(error) = self.write_whole(ADDRESSES_FILE, &format!("{addresses}\n")) {
+        if let Err(error) = write_whole(&self.prefix, ADDRESSES_FILE, &format!("{addresses}\n")) {
             tracing::warn!(%error, "cannot write {ADDRESSES_FILE} to the prefix");
             let _ = fs::remove_file(self.prefix.join(ADDRESSES_FILE));
         }
     }
+}
 
-    /// Writes a file and renames it into place, so that a waiting reader never sees half of it.
-    fn write_whole(&self, name: &str, text: &str) -> io::Result<()> {
-        let partial = self.prefix.join("silverback.partial");
-        fs::write(&partial, text)?;
-        fs::rename(&partial, self.prefix.join(name))
+/// Writes the outcome of a reload to a file, where a waiting `silverback reload` reads it.
+pub(crate) fn publish_reload(prefix: &Path, outcome: Result<&str, &str>) {
+    let (name, text) = match outcome {
+        Ok(notes) => (RELOADED_FILE, notes),
+        Err(reason) => (NOT_RELOADED_FILE, reason),
+    };
+    if let Err(error) = write_whole(prefix, name, text) {
+        tracing::warn!(%error, "cannot write {name} to the prefix");
     }
+}
+
+/// Renamed into place: whoever waits for the file must never read half of it.
+fn write_whole(prefix: &Path, name: &str, text: &str) -> io::Result<()> {
+    let partial = prefix.join(format!("{name}.partial"));
+    fs::write(&partial, text)?;
+    fs::rename(&partial, prefix.join(name))
 }
 
 impl Drop for Instance {
@@ -153,11 +171,30 @@ pub(crate) fn stop(prefix: &Path, timeout: Duration) -> Result<i32, InstanceErro
     Ok(pid)
 }
 
-/// Makes the gateway of a prefix read its settings again, and returns its process id.
-pub(crate) fn reload(prefix: &Path) -> Result<i32, InstanceError> {
-    let (_, pid) = running(prefix)?;
+/// Makes the gateway of a prefix read its settings again and waits for the outcome. Returns its process id and notes for
+/// the user.
+pub(crate) fn reload(prefix: &Path, timeout: Duration) -> Result<(i32, String), InstanceError> {
+    let (mut file, pid) = running(prefix)?;
+    let (reloaded, failed) = (prefix.join(RELOADED_FILE), prefix.join(NOT_RELOADED_FILE));
+    let _ = fs::remove_file(&reloaded);
+    let _ = fs::remove_file(&failed);
     send(pid, Signal::HUP)?;
-    Ok(pid)
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Ok(notes) = fs::read_to_string(&reloaded) {
+            return Ok((pid, notes));
+        }
+        if let Ok(reason) = fs::read_to_string(&failed) {
+            return Err(InstanceError::NotReloaded { pid, reason });
+        }
+        if is_free(&mut file) {
+            return Err(InstanceError::NotRunning(prefix.to_owned()));
+        }
+        if Instant::now() >= deadline {
+            return Err(InstanceError::StillReloading { pid, timeout });
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
 }
 
 /// Makes the gateway of a prefix start the installed binary, and waits until the new process has taken over. Returns

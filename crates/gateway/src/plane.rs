@@ -9,7 +9,9 @@ use net::dns::Resolver;
 use net::http1::Limits;
 use net::http2::ServerSettings as Http2Settings;
 use net::pool::PoolSettings;
-use net::tls::{Certificates, ClientAuth, ClientIdentity, CommonName, self_signed};
+use net::tls::{
+    CertificateError, Certificates, ClientAuth, ClientIdentity, CommonName, self_signed,
+};
 use plugin::Node;
 use proxy::respond::{self, Format, HeaderSet, Templates};
 use proxy::session::{self, RealIp};
@@ -204,11 +206,12 @@ impl Problems {
 
     fn client_identity(&mut self, proxy: &ProxySettings) -> Option<ClientIdentity> {
         let (cert, key) = proxy.client_certificate.as_ref()?;
-        let cert = self.pem("client_ssl_cert", cert)?;
-        let key = self.pem("client_ssl_cert_key", key)?;
-        if let Err(error) = Certificates::from_pem(&cert, &key) {
-            self.add("client_ssl_cert", error);
+        let settings = ["client_ssl_cert", "client_ssl_cert_key"];
+        let texts = (self.pem(settings[0], cert)?, self.pem(settings[1], key)?);
+        if let Err(error) = Certificates::from_pem(&texts.0, &texts.1) {
+            self.add_pair(settings, (cert, key), &error);
         }
+        let (cert, key) = texts;
         Some(ClientIdentity { cert, key })
     }
 
@@ -218,7 +221,7 @@ impl Problems {
         match ClientAuth::new(&authorities, clients.without) {
             Ok(auth) => Some(auth),
             Err(error) => {
-                self.add(AUTHORITIES, error);
+                self.add(AUTHORITIES, format!("{}: {error}", clients.authorities));
                 None
             }
         }
@@ -232,25 +235,38 @@ impl Problems {
         sources: &[(PemSource, PemSource)],
         listeners: impl IntoIterator<Item = &'a Listen>,
     ) -> Option<Arc<Certificates>> {
-        let key_setting = format!("{setting}_key");
-        let mut pairs = Vec::new();
-        for (cert, key) in sources {
-            pairs.push((self.pem(setting, cert)?, self.pem(&key_setting, key)?));
+        let settings = [setting, &format!("{setting}_key")];
+        let mut made = None;
+        for (cert, key) in sources.iter().take(2) {
+            let texts = (self.pem(settings[0], cert)?, self.pem(settings[1], key)?);
+            let read = match made {
+                None => Certificates::from_pem(&texts.0, &texts.1),
+                Some(first) => Certificates::with_alternative(first, &texts.0, &texts.1),
+            };
+            let read = read.map_err(|error| self.add_pair(settings, (cert, key), &error));
+            made = Some(read.ok()?);
         }
-        let has_tls = listeners.into_iter().any(|listen| listen.ssl);
-        let made = match pairs.as_slice() {
-            [] if !has_tls => return None,
-            [] => self_signed(),
-            [(cert, key)] => Certificates::from_pem(cert, key),
-            [(cert, key), (second_cert, second_key), ..] => Certificates::from_pem(cert, key)
-                .and_then(|made| made.with_alternative(second_cert, second_key)),
-        };
-        match made {
-            Ok(made) => Some(Arc::new(made)),
-            Err(error) => {
-                self.add(setting, error);
-                None
+        if made.is_none() && listeners.into_iter().any(|listen| listen.ssl) {
+            let generated = self_signed().map_err(|error| self.add(setting, error));
+            made = generated.ok();
+        }
+        made.map(Arc::new)
+    }
+
+    /// Names the setting and the file that an error of a certificate and its key is about.
+    fn add_pair(
+        &mut self,
+        [cert_setting, key_setting]: [&str; 2],
+        (cert, key): (&PemSource, &PemSource),
+        error: &CertificateError,
+    ) {
+        match error {
+            CertificateError::Mismatch => {
+                let problem = format!("{key} does not match {cert_setting} {cert}");
+                self.add(key_setting, problem);
             }
+            CertificateError::Key => self.add(key_setting, format!("{key}: {error}")),
+            _ => self.add(cert_setting, format!("{cert}: {error}")),
         }
     }
 

@@ -5,10 +5,12 @@ use crate::commands::{Failure, StartInputs, accepted};
 use crate::control::Gateway;
 use crate::control::writer::Input;
 use crate::declarative_file::{self, Text};
+use crate::instance;
 use crate::settings::{Database, Settings};
 use crate::start::describe;
 use admin::control::Loaded;
 use model::declarative::Source;
+use std::path::PathBuf;
 use std::sync::Arc;
 use store::Origin;
 
@@ -19,6 +21,7 @@ pub(crate) fn run(inputs: &StartInputs, current: Settings, gateway: &Gateway) ->
         Ok(settings) => settings,
         Err(failure) => {
             tracing::error!("the settings are not reloaded:\n{failure}");
+            instance::publish_reload(&current.prefix, Err(&failure.to_string()));
             current
         }
     }
@@ -38,8 +41,12 @@ fn reload(
     gateway.apply_logs(&new.log)?;
     gateway.access_logs().reopen();
     let waiting = needs_restart(current, &new);
+    let mut notes = String::new();
     for name in &waiting {
-        tracing::warn!("setting {name}: the new value takes effect at a restart");
+        let note = format!("setting {name}: the new value takes effect at a restart");
+        tracing::warn!("{note}");
+        notes.push_str(&note);
+        notes.push('\n');
     }
     // The new values are for the other DNS client, which is used only after a restart.
     let dns = if waiting.iter().any(|name| name == "new_dns_client") {
@@ -55,14 +62,19 @@ fn reload(
         ..current.clone()
     };
     match text {
-        Some(text) if matches!(current.store.database, Database::Off(_)) => load(text, gateway),
-        _ => tracing::info!("settings reloaded"),
+        Some(text) if matches!(current.store.database, Database::Off(_)) => {
+            load(text, gateway, current.prefix.clone(), notes);
+        }
+        _ => {
+            tracing::info!("settings reloaded");
+            instance::publish_reload(&current.prefix, Ok(&notes));
+        }
     }
     Ok(settings)
 }
 
-/// Loads the configuration after the changes that are already waiting. The outcome is logged.
-fn load(text: Text, gateway: &Gateway) {
+/// Loads the configuration after the changes that are already waiting. The outcome is logged and published.
+fn load(text: Text, gateway: &Gateway, prefix: PathBuf, notes: String) {
     let links = Arc::clone(gateway.links());
     gateway.run(move |writer| {
         let loaded = writer.replace(Input {
@@ -77,11 +89,13 @@ fn load(text: Text, gateway: &Gateway) {
                     links.tell(revision);
                 }
                 tracing::info!("settings and declarative configuration reloaded");
+                instance::publish_reload(&prefix, Ok(&notes));
             }
-            Err(error) => tracing::error!(
-                "the configuration stays as it was: {}",
-                describe(&text, writer.model.flavor, error)
-            ),
+            Err(error) => {
+                let reason = describe(&text, writer.model.flavor, error);
+                tracing::error!("the configuration stays as it was: {reason}");
+                instance::publish_reload(&prefix, Err(&reason));
+            }
         }
     });
 }

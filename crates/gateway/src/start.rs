@@ -15,7 +15,7 @@ use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
-use crate::{local, memory, plane, service_manager};
+use crate::{check, local, memory, plane, service_manager};
 use admin::control::{LoadError, Node};
 use model::declarative::{Loader, Source, format_cli_errors};
 use model::schema::RouterFlavor;
@@ -24,18 +24,19 @@ use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
-use store::{Origin, Recovery, Store};
+use store::{Damage, OpenError, Origin, Recovery, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
 
 pub(crate) fn run(inputs: StartInputs) -> Result<(), Failure> {
-    let program = Program::own().map_err(Failure::new)?;
+    let program = Program::own().map_err(Failure::of("find the file of this program"))?;
     let Some((estate, stream)) = upgrade::predecessor().map_err(Failure::new)? else {
         return start(inputs, program, None);
     };
     let (events, told) = unbounded_channel();
-    let link = Link::start(stream, events).map_err(Failure::new)?;
+    let link = Link::start(stream, events).map_err(Failure::of("start a thread"))?;
     let taking_over = TakingOver {
         estate,
         link: Arc::clone(&link),
@@ -70,7 +71,7 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
         tracing::warn!("setting {warning}");
     }
     raise_open_files();
-    let signals = Signals::catch().map_err(Failure::new)?;
+    let signals = Signals::catch().map_err(Failure::of("receive signals"))?;
     let prepared = prepare(&settings, logs, inherited, store)?;
     let line = link.as_ref().map(|(link, _)| link);
     let (gateway, workers) = serve(prepared, &settings, &mut instance, line)?;
@@ -141,21 +142,27 @@ fn prepare(
     inherited: Inherited,
     store: Option<File>,
 ) -> Result<Prepared, Failure> {
-    let sockets = sockets::bind_all(settings, inherited);
-    if let (Some(_), Err(failure)) = (&store, &sockets) {
-        return Err(failure.clone());
-    }
     let mut failure = Failure::default();
-    let sockets = failure.keep(sockets);
-    let ready = failure.keep(prepare_configuration(settings, logs, store));
-    match (sockets, ready) {
-        (Some(sockets), Some(ready)) => Ok(Prepared { sockets, ready }),
-        _ => Err(failure),
+    let sockets = failure.keep(sockets::bind_all(settings, inherited));
+    let checked = failure.keep(check_settings(settings));
+    let text = failure.keep(declarative_text(settings));
+    match (sockets, checked, text) {
+        (Some(sockets), Some(checked), Some(text)) => Ok(Prepared {
+            sockets,
+            ready: prepare_configuration(settings, logs, checked, text, store)?,
+        }),
+        (_, _, text) => {
+            if let Some(Some(text)) = text {
+                failure.extend(check::read(&text, &settings.model).err());
+            }
+            Err(failure)
+        }
     }
 }
 
 /// Results of all checks that need the settings only, not the configuration.
 struct Checked {
+    node: Node,
     build: BuildSettings,
     plane: session::Settings,
     certificates: ApiCertificates,
@@ -164,7 +171,11 @@ struct Checked {
 }
 
 /// Checks the settings and reports all problems together.
-fn check_settings(settings: &Settings, node: &Node) -> Result<Checked, Failure> {
+fn check_settings(settings: &Settings) -> Result<Checked, Failure> {
+    let node = node::identify(settings).map_err(|error| {
+        let path = settings.prefix.join(node::ID_FILE);
+        Failure::new(format!("cannot read or write {}: {error}", path.display()))
+    })?;
     let identity = plugin::Node {
         id: node.id.to_string(),
         hostname: node.hostname.clone(),
@@ -175,8 +186,9 @@ fn check_settings(settings: &Settings, node: &Node) -> Result<Checked, Failure> 
     let certificates = failure.keep(plane::api_certificates(settings));
     let access_logs = failure.keep(AccessLogs::start(settings));
     let access = failure.keep(Access::prepare(settings));
-    let checked = || {
+    let checked = move || {
         Some(Checked {
+            node,
             build: build?,
             plane: plane?,
             certificates: certificates?,
@@ -190,23 +202,25 @@ fn check_settings(settings: &Settings, node: &Node) -> Result<Checked, Failure> 
 fn prepare_configuration(
     settings: &Settings,
     logs: Logs,
+    checked: Checked,
+    text: Option<Text>,
     lock: Option<File>,
 ) -> Result<Ready, Failure> {
-    let node = node::identify(settings).map_err(Failure::new)?;
     let Checked {
+        node,
         mut build,
         plane: mut plane_settings,
         certificates,
         access_logs,
         access,
-    } = check_settings(settings, &node)?;
+    } = checked;
     plane_settings.access_log = access_logs.proxy.clone();
     plane_settings.stream_log = access_logs.stream.clone();
     build.resolver = workers::serve_names(settings.dns.clone())?;
-    let text = declarative_text(settings)?;
     let store = match lock {
         Some(lock) => join_store(settings, lock)?,
-        None => open_store(settings, text.is_some())?,
+        None if text.is_some() => open_store(settings, Instead::File)?,
+        None => open_store(settings, Instead::Nothing)?,
     };
     let snapshot = served_snapshot(&store, &build, text.is_some())?;
     let lookup = Arc::new(StoreLookup::new(store.clone()));
@@ -250,25 +264,70 @@ fn declarative_text(settings: &Settings) -> Result<Option<Text>, Failure> {
     }
 }
 
-/// Opens the store. Unless a declarative file replaces its content, an unreadable store is an error and never an empty
-/// configuration.
-pub(crate) fn open_store(settings: &Settings, has_file: bool) -> Result<Store, Failure> {
-    let options = settings.store.options();
-    let (store, recovery) = Store::open(&settings.store.path, options).map_err(Failure::new)?;
-    match recovery {
-        Recovery::SetAside { aside, damage, .. } if !has_file => Err(Failure::new(format!(
-            "the store in {} is unreadable: {damage}. It was kept as {}; nothing is served instead of it. Start with a \
-             declarative file to begin anew, or put a copy of the store in its place",
-            settings.store.path.display(),
-            aside.display(),
-        ))),
-        Recovery::SetAside { aside, .. } => {
+/// Replacement for a damaged store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Instead {
+    /// A damaged store is never served as an empty configuration.
+    Nothing,
+    /// The declarative file is the configuration.
+    File,
+    /// An import into a new store. The user must first learn that the old one is damaged.
+    Import,
+}
+
+/// Opens the store.
+pub(crate) fn open_store(settings: &Settings, instead: Instead) -> Result<Store, Failure> {
+    let directory = settings.store.path.display();
+    let opened = Store::open(&settings.store.path, settings.store.options());
+    let (store, recovery) = opened.map_err(|error| match error {
+        OpenError::Foreign { path, reason } => foreign(&path, &reason),
+        other => Failure::new(other),
+    })?;
+    match (recovery, instead) {
+        (Recovery::Opened | Recovery::Created, _) => Ok(store),
+        (Recovery::SetAside { aside, .. }, Instead::File) => {
             let aside = aside.display();
-            tracing::error!(%aside, "the store was unreadable; the declarative file takes its place");
+            tracing::error!(%aside, "the store is damaged and was renamed; the declarative file takes its place");
             Ok(store)
         }
-        Recovery::Opened | Recovery::Created => Ok(store),
+        (
+            Recovery::SetAside {
+                damage: Damage::Earlier,
+                ..
+            },
+            Instead::Import,
+        ) => Ok(store),
+        (Recovery::SetAside { aside, damage, .. }, _) => {
+            let other_source = match settings.store.database {
+                Database::Lmdb => "import a backup into a new store (`silverback import FILE`)",
+                Database::Off(_) => "start with a declarative file (`silverback start FILE`)",
+            };
+            Err(Failure::new(format!(
+                "the store in {directory} is damaged: {damage}. The damaged file is now {aside}, and nothing is served in its \
+                 place. Either put a copy of the store back (`cp COPY {directory}/data.mdb`) or {other_source}",
+                aside = aside.display(),
+            )))
+        }
     }
+}
+
+/// Describes why a store of another program or version is not opened, and what to do.
+fn foreign(path: &Path, reason: &Damage) -> Failure {
+    let advice = match reason {
+        Damage::Format { found, expected } if found > expected => {
+            "Start the newer version of Silverback that wrote it"
+        }
+        Damage::Format { .. } => {
+            "Write its content to a file with `silverback export` of the older version, move the store away, and import the file"
+        }
+        _ => {
+            "Give Silverback another place by `lmdb_environment_path` or `prefix`, or move the file away if nothing needs it"
+        }
+    };
+    Failure::new(format!(
+        "cannot use the store {}: {reason}. The file was left as it is. {advice}",
+        path.display()
+    ))
 }
 
 /// Opens the store that the previous process still has open.
@@ -326,6 +385,9 @@ pub(crate) fn describe(text: &Text, flavor: RouterFlavor, error: LoadError) -> S
         LoadError::TooLarge => format!(
             "the declarative config {name} does not fit into the store; the setting lmdb_map_size limits it"
         ),
+        LoadError::Disk(error) => format!(
+            "cannot load the declarative config {name}: the store cannot be written, the disk is full or failing: {error}"
+        ),
         LoadError::Internal(details) => {
             format!("cannot load the declarative config {name}: {details}")
         }
@@ -347,7 +409,7 @@ fn serve(
     let addresses = sockets.addresses();
     let plane = Arc::clone(&parts.writer.plane);
     let resolver = parts.writer.build.resolver.clone();
-    let gateway = Arc::new(Gateway::start(parts, settings).map_err(Failure::new)?);
+    let gateway = Arc::new(Gateway::start(parts, settings).map_err(Failure::of("start a thread"))?);
     if let Some(link) = before {
         // First follow later changes over the link, then read the earlier ones, so that none is missed.
         link.follow_with(&gateway);
@@ -356,7 +418,7 @@ fn serve(
         // A declarative file that was loaded here must be live in the previous process too before this process takes
         // over.
         let revision = plane.snapshot.peek().revision;
-        let runtime = workers::current_thread_runtime().map_err(Failure::new)?;
+        let runtime = workers::current_thread_runtime().map_err(Failure::of("start a runtime"))?;
         runtime.block_on(link.announce(revision));
     }
     let mut workers = Workers::new(sockets);
@@ -379,7 +441,8 @@ fn serve(
         Database::Off(_) => "off",
     };
     let revision = plane.snapshot.peek().revision;
-    tracing::info!(%addresses, workers = settings.workers, database = mode, revision, "silverback is serving");
+    let prefix = settings.prefix.display();
+    tracing::info!(%prefix, %addresses, workers = settings.workers, database = mode, revision, "silverback is serving");
     service_manager::tell_ready();
     Ok((gateway, workers))
 }
@@ -404,5 +467,24 @@ fn raise_open_files() {
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_reported_in_words() {
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let file = Text {
+            name: "file kong.yml".to_owned(),
+            bytes: Vec::new(),
+            format: model::declarative::Format::Auto,
+        };
+        let flavor = RouterFlavor::TraditionalCompatible;
+        let text = describe(&file, flavor, LoadError::Disk(full));
+        assert!(text.contains("the disk is full"), "{text}");
+        assert!(!text.contains("Disk("), "{text}");
     }
 }

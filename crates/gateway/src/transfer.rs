@@ -3,13 +3,13 @@
 
 use crate::cli::TextFormat;
 use crate::client::{Client, ClientError};
-use crate::commands::Failure;
+use crate::commands::{Failure, print};
 use crate::control::{rebuild, writer};
 use crate::declarative_file::{self, Text};
 use crate::plane;
 use crate::progress::Progress;
 use crate::settings::{Database, Settings};
-use crate::start;
+use crate::start::{self, Instead};
 use admin::control::{self, Refusal};
 use admin::transfer;
 use model::declarative::{Counts, ExportFormat, Format, Options, format_cli_errors};
@@ -48,7 +48,11 @@ pub(crate) fn export(
     format: ExportFormat,
 ) -> Result<(), Failure> {
     let path = match target {
-        Target::Output => return write(settings, format, &mut io::stdout().lock()),
+        Target::Output => {
+            let mut text = Vec::new();
+            write(settings, format, &mut text)?;
+            return print(&text);
+        }
         Target::NewFile(path) | Target::File(path) => path,
     };
     let failed =
@@ -181,9 +185,7 @@ fn import_offline(
     progress: &mut Progress,
 ) -> Result<Imported, Failure> {
     if settings.store.database != Database::Lmdb {
-        return Err(Failure::new(
-            "entities are imported into a database: with database = off, start with the file, or post it to /config",
-        ));
+        return Err(Failure::new(transfer::NO_DATABASE));
     }
     let build = plane::build_settings(settings, Node::default())?;
     let options = Options {
@@ -194,7 +196,7 @@ fn import_offline(
         source: "command line".to_owned(),
         ..Origin::default()
     };
-    let store = start::open_store(settings, false)?;
+    let store = start::open_store(settings, Instead::Import)?;
     let mut refusal = None;
     let done = store.transact(&mut |transaction| {
         let mut watch = |stage| progress.show(stage);
@@ -255,7 +257,7 @@ fn write_offline(
             settings.store.path.display()
         )));
     }
-    let store = start::open_store(settings, false)?;
+    let store = start::open_store(settings, Instead::Nothing)?;
     transfer::export(&store, format, settings.model.flavor, out).map_err(Failure::new)?;
     written(out.flush())
 }

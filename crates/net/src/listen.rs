@@ -1,5 +1,6 @@
 //! Listening sockets: the `proxy_listen` syntax, binding with clear errors, and the accept loop of one worker.
 
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -46,8 +47,8 @@ pub enum Keepalive {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
-    #[error("`{0}` is not an address and port")]
-    Address(String),
+    #[error("expected ADDRESS:PORT, such as 0.0.0.0:8000")]
+    Address,
     #[error("`{0}` is not an option of a listener")]
     Option(String),
 }
@@ -93,8 +94,7 @@ impl FromStr for Listen {
         let mut words = entry.split_whitespace();
         let address = words.next().unwrap_or_default();
         let mut listen = Self {
-            address: parse_address(address)
-                .ok_or_else(|| ListenError::Address(entry.trim().to_owned()))?,
+            address: parse_address(address).ok_or(ListenError::Address)?,
             ssl: false,
             http2: false,
             reuse_port: false,
@@ -173,6 +173,14 @@ pub enum BindError {
     InUse { address: SocketAddr },
     #[error("cannot listen on {address}: permission denied")]
     Denied { address: SocketAddr },
+    #[error(
+        "cannot listen on {address}: permission denied; ports below 1024 need root or the capability CAP_NET_BIND_SERVICE"
+    )]
+    Privileged { address: SocketAddr },
+    #[error(
+        "cannot listen on {address}: too many open files; raise the limit of the process (`ulimit -n`, or LimitNOFILE of systemd)"
+    )]
+    NoDescriptor { address: SocketAddr },
     #[error("cannot listen on {address}: it is not an address of this machine")]
     NotLocal { address: SocketAddr },
     #[error("cannot listen on {address}: {source}")]
@@ -271,8 +279,14 @@ fn open(listen: &Listen, address: SocketAddr, sharing: Sharing) -> io::Result<So
 fn name_error(address: SocketAddr, source: io::Error) -> BindError {
     match source.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse { address },
+        io::ErrorKind::PermissionDenied if address.port() < 1024 => {
+            BindError::Privileged { address }
+        }
         io::ErrorKind::PermissionDenied => BindError::Denied { address },
         io::ErrorKind::AddrNotAvailable => BindError::NotLocal { address },
+        _ if source.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+            BindError::NoDescriptor { address }
+        }
         _ => BindError::Other { address, source },
     }
 }
@@ -431,13 +445,26 @@ mod tests {
     }
 
     #[test]
+    fn an_error_of_the_system_says_what_to_do() {
+        let said = |address: &str, errno: Errno| {
+            let address = address.parse().unwrap();
+            name_error(address, errno.into()).to_string()
+        };
+        let refused = said("1.2.3.4:80", Errno::ACCESS);
+        assert!(refused.contains("CAP_NET_BIND_SERVICE"), "{refused}");
+        let refused = said("1.2.3.4:8000", Errno::ACCESS);
+        assert!(refused.ends_with("permission denied"), "{refused}");
+        let refused = said("1.2.3.4:8000", Errno::MFILE);
+        assert!(refused.contains("`ulimit -n`"), "{refused}");
+    }
+
+    #[test]
     fn invalid_settings_are_named_in_the_error() {
         let refused = |text: &str| Listen::parse_list(text).unwrap_err().to_string();
-        assert_eq!(refused("nowhere"), "`nowhere` is not an address and port");
-        assert_eq!(
-            refused("1.2.3.4:99999"),
-            "`1.2.3.4:99999` is not an address and port"
-        );
+        for text in ["nowhere", "8000", "1.2.3.4:99999"] {
+            let expected = "expected ADDRESS:PORT, such as 0.0.0.0:8000";
+            assert_eq!(refused(text), expected, "{text}");
+        }
         assert_eq!(
             refused("1.2.3.4:80 fast"),
             "`fast` is not an option of a listener"

@@ -206,9 +206,10 @@ pub(crate) fn open(
     }
     let opened = match examine_and_open(directory, max_size)? {
         Ok(opened) => opened,
+        Err(reason) if reason.is_foreign() => return Err(OpenError::Foreign { path, reason }),
         Err(damage) => {
             let aside = set_aside(directory)?;
-            tracing::error!(path = %path.display(), aside = %aside.display(), %damage, "the store cannot be read and was set aside");
+            tracing::error!(path = %path.display(), aside = %aside.display(), %damage, "the store is damaged and was renamed");
             recovery = Recovery::SetAside {
                 path: path.clone(),
                 aside: aside.clone(),

@@ -29,6 +29,9 @@ pub enum OpenError {
     },
     #[error("cannot open the store {path}: {source}")]
     Lmdb { path: PathBuf, source: heed::Error },
+    /// The file stays as it is: nothing says that it is damaged.
+    #[error("{path} is not a store of this version: {reason}")]
+    Foreign { path: PathBuf, reason: Damage },
     #[error(
         "{path} was set aside as {aside} ({damage}), and a new store cannot be created: {source}"
     )]
@@ -65,6 +68,19 @@ pub enum Damage {
     Entry { table: &'static str },
     #[error("an earlier file was set aside, and nothing has been written since")]
     Earlier,
+}
+
+impl Damage {
+    /// Whether the file seems to be an intact file of another program or version.
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(
+            self,
+            Damage::NotLmdb
+                | Damage::LmdbFormat { .. }
+                | Damage::OtherProgram
+                | Damage::Format { .. }
+        )
+    }
 }
 
 /// A rule that a change set violates, as the Admin API reports it.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// Version of Kong whose interfaces this program has.
 pub(crate) const KONG_VERSION: &str = "3.9.1";
-const ID_FILE: &str = "silverback.id";
+pub(crate) const ID_FILE: &str = "silverback.id";
 /// Maximum size of a declarative configuration, which may be far larger than an entity. Kong's only limit is its
 /// memory.
 const MAX_CONFIG_SIZE: usize = 256 << 20;

@@ -11,7 +11,7 @@ use crate::control::{explain, rebuild};
 use crate::declarative_file;
 use crate::plane;
 use crate::settings::Settings;
-use crate::start;
+use crate::start::{self, Instead};
 use admin::explain::{Explanation, Question};
 use model::{EntityKind, Object, codec};
 use plugin::Node;
@@ -89,7 +89,7 @@ fn of_gateway(client: &Client, body: &Value) -> Result<Explanation, Failure> {
 fn of_store(settings: &Settings, body: &Value) -> Result<Explanation, Failure> {
     let question = read(body)?;
     let build = plane::build_settings(settings, Node::default())?;
-    let store = start::open_store(settings, false)?;
+    let store = start::open_store(settings, Instead::Nothing)?;
     let view = store.view().map_err(Failure::new)?;
     let snapshot =
         rebuild::whole(&view, None, &build).map_err(|error| Failure::new(error.message))?;

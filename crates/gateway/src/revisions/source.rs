@@ -5,7 +5,7 @@ use crate::commands::Failure;
 use crate::control::{rebuild, writer};
 use crate::plane;
 use crate::settings::{Database, Settings};
-use crate::start;
+use crate::start::{self, Instead};
 use model::schema::Context;
 use plugin::Node;
 use proxy::snapshot::BuildSettings;
@@ -93,7 +93,7 @@ impl Stored {
         }
         let is_off = settings.store.database != Database::Lmdb;
         Ok(Self {
-            store: start::open_store(settings, false)?,
+            store: start::open_store(settings, Instead::Nothing)?,
             context: writer::context(&settings.model, is_off),
             build: plane::build_settings(settings, Node::default())?,
         })

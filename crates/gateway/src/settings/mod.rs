@@ -242,6 +242,16 @@ pub(crate) enum PemSource {
     Text(String),
 }
 
+impl fmt::Display for PemSource {
+    /// Writes the name of the file. A text may be secret, so it is not shown.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(formatter),
+            Self::Text(_) => formatter.write_str("(the text in the setting)"),
+        }
+    }
+}
+
 /// The settings or all problems with them, and the warnings in both cases.
 #[derive(Debug)]
 pub(crate) struct Resolved {
@@ -410,7 +420,8 @@ fn refuse_file_with_lmdb(raw: &mut RawSettings, file: Option<&Path>) {
     if file.is_some() {
         raw.problem(
             "database",
-            "a declarative file is the configuration only with `database = off`; with lmdb the store is",
+            "with lmdb the store holds the configuration: start without FILE, then run `silverback import FILE`. To serve \
+             the file itself, use `database = off`",
         );
     }
     for name in ["declarative_config", "declarative_config_string"] {
@@ -637,13 +648,20 @@ fn certificates(raw: &mut RawSettings, cert: &str, key: &str) -> Vec<(PemSource,
     let keys: Vec<PemSource> = texts(raw, key).into_iter().map(pem_source).collect();
     if certs.len() != keys.len() {
         let message = format!(
-            "{} certificates, but {} keys in {key}",
-            certs.len(),
-            keys.len()
+            "{cert} names {} and {key} {}: each certificate needs its key, in the same order",
+            counted(certs.len(), "certificate"),
+            counted(keys.len(), "key"),
         );
         raw.problem(cert, message);
     }
     certs.into_iter().zip(keys).collect()
+}
+
+fn counted(number: usize, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
+    }
 }
 
 fn client_certificate(raw: &mut RawSettings) -> Option<(PemSource, PemSource)> {

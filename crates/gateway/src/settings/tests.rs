@@ -118,8 +118,9 @@ fn every_problem_is_reported_with_its_source() {
              found `loud`",
             "pg_port (kong.conf:2): expected a number, found `many`",
             "database (environment variable KONG_DATABASE): postgres is not available yet; lmdb and off are",
-            "proxy_listen (kong.conf:5): `nowhere`: `nowhere` is not an address and port",
-            "ssl_cert (environment variable KONG_SSL_CERT): 1 certificates, but 0 keys in ssl_cert_key",
+            "proxy_listen (kong.conf:5): `nowhere`: expected ADDRESS:PORT, such as 0.0.0.0:8000",
+            "ssl_cert (environment variable KONG_SSL_CERT): ssl_cert names 1 certificate and ssl_cert_key 0 keys: each \
+             certificate needs its key, in the same order",
         ]
     );
 }
@@ -568,4 +569,13 @@ fn settings_cost_as_much_as_there_are() {
     testkit::cost::assert_linear(150, all, |all| {
         resolve_all(all);
     });
+}
+
+#[test]
+fn a_suggestion_has_most_letters_of_the_name() {
+    let nearest = |name| super::table::table().nearest(name);
+    assert_eq!(nearest("nope"), None);
+    assert_eq!(nearest("rle"), Some("role"));
+    assert_eq!(nearest("databse"), Some("database"));
+    assert_eq!(nearest("proxy_lisen"), Some("proxy_listen"));
 }

@@ -1,6 +1,6 @@
 //! The commands and their exit status, and what is said about wrong settings and files.
 
-use crate::{launch, launch_in, shop};
+use crate::{launch, shop};
 use std::process::{Command, Output};
 use testkit::Echo;
 
@@ -36,6 +36,32 @@ fn check_accepts_a_good_configuration() {
         (status, output.as_str(), errors.as_str()),
         (0, "parse successful\n", "")
     );
+}
+
+#[test]
+fn check_without_a_file_says_that_it_checked_settings_only() {
+    let (status, output, _) = told(&run(&["check"]));
+    assert_eq!(status, 0);
+    assert!(
+        output.contains("no declarative configuration was checked"),
+        "{output}"
+    );
+    let text = "declarative_config_string={\"_format_version\": \"3.0\"}";
+    let (status, output, errors) = told(&run(&["check", "--set", "database=off", "--set", text]));
+    assert_eq!(
+        (status, output.as_str()),
+        (0, "parse successful\n"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn check_names_the_file_of_an_error() {
+    for text in ["services: [{name: a}]", "services: ["] {
+        let (status, _, errors) = check(&format!("_format_version: '3.0'\n{text}\n"), &[]);
+        assert_eq!(status, 1);
+        assert!(errors.contains("kong.yml"), "{errors}");
+    }
 }
 
 #[test]
@@ -205,10 +231,16 @@ fn a_file_of_another_type_is_refused_as_kong_does() {
 
 #[test]
 fn version_and_usage_have_their_exit_status() {
-    let (status, output, _) = told(&run(&["version"]));
-    assert_eq!((status, output.starts_with("silverback ")), (0, true));
+    let version = concat!("silverback ", env!("CARGO_PKG_VERSION"), "\n");
+    for word in ["version", "--version", "-V"] {
+        let (status, output, _) = told(&run(&[word]));
+        assert_eq!((status, output.as_str()), (0, version), "{word}");
+    }
     assert_eq!(told(&run(&["no-such-command"])).0, 2);
-    assert_eq!(told(&run(&["--help"])).0, 0);
+    for words in [&["--help"][..], &["help"], &["help", "start"]] {
+        let (status, output, _) = told(&run(words));
+        assert_eq!((status, output.contains("Usage:")), (0, true), "{words:?}");
+    }
 }
 
 #[test]
@@ -223,9 +255,9 @@ fn the_sample_of_settings_is_a_valid_settings_file() {
 #[test]
 fn stop_without_a_gateway_fails() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let launch = launch_in(directory.path());
+    let prefix = directory.path().to_str().expect("UTF-8");
     for word in ["stop", "reload"] {
-        let (status, _, errors) = told(&launch.other(&[word]).output().expect("it runs"));
+        let (status, _, errors) = told(&run(&[word, "--prefix", prefix]));
         assert_eq!(status, 1);
         assert!(errors.contains("no gateway is running"), "{errors}");
     }

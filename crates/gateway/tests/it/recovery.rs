@@ -2,7 +2,7 @@
 
 use crate::{launch_in, one_route, shop};
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -115,11 +115,63 @@ fn a_damaged_store_is_told_and_not_served_as_empty() {
     assert_eq!(persisted.get("/open", &[]).status, 200);
 }
 
-/// Overwrites every store file's pages, headers included.
+/// Cuts the file of the store after its meta pages.
 fn damage(directory: &Path) {
     let path = directory.join("data.mdb");
-    let length = fs::metadata(&path).expect("the store is there").len() as usize;
-    fs::write(&path, vec![0x5a; length]).expect("the store is writable");
+    let file = fs::File::options().write(true).open(path);
+    let cut = file.and_then(|file| file.set_len(8192));
+    cut.expect("the store is writable");
+}
+
+#[test]
+fn after_damage_an_import_makes_a_new_store() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let backup = prefix.path().join("backup.yml");
+    fs::write(&backup, shop(&echo)).expect("writable");
+    let backup = backup.to_str().expect("a path in UTF-8");
+    let import = || {
+        let mut command = launch_in(prefix.path()).other(&["import", backup]);
+        let output = command.output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), errors)
+    };
+    assert!(import().0);
+    damage(&prefix.path().join("silverback.lmdb"));
+    let log = launch_in(prefix.path()).try_start().map(drop);
+    let log = log.expect_err("a damaged store was served");
+    assert!(log.contains("`silverback import FILE`"), "{log}");
+    let (is_done, errors) = import();
+    assert!(is_done, "{errors}");
+    let again = launch_in(prefix.path()).start();
+    assert_eq!(again.get("/open", &[]).status, 200);
+}
+
+#[test]
+fn a_store_of_another_program_is_refused_and_kept() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let directory = prefix.path().join("dbless.lmdb");
+    fs::create_dir(&directory).expect("writable");
+    let theirs = b"the file of another program".repeat(1000);
+    fs::write(directory.join("data.mdb"), &theirs).expect("writable");
+    let launch = || launch_in(prefix.path()).set("lmdb_environment_path", "dbless.lmdb");
+    for launch in [launch(), launch().configuration(&shop(&echo))] {
+        let log = launch.try_start().map(drop).expect_err("it was opened");
+        for part in ["not an LMDB file", "left as it is", "lmdb_environment_path"] {
+            assert!(log.contains(part), "{part} is missing in: {log}");
+        }
+        assert_eq!(fs::read(directory.join("data.mdb")).expect("there"), theirs);
+    }
+}
+
+#[test]
+fn an_id_that_cannot_be_read_is_told_by_its_file() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    fs::create_dir(prefix.path().join("silverback.id")).expect("writable");
+    let log = launch_in(prefix.path()).try_start().map(drop);
+    let log = log.expect_err("it has no id");
+    assert!(log.contains("silverback.id: Is a directory"), "{log}");
 }
 
 #[test]
@@ -142,4 +194,34 @@ fn a_start_with_a_wrong_file_keeps_the_store() {
     assert!(log.contains("in 'host': required field missing"), "{log}");
     let second = launch_in(prefix.path()).set("database", "off").start();
     assert_eq!(second.get("/a", &[]).status, 200);
+}
+
+#[test]
+fn a_start_that_cannot_listen_keeps_the_store_and_tells_what_else_is_wrong() {
+    let echo = Echo::start();
+    let occupied = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = occupied.local_addr().expect("a bound address").to_string();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let refused = |text: &str| {
+        let launch = launch_in(prefix.path()).set("proxy_listen", &address);
+        let started = launch.configuration(text).try_start();
+        let log = started.map(drop).expect_err("the port is taken");
+        assert!(log.contains("setting proxy_listen: cannot listen"), "{log}");
+        log
+    };
+    let log = refused(&one_route(&echo.url(), "/b"));
+    assert!(!log.contains("live"), "{log}");
+    assert!(!prefix.path().join("silverback.lmdb").exists());
+    let first = launch_in(prefix.path())
+        .configuration(&one_route(&echo.url(), "/a"))
+        .start();
+    assert!(first.stop().success());
+    refused(&one_route(&echo.url(), "/b"));
+    let log = refused("_format_version: '3.0'\nservices: [{name: a}]\n");
+    assert!(log.contains("kong.yml"), "{log}");
+    assert!(log.contains("in 'host': required field missing"), "{log}");
+    let second = launch_in(prefix.path()).set("database", "off").start();
+    assert_eq!(second.get("/a", &[]).status, 200);
+    let prefix = format!("prefix={}", prefix.path().display());
+    assert!(second.log().contains(&prefix), "{}", second.log());
 }

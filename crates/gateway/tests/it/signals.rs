@@ -2,7 +2,8 @@
 
 use crate::{launch, launch_in, one_route, shop};
 use std::net::TcpListener;
-use std::process::Output;
+use std::path::Path;
+use std::process::{Command, Output};
 use testkit::{Client, Echo, Launch};
 
 #[test]
@@ -107,15 +108,12 @@ fn sighup_takes_over_the_log_level_and_says_what_needs_a_restart() {
         "database = off\nlog_level = info\nrouter_flavor = traditional\n",
     )
     .expect("writable");
-    assert!(
-        launch
-            .other(&["reload"])
-            .status()
-            .expect("it runs")
-            .success()
-    );
+    let reload = reload(prefix.path(), &[]);
+    let warned = String::from_utf8_lossy(&reload.stderr);
+    assert!(reload.status.success(), "{warned}");
+    assert!(warned.contains("router_flavor"), "{warned}");
     let text = || std::fs::read_to_string(&log).unwrap_or_default();
-    while !text().contains("reloaded") {
+    while !text().contains("settings reloaded") {
         std::thread::yield_now();
     }
     assert!(
@@ -125,6 +123,54 @@ fn sighup_takes_over_the_log_level_and_says_what_needs_a_restart() {
     );
     assert!(launch.other(&["stop"]).status().expect("it runs").success());
     assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn reload_waits_for_the_outcome() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let file = prefix.path().join("kong.yml");
+    let gateway = launch_in(prefix.path())
+        .conf("log_level = info\n")
+        .configuration(&one_route(&echo.url(), "/before"))
+        .start();
+    let reload = || reload(prefix.path(), &[]);
+    std::fs::write(&file, one_route(&echo.url(), "/after")).expect("writable");
+    let good = reload();
+    assert!(good.status.success());
+    let told = String::from_utf8_lossy(&good.stdout).into_owned();
+    let expected = format!("process {} has reloaded its settings\n", gateway.pid());
+    assert_eq!(told, expected);
+    assert_eq!(gateway.get("/after", &[]).status, 200);
+    std::fs::write(&file, "_format_version: '3.0'\nservices: [{name: a}]\n").expect("writable");
+    let wrong = text(&reload());
+    assert!(wrong.contains("required field missing"), "{wrong}");
+    std::fs::write(&file, one_route(&echo.url(), "/again")).expect("writable");
+    assert!(reload().status.success());
+    assert_eq!(gateway.get("/again", &[]).status, 200);
+    let conf = prefix.path().join("silverback.conf");
+    std::fs::write(conf, "log_level = loud\n").expect("writable");
+    let wrong = text(&reload());
+    assert!(wrong.contains("log_level"), "{wrong}");
+}
+
+#[test]
+fn reload_refuses_settings_that_would_not_reach_the_gateway() {
+    let gateway = launch().set("database", "off").start();
+    let prefix = gateway.launch().prefix();
+    let refused = text(&reload(prefix, &["--set", "log_level=debug"]));
+    for part in ["log_level", "settings file"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    let same = format!("prefix={}", prefix.display());
+    assert!(reload(prefix, &["--set", &same]).status.success());
+}
+
+/// Runs `reload` with nothing but the prefix and these words.
+fn reload(prefix: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_silverback"));
+    let command = command.arg("reload").arg("--prefix").arg(prefix);
+    command.args(words).output().expect("it runs")
 }
 
 #[test]

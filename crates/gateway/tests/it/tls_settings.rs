@@ -110,6 +110,40 @@ fn the_apis_speak_http2_where_their_listeners_say_so() {
 }
 
 #[test]
+fn a_wrong_pair_of_files_is_told_by_setting_and_file() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).expect("writable");
+        path.to_str().expect("a path in UTF-8").to_owned()
+    };
+    let [one, two] = ["one", "two"].map(|name| {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]);
+        let made = made.expect("a certificate");
+        let cert = file(&format!("{name}.pem"), &made.cert.pem());
+        let key = file(&format!("{name}.key"), &made.signing_key.serialize_pem());
+        (cert, key)
+    });
+    let told = |cert: &str, key: &str| {
+        let launch = launch().set("database", "off").set("ssl_cert", cert);
+        let started = launch.set("ssl_cert_key", key).try_start();
+        started.map(drop).expect_err("a wrong pair")
+    };
+    let log = told(&one.0, &two.1);
+    let expected = format!(
+        "setting ssl_cert_key: {} does not match ssl_cert {}",
+        two.1, one.0
+    );
+    assert!(log.contains(&expected), "{log}");
+    let log = told(&one.0, &one.0);
+    let expected = format!("setting ssl_cert_key: {}: not a PEM private key", one.0);
+    assert!(log.contains(&expected), "{log}");
+    let log = told(&one.1, &one.1);
+    let expected = format!("setting ssl_cert: {}: not a PEM certificate", one.1);
+    assert!(log.contains(&expected), "{log}");
+}
+
+#[test]
 fn wrong_settings_are_told_at_start() {
     for (name, value, message) in [
         ("ssl_protocols", "TLSv1.4", "`TLSv1.4` is no TLS version"),

@@ -36,6 +36,24 @@ fn import(launch: &Launch, path: &str) -> String {
     text
 }
 
+#[test]
+fn an_export_whose_reader_has_read_enough_is_no_failure() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let offline = launch_in(prefix.path());
+    let entities = "_format_version: '3.0'\nconsumers: [{username: a}]\n";
+    import(&offline, &file(&offline, "kong.yml", entities));
+    let gateway = launch().start();
+    for launch in [&offline, gateway.launch()] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = launch.other(&["export"]);
+        let output = command.stdout(writer).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        assert_eq!(errors, "");
+    }
+}
+
 /// With a plugin and credentials that only show when they are live.
 fn shop(echo: &Echo) -> String {
     crate::shop(echo)

@@ -1,11 +1,12 @@
 //! Certificates with their keys, read from PEM.
 
 use super::public_key;
+use rcgen::{DistinguishedName, DnType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::VerifierBuilderError;
 use rustls::sign::{CertifiedKey, SigningKey};
-use rustls::{Error as TlsError, InconsistentKeys, SignatureScheme};
+use rustls::{Error as TlsError, SignatureScheme};
 use std::sync::Arc;
 
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,8 @@ pub enum CertificateError {
          P-256 or P-384, or Ed25519"
     )]
     Kind(String),
+    #[error("the private key does not match the certificate")]
+    Mismatch,
     #[error("unusable certificate or key: {0}")]
     Unusable(#[from] TlsError),
     #[error("unusable CA certificate: {0}")]
@@ -95,12 +98,15 @@ fn read_pair(cert: &str, key: &str) -> Result<CertifiedKey, CertificateError> {
 }
 
 /// Checks that the key belongs to the certificate. Unlike rustls' own check, it supports certificates of version 1.
-fn check_match(certificate: &CertificateDer<'_>, key: &dyn SigningKey) -> Result<(), TlsError> {
+fn check_match(
+    certificate: &CertificateDer<'_>,
+    key: &dyn SigningKey,
+) -> Result<(), CertificateError> {
     let certified = public_key::of(certificate).ok_or(TlsError::InvalidCertificate(
         rustls::CertificateError::BadEncoding,
     ))?;
     match key.public_key() {
-        Some(own) if own != certified => Err(InconsistentKeys::KeyMismatch.into()),
+        Some(own) if own != certified => Err(CertificateError::Mismatch),
         _ => Ok(()),
     }
 }
@@ -108,9 +114,17 @@ fn check_match(certificate: &CertificateDer<'_>, key: &dyn SigningKey) -> Result
 /// Generates a certificate for a node without a configured one. Clients that verify certificates refuse it, as they
 /// should.
 pub fn self_signed() -> Result<Certificates, CertificateError> {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
-    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    let chain = vec![made.cert.der().clone()];
+    let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()])?;
+    params.distinguished_name = DistinguishedName::new();
+    for (part, value) in [
+        (DnType::CommonName, "localhost"),
+        (DnType::OrganizationName, "Silverback"),
+    ] {
+        params.distinguished_name.push(part, value);
+    }
+    let key = rcgen::KeyPair::generate()?;
+    let chain = vec![params.self_signed(&key)?.der().clone()];
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let pair = CertifiedKey::from_der(chain, key.into(), &super::provider())?;
     Ok(Certificates {
         main: Arc::new(pair),

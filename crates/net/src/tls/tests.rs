@@ -49,6 +49,16 @@ fn unreadable_certificates_and_keys_are_refused() {
     ));
 }
 
+#[test]
+fn a_certificate_that_was_made_here_says_so() {
+    let made = self_signed().unwrap();
+    let holds = |text: &str| {
+        let mut windows = made.main().cert[0].windows(text.len());
+        windows.any(|window| window == text.as_bytes())
+    };
+    assert!(holds("localhost") && holds("Silverback") && !holds("rcgen"));
+}
+
 fn trusted(pems: &[&str]) -> Trust {
     Trust::Authorities {
         pems: pems.iter().map(|&pem| pem.to_owned()).collect(),
@@ -166,7 +176,7 @@ async fn a_certificate_of_version_1_serves_those_who_do_not_verify() {
     }
     let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let mismatch = Certificates::from_pem(OLD_CERTIFICATE, &other);
-    assert!(matches!(mismatch, Err(CertificateError::Unusable(_))));
+    assert!(matches!(mismatch, Err(CertificateError::Mismatch)));
 }
 
 #[tokio::test]
