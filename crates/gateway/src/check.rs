@@ -9,14 +9,22 @@ use crate::declarative_file::{self, Text};
 use crate::plane;
 use crate::settings::{Database, Declarative, ModelSettings, Settings};
 use model::declarative::{Loader, Nothing, Options, Put, Source, format_cli_errors};
-use model::entities::Config;
+use model::entities::{Config, Consumer, Plugin, Route, Service};
 use model::plugins::PluginReader;
-use plugin::Node;
+use model::{EntityKind, codec};
+use plugin::{Node, notice};
 use proxy::snapshot::{BuildSettings, Snapshot};
+use std::collections::HashMap;
 use std::path::Path;
+use uuid::Uuid;
 
-/// Checks what can be checked even when something else is wrong. `file` is the one named on the command line.
-pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> Result<(), Failure> {
+/// Checks what can be checked even when something else is wrong. `file` is the one named on the command line. With `strict` a
+/// configuration fails if it has plugins that are not implemented.
+pub(crate) fn run(
+    settings: Result<Settings, Failure>,
+    file: Option<&Path>,
+    strict: bool,
+) -> Result<(), Failure> {
     let mut failure = Failure::default();
     let mut model = ModelSettings::default();
     let mut build = BuildSettings {
@@ -42,7 +50,7 @@ pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> R
     }
     if let Some(declarative) = declarative {
         match declarative_file::read(&declarative) {
-            Ok(Some(text)) => failure.extend(check_text(&text, &model, &build).err()),
+            Ok(Some(text)) => failure.extend(check_text(&text, &model, &build, strict).err()),
             Ok(None) => {}
             Err(error) => failure.add(Failure::new(error)),
         }
@@ -54,8 +62,47 @@ pub(crate) fn run(settings: Result<Settings, Failure>, file: Option<&Path>) -> R
     }
 }
 
-fn check_text(text: &Text, model: &ModelSettings, build: &BuildSettings) -> Result<(), Failure> {
-    compile(text, model, build, &mut |_| Ok(())).map(drop)
+fn check_text(
+    text: &Text,
+    model: &ModelSettings,
+    build: &BuildSettings,
+    strict: bool,
+) -> Result<(), Failure> {
+    let mut plugins: Vec<Plugin> = Vec::new();
+    let mut names: HashMap<Uuid, String> = HashMap::new();
+    compile(text, model, build, &mut |put| {
+        if put.kind == EntityKind::Plugins {
+            plugins.push(decode(&put.entity)?);
+        } else if let Some(name) = name_of(put.kind, &put.entity)? {
+            names.insert(put.id, name);
+        }
+        Ok(())
+    })?;
+    let notices = notice::of(build.plugins, &plugins, |_, id| names.get(&id).cloned());
+    for notice in &notices {
+        warn(&notice.to_string());
+    }
+    match notices.len() {
+        1.. if strict => Err(Failure::new(
+            "the configuration has plugins that are not implemented",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What people call an entity that a plugin can be configured for.
+pub(crate) fn name_of(kind: EntityKind, entity: &[u8]) -> Result<Option<String>, Failure> {
+    let name = match kind {
+        EntityKind::Routes => decode::<Route>(entity)?.name,
+        EntityKind::Services => decode::<Service>(entity)?.name,
+        EntityKind::Consumers => decode::<Consumer>(entity)?.username,
+        _ => None,
+    };
+    Ok(name.map(String::from))
+}
+
+pub(crate) fn decode<T: serde::de::DeserializeOwned>(entity: &[u8]) -> Result<T, Failure> {
+    codec::decode(entity).map_err(Failure::new)
 }
 
 /// The snapshot that a document would be served by. `look` is shown its entities.

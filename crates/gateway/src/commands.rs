@@ -223,7 +223,11 @@ fn run_check(args: CheckArgs) -> Result<(), Failure> {
     for warning in &resolved.warnings {
         warn(&format!("setting {warning}"));
     }
-    check::run(accepted(resolved.settings), args.file.as_deref())?;
+    check::run(
+        accepted(resolved.settings),
+        args.file.as_deref(),
+        args.strict,
+    )?;
     say("parse successful\n")
 }
 

@@ -131,9 +131,12 @@ pub struct Plugin {
     pub instance_name: Option<String>,
     /// How many consumers have an instance of their own here.
     pub consumers: usize,
-    /// It would keep requests out and does not work yet, so that all are refused with status 500.
+    /// It is not implemented: every request that it applies to gets 500.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refuses: bool,
+    /// It is not implemented and ignored: requests pass as if it were absent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignored: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
