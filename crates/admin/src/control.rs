@@ -58,6 +58,11 @@ pub trait Control: Send + Sync + 'static {
         Box::pin(async { Ok(Conflicts::default()) })
     }
 
+    /// What users are to know about plugins that they have written: those that are not implemented.
+    fn notices(&self, _plugins: &[model::entities::Plugin]) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The entities at the newest revision.
     fn store(&self) -> &store::Store;
 

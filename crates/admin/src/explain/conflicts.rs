@@ -162,8 +162,7 @@ pub(crate) async fn warn(call: &Call<'_>, routes: Vec<Uuid>) {
             vec!["conflicts of routes cannot be told".to_owned()]
         }
     };
-    // Asked once for a request.
-    let _ = call.warnings.set(texts);
+    call.warn(texts);
 }
 
 impl Subsystem {
