@@ -165,7 +165,11 @@ impl Connection {
 
     fn refuse_body(&mut self, error: BodyError, about: &Produced<'_>) -> Outcome {
         let status = match error {
-            BodyError::Malformed => 400,
+            BodyError::Malformed => {
+                let request_id = about.opening.request_id();
+                tracing::debug!(request_id, "a request gets 400: malformed request body");
+                400
+            }
             BodyError::TooLarge => 413,
             BodyError::Timeout => 408,
             BodyError::Gone => return self.gone(None),
@@ -384,6 +388,7 @@ impl Connection {
 
     /// The answer when all tries are used up. The only place that turns failures into statuses.
     fn fail(&mut self, failure: TryFailure, call: &Call<'_>) -> Outcome {
+        self.report(&failure, call);
         let first = self.tries.made().is_empty();
         let error = match failure {
             TryFailure::Connect(ConnectError::Resolve(error)) => {
@@ -397,17 +402,7 @@ impl Connection {
                 }
                 ServerError::from(status)
             }
-            TryFailure::Connect(ConnectError::Refused(cause)) => {
-                tracing::warn!(%cause, host = call.service_host(), "cannot connect to upstream");
-                ServerError::from(502)
-            }
-            TryFailure::Connect(ConnectError::Handshake { cause, owner }) => {
-                let host = call.service_host();
-                match owner {
-                    // Any client can bring it about.
-                    Owner::Client => tracing::debug!(%cause, host, "no handshake with upstream"),
-                    _ => tracing::warn!(%cause, host, "no handshake with upstream"),
-                }
+            TryFailure::Connect(ConnectError::Refused(_) | ConnectError::Handshake { .. }) => {
                 ServerError::from(502)
             }
             TryFailure::Connect(ConnectError::Timeout) => ServerError::from(504),
@@ -426,6 +421,23 @@ impl Connection {
             },
         };
         self.produce_error(error, Some(self.tries.contacted()), &call.about)
+    }
+
+    fn report(&self, failure: &TryFailure, call: &Call<'_>) {
+        let Some((text, cause)) = failure.text() else {
+            return;
+        };
+        let cause = cause.map(tracing::field::display);
+        let (service, route) = (call.service.as_ref(), call.route.as_ref());
+        let upstream = self.tries.address().map(tracing::field::display);
+        let request_id = call.about.opening.request_id();
+        match failure.owner() {
+            // Any client can bring it about.
+            Owner::Client => {
+                tracing::debug!(cause, %service, %route, upstream, request_id, "{text}");
+            }
+            _ => tracing::warn!(cause, %service, %route, upstream, request_id, "{text}"),
+        }
     }
 
     /// Nothing more can be said to the client, who may have seen the head of an answer.
@@ -458,10 +470,6 @@ impl Call<'_> {
             edits.add("Set-Cookie", cookie);
         }
         PickInput { key: key.hash }
-    }
-
-    fn service_host(&self) -> Option<&str> {
-        self.service.name.as_deref()
     }
 }
 
