@@ -180,3 +180,36 @@ fn a_gateway_that_cannot_start_does_not_panic_when_nobody_can_read_why() {
     let status = command.stderr(closed).status().expect("it runs");
     assert_eq!(status.code(), Some(1));
 }
+
+#[test]
+fn fields_of_json_lines_have_one_type_and_no_json_inside_of_text() {
+    let mut gateway = launch()
+        .set("log_format", "json")
+        .configuration(&one_route(&dead_upstream(), "/dead"))
+        .start();
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
+    let log = gateway.log();
+    let lines: Vec<serde_json::Value> = (log.lines())
+        .map(|line| serde_json::from_str(line).expect("a line is JSON"))
+        .collect();
+    let line = |message: &str| {
+        let found = lines.iter().find(|line| line["message"] == message);
+        found.unwrap_or_else(|| panic!("{message}: {log}"))
+    };
+    let (live, serving) = (
+        line("the configuration is live"),
+        line("silverback is serving"),
+    );
+    assert_eq!(
+        (&live["revision"], &serving["revision"]),
+        (&1.into(), &1.into())
+    );
+    let (proxy, addresses) = (gateway.proxy, serving["addresses"].as_str());
+    let addresses = addresses.expect("text");
+    assert!(
+        addresses.contains(&format!("proxy {proxy}, ")),
+        "{addresses}"
+    );
+    assert!(!addresses.contains(['{', '"']), "{addresses}");
+}
