@@ -75,7 +75,7 @@ pub(crate) async fn apply(call: &Call<'_>) -> Answer {
     let control = call.app.shared();
     let mut origin = call.origin.clone();
     origin.message = message.or(origin.message);
-    let ((shown, routes), revision) = propose(
+    let (written, revision) = propose(
         call,
         origin,
         expected_revision,
@@ -83,7 +83,13 @@ pub(crate) async fn apply(call: &Call<'_>) -> Answer {
         move |transaction| apply_all(&changes, &*control, transaction),
     )
     .await?;
+    let Written {
+        shown,
+        routes,
+        plugins,
+    } = written;
     conflicts::warn(call, routes).await;
+    write::warn_of_plugins(call, &plugins);
     let answer = Applied {
         revision: revision.0,
         dry_run,
@@ -111,6 +117,15 @@ struct Made {
     entity: Option<Entity>,
 }
 
+/// The entities that changes have written.
+#[derive(Default)]
+struct Written {
+    /// What the response shows.
+    shown: Vec<Made>,
+    routes: Vec<Uuid>,
+    plugins: Vec<Object>,
+}
+
 /// Applies each change to the state that the changes before it have left. Returns the changes with their entities, and
 /// the ids of the written routes. After an invalid change the others are still tried, so that the error lists up to
 /// [`MOST_OF_DOCUMENT`] problems.
@@ -118,7 +133,7 @@ fn apply_all(
     changes: &[Result<Change, String>],
     control: &dyn Control,
     transaction: &mut Transaction<'_>,
-) -> Result<(Vec<Made>, Vec<Uuid>), Refusal> {
+) -> Result<Written, Refusal> {
     let mut errors = Vec::new();
     let (mut told, mut tried) = (0, 0);
     let mut refuse = |index, failure: &Failure| {
@@ -127,19 +142,15 @@ fn apply_all(
         errors.push(error);
         told >= MOST_OF_DOCUMENT
     };
-    let (mut out, mut routes) = (Vec::new(), Vec::new());
+    let mut written = Written::default();
     for (index, change) in changes.iter().enumerate() {
         let result = match change {
-            Ok(change) => change.apply(control, transaction, &mut out),
+            Ok(change) => change.apply(control, transaction, &mut written),
             Err(text) => Err(Failure::bad_request(text.clone()).into()),
         };
         tried += 1;
         let is_enough = match result {
-            Ok(id) => {
-                let is_of_route = change.as_ref().is_ok_and(Change::is_of_route);
-                routes.extend(id.filter(|_| is_of_route));
-                false
-            }
+            Ok(()) => false,
             Err(Refusal::Failure(failure)) => refuse(index, &failure),
             Err(Refusal::Commit(CommitError::Violations(violations))) => violations
                 .iter()
@@ -151,7 +162,7 @@ fn apply_all(
         }
     }
     if errors.is_empty() {
-        return Ok((out, routes));
+        return Ok(written);
     }
     let (count, all) = (errors.len(), changes.len());
     let message = if tried == all {
@@ -166,17 +177,12 @@ fn apply_all(
 }
 
 impl Change {
-    fn is_of_route(&self) -> bool {
-        self.kind == EntityKind::Routes
-    }
-
-    /// Applies the change and returns the id of the written entity; `None` for a delete.
     fn apply(
         &self,
         control: &dyn Control,
         transaction: &mut Transaction<'_>,
-        made: &mut Vec<Made>,
-    ) -> Result<Option<Uuid>, Refusal> {
+        written: &mut Written,
+    ) -> Result<(), Refusal> {
         let selector = |change: &Self| {
             let key = change.key.as_deref().unwrap_or_default();
             Selector::parse(control, change.kind, key)
@@ -197,12 +203,17 @@ impl Change {
             let view = transaction.view().map_err(Failure::internal)?;
             Entity::written(|out| render::entity(out, control, &view, self.kind, found))
         });
-        made.push(Made {
+        written.shown.push(Made {
             action: self.verb,
             kind: self.kind.name(),
             entity: entity.transpose()?,
         });
-        Ok(found.map(|found| found.id))
+        match (self.kind, found) {
+            (EntityKind::Routes, Some(found)) => written.routes.push(found.id),
+            (EntityKind::Plugins, Some(found)) => written.plugins.push(found.entity),
+            _ => {}
+        }
+        Ok(())
     }
 }
 

@@ -60,6 +60,11 @@ pub trait Control: Send + Sync + 'static {
         Box::pin(async { Ok(Conflicts::default()) })
     }
 
+    /// Returns notices for the user about written plugins that are not implemented.
+    fn notices(&self, _plugins: &[model::entities::Plugin]) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The store with the entities at the newest revision.
     fn store(&self) -> &store::Store;
 

@@ -11,7 +11,7 @@ use crate::state::App;
 use axum::http::request::Parts;
 use bytes::Bytes;
 use model::Object;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use store::Origin;
 
 pub(crate) struct Call<'a> {
@@ -24,7 +24,7 @@ pub(crate) struct Call<'a> {
     /// The configuration compiled by a dry run.
     pub(crate) preview: Preview,
     /// Texts for `Warning` headers of the response.
-    pub(crate) warnings: OnceLock<Vec<String>>,
+    pub(crate) warnings: Mutex<Vec<String>>,
     pub(crate) method: &'a str,
     /// Path parameters, percent-decoded.
     pub(crate) parameters: Vec<(String, String)>,
@@ -54,6 +54,13 @@ impl Call<'_> {
     /// Whether the response to a write should warn of conflicts between routes.
     pub(crate) fn warns_of_conflicts(&self) -> bool {
         self.query("warn") == Some("conflicts")
+    }
+
+    /// Adds warnings to the response.
+    pub(crate) fn warn(&self, texts: Vec<String>) {
+        let warnings = self.warnings.lock();
+        let mut warnings = warnings.unwrap_or_else(PoisonError::into_inner);
+        warnings.extend(texts);
     }
 
     /// Rejects an unsupported content type before any other check, as Kong does.

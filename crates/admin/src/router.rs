@@ -29,7 +29,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 use store::Origin;
 use tokio::runtime::Handle;
@@ -246,7 +246,7 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
         origin: asked.origin,
         made: OnceLock::new(),
         preview: Preview::default(),
-        warnings: OnceLock::new(),
+        warnings: Mutex::default(),
         method: parts.method.as_str(),
         parameters: asked.parameters,
         query: asked.query,
@@ -259,10 +259,11 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
         call.check_content_type(takes_yaml(action))?;
     }
     let mut response = dispatch(&call, action).await?;
-    for warning in call.warnings.into_inner().unwrap_or_default() {
+    let warnings = call.warnings.into_inner();
+    for warning in warnings.unwrap_or_else(PoisonError::into_inner) {
         // The `-` stands for the agent: only a cache names itself as the agent of a warning (RFC 9111 section 5.5).
         let text = warning.replace(['"', '\\'], "'");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
             response.headers_mut().append(WARNING, value);
         }
     }

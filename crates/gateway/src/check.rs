@@ -9,12 +9,15 @@ use crate::declarative_file::{self, Text};
 use crate::plane;
 use crate::settings::{Database, Declarative, ModelSettings, Settings};
 use model::declarative::{Document, Loader, Nothing, Options, Put, Source, format_cli_errors};
-use model::entities::Config;
+use model::entities::{Config, Consumer, Plugin, Route, Service};
 use model::plugins::PluginReader;
-use plugin::Node;
+use model::{EntityKind, codec};
+use plugin::{Node, notice};
 use proxy::snapshot::{BuildSettings, Snapshot};
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
+use uuid::Uuid;
 
 /// The parts that a successful check has covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +28,11 @@ pub(crate) enum Checked {
 }
 
 /// Reports the problems of all parts: a problem in one part does not stop the checks of the others. `file` is the
-/// declarative file named on the command line.
+/// declarative file named on the command line. With `strict`, a plugin that is not implemented is an error.
 pub(crate) fn run(
     settings: Result<Settings, Failure>,
     file: Option<&Path>,
+    strict: bool,
 ) -> Result<Checked, Failure> {
     let mut failure = Failure::default();
     let mut model = ModelSettings::default();
@@ -58,7 +62,7 @@ pub(crate) fn run(
         match declarative_file::read(&declarative) {
             Ok(Some(text)) => {
                 checked = Checked::Configuration;
-                failure.extend(check_text(&text, &model, &build).err());
+                failure.extend(check_text(&text, &model, &build, strict).err());
             }
             Ok(None) => {}
             Err(error) => failure.add(Failure::new(error)),
@@ -71,8 +75,47 @@ pub(crate) fn run(
     }
 }
 
-fn check_text(text: &Text, model: &ModelSettings, build: &BuildSettings) -> Result<(), Failure> {
-    compile(text, model, build, &mut |_| Ok(())).map(drop)
+fn check_text(
+    text: &Text,
+    model: &ModelSettings,
+    build: &BuildSettings,
+    strict: bool,
+) -> Result<(), Failure> {
+    let mut plugins: Vec<Plugin> = Vec::new();
+    let mut names: HashMap<Uuid, String> = HashMap::new();
+    compile(text, model, build, &mut |put| {
+        if put.kind == EntityKind::Plugins {
+            plugins.push(decode(&put.entity)?);
+        } else if let Some(name) = name_of(put.kind, &put.entity)? {
+            names.insert(put.id, name);
+        }
+        Ok(())
+    })?;
+    let notices = notice::of(build.plugins, &plugins, |_, id| names.get(&id).cloned());
+    for notice in &notices {
+        warn(&notice.to_string());
+    }
+    match notices.len() {
+        1.. if strict => Err(Failure::new(
+            "the configuration has plugins that are not implemented",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the name of an entity that a plugin can be configured for.
+pub(crate) fn name_of(kind: EntityKind, entity: &[u8]) -> Result<Option<String>, Failure> {
+    let name = match kind {
+        EntityKind::Routes => decode::<Route>(entity)?.name,
+        EntityKind::Services => decode::<Service>(entity)?.name,
+        EntityKind::Consumers => decode::<Consumer>(entity)?.username,
+        _ => None,
+    };
+    Ok(name.map(String::from))
+}
+
+pub(crate) fn decode<T: serde::de::DeserializeOwned>(entity: &[u8]) -> Result<T, Failure> {
+    codec::decode(entity).map_err(Failure::new)
 }
 
 /// Builds the snapshot that would serve this document. `look` is called with each of its entities.

@@ -243,7 +243,8 @@ fn run_check(args: CheckArgs) -> Result<(), Failure> {
     for warning in &resolved.warnings {
         warn(&format!("setting {warning}"));
     }
-    match check::run(accepted(resolved.settings), args.file.as_deref())? {
+    let settings = accepted(resolved.settings);
+    match check::run(settings, args.file.as_deref(), args.strict)? {
         Checked::Configuration => say("parse successful\n"),
         Checked::SettingsOnly => say(
             "the settings are valid; no declarative configuration was checked: name its file, `silverback check FILE`\n",

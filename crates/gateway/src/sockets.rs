@@ -264,6 +264,17 @@ impl Sockets {
     }
 }
 
+/// What [`Sockets::addresses`] has, as the log shows it: `proxy 127.0.0.1:8000, admin 127.0.0.1:8001`.
+pub(crate) fn in_words(addresses: &serde_json::Value) -> String {
+    let kinds = addresses.as_object().into_iter().flatten();
+    let each = kinds.flat_map(|(kind, addresses)| {
+        let addresses = addresses.as_array().into_iter().flatten();
+        let addresses = addresses.filter_map(serde_json::Value::as_str);
+        addresses.map(move |address| format!("{kind} {address}"))
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -431,6 +431,7 @@ fn serve(
     }
     workers.serve_apis(&gateway, certificates, settings)?;
     instance.publish_addresses(&addresses);
+    let addresses = sockets::in_words(&addresses);
     let written = instance.take_over();
     written.map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;
     if let Some(link) = before {

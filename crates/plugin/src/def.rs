@@ -190,6 +190,19 @@ pub struct PluginDef {
     pub implementation: Implementation,
 }
 
+impl PluginDef {
+    /// Whether a configured plugin takes part in requests. Disabled plugins, those for other protocols and those in scopes
+    /// that their plugin refuses are as if absent.
+    pub fn applies(&self, plugin: &model::entities::Plugin) -> bool {
+        let is_http = plugin.protocols.iter().any(|protocol| protocol.is_http());
+        plugin.enabled
+            && is_http
+            && (plugin.route.is_none() || self.scopes.route)
+            && (plugin.service.is_none() || self.scopes.service)
+            && (plugin.consumer.is_none() || self.scopes.consumer)
+    }
+}
+
 /// Whether configurations that are equal may be served by one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
@@ -202,7 +215,11 @@ pub enum Sharing {
 pub enum Implementation {
     Ready(BuildFn),
     /// The schema is known, so that existing configurations load, but the plugin does not work yet. Loading says so.
-    Later(Lack),
+    Later {
+        lack: Lack,
+        /// What users have to do without, in a sentence.
+        without: &'static str,
+    },
 }
 
 /// What a configuration lacks while a plugin of it does not work.

@@ -14,6 +14,7 @@ mod def;
 mod edits;
 mod log;
 mod lookup;
+pub mod notice;
 mod request;
 mod response;
 

@@ -10,6 +10,7 @@ use compact_str::CompactString;
 pub use model::entities::Consumer;
 use net::http1::{Known, RequestHead};
 use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 use uuid::Uuid;
 
@@ -87,6 +88,16 @@ impl Scheme {
 pub struct EntityRef<'r> {
     pub id: Uuid,
     pub name: Option<&'r str>,
+}
+
+/// By its name, or by its id if it has none.
+impl fmt::Display for EntityRef<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name {
+            Some(name) => formatter.write_str(name),
+            None => self.id.fmt(formatter),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

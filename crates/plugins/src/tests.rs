@@ -2,6 +2,8 @@
 
 use super::*;
 use plugin::{Implementation, Lack};
+use std::fmt::Write;
+use std::fs;
 
 #[test]
 fn the_table_is_in_execution_order() {
@@ -24,9 +26,15 @@ fn the_table_is_the_registry_of_schemas() {
 /// Leaving out a plugin that refuses, limits or changes anything would be a hole that nobody sees.
 #[test]
 fn only_plugins_that_observe_or_save_work_are_left_out_until_they_work() {
-    let left_out = BUNDLED
-        .iter()
-        .filter(|def| matches!(def.implementation, Implementation::Later(Lack::Feature)));
+    let left_out = BUNDLED.iter().filter(|def| {
+        matches!(
+            def.implementation,
+            Implementation::Later {
+                lack: Lack::Feature,
+                ..
+            }
+        )
+    });
     let left_out: Vec<&str> = left_out.map(|def| def.name).collect();
     assert_eq!(
         left_out,
@@ -46,5 +54,57 @@ fn only_plugins_that_observe_or_save_work_are_left_out_until_they_work() {
             "loggly",
             "syslog",
         ]
+    );
+}
+
+/// The page about the table, for users.
+fn page() -> String {
+    let mut out = String::from(
+        "<!-- Generated from the table of plugins in crates/plugins; a test compares. Do not edit. -->\n\n\
+         # See which plugins work\n\n\
+         This page is for people who want to run a configuration of Kong's. It lists Kong's bundled plugins and says what\n\
+         each of them does here today. The gateway accepts and keeps the configuration of all of them.\n\n\
+         - **works**: the plugin does what it does in Kong, except for the [differences](differences-from-kong.md).\n\
+         - **refuses every request (500)**: the plugin is not implemented. It would check, limit or change requests or\n\
+         \x20 responses, so every request that it applies to gets status 500 until it is implemented.\n\
+         - **ignored**: the plugin is not implemented. Requests pass as if it were absent.\n\n\
+         `silverback check kong.yml` names the plugins of a configuration that are not implemented. With `--strict` it then\n\
+         exits with status 1. The log and responses of the Admin API name them too.\n\n",
+    );
+    let works = (BUNDLED.iter())
+        .filter(|def| matches!(def.implementation, Implementation::Ready(_)))
+        .count();
+    let _ = write!(
+        out,
+        "{works} of {} plugins work.\n\n| plugin | today | what that means |\n|---|---|---|\n",
+        BUNDLED.len()
+    );
+    let mut defs = BUNDLED.to_vec();
+    defs.sort_by_key(|def| def.name);
+    for def in defs {
+        let (today, meaning) = match def.implementation {
+            Implementation::Ready(_) => ("works", "It works as in Kong."),
+            Implementation::Later { lack, without } => match lack {
+                Lack::Protection => ("refuses every request (500)", without),
+                Lack::Feature => ("ignored", without),
+            },
+        };
+        let _ = writeln!(out, "| `{}` | {today} | {meaning} |", def.name);
+    }
+    out
+}
+
+#[test]
+fn the_generated_page_is_up_to_date() {
+    // Cargo runs tests in the folder of their package.
+    let path = "../../docs/plugins.md";
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(path, page()).expect("the docs folder is writable");
+        return;
+    }
+    let committed = fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        committed == page(),
+        "docs/plugins.md is not what the table gives; run UPDATE_EXPECT=1 cargo test -p plugins"
     );
 }

@@ -15,7 +15,6 @@ mod streams;
 
 pub use build::{BuildError, BuildErrors, BuildSettings};
 pub use delta::{Delta, Entities, ReadError, Touched};
-pub use plugins::Inert;
 pub use rebuilds::{Part, Rebuilds, Summary};
 pub use streams::StreamRoute;
 
@@ -279,11 +278,6 @@ impl Snapshot {
     #[inline]
     pub fn instances(&self) -> &Instances {
         &self.plugins.instances
-    }
-
-    /// Configured plugins that have no effect, which loading has warned of.
-    pub fn inert(&self) -> &[Inert] {
-        &self.plugins.inert
     }
 
     pub fn upstream(&self, id: UpstreamId) -> Option<&Arc<Upstream>> {

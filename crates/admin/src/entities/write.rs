@@ -11,8 +11,10 @@ use crate::infer::infer;
 use crate::proposal::propose;
 use crate::request::Call;
 use crate::respond::Failure;
+use model::entities::Plugin;
 use model::error::brace_notation;
 use model::schema::registry;
+use model::value::from_value;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use store::{Change, ChangeSet, Transaction, View};
 use uuid::Uuid;
@@ -108,12 +110,24 @@ pub(crate) async fn run(call: &Call<'_>, write: Write) -> Result<Option<Found>, 
         apply(&write, &*control, transaction)
     })
     .await?;
-    if kind == EntityKind::Routes
-        && let Some(found) = &found
-    {
-        conflicts::warn(call, vec![found.id]).await;
+    if let Some(found) = &found {
+        match kind {
+            EntityKind::Routes => conflicts::warn(call, vec![found.id]).await,
+            EntityKind::Plugins => warn_of_plugins(call, [&found.entity]),
+            _ => {}
+        }
     }
     Ok(found)
+}
+
+/// Warns of written plugins that are not implemented.
+pub(crate) fn warn_of_plugins<'e>(call: &Call<'_>, written: impl IntoIterator<Item = &'e Object>) {
+    let written = written.into_iter();
+    let plugins = written.filter_map(|entity| from_value(Value::Object(entity.clone())).ok());
+    let plugins: Vec<Plugin> = plugins.collect();
+    if !plugins.is_empty() {
+        call.warn(call.control.notices(&plugins));
+    }
 }
 
 /// Decides a write on the state of a transaction, and applies its changes.

@@ -134,6 +134,9 @@ pub struct Plugin {
     /// Whether it is an access-control plugin that is not implemented, so that all requests get status 500.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refuses: bool,
+    /// It is not implemented and ignored: requests pass as if it were absent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignored: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

@@ -164,8 +164,7 @@ pub(crate) async fn warn(call: &Call<'_>, routes: Vec<Uuid>) {
             vec!["conflicts of routes could not be determined".to_owned()]
         }
     };
-    // The warnings are set only once per request.
-    let _ = call.warnings.set(texts);
+    call.warn(texts);
 }
 
 impl Subsystem {

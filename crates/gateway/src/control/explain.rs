@@ -11,6 +11,7 @@ use proxy::plan::{Planned, Scope};
 use proxy::protocols::Spoken;
 use proxy::snapshot::{LeadsTo, RouteInfo, ServiceRef, Snapshot};
 use router::{Flavor, RouteIndex, Scratch};
+use std::cmp::Reverse;
 use std::net::SocketAddr;
 use store::{KeyPart, View};
 use uuid::Uuid;
@@ -252,8 +253,15 @@ impl Explainer<'_> {
     }
 
     fn plugins(&self, route: &RouteInfo, service: Option<ServiceRef<'_>>) -> Vec<Plugin> {
-        let planned = route.plan.plugins(self.snapshot.instances());
+        let mut planned = route.plan.plugins(self.snapshot.instances());
         let (route, service) = (route.id, service.map(|service| service.id));
+        // Plans leave out plugins that are ignored.
+        planned.extend(ignored().map(|def| Planned {
+            def,
+            for_everyone: false,
+            consumers: 0,
+        }));
+        planned.sort_by_key(|planned| Reverse((planned.def.priority, planned.def.name)));
         let described = planned
             .iter()
             .filter_map(|planned| self.plugin(planned, route, service));
@@ -274,7 +282,8 @@ impl Explainer<'_> {
             let is_http = plugin.protocols.iter().any(|protocol| protocol.is_http());
             (plugin.enabled && is_http && accepts(def, scope)).then_some((plugin, scope))
         });
-        if found.is_none() && self.consumer.is_some() {
+        let ignored = is_ignored(def);
+        if found.is_none() && (ignored || self.consumer.is_some()) {
             return None;
         }
         let (plugin, scope) = found.unzip();
@@ -287,7 +296,8 @@ impl Explainer<'_> {
             instance_name: plugin
                 .and_then(|plugin| plugin.instance_name.map(|name| name.to_string())),
             consumers: planned.consumers,
-            refuses: matches!(def.implementation, Implementation::Later(Lack::Protection)),
+            refuses: !ignored && matches!(def.implementation, Implementation::Later { .. }),
+            ignored,
         })
     }
 
@@ -441,6 +451,21 @@ fn accepts(def: &PluginDef, scope: Scope) -> bool {
     (scope.route.is_none() || def.scopes.route)
         && (scope.service.is_none() || def.scopes.service)
         && (scope.consumer.is_none() || def.scopes.consumer)
+}
+
+/// The plugins that are not implemented and are ignored where they are configured.
+fn ignored() -> impl Iterator<Item = &'static PluginDef> {
+    plugins::BUNDLED
+        .iter()
+        .copied()
+        .filter(|def| is_ignored(def))
+}
+
+fn is_ignored(def: &PluginDef) -> bool {
+    let Implementation::Later { lack, .. } = def.implementation else {
+        return false;
+    };
+    lack == Lack::Feature
 }
 
 fn phases(def: &PluginDef) -> Vec<String> {

@@ -12,6 +12,7 @@ pub(crate) mod writer;
 
 use crate::access::Access as NetworkAccess;
 use crate::access_log::AccessLogs;
+use crate::check;
 use crate::commands::Failure;
 use crate::logging::{self, Logs};
 use crate::settings::{LogSettings, ModelSettings, Settings};
@@ -24,8 +25,11 @@ use admin::control::{
 use admin::events::Feed;
 use admin::explain::{Among, Conflicts, Explanation, Question, Search};
 use futures_util::future::BoxFuture;
+use model::EntityKind;
+use model::entities::Plugin;
 use model::schema::{Context, EnabledPlugins};
 use net::dns::Resolver;
+use plugin::notice;
 use proxy::session::DataPlane;
 use proxy::snapshot::{Rebuilds, Snapshot};
 use stages::Stages;
@@ -476,6 +480,16 @@ impl Control for Gateway {
             drop(asker);
             found
         })
+    }
+
+    fn notices(&self, plugins: &[Plugin]) -> Vec<String> {
+        let view = self.store.view().ok();
+        let name = |kind: EntityKind, id: Uuid| {
+            let entity = view.as_ref()?.get(kind, id).ok()??;
+            check::name_of(kind, entity).ok()?
+        };
+        let notices = notice::of(plugins::BUNDLED, plugins, name);
+        notices.iter().map(ToString::to_string).collect()
     }
 
     fn store(&self) -> &Store {

@@ -124,7 +124,13 @@ impl Writer {
             tracing::warn!("the declarative configuration: {warning}");
         }
         let total = started.elapsed();
-        tracing::info!(%revision, changes, ?validated, ?total, "the configuration is live");
+        tracing::info!(
+            revision = revision.0,
+            changes,
+            ?validated,
+            ?total,
+            "the configuration is live"
+        );
         Ok(Loaded::Live {
             revision,
             untransformed: document.untransformed,
@@ -142,7 +148,10 @@ impl Writer {
             };
             let snapshot = snapshot.map_err(|error| LoadError::Invalid(Box::new(error)))?;
             self.plane.publish(Arc::new(snapshot));
-            tracing::info!(%revision, "the configuration of the other process is live here");
+            tracing::info!(
+                revision = revision.0,
+                "the configuration of the other process is live here"
+            );
         }
         Ok(revision)
     }

@@ -13,7 +13,7 @@ use crate::plane;
 use crate::settings::Settings;
 use crate::start::{self, Instead};
 use admin::explain::{Explanation, Question};
-use model::{EntityKind, Object, codec};
+use model::{EntityKind, Object};
 use plugin::Node;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -106,18 +106,14 @@ fn of_document(file: &Path, settings: &Settings, body: &Value) -> Result<Explana
     let snapshot = check::compile(&text, &settings.model, &build, &mut |put| {
         let bytes = put.entity.as_slice();
         match put.kind {
-            EntityKind::Plugins => configured.plugins.push(decode(bytes)?),
-            EntityKind::Consumers => configured.consumers.push(decode(bytes)?),
+            EntityKind::Plugins => configured.plugins.push(check::decode(bytes)?),
+            EntityKind::Consumers => configured.consumers.push(check::decode(bytes)?),
             _ => {}
         }
         Ok(())
     })?;
     explain::of(&snapshot, build.router.flavor, &question, &configured)
         .map_err(|error| Failure::new(error.message))
-}
-
-fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
-    codec::decode(bytes).map_err(Failure::new)
 }
 
 fn read(body: &Value) -> Result<Question, Failure> {

@@ -146,7 +146,10 @@ fn plugin(out: &mut String, plugin: &Plugin) {
         }
     }
     if plugin.refuses {
-        out.push_str("; does not work yet, so that every request is refused with status 500");
+        out.push_str("; not implemented: every request it applies to gets 500");
+    }
+    if plugin.ignored {
+        out.push_str("; not implemented: it is ignored");
     }
     out.push('\n');
 }

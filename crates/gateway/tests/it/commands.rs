@@ -129,6 +129,28 @@ fn check_warns_of_a_name_given_twice() {
 }
 
 #[test]
+fn check_names_plugins_that_are_not_implemented_and_where_they_are() {
+    let text = "_format_version: '3.0'\n\
+                services: [{name: all, url: 'http://h', routes: [\
+                {name: search, paths: [/s], plugins: [{name: acl, config: {allow: [a]}}, {name: file-log, config: {path: /x}}]}]}]\n\
+                plugins: [{name: prometheus}]\n";
+    let warnings = "warning: plugin acl is not implemented: every request it applies to (routes: search) gets 500\n\
+                    warning: plugin file-log is not implemented: it is ignored (routes: search)\n\
+                    warning: plugin prometheus is not implemented: it is ignored (all requests)\n";
+    assert_eq!(
+        check(text, &[]),
+        (0, "parse successful\n".to_owned(), warnings.to_owned())
+    );
+    let (status, output, errors) = check(text, &["--strict"]);
+    assert_eq!((status, output.as_str()), (1, ""));
+    assert!(errors.starts_with(warnings), "{errors}");
+    assert!(
+        errors.contains("has plugins that are not implemented"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn check_lists_every_problem_of_a_configuration() {
     let text = "_format_version: '3.0'\nservices: [{name: a}, {name: b, host: x, port: 70000}]\n\
                 routes: [{name: r, paths: [/r], service: missing}]\n";

@@ -79,9 +79,20 @@ fn what_guards_or_limits_requests_and_does_not_work_yet_refuses_them() {
         assert_eq!(body["request_id"].as_str(), id, "{path}");
     }
     assert_eq!(gateway.get("/decorated", &[]).status, 200);
-    for plugin in ["acl", "rate-limiting", "response-transformer"] {
-        gateway.wait_for_log(&format!("plugin {plugin} does not work yet"));
+    for (plugin, route) in [
+        ("acl", "guarded"),
+        ("rate-limiting", "limited"),
+        ("response-transformer", "stripped"),
+    ] {
+        let missing = format!("plugin {plugin} is not implemented");
+        gateway.wait_for_log(&format!(
+            "{missing}: every request it applies to (routes: {route}) gets 500"
+        ));
+        gateway.wait_for_log(&format!("a request gets 500: {missing}"));
     }
+    gateway.wait_for_log(
+        "plugin correlation-id is not implemented: it is ignored (routes: decorated)",
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::{launch, one_route};
 use std::io::{self, Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use testkit::Client;
 
@@ -73,6 +73,89 @@ fn what_clients_bring_about_does_not_fill_the_log() {
     assert!(told.iter().any(|line| line.contains(" more like it: ")));
 }
 
+/// An upstream that answers each connection with the same bytes and closes it.
+fn upstream_that_sends(answer: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut request = [0; 4096];
+            // The gateway sends the head in one piece; whatever it says, the answer is the same.
+            let _ = stream.read(&mut request);
+            let _ = stream.write_all(answer);
+        }
+    });
+    address
+}
+
+#[test]
+fn a_502_is_logged_with_the_service_the_route_the_address_and_the_request() {
+    let malformed = upstream_that_sends(b"nonsense\r\n\r\n");
+    let silent = upstream_that_sends(b"");
+    let dead = dead_upstream();
+    let configuration = format!(
+        "_format_version: '3.0'\nservices:\n\
+         - {{name: orders, url: 'http://{malformed}', retries: 0, routes: [{{name: a, paths: [/malformed]}}]}}\n\
+         - {{name: items, url: 'http://{silent}', retries: 0, routes: [{{name: b, paths: [/silent]}}]}}\n\
+         - {{name: users, url: '{dead}', retries: 0, routes: [{{name: c, paths: [/dead]}}]}}\n"
+    );
+    let gateway = launch().configuration(&configuration).start();
+    let dead = dead.trim_start_matches("http://");
+    for (path, text, service, route, address) in [
+        (
+            "/malformed",
+            "upstream sent a malformed response",
+            "orders",
+            "a",
+            malformed.to_string(),
+        ),
+        (
+            "/silent",
+            "upstream closed the connection without a response",
+            "items",
+            "b",
+            silent.to_string(),
+        ),
+        (
+            "/dead",
+            "cannot connect to upstream cause=Connection refused (os error 111)",
+            "users",
+            "c",
+            dead.to_owned(),
+        ),
+    ] {
+        let answer = gateway.get(path, &[]);
+        assert_eq!(answer.status, 502, "{path}");
+        let id = answer.header("x-kong-request-id").expect("an id");
+        gateway.wait_for_log(&format!(
+            "{text} service={service} route={route} upstream={address} request_id=\"{id}\""
+        ));
+    }
+}
+
+#[test]
+fn a_refused_request_is_logged_with_its_reason_for_those_who_ask() {
+    let gateway = launch()
+        .set("log_level", "debug")
+        .configuration(&one_route(&dead_upstream(), "/dead"))
+        .start();
+    for (head, reason) in [
+        (
+            "Host: a\r\nContent-Length: 1\r\nContent-Length: 2",
+            "ambiguous or malformed message length",
+        ),
+        ("Host: a/b", "missing, repeated or invalid Host"),
+    ] {
+        let mut client = TcpStream::connect(gateway.proxy).expect("it listens");
+        write!(client, "POST /dead HTTP/1.1\r\n{head}\r\n\r\n").expect("it reads");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("text");
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        gateway.wait_for_log(&format!("a request gets 400: {reason}"));
+    }
+}
+
 #[test]
 fn a_gateway_that_cannot_start_ends_though_nobody_reads_why() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -96,4 +179,37 @@ fn a_gateway_that_cannot_start_does_not_panic_when_nobody_can_read_why() {
     let mut command = launch().set("proxy_listen", "nowhere").command();
     let status = command.stderr(closed).status().expect("it runs");
     assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn fields_of_json_lines_have_one_type_and_no_json_inside_of_text() {
+    let mut gateway = launch()
+        .set("log_format", "json")
+        .configuration(&one_route(&dead_upstream(), "/dead"))
+        .start();
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
+    let log = gateway.log();
+    let lines: Vec<serde_json::Value> = (log.lines())
+        .map(|line| serde_json::from_str(line).expect("a line is JSON"))
+        .collect();
+    let line = |message: &str| {
+        let found = lines.iter().find(|line| line["message"] == message);
+        found.unwrap_or_else(|| panic!("{message}: {log}"))
+    };
+    let (live, serving) = (
+        line("the configuration is live"),
+        line("silverback is serving"),
+    );
+    assert_eq!(
+        (&live["revision"], &serving["revision"]),
+        (&1.into(), &1.into())
+    );
+    let (proxy, addresses) = (gateway.proxy, serving["addresses"].as_str());
+    let addresses = addresses.expect("text");
+    assert!(
+        addresses.contains(&format!("proxy {proxy}, ")),
+        "{addresses}"
+    );
+    assert!(!addresses.contains(['{', '"']), "{addresses}");
 }

@@ -434,3 +434,76 @@ fn an_explanation_does_not_wait_for_searches_for_conflicts() {
         assert!(answered.is_err(), "a search was over before");
     }
 }
+
+#[test]
+fn plugins_that_are_not_implemented_are_listed_with_what_happens() {
+    let gateway = launch().configuration(
+        "_format_version: '3.0'\nroutes: [{name: r, paths: [/r], plugins: [{name: cors}, {name: statsd}]}]\n\
+         plugins: [{name: prometheus}, {name: key-auth}]\n",
+    );
+    let gateway = gateway.start();
+    let told = explain(&gateway, &json!({"path": "/r"}));
+    let plugins = told["plugins"].as_array().expect("an array").iter();
+    let plugins: Vec<_> = plugins
+        .map(|one| {
+            (
+                &one["name"],
+                &one["scope"],
+                &one["refuses"],
+                &one["ignored"],
+            )
+        })
+        .collect();
+    let (no, yes) = (&Value::Null, &Value::Bool(true));
+    let (global, route) = (&json!("global"), &json!("route"));
+    assert_eq!(
+        plugins,
+        [
+            (&json!("cors"), route, yes, no),
+            (&json!("key-auth"), global, no, no),
+            (&json!("prometheus"), global, no, yes),
+            (&json!("statsd"), route, no, yes),
+        ]
+    );
+    let text = say(gateway.launch(), &["explain", "http://h/r"]);
+    for wanted in [
+        "; not implemented: every request it applies to gets 500\n",
+        "; not implemented: it is ignored\n",
+    ] {
+        assert!(text.contains(wanted), "{text}");
+    }
+}
+
+#[test]
+fn writes_of_plugins_that_are_not_implemented_get_a_warning() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).start();
+    let write = |method: &str, path: &str, body: Value| {
+        let answer = gateway.admin_send(method, path, &body.to_string());
+        assert!(answer.status < 300, "{}", answer.text());
+        answer.header("warning").map(str::to_owned)
+    };
+    let route = json!({"name": "search", "paths": ["/search"]});
+    assert_eq!(write("POST", "/routes", route), None);
+    let acl = "299 - \"plugin acl is not implemented: every request it applies to (routes: search) gets 500\"";
+    let file_log = "299 - \"plugin file-log is not implemented: it is ignored (all requests)\"";
+    let id = "9e8f0c1a-55a4-4d0c-8d2e-9f7b6f1d7f10";
+    let guard = json!({"name": "acl", "config": {"allow": ["a"]}});
+    let path = format!("/routes/search/plugins/{id}");
+    assert_eq!(write("PUT", &path, guard).as_deref(), Some(acl));
+    let path = format!("/plugins/{id}");
+    let deny = json!({"config": {"allow": null, "deny": ["a"]}});
+    assert_eq!(write("PATCH", &path, deny).as_deref(), Some(acl));
+    let disabled = json!({"enabled": false});
+    assert_eq!(write("PATCH", &path, disabled), None);
+    assert_eq!(write("POST", "/plugins", json!({"name": "key-auth"})), None);
+    let log = json!({"name": "file-log", "config": {"path": "/dev/null"}});
+    for dry_run in [true, false] {
+        let changes = json!({
+            "changes": [{"action": "create", "type": "plugins", "data": log}],
+            "dry_run": dry_run,
+        });
+        let warning = write("POST", "/changes", changes);
+        assert_eq!(warning.as_deref(), Some(file_log), "{dry_run}");
+    }
+}

@@ -167,7 +167,12 @@ impl Connection {
         let mut answer = match reason {
             NoRequest::Gone => return After::Abort,
             NoRequest::Timeout => error(ServerError::from(408)),
-            NoRequest::Refused(bad) => error(refusal(bad)),
+            NoRequest::Refused(bad) => {
+                let refusal = refusal(bad);
+                let status = refusal.status;
+                tracing::debug!(request_id = id, "a request gets {status}: {bad}");
+                error(refusal)
+            }
             NoRequest::PlainHttp { head_only: asked } => {
                 head_only = asked;
                 plain_http()

@@ -4,6 +4,7 @@
 use super::connect::ConnectError;
 use crate::health;
 use plugin::TryEnd;
+use std::io;
 
 /// The party that caused a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +143,40 @@ impl TryFailure {
         }
     }
 
+    /// Text for the log and the cause, if known. `None` for failures of the gateway itself.
+    pub(super) fn text(&self) -> Option<(&'static str, Option<&io::Error>)> {
+        let failed = match self {
+            Self::Connect(ConnectError::Refused(cause)) => {
+                return Some(("cannot connect to upstream", Some(cause)));
+            }
+            Self::Connect(ConnectError::Handshake { cause, .. }) => {
+                return Some(("upstream handshake failed", Some(cause)));
+            }
+            Self::Connect(ConnectError::Timeout) => {
+                return Some(("connecting to upstream took too long", None));
+            }
+            Self::Connect(ConnectError::Resolve(_) | ConnectError::Busy) => return None,
+            Self::Exchange { failed, .. } => failed,
+        };
+        let text = match failed {
+            Failed::Upstream(failure) => match failure {
+                UpstreamFailure::Silent | UpstreamFailure::Interrupted => {
+                    "upstream closed the connection without a response"
+                }
+                UpstreamFailure::CutOff => "upstream closed the connection within a response head",
+                UpstreamFailure::Unprocessed => "upstream did not process the request",
+                UpstreamFailure::Rejected => "upstream reset the request",
+                UpstreamFailure::Nonsense => "upstream sent a malformed response",
+                UpstreamFailure::Timeout => "upstream did not respond in time",
+            },
+            Failed::Broken | Failed::BrokenUnnoticed => "upstream broke off a response",
+            Failed::ClientBody => "a request gets 400: malformed request body",
+            Failed::ClientRequest => "a request gets 400: HTTP/2 has no form for it",
+            Failed::ClientGone | Failed::ClientTimeout | Failed::TooLarge => return None,
+        };
+        Some((text, None))
+    }
+
     /// The failure's entry in the list of attempts; `None` when there was no address to try.
     pub(super) fn end(&self) -> Option<TryEnd> {
         Some(match self {
@@ -174,7 +209,6 @@ mod tests {
     use super::*;
     use crate::health::Outcome;
     use net::dns::ResolveError;
-    use std::io;
     use std::sync::Arc;
 
     fn of_exchange(failed: Failed) -> (Owner, Option<Outcome>) {

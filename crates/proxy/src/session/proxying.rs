@@ -165,7 +165,11 @@ impl Connection {
 
     fn refuse_body(&mut self, error: BodyError, about: &Produced<'_>) -> Outcome {
         let status = match error {
-            BodyError::Malformed => 400,
+            BodyError::Malformed => {
+                let request_id = about.opening.request_id();
+                tracing::debug!(request_id, "a request gets 400: malformed request body");
+                400
+            }
             BodyError::TooLarge => 413,
             BodyError::Timeout => 408,
             BodyError::Gone => return self.gone(None),
@@ -386,6 +390,7 @@ impl Connection {
 
     /// Responds after the last failed attempt. This is the only place that turns failures into statuses.
     fn fail(&mut self, failure: TryFailure, call: &Call<'_>) -> Outcome {
+        self.report(&failure, call);
         let first = self.tries.made().is_empty();
         let error = match failure {
             TryFailure::Connect(ConnectError::Resolve(error)) => {
@@ -399,17 +404,7 @@ impl Connection {
                 }
                 ServerError::from(status)
             }
-            TryFailure::Connect(ConnectError::Refused(cause)) => {
-                tracing::warn!(%cause, host = call.service_host(), "cannot connect to upstream");
-                ServerError::from(502)
-            }
-            TryFailure::Connect(ConnectError::Handshake { cause, owner }) => {
-                let host = call.service_host();
-                match owner {
-                    // Any client can cause this, so it is not worth a warning.
-                    Owner::Client => tracing::debug!(%cause, host, "upstream handshake failed"),
-                    _ => tracing::warn!(%cause, host, "upstream handshake failed"),
-                }
+            TryFailure::Connect(ConnectError::Refused(_) | ConnectError::Handshake { .. }) => {
                 ServerError::from(502)
             }
             TryFailure::Connect(ConnectError::Timeout) => ServerError::from(504),
@@ -428,6 +423,23 @@ impl Connection {
             },
         };
         self.produce_error(error, Some(self.tries.contacted()), &call.about)
+    }
+
+    fn report(&self, failure: &TryFailure, call: &Call<'_>) {
+        let Some((text, cause)) = failure.text() else {
+            return;
+        };
+        let cause = cause.map(tracing::field::display);
+        let (service, route) = (call.service.as_ref(), call.route.as_ref());
+        let upstream = self.tries.address().map(tracing::field::display);
+        let request_id = call.about.opening.request_id();
+        match failure.owner() {
+            // Any client can cause this, so it is not worth a warning.
+            Owner::Client => {
+                tracing::debug!(cause, %service, %route, upstream, request_id, "{text}");
+            }
+            _ => tracing::warn!(cause, %service, %route, upstream, request_id, "{text}"),
+        }
     }
 
     /// The outcome when nothing more can be sent to the client, which may have received a response head.
@@ -460,10 +472,6 @@ impl Call<'_> {
             edits.add("Set-Cookie", cookie);
         }
         PickInput { key: key.hash }
-    }
-
-    fn service_host(&self) -> Option<&str> {
-        self.service.name.as_deref()
     }
 }
 

@@ -102,6 +102,11 @@ impl Tries {
         (self.contacted, self.address) = (now, Some(address));
     }
 
+    /// Of the last try.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
     pub(super) fn contacted(&self) -> Instant {
         self.contacted
     }

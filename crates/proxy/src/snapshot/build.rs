@@ -9,13 +9,15 @@ use super::streams::Streams;
 use super::{Part, Rebuilds, Snapshot};
 use crate::plan::Place;
 use crate::upstream::TlsDefaults;
-use model::entities::{CertificateId, Config, PluginId, ServiceId, UpstreamId};
+use model::EntityKind;
+use model::entities::{CertificateId, Config, PluginId, RouteId, ServiceId, UpstreamId};
 use net::dns::Resolver;
 use net::tls::{CertificateError, Certificates};
-use plugin::{Node, PluginDef};
+use plugin::{Lack, Node, PluginDef, notice};
 use router::{Flavor, RouteError, Router};
 use std::fmt;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// What a snapshot depends on besides the configuration.
 #[derive(Clone, Default)]
@@ -156,7 +158,34 @@ impl Snapshot {
             self.services.finish(drafts, previous, settings)
         });
         self.change_routes(delta, &changed, previous, settings);
+        self.report_unimplemented(delta, settings);
         Ok(())
+    }
+
+    /// Logs which plugins that a change has added are not implemented.
+    fn report_unimplemented(&self, delta: &Delta, settings: &BuildSettings) {
+        let added = delta.plugins.iter().filter(|edit| edit.adds());
+        let added = added.filter_map(|edit| edit.new.as_ref());
+        for notice in notice::of(settings.plugins, added, |kind, id| self.name(kind, id)) {
+            let plugin = notice.plugin;
+            match notice.lack {
+                Lack::Feature => tracing::warn!(plugin, "{notice}"),
+                Lack::Protection => tracing::error!(plugin, "{notice}"),
+            }
+        }
+    }
+
+    /// The name of a route or a service that is served.
+    fn name(&self, kind: EntityKind, id: Uuid) -> Option<String> {
+        let name = match kind {
+            EntityKind::Routes => self.routes.by_id(RouteId(id))?.name.as_deref(),
+            EntityKind::Services => {
+                let index = self.services.index(ServiceId(id))?;
+                self.services.get(index).as_ref().name
+            }
+            _ => None,
+        };
+        name.map(str::to_owned)
     }
 
     fn change_routes(

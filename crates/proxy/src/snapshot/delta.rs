@@ -84,6 +84,17 @@ impl<T> Edit<T> {
     }
 }
 
+impl Edit<Plugin> {
+    /// Whether the plugin is new, has been enabled or has moved to another scope.
+    pub(super) fn adds(&self) -> bool {
+        let place = |plugin: &Plugin| {
+            let scope = (plugin.route, plugin.service, plugin.consumer);
+            (plugin.enabled, plugin.name.clone(), scope)
+        };
+        self.old.as_ref().map(place) != self.new.as_ref().map(place)
+    }
+}
+
 /// The certificates that something to be compiled names.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {

@@ -57,7 +57,6 @@ impl Snapshot {
             let found = self.certificates(Some(name));
             lines.push(format!("name {name} {certificate} {found:?}"));
         }
-        lines.push(format!("inert {:?}", self.inert()));
         lines.push(format!(
             "{} instances, {} plans",
             self.instances().len(),

@@ -6,24 +6,17 @@ use super::digest::{digest, mix};
 use crate::plan::{
     Instance, InstanceIndex, Instances, Place, Places, Planner, Plans, Scope, Scoped,
 };
+use compact_str::CompactString;
 use model::Value;
 use model::entities::{Plugin, Protocol};
 use model::hashing::FastMap;
 use plugin::{
     BuildCx, BuildFn, Implementation, Lack, Phases, PluginDef, PluginError, RequestCx, Response,
-    Scopes, Sharing, Step,
+    Sharing, Step,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use tables::Sorted;
-
-/// A plugin that is configured and does not work yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inert {
-    pub name: &'static str,
-    pub lack: Lack,
-    pub instances: usize,
-}
 
 /// What the plugins of a configuration become, but for plans.
 #[derive(Clone, Default)]
@@ -32,7 +25,6 @@ pub(super) struct PluginTables {
     known: Sorted<Identity, Known>,
     pub(super) places: Places,
     pub(super) plans: Plans,
-    pub(super) inert: Arc<[Inert]>,
 }
 
 /// What makes two configured plugins the same instance: a digest of name, configuration and, unless equal ones share an
@@ -71,7 +63,6 @@ impl PluginTables {
         errors: &mut Vec<BuildError>,
     ) -> Vec<Place> {
         let mut reader = Reader::new(settings);
-        let mut inert = Counts::of(&self.inert);
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         self.instances.reserve(edits.len());
         // First what comes: numbers of instances that go are not given again in the same change, so that plans can tell.
@@ -84,7 +75,6 @@ impl PluginTables {
                 }
             };
             let Some(applied) = applied else { continue };
-            inert.add(applied.def);
             match self.acquire(plugin, &applied, previous, settings) {
                 Ok(instance) => added.extend(instance.map(|one| applied.at(one))),
                 Err(error) => errors.push(error),
@@ -97,7 +87,6 @@ impl PluginTables {
             let Ok(Some(applied)) = reader.applied(plugin) else {
                 continue;
             };
-            inert.remove(applied.def);
             if applied.build.is_some()
                 && let Some(known) = self.known.get(&applied.identity)
             {
@@ -112,7 +101,6 @@ impl PluginTables {
         for identity in released {
             self.release(identity);
         }
-        self.inert = inert.finish(&self.inert);
         changed
     }
 
@@ -203,7 +191,7 @@ impl Reader {
         }
     }
 
-    /// Disabled plugins, those for other protocols and those in scopes that their plugin refuses are as if absent.
+    /// None for a plugin that takes no part.
     fn applied(&mut self, plugin: &Plugin) -> Result<Option<Applied>, BuildError> {
         let is_http = plugin.protocols.iter().copied().any(Protocol::is_http);
         if !plugin.enabled || !is_http {
@@ -219,7 +207,7 @@ impl Reader {
             service: plugin.service,
             consumer: plugin.consumer,
         };
-        if refuses(def.scopes, scope) {
+        if !def.applies(plugin) {
             return Ok(None);
         }
         let own = match def.sharing {
@@ -233,8 +221,10 @@ impl Reader {
             scope,
             build: match def.implementation {
                 Implementation::Ready(build) => Some(build),
-                Implementation::Later(Lack::Feature) => None,
-                Implementation::Later(Lack::Protection) => Some(|_, _| Ok(Arc::new(Closed))),
+                Implementation::Later { lack, .. } => match lack {
+                    Lack::Feature => None,
+                    Lack::Protection => Some(|plugin, _| Ok(Arc::new(Closed::new(plugin)))),
+                },
             },
             identity: Identity(mix(config, order, own)),
         }))
@@ -259,94 +249,35 @@ impl Applied {
 
 /// Stands in for a plugin that does not work yet and cannot be left out safely. It refuses every request in the access phase:
 /// letting through a request that the real plugin would refuse, limit or change would be a hole that nobody sees.
-struct Closed;
+struct Closed {
+    name: CompactString,
+}
+
+impl Closed {
+    fn new(plugin: &Plugin) -> Self {
+        let name = plugin.name.clone();
+        Self { name }
+    }
+}
 
 /// The phases in which an instance takes part. The stand-in [`Closed`] has only access, also where the plugin itself has only
 /// later phases.
 fn phases(def: &PluginDef) -> Phases {
     match def.implementation {
         Implementation::Ready(_) => def.phases,
-        Implementation::Later(_) => Phases::ACCESS,
+        Implementation::Later { .. } => Phases::ACCESS,
     }
 }
 
 impl plugin::Plugin for Closed {
-    fn access<'a>(&'a self, _: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+        let Self { name } = self;
+        tracing::error!(
+            plugin = %name,
+            route = cx.route.map(tracing::field::display),
+            request_id = cx.request_id,
+            "a request gets 500: plugin {name} is not implemented"
+        );
         Ok(Step::Respond(Response::unexpected_error()))
     }
-}
-
-/// Counts configured plugins that do not work yet: the one place that says which do nothing.
-struct Counts(BTreeMap<&'static str, Inert>);
-
-impl Counts {
-    fn of(inert: &[Inert]) -> Self {
-        let known = inert.iter().map(|one| (one.name, one.clone()));
-        Self(known.collect())
-    }
-
-    fn count(&mut self, def: &PluginDef) -> Option<&mut usize> {
-        let Implementation::Later(lack) = def.implementation else {
-            return None;
-        };
-        let inert = self.0.entry(def.name).or_insert(Inert {
-            name: def.name,
-            lack,
-            instances: 0,
-        });
-        Some(&mut inert.instances)
-    }
-
-    fn add(&mut self, def: &PluginDef) {
-        if let Some(count) = self.count(def) {
-            *count += 1;
-        }
-    }
-
-    fn remove(&mut self, def: &PluginDef) {
-        if let Some(count) = self.count(def) {
-            *count -= 1;
-        }
-    }
-
-    /// Tells of those that have become more.
-    fn finish(self, before: &[Inert]) -> Arc<[Inert]> {
-        let inert = self.0.into_values().filter(|inert| inert.instances > 0);
-        let inert: Arc<[Inert]> = inert.collect();
-        let known = |name| before.iter().find(|known| known.name == name);
-        for one in &*inert {
-            if known(one.name).is_none_or(|known| known.instances < one.instances) {
-                one.report();
-            }
-        }
-        inert
-    }
-}
-
-impl Inert {
-    fn report(&self) {
-        let Self {
-            name,
-            lack,
-            instances,
-        } = self;
-        match lack {
-            Lack::Feature => tracing::warn!(
-                plugin = name,
-                instances,
-                "plugin {name} has no effect yet: its configuration is kept, requests pass as if it were absent"
-            ),
-            Lack::Protection => tracing::error!(
-                plugin = name,
-                instances,
-                "plugin {name} does not work yet: its configuration is kept, and the requests that it applies to are refused with status 500, since nothing else does its work"
-            ),
-        }
-    }
-}
-
-fn refuses(allowed: Scopes, scope: Scope) -> bool {
-    scope.route.is_some() && !allowed.route
-        || scope.service.is_some() && !allowed.service
-        || scope.consumer.is_some() && !allowed.consumer
 }

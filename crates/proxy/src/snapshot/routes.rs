@@ -34,6 +34,11 @@ impl Routes {
         self.infos.get(index.0)
     }
 
+    pub(super) fn by_id(&self, id: RouteId) -> Option<&RouteInfo> {
+        let index = self.by_id.get(&id)?;
+        Some(self.get(*index))
+    }
+
     /// In the order of their ids.
     pub(super) fn iter(&self) -> impl Iterator<Item = &RouteInfo> {
         self.by_id.iter().map(|(_, index)| self.get(*index))

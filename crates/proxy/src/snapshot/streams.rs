@@ -52,7 +52,7 @@ impl Guard {
         let def = table.iter().find(|def| def.name == &*plugin.name)?;
         let keeps_out = match def.implementation {
             Implementation::Ready(_) => def.phases.intersects(Phases::ACCESS),
-            Implementation::Later(lack) => lack == Lack::Protection,
+            Implementation::Later { lack, .. } => lack == Lack::Protection,
         };
         keeps_out.then_some(Self {
             name: def.name,

@@ -70,12 +70,18 @@ static OWN: PluginDef = def("own", Sharing::PerInstance, Implementation::Ready(b
 static GUARD: PluginDef = def(
     "guard",
     Sharing::EqualConfigs,
-    Implementation::Later(Lack::Protection),
+    Implementation::Later {
+        lack: Lack::Protection,
+        without: "",
+    },
 );
 static FEATURE: PluginDef = def(
     "feature",
     Sharing::EqualConfigs,
-    Implementation::Later(Lack::Feature),
+    Implementation::Later {
+        lack: Lack::Feature,
+        without: "",
+    },
 );
 static PLUGINS: &[&PluginDef] = &[&EQUAL, &OWN, &GUARD, &FEATURE];
 

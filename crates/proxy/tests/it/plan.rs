@@ -20,7 +20,10 @@ const fn def(name: &'static str, phases: Phases) -> PluginDef {
         phases,
         scopes: Scopes::ALL,
         sharing: Sharing::PerInstance,
-        implementation: Implementation::Later(Lack::Feature),
+        implementation: Implementation::Later {
+            lack: Lack::Feature,
+            without: "",
+        },
     }
 }
 

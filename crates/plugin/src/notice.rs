@@ -1,0 +1,221 @@
+//! What users are told about plugins that they have configured and that are not implemented. The log, `silverback check` and
+//! the Admin API use the same words.
+
+use crate::def::{Implementation, Lack, PluginDef};
+use model::EntityKind;
+use model::entities::Plugin;
+use std::collections::BTreeMap;
+use std::fmt;
+use uuid::Uuid;
+
+/// How many names a notice has at most, so that its length is limited.
+const MOST_NAMES: usize = 5;
+
+/// A plugin that is not implemented, and the entities that it is configured for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    pub plugin: &'static str,
+    pub lack: Lack,
+    /// It is configured without a scope.
+    is_global: bool,
+    routes: Vec<String>,
+    services: Vec<String>,
+    consumers: Vec<String>,
+    /// How many more entities there are than names.
+    more: usize,
+}
+
+/// One notice for each plugin of `table` that is configured and not implemented, in the order of their names. `name` gives the
+/// name of an entity; entities without one are called by their ids.
+pub fn of<'p>(
+    table: &[&'static PluginDef],
+    configured: impl IntoIterator<Item = &'p Plugin>,
+    name: impl Fn(EntityKind, Uuid) -> Option<String>,
+) -> Vec<Notice> {
+    let mut notices: BTreeMap<&str, Notice> = BTreeMap::new();
+    let mut unimplemented = BTreeMap::new();
+    for def in table {
+        if let Implementation::Later { lack, .. } = def.implementation {
+            unimplemented.insert(def.name, (*def, lack));
+        }
+    }
+    for plugin in configured {
+        let Some((def, lack)) = unimplemented.get(&*plugin.name) else {
+            continue;
+        };
+        if def.applies(plugin) {
+            let notice = notices.entry(def.name);
+            let notice = notice.or_insert_with(|| Notice::new(def.name, *lack));
+            notice.add(plugin, &name);
+        }
+    }
+    notices.into_values().collect()
+}
+
+impl Notice {
+    fn new(plugin: &'static str, lack: Lack) -> Self {
+        Self {
+            plugin,
+            lack,
+            is_global: false,
+            routes: Vec::new(),
+            services: Vec::new(),
+            consumers: Vec::new(),
+            more: 0,
+        }
+    }
+
+    fn add(&mut self, plugin: &Plugin, name: impl Fn(EntityKind, Uuid) -> Option<String>) {
+        let route = plugin.route.map(|id| (EntityKind::Routes, id.0));
+        let service = plugin.service.map(|id| (EntityKind::Services, id.0));
+        let consumer = plugin.consumer.map(|id| (EntityKind::Consumers, id.0));
+        let mut scope = route.into_iter().chain(service).chain(consumer);
+        let Some((kind, id)) = scope.next() else {
+            self.is_global = true;
+            return;
+        };
+        if self.routes.len() + self.services.len() + self.consumers.len() == MOST_NAMES {
+            self.more += 1;
+            return;
+        }
+        let name = |kind, id: Uuid| name(kind, id).unwrap_or_else(|| id.to_string());
+        let mut text = name(kind, id);
+        for (kind, id) in scope {
+            let role = match kind {
+                EntityKind::Services => "service",
+                _ => "consumer",
+            };
+            text = format!("{text} with {role} {}", name(kind, id));
+        }
+        let names = match kind {
+            EntityKind::Routes => &mut self.routes,
+            EntityKind::Services => &mut self.services,
+            _ => &mut self.consumers,
+        };
+        names.push(text);
+    }
+
+    fn scopes(&self) -> String {
+        if self.is_global {
+            return "all requests".to_owned();
+        }
+        let groups = [
+            ("routes", &self.routes),
+            ("services", &self.services),
+            ("consumers", &self.consumers),
+        ];
+        let groups = groups.into_iter().filter(|(_, names)| !names.is_empty());
+        let groups = groups.map(|(kind, names)| format!("{kind}: {}", names.join(", ")));
+        let text = groups.collect::<Vec<_>>().join("; ");
+        match self.more {
+            0 => text,
+            more => format!("{text} and {more} more"),
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (plugin, scopes) = (self.plugin, self.scopes());
+        write!(formatter, "plugin {plugin} is not implemented: ")?;
+        match self.lack {
+            Lack::Protection => {
+                write!(formatter, "every request it applies to ({scopes}) gets 500")
+            }
+            Lack::Feature => write!(formatter, "it is ignored ({scopes})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::def::{Phases, Scopes, Sharing};
+    use serde_json::{Value, json};
+
+    const fn def(name: &'static str, lack: Lack) -> PluginDef {
+        PluginDef {
+            name,
+            priority: 1,
+            phases: Phases::ACCESS,
+            scopes: Scopes::NO_CONSUMER,
+            sharing: Sharing::PerInstance,
+            implementation: Implementation::Later { lack, without: "" },
+        }
+    }
+
+    static GUARD: PluginDef = def("guard", Lack::Protection);
+    static LOG: PluginDef = PluginDef {
+        scopes: Scopes::ALL,
+        ..def("log", Lack::Feature)
+    };
+
+    fn plugin(name: &str, scope: &Value) -> Plugin {
+        let id = |kind: &str| scope[kind].as_u64().map(|id| Uuid::from_u128(id.into()));
+        let entity = json!({
+            "id": Uuid::nil(), "name": name, "instance_name": null,
+            "enabled": scope["enabled"].as_bool().unwrap_or(true),
+            "protocols": [scope["protocol"].as_str().unwrap_or("http")],
+            "route": id("route"), "service": id("service"), "consumer": id("consumer"),
+        });
+        serde_json::from_value(entity).expect("a plugin")
+    }
+
+    fn notices(configured: &[(&str, Value)]) -> Vec<String> {
+        let plugins: Vec<Plugin> = (configured.iter())
+            .map(|(name, scope)| plugin(name, scope))
+            .collect();
+        let name = |kind: EntityKind, id: Uuid| {
+            let number = id.as_u128();
+            (number < 100).then(|| format!("{}{number}", &kind.name()[..1]))
+        };
+        let found = of(&[&GUARD, &LOG], &plugins, name);
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_notice_says_what_happens_and_where() {
+        let cases = [
+            (
+                vec![("guard", json!({"route": 1}))],
+                "plugin guard is not implemented: every request it applies to (routes: r1) gets 500",
+            ),
+            (
+                vec![("log", json!({"route": 1})), ("log", json!({}))],
+                "plugin log is not implemented: it is ignored (all requests)",
+            ),
+            (
+                vec![
+                    ("log", json!({"consumer": 3})),
+                    ("log", json!({"service": 2})),
+                    ("log", json!({"route": 1, "consumer": 4})),
+                    ("log", json!({"route": 300})),
+                ],
+                "plugin log is not implemented: it is ignored (routes: r1 with consumer c4, \
+                 00000000-0000-0000-0000-00000000012c; services: s2; consumers: c3)",
+            ),
+        ];
+        for (configured, wanted) in cases {
+            assert_eq!(notices(&configured), [wanted], "{configured:?}");
+        }
+    }
+
+    #[test]
+    fn a_notice_has_a_limited_number_of_names() {
+        let all: Vec<_> = (0..8).map(|id| ("log", json!({"route": id}))).collect();
+        let wanted =
+            "plugin log is not implemented: it is ignored (routes: r0, r1, r2, r3, r4 and 3 more)";
+        assert_eq!(notices(&all), [wanted]);
+    }
+
+    #[test]
+    fn plugins_that_take_no_part_get_no_notice() {
+        let absent = [
+            ("guard", json!({"enabled": false})),
+            ("guard", json!({"protocol": "tcp"})),
+            ("guard", json!({"consumer": 1})),
+            ("other", json!({})),
+        ];
+        assert_eq!(notices(&absent), [""; 0]);
+    }
+}
