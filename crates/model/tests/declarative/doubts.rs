@@ -94,7 +94,7 @@ fn a_plugin_at_the_top_level_takes_the_place_of_the_same_one_that_is_nested() {
                 "plugin 'cors' nested in services 's' is left out: the same plugin at the top level, for the same entities, takes its place"
             ]
         );
-        assert_eq!(loaded.counts.created, 3);
+        assert_eq!(loaded.counts.created, 4);
     }
 }
 
