@@ -10,7 +10,7 @@ use uuid::Uuid;
 pub(crate) fn of(place: &Place, options: Options) -> Vec<String> {
     match place {
         Place::Compatible(Reverse(word), Reverse(id)) => compatible(*word, id, |word| {
-            Word::new(word, options.calculation).describe()
+            vec![Word::new(word, options.calculation).describe()]
         }),
         Place::Traditional(priority, id) => {
             let mut words = priority::Traditional::describe(priority);

@@ -320,9 +320,14 @@ fn target(text: &str) -> Result<&str, &'static str> {
 }
 
 fn read_url(text: &str) -> Result<Place, String> {
-    let (protocol, rest) = text
-        .split_once("://")
-        .ok_or("expected a URL such as https://example.com/a")?;
+    let Some((protocol, rest)) = text.split_once("://") else {
+        // A path alone is what is given most often.
+        let path = match target(text) {
+            Ok(path) if path.len() <= 100 => path,
+            _ => "/users",
+        };
+        return Err(format!("not a full URL; example: http://HOST{path}"));
+    };
     let protocol = Protocol::from_str(&protocol.to_ascii_lowercase())?;
     let rest = rest.split('#').next().unwrap_or_default();
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -575,6 +580,16 @@ mod tests {
             told["destination"],
             "port: expected a number between 0 and 65535"
         );
+    }
+
+    #[test]
+    fn a_path_in_place_of_a_url_is_told_with_an_example() {
+        let told = |url: &str| problems(json!({ "url": url }))["url"].clone();
+        let example = "not a full URL; example: http://HOST";
+        assert_eq!(told("/orders"), format!("{example}/orders"));
+        for url in ["orders", "", &"/a".repeat(1000)] {
+            assert_eq!(told(url), format!("{example}/users"));
+        }
     }
 
     #[test]

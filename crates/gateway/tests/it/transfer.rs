@@ -69,7 +69,7 @@ fn an_import_is_live_in_the_running_gateway() {
     assert!(done, "{errors}");
     assert_eq!(
         text,
-        "import successful: 8 created, 0 updated, 0 unchanged, revision 1\n"
+        "import successful: 9 created, 0 updated, 0 unchanged, revision 1\n"
     );
     // Standard error is no terminal here.
     let stages: Vec<&str> = errors.lines().collect();
@@ -98,7 +98,7 @@ fn what_is_exported_by_one_store_fills_another_online_and_offline() {
     let copy = launch_in(directory.path());
     let path = file(&copy, "out.yml", &online);
     let told = import(&copy, &path);
-    assert!(told.contains("8 created"), "{told}");
+    assert!(told.contains("9 created"), "{told}");
     assert_eq!(exported(&copy), online, "offline");
     let told = import(&copy, &path);
     assert!(told.contains("8 unchanged, revision 1"), "{told}");

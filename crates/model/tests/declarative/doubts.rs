@@ -93,7 +93,7 @@ fn a_plugin_at_the_top_level_replaces_the_same_nested_plugin() {
                 "plugin 'cors' nested in services 's' is ignored: the same plugin is configured at the top level for the same entities"
             ]
         );
-        assert_eq!(loaded.counts.created, 3);
+        assert_eq!(loaded.counts.created, 4);
     }
 }
 

@@ -15,13 +15,14 @@ impl Word {
         Self { word, calculation }
     }
 
-    pub(crate) fn describe(self) -> Vec<String> {
-        let mut words = vec![format!("priority {:#018x}", self.word)];
+    /// The number with what it is made of.
+    pub(crate) fn describe(self) -> String {
+        let mut parts = Vec::new();
         match self.calculation {
-            Calculation::Original => self.original(&mut words),
-            Calculation::Strict => self.strict(&mut words),
+            Calculation::Original => self.original(&mut parts),
+            Calculation::Strict => self.strict(&mut parts),
         }
-        words
+        format!("priority {:#018x} ({})", self.word, parts.join(" + "))
     }
 
     fn bits(self, first: u32, count: u32) -> u64 {

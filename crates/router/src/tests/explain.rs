@@ -120,15 +120,15 @@ fn ranks_are_told_the_most_important_first() {
     assert_eq!(
         rank(original, 3),
         format!(
-            "priority 0x1000000040000002; hosts, none with a wildcard; 2 kinds of attributes; \
-             a plain path of 2 bytes; of equal ones the greater id: {}",
+            "priority 0x1000000040000002 (hosts, none with a wildcard + 2 kinds of attributes + \
+             a plain path of 2 bytes); of equal ones the greater id: {}",
             id(4)
         )
     );
     assert_eq!(
         rank(strict, 4),
         format!(
-            "priority 0x6010000000000002; 3 kinds of attributes; 1 header; a plain path of 2 bytes; \
+            "priority 0x6010000000000002 (3 kinds of attributes + 1 header + a plain path of 2 bytes); \
              of equal ones the greater id: {}",
             id(5)
         )
@@ -136,7 +136,7 @@ fn ranks_are_told_the_most_important_first() {
     assert_eq!(
         rank(strict, 2),
         format!(
-            "priority 0x2008000000000000; 1 kind of attributes; a regex path, regex_priority 0; \
+            "priority 0x2008000000000000 (1 kind of attributes + a regex path, regex_priority 0); \
              of equal ones the greater id: {}",
             id(3)
         )

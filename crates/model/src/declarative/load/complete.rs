@@ -195,8 +195,6 @@ impl Load<'_> {
             return;
         }
         let (kind, id) = (relations.kind, self.nodes[at].id);
-        // The default workspace that is added is not part of the document.
-        let counted = usize::from(self.nodes[at].element != u32::MAX);
         let now = entity.get("updated_at").cloned();
         let given = times.updated(now.as_ref());
         if let Some(old) = self.existing.get(kind, id) {
@@ -206,14 +204,14 @@ impl Load<'_> {
             let next = given.clone().or(now);
             replace(&mut entity, "updated_at", given);
             if self.encode(&entity) == old {
-                self.document.counts.unchanged += counted;
+                self.document.counts.unchanged += 1;
                 return;
             }
             replace(&mut entity, "updated_at", next);
-            self.document.counts.updated += counted;
+            self.document.counts.updated += 1;
         } else {
             replace(&mut entity, "updated_at", given);
-            self.document.counts.created += counted;
+            self.document.counts.created += 1;
         }
         let entity = self.encode(&entity).to_vec();
         self.document.puts.push(Put { kind, id, entity });
