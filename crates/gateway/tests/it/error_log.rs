@@ -135,6 +135,25 @@ fn a_502_is_logged_with_the_service_the_route_the_address_and_the_request() {
 }
 
 #[test]
+fn a_503_after_all_targets_have_failed_is_logged_with_the_last_failure() {
+    let targets = [dead_upstream(), dead_upstream()].map(|url| url.replace("http://", ""));
+    let [one, two] = &targets;
+    let configuration = format!(
+        "_format_version: '3.0'\nupstreams: [{{name: pair, \
+         healthchecks: {{passive: {{unhealthy: {{tcp_failures: 1}}}}}}, targets: [{{target: '{one}'}}, {{target: '{two}'}}]}}]\n\
+         services: [{{name: all, host: pair, routes: [{{name: r, paths: [/r]}}]}}]\n"
+    );
+    let gateway = launch().configuration(&configuration).start();
+    let answer = gateway.get("/r", &[]);
+    assert_eq!(answer.status, 503);
+    let id = answer.header("x-kong-request-id").expect("an id");
+    gateway.wait_for_log(
+        "cannot connect to upstream cause=Connection refused (os error 111) service=all route=r",
+    );
+    gateway.wait_for_log(&format!("request_id=\"{id}\""));
+}
+
+#[test]
 fn a_refused_request_is_logged_with_its_reason_for_those_who_ask() {
     let gateway = launch()
         .set("log_level", "debug")

@@ -211,6 +211,7 @@ impl Connection {
         let head = call.about.cx.head;
         let mut source = self.choose_source(call.about.cx);
         let (mut kept, mut failed_at) = (None, balance::Tried::default());
+        let mut last_failure = None;
         loop {
             let chosen = match kept.take() {
                 Some(same) => Ok(same),
@@ -224,6 +225,9 @@ impl Connection {
                 chosen => chosen,
             };
             let Ok(target) = chosen else {
+                if let Some(failure) = &last_failure {
+                    self.report(failure, call);
+                }
                 return self.refuse_without_peer(call);
             };
             self.tries.begin(self.now);
@@ -256,6 +260,7 @@ impl Connection {
                 return self.fail(failure, call);
             }
             target.avoid(&mut failed_at);
+            last_failure = Some(failure);
         }
     }
 
@@ -425,6 +430,7 @@ impl Connection {
         self.produce_error(error, Some(self.tries.contacted()), &call.about)
     }
 
+    /// Logs why the last try failed.
     fn report(&self, failure: &TryFailure, call: &Call<'_>) {
         let Some((text, cause)) = failure.text() else {
             return;
