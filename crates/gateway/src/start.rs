@@ -443,7 +443,7 @@ fn serve(
     };
     let revision = plane.snapshot.peek().revision;
     let prefix = settings.prefix.display();
-    tracing::info!(%prefix, %addresses, workers = settings.workers, database = mode, revision, "silverback is serving");
+    tracing::info!(%addresses, workers = settings.workers, database = mode, revision, %prefix, "silverback is serving");
     service_manager::tell_ready();
     Ok((gateway, workers))
 }

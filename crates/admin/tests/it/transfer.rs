@@ -31,7 +31,7 @@ async fn an_import_is_one_revision_and_keeps_other_entities() {
     let api = Api::lmdb();
     let made = import(&api, &services(&["a", "b"])).await;
     assert_eq!(made.status, 200, "{}", made.text);
-    let expected = json!({"revision": 1, "created": 2, "updated": 0, "unchanged": 0});
+    let expected = json!({"revision": 1, "created": 3, "updated": 0, "unchanged": 0});
     assert_eq!(made.json(), expected);
     let mut next = services(&["b", "c"]);
     next["services"][0]["port"] = 81.into();
@@ -62,7 +62,7 @@ async fn an_export_imports_unchanged() {
     assert_eq!(again.json()["unchanged"], 3, "{}", again.text);
     let copy = Api::lmdb();
     let made = copy.send("POST", "/import", &YAML, yaml.text.clone()).await;
-    assert_eq!(made.json()["created"], 3, "{}", made.text);
+    assert_eq!(made.json()["created"], 4, "{}", made.text);
     assert_eq!(copy.get("/export").await.text, yaml.text);
     let json = copy.get("/export?format=json").await;
     assert_eq!(json.header("content-type"), "application/json");
@@ -143,7 +143,7 @@ async fn progress_is_sent_as_lines_with_the_result_last() {
             json!({"stage": "validating", "done": 2, "total": 2}),
             json!({"stage": "writing"}),
             json!({"stage": "making_live"}),
-            json!({"revision": 1, "created": 1, "updated": 0, "unchanged": 0}),
+            json!({"revision": 1, "created": 2, "updated": 0, "unchanged": 0}),
         ]
     );
     let wrong = services(&["a", ""]).to_string();
