@@ -587,7 +587,7 @@ fn datagrams_without_a_route_are_told_and_lost() {
         .start();
     let client = udp_client(gateway.listening("stream_udp")[0]);
     client.send(b"hello").expect("it can be sent");
-    gateway.wait_for_log("session of datagrams closed: no Route found");
+    gateway.wait_for_log("UDP session closed: no Route found");
 }
 
 #[test]
