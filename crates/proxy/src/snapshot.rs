@@ -1,6 +1,6 @@
-//! What workers read: one revision of the configuration, compiled. Built off the request path, swapped whole, never changed.
-//! The next one shares what a change does not touch. Consumers and credentials are not in it: plugins look them up where
-//! they are stored.
+//! A snapshot is one revision of the configuration, compiled for the workers. It is built outside the request path,
+//! never changes, and is replaced as a whole. The next snapshot shares the parts that a change leaves alone. Consumers
+//! and credentials are not part of it: plugins read them from the entity tables.
 
 mod build;
 mod certificates;
@@ -45,19 +45,19 @@ pub struct Snapshot {
     routes: Routes,
     services: Services,
     plugins: PluginTables,
-    /// The plan of requests that fail before they have a route.
+    /// The plugin chain for requests that fail before a route is found.
     pub globals: Arc<Plan>,
     streams: Streams,
     certificates: Arc<CertificateTables>,
 }
 
-/// What the request path needs of a route beyond finding it.
+/// The properties of a matched route that the request path needs.
 #[derive(Debug, Clone)]
 pub struct RouteInfo {
     pub id: RouteId,
     pub name: Option<Arc<str>>,
     pub plan: Arc<Plan>,
-    /// Place in the table of services.
+    /// Slot in the table of services.
     service: Option<ServiceIndex>,
     pub https_redirect_status_code: u16,
     pub protocols: Protocols,
@@ -78,16 +78,17 @@ pub struct ServiceInfo {
     destination: Destination,
 }
 
-/// Where a service's requests go.
+/// The destination of a service's requests.
 #[derive(Debug, Clone)]
 enum Destination {
     /// The host of the service itself.
     Host(Target),
-    /// The upstream entity that the host names, in one of its ways.
+    /// The upstream entity that the host names, and the index of the connection settings ([`crate::upstream::Way`]) to
+    /// use.
     Upstream(UpstreamIndex, u32),
 }
 
-/// A service of a snapshot, which knows the upstreams.
+/// A service together with the tables of its snapshot, which hold the upstreams.
 #[derive(Clone, Copy)]
 pub struct ServiceRef<'s> {
     info: &'s ServiceInfo,
@@ -121,7 +122,7 @@ impl FromIterator<Protocol> for Protocols {
 }
 
 impl RouteInfo {
-    /// As plugins see it.
+    /// Returns the reference that plugins get.
     pub fn as_ref(&self) -> EntityRef<'_> {
         EntityRef {
             id: self.id.0,
@@ -131,7 +132,7 @@ impl RouteInfo {
 }
 
 impl<'s> ServiceRef<'s> {
-    /// As plugins see it.
+    /// Returns the reference that plugins get.
     pub fn as_ref(self) -> EntityRef<'s> {
         EntityRef {
             id: self.info.id.0,
@@ -139,7 +140,7 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
-    /// Where its requests go, for those who want to know.
+    /// Returns the destination of the requests, for reports such as explain.
     pub fn leads_to(self) -> LeadsTo<'s> {
         match &self.info.destination {
             Destination::Host(target) => LeadsTo::Host(target),
@@ -147,13 +148,13 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
-    /// What comes before the paths of requests.
+    /// The service's path, which is put in front of the paths of requests.
     #[inline]
     pub fn path(self) -> Option<&'s str> {
         self.info.path.as_deref()
     }
 
-    /// Where the next try goes.
+    /// Picks the target for the next try.
     #[inline]
     pub fn pick(self, input: PickInput, tried: &Tried) -> Result<Chosen<'s>, NoPeer> {
         match &self.info.destination {
@@ -165,7 +166,7 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
-    /// [`Self::pick`], after a wait for names of targets that were never resolved.
+    /// Does the same as [`Self::pick`], but first waits for the names of targets that were never resolved.
     pub async fn pick_resolved(
         self,
         input: PickInput,
@@ -180,7 +181,7 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
-    /// After [`NoPeer::Unresolved`]: waits for the names of targets.
+    /// Waits until the names of targets are resolved. Called after [`NoPeer::Unresolved`].
     #[cold]
     pub async fn resolve(self) {
         if let Destination::Upstream(index, way) = &self.info.destination {
@@ -190,7 +191,7 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
-    /// What requests are told apart by, where that decides about their peer.
+    /// The hash settings of the upstream, if it balances by hashing.
     #[inline]
     pub fn hashing(self) -> Option<&'s Hashing> {
         match &self.info.destination {
@@ -200,24 +201,24 @@ impl<'s> ServiceRef<'s> {
     }
 }
 
-/// Where a service leads to.
+/// The host or the upstream that a service refers to.
 #[derive(Debug, Clone, Copy)]
 pub enum LeadsTo<'s> {
     Host(&'s Target),
     Upstream(&'s Arc<Upstream>),
 }
 
-/// Where a try goes.
+/// The target picked for one try.
 #[derive(Debug)]
 pub enum Chosen<'s> {
     /// The host of the service.
     Host(&'s Target),
-    /// A peer of its upstream. The request counts there until this is dropped.
+    /// A target of the service's upstream. The target counts the request as active until this is dropped.
     Peer(Visit<'s>),
 }
 
 impl Chosen<'_> {
-    /// Tells what came of the try.
+    /// Reports the outcome of the try to the health checks and the balancer.
     #[inline]
     pub fn report(&self, outcome: Outcome) {
         if let Self::Peer(visit) = self {
@@ -225,14 +226,14 @@ impl Chosen<'_> {
         }
     }
 
-    /// Notes it as one to avoid.
+    /// Adds the target to `tried`, so that the next try avoids it.
     pub fn avoid(&self, tried: &mut Tried) {
         if let Self::Peer(visit) = self {
             tried.add(visit);
         }
     }
 
-    /// For a request that goes on when its try is over.
+    /// Keeps the request counted at its target after the try is over, for instance for a tunnel.
     pub fn into_stay(self) -> Option<Stay> {
         match self {
             Self::Host(_) => None,
@@ -254,24 +255,24 @@ impl Deref for Chosen<'_> {
 }
 
 impl Snapshot {
-    /// The route that this snapshot's router found.
+    /// Returns a route by the index that this snapshot's router found.
     #[inline]
     pub fn route(&self, index: RouteIndex) -> &RouteInfo {
         self.routes.get(index)
     }
 
-    /// The service of a route of this snapshot.
+    /// Returns the service of a route of this snapshot.
     #[inline]
     pub fn service(&self, route: &RouteInfo) -> Option<ServiceRef<'_>> {
         route.service.map(|index| self.services.get(index))
     }
 
-    /// In the order of their ids.
+    /// All HTTP routes, ordered by id.
     pub fn routes(&self) -> impl Iterator<Item = &RouteInfo> {
         self.routes.iter()
     }
 
-    /// With what the router calls them.
+    /// All HTTP routes with their index in the router.
     pub fn indexed_routes(&self) -> impl Iterator<Item = (RouteIndex, &RouteInfo)> {
         self.routes.indexed()
     }
@@ -281,7 +282,7 @@ impl Snapshot {
         &self.plugins.instances
     }
 
-    /// Configured plugins that have no effect, which loading has warned of.
+    /// Configured plugins that have no effect. A warning was logged for each when the configuration was loaded.
     pub fn inert(&self) -> &[Inert] {
         &self.plugins.inert
     }
@@ -294,7 +295,7 @@ impl Snapshot {
         self.services.upstreams()
     }
 
-    /// Of a client that asks for a name, or for none.
+    /// Returns the certificates for a TLS client that asks for this server name, or for none.
     pub fn certificates(&self, name: Option<&str>) -> Option<&Arc<Certificates>> {
         self.certificates.by_name.find(name)
     }
@@ -310,11 +311,11 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// The snapshot that requests are served by, shared by all workers. A swap is seen by the next request of each.
+/// The current snapshot, shared by all workers. After a swap, the next request of each worker uses the new snapshot.
 #[derive(Debug, Clone)]
 pub struct Live {
     snapshot: Arc<ArcSwap<Snapshot>>,
-    /// For those that must know of a swap without a request; the revision.
+    /// Sends the revision of each new snapshot, for tasks that must notice a swap without a request.
     swaps: Arc<watch::Sender<u64>>,
 }
 
@@ -326,29 +327,29 @@ impl Live {
         }
     }
 
-    /// For a short look: a guard held for long makes swaps slower.
+    /// Returns the snapshot for short use. A guard that is held for long slows swaps down.
     pub fn peek(&self) -> Guard<Arc<Snapshot>> {
         self.snapshot.load()
     }
 
-    /// For the life of a request.
+    /// Returns the snapshot for the duration of a request.
     pub fn load(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }
 
-    /// Where each worker may keep a cache of its own ([`arc_swap::Cache`]).
+    /// Returns the shared pointer, so that each worker can keep its own cache ([`arc_swap::Cache`]).
     pub fn shared(&self) -> Arc<ArcSwap<Snapshot>> {
         self.snapshot.clone()
     }
 
-    /// From here on requests are served by the new snapshot.
+    /// Makes `snapshot` the current one for all further requests.
     pub fn swap(&self, snapshot: Arc<Snapshot>) {
         let revision = snapshot.revision;
         self.snapshot.store(snapshot);
         self.swaps.send_replace(revision);
     }
 
-    /// Tells of every swap.
+    /// Returns a receiver that gets the revision at every swap.
     pub fn swaps(&self) -> watch::Receiver<u64> {
         self.swaps.subscribe()
     }

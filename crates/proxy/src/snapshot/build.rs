@@ -1,4 +1,5 @@
-//! Compiles configurations: a whole one is a change from nothing. Every problem is found before any is reported.
+//! Compiles configurations into snapshots. A whole configuration is compiled as a change of an empty one. All errors
+//! are collected and reported together.
 
 use super::certificates::CertificateTables;
 use super::delta::Delta;
@@ -17,26 +18,26 @@ use router::{Flavor, RouteError, Router};
 use std::fmt;
 use std::sync::Arc;
 
-/// What a snapshot depends on besides the configuration.
+/// The settings that a snapshot depends on, in addition to the configuration.
 #[derive(Clone, Default)]
 pub struct BuildSettings {
-    /// In execution order.
+    /// All known plugins, in execution order.
     pub plugins: &'static [&'static PluginDef],
     pub router: router::Options,
-    /// For TLS with upstreams.
+    /// TLS settings for connections to upstreams.
     pub tls: TlsDefaults,
-    /// `nginx_proxy_proxy_http_version` is 2: services of http and https are spoken to over HTTP/2.
+    /// Whether `nginx_proxy_proxy_http_version` is 2: requests to http and https services then use HTTP/2.
     pub upstream_http2: bool,
-    /// For clients that name no host, or one without a certificate.
+    /// Certificates for clients that send no server name, or one without a certificate.
     pub default_certificate: Option<Arc<Certificates>>,
     pub node: Node,
-    /// Of the names of hosts and targets.
+    /// Resolver for the names of hosts and targets.
     pub resolver: Resolver,
-    /// Counts what is built.
+    /// Metrics about the parts that are built.
     pub rebuilds: Arc<Rebuilds>,
 }
 
-/// A configuration that was accepted as valid and still cannot be served.
+/// The reason why a valid configuration cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error("certificate {}: {source}", id.0)]
@@ -64,7 +65,7 @@ pub enum BuildError {
     UnknownPlugin { id: PluginId, name: String },
 }
 
-/// Everything that is wrong with a configuration.
+/// All errors of a configuration.
 #[derive(Debug)]
 pub struct BuildErrors(pub Vec<BuildError>);
 
@@ -81,7 +82,7 @@ impl fmt::Display for BuildErrors {
 impl std::error::Error for BuildErrors {}
 
 impl Snapshot {
-    /// Compiles a whole configuration. What did not change since `previous` and has state lives on.
+    /// Compiles a whole configuration. Unchanged plugins, targets and the like keep their state from `previous`.
     pub fn build(
         config: Config,
         revision: u64,
@@ -94,8 +95,8 @@ impl Snapshot {
         Ok(whole)
     }
 
-    /// The next snapshot under the same settings, with what [`Self::read`] gave. The same as one that is built anew, but
-    /// for the price.
+    /// Returns the next snapshot, given the change that [`Self::read`] returned. The result equals that of
+    /// [`Self::build`], but only changed parts are compiled. `settings` must be those of this snapshot.
     pub fn apply(
         &self,
         delta: &Delta,
@@ -124,7 +125,7 @@ impl Snapshot {
         }
     }
 
-    /// Each part after those that it is made of.
+    /// Applies a change to all parts, each after the parts that it depends on.
     fn change(
         &mut self,
         delta: &Delta,
@@ -188,7 +189,7 @@ impl Snapshot {
     }
 }
 
-/// Expressions that are not used as they stand there.
+/// Logs a warning for expressions that use deprecated names or are ignored.
 fn warn_of_expressions(delta: &Delta, settings: &BuildSettings) {
     let put = delta.routes.iter().filter_map(|(_, route)| route.as_ref());
     for route in put.filter(|route| route.expression.is_some()) {
@@ -206,7 +207,7 @@ fn warn_of_expressions(delta: &Delta, settings: &BuildSettings) {
     }
 }
 
-/// Routes that cannot be used are left out, as Kong does, but not silently.
+/// Logs a warning for each unusable route. Such routes are left out, as in Kong, but Kong does not report them.
 pub(super) fn warn_of(problems: &[RouteError]) {
     for problem in problems {
         tracing::warn!("{problem}; requests will not reach it this way");

@@ -1,4 +1,4 @@
-//! Certificates for clients, and the names they are for.
+//! The certificates shown to clients, and the server names (SNIs) that select them.
 
 use super::build::{BuildError, BuildSettings};
 use super::delta::{Delta, Edit};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 #[derive(Clone)]
 pub(super) struct CertificateTables {
     pairs: Sorted<CertificateId, Arc<Certificates>>,
-    /// In lower case. Of names that differ in nothing else the last one counts.
+    /// The server names in lower case. If several SNIs differ only in case, the last one counts.
     names: Sorted<(CompactString, SniId), CertificateId>,
     pub(super) by_name: SniTable,
 }
@@ -28,7 +28,7 @@ impl CertificateTables {
         }
     }
 
-    /// Gives how many names and certificates were made again.
+    /// Applies a change and returns the number of names and certificates that were rebuilt.
     pub(super) fn apply(&mut self, delta: &Delta, errors: &mut Vec<BuildError>) -> usize {
         for id in &delta.certificates {
             match delta.lookup.certificate(*id).map(read) {
@@ -56,7 +56,7 @@ impl CertificateTables {
         names.len() + delta.certificates.len()
     }
 
-    /// Gives a name the certificate of the last of its SNIs that has one.
+    /// Assigns to a name the certificate of the last of its SNIs that has one.
     fn settle(&mut self, name: &CompactString) {
         let first = (name.clone(), SniId(Uuid::nil()));
         let own = self.names.starting_at(&first);
@@ -68,7 +68,7 @@ impl CertificateTables {
         }
     }
 
-    /// Every name and the certificate it is for.
+    /// Every server name with the id of its certificate.
     pub(super) fn names(&self) -> impl Iterator<Item = (&str, CertificateId)> {
         let names = self.names.iter();
         names.map(|((name, _), certificate)| (name.as_str(), *certificate))

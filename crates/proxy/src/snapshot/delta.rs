@@ -1,5 +1,5 @@
-//! What a change means for a snapshot: which entities have to be compiled again, read with all that it takes to do so. This is
-//! the one place that knows what depends on what.
+//! Finds out which entities a change requires to compile again, and reads them with everything they need. Only this
+//! module knows the dependencies between entities.
 
 use super::Snapshot;
 use crate::upstream::CertificateLookup;
@@ -14,12 +14,12 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// The configuration after a change, as far as the change leads to it.
+/// Read access to the configuration after a change.
 pub trait Entities {
-    /// As `model::codec` encodes it.
+    /// Returns an entity as `model::codec` encodes it.
     fn get(&self, kind: EntityKind, id: Uuid) -> Result<Option<&[u8]>, ReadError>;
 
-    /// The entities of a kind whose reference `field` is `parent`.
+    /// Returns the ids of the entities of a kind whose reference `field` is `parent`.
     fn children(
         &self,
         kind: EntityKind,
@@ -33,7 +33,7 @@ pub trait Entities {
 pub struct Touched<'a> {
     pub kind: EntityKind,
     pub id: Uuid,
-    /// Before, as `model::codec` encodes it.
+    /// The entity before the change, as `model::codec` encodes it.
     pub old: Option<&'a [u8]>,
 }
 
@@ -49,18 +49,18 @@ pub enum ReadError {
     },
 }
 
-/// What is to be compiled again. Everything is in the order of ids.
+/// The entities to compile again, each list ordered by id.
 #[derive(Debug, Default)]
 pub struct Delta {
     pub(super) lookup: Lookup,
-    /// Those to be read for clients; the others are only for TLS with upstreams.
+    /// The certificates to rebuild for clients. Others in `lookup` are only for TLS with upstreams.
     pub(super) certificates: Vec<CertificateId>,
     pub(super) snis: Vec<Edit<Sni>>,
     pub(super) upstreams: Vec<(UpstreamId, Option<UpstreamParts>)>,
     pub(super) services: Vec<(ServiceId, Edit<Service>)>,
     pub(super) plugins: Vec<Edit<Plugin>>,
     pub(super) routes: Vec<(RouteId, Option<Route>)>,
-    /// Routes of services that have plugins of their own among those above.
+    /// The routes of each service that a plugin in `plugins` is configured for.
     pub(super) routes_of: FastMap<ServiceId, Vec<RouteId>>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct UpstreamParts {
     pub(super) targets: Vec<Target>,
 }
 
-/// An entity before and after.
+/// An entity before and after the change.
 #[derive(Debug)]
 pub(super) struct Edit<T> {
     pub(super) old: Option<T>,
@@ -84,7 +84,7 @@ impl<T> Edit<T> {
     }
 }
 
-/// The certificates that something to be compiled names.
+/// The certificates that the entities to compile refer to.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     certificates: FastMap<CertificateId, Certificate>,
@@ -102,7 +102,7 @@ impl CertificateLookup for Lookup {
 }
 
 impl Delta {
-    /// From nothing to a whole configuration, of which entities come in the order of their ids.
+    /// Returns the change from nothing to a whole configuration. Its entities must be ordered by id.
     pub(super) fn whole(config: Config) -> Self {
         let mut targets: FastMap<UpstreamId, Vec<Target>> = FastMap::default();
         for target in config.targets {
@@ -134,7 +134,8 @@ impl Delta {
 }
 
 impl Snapshot {
-    /// What has to be compiled again when these entities are what changed since this snapshot.
+    /// Reads what has to be compiled again after a change. `touched` lists the entities that changed since this
+    /// snapshot.
     pub fn read<'a>(
         &'a self,
         entities: &'a dyn Entities,
@@ -164,11 +165,11 @@ impl Snapshot {
     }
 }
 
-/// Follows what depends on what was touched: the sets are what has to be compiled again.
+/// Collects the dependents of the changed entities. The sets hold the ids to compile again.
 struct Reader<'a> {
     current: &'a Snapshot,
     entities: &'a dyn Entities,
-    /// What was there before of what was touched.
+    /// The changed entities as they were before.
     touched: FastMap<(EntityKind, Uuid), Option<&'a [u8]>>,
     certificates: BTreeSet<Uuid>,
     snis: BTreeSet<Uuid>,
@@ -184,7 +185,7 @@ impl Reader<'_> {
         decode(kind, id, self.entities.get(kind, id)?)
     }
 
-    /// Before and after; the same for what is not touched itself.
+    /// Returns an entity before and after the change. Both are equal if the entity itself did not change.
     fn edit<T: DeserializeOwned>(&self, kind: EntityKind, id: Uuid) -> Result<Edit<T>, ReadError> {
         let new = self.entities.get(kind, id)?;
         let old = self.touched.get(&(kind, id)).copied().unwrap_or(new);
@@ -207,7 +208,7 @@ impl Reader<'_> {
 impl<'a> Reader<'a> {
     fn touch(&mut self, touched: &Touched<'a>) -> Result<(), ReadError> {
         let Touched { kind, id, old } = *touched;
-        // Of several changes of one entity the first one knows what it was.
+        // If an entity changed several times, the first change holds the original.
         self.touched.entry((kind, id)).or_insert(old);
         match kind {
             EntityKind::Services => drop(self.services.insert(id)),
@@ -235,13 +236,13 @@ impl<'a> Reader<'a> {
                 let services = self.current.services.trusting(CaCertificateId(id));
                 self.services.extend(services.map(|id| id.0));
             }
-            // Consumers, credentials and all that only plugins look up.
+            // Consumers, credentials and other entities that only plugins look up.
             _ => {}
         }
         Ok(())
     }
 
-    /// Services that may lead to an upstream of the current snapshot.
+    /// Adds the services that may use an upstream of the current snapshot.
     fn services_of(&mut self, upstream: UpstreamId) {
         if let Some(upstream) = self.current.upstream(upstream) {
             let name = upstream.name();
@@ -254,7 +255,8 @@ impl<'a> Reader<'a> {
         self.services.extend(services.map(|id| id.0));
     }
 
-    /// Services find their upstream by its name, and show its certificate.
+    /// Reads the changed upstreams. Services refer to them by name and use their client certificates, so that a change
+    /// of either affects services.
     fn upstreams(&mut self) -> Result<(), ReadError> {
         for id in std::mem::take(&mut self.upstreams) {
             let entity: Option<Upstream> = self.get(EntityKind::Upstreams, id)?;
@@ -290,7 +292,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Routes of services that are switched on or off come and go.
+    /// Reads the changed services. If one is enabled or disabled, its routes appear or disappear.
     fn services(&mut self) -> Result<(), ReadError> {
         for id in std::mem::take(&mut self.services) {
             let edit: Edit<Service> = self.edit(EntityKind::Services, id)?;

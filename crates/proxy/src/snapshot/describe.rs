@@ -1,5 +1,5 @@
-//! What a snapshot serves, as text: the same for two snapshots that serve the same, however they were made. For comparing one
-//! that was changed step by step with one that was built at once.
+//! Describes a snapshot as text. Two snapshots that treat all requests alike have the same description, so that tests
+//! can compare one that was changed step by step with one that was built at once.
 
 use super::{Destination, ServiceRef, Snapshot};
 use crate::plan::InstanceIndex;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 impl Snapshot {
-    /// A line for each thing that requests can meet. For tests: it is long.
+    /// Returns one line for each route, service, upstream and so on. Only for tests, because it is long.
     pub fn describe(&self) -> Vec<String> {
         let identities = self.plugins.identities();
         let mut lines = Vec::new();
@@ -63,7 +63,7 @@ impl Snapshot {
             self.instances().len(),
             self.plugins.plans.len()
         ));
-        // rustls's settings share a cache, which is shown otherwise while another thread looks at it.
+        // The rustls configurations share a cache, and its debug output differs while another thread holds the lock.
         for line in &mut lines {
             *line = line.replace("\"<locked>\"", "[]");
         }

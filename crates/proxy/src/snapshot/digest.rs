@@ -1,11 +1,11 @@
-//! A digest of a plugin's configuration, by which the next snapshot sees that it has not changed: keeping the values of ten
-//! thousand plugins to compare them would cost more memory than the plugins.
+//! A digest of a plugin's configuration, by which the next snapshot detects that it has not changed. Keeping the
+//! configuration values of ten thousand plugins for a comparison would take more memory than the plugins themselves.
 
 use model::Value;
 use std::hash::{DefaultHasher, Hasher};
 
-/// 128 bits: two runs of the hash over the same bytes, the second one prefixed. `bytes` is memory to reuse: hashing one
-/// piece is three times as fast as hashing many small ones.
+/// Returns a digest of 128 bits: two hashes of the same bytes, the second with a prefix. `bytes` is a buffer to reuse:
+/// hashing one large piece is three times as fast as hashing many small ones.
 pub(super) fn digest(value: &Value, bytes: &mut Vec<u8>) -> [u64; 2] {
     bytes.clear();
     write(value, bytes);
@@ -17,7 +17,7 @@ pub(super) fn digest(value: &Value, bytes: &mut Vec<u8>) -> [u64; 2] {
     [one.finish(), two.finish()]
 }
 
-/// The digest of a configuration with what else tells plugins apart.
+/// Combines the digest of a configuration with the plugin's position in the execution order and its id.
 pub(super) fn mix(config: [u64; 2], order: u16, id: u128) -> [u64; 2] {
     config.map(|half| {
         let mut hasher = DefaultHasher::new();
@@ -28,7 +28,7 @@ pub(super) fn mix(config: [u64; 2], order: u16, id: u128) -> [u64; 2] {
     })
 }
 
-/// Every value begins with its kind and, where it can vary, its length: no two values are written alike.
+/// Writes a value with its type first and, where it varies, its length, so that different values give different bytes.
 fn write(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.push(0),

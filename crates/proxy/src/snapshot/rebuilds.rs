@@ -1,10 +1,10 @@
-//! How much of each part of a snapshot was made, and how long that took: what an operator sees of the price of changes. What
-//! a snapshot takes over from the one before does not count.
+//! Metrics that show operators the cost of changes: how much of each part of a snapshot was built, and how long that
+//! took. Parts taken over from the previous snapshot do not count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Number and total duration of something that happens now and then. Only one thread records, any may read.
+/// Number and total duration of recurring operations. Only one thread records; any thread may read.
 #[derive(Debug, Default)]
 pub struct Summary {
     nanoseconds: AtomicU64,
@@ -13,7 +13,7 @@ pub struct Summary {
 
 impl Summary {
     pub fn record(&self, duration: Duration) {
-        // Enough for 500 years.
+        // 64 bits hold 500 years.
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -28,21 +28,21 @@ impl Summary {
     }
 }
 
-/// What a snapshot is made of.
+/// The parts of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Certificates for clients, and names that they are for.
+    /// Certificates shown to clients, and the server names that select them.
     Certificates,
     Services,
-    /// Of upstreams.
+    /// Load balancers of upstreams.
     Balancers,
-    /// Configured plugins: their instances, and what each is for.
+    /// Configured plugins: their instances and scopes.
     Plugins,
-    /// The plans of routes, and the one of requests that have none.
+    /// Plugin chains of routes, and the one for requests without a route.
     Plans,
-    /// Routes of HTTP, put into the router or taken out of it.
+    /// HTTP routes that were added to the router or removed from it.
     Router,
-    /// Routes of streams.
+    /// Stream routes.
     Streams,
 }
 
@@ -70,7 +70,7 @@ impl Part {
     }
 }
 
-/// Of all snapshots that were built under the same settings, refused ones included.
+/// Totals over all snapshots built under the same settings, including refused ones.
 #[derive(Debug, Default)]
 pub struct Rebuilds {
     times: [Summary; Part::ALL.len()],
@@ -78,17 +78,17 @@ pub struct Rebuilds {
 }
 
 impl Rebuilds {
-    /// How often something of a part was made, and how long that took.
+    /// Number of builds of a part, and their total duration.
     pub fn of(&self, part: Part) -> &Summary {
         &self.times[part as usize]
     }
 
-    /// How many services, plans and so on were made in all.
+    /// Total number of services, plugin chains and so on that were built.
     pub fn made(&self, part: Part) -> u64 {
         self.made[part as usize].load(Ordering::Relaxed)
     }
 
-    /// Makes something of a part, or nothing; `make` tells how much.
+    /// Runs `make`, which returns how many items of a part it built. The run is recorded if it built any.
     pub(super) fn time(&self, part: Part, make: impl FnOnce() -> usize) {
         let started = Instant::now();
         let made = make();

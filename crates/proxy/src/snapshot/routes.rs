@@ -1,4 +1,4 @@
-//! Routes of HTTP: their places in the router, their plans, and what else requests need of them.
+//! HTTP routes: their indexes in the router, their plugin chains, and the other properties that requests need.
 
 use super::build::{BuildSettings, warn_of};
 use super::delta::Delta;
@@ -19,12 +19,12 @@ pub(super) struct Routes {
     by_id: Sorted<RouteId, RouteIndex>,
 }
 
-/// What became of a delta.
+/// The effects of a change on the routes.
 #[derive(Default)]
 pub(super) struct Applied {
-    /// Plans that were made.
+    /// Number of plugin chains that were built.
     pub(super) plans: usize,
-    /// Routes that are not there any more, or not as they were.
+    /// Routes that were removed or replaced.
     removed: BTreeSet<RouteIndex>,
 }
 
@@ -34,7 +34,7 @@ impl Routes {
         self.infos.get(index.0)
     }
 
-    /// In the order of their ids.
+    /// All routes, ordered by id.
     pub(super) fn iter(&self) -> impl Iterator<Item = &RouteInfo> {
         self.by_id.iter().map(|(_, index)| self.get(*index))
     }
@@ -48,7 +48,7 @@ impl Routes {
         self.by_id.len()
     }
 
-    /// Puts routes and makes the plans that differ.
+    /// Adds, replaces and removes routes, and rebuilds the plugin chains that changed.
     pub(super) fn apply(
         &mut self,
         delta: &Delta,
@@ -59,7 +59,7 @@ impl Routes {
     ) -> Applied {
         let replanned = self.replanned(delta, changed);
         let plans_globals = changed.contains(&ANYWHERE);
-        // All of them before any is made.
+        // Old plans are released before any new one is built: see `Plans::release`.
         if plans_globals {
             plugins.plans.release(globals);
         }
@@ -120,7 +120,7 @@ impl Routes {
         }
     }
 
-    /// The routes that are there as before, with other plugins.
+    /// The routes that did not change themselves but whose plugins did.
     fn replanned(&self, delta: &Delta, changed: &[Place]) -> Vec<RouteIndex> {
         let put = |id: &RouteId| {
             let found = delta.routes.binary_search_by_key(id, |(id, _)| *id);
@@ -147,8 +147,8 @@ impl Routes {
         delta.routes_of.get(&service).cloned().unwrap_or_default()
     }
 
-    /// The router of these routes, when a delta was applied; none when it is the same as `base`. Gives how many routes were
-    /// put or taken out as well.
+    /// Returns the router after a change and the number of routes added or removed, or `None` if `base` is still
+    /// correct.
     pub(super) fn router(
         &self,
         delta: &Delta,
@@ -166,9 +166,10 @@ impl Routes {
         if count == 0 {
             return None;
         }
-        let (router, problems) = match put.len() == self.len() {
-            true => Router::build(put, settings.router, Some(base)),
-            false => base.replace(&removed, put),
+        let (router, problems) = if put.len() == self.len() {
+            Router::build(put, settings.router, Some(base))
+        } else {
+            base.replace(&removed, put)
         };
         warn_of(&problems);
         Some((router, count))

@@ -1,4 +1,4 @@
-//! The enabled services and the upstreams that they lead to.
+//! The enabled services and all upstreams.
 
 use super::build::{BuildError, BuildSettings};
 use super::delta::{Delta, Edit, Lookup, UpstreamParts};
@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub(super) struct Services {
     infos: Slots<ServiceInfo>,
     by_id: Sorted<ServiceId, ServiceIndex>,
-    /// Which services lead to a host, by its hash.
+    /// The services by the hash of their host.
     by_host: Sorted<(u64, ServiceId), ()>,
     by_authority: Sorted<(CaCertificateId, ServiceId), ()>,
     balancers: Slots<Balancer>,
@@ -31,7 +31,7 @@ pub(super) struct Services {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct UpstreamIndex(u32);
 
-/// An upstream with how many services use it in each of its ways.
+/// An upstream, and for each of its ways (connection settings) the number of services that use it.
 #[derive(Debug, Clone)]
 pub(super) struct Balancer {
     upstream: Arc<balance::Upstream>,
@@ -52,12 +52,12 @@ impl Services {
         &self.balancers.get(index.0).upstream
     }
 
-    /// Of an enabled service.
+    /// Returns the slot of an enabled service.
     pub(super) fn index(&self, id: ServiceId) -> Option<ServiceIndex> {
         self.by_id.get(&id).copied()
     }
 
-    /// Whether requests can reach the route: over HTTP, and not of a disabled service.
+    /// Whether HTTP requests can reach the route: it has an HTTP protocol, and its service is not disabled.
     pub(super) fn serves(&self, route: &Route) -> bool {
         let is_http = route.protocols.iter().any(|protocol| protocol.is_http());
         is_http && route.service.is_none_or(|id| self.index(id).is_some())
@@ -82,7 +82,7 @@ impl Services {
         Some(self.upstream(*index))
     }
 
-    /// The services that have a host; perhaps others.
+    /// The services with this host. Hash collisions may add others.
     pub(super) fn leading_to(&self, host: &str) -> impl Iterator<Item = ServiceId> {
         let host = hash(host);
         let services = self.by_host.starting_at(&(host, ServiceId(Uuid::nil())));
@@ -90,14 +90,15 @@ impl Services {
         own.map(|((_, service), ())| *service)
     }
 
-    /// The services that name an authority.
+    /// The services that trust this CA certificate.
     pub(super) fn trusting(&self, id: CaCertificateId) -> impl Iterator<Item = ServiceId> {
         let services = self.by_authority.starting_at(&(id, ServiceId(Uuid::nil())));
         let own = services.take_while(move |((known, _), ())| *known == id);
         own.map(|((_, service), ())| *service)
     }
 
-    /// Gives how many services were made again. Upstreams that differ are drafts until [`Self::finish`].
+    /// Applies a change and returns the number of services that were rebuilt. Changed upstreams stay drafts until
+    /// [`Self::finish`].
     pub(super) fn apply(
         &mut self,
         delta: &Delta,
@@ -132,7 +133,7 @@ impl Services {
         settings: &BuildSettings,
         errors: &mut Vec<BuildError>,
     ) {
-        // Names first: two upstreams may have changed theirs.
+        // Old names are removed before new ones are added: two upstreams may have exchanged their names.
         for (id, parts) in &delta.upstreams {
             if let Some(index) = self.upstreams.get(id).copied() {
                 let name = self.upstream(index).name().to_owned();
@@ -170,7 +171,7 @@ impl Services {
         }
     }
 
-    /// Takes back what a service uses, before any gets something new.
+    /// Releases the way, host and CA certificates that a service used. Runs for all services before any is rebuilt.
     fn release(&mut self, id: ServiceId, edit: &Edit<Service>, drafts: &mut Drafts) {
         let Some(index) = self.index(id) else {
             return;
@@ -227,7 +228,7 @@ impl Services {
         }
     }
 
-    /// Makes the balancers that differ; gives their number. Peers live on in the upstreams of `previous`.
+    /// Builds the balancers that changed and returns their number. Unchanged targets keep their state from `previous`.
     pub(super) fn finish(
         &mut self,
         drafts: Drafts,
@@ -250,7 +251,7 @@ impl Services {
     }
 }
 
-/// Upstreams that change.
+/// The upstreams that a change affects, while they are edited.
 #[derive(Default)]
 pub(super) struct Drafts {
     by_index: BTreeMap<UpstreamIndex, Draft>,
@@ -259,7 +260,7 @@ pub(super) struct Drafts {
 
 struct Draft {
     settings: balance::Settings,
-    /// Of each way.
+    /// Number of services that use each way.
     uses: Vec<u32>,
 }
 
@@ -290,7 +291,8 @@ impl Draft {
         }
     }
 
-    /// Equal ways are one. A way keeps its place while something uses it.
+    /// Counts a use of a way and returns its index. Services with equal ways share one. A way keeps its index while it
+    /// is used.
     fn use_way(&mut self, way: Way) -> u32 {
         let ways = &mut self.settings.ways;
         let same = ways.iter().position(|known| *known == way);
@@ -307,7 +309,7 @@ impl Draft {
         u32::try_from(at).expect("services fit into memory")
     }
 
-    /// Nothing stays of a way that is not in use: it may hold a private key that was deleted.
+    /// Drops or overwrites the ways that are not in use, because they may hold a private key that was deleted.
     fn finish(self) -> (balance::Settings, Arc<[u32]>) {
         let Self {
             mut settings,
@@ -348,7 +350,7 @@ fn read_targets(targets: &[Target]) -> Vec<TargetSettings> {
     read.collect()
 }
 
-/// None for upstreams that are not probed.
+/// Returns the settings of active health checks, or `None` if the upstream has none.
 fn probing(
     upstream: &Upstream,
     lookup: &Lookup,

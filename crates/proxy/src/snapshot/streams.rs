@@ -1,5 +1,5 @@
-//! Routes of streams (`tcp`, `tls`, `tls_passthrough`, `udp`), compiled apart from those of HTTP: neither sees the other's.
-//! Seldom more than a few, so that a change of one compiles all of them.
+//! Stream routes (`tcp`, `tls`, `tls_passthrough`, `udp`), which have a router of their own. There are usually only a
+//! few, so a change of one compiles all of them again.
 
 use super::build::{BuildSettings, warn_of};
 use super::delta::{Delta, Edit};
@@ -11,18 +11,18 @@ use router::{RouteIndex, StreamRequest, StreamRouter};
 use std::sync::Arc;
 use tables::Sorted;
 
-/// All of them.
+/// All stream routes.
 #[derive(Clone, Default)]
 pub(super) struct Streams {
     router: Arc<StreamRouter>,
-    /// By [`RouteIndex`].
+    /// The routes by [`RouteIndex`].
     infos: Arc<[StreamRoute]>,
-    /// What they were compiled from.
+    /// The entities that the router was compiled from.
     routes: Sorted<RouteId, Arc<Route>>,
     guards: Sorted<PluginId, Guard>,
 }
 
-/// What is needed of a route beyond finding it.
+/// The properties of a matched stream route.
 #[derive(Debug)]
 pub struct StreamRoute {
     pub id: RouteId,
@@ -30,11 +30,12 @@ pub struct StreamRoute {
     pub protocols: Protocols,
     pub preserve_host: bool,
     service: Option<ServiceIndex>,
-    /// A plugin that would have to let the stream in, and cannot: none has phases of streams yet.
+    /// Name of an access-control plugin that applies to the route. Plugins do not support streams yet, so connections
+    /// are refused.
     pub guard: Option<&'static str>,
 }
 
-/// A plugin that keeps out what it does not let in, where it applies to streams.
+/// An access-control plugin that is configured for streams.
 #[derive(Debug, Clone, Copy)]
 struct Guard {
     name: &'static str,
@@ -43,7 +44,8 @@ struct Guard {
 }
 
 impl Guard {
-    /// Without a phase of streams it cannot look at them, so that nothing that it applies to may pass.
+    /// Returns a guard if the plugin controls access to streams. Plugins cannot check streams yet, so that every stream
+    /// in its scope must be refused.
     fn of(plugin: &Plugin, table: &[&'static PluginDef]) -> Option<Self> {
         let is_for_streams = plugin.protocols.iter().any(|protocol| !protocol.is_http());
         if !plugin.enabled || !is_for_streams || plugin.consumer.is_some() {
@@ -68,7 +70,7 @@ impl Guard {
 }
 
 impl Streams {
-    /// Gives how many routes were compiled.
+    /// Applies a change and returns the number of routes that were compiled.
     pub(super) fn apply(
         &mut self,
         delta: &Delta,
@@ -128,7 +130,7 @@ impl Streams {
         self.router = Arc::new(router);
     }
 
-    /// In the order they are tried.
+    /// All routes in the order in which they are tried.
     pub(super) fn order(&self) -> impl Iterator<Item = &StreamRoute> {
         let order = self.router.order();
         order.map(|index| &self.infos[index.0 as usize])
@@ -140,13 +142,13 @@ fn is_stream(route: &Route) -> bool {
 }
 
 impl Snapshot {
-    /// The route of a connection or of a session of datagrams.
+    /// Returns the route for a connection or a UDP session.
     pub fn stream_route(&self, request: &StreamRequest<'_>) -> Option<&StreamRoute> {
         let index = self.streams.router.matches(request)?;
         self.streams.infos.get(index.0 as usize)
     }
 
-    /// For whoever wants to know more than the route of one connection.
+    /// The router itself, for reports about all stream routes.
     pub fn stream_router(&self) -> &StreamRouter {
         &self.streams.router
     }
