@@ -1,4 +1,4 @@
-//! The answers for requests that come over a protocol that their route does not serve.
+//! The gateway's responses to requests over a protocol that their route does not serve.
 //! Source: kong/runloop/handler.lua access.before.
 
 use crate::respond::page;
@@ -6,22 +6,22 @@ use crate::snapshot::RouteInfo;
 use model::entities::Protocol;
 use plugin::Response;
 
-/// What of a request tells its protocol.
+/// The properties of a request that show its protocol.
 #[derive(Debug, Clone, Copy)]
 pub struct Spoken<'a> {
-    /// Of the connection, or what a trusted hop says of its own.
+    /// Scheme of the client's connection, or the scheme that a trusted proxy in front reports.
     pub scheme: &'a [u8],
-    /// The host that a redirect leads to.
+    /// Host for the URL of a redirect.
     pub host: &'a [u8],
-    /// As sent, with the query.
+    /// The request target as received, with its query string.
     pub target: &'a str,
     pub http2: bool,
-    /// Whether the type of its content is gRPC's.
+    /// Whether the content type is that of gRPC.
     pub grpc_type: bool,
 }
 
 impl RouteInfo {
-    /// Whether there are requests that [`Self::refuses`] has an answer for.
+    /// Whether the route's protocols exclude some requests, so that [`Self::refuses`] has to be called.
     #[inline]
     pub fn is_particular(&self) -> bool {
         let serves = |protocol| self.protocols.contains(protocol);
@@ -29,7 +29,7 @@ impl RouteInfo {
         is_grpc || serves(Protocol::Https) && !serves(Protocol::Http)
     }
 
-    /// None for a request that may go on.
+    /// Returns the response for a request over a wrong protocol, or `None` if the route serves the request.
     pub fn refuses(&self, spoken: &Spoken<'_>) -> Option<Response> {
         let serves = |protocol| self.protocols.contains(protocol);
         let is_secure = spoken.scheme == b"https";
@@ -54,11 +54,10 @@ fn redirect_to_https(status: u16, spoken: &Spoken<'_>) -> Response {
     }
     let host = String::from_utf8_lossy(spoken.host);
     let location = format!("https://{host}{}", spoken.target);
-    let redirect = match spoken.grpc_type && spoken.http2 {
-        true => Response::new(status, ""),
-        false => {
-            Response::new(status, page::redirect(status)).with_header("Content-Type", page::TYPE)
-        }
+    let redirect = if spoken.grpc_type && spoken.http2 {
+        Response::new(status, "")
+    } else {
+        Response::new(status, page::redirect(status)).with_header("Content-Type", page::TYPE)
     };
     redirect.with_header("Location", location)
 }
