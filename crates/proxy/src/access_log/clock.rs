@@ -1,11 +1,12 @@
-//! The time as log lines write it, made anew once a second at most. Always UTC: a line means the same wherever it is read.
+//! The time in the formats of log lines, formatted at most once per second. It is always UTC, so that lines do not
+//! depend on the machine's time zone.
 
 use crate::session::date::http_date;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// Since 1970.
+    /// Time since 1970.
     pub(super) now: Duration,
     second: Option<u64>,
     /// `20/Nov/2026:11:00:00 +0000`

@@ -1,4 +1,4 @@
-//! Lines, and their way to the writer.
+//! Tests of log lines, and of handing them to the writer.
 
 use super::*;
 use net::http1::{Limits, RequestHead};
@@ -191,7 +191,7 @@ fn what_the_writer_cannot_take_is_dropped_and_counted() {
     assert!(taken.len() <= LANE_BYTES);
     let lines = taken.iter().filter(|byte| **byte == b'\n').count() as u64;
     assert_eq!(lines + log.lanes[0].dropped(), written);
-    // There is room again.
+    // The lane has room again.
     journal.write(&facts(&(), parsed(), &[]));
     journal.hand_over();
     assert!(!log.lanes[0].take(Vec::new()).is_empty());
