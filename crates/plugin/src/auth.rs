@@ -16,7 +16,7 @@ const ANONYMOUS: &str = "X-Anonymous-Consumer";
 
 /// The outcome of an attempt to authenticate.
 pub enum Attempt {
-    /// [`authenticated`] was called.
+    /// The request was authenticated, and [`authenticated`] was called.
     Succeeded,
     Refused(Response),
 }

@@ -52,7 +52,7 @@ pub enum Step<'a> {
     Wait(Wait<'a>),
 }
 
-/// The future of [`Step::Wait`].
+/// The future in [`Step::Wait`], which resolves to the result of `access`.
 pub type Wait<'a> = Pin<Box<dyn Future<Output = Result<Flow, PluginError>> + Send + 'a>>;
 
 /// The result of a [`Step::Wait`].
@@ -63,7 +63,7 @@ pub enum Flow {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BodyUse {
-    /// The body is streamed to the upstream. `access` must not rely on [`RequestCx::body`].
+    /// The body is streamed to the upstream. `access` does not read [`RequestCx::body`].
     Stream,
     /// The body is read into memory before `access`, within the limit of the data plane.
     Buffered,

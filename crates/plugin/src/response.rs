@@ -40,7 +40,7 @@ impl Response {
     /// Creates a response in "exit" style with compact JSON.
     pub fn json<T: Serialize + ?Sized>(status: u16, body: &T) -> Self {
         let text = serde_json::to_vec(body).unwrap_or_else(|error| {
-            debug_assert!(false, "an answer cannot be written as JSON: {error}");
+            debug_assert!(false, "a response cannot be written as JSON: {error}");
             b"{}".to_vec()
         });
         Self {

@@ -80,7 +80,7 @@ pub struct Plan {
     phases: Phases,
 }
 
-/// One plugin name of a plan.
+/// The instances of one plugin name in a plan.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Slot {
     /// The layers with instances for single consumers, most specific scope first.

@@ -166,7 +166,10 @@ impl Answer {
                 }
             }
             ResponseBody::Error(_) if !(400..=599).contains(&status) => {
-                tracing::error!(status, "a plugin answers with an error that is none");
+                tracing::error!(
+                    status,
+                    "a plugin responded with an error body, but its status is not an error"
+                );
                 Self::new(Response::unexpected_error(), request, request_id, settings)
             }
             ResponseBody::Error(message) => {

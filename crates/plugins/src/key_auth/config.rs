@@ -17,7 +17,7 @@ pub(super) struct Config {
     pub(super) hide_credentials: bool,
     /// Id or username of the consumer for requests without a valid key. Default: such requests are refused.
     pub(super) anonymous: Option<CompactString>,
-    /// Whether OPTIONS requests need a key. Default: true.
+    /// Whether OPTIONS requests need a key too. Default: true.
     pub(super) run_on_preflight: bool,
     /// Realm in the WWW-Authenticate header. Default: none.
     pub(super) realm: Option<CompactString>,

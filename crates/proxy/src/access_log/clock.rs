@@ -9,9 +9,9 @@ pub(super) struct Clock {
     /// Time since 1970.
     pub(super) now: Duration,
     second: Option<u64>,
-    /// `20/Nov/2026:11:00:00 +0000`
+    /// The time as in `20/Nov/2026:11:00:00 +0000`.
     pub(super) local: String,
-    /// `2026-11-20T11:00:00+00:00`
+    /// The time as in `2026-11-20T11:00:00+00:00`.
     pub(super) iso: String,
 }
 
@@ -23,7 +23,7 @@ impl Clock {
             return;
         }
         self.second = Some(second);
-        // `Fri, 20 Nov 2026 11:00:00 GMT`
+        // The date has the form `Fri, 20 Nov 2026 11:00:00 GMT`.
         let date = http_date(second);
         let (day, month, year, time) = (&date[5..7], &date[8..11], &date[12..16], &date[17..25]);
         let number = MONTHS.find(month).map_or(0, |at| at / 3 + 1);

@@ -8,13 +8,13 @@ use plugin::{Try, TryEnd, base64};
 use std::io::Write;
 use std::time::Duration;
 
-/// kong/templates/nginx_kong.lua
+/// Kong's format for HTTP. Source: kong/templates/nginx_kong.lua.
 const KONG: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
                     \"$http_referer\" \"$http_user_agent\" kong_request_id: \"$kong_request_id\"";
-/// src/http/modules/ngx_http_log_module.c
+/// The format `combined`. Source: nginx src/http/modules/ngx_http_log_module.c.
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
                         \"$http_referer\" \"$http_user_agent\"";
-/// kong/templates/nginx_kong_stream.lua
+/// Kong's format for streams. Source: kong/templates/nginx_kong_stream.lua.
 const BASIC: &str =
     "$remote_addr [$time_local] $protocol $status $bytes_sent $bytes_received $session_time";
 const JSON: &str = concat!(
@@ -86,7 +86,7 @@ enum Variable {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     #[error(
-        "there is no log format `{0}`; kong_log_format, combined, json, basic and that of nginx_http_log_format are known"
+        "there is no log format `{0}`; use kong_log_format, combined, json, basic or the one that nginx_http_log_format defines"
     )]
     Unknown(String),
     #[error("`${0}` is not known in log formats")]

@@ -116,7 +116,7 @@ pub struct ProbePlace {
     pub peer: Arc<Peer>,
 }
 
-/// No peer is usable.
+/// The reason why no peer could be picked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failure to get a peer from the ring-balancer")]
 pub enum NoPeer {

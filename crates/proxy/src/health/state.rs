@@ -5,10 +5,10 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Healthy,
-    /// Healthy, with failures.
+    /// Healthy, with some failures.
     MostlyHealthy,
     Unhealthy,
-    /// Unhealthy, with successes.
+    /// Unhealthy, with some successes.
     MostlyUnhealthy,
 }
 
@@ -21,8 +21,8 @@ pub enum Event {
     Timeout,
 }
 
-/// State and counters of one address. Small enough to be kept in one atomic number ([`Health::pack`]), so that all workers
-/// and the probes share it without a lock.
+/// State and counters of one address. They fit into one atomic number ([`Health::pack`]), so that all workers and the
+/// probes share them without a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
     state: State,

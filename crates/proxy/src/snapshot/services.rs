@@ -343,7 +343,7 @@ fn read_targets(targets: &[Target]) -> Vec<TargetSettings> {
         let read = TargetSettings::new(target);
         if read.is_none() {
             let (id, text) = (target.id, &target.target);
-            tracing::warn!(%id, "target {text:?} is no address and is left out");
+            tracing::warn!(%id, "target {text:?} is ignored: it is not a valid address");
         }
         read
     });

@@ -1,4 +1,4 @@
-//! key-auth through the real plan.
+//! Tests of key-auth with real plans.
 
 use crate::fixture::{CREDENTIAL, GUEST, NORA, People, access, context, head, plugin, snapshot_of};
 use plugin::RequestCx;
@@ -17,7 +17,7 @@ fn key_auth(overrides: Value) -> Value {
     plugin("key-auth", config)
 }
 
-/// Status and body of the answer, or the consumer that the request went on as.
+/// Returns status and message of the response, or the consumer of an admitted request.
 fn outcome(config: Value, lines: &[&str], body: &'static str) -> String {
     let snapshot = snapshot_of([key_auth(config)]);
     let request = head(lines);
@@ -177,7 +177,7 @@ fn without_a_good_key_the_request_may_be_the_anonymous_consumers() {
     assert_eq!(outcome(json!({"anonymous": "gone"}), &[GET], ""), BROKEN);
 }
 
-/// Runs key-auth and gives the context to `check`.
+/// Runs key-auth, which must admit the request, and passes the context to `check`.
 fn after(config: Value, lines: &[&str], body: &'static str, check: impl FnOnce(&RequestCx<'_>)) {
     let snapshot = snapshot_of([key_auth(config)]);
     let request = head(lines);

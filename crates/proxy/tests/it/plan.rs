@@ -1,4 +1,4 @@
-//! Which instance of a plugin applies, as recorded from Kong, and how the walk over a plan behaves.
+//! Tests of the choice of plugin instances, as recorded from Kong, and of the walk over a plan.
 
 use crate::fixture::{context, head, ready, run_access};
 use model::entities::{Consumer, ConsumerId, RouteId, ServiceId};
@@ -27,14 +27,14 @@ const fn def(name: &'static str, phases: Phases) -> PluginDef {
 static ACCESS: PluginDef = def("access", Phases::ACCESS);
 static ACCESS_AND_LOG: PluginDef = def("access-and-log", Phases::ACCESS.with(Phases::LOG));
 
-/// What a test plugin does in access.
+/// The action of a test plugin in access.
 enum Act {
     Pass,
     Authenticate(Uuid),
     Answer,
     Fail,
     Wait,
-    /// Looks into the body.
+    /// Reads the body.
     Read,
 }
 
@@ -93,7 +93,7 @@ fn consumer(id: Uuid) -> Consumer {
     }
 }
 
-/// Instances under construction.
+/// Plugin instances for a plan, and the calls that they have recorded.
 #[derive(Default)]
 struct Bench {
     instances: Instances,
@@ -119,7 +119,7 @@ impl Bench {
         });
     }
 
-    /// The plan of requests with this route and service, and the instances with what consumers have of them.
+    /// Returns the plan for requests with this route and service, and the instances including the layers of consumers.
     fn plan(&self, route: Option<RouteId>, service: Option<ServiceId>) -> (Arc<Plan>, Instances) {
         let mut instances = self.instances.clone();
         let places = Places::new(&mut instances, &self.scoped);
@@ -132,7 +132,7 @@ impl Bench {
         self.plan(None, None).0
     }
 
-    /// Runs access on a plan and tells the answer's status and the calls.
+    /// Runs the access phase, and returns the response's status, the calls and the picked instances.
     fn run(
         &self,
         route: Option<Uuid>,
@@ -150,7 +150,7 @@ impl Bench {
     }
 }
 
-/// Ids of the vectors: any text is one.
+/// Converts an id of the vectors, which is any short text, to a UUID.
 fn id(value: &Value) -> Option<Uuid> {
     let name = value.as_str()?;
     let mut bytes = [0; 16];
@@ -264,7 +264,7 @@ fn a_failing_plugin_ends_the_request_with_kongs_500() {
     assert_eq!(message, "An unexpected error occurred");
 }
 
-/// Where the walk over a plan pauses for the body: the calls before.
+/// Returns the calls before the walk over a plan pauses for the body, or `None` if it does not pause.
 fn calls_before_the_body(bench: &Bench) -> Option<Vec<String>> {
     let plan = bench.globals();
     let request = head(&["GET / HTTP/1.1"]);
