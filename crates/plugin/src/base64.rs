@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn padding_and_what_follows_it_do_not_matter() {
+    fn padding_and_the_text_after_it_are_ignored() {
         for (text, wanted) in [
             ("", Some("")),
             ("Zg==", Some("f")),

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_that_are_not_what_they_say_are_unreadable() {
+    fn bodies_that_do_not_match_their_type_are_unreadable() {
         for (content_type, body) in [
             ("application/json", "\"text\""),
             ("application/json", "{"),

@@ -73,7 +73,7 @@ fn kongs_format_is_written_as_by_the_web_server() {
 }
 
 #[test]
-fn what_was_not_understood_cannot_break_a_line() {
+fn invalid_requests_cannot_break_a_line() {
     let format = Format::named("combined").expect("it is there");
     let raw = RequestLine::Raw(b"\x16\x03\x01\nfake line \"\x7f\xc3");
     assert_eq!(
@@ -177,7 +177,7 @@ fn lines_reach_the_writer_whole_and_in_order() {
 }
 
 #[test]
-fn what_the_writer_cannot_take_is_dropped_and_counted() {
+fn lines_that_the_writer_cannot_take_are_dropped_and_counted() {
     let log = log(1);
     let mut journal = Journal::new(&log, 0);
     let mut written = 0;

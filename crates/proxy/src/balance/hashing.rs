@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_apart_by_what_the_upstream_says() {
+    fn requests_are_hashed_by_the_property_that_the_upstream_names() {
         let id = Uuid::from_u128(5);
         let request = Request {
             consumer: Some(id),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_that_does_not_say_does_not_tell_apart() {
+    fn an_upstream_without_hash_on_has_no_hashing() {
         let upstream = json!({"id": Uuid::nil(), "name": "u"});
         let upstream: Upstream = serde_json::from_value(upstream).unwrap();
         assert_eq!(Hashing::new(&upstream), None);

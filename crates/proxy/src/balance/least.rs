@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ten_thousand_few_are_looked_at_unless_none_of_them_can_be_used() {
+    fn a_pick_among_ten_thousand_compares_few_unless_none_of_them_is_usable() {
         let looked = std::cell::Cell::new(0);
         let count = |usable: bool| {
             looked.set(looked.get() + 1);

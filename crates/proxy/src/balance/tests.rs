@@ -331,7 +331,7 @@ fn the_host_header_of_the_upstream_replaces_the_name_of_the_target() {
 }
 
 #[test]
-fn answers_teach_which_target_is_fast() {
+fn response_times_show_which_target_is_fast() {
     let targets = [("10.0.0.1:80", 100), ("10.0.0.2:80", 100)];
     let upstream = draft(json!({"algorithm": "latency"}), &targets).build(None);
     for member in &upstream.peers.load().members {

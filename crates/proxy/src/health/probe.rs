@@ -177,7 +177,7 @@ mod tests {
         json!({"healthchecks": {"active": fields}})
     }
 
-    /// Returns the outcome of a probe of a server that sends `answer`, and the request that the server received.
+    /// Returns the outcome of a probe when the server sends `answer`, and the request that the server received.
     async fn check(fields: Value, answer: &'static [u8]) -> (Outcome, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

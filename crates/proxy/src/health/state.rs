@@ -235,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_is_not_counted() {
+    fn events_that_confirm_a_settled_state_are_not_counted() {
         assert_eq!(Health::NEW.after(Success, 5), Health::NEW);
         let unhealthy = Health::forced(false);
         assert_eq!(unhealthy.after(Timeout, 5), unhealthy);
     }
 
     #[test]
-    fn middle_states_are_used_as_the_one_they_come_from() {
+    fn intermediate_states_are_treated_as_the_state_before_them() {
         let failing = Health::NEW.after(HttpFailure, 2);
         assert!(Health::NEW.is_available() && failing.is_available());
         let recovering = Health::forced(false).after(Success, 2);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_the_administrator_forgets_all_counts() {
+    fn setting_the_health_resets_all_counters() {
         let failing = Health::NEW.after(HttpFailure, 2);
         assert_ne!(failing, Health::NEW);
         check(Health::forced(true), &[(HttpFailure, 2)], &[MostlyHealthy]);

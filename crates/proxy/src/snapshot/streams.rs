@@ -35,7 +35,7 @@ pub struct StreamRoute {
     pub guard: Option<&'static str>,
 }
 
-/// An access-control plugin that is configured for streams.
+/// A plugin configured for streams that must not be skipped, such as access control.
 #[derive(Debug, Clone, Copy)]
 struct Guard {
     name: &'static str,

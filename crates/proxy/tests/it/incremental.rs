@@ -389,11 +389,11 @@ fn run_all(flavor: router::Flavor) {
 }
 
 #[test]
-fn changing_step_by_step_gives_what_building_at_once_gives() {
+fn a_snapshot_changed_step_by_step_equals_one_built_at_once() {
     run_all(router::Flavor::TraditionalCompatible);
 }
 
 #[test]
-fn changing_step_by_step_gives_what_building_at_once_gives_with_the_traditional_router() {
+fn a_snapshot_changed_step_by_step_equals_one_built_at_once_with_the_traditional_router() {
     run_all(router::Flavor::Traditional);
 }

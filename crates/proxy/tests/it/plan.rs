@@ -285,7 +285,7 @@ fn calls_before_the_body(bench: &Bench) -> Option<Vec<String>> {
 }
 
 #[test]
-fn the_body_is_asked_for_when_the_first_plugin_that_looks_into_it_is_about_to_run() {
+fn the_body_is_requested_just_before_the_first_plugin_that_reads_it() {
     let mut bench = Bench::default();
     bench.add(1, &ACCESS, "first", Act::Pass, Scope::default());
     bench.add(2, &ACCESS, "reads", Act::Read, Scope::default());
@@ -299,7 +299,7 @@ fn the_body_is_asked_for_when_the_first_plugin_that_looks_into_it_is_about_to_ru
 }
 
 #[test]
-fn the_body_is_not_asked_for_when_the_request_was_refused_or_the_reader_is_for_another_consumer() {
+fn the_body_is_not_requested_after_a_refusal_or_for_a_reader_of_another_consumer() {
     let mut refused = Bench::default();
     refused.add(1, &ACCESS, "answers", Act::Answer, Scope::default());
     refused.add(2, &ACCESS, "reads", Act::Read, Scope::default());

@@ -215,7 +215,7 @@ fn a_service_is_built_without_its_routes() {
 }
 
 #[test]
-fn targets_and_upstreams_are_a_matter_of_their_balancer() {
+fn a_change_of_a_target_or_upstream_rebuilds_only_its_balancer() {
     let mut bench = Bench::new();
     let other = bench.current.upstreams().last().cloned();
     let one = || Built {
@@ -279,7 +279,7 @@ fn a_plugin_changes_the_plans_of_its_scope() {
 }
 
 #[test]
-fn certificates_and_names_are_a_matter_of_their_entries() {
+fn a_change_of_a_certificate_or_sni_rebuilds_only_its_entries() {
     let mut bench = Bench::new();
     let names = |certificates| Built {
         certificates,
@@ -321,7 +321,7 @@ fn consumers_and_credentials_change_nothing_at_all() {
 }
 
 #[test]
-fn what_is_known_of_peers_lives_on() {
+fn the_health_of_peers_survives_changes() {
     let mut bench = Bench::new();
     let health = |snapshot: &Snapshot| {
         let upstream = snapshot.upstream(model::entities::UpstreamId(id(40)));
@@ -354,7 +354,7 @@ fn same_plugins(one: &Snapshot, two: &Snapshot) -> Vec<bool> {
 }
 
 #[test]
-fn plugins_live_on_where_they_are_configured_as_before() {
+fn plugin_objects_survive_changes_of_their_scope() {
     let mut bench = Bench::new();
     let before = bench.current.clone();
     // The plugin moves to another route, and an equal one is added.

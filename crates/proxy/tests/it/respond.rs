@@ -192,7 +192,7 @@ fn an_answer_to_a_grpc_call_has_its_type_and_its_message() {
 }
 
 #[test]
-fn a_status_that_is_no_error_cannot_be_answered_as_one() {
+fn an_error_response_needs_an_error_status() {
     let response = Response::error(200, "fine");
     let answer = Answer::new(response, None, REQUEST_ID, &Settings::default());
     assert_eq!(answer.status, 500);

@@ -90,7 +90,7 @@ fn guard(name: &str, protocols: Value, scope: Value) -> Value {
 }
 
 #[test]
-fn what_a_guard_applies_to_is_kept_out() {
+fn streams_in_the_scope_of_a_guard_are_refused() {
     let services = [service(1, true)];
     let list = [stream(10, Some(1), 1000), stream(20, Some(1), 2000)];
     let of = |plugin: Value| {
