@@ -1,5 +1,4 @@
-//! The HTML pages of redirects, which nginx generates under Kong. Unlike nginx's own pages they do not end with its
-//! name.
+//! The HTML pages of redirects, which nginx generates under Kong. Kong removes nginx's name from their end.
 //! Source: nginx ngx_http_special_response.c.
 
 pub const TYPE: &str = "text/html";
