@@ -1,20 +1,20 @@
-//! Query strings and forms (`application/x-www-form-urlencoded`): reading them as Kong's runtime does, and writing them
-//! again from the decoded form.
+//! Parses query strings and forms (`application/x-www-form-urlencoded`) as OpenResty does under Kong, and encodes them
+//! again.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use std::borrow::Cow;
 
-/// Arguments looked at: `lua_max_uri_args` and `lua_max_post_args` of Kong.
+/// Maximum number of arguments that are parsed (`lua_max_uri_args` and `lua_max_post_args` in Kong).
 pub const MAX_ARGS: usize = 100;
 
-/// One argument, decoded. `a` has no value, `a=` an empty one.
+/// A decoded argument. The argument `a` has no value, and `a=` has an empty one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arg<'a> {
     pub name: Cow<'a, [u8]>,
     pub value: Option<Cow<'a, [u8]>>,
 }
 
-/// The arguments in their order, at most [`MAX_ARGS`] of them. Pieces without a name are left out.
+/// Returns the first [`MAX_ARGS`] arguments in order. Arguments without a name are left out.
 pub fn parse(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
     parse_all(text).take(MAX_ARGS)
 }
@@ -32,7 +32,7 @@ fn parse_all(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
     })
 }
 
-/// The text without every argument of this name: the rest in order, written again from its decoded form.
+/// Removes all arguments with this name. The others keep their order and are decoded and encoded again.
 pub fn without(text: &[u8], name: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for arg in parse_all(text).filter(|arg| *arg.name != *name) {
@@ -41,7 +41,7 @@ pub fn without(text: &[u8], name: &[u8]) -> String {
     out
 }
 
-/// Appends `name=value` (or `name`), encoded, after `&` where something precedes it.
+/// Appends the encoded `name=value` (or `name`), separated by `&` from preceding text.
 pub fn write(out: &mut String, name: &[u8], value: Option<&[u8]>) {
     if !out.is_empty() {
         out.push('&');
@@ -53,7 +53,7 @@ pub fn write(out: &mut String, name: &[u8], value: Option<&[u8]>) {
     }
 }
 
-/// `+` is a space; a `%` without two hex digits stays.
+/// Decodes `+` to a space, and percent-encoding. A `%` without two hex digits stays.
 fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', text).is_none() {
         return Cow::Borrowed(text);
@@ -80,7 +80,7 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
     u8::try_from(high << 4 | low).ok()
 }
 
-/// All but the unreserved characters of RFC 3986, a space too.
+/// The characters to encode: all but the unreserved ones of RFC 3986. A space is encoded too.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')

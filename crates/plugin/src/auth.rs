@@ -1,4 +1,4 @@
-//! What all authentication plugins share: the consumer headers that go upstream, and what `anonymous` means.
+//! Functions that all authentication plugins share: consumer headers for the upstream, and the rules of `anonymous`.
 //! Sources: kong/pdk/client.lua authenticate(), the `set_consumer` and `set_anonymous_consumer` of Kong's plugins.
 
 use crate::def::{PluginError, Step};
@@ -14,16 +14,16 @@ const CONSUMER_USERNAME: &str = "X-Consumer-Username";
 const CREDENTIAL_IDENTIFIER: &str = "X-Credential-Identifier";
 const ANONYMOUS: &str = "X-Anonymous-Consumer";
 
-/// How an attempt to authenticate ended.
+/// The outcome of an attempt to authenticate.
 pub enum Attempt {
-    /// [`authenticated`] was called.
+    /// The request was authenticated, and [`authenticated`] was called.
     Succeeded,
     Refused(Response),
 }
 
-/// Runs an attempt under the rules of `config.anonymous`. Unset: a refusal ends the request, whatever other plugins found.
-/// Set: nothing is tried when another plugin has found a credential, and a refusal makes the request the anonymous
-/// consumer's.
+/// Runs an attempt under the rules of `config.anonymous`. If it is not set, a refusal ends the request, even if another
+/// plugin has authenticated it. If it is set, the attempt is skipped when another plugin has found a credential, and
+/// after a refusal the request continues as the anonymous consumer.
 pub fn attempt(
     cx: &mut RequestCx<'_>,
     anonymous: Option<&str>,
@@ -43,7 +43,7 @@ pub fn attempt(
     }
 }
 
-/// Makes the request the consumer's. `identifier` is what `X-Credential-Identifier` shows.
+/// Records the consumer and credential of the request. `identifier` is the value of `X-Credential-Identifier`.
 pub fn authenticated(
     cx: &mut RequestCx<'_>,
     consumer: Consumer,
@@ -58,12 +58,12 @@ pub fn authenticated(
     cx.credential = Some(credential);
 }
 
-/// The consumer of a credential. It exists as long as the credential does, so its absence is an error of ours.
+/// Returns the consumer of a credential. It exists as long as the credential does, so its absence is an internal error.
 pub fn consumer_of(cx: &RequestCx<'_>, id: ConsumerId) -> Result<Consumer, PluginError> {
     existing(cx.lookup.consumer(id)?, id)
 }
 
-/// The same of a consumer that was looked up with its credential.
+/// Returns the consumer that was looked up with its credential. Its absence is an internal error.
 pub fn existing(consumer: Option<Consumer>, id: ConsumerId) -> Result<Consumer, PluginError> {
     consumer.ok_or_else(|| {
         PluginError::new(format!("the consumer {id} of a credential does not exist"))
@@ -91,7 +91,8 @@ fn set_consumer_headers(headers: &mut HeaderEdits, consumer: &Consumer) {
     }
 }
 
-/// `config.anonymous` is an id or a username; what looks like an id may still be a username.
+/// Returns the consumer for `config.anonymous`, an id or a username. A text in the form of an id may still be a
+/// username.
 fn anonymous_consumer(cx: &RequestCx<'_>, anonymous: &str) -> Result<Consumer, PluginError> {
     let by_id = match hyphenated_id(anonymous) {
         Some(id) => cx.lookup.consumer(ConsumerId(id))?,

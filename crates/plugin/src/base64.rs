@@ -1,5 +1,5 @@
-//! Base64 as the runtime under Kong reads it: padding may be missing, nothing behind it is looked at, and the bits that are left
-//! over at the end may be anything.
+//! Decodes base64 as OpenResty does under Kong: padding may be missing, text after the padding is ignored, and so are
+//! unused bits at the end.
 
 use data_encoding::{BASE64_NOPAD, Encoding};
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ static LENIENT: LazyLock<Encoding> = LazyLock::new(|| {
         .expect("the usual encoding stays valid with one check less")
 });
 
-/// Returns none when a character or the length is wrong.
+/// Returns `None` if a character or the length is invalid.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let end = memchr::memchr(b'=', text).unwrap_or(text.len());
     LENIENT.decode(&text[..end]).ok()
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn padding_and_what_follows_it_do_not_matter() {
+    fn padding_and_the_text_after_it_are_ignored() {
         for (text, wanted) in [
             ("", Some("")),
             ("Zg==", Some("f")),

@@ -1,5 +1,5 @@
-//! Request bodies in memory: forms, JSON and `multipart/form-data`, taken apart, looked into, and put together again without
-//! one field. For plugins that look for something in a body; bodies that nobody looks into stream past.
+//! Request bodies in memory: parses forms, JSON and `multipart/form-data`, finds and removes fields, and encodes the
+//! rest again. It is for plugins that read the body. All other bodies are streamed.
 
 use crate::args;
 use crate::request::Field;
@@ -8,18 +8,18 @@ use memchr::memmem;
 use model::{Object, Value};
 use std::borrow::Cow;
 
-/// How much of a request's body is in memory.
+/// The part of a request's body that is in memory.
 #[derive(Debug, Clone, Default)]
 pub enum RequestBody {
-    /// No plugin of the route asked for it, or there is none.
+    /// The body was not read because no plugin of the route needs it, or the request has no body.
     #[default]
     Unread,
     Whole(Bytes),
-    /// Longer than the data plane keeps for plugins: to them, as to Kong's, it is unreadable.
+    /// The body exceeds the limit of the data plane. Plugins cannot read it, as in Kong.
     TooLarge,
 }
 
-/// A body taken apart.
+/// A parsed body.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedBody {
     Form(Vec<FormField>),
@@ -27,14 +27,14 @@ pub enum ParsedBody {
     Multipart { boundary: Vec<u8>, parts: Vec<Part> },
 }
 
-/// `a` has no value, `a=` an empty one.
+/// A field of a form. In the body `a` has no value, and `a=` has an empty one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormField {
     pub name: Vec<u8>,
     pub value: Option<Vec<u8>>,
 }
 
-/// A part of a `multipart/form-data` body that has a name.
+/// A named part of a `multipart/form-data` body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     pub name: Vec<u8>,
@@ -44,8 +44,8 @@ pub struct Part {
 }
 
 impl ParsedBody {
-    /// None when the type is another or the body is not what the type says. Types are compared by prefix and without
-    /// case, as in kong/pdk/request.lua get_body().
+    /// Parses a body. Returns `None` if the content type is not supported or the body does not conform to it. Types are
+    /// compared by prefix and without case, as in kong/pdk/request.lua get_body().
     pub fn parse(content_type: &[u8], body: &[u8]) -> Option<Self> {
         let is = |name: &str| {
             let start = content_type.get(..name.len());
@@ -95,7 +95,7 @@ impl ParsedBody {
         }
     }
 
-    /// The body again. Forms and multipart bodies come sorted by name, as Kong writes them.
+    /// Encodes the body. The fields of forms and multipart bodies are sorted by name, as in Kong.
     pub fn encode(mut self) -> Vec<u8> {
         match &mut self {
             Self::Form(fields) => {
@@ -116,7 +116,8 @@ impl ParsedBody {
         }
     }
 
-    /// The body as an object, for plugins that show it: repeated names as lists, names without value as true.
+    /// Returns the body as an object, for plugins that show it. Repeated names become lists; names without a value
+    /// become `true`.
     pub fn to_value(&self) -> Value {
         match self {
             Self::Json(value) => value.clone(),
@@ -133,7 +134,7 @@ impl ParsedBody {
     }
 }
 
-/// An object of names and values in which a repeated name has a list.
+/// Collects names and values in an object. The values of a repeated name become a list.
 pub fn collect_values<'a>(pairs: impl Iterator<Item = (&'a [u8], Value)>) -> Value {
     let mut object = Object::new();
     for (name, value) in pairs {
@@ -150,7 +151,7 @@ pub fn collect_values<'a>(pairs: impl Iterator<Item = (&'a [u8], Value)>) -> Val
     Value::Object(object)
 }
 
-/// JSON knows only text: bytes that are not UTF-8 are replaced.
+/// Returns the bytes as a text, with invalid UTF-8 replaced.
 pub fn text_value(bytes: &[u8]) -> Value {
     Value::from(&*String::from_utf8_lossy(bytes))
 }
@@ -181,7 +182,7 @@ fn after_delimiter<'a>(body: &'a [u8], delimiter: &[u8]) -> Option<&'a [u8]> {
     Some(&body[at + delimiter.len()..])
 }
 
-/// What stands between two delimiters: line break, header lines, blank line, content, line break.
+/// Parses the text between two delimiters: line break, header lines, blank line, content, line break.
 fn parse_part(text: &[u8]) -> Option<Part> {
     let text = strip_line_break(text);
     let (head, content) = match memmem::find(text, b"\r\n\r\n") {
@@ -212,7 +213,7 @@ fn strip_line_break(text: &[u8]) -> &[u8] {
         .unwrap_or(text)
 }
 
-/// The value of `; name=value` or `; name="value"` in a header.
+/// Returns the value of `; name=value` or `; name="value"` in a header.
 fn parameter<'a>(header: &'a [u8], name: &str) -> Option<&'a [u8]> {
     header
         .split(|&byte| byte == b';')
@@ -232,7 +233,7 @@ fn parameter<'a>(header: &'a [u8], name: &str) -> Option<&'a [u8]> {
         })
 }
 
-/// The parts keep their header lines: Kong writes only the name, which loses file names and types.
+/// Encodes the parts with their header lines. Kong writes only the name, which loses file names and types.
 fn encode_multipart(boundary: &[u8], parts: &[Part]) -> Vec<u8> {
     let mut out = Vec::new();
     for part in parts {
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_that_are_not_what_they_say_are_unreadable() {
+    fn bodies_that_do_not_match_their_type_are_unreadable() {
         for (content_type, body) in [
             ("application/json", "\"text\""),
             ("application/json", "{"),

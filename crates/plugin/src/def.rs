@@ -1,4 +1,4 @@
-//! The plugin trait, what its phases answer, and the entry a plugin has in the table of plugins.
+//! The plugin trait, the results of its phases, and a plugin's entry in the table of plugins.
 
 use crate::log::LogEntry;
 use crate::request::RequestCx;
@@ -8,53 +8,54 @@ use std::ops::BitOr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// One configured plugin: built with the snapshot, shared by every request it applies to.
+/// A configured plugin. It is built with the snapshot and shared by all requests that it applies to.
 ///
-/// Per request and plugin name at most one instance runs, chosen when its turn comes in `access`; the later phases run the
-/// instances chosen there. Phases that a [`PluginDef`] does not declare are never called. `certificate`, `rewrite` and
-/// `response` join them, like `access`, with the first plugin that has them.
+/// At most one instance per plugin name runs for a request. It is chosen when the plugin's turn comes in `access`, and
+/// the later phases run the same instances. Phases that a [`PluginDef`] does not declare are never called. The phases
+/// `certificate`, `rewrite` and `response` have no method yet; each will be added with the first plugin that needs it.
 pub trait Plugin: Send + Sync {
-    /// Runs once a route is known and before the upstream is contacted. May change what goes upstream, end the request with
-    /// an answer of its own, or wait. An error ends the request with status 500.
+    /// Runs when the route is known and before the upstream is contacted. It may change the request for the upstream,
+    /// end the request with its own response, or wait. An error ends the request with status 500.
     fn access<'a>(&'a self, _cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
         Ok(Step::Continue)
     }
 
-    /// Runs when the head of the answer is known, whether it came from an upstream or was produced here. Cannot wait. An
-    /// error is logged and changes nothing.
+    /// Runs when the head of the response is known, whether an upstream, a plugin or the gateway produced it. It cannot
+    /// wait. An error is only logged.
     fn header_filter(&self, _cx: &mut ResponseCx<'_>) -> Result<(), PluginError> {
         Ok(())
     }
 
-    /// Runs for every piece of the answer's body, the last one marked; not at all where the answer can have none (HEAD,
-    /// 204, 304). Cannot wait. An error is logged.
+    /// Runs for every piece of the response body; the last piece is marked. It does not run if the response cannot have
+    /// a body (HEAD, 204, 304). It cannot wait. An error is only logged.
     fn body_filter(&self, _cx: &mut ResponseCx<'_>, _chunk: &mut Chunk) -> Result<(), PluginError> {
         Ok(())
     }
 
-    /// Runs when the answer is through. Never waits: what is slow is put into a queue.
+    /// Runs after the response was sent. It must not wait; plugins put slow work into a queue.
     fn log(&self, _entry: &LogEntry<'_>) {}
 
-    /// Whether `access` looks at the request's body. The data plane reads the body when the first such instance is about to
-    /// run, so that a request which an earlier plugin refuses costs no memory for its body.
+    /// Returns whether `access` reads the request body. The data plane reads the body just before the first such
+    /// instance runs, so that a request refused by an earlier plugin needs no memory for its body.
     fn request_body(&self) -> BodyUse {
         BodyUse::Stream
     }
 }
 
-/// What `access` answers.
+/// The result of `access`.
 pub enum Step<'a> {
     Continue,
-    /// The request ends with this answer; `access` of later plugins does not run, their later phases do.
+    /// Ends the request with this response. `access` of later plugins does not run, but their later phases do.
     Respond(Response),
-    /// The answer needs a wait (a database, another server). One allocation, next to a network trip.
+    /// The result needs a wait, for instance for another server. This costs one allocation, which is little next to the
+    /// wait.
     Wait(Wait<'a>),
 }
 
-/// The future of [`Step::Wait`].
+/// The future in [`Step::Wait`], which resolves to the result of `access`.
 pub type Wait<'a> = Pin<Box<dyn Future<Output = Result<Flow, PluginError>> + Send + 'a>>;
 
-/// How a [`Step::Wait`] ends.
+/// The result of a [`Step::Wait`].
 pub enum Flow {
     Continue,
     Respond(Response),
@@ -62,13 +63,13 @@ pub enum Flow {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BodyUse {
-    /// The body streams to the upstream; [`RequestCx::body`] is not read.
+    /// The body is streamed to the upstream. `access` does not read [`RequestCx::body`].
     Stream,
     /// The body is read into memory before `access`, within the limit of the data plane.
     Buffered,
 }
 
-/// Something went wrong that is not the client's fault: it is logged, and the client sees only Kong's 500.
+/// A failure that the client did not cause. It is logged, and the client gets only Kong's response with status 500.
 #[derive(Debug, thiserror::Error)]
 #[error("{context}")]
 pub struct PluginError {
@@ -153,7 +154,7 @@ impl fmt::Debug for Phases {
     }
 }
 
-/// The scopes that a plugin may be configured for. A refused scope is also ignored when the instance is looked up.
+/// The scopes for which a plugin may be configured. Other scopes are also ignored when instances are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scopes {
     pub route: bool,
@@ -179,10 +180,10 @@ impl Scopes {
     };
 }
 
-/// One plugin of the static table: everything that is not configuration.
+/// The entry of a plugin in the static table: all its properties that are not configuration.
 pub struct PluginDef {
     pub name: &'static str,
-    /// Higher runs earlier; equal ones by name, descending.
+    /// Plugins with a higher priority run earlier. Equal priorities are ordered by name, descending.
     pub priority: i32,
     pub phases: Phases,
     pub scopes: Scopes,
@@ -203,45 +204,48 @@ impl PluginDef {
     }
 }
 
-/// Whether configurations that are equal may be served by one instance.
+/// Whether equal configurations may share one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// The instance is a function of `config` alone and keeps no state: ten thousand equal configurations are one object.
+    /// The instance depends only on `config` and has no state, so that equal configurations share one.
     EqualConfigs,
-    /// The instance has state of its own, such as counters or a queue. It lives on while its id and config stay the same.
+    /// The instance has its own state, such as counters or a queue. It is kept as long as its id and config stay the
+    /// same.
     PerInstance,
 }
 
 pub enum Implementation {
     Ready(BuildFn),
-    /// The schema is known, so that existing configurations load, but the plugin does not work yet. Loading says so.
+    /// The plugin is not implemented, but its schema is known, so that existing configurations load. A warning is
+    /// logged then.
     Later {
         lack: Lack,
-        /// What users have to do without, in a sentence.
+        /// A sentence for users about the missing feature.
         without: &'static str,
     },
 }
 
-/// What a configuration lacks while a plugin of it does not work.
+/// The effect on requests of a plugin that is not implemented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// The plugin only observes or saves work. Requests pass as if it were absent.
+    /// The plugin only observes requests or saves work. Requests are processed as if it were absent.
     Feature,
-    /// The plugin refuses, limits or changes requests or answers, or runs code. Until it works, all requests that it applies
-    /// to are refused.
+    /// The plugin refuses, limits or changes requests or responses, or runs code. All requests that it applies to are
+    /// refused until it is implemented.
     Protection,
 }
 
-/// Types the completed configuration and does all compiling, so that running cannot discover a bad one.
+/// Builds an instance from a configuration that its schema has completed. It must report every error in the
+/// configuration, so that none appears while requests are processed.
 pub type BuildFn =
     fn(&model::entities::Plugin, &BuildCx<'_>) -> Result<Arc<dyn Plugin>, BuildError>;
 
-/// What a plugin may know of the node that it is built on.
+/// Information about the node for building plugins.
 pub struct BuildCx<'a> {
     pub node: &'a Node,
 }
 
-/// The identity of this process, as plugins show it.
+/// The identity of this node, as plugins show it.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
     pub id: String,
@@ -257,7 +261,7 @@ pub enum BuildError {
 }
 
 impl BuildError {
-    /// Reads a plugin's own struct from a configuration that its schema has completed.
+    /// Reads the plugin's config struct from a configuration that its schema has completed.
     pub fn read_config<T: serde::de::DeserializeOwned>(
         plugin: &model::entities::Plugin,
     ) -> Result<T, BuildError> {

@@ -1,17 +1,17 @@
-//! Changes to a message that stays in the buffer it was read into: what to leave out of its headers and what to add. A small
-//! reusable list, because a request has a handful of changes at most: a scan beats a map, and nothing is allocated for
-//! values of up to 24 bytes and for ids.
+//! Header changes (removed and added lines) for a message that stays in the buffer it was read into. They are kept in a
+//! small reusable list: a request has only a few, so that a scan is faster than a map. Values of up to 24 bytes and ids
+//! need no allocation.
 
 use bytes::Bytes;
 use compact_str::CompactString;
 use std::borrow::Cow;
 use uuid::Uuid;
 
-/// The value of a header to add.
+/// Value of a header to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeaderValue {
     Text(CompactString),
-    /// An id in its usual form, kept inline: at 36 bytes it would be a heap string.
+    /// An id in its usual form, stored inline. As a `Text` of 36 bytes it would be allocated on the heap.
     Id([u8; 36]),
     Bytes(Bytes),
 }
@@ -21,7 +21,7 @@ impl HeaderValue {
         Self::Text(CompactString::const_new(text))
     }
 
-    /// Line breaks and NUL are percent-encoded, as the web server under Kong does, so that data cannot add headers.
+    /// Percent-encodes line breaks and NUL, as nginx does under Kong, so that data cannot add headers.
     pub fn from_text(text: &str) -> Self {
         match escape_breaks(text.as_bytes()) {
             Some(escaped) => Self::Bytes(escaped.into()),
@@ -74,19 +74,20 @@ fn escape_breaks(value: &[u8]) -> Option<Vec<u8>> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeaderChange {
-    /// Lines of this name are left out.
+    /// Removes all lines with this name.
     Remove,
-    /// Lines of this name are left out and this one is written.
+    /// Replaces all lines with this name by one with this value.
     Set(HeaderValue),
-    /// This line is written too.
+    /// Adds a line and keeps the others.
     Add(HeaderValue),
 }
 
-/// Changes to the headers of one message. Names are compared without case; `_` and `-` differ.
+/// Changes to the headers of one message. Names are compared without case; `_` and `-` are different.
 #[derive(Debug, Clone, Default)]
 pub struct HeaderEdits {
     changes: Vec<(CompactString, HeaderChange)>,
-    /// A bit for each length that a changed name has: most names that are asked for differ from all changed ones there.
+    /// A set of the lengths (modulo 64) of changed names. Most lookups end here, because no changed name has the same
+    /// length.
     lengths: u64,
 }
 
@@ -98,7 +99,7 @@ impl HeaderEdits {
         }
     }
 
-    /// Empties the list and keeps its memory, for the next message of a connection.
+    /// Empties the list but keeps its memory for the next message of a connection.
     pub fn clear(&mut self) {
         self.changes.clear();
         self.lengths = 0;
@@ -108,7 +109,7 @@ impl HeaderEdits {
         self.changes.is_empty()
     }
 
-    /// False for names that are not in the list; true for those that may be.
+    /// Whether the list may contain this name. False if it certainly does not.
     #[inline]
     fn may_have(&self, name: &[u8]) -> bool {
         self.lengths & length_bit(name) != 0
@@ -119,7 +120,7 @@ impl HeaderEdits {
         self.changes.push((name, change));
     }
 
-    /// Replaces every line of this name.
+    /// Replaces all lines with this name.
     pub fn set(&mut self, name: impl HeaderName, value: impl Into<HeaderValue>) {
         self.replace(name, HeaderChange::Set(value.into()));
     }
@@ -154,7 +155,7 @@ impl HeaderEdits {
         }
     }
 
-    /// Whether lines of this name in the original message are to be left out.
+    /// Whether the original message's lines with this name are removed or replaced.
     #[inline]
     pub fn drops(&self, name: impl AsRef<[u8]>) -> bool {
         let name = name.as_ref();
@@ -165,7 +166,7 @@ impl HeaderEdits {
             })
     }
 
-    /// The lines to write in addition to those kept.
+    /// The lines to write in addition to the kept original ones.
     pub fn added(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.changes
             .iter()
@@ -177,7 +178,7 @@ impl HeaderEdits {
             })
     }
 
-    /// The added lines of this name.
+    /// The values of the added lines with this name.
     #[inline]
     pub fn values<'s, 'n>(&'s self, name: &'n str) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
         let may_have = self.may_have(name.as_bytes());
@@ -187,7 +188,7 @@ impl HeaderEdits {
             .map(|(_, value)| value)
     }
 
-    /// The first added line of this name.
+    /// The value of the first added line with this name.
     #[inline]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.values(name).next()
@@ -199,7 +200,7 @@ fn length_bit(name: &[u8]) -> u64 {
     1 << (name.len() % 64)
 }
 
-/// A name for [`HeaderEdits`]: static ones cost no copy.
+/// A header name for [`HeaderEdits`]. Static names are not copied.
 pub trait HeaderName {
     fn into_name(self) -> CompactString;
 }
@@ -225,20 +226,20 @@ impl HeaderName for Cow<'static, str> {
     }
 }
 
-/// What plugins changed of the request that goes to the upstream. Reused from one request of a connection to the next.
+/// Plugins' changes to the request for the upstream. Reused for all requests of a connection.
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamEdits {
     pub headers: HeaderEdits,
-    /// The query string in place of the client's, without `?`; empty: no query at all.
+    /// Query string that replaces the client's, without `?`. If it is empty, the request has no query.
     pub query: Option<String>,
-    /// The path in place of the one that routing made.
+    /// Path that replaces the one from routing.
     pub path: Option<String>,
-    /// The body in place of the client's: its length replaces the client's framing.
+    /// Body that replaces the client's. It is sent with its length, whatever framing the client used.
     pub body: Option<Bytes>,
 }
 
 impl UpstreamEdits {
-    /// Forgets everything and keeps the memory of the header list.
+    /// Removes all changes but keeps the memory of the header list.
     pub fn clear(&mut self) {
         self.headers.clear();
         self.query = None;

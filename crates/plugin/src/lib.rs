@@ -1,8 +1,9 @@
-//! What a plugin is: the phases it may take part in, what it sees of a request and of an answer, and how it changes them.
-//! API boundary between the data plane (`proxy`), which runs plugins, and `plugins`, which holds the bundled ones.
+//! The plugin API: the phases of a plugin, the view it has of requests and responses, and the changes it can make. This
+//! crate is the boundary between the data plane (`proxy`), which runs plugins, and `plugins`, which contains the
+//! bundled ones.
 //!
-//! Not here: which instance of a plugin applies to a request and in what order (`proxy::plan`), how an answer is written
-//! (`proxy::respond`), and where consumers and credentials live (whoever implements [`Lookup`]).
+//! Not here: the choice and order of the instances for a request (`proxy::plan`), the writing of responses
+//! (`proxy::respond`), and the storage of consumers and credentials (implementations of [`Lookup`]).
 
 #![forbid(unsafe_code)]
 

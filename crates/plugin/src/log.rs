@@ -1,4 +1,4 @@
-//! What the log phase sees of a finished request.
+//! The data about a finished request for the log phase.
 
 use crate::request::RequestCx;
 use std::net::SocketAddr;
@@ -7,54 +7,54 @@ use std::time::{Duration, SystemTime};
 /// A finished request. Log plugins copy what they need into a queue.
 pub struct LogEntry<'a> {
     pub request: &'a RequestCx<'a>,
-    /// What the client was told; 499 when it had gone before that.
+    /// Status of the response to the client, or 499 if the client disconnected before it.
     pub status: u16,
-    /// Of the upstream's answer, if there was one.
+    /// Status of the upstream's response, if there was one.
     pub upstream_status: Option<u16>,
     pub started_at: SystemTime,
     pub latencies: Latencies,
-    /// In the order made; empty when no upstream was looked for.
+    /// All tries in order. Empty if the request was not to be forwarded.
     pub tries: &'a [Try],
-    /// Bytes of the request: head, and body with its framing, as far as it was taken in (the web server's
-    /// `$request_length`), and what came through a tunnel.
+    /// Number of bytes received from the client: head, body with its framing, and tunnel data (nginx's
+    /// `$request_length`).
     pub request_size: u64,
-    /// Bytes sent to the client, heads included (`$bytes_sent`).
+    /// Number of bytes sent to the client, heads included (nginx's `$bytes_sent`).
     pub response_size: u64,
 }
 
-/// Kong's names of these in logs: `request`, `kong`, `proxy`, `receive`. Source: kong/pdk/log.lua.
+/// Latencies of a request. Kong's logs name them `request`, `kong`, `proxy` and `receive`. Source: kong/pdk/log.lua.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Latencies {
-    /// From the request's first byte to the end of the answer.
+    /// Time from the first byte of the request to the end of the response.
     pub request: Duration,
-    /// Before the upstream was contacted, or until the answer was made where none was.
+    /// Time until the upstream was contacted, or until the response was produced if no upstream was contacted.
     pub gateway: Duration,
-    /// From then to the head of the answer; `None` when no upstream was contacted.
+    /// Time from contacting the upstream to the head of its response. `None` if no upstream was contacted.
     pub upstream: Option<Duration>,
-    /// From the head of the answer to its end.
+    /// Time from the head of the response to its end.
     pub receive: Duration,
 }
 
-/// One attempt at an upstream address.
+/// One try to forward the request to an upstream address.
 #[derive(Debug, Clone, Copy)]
 pub struct Try {
-    /// `None` when none was found.
+    /// `None` if no address was found.
     pub address: Option<SocketAddr>,
-    /// Since the start of the request.
+    /// Start of the try, as the time since the start of the request.
     pub after: Duration,
-    /// Until the address was known.
+    /// Time from the start of the try until the address was known.
     pub choosing: Duration,
-    /// In all, to the end of the answer.
+    /// Duration of the try, to the end of the response.
     pub took: Duration,
     pub end: TryEnd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TryEnd {
-    /// With this status of the upstream.
+    /// The upstream responded with this status.
     Answered(u16),
-    /// 502 or, when it took too long, 504.
+    /// The try failed with status 502, or with 504 after a timeout.
     Failed(u16),
-    /// The client went away, or what it sent could not be passed on.
+    /// The client disconnected, or its body could not be forwarded.
     Abandoned,
 }

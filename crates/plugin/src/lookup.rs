@@ -1,11 +1,11 @@
-//! What a plugin may ask of the node's configuration while it runs. Implemented over the store by the program, so that
-//! nothing on the data plane knows the store.
+//! Lookups of entities that plugins may do while they run. The program implements them with its entity tables, so that
+//! the data plane does not depend on the store.
 
 use model::entities::{BasicauthCredential, Consumer, ConsumerId, KeyauthCredential};
 use model::{EntityKind, Object};
 use uuid::Uuid;
 
-/// Entities that are looked up per request instead of being part of the snapshot. Each answers from memory.
+/// Looks up entities that are not part of the snapshot. All lookups are served from memory.
 pub trait Lookup: Send + Sync {
     fn key_owner(&self, key: &str) -> Result<Option<KeyOwner>, LookupError>;
 
@@ -18,19 +18,19 @@ pub trait Lookup: Send + Sync {
 
     fn consumer_by_username(&self, username: &str) -> Result<Option<Consumer>, LookupError>;
 
-    /// A whole entity, for the few plugins that show one.
+    /// Returns a whole entity, for plugins that show one.
     fn entity(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError>;
 }
 
-/// The credential of a key and whose it is, in one lookup: no request needs the one without the other.
+/// The credential and the consumer of a key. Requests always need both, so that one lookup returns both.
 #[derive(Debug, Clone)]
 pub struct KeyOwner {
     pub credential: KeyauthCredential,
-    /// None is an error of ours: a consumer's credentials go with it.
+    /// `None` is an internal error: the credentials of a consumer are deleted with it.
     pub consumer: Option<Consumer>,
 }
 
-/// The store could not be read, or holds something that cannot be read.
+/// The store could not be read, or an entity in it could not be decoded.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LookupError(#[from] pub Box<dyn std::error::Error + Send + Sync>);

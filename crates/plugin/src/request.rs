@@ -1,5 +1,5 @@
-//! What a plugin sees of a request: its head as it was read, who sent it, where it is going, who it was found to be from,
-//! and the changes made so far. Reading goes through the changes: a plugin sees what earlier ones made of the request.
+//! A plugin's view of a request: head, client, route and service, consumer, and the changes made so far. The accessors
+//! include the changes, so that a plugin sees the request as earlier plugins have left it.
 
 use crate::args;
 use crate::body::{ParsedBody, RequestBody};
@@ -14,40 +14,40 @@ use std::fmt;
 use std::net::IpAddr;
 use uuid::Uuid;
 
-/// Header lines looked at: `lua_max_req_headers` of Kong.
+/// Maximum number of header lines that plugins see (`lua_max_req_headers` in Kong).
 const MAX_HEADERS: usize = 100;
 
-/// A request while plugins run. One lives from routing to the end of the log phase.
+/// The context of a request for plugins. It exists from routing to the end of the log phase.
 pub struct RequestCx<'r> {
     pub head: &'r RequestHead,
     pub client: Client,
     pub scheme: Scheme,
-    /// The client speaks HTTP/2; `head` is its request as HTTP/1.1 says it.
+    /// Whether the client uses HTTP/2. `head` then has the request in its HTTP/1.1 form.
     pub http2: bool,
-    /// Of the Host header: lower case, without port.
+    /// Host from the Host header, in lower case and without port.
     pub host: &'r str,
-    /// Of the listener, mapped by `port_maps`.
+    /// Port of the listener, mapped by `port_maps`.
     pub port: u16,
-    /// 32 hex digits.
+    /// The request id: 32 hex digits.
     pub request_id: &'r str,
-    /// None before routing.
+    /// The route. `None` before routing.
     pub route: Option<EntityRef<'r>>,
     pub service: Option<EntityRef<'r>>,
-    /// What the route's path regex captured.
+    /// The captures of the route's path regex.
     pub captures: &'r [Capture<'r>],
-    /// The body as far as it was read; [`RequestCx::body_bytes`] is what plugins look at.
+    /// The client's body, if it was read. Plugins use [`RequestCx::body_bytes`], which includes changes.
     pub body: RequestBody,
     pub lookup: &'r dyn Lookup,
-    /// Set by authentication plugins.
+    /// The consumer, set by authentication plugins.
     pub consumer: Option<Consumer>,
-    /// Set by authentication plugins, not for the anonymous consumer.
+    /// The credential, set by authentication plugins. `None` for the anonymous consumer.
     pub credential: Option<Credential>,
     pub upstream: UpstreamEdits,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
-    /// After real-IP processing.
+    /// IP address after real-IP processing.
     pub ip: IpAddr,
     pub port: u16,
 }
@@ -59,13 +59,13 @@ pub enum Scheme {
 }
 
 impl RequestCx<'_> {
-    /// Whether the client makes a call over gRPC: HTTP/2, and a body of that type. It decides how the client is answered, so
-    /// what plugins change for the upstream does not count.
+    /// Whether the request is a gRPC call: HTTP/2 with gRPC's content type. This determines the form of responses to
+    /// the client, so that changes for the upstream do not count.
     pub fn is_grpc(&self) -> bool {
         self.http2 && self.has_grpc_type()
     }
 
-    /// Whether the client says that its body is gRPC's.
+    /// Whether the client's content type is that of gRPC.
     pub fn has_grpc_type(&self) -> bool {
         let mut types = self.head.known(Known::ContentType);
         types
@@ -83,7 +83,7 @@ impl Scheme {
     }
 }
 
-/// A route or a service, for plugins that name it.
+/// Reference to a route or a service, for plugins that show it.
 #[derive(Debug, Clone, Copy)]
 pub struct EntityRef<'r> {
     pub id: Uuid,
@@ -103,30 +103,30 @@ impl fmt::Display for EntityRef<'_> {
 #[derive(Debug, Clone, Copy)]
 pub struct Capture<'r> {
     pub name: Option<&'r str>,
-    /// From 1; 0 where it is told by its name.
+    /// Number of the group, counted from 1, or 0 if the capture is identified by `name`.
     pub number: usize,
     pub value: &'r str,
 }
 
-/// How the consumer was recognised.
+/// The credential that identified the consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
     pub id: Uuid,
 }
 
-/// What is found under a name in headers, query or body.
+/// The value or values with one name in headers, query or body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Field<'a> {
     Absent,
-    /// There, but not as a text: a query argument without `=`, a JSON number.
+    /// A value that is not a text, such as a query argument without `=` or a JSON number.
     Other,
     Text(Cow<'a, [u8]>),
-    /// More than once, or as a JSON list or object.
+    /// Several values, or a JSON list or object.
     Several,
 }
 
 impl<'a> Field<'a> {
-    /// What several values of the same name come to.
+    /// Combines all values with the same name.
     pub(crate) fn collect(mut values: impl Iterator<Item = Option<Cow<'a, [u8]>>>) -> Self {
         match (values.next(), values.next()) {
             (None, _) => Self::Absent,
@@ -138,17 +138,17 @@ impl<'a> Field<'a> {
 }
 
 impl RequestCx<'_> {
-    /// The first line of a header, changes included.
+    /// Returns the first value of a header, after changes.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.header_lines(name).next()
     }
 
-    /// A header by a configured name: `_` in it also stands for `-`, as in Kong's header tables.
+    /// Returns a header by a configured name. A `_` in the name also matches `-`, as in Kong's header tables.
     pub fn header_field(&self, name: &str) -> Field<'_> {
         match self.header_field_exact(name) {
             Field::Absent if name.contains('_') => {
                 let dashed: CompactString = name.chars().map(dash).collect();
-                // The lines borrow from the request, not from the name.
+                // The lines borrow from the request, not from `dashed`.
                 let mut lines = self.header_lines(&dashed).map(|line| Some(Cow::from(line)));
                 Field::collect(&mut lines)
             }
@@ -165,15 +165,12 @@ impl RequestCx<'_> {
         name: &'n str,
     ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
         let edits = &self.upstream.headers;
-        let looked_at = match edits.drops(name) {
-            true => 0,
-            false => MAX_HEADERS,
-        };
+        let looked_at = if edits.drops(name) { 0 } else { MAX_HEADERS };
         let read = self.head.header_values_among(looked_at, name);
         read.chain(edits.values(name))
     }
 
-    /// The header lines, changes included.
+    /// The names and values of all header lines, after changes.
     pub fn header_pairs(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let edits = &self.upstream.headers;
         let read = self.head.headers().take(MAX_HEADERS);
@@ -181,7 +178,7 @@ impl RequestCx<'_> {
             .chain(edits.added())
     }
 
-    /// The query string, changes included.
+    /// The query string, after changes.
     pub fn query(&self) -> &str {
         match &self.upstream.query {
             Some(query) => query,
@@ -197,7 +194,7 @@ impl RequestCx<'_> {
         )
     }
 
-    /// The whole body, changes included; none when it was not read into memory or was too large for that.
+    /// Returns the whole body, after changes. Returns `None` if it was not read into memory or was too large.
     pub fn body_bytes(&self) -> Option<&Bytes> {
         match (&self.upstream.body, &self.body) {
             (Some(changed), _) => Some(changed),
@@ -206,19 +203,19 @@ impl RequestCx<'_> {
         }
     }
 
-    /// The body taken apart as its Content-Type says; none when it cannot be.
+    /// Parses the body according to its Content-Type. Returns `None` if that is not possible.
     pub fn parse_body(&self) -> Option<ParsedBody> {
         let body = self.body_bytes()?;
         ParsedBody::parse(self.header("content-type")?, body)
     }
 
-    /// Takes every argument of this name out of the query that goes upstream.
+    /// Removes all arguments with this name from the query for the upstream.
     pub fn remove_query_arg(&mut self, name: &str) {
         let query = args::without(self.query().as_bytes(), name.as_bytes());
         self.upstream.query = Some(query);
     }
 
-    /// Takes a header by a configured name out of what goes upstream, under the spellings that
+    /// Removes a header by a configured name from the request for the upstream, in all spellings that
     /// [`RequestCx::header_field`] finds.
     pub fn remove_header_field(&mut self, name: &str) {
         if name.contains('_') {

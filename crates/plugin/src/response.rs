@@ -1,4 +1,4 @@
-//! Answers: those that plugins and the gateway produce, and what the filter phases see of any answer.
+//! Responses that plugins and the gateway produce, and the filter phases' view of all responses.
 
 use crate::edits::{HeaderEdits, HeaderName, HeaderValue};
 use crate::request::RequestCx;
@@ -7,28 +7,28 @@ use net::http1::ResponseHead;
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// An answer that ends a request.
+/// A response that ends a request.
 #[derive(Debug, Clone)]
 pub struct Response {
     pub status: u16,
-    /// Content-Length, Server and the like are added when it is written.
+    /// Headers of the response. Content-Length, Server and the like are added when it is written.
     pub headers: HeaderEdits,
     pub body: ResponseBody,
 }
 
 #[derive(Debug, Clone)]
 pub enum ResponseBody {
-    /// Sent as it is ("exit" style): no request id, whatever Accept says.
+    /// A body to send unchanged ("exit" style): it has no request id, and the Accept header does not matter.
     Bytes(Bytes),
-    /// "Exit" style with a table, as JSON. It has the type of JSON unless the answer names another.
+    /// "Exit" style with JSON. Its content type is that of JSON unless the headers set another.
     Json(Bytes),
-    /// The gateway's error body ("error" style): JSON, HTML, XML or text, as Accept says, with the request id. Without a
-    /// message, the status has one.
+    /// The gateway's error body ("error" style) with the request id: JSON, HTML, XML or text, depending on the Accept
+    /// header. Without a message, that of the status is used.
     Error(Option<Cow<'static, str>>),
 }
 
 impl Response {
-    /// "Exit" style with a text, or with nothing: no Content-Type of its own.
+    /// Creates a response in "exit" style with the given body, which may be empty, and without a Content-Type.
     pub fn new(status: u16, body: impl Into<Bytes>) -> Self {
         Self {
             status,
@@ -37,10 +37,10 @@ impl Response {
         }
     }
 
-    /// "Exit" style with a table: compact JSON.
+    /// Creates a response in "exit" style with compact JSON.
     pub fn json<T: Serialize + ?Sized>(status: u16, body: &T) -> Self {
         let text = serde_json::to_vec(body).unwrap_or_else(|error| {
-            debug_assert!(false, "an answer cannot be written as JSON: {error}");
+            debug_assert!(false, "a response cannot be written as JSON: {error}");
             b"{}".to_vec()
         });
         Self {
@@ -50,7 +50,7 @@ impl Response {
         }
     }
 
-    /// `{"message":"…"}` in "exit" style.
+    /// Creates a response in "exit" style with the body `{"message":"…"}`.
     pub fn message(status: u16, message: &str) -> Self {
         #[derive(Serialize)]
         struct Message<'a> {
@@ -59,7 +59,7 @@ impl Response {
         Self::json(status, &Message { message })
     }
 
-    /// "Error" style.
+    /// Creates a response in "error" style.
     pub fn error(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             status,
@@ -68,7 +68,7 @@ impl Response {
         }
     }
 
-    /// "Error" style with the message of the status.
+    /// Creates a response in "error" style with the message of the status.
     pub fn status_error(status: u16) -> Self {
         Self {
             status,
@@ -77,8 +77,8 @@ impl Response {
         }
     }
 
-    /// The answer to a request that a plugin fails on. It has the form that the client accepts, and the request id. Source:
-    /// kong/init.lua execute_collecting_plugins_iterator().
+    /// Creates the response for a request on which a plugin failed. It is in "error" style.
+    /// Source: kong/init.lua execute_collecting_plugins_iterator().
     pub fn unexpected_error() -> Self {
         Self::error(500, "An unexpected error occurred")
     }
@@ -89,29 +89,30 @@ impl Response {
     }
 }
 
-/// Who made an answer.
+/// The producer of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     Upstream,
-    /// A plugin ended the request.
+    /// A plugin, which ended the request.
     Plugin,
-    /// The gateway itself: no route, no upstream, bad request.
+    /// The gateway itself, for instance if there is no route or no upstream, or the request is invalid.
     Gateway,
 }
 
-/// An answer on its way to the client, as the filter phases see it.
+/// A response before it is sent to the client, as the filter phases see it.
 pub struct ResponseCx<'r> {
     pub request: &'r RequestCx<'r>,
     pub origin: Origin,
     pub status: u16,
-    /// The head as the upstream sent it; of an answer produced here, none: its headers are all in `headers`.
+    /// The head that the upstream sent. `None` for a response produced by a plugin or the gateway: `headers` then has
+    /// all headers.
     pub upstream: Option<&'r ResponseHead>,
-    /// Changes to the upstream's headers, or all headers of an answer produced here.
+    /// Changes to the upstream's headers, or all headers of a response without an upstream.
     pub headers: HeaderEdits,
 }
 
 impl ResponseCx<'_> {
-    /// The first line of a header, changes included.
+    /// Returns the first value of a header, after changes.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         if let Some(value) = self.headers.value(name) {
             return Some(value);
@@ -123,7 +124,7 @@ impl ResponseCx<'_> {
     }
 }
 
-/// A piece of an answer's body.
+/// A piece of a response body.
 #[derive(Debug, Clone, Default)]
 pub struct Chunk {
     pub data: Bytes,

@@ -1,10 +1,11 @@
-//! Bundled plugins that come with later parts. Their schemas are complete, so that configurations naming them load and the
-//! order of execution is right. Loading a configuration that names one logs it (see [`plugin::Implementation::Later`]). A
-//! plugin leaves this file when it is implemented.
+//! Kong's bundled plugins that are not implemented yet. Their schemas are complete, so that configurations with them
+//! load; a warning is logged then (see [`plugin::Implementation::Later`]). A plugin leaves this file when it is
+//! implemented.
 //!
-//! Plugins that only observe (logs, metrics, traces, ids) or only save work (`acme`, `proxy-cache`) are ignored until they work:
-//! [`ignored`]. Every other plugin refuses, limits or changes requests or answers, or runs the user's code. Without it a request could
-//! reach what it must not reach, or an answer could show what it must not show, so that all requests are refused: [`closed`].
+//! Plugins that only observe (logs, metrics, traces, ids) or only save work (`acme`, `proxy-cache`) are ignored until
+//! then: see [`ignored`]. All others refuse, limit or change requests or responses, or run the user's code. Without
+//! them, a request could reach a protected service, or a response could show protected data. So all requests in their
+//! scope are refused: see [`closed`].
 
 use plugin::{Implementation, Lack, Phases, PluginDef, Scopes, Sharing};
 

@@ -1,5 +1,5 @@
-//! The bundled plugins, and the table of them. A plugin is a folder: what a user gets from it, its configuration, its
-//! phases, its tests. Nothing here knows routes, snapshots or the store.
+//! The bundled plugins, and their table. Each plugin is a directory with its configuration, its phases and its tests.
+//! This crate does not depend on routes, snapshots or the store.
 
 #![forbid(unsafe_code)]
 
@@ -10,8 +10,8 @@ mod request_termination;
 
 use plugin::PluginDef;
 
-/// Every bundled plugin in execution order: by descending priority, equal ones by descending name. The order is the same in
-/// every phase.
+/// All bundled plugins in execution order: by descending priority, then by descending name. The order is the same in
+/// all phases.
 pub static BUNDLED: &[&PluginDef] = &[
     &later::PRE_FUNCTION,
     &later::CORRELATION_ID,

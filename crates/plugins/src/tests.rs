@@ -1,4 +1,4 @@
-//! The table as a whole.
+//! Tests of the table of plugins.
 
 use super::*;
 use plugin::{Implementation, Lack};
@@ -23,7 +23,7 @@ fn the_table_is_the_registry_of_schemas() {
     assert_eq!(table, schemas);
 }
 
-/// Leaving out a plugin that refuses, limits or changes anything would be a hole that nobody sees.
+/// Ignoring a plugin that refuses, limits or changes anything would be a security hole that nobody notices.
 #[test]
 fn only_plugins_that_observe_or_save_work_are_left_out_until_they_work() {
     let left_out = BUNDLED.iter().filter(|def| {

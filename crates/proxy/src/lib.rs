@@ -1,8 +1,6 @@
-//! //! The data plane: the snapshot of the configuration that workers read, the plugin chain ("plan") of each route,
-//! the
-//! //! processing of requests, and the responses that the gateway produces itself. This crate does not depend on the
-//! store or the
-//! //! Admin API.
+//! The data plane: the snapshot of the configuration that workers read, the plugin chain ("plan") of each route, the
+//! processing of requests, and the responses that the gateway produces itself. This crate does not depend on the store
+//! or the Admin API.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Which plugins run for a request, and running them. A plan is made per route when the snapshot is built: one slot per
-//! plugin name in execution order, with Kong's precedence of scopes resolved as far as it can be without the consumer: what
-//! single consumers have is kept apart, so that it can change without the plans.
+//! Chooses the plugins for a request and runs them. Each route has a plan (a plugin chain), built with the snapshot:
+//! one slot per plugin name, in execution order. Kong's precedence of scopes is resolved in it except for consumers,
+//! whose instances are kept in separate layers, so that they can change without a rebuild of plans.
 //! Sources: kong/runloop/plugins_iterator.lua, kong/init.lua execute_collecting_plugins_iterator().
 
 mod build;
@@ -17,23 +17,25 @@ use plugin::{
 use std::sync::Arc;
 use tables::{Slots, Sorted};
 
-/// A plugin instance by its place in the snapshot's [`Instances`]: a quarter of an `Arc`, and no count to keep.
+/// Index of a plugin instance in the snapshot's [`Instances`]. It is smaller than an `Arc<dyn Plugin>` and needs no
+/// reference count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InstanceIndex(pub u32);
 
-/// Every built plugin of a snapshot, and what of them single consumers have.
+/// All plugin instances of a snapshot, and the layers with those of consumers.
 #[derive(Clone, Default)]
 pub struct Instances {
     built: Slots<Instance>,
     layers: Slots<Layer>,
 }
 
-/// One built plugin.
+/// A plugin with its configuration.
 #[derive(Clone)]
 pub struct Instance {
     pub plugin: Arc<dyn Plugin>,
     pub def: &'static PluginDef,
-    /// The phases in which `plugin` is called: those of `def`, unless it stands in for a plugin that does not work yet.
+    /// The phases in which `plugin` is called. They differ from those of `def` if it replaces a plugin that is not
+    /// implemented.
     pub phases: Phases,
 }
 
@@ -42,7 +44,8 @@ impl Instances {
         InstanceIndex(self.built.insert(instance))
     }
 
-    /// Indexes are made by [`Instances::push`] of the same snapshot, or one before it that had the instance.
+    /// Returns an instance. The index must come from [`Instances::push`] of this snapshot, or of an earlier one with
+    /// this instance.
     #[inline]
     pub fn get(&self, index: InstanceIndex) -> &Instance {
         self.built.get(index.0)
@@ -69,29 +72,30 @@ impl Instances {
     }
 }
 
-/// The plugins of a route. Equal plans are one object.
+/// The plugin chain of a route. Routes with equal plans share one object.
 #[derive(Debug)]
 pub struct Plan {
     slots: Box<[Slot]>,
-    /// The phases of all instances together, so that the session can leave out what nobody needs.
+    /// The phases of all instances together, so that sessions can skip phases without plugins.
     phases: Phases,
 }
 
-/// One plugin name of a plan.
+/// The instances of one plugin name in a plan.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Slot {
-    /// Instances that apply to single consumers, most specific scope first.
+    /// The layers with instances for single consumers, most specific scope first.
     overrides: Option<Box<[LayerIndex]>>,
-    /// What applies to everyone else.
+    /// The instance for all other requests.
     default: Option<InstanceIndex>,
 }
 
-/// A layer by its place in [`Instances`].
+/// Index of a layer in [`Instances`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct LayerIndex(u32);
 
-/// The consumer-scoped instances of one plugin at one place (a route and service, a route, a service, or anywhere). Shared by
-/// the routes it applies to: ten thousand consumers times ten thousand routes stay ten thousand.
+/// The consumer-scoped instances of one plugin at one place (a route and service, a route, a service, or global). All
+/// routes in its scope share it, so that ten thousand consumers take ten thousand entries however many routes there
+/// are.
 #[derive(Debug, Clone, Default)]
 struct Layer {
     consumers: Sorted<ConsumerId, InstanceIndex>,
@@ -112,17 +116,17 @@ impl Slot {
     }
 }
 
-/// One plugin of a plan, for those who want to know what would run.
+/// One plugin of a plan, for reports about the plugins that would run.
 #[derive(Clone, Copy)]
 pub struct Planned {
     pub def: &'static PluginDef,
-    /// Whether it runs for whom nothing else is configured.
+    /// Whether it runs for requests without a consumer-specific instance.
     pub for_everyone: bool,
-    /// How many consumers have something else.
+    /// Number of instances for single consumers.
     pub consumers: usize,
 }
 
-/// The instances chosen for a request that have work after `access`. Reused from one request of a connection to the next.
+/// The instances chosen for a request that have phases after `access`. Reused for all requests of a connection.
 #[derive(Debug, Default)]
 pub struct Picked(Vec<InstanceIndex>);
 
@@ -132,7 +136,8 @@ impl Plan {
         self.slots.is_empty()
     }
 
-    /// What is in each slot, by the names of instances: for consumers, for everyone else, and what all of it may do.
+    /// Describes each slot (instances for consumers, then for all others) and the phases of the plan. `name` names
+    /// instances.
     pub(crate) fn describe(
         &self,
         instances: &Instances,
@@ -153,7 +158,7 @@ impl Plan {
         slots.chain(phases).collect()
     }
 
-    /// What it has, in execution order.
+    /// Returns the plugins of the plan, in execution order.
     pub fn plugins(&self, instances: &Instances) -> Vec<Planned> {
         let planned = self.slots.iter().filter_map(|slot| {
             let layers = slot.overrides.iter().flatten();
@@ -176,9 +181,10 @@ impl Plan {
         self.phases.intersects(phases)
     }
 
-    /// Runs the access phase: each plugin in order, as the instance that applies to the consumer known at its turn. An
-    /// answer (also the one for a failing plugin) ends the access handlers but not the walk, so that the later phases run
-    /// for the plugins after it too. The walk pauses before the first plugin that looks into the body.
+    /// Runs the access phase of each plugin in order. The instance is chosen by the consumer known at that moment.
+    /// After a response (also that for a failing plugin) no further access handler runs, but the walk continues, so
+    /// that the later phases run for the remaining plugins too. The walk pauses before the first plugin that reads the
+    /// body.
     pub async fn access(
         &self,
         instances: &Instances,
@@ -215,7 +221,8 @@ impl Plan {
         Access::Done
     }
 
-    /// Picks without running access, for requests that fail before a route is known: of the plan of global plugins.
+    /// Picks the instances without running access, for requests that fail before a route is found. Used with the global
+    /// plan.
     pub fn pick_defaults(&self, instances: &Instances, picked: &mut Picked) {
         picked.0.clear();
         let defaults = self.slots.iter().filter_map(|slot| slot.default);
@@ -225,17 +232,17 @@ impl Plan {
     }
 }
 
-/// The access phase of a request, which may pause for the body to be read.
+/// The state of a request's access phase, which may pause until the body is read.
 pub struct Walk<'p> {
     picked: &'p mut Picked,
-    /// The first slot that has not had its turn.
+    /// Index of the next slot to process.
     next: usize,
     body_asked: bool,
     answer: Option<Response>,
 }
 
 impl<'p> Walk<'p> {
-    /// Collects in `picked` the instances that have work after access.
+    /// Starts a walk that collects in `picked` the instances with phases after access.
     pub fn new(picked: &'p mut Picked) -> Self {
         picked.clear();
         Self {
@@ -246,20 +253,20 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// The answer of a plugin that ended the request.
+    /// Returns the response of a plugin that ended the request.
     #[inline]
     pub fn into_answer(self) -> Option<Response> {
         self.answer
     }
 }
 
-/// Why [`Plan::access`] has returned.
+/// The reason why [`Plan::access`] has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// The next plugin looks into the body. The caller reads it into [`RequestCx::body`], unless it must stream, and calls
-    /// again. A walk asks for it once.
+    /// The next plugin reads the body. The caller reads it into [`RequestCx::body`], unless it must be streamed, and
+    /// calls `access` again. Returned at most once per walk.
     NeedsBody,
-    /// Every plugin had its turn. The walk has the answer, if there is one.
+    /// All plugins were processed. The walk holds the response of a plugin, if there is one.
     Done,
 }
 
@@ -272,7 +279,7 @@ async fn run_access(plugin: &dyn Plugin, cx: &mut RequestCx<'_>) -> Result<Flow,
 }
 
 impl Picked {
-    /// Forgets what was chosen, for the next request.
+    /// Removes the instances of the previous request.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -282,7 +289,7 @@ impl Picked {
         self.0.is_empty()
     }
 
-    /// Whether a picked plugin looks at the bodies of answers.
+    /// Whether a picked plugin reads the bodies of responses.
     pub fn filters_body(&self, instances: &Instances) -> bool {
         self.with(instances, Phases::BODY_FILTER).next().is_some()
     }

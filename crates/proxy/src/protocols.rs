@@ -1,4 +1,4 @@
-//! //! The gateway's responses to requests over a protocol that their route does not serve.
+//! The gateway's responses to requests over a protocol that their route does not serve.
 //! Source: kong/runloop/handler.lua access.before.
 
 use crate::respond::page;
@@ -54,11 +54,10 @@ fn redirect_to_https(status: u16, spoken: &Spoken<'_>) -> Response {
     }
     let host = String::from_utf8_lossy(spoken.host);
     let location = format!("https://{host}{}", spoken.target);
-    let redirect = match spoken.grpc_type && spoken.http2 {
-        true => Response::new(status, ""),
-        false => {
-            Response::new(status, page::redirect(status)).with_header("Content-Type", page::TYPE)
-        }
+    let redirect = if spoken.grpc_type && spoken.http2 {
+        Response::new(status, "")
+    } else {
+        Response::new(status, page::redirect(status)).with_header("Content-Type", page::TYPE)
     };
     redirect.with_header("Location", location)
 }

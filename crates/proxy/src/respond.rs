@@ -1,5 +1,5 @@
-//! Answers that are produced here, by plugins or by the gateway: the body and type of errors, Kong's headers, and the bytes
-//! of the head. The one place that knows what they look like; which answer it is, others decide.
+//! Responses that plugins or the gateway produce: the body and content type of errors, Kong's headers, and the bytes of
+//! the head. This module determines their form; their callers decide which response to send.
 //! Sources: kong/pdk/response.lua, kong/error_handlers.lua, kong/runloop/handler.lua header_filter.
 
 mod grpc;
@@ -18,21 +18,21 @@ use std::borrow::Cow;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
-/// What answers call this gateway: Kong's name, since clients and dashboards look for it.
+/// The product name in responses. It is Kong's, because clients and dashboards look for it.
 pub const SERVER: &str = "kong/3.9.1";
 
-/// The settings that answers depend on.
+/// The settings that responses depend on.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub headers: HeaderSet,
     pub templates: Templates,
-    /// `error_default_type`; none: text.
+    /// `error_default_type`. `None` means plain text.
     pub error_default_type: Option<Format>,
-    /// What the operator changes in the head of every response.
+    /// Header changes that the operator has configured for all responses.
     pub injections: Vec<Injection>,
 }
 
-/// The headers of Kong that are sent to clients: the setting `headers`.
+/// The Kong headers to send to clients (the setting `headers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderSet {
     pub server: bool,
@@ -42,7 +42,7 @@ pub struct HeaderSet {
     pub response_latency: bool,
     pub upstream_status: bool,
     pub request_id: bool,
-    /// The type of a text without a charset gets one, as by nginx's `charset UTF-8`.
+    /// Whether text content types without a charset get one, as with `charset UTF-8` in nginx.
     pub charset: bool,
 }
 
@@ -64,7 +64,7 @@ impl HeaderSet {
         charset: true,
     };
 
-    /// From the items of the setting; `off` and names that mean nothing here switch nothing on.
+    /// Builds the set from the items of the setting. `off` and unknown names are ignored.
     pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut set = Self::OFF;
         for name in names {
@@ -89,7 +89,7 @@ impl HeaderSet {
     }
 }
 
-/// An answer ready for the filter phases and to be written.
+/// A response that is ready for the filter phases and for writing.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub status: u16,
@@ -97,20 +97,20 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// What the head of an answer says about its circumstances.
+/// Properties of the exchange that the head of a response depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     pub request_id: &'a str,
-    /// `Date` in its HTTP form.
+    /// Value of the `Date` header.
     pub date: &'a str,
     pub latency: Latency,
-    /// The connection stays open after this answer.
+    /// Whether the connection stays open after this response.
     pub keep_alive: bool,
-    /// The request was HEAD: there is a length but no body.
+    /// Whether the request was HEAD: the response then has a length but no body.
     pub head_only: bool,
 }
 
-/// Milliseconds, as shown in headers.
+/// Latencies in milliseconds, for the headers.
 #[derive(Debug, Clone, Copy)]
 pub enum Latency {
     /// No upstream was tried.
@@ -120,8 +120,8 @@ pub enum Latency {
 }
 
 impl Answer {
-    /// A plugin's or the gateway's answer to a call over gRPC. An answer of a plugin that names a type of its own is sent as it
-    /// is, as by Kong.
+    /// Builds the response of a plugin or the gateway to a gRPC call. If a plugin sets a content type other than
+    /// gRPC's, its response is sent unchanged, as in Kong.
     pub fn to_grpc(
         response: Response,
         request: Option<&RequestHead>,
@@ -136,8 +136,8 @@ impl Answer {
         }
     }
 
-    /// Of a plugin's or the gateway's answer: errors get the form that Accept asks for (the gateway's kind of error).
-    /// `request` is none when its head could not be read.
+    /// Builds the response of a plugin or the gateway. Errors get the format that the Accept header asks for. `request`
+    /// is `None` if the request head could not be read.
     pub fn new(
         response: Response,
         request: Option<&RequestHead>,
@@ -166,7 +166,10 @@ impl Answer {
                 }
             }
             ResponseBody::Error(_) if !(400..=599).contains(&status) => {
-                tracing::error!(status, "a plugin answers with an error that is none");
+                tracing::error!(
+                    status,
+                    "a plugin responded with an error body, but its status is not an error"
+                );
                 Self::new(Response::unexpected_error(), request, request_id, settings)
             }
             ResponseBody::Error(message) => {
@@ -177,8 +180,9 @@ impl Answer {
         }
     }
 
-    /// The web server's kind of error: bad requests, timeouts, failing upstreams. Its form also looks at the request's
-    /// own type, and is text by default. Without a message, the status has one.
+    /// Builds the response for an error that nginx handles in Kong: bad requests, timeouts, failing upstreams. Its
+    /// format also depends on the request's content type and is text by default. Without `message`, that of the status
+    /// is used.
     pub fn server_error(
         status: u16,
         message: Option<&str>,
@@ -199,7 +203,7 @@ impl Answer {
             headers.set("grpc-status", status::grpc_status(status).to_string());
             headers.set("grpc-message", &*message);
         }
-        // 494 is a name for a bad request among servers; no client knows it.
+        // 494 is an internal status of nginx for oversized headers; clients get 400.
         let status = if status == 494 { 400 } else { status };
         Self::error(status, headers, format, &message, request_id, settings)
     }
@@ -223,7 +227,7 @@ impl Answer {
         }
     }
 
-    /// Appends the head, and the body where there is one.
+    /// Appends the head and the body (if any) to `out`.
     pub fn write(&self, facts: &Facts<'_>, settings: &HeaderSet, out: &mut Vec<u8>) {
         let bodiless = status::is_bodiless(self.status);
         out.extend_from_slice(b"HTTP/1.1 ");
@@ -236,7 +240,7 @@ impl Answer {
         let connection = match (self.upgrades(), facts.keep_alive) {
             (false, true) => "keep-alive",
             (false, false) => "close",
-            // Staying open needs no word in HTTP/1.1.
+            // HTTP/1.1 connections stay open by default, so that `keep-alive` is not needed.
             (true, true) => "Upgrade",
             (true, false) => "close, Upgrade",
         };
@@ -251,7 +255,7 @@ impl Answer {
         }
     }
 
-    /// Whether the answer tells of another protocol, as a 426 does: `Upgrade` must be named in `Connection` (RFC 9110 section
+    /// Whether the response has an `Upgrade` header, as a 426 does. `Connection` must then name it (RFC 9110, section
     /// 7.8).
     fn upgrades(&self) -> bool {
         let connection = self.headers.value("connection");
@@ -259,7 +263,7 @@ impl Answer {
             && self.headers.value("upgrade").is_some()
     }
 
-    /// The headers of the plugin or gateway, without those that are decided here.
+    /// Writes the headers that the plugin or gateway has set, except those that this module determines.
     fn write_own_headers(&self, settings: &HeaderSet, out: &mut Vec<u8>) {
         const DECIDED_HERE: [&str; 5] = [
             "connection",
@@ -278,11 +282,12 @@ impl Answer {
                 line(out, name, value);
             }
         }
-        // The default type of the web server, for a body that came without one.
+        // nginx's default type, for a body without a content type.
         if self.headers.value("content-type").is_none() && !self.body.is_empty() {
-            let usual: &[u8] = match settings.charset {
-                true => b"text/plain; charset=UTF-8",
-                false => b"text/plain",
+            let usual: &[u8] = if settings.charset {
+                b"text/plain; charset=UTF-8"
+            } else {
+                b"text/plain"
             };
             line(out, "Content-Type", usual);
         }
@@ -322,7 +327,7 @@ fn default_message(status: u16) -> Cow<'static, str> {
     }
 }
 
-/// The web server under Kong names the charset of texts that do not (`charset UTF-8`); everything else stays.
+/// Adds a charset to text types without one, as nginx does under Kong (`charset UTF-8`). Other types stay unchanged.
 pub fn with_charset(content_type: &[u8]) -> Cow<'_, [u8]> {
     const TEXTS: [&[u8]; 6] = [
         b"text/html",

@@ -1,8 +1,6 @@
-//! //! A snapshot is one revision of the configuration, compiled for the workers. It is built outside the request path,
-//! never
-//! //! changes, and is replaced as a whole. The next snapshot shares the parts that a change leaves alone. Consumers
-//! and
-//! //! credentials are not part of it: plugins read them from the entity tables.
+//! A snapshot is one revision of the configuration, compiled for the workers. It is built outside the request path,
+//! never changes, and is replaced as a whole. The next snapshot shares the parts that a change leaves alone. Consumers
+//! and credentials are not part of it: plugins read them from the entity tables.
 
 mod build;
 mod certificates;
@@ -84,8 +82,8 @@ pub struct ServiceInfo {
 enum Destination {
     /// The host of the service itself.
     Host(Target),
-    /// The upstream entity that the host names, and the index of the connection settings ([`crate::upstream::Way`])
-    /// to use.
+    /// The upstream entity that the host names, and the index of the connection settings ([`crate::upstream::Way`]) to
+    /// use.
     Upstream(UpstreamIndex, u32),
 }
 
@@ -307,8 +305,7 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// The current snapshot, shared by all workers. After a swap, the next request of each worker uses the new
-/// snapshot.
+/// The current snapshot, shared by all workers. After a swap, the next request of each worker uses the new snapshot.
 #[derive(Debug, Clone)]
 pub struct Live {
     snapshot: Arc<ArcSwap<Snapshot>>,

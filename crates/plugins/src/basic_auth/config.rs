@@ -1,14 +1,14 @@
-//! The configuration of basic-auth, as its schema completes it.
+//! The configuration of basic-auth, after its schema has set the defaults.
 
 use compact_str::CompactString;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Config {
-    /// The upstream does not see the credentials. Default: false.
+    /// Whether to remove the credentials from the request for the upstream. Default: false.
     pub(super) hide_credentials: bool,
-    /// Id or username of the consumer that requests without good credentials belong to. Default: they are refused.
+    /// Id or username of the consumer for requests without valid credentials. Default: such requests are refused.
     pub(super) anonymous: Option<CompactString>,
-    /// Named in WWW-Authenticate. Default: `service`.
+    /// Realm in the WWW-Authenticate header. Default: `service`.
     pub(super) realm: CompactString,
 }

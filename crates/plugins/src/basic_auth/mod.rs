@@ -1,5 +1,5 @@
-//! basic-auth: only consumers get through, recognised by username and password.
-//! Source of the behaviour: kong/plugins/basic-auth/access.lua.
+//! basic-auth: admits only consumers, identified by username and password. Source of the behaviour:
+//! kong/plugins/basic-auth/access.lua.
 
 mod config;
 
@@ -27,7 +27,7 @@ pub(crate) static DEF: PluginDef = PluginDef {
 
 struct BasicAuth {
     config: Config,
-    /// The value of WWW-Authenticate.
+    /// Value of the WWW-Authenticate header.
     challenge: HeaderValue,
 }
 
@@ -45,7 +45,7 @@ impl Plugin for BasicAuth {
 }
 
 impl BasicAuth {
-    /// Proxy-Authorization counts first; when its username is unknown, Authorization does.
+    /// Checks Proxy-Authorization first. If it has no known username, Authorization is checked.
     fn authenticate(&self, cx: &mut RequestCx<'_>) -> Result<Attempt, PluginError> {
         let mut found = self.examine(cx, "Proxy-Authorization")?;
         if found.is_none() {
@@ -63,7 +63,8 @@ impl BasicAuth {
         Ok(Attempt::Succeeded)
     }
 
-    /// The credential and the given password of a header, which is hidden as soon as it is looked at.
+    /// Returns the credential and the given password from a header. Removes the header for the upstream if credentials
+    /// are to be hidden.
     fn examine(
         &self,
         cx: &mut RequestCx<'_>,
@@ -86,7 +87,7 @@ impl BasicAuth {
     }
 }
 
-/// From `Basic <base64 of username:password>` anywhere in the value. The username must not be empty.
+/// Parses `Basic <base64 of username:password>` anywhere in the value. The username must not be empty.
 fn username_and_password(value: &[u8]) -> Option<(String, Vec<u8>)> {
     let at = value
         .windows(5)
@@ -99,7 +100,7 @@ fn username_and_password(value: &[u8]) -> Option<(String, Vec<u8>)> {
     (!username.is_empty()).then_some((username, password))
 }
 
-/// Takes the same time wherever the first difference of the hashes is, so that answers tell nothing about the stored one.
+/// Checks a password by comparing hashes in constant time, so that response times reveal nothing about the stored hash.
 fn is_right(password: &[u8], credential: &BasicauthCredential) -> bool {
     let given = hash(password, credential);
     given
@@ -108,7 +109,7 @@ fn is_right(password: &[u8], credential: &BasicauthCredential) -> bool {
         .into()
 }
 
-/// As stored: lower-case hexadecimal SHA-1 of the password followed by the consumer's id.
+/// Returns the hash in its stored form: lower-case hexadecimal SHA-1 of the password followed by the consumer's id.
 fn hash(password: &[u8], credential: &BasicauthCredential) -> String {
     let mut sha1 = Sha1::new();
     sha1.update(password);

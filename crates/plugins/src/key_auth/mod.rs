@@ -1,5 +1,5 @@
-//! key-auth: only consumers get through, recognised by a key in a header, in the query or in the body.
-//! Source of the behaviour: kong/plugins/key-auth/handler.lua.
+//! key-auth: admits only consumers, identified by a key in a header, the query or the body. Source of the behaviour:
+//! kong/plugins/key-auth/handler.lua.
 
 mod config;
 
@@ -25,7 +25,7 @@ pub(crate) static DEF: PluginDef = PluginDef {
 
 struct KeyAuth {
     config: Config,
-    /// The value of WWW-Authenticate.
+    /// Value of the WWW-Authenticate header.
     challenge: HeaderValue,
 }
 
@@ -56,7 +56,7 @@ impl Plugin for KeyAuth {
     }
 }
 
-/// What the search for a key came to.
+/// The result of the search for a key.
 enum Search<'s, 'r> {
     Nothing,
     Several,
@@ -66,7 +66,7 @@ enum Search<'s, 'r> {
     },
 }
 
-/// Where the key was found: by which of the configured names, and in what.
+/// The part of the request that has the key, and the configured name under which it was found.
 enum Place<'s> {
     Header(&'s str),
     Query(&'s str),
@@ -74,8 +74,8 @@ enum Place<'s> {
 }
 
 impl KeyAuth {
-    /// The key is used where it lies in the request, so that one from a header costs no allocation; it is hidden after
-    /// its look-up for that reason, which nobody can tell from before.
+    /// Finds and checks the key. The key is borrowed from the request, so that one from a header needs no allocation.
+    /// For this reason it is hidden only after its lookup.
     fn authenticate(&self, cx: &mut RequestCx<'_>) -> Result<Attempt, PluginError> {
         let (key, place) = match self.search(cx) {
             Search::Nothing => return Ok(self.refuse("No API key found in request")),
@@ -92,9 +92,10 @@ impl KeyAuth {
             consumer,
         }) = owner
         else {
-            return Ok(self.refuse(match is_empty {
-                true => "No API key found in request",
-                false => "Unauthorized",
+            return Ok(self.refuse(if is_empty {
+                "No API key found in request"
+            } else {
+                "Unauthorized"
             }));
         };
         let consumer = auth::existing(consumer, credential.consumer)?;
@@ -103,7 +104,7 @@ impl KeyAuth {
         Ok(Attempt::Succeeded)
     }
 
-    /// The first text under any name in any place ends the search, even an empty one.
+    /// Searches for the key. The first text found under any name ends the search, even an empty one.
     fn search<'s, 'r>(&'s self, cx: &'r RequestCx<'_>) -> Search<'s, 'r> {
         let config = &self.config;
         let body = LazyCell::new(|| cx.parse_body());
@@ -161,9 +162,9 @@ fn owned<'r>(field: Field<'_>) -> Field<'r> {
     }
 }
 
-/// Whose key it is, unless it has expired.
+/// Returns the owner of the key, unless the key has expired.
 fn look_up(cx: &RequestCx<'_>, key: &[u8]) -> Result<Option<KeyOwner>, PluginError> {
-    // Keys are text: other bytes are nobody's key.
+    // Keys are texts, so that no credential matches invalid UTF-8.
     let Some(key) = std::str::from_utf8(key).ok().filter(|key| !key.is_empty()) else {
         return Ok(None);
     };

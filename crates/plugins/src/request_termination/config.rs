@@ -1,20 +1,20 @@
-//! The configuration of request-termination, as its schema completes it.
+//! The configuration of request-termination, after its schema has set the defaults.
 
 use compact_str::CompactString;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Config {
-    /// Default: 503.
+    /// Status of the response. Default: 503.
     pub(super) status_code: u16,
-    /// The text of `{"message": …}`. Default: that of the status, where it has one.
+    /// Text of `{"message": …}`. Default: that of the status, if it has one.
     pub(super) message: Option<String>,
-    /// The type of `body`.
+    /// Content type of `body`.
     pub(super) content_type: Option<String>,
-    /// Sent as it is, instead of a message.
+    /// Body to send unchanged, instead of a message.
     pub(super) body: Option<String>,
-    /// Answer with the request as JSON. Default: false.
+    /// Whether to respond with the request as JSON. Default: false.
     pub(super) echo: bool,
-    /// Only requests with a header or query argument of this name. Default: all requests.
+    /// Name of a header or query argument. Only requests with it are terminated. Default: all requests.
     pub(super) trigger: Option<CompactString>,
 }

@@ -1,4 +1,4 @@
-//! The answer that shows the request, for finding out what reaches the gateway.
+//! The response that shows the request as it reached the gateway.
 
 use super::Echo;
 use model::declarative::DEFAULT_WORKSPACE;
@@ -89,8 +89,8 @@ fn captures(cx: &RequestCx<'_>) -> Value {
     Value::Object(captures)
 }
 
-/// The groups in the order of their numbers. A group with a name has a number too. As in Kong, the list ends before the first
-/// group that took no part in the match.
+/// Returns the values of the groups, ordered by number. Named groups have a number too. As in Kong, the list ends
+/// before the first group that did not take part in the match.
 fn numbered(captures: &[Capture<'_>]) -> Value {
     let by_number = captures.iter().filter(|capture| capture.name.is_none());
     let by_number: BTreeMap<usize, &str> = by_number

@@ -1,4 +1,4 @@
-//! request-termination: answers instead of the upstream, always or when the request asks for it.
+//! request-termination: responds in place of the upstream, either to all requests or only to those with a trigger.
 //! Source of the behaviour: kong/plugins/request-termination/handler.lua.
 
 mod config;
@@ -91,7 +91,7 @@ impl Plugin for RequestTermination {
     }
 }
 
-/// Other statuses without a message have an empty body.
+/// Returns the default message of a status. Responses with other statuses have an empty body.
 fn default_message(status: u16) -> Option<&'static str> {
     match status {
         401 => Some("Unauthorized"),

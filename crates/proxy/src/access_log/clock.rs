@@ -1,16 +1,17 @@
-//! The time as log lines write it, made anew once a second at most. Always UTC: a line means the same wherever it is read.
+//! The time in the formats of log lines, formatted at most once per second. It is always UTC, so that lines do not
+//! depend on the machine's time zone.
 
 use crate::session::date::http_date;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// Since 1970.
+    /// Time since 1970.
     pub(super) now: Duration,
     second: Option<u64>,
-    /// `20/Nov/2026:11:00:00 +0000`
+    /// The time as in `20/Nov/2026:11:00:00 +0000`.
     pub(super) local: String,
-    /// `2026-11-20T11:00:00+00:00`
+    /// The time as in `2026-11-20T11:00:00+00:00`.
     pub(super) iso: String,
 }
 
@@ -22,7 +23,7 @@ impl Clock {
             return;
         }
         self.second = Some(second);
-        // `Fri, 20 Nov 2026 11:00:00 GMT`
+        // The date has the form `Fri, 20 Nov 2026 11:00:00 GMT`.
         let date = http_date(second);
         let (day, month, year, time) = (&date[5..7], &date[8..11], &date[12..16], &date[17..25]);
         let number = MONTHS.find(month).map_or(0, |at| at / 3 + 1);

@@ -1,8 +1,8 @@
-//! Making what clients sent harmless in a line: nobody can end it, begin another, or leave a quoted text.
+//! Escapes values from clients, so that they cannot end a log line or a quoted text.
 
 use super::format::Escape;
 
-/// Appends a value as the format has it. Source: ngx_http_log_escape() and ngx_escape_json().
+/// Appends a value, escaped for the format. Source: nginx ngx_http_log_escape() and ngx_escape_json().
 pub(super) fn write(escape: Escape, bytes: &[u8], out: &mut Vec<u8>) {
     match escape {
         Escape::Default => write_default(bytes, out),
@@ -23,7 +23,7 @@ fn write_default(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// What is not UTF-8 becomes the replacement character: the line stays JSON.
+/// Invalid UTF-8 is replaced by the replacement character, so that the line is always valid JSON.
 fn write_json(bytes: &[u8], out: &mut Vec<u8>) {
     for chunk in bytes.utf8_chunks() {
         for byte in chunk.valid().bytes() {

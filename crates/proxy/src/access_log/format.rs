@@ -1,5 +1,5 @@
-//! From the text of a format, in the web server's language, to a list of pieces that is run for each line. Kong's own format,
-//! the web server's `combined`, JSON, and one of the operator's (`nginx_http_log_format`).
+//! Compiles log formats, written in nginx's language, to a list of pieces from which each line is built. There are
+//! Kong's own format, nginx's `combined`, JSON, and one that the operator may define (`nginx_http_log_format`).
 
 use super::clock::Clock;
 use super::escape;
@@ -8,13 +8,13 @@ use plugin::{Try, TryEnd, base64};
 use std::io::Write;
 use std::time::Duration;
 
-/// kong/templates/nginx_kong.lua
+/// Kong's format for HTTP. Source: kong/templates/nginx_kong.lua.
 const KONG: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
                     \"$http_referer\" \"$http_user_agent\" kong_request_id: \"$kong_request_id\"";
-/// src/http/modules/ngx_http_log_module.c
+/// The format `combined`. Source: nginx src/http/modules/ngx_http_log_module.c.
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
                         \"$http_referer\" \"$http_user_agent\"";
-/// kong/templates/nginx_kong_stream.lua
+/// Kong's format for streams. Source: kong/templates/nginx_kong_stream.lua.
 const BASIC: &str =
     "$remote_addr [$time_local] $protocol $status $bytes_sent $bytes_received $session_time";
 const JSON: &str = concat!(
@@ -29,7 +29,7 @@ const JSON: &str = concat!(
     r#""user_agent":"$http_user_agent"}"#,
 );
 
-/// How values are made harmless.
+/// How values from clients are escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Escape {
     Default,
@@ -79,14 +79,14 @@ enum Variable {
     Route,
     Service,
     Consumer,
-    /// By its name in lower case.
+    /// A request header, by its name in lower case.
     Header(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     #[error(
-        "there is no log format `{0}`; kong_log_format, combined, json, basic and that of nginx_http_log_format are known"
+        "there is no log format `{0}`; use kong_log_format, combined, json, basic or the one that nginx_http_log_format defines"
     )]
     Unknown(String),
     #[error("`${0}` is not known in log formats")]
@@ -98,7 +98,7 @@ pub enum FormatError {
 }
 
 impl Format {
-    /// One of those that are always there.
+    /// Returns a built-in format.
     pub fn named(name: &str) -> Result<Self, FormatError> {
         let (text, escape) = match name {
             "kong_log_format" => (KONG, Escape::Default),
@@ -110,7 +110,7 @@ impl Format {
         Self::compile(text, escape)
     }
 
-    /// The web server's directive `log_format`, without its name: `<name> [escape=…] '<text>' …`.
+    /// Parses the arguments of nginx's directive `log_format`: `<name> [escape=…] '<text>' …`.
     pub fn directive(text: &str) -> Result<(String, Self), FormatError> {
         let mut words = words(text)?.into_iter();
         let name = words.next().ok_or(FormatError::Syntax)?;
@@ -145,7 +145,7 @@ impl Format {
         Ok(Self { pieces, escape })
     }
 
-    /// Appends the line of a request, with its end.
+    /// Appends the line of a request, including the line break.
     pub(super) fn write(&self, facts: &Facts<'_>, clock: &Clock, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             match piece {
@@ -155,7 +155,7 @@ impl Format {
         }
     }
 
-    /// The line of a request that another thread than a worker has served.
+    /// Returns the line of a request that was served by a thread other than a worker.
     pub fn line(&self, facts: &Facts<'_>) -> Vec<u8> {
         let (mut clock, mut out) = (Clock::default(), Vec::new());
         clock.set(std::time::SystemTime::now());
@@ -198,7 +198,7 @@ impl Format {
     }
 }
 
-/// Values that are ours, and harmless.
+/// Writes a value that the gateway produced, which needs no escaping.
 fn write_plain(variable: &Variable, facts: &Facts<'_>, clock: &Clock, out: &mut Vec<u8>) {
     // Writing to memory does not fail.
     let _ = match variable {
@@ -237,7 +237,7 @@ fn write_plain(variable: &Variable, facts: &Facts<'_>, clock: &Clock, out: &mut 
     };
 }
 
-/// With milliseconds, as the web server writes times.
+/// Writes seconds with three decimals, as nginx does.
 fn write_seconds(time: Duration, out: &mut Vec<u8>) -> std::io::Result<()> {
     write!(out, "{}.{:03}", time.as_secs(), time.subsec_millis())
 }
@@ -300,7 +300,7 @@ fn protocol(facts: &Facts<'_>) -> &'static str {
     }
 }
 
-/// The name, never the password, of `Authorization: Basic`.
+/// Returns the user name in `Authorization: Basic`, never the password.
 fn remote_user(facts: &Facts<'_>) -> Option<Vec<u8>> {
     let value = facts.headers.first("authorization")?;
     let (scheme, encoded) = value.split_at_checked(6)?;
@@ -313,7 +313,7 @@ fn remote_user(facts: &Facts<'_>) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// The name behind a `$`, in braces or not, and what comes after it.
+/// Splits the text after a `$` into the name of the variable, with or without braces, and the rest.
 fn variable_name(text: &str) -> (&str, &str) {
     if let Some((name, rest)) = text.strip_prefix('{').and_then(|text| text.split_once('}')) {
         return (name, rest);
@@ -364,7 +364,8 @@ impl Variable {
     }
 }
 
-/// The words of a directive: separated by blanks, in quotes where they hold some. A backslash takes the next quote as it is.
+/// Splits a directive into words. Words that contain blanks are quoted. A backslash escapes a quote or another
+/// backslash.
 fn words(text: &str) -> Result<Vec<String>, FormatError> {
     let mut words = Vec::new();
     let mut letters = text.chars().peekable();

@@ -1,18 +1,18 @@
-//! What is known of a finished request when its line is written.
+//! The properties of a finished request that a log line can show.
 
 use plugin::{Latencies, Try};
 use std::net::SocketAddr;
 
 /// A finished request.
 pub struct Facts<'a> {
-    /// After real-IP processing.
+    /// The client's address, after real-IP processing.
     pub client: SocketAddr,
-    /// Who the connection is from.
+    /// The remote address of the connection.
     pub peer: SocketAddr,
     pub scheme: &'static str,
-    /// Of the listener, mapped by `port_maps`.
+    /// Port of the listener, mapped by `port_maps`.
     pub port: u16,
-    /// Lower case, without port.
+    /// Host of the request in lower case, without port.
     pub host: &'a str,
     pub request: RequestLine<'a>,
     pub headers: &'a dyn Headers,
@@ -21,20 +21,20 @@ pub struct Facts<'a> {
     pub upstream_status: Option<u16>,
     pub tries: &'a [Try],
     pub latencies: Latencies,
-    /// Bytes of the request, head and body.
+    /// Size of the request in bytes, head and body.
     pub request_size: u64,
-    /// Bytes sent to the client,
+    /// Number of bytes sent to the client, heads included.
     pub response_size: u64,
-    /// and how many of them were heads.
+    /// Number of bytes of the heads sent to the client.
     pub response_head: u64,
-    /// Names, or ids where there is none.
+    /// Name of the route, or its id if it has no name. The same applies to service and consumer.
     pub route: &'a str,
     pub service: &'a str,
     pub consumer: &'a str,
 }
 
 impl Default for Facts<'_> {
-    /// Nothing is known of the request.
+    /// The facts of a request of which nothing is known.
     fn default() -> Self {
         let nobody = SocketAddr::from(([0, 0, 0, 0], 0));
         Self {
@@ -67,15 +67,15 @@ pub enum RequestLine<'a> {
         target: &'a [u8],
         version: &'static str,
     },
-    /// Of a request that was refused: what there is of it.
+    /// The bytes received of a request line that could not be parsed.
     Raw(&'a [u8]),
-    /// None at all, of a stream.
+    /// A stream, which has no request line.
     Stream { protocol: &'static str },
 }
 
 /// The header lines of a request.
 pub trait Headers {
-    /// The first of a name, in any case.
+    /// Returns the first header with this name, ignoring case.
     fn first(&self, name: &str) -> Option<&[u8]>;
 }
 
@@ -85,7 +85,7 @@ impl Headers for net::http1::RequestHead {
     }
 }
 
-/// Of a request that was not understood.
+/// The headers of a request that could not be parsed.
 impl Headers for () {
     fn first(&self, _: &str) -> Option<&[u8]> {
         None

@@ -1,8 +1,8 @@
-//! The access log: a line for each request. Lines are made on the worker, into a buffer of its own, and handed to a thread that
-//! writes them, many at a time. A worker waits neither for the disk nor for that thread: where the writer does not keep up,
-//! lines are dropped and counted.
+//! The access log has one line for each request. Each worker formats lines into its own buffer and hands the buffer to
+//! a writer thread. A worker never waits for the disk or for the writer. If the writer cannot keep up, lines are
+//! dropped and counted.
 //!
-//! Not here: files, and the thread that writes them. The program has those.
+//! Not here: the files and the writer thread, which belong to the program.
 
 mod clock;
 mod escape;
@@ -21,11 +21,11 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::Thread;
 use std::time::{Duration, SystemTime};
 
-/// A buffer is handed over when it has grown to this,
+/// Size at which a buffer is handed to the writer.
 const HAND_OVER_BYTES: usize = 32 * 1024;
-/// or when its first line is this old.
+/// Age of its first line at which a buffer is handed to the writer.
 pub(crate) const HAND_OVER_AFTER: Duration = Duration::from_millis(100);
-/// What may wait for the writer, for each worker.
+/// Maximum size of the lines of one worker that wait for the writer.
 const LANE_BYTES: usize = 4 * 1024 * 1024;
 
 /// A log that several threads write to.
@@ -37,7 +37,8 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
-    /// `writer` is the thread that takes what is in the lanes, one for each worker, when it is woken up.
+    /// Creates the log. There is one lane for each worker. `writer` is the thread that empties the lanes when it is
+    /// woken up.
     pub fn new(format: Arc<Format>, lanes: Arc<[Lane]>, writer: Thread) -> Self {
         Self {
             format,
@@ -50,7 +51,7 @@ impl AccessLog {
         &self.format
     }
 
-    /// Hands over lines from a thread that may wait a moment, as workers may not.
+    /// Hands over lines. It may block shortly on a lock, so that workers must not call it.
     pub fn give(&self, lane: usize, lines: Vec<u8>) {
         if let Some(lane) = self.lanes.get(lane) {
             lane.give(lines);
@@ -65,7 +66,7 @@ impl fmt::Debug for AccessLog {
     }
 }
 
-/// From one worker to the writer.
+/// The queue of lines from one worker to the writer.
 #[derive(Debug, Default)]
 pub struct Lane {
     waiting: Mutex<Waiting>,
@@ -78,7 +79,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Empties `lines` in any case.
+    /// Adds lines, or drops and counts them if there is no room. Empties `lines` in both cases.
     fn add(&mut self, lines: &mut Vec<u8>, count: u64, dropped: &AtomicU64) {
         if self.bytes.is_empty() {
             std::mem::swap(&mut self.bytes, lines);
@@ -96,42 +97,42 @@ impl Lane {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a line, from a thread that may wait a moment. The writer is to be woken up.
+    /// Adds a line. It may block shortly on a lock. The caller has to wake the writer up.
     pub fn give(&self, mut line: Vec<u8>) {
         self.lock().add(&mut line, 1, &self.dropped);
     }
 
-    /// For the writer: what waits, in whole lines, in exchange for an empty buffer that may have room already.
+    /// Returns the waiting lines to the writer, and takes an empty buffer for the next ones.
     pub fn take(&self, spare: Vec<u8>) -> Vec<u8> {
         debug_assert!(spare.is_empty());
         std::mem::replace(&mut self.lock().bytes, spare)
     }
 
-    /// Lines that are lost, so far.
+    /// Number of lines dropped so far.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// For the writer, which could not write them.
+    /// Counts lines that the writer could not write.
     pub fn count_dropped(&self, lines: u64) {
         self.dropped.fetch_add(lines, Ordering::Relaxed);
     }
 }
 
-/// The log as one worker has it.
+/// A worker's access to the log.
 pub(crate) struct Journal {
     log: AccessLog,
     lane: usize,
     clock: Clock,
     buffer: Vec<u8>,
-    /// In the buffer.
+    /// Number of lines in the buffer.
     lines: u64,
 }
 
-/// What is to be done after a line was written.
+/// Tells the caller of [`Journal::write`] whether to schedule a hand-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// It is the first in the buffer: call [`Journal::hand_over`] in a while.
+    /// The line is the first in the buffer: call [`Journal::hand_over`] after [`HAND_OVER_AFTER`].
     First,
     Another,
 }
@@ -155,13 +156,15 @@ impl Journal {
         if self.buffer.len() >= HAND_OVER_BYTES {
             self.hand_over();
         }
-        match first && !self.buffer.is_empty() {
-            true => Written::First,
-            false => Written::Another,
+        if first && !self.buffer.is_empty() {
+            Written::First
+        } else {
+            Written::Another
         }
     }
 
-    /// Gives the writer what there is. When it is just looking into the lane, the next time will do; but not for ever.
+    /// Hands the buffer to the writer. If the writer holds the lock of the lane, the lines stay in the buffer until the
+    /// next call, or are dropped if the buffer is full.
     pub(crate) fn hand_over(&mut self) {
         if self.buffer.is_empty() {
             return;
@@ -186,7 +189,7 @@ impl Journal {
         self.log.writer.unpark();
     }
 
-    /// Something waits that was not handed over.
+    /// Whether the buffer has lines.
     pub(crate) fn has_lines(&self) -> bool {
         !self.buffer.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Lines, and their way to the writer.
+//! Tests of log lines, and of handing them to the writer.
 
 use super::*;
 use net::http1::{Limits, RequestHead};
@@ -73,7 +73,7 @@ fn kongs_format_is_written_as_by_the_web_server() {
 }
 
 #[test]
-fn what_was_not_understood_cannot_break_a_line() {
+fn invalid_requests_cannot_break_a_line() {
     let format = Format::named("combined").expect("it is there");
     let raw = RequestLine::Raw(b"\x16\x03\x01\nfake line \"\x7f\xc3");
     assert_eq!(
@@ -177,7 +177,7 @@ fn lines_reach_the_writer_whole_and_in_order() {
 }
 
 #[test]
-fn what_the_writer_cannot_take_is_dropped_and_counted() {
+fn lines_that_the_writer_cannot_take_are_dropped_and_counted() {
     let log = log(1);
     let mut journal = Journal::new(&log, 0);
     let mut written = 0;
@@ -191,7 +191,7 @@ fn what_the_writer_cannot_take_is_dropped_and_counted() {
     assert!(taken.len() <= LANE_BYTES);
     let lines = taken.iter().filter(|byte| **byte == b'\n').count() as u64;
     assert_eq!(lines + log.lanes[0].dropped(), written);
-    // There is room again.
+    // The lane has room again.
     journal.write(&facts(&(), parsed(), &[]));
     journal.hand_over();
     assert!(!log.lanes[0].take(Vec::new()).is_empty());

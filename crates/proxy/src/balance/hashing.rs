@@ -1,5 +1,5 @@
-//! What of a request decides which peer of a ring it goes to. Source: kong/runloop/balancer/init.lua get_value_to_hash(),
-//! set_cookie().
+//! The request property that consistent hashing uses.
+//! Source: kong/runloop/balancer/init.lua get_value_to_hash(), set_cookie().
 
 use super::ring;
 use model::entities::{HashOn, Upstream};
@@ -18,7 +18,7 @@ pub struct Hashing {
 enum Input {
     Consumer,
     Ip,
-    /// Lower case, with `_` for `-`.
+    /// A header, by its name in lower case with `_` for `-`.
     Header(Box<str>),
     Cookie(Cookie),
     Path,
@@ -32,25 +32,25 @@ struct Cookie {
     path: Box<str>,
 }
 
-/// Which group of a route's regex.
+/// A capture group of a route's regex.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Group {
     Name(Box<str>),
-    /// From 1.
+    /// The number of a group, counted from 1.
     Number(usize),
 }
 
-/// A request or connection as hashing asks for it. What a connection does not have is absent.
+/// The properties of a request or stream connection that hashing can use. A connection has only some of them.
 pub trait HashSource {
-    /// The client's, after real-IP processing.
+    /// The client's IP address, after real-IP processing.
     fn ip(&self) -> IpAddr;
 
-    /// The consumer's id, else the credential's.
+    /// The consumer's id, or else that of the credential.
     fn consumer(&self) -> Option<Uuid> {
         None
     }
 
-    /// All lines of a header, joined; the name is in lower case and has `_` for `-`.
+    /// All lines of a header, joined. The name is in lower case, with `_` for `-`.
     fn header(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
         None
     }
@@ -59,12 +59,12 @@ pub trait HashSource {
         None
     }
 
-    /// Normalised.
+    /// The normalised path.
     fn path(&self) -> Option<Cow<'_, [u8]>> {
         None
     }
 
-    /// Repeated values sorted and joined by commas; `true` for an argument without value.
+    /// The values of a query argument, sorted and joined by commas. An argument without a value has the value `true`.
     fn query_arg(&self, _name: &str) -> Option<Cow<'_, [u8]>> {
         None
     }
@@ -74,16 +74,16 @@ pub trait HashSource {
     }
 }
 
-/// What a request was found to be hashed by.
+/// The hash of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     pub hash: u64,
-    /// The client has no cookie yet: this `Set-Cookie` is to give it one.
+    /// The `Set-Cookie` header for a client that has no cookie yet.
     pub set_cookie: Option<String>,
 }
 
 impl Hashing {
-    /// None when requests are not told apart.
+    /// Reads the hash settings. Returns `None` if `hash_on` is `none`.
     pub fn new(upstream: &Upstream) -> Option<Self> {
         let primary = Input::new(
             upstream.hash_on,
@@ -111,7 +111,8 @@ impl Hashing {
         is_capture(&self.primary) || self.fallback.as_ref().is_some_and(is_capture)
     }
 
-    /// The key of a request: by the fallback when it lacks the first, and that of nothing when it lacks both.
+    /// Returns the key of a request: from the primary input, or else from the fallback. Requests without either get the
+    /// key of an empty value.
     pub fn key(&self, source: &dyn HashSource) -> Key {
         let inputs = [Some(&self.primary), self.fallback.as_ref()];
         let found = inputs
@@ -195,7 +196,7 @@ impl Input {
 }
 
 impl Cookie {
-    /// A client's first request. `Same-Site` is how Kong spells it.
+    /// Creates a cookie for a client's first request. Kong spells `Same-Site` in this way.
     fn begin(&self) -> Key {
         let value = Uuid::new_v4().hyphenated().to_string();
         let Self { name, path } = self;
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_apart_by_what_the_upstream_says() {
+    fn requests_are_hashed_by_the_property_that_the_upstream_names() {
         let id = Uuid::from_u128(5);
         let request = Request {
             consumer: Some(id),
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_that_does_not_say_does_not_tell_apart() {
+    fn an_upstream_without_hash_on_has_no_hashing() {
         let upstream = json!({"id": Uuid::nil(), "name": "u"});
         let upstream: Upstream = serde_json::from_value(upstream).unwrap();
         assert_eq!(Hashing::new(&upstream), None);

@@ -1,18 +1,20 @@
-//! Latency: of two random peers the one whose answers took less, by an average that forgets within seconds.
+//! Latency: of two random targets, picks the one that responded faster. The average of response times decays within
+//! seconds.
 //! Source: kong/runloop/balancer/latency.lua.
 
 use super::mix;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// After so long a value counts for 1/e.
+/// Time after which the weight of a value has fallen to 1/e, in seconds.
 const DECAY: f32 = 10.0;
-/// A tick of the clock that is kept with the average: 2^32 of them are more than a year.
+/// Resolution of the time stored with the average. 2^32 ticks are more than a year.
 const TICK: Duration = Duration::from_millis(10);
-/// Random tries to find a usable peer before all are looked at.
+/// Number of random tries to find a usable target before all are checked in order.
 const TRIES: u64 = 16;
 
-/// How long answers took: average in seconds and the time of its last change, in one number, so that workers need no lock.
+/// Average response time in seconds and the time of its last change, packed into one atomic number, so that no lock is
+/// needed.
 #[derive(Debug, Default)]
 pub(super) struct Average(AtomicU64);
 
@@ -21,24 +23,24 @@ impl Average {
         Self(AtomicU64::new(pack(seconds, ticks(now))))
     }
 
-    /// `now`: since the start of the process, as everywhere here.
+    /// Adds a response time. `now` is the time since the start of the process, as in all functions of this module.
     pub(super) fn add(&self, took: Duration, now: Duration) {
         let now = ticks(now);
         let update = |packed| {
             let (average, since) = unpack(packed);
             Some(pack(decay(average, since, took.as_secs_f32(), now), now))
         };
-        // Fails only when the closure gives nothing.
+        // This fails only if the closure returns `None`.
         let _ = (self.0).fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
     }
 
-    /// What it is worth now: without answers it falls, so that a slow peer is tried again.
+    /// Returns the average at the time `now`. Without responses it falls, so that a slow target is tried again.
     pub(super) fn now(&self, now: Duration) -> f32 {
         let (average, since) = unpack(self.0.load(Ordering::Relaxed));
         decay(average, since, 0.0, ticks(now))
     }
 
-    /// As it was last changed.
+    /// Returns the average at its last change.
     pub(super) fn last(&self) -> f32 {
         unpack(self.0.load(Ordering::Relaxed)).0
     }
@@ -64,7 +66,7 @@ fn unpack(packed: u64) -> (f32, u32) {
     (f32::from_bits((packed >> 32) as u32), packed as u32)
 }
 
-/// The better of two usable peers picked at random, where `score` is the lower the better; none for unusable ones.
+/// Returns the better of two random usable targets. A lower `score` is better; it is `None` for unusable targets.
 pub(super) fn pick(
     peers: usize,
     random: u64,

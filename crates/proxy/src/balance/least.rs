@@ -1,12 +1,13 @@
-//! Least connections: the peer with the lowest (connections + 1) / weight.
+//! Least connections: picks the target with the lowest (connections + 1) / weight.
 //! Source: kong/runloop/balancer/least_connections.lua.
 
-/// Up to so many peers all are looked at. Of more, so many neighbours from a point that moves on with every pick: the best
-/// of them is as good as the best of all, and a pick among ten thousand costs no more than one among these.
+/// Maximum number of targets compared per pick. If an upstream has more, this many neighbours are compared, from a
+/// start that moves with every pick. The best of them is nearly as good as the best of all, and the cost of a pick
+/// stays limited.
 const LOOKED_AT: usize = 512;
 
-/// `score`: connections and weight of a usable peer. Of equal ones the first from `turn` on is taken, so that idle peers
-/// take turns.
+/// Returns the index of the best target. `score` returns the connections and weight of a usable target. Of equal
+/// targets, the first one from `turn` on is taken, so that idle targets take turns.
 pub(super) fn pick(
     peers: usize,
     turn: u64,
@@ -37,7 +38,7 @@ fn is_less(one: (u32, u32), two: (u32, u32)) -> bool {
 mod tests {
     use super::*;
 
-    /// Picks so many times without ending any connection.
+    /// Picks `number` times without ending a connection, and returns the connections of each target.
     fn fill(weights: &[u32], number: u64) -> Vec<u32> {
         let mut connections = vec![0; weights.len()];
         for turn in 0..number {
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ten_thousand_few_are_looked_at_unless_none_of_them_can_be_used() {
+    fn a_pick_among_ten_thousand_compares_few_unless_none_of_them_is_usable() {
         let looked = std::cell::Cell::new(0);
         let count = |usable: bool| {
             looked.set(looked.get() + 1);

@@ -1,8 +1,8 @@
-//! Choosing among the peers of an upstream entity. An [`Upstream`] is its configuration with the peers that its targets stand
-//! for now; several services may share it, each in its own [`Way`]. What is known of a peer survives every change that
-//! keeps it ([`Peer`]), and a pick takes no lock.
+//! Load balancing among the peers (addresses) of an upstream entity. An [`Upstream`] is its configuration with the
+//! peers that its targets currently resolve to. Several services may share it, each with its own connection settings
+//! ([`Way`]). The state of a peer ([`Peer`]) survives every change that keeps the peer. A pick takes no lock.
 //!
-//! Not here: what makes a peer unusable ([`crate::health`]), and how it is connected to (`session`).
+//! Not here: health checks ([`crate::health`]), and connections to peers (`session`).
 
 mod hashing;
 mod latency;
@@ -42,68 +42,68 @@ use tokio::task::JoinSet;
 pub struct Upstream {
     pub settings: Settings,
     pub hashing: Option<Hashing>,
-    /// None when nothing is checked.
+    /// The health checks, if any are enabled.
     pub checks: Option<Checks>,
     shared: Arc<Shared>,
-    /// Of each target that is a name.
+    /// The DNS state of each target that is a name; `None` for IP addresses.
     hosts: Box<[Option<Arc<Host>>]>,
     peers: ArcSwap<Peers>,
 }
 
-/// What an upstream is made of; equal settings make equal upstreams.
+/// The settings of an upstream. If they are equal, the existing upstream is reused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub entity: entities::Upstream,
     pub targets: Vec<TargetSettings>,
-    /// How its services use it.
+    /// The different connection settings of its services.
     pub ways: Vec<Way>,
-    /// None when its addresses are not probed.
+    /// Settings of active health checks, if they are enabled.
     pub probing: Option<Probing>,
 }
 
-/// A target, read.
+/// A parsed target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetSettings {
     pub id: TargetId,
     /// `host:port` in its stored form.
     pub text: Box<str>,
-    /// As it stands there: IPv6 in brackets.
+    /// The host part of `text`; IPv6 in brackets.
     pub host: Box<str>,
     pub port: u16,
     pub weight: u32,
     pub is_name: bool,
 }
 
-/// What stays of an upstream through all its changes.
+/// The state of an upstream that survives all its changes.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Those that something refers to.
+    /// The peers in use.
     peers: Mutex<HashMap<Place, Weak<Peer>>>,
-    /// Whose turn it is.
+    /// Number of picks so far, for taking turns.
     turns: AtomicU64,
-    /// Grows whenever a peer becomes usable or unusable.
+    /// Incremented whenever a peer becomes usable or unusable.
     changes: AtomicU64,
 }
 
-/// What decides about a pick, besides the upstream itself.
+/// The properties of a request that a pick depends on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PickInput {
-    /// By [`Hashing::key`]; of consistent hashing only.
+    /// The hash from [`Hashing::key`]. Only used by consistent hashing.
     pub key: u64,
 }
 
-/// The peers that a request has failed at.
+/// The peers at which a request has failed.
 #[derive(Debug, Default)]
 pub struct Tried(Vec<Arc<Peer>>);
 
-/// The peer for a try. Counts as a request there until it is dropped.
+/// The peer picked for a try. The peer counts the request as in progress until this is dropped.
 #[derive(Debug)]
 pub struct Visit<'u> {
     upstream: &'u Upstream,
     stay: Stay,
-    /// Small, as this waits with every request.
+    /// Index of the way. Kept small because every waiting request holds a `Visit`.
     way: u32,
-    /// Microseconds.
+    /// Time of the pick in microseconds, as from [`now`].
     began: u64,
 }
 
@@ -111,22 +111,22 @@ pub struct Visit<'u> {
 #[derive(Debug, Clone)]
 pub struct ProbePlace {
     pub address: SocketAddr,
-    /// Of the target.
+    /// Host of the target.
     pub name: Box<str>,
     pub peer: Arc<Peer>,
 }
 
-/// No peer is usable.
+/// The reason why no peer could be picked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failure to get a peer from the ring-balancer")]
 pub enum NoPeer {
     Unusable,
-    /// Some targets' names are not resolved yet: [`Upstream::resolve`], then again.
+    /// Some targets' names are not resolved yet. Call [`Upstream::resolve`], then pick again.
     Unresolved,
 }
 
 impl Upstream {
-    /// With the state of the one before it, if there was one; that one itself when nothing has changed.
+    /// Builds an upstream with the state of `previous`. Returns `previous` itself if the settings are equal.
     pub fn new(settings: Settings, resolver: &Resolver, previous: Option<&Arc<Self>>) -> Arc<Self> {
         if let Some(same) = previous.filter(|previous| previous.settings == settings) {
             return same.clone();
@@ -159,14 +159,15 @@ impl Upstream {
         &self.settings.entity.name
     }
 
-    /// The peer for the next try of a request.
+    /// Picks the peer for the next try of a request.
     pub fn pick(&self, way: u32, input: PickInput, tried: &Tried) -> Result<Visit<'_>, NoPeer> {
         let now = now();
         let peers = self.peers.load();
         let member = peers.pick(input, tried, now, &self.shared);
-        let member = member.ok_or(match peers.pending {
-            true => NoPeer::Unresolved,
-            false => NoPeer::Unusable,
+        let member = member.ok_or(if peers.pending {
+            NoPeer::Unresolved
+        } else {
+            NoPeer::Unusable
         })?;
         Ok(Visit {
             upstream: self,
@@ -176,9 +177,9 @@ impl Upstream {
         })
     }
 
-    /// Waits until a name of the targets that was never resolved is, for at most `limit`.
+    /// Waits for at most `limit` until one of the targets' names that were never resolved is resolved.
     pub async fn resolve(&self, limit: Duration) {
-        /// Names that one request waits for.
+        /// Maximum number of names that one request waits for.
         const MOST: usize = 16;
         let unknown = self
             .hosts
@@ -198,7 +199,7 @@ impl Upstream {
         self.refresh();
     }
 
-    /// Makes the peers those that the names of targets resolve to now.
+    /// Rebuilds the peers if the DNS answers for the names of targets have changed.
     pub fn refresh(&self) {
         loop {
             let current = self.peers.load_full();
@@ -207,7 +208,7 @@ impl Upstream {
             }
             let (settings, checks) = (&self.settings, self.checks.as_ref());
             let next = Arc::new(Peers::new(settings, &self.hosts, checks, &self.shared));
-            // Somebody else may have been faster, and with older answers.
+            // Another thread may have been faster, but with older answers: check again.
             let before = self.peers.compare_and_swap(&current, next);
             if Arc::ptr_eq(&before, &current) {
                 return;
@@ -215,7 +216,7 @@ impl Upstream {
         }
     }
 
-    /// Has answers renewed that may only be used once.
+    /// Triggers the renewal of DNS answers with TTL 0.
     fn renew(&self) {
         self.hosts
             .iter()
@@ -223,7 +224,7 @@ impl Upstream {
             .for_each(|host| drop(host.answer()));
     }
 
-    /// A request's outcome at a peer. Source: kong/runloop/handler.lua log.after.
+    /// Reports the outcome of a request to the passive health checks. Source: kong/runloop/handler.lua log.after.
     fn report_passive(&self, peer: &Peer, outcome: Outcome) {
         let outcome = match outcome {
             Outcome::Status(504) => Outcome::Timeout,
@@ -236,7 +237,7 @@ impl Upstream {
         }
     }
 
-    /// A probe's outcome at a peer.
+    /// Reports the outcome of a probe to the active health checks.
     pub fn report_active(&self, peer: &Peer, outcome: Outcome) {
         if let Some(checks) = &self.checks
             && let Some((event, limit)) = checks.active.judge(outcome)
@@ -245,7 +246,8 @@ impl Upstream {
         }
     }
 
-    /// The addresses to probe: those that are available, or those that are not. Each one once, whatever targets it is of.
+    /// Returns the addresses to probe: the available or the unavailable ones. An address that several targets have
+    /// comes once.
     pub fn probe_places(&self, available: bool) -> Vec<ProbePlace> {
         let peers = self.peers.load();
         let mut seen = HashSet::new();
@@ -278,7 +280,7 @@ impl Upstream {
 }
 
 impl Shared {
-    /// The peer of a place, which may be in use already; a new one starts with the latency given.
+    /// Returns the peer for an address. If none is in use yet, one is created with the given latency.
     fn peer(&self, place: Place, latency: f32) -> Arc<Peer> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(peer) = peers.get(&place).and_then(Weak::upgrade) {
@@ -289,7 +291,7 @@ impl Shared {
         peer
     }
 
-    /// What is known of peers in use, and forgets the others.
+    /// Returns the peers in use, and removes the entries of the others.
     fn known(&self) -> Vec<Arc<Peer>> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         peers.retain(|_, peer| peer.strong_count() > 0);
@@ -298,7 +300,8 @@ impl Shared {
 }
 
 impl TargetSettings {
-    /// None for one that is no address. A declarative configuration may leave out the port, and write addresses in any form.
+    /// Parses a target, and returns `None` if it is not an address. In declarative configurations, the port may be
+    /// missing and addresses may have any form.
     pub fn new(target: &entities::Target) -> Option<Self> {
         let address = Address::parse(&target.target).ok()?;
         let text = address.as_target();
@@ -325,7 +328,7 @@ impl Tried {
 }
 
 impl Visit<'_> {
-    /// Tells what came of the try.
+    /// Reports the outcome of the try to the balancer and the passive health checks.
     pub fn report(&self, outcome: Outcome) {
         let peer = &self.stay.member().peer;
         if self.upstream.settings.entity.algorithm == Algorithm::Latency {
@@ -336,7 +339,7 @@ impl Visit<'_> {
         self.upstream.report_passive(peer, outcome);
     }
 
-    /// For a request that goes on when its try is over, as a tunnel.
+    /// Keeps the request counted at its peer after the try is over, for instance for a tunnel.
     pub fn into_stay(self) -> Stay {
         self.stay
     }
@@ -360,7 +363,7 @@ impl fmt::Debug for Upstream {
     }
 }
 
-/// Since the first look at the clock.
+/// Returns the time since the first call of this function.
 fn now() -> Duration {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     START.elapsed()

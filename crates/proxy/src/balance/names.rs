@@ -1,24 +1,24 @@
-//! Keeps the peers of all upstreams what the names of their targets resolve to. Requests find the new peers as they find
-//! everything else, and pay nothing for the change.
+//! Updates the peers of all upstreams when DNS answers for the names of their targets change. This happens outside the
+//! request path.
 
 use crate::snapshot::Live;
 use net::dns::Resolver;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// Changes within this time are taken over together.
+/// DNS changes within this time are applied together.
 const TOGETHER: Duration = Duration::from_millis(5);
-/// How often answers of TTL 0 are renewed.
+/// Interval at which answers with TTL 0 are renewed.
 const RENEWAL: Duration = Duration::from_secs(1);
 
-/// Runs until it is dropped; needs a runtime with timers, better one that serves no requests.
+/// Applies DNS changes until it is dropped. It needs a runtime with timers, preferably one that serves no requests.
 pub async fn follow(live: Live, resolver: Resolver) {
     let (mut swaps, mut changes) = (live.swaps(), resolver.changes());
     let mut renewal = interval(RENEWAL);
     renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let changed = tokio::select! {
-            // A snapshot may have been built just before a change.
+            // A snapshot may have been built just before a DNS change.
             swapped = swaps.changed() => swapped,
             changed = changes.changed() => {
                 sleep(TOGETHER).await;

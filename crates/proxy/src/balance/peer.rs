@@ -1,4 +1,4 @@
-//! One address of an upstream: what all workers know of it, and requests that are there.
+//! One address of an upstream: its state, shared by all workers, and the requests in progress there.
 
 use super::latency::Average;
 use crate::health::{Event, Health};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The state of one (upstream, address). It lives as long as anything refers to the pair, whatever else of the configuration
-/// changes.
+/// The state of one address of an upstream. It is kept as long as the upstream has the address or requests are in
+/// progress there, whatever else in the configuration changes.
 pub struct Peer {
     pub(super) place: Place,
     connections: AtomicU32,
@@ -19,7 +19,7 @@ pub struct Peer {
     health: AtomicU64,
 }
 
-/// What tells the peers of an upstream apart: an address, and its port.
+/// The address and port that identify a peer of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     pub host: Box<str>,
@@ -36,7 +36,7 @@ impl Peer {
         }
     }
 
-    /// Requests that are there now.
+    /// Number of requests in progress at this address.
     pub fn connections(&self) -> u32 {
         self.connections.load(Ordering::Relaxed)
     }
@@ -45,7 +45,7 @@ impl Peer {
         Health::unpack(self.health.load(Ordering::Acquire))
     }
 
-    /// Counts an event; tells whether that changed if the peer can be used.
+    /// Counts an event, and returns the new health if the peer became usable or unusable.
     pub(super) fn report(&self, event: Event, limit: u8) -> Option<Health> {
         self.change(|health| health.after(event, limit))
     }
@@ -59,7 +59,7 @@ impl Peer {
         loop {
             let before = Health::unpack(packed);
             let after = next(before);
-            // Nearly always, and then nothing is written that other workers read.
+            // This is by far the most frequent case. Memory shared with other workers is then not written.
             if after == before {
                 return None;
             }
@@ -72,7 +72,7 @@ impl Peer {
     }
 }
 
-/// As targets are written: IPv6 in full and in brackets.
+/// Uses the form in which targets are written: IPv6 in full and in brackets.
 impl From<SocketAddr> for Place {
     fn from(address: SocketAddr) -> Self {
         let host = match address.ip() {
@@ -110,26 +110,26 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// A peer with its share of requests, as one state of the configuration and of the names has it.
+/// A peer with its weight and settings, for one state of the configuration and of DNS.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) peer: Arc<Peer>,
     pub(super) weight: u32,
-    /// Which target of the upstream it comes from.
+    /// Index of the upstream's target that the address belongs to.
     pub(super) target: usize,
-    /// The name that the SRV record of the address gives; none for addresses of other records.
+    /// The host name in the SRV record, if the address comes from one.
     pub(super) srv: Option<Arc<str>>,
-    /// As each kind of service reaches it.
+    /// The connection settings for this address, one for each of the upstream's ways.
     pub(super) ways: Box<[Target]>,
 }
 
 impl Member {
-    /// What the Admin API calls the address.
+    /// Returns the host that the Admin API shows for the address.
     pub(super) fn shown_host(&self) -> &str {
         self.srv.as_deref().unwrap_or(&self.peer.place.host)
     }
 
-    /// Whether this is the address of an IP address, or of a name that an SRV record gives, and a port.
+    /// Whether this address has the given port and the given IP address or SRV host name.
     pub(super) fn is_at(&self, host: &str, port: u16) -> bool {
         let Place {
             host: ip,
@@ -140,7 +140,7 @@ impl Member {
     }
 }
 
-/// A request that is at a peer; not any more when this is dropped.
+/// A request in progress at a peer. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Stay(Arc<Member>);
 

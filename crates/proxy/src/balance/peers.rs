@@ -1,4 +1,4 @@
-//! The peers of an upstream at one time, and the algorithm that chooses among them.
+//! The current peers of an upstream, and the algorithm that picks one.
 
 use super::peer::{Member, Peer, Place};
 use super::ring::Ring;
@@ -13,15 +13,15 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// Those that take requests come first.
+    /// All members; those that take requests come first.
     pub(super) members: Box<[Arc<Member>]>,
-    /// How many do: those of weight 0 do not.
+    /// Number of members that take requests. Members of weight 0 take none.
     taking: usize,
     chooser: Chooser,
     checked: Option<Checked>,
-    /// Names of targets that are not resolved yet.
+    /// Whether some names of targets are not resolved yet.
     pub(super) pending: bool,
-    /// Of the answers that the peers of names are from.
+    /// For each name, the number of the DNS answer that its members come from.
     answers: Box<[u64]>,
 }
 
@@ -33,16 +33,17 @@ enum Chooser {
     Latency,
 }
 
-/// Whether enough of the weight is usable.
+/// The check that enough of the weight is available, with its cached result.
 #[derive(Debug)]
 struct Checked {
-    /// Percent that must be exceeded.
+    /// Percentage of the weight that must be exceeded.
     threshold: f64,
-    /// The number of the last change that was counted, twice, and one more when the upstream is usable.
+    /// The cached result: the value of [`Shared::changes`] that it was computed for, times two, plus one if the
+    /// upstream was usable.
     counted: AtomicU64,
 }
 
-/// Weight of addresses.
+/// Total and available weight of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Weight {
     pub total: u64,
@@ -56,7 +57,7 @@ impl Peers {
         checks: Option<&Checks>,
         shared: &Shared,
     ) -> Self {
-        // Before the records are looked at: what changes meanwhile is seen by the next look.
+        // The numbers are read before the records, so that a change in between is noticed by the next refresh.
         let answers: Vec<u64> = numbers(hosts).collect();
         let mut drafts = Vec::with_capacity(settings.targets.len());
         for (number, (target, host)) in settings.targets.iter().zip(hosts).enumerate() {
@@ -69,7 +70,7 @@ impl Peers {
         let members = drafts.into_iter().map(|draft| {
             let peer = shared.peer(draft.place, mean);
             if checks.is_none() {
-                // Nothing would ever make it usable again.
+                // Without health checks, nothing else would make an unusable peer usable again.
                 peer.force(true);
             }
             let target = &settings.targets[draft.target];
@@ -98,12 +99,12 @@ impl Peers {
         }
     }
 
-    /// Whether names still resolve to what the peers are made of.
+    /// Whether the members were built from the current DNS answers.
     pub(super) fn is_current(&self, hosts: &[Option<Arc<Host>>]) -> bool {
         self.answers.iter().copied().eq(numbers(hosts))
     }
 
-    /// Those that take requests.
+    /// The members that take requests.
     pub(super) fn taking(&self) -> &[Arc<Member>] {
         &self.members[..self.taking]
     }
@@ -141,7 +142,7 @@ impl Peers {
         self.checked.is_none() || member.peer.health().is_available()
     }
 
-    /// A peer that has not failed the request, or, when all have, one of these.
+    /// Picks a usable member that was not tried for the request. If all were tried, picks one of them.
     pub(super) fn pick(
         &self,
         input: PickInput,
@@ -155,10 +156,11 @@ impl Peers {
         let members = self.taking();
         let usable = |number: usize| self.is_available(&members[number]);
         let fresh = |number: usize| usable(number) && !tried.contains(&members[number].peer);
-        let picked = match tried.0.is_empty() {
-            true => self.choose(input, now, shared, &usable),
-            false => (self.choose(input, now, shared, &fresh))
-                .or_else(|| self.choose(input, now, shared, &usable)),
+        let picked = if tried.0.is_empty() {
+            self.choose(input, now, shared, &usable)
+        } else {
+            (self.choose(input, now, shared, &fresh))
+                .or_else(|| self.choose(input, now, shared, &usable))
         };
         picked.map(|number| members[number].clone())
     }
@@ -203,12 +205,12 @@ impl Chooser {
     }
 }
 
-/// A member before its peer is found.
+/// A member before its shared state ([`Peer`]) is found or created.
 struct Draft {
     target: usize,
     place: Place,
     weight: u32,
-    /// The name that an SRV record gives.
+    /// The host name in an SRV record.
     srv: Option<Arc<str>>,
 }
 
@@ -225,7 +227,8 @@ impl Draft {
         }
     }
 
-    /// One for each record. Those of SRV records have weights of their own, but a target that is switched off stays so.
+    /// Returns a draft for each DNS record. SRV records have their own weights, except that a target of weight 0 stays
+    /// disabled.
     /// Source: kong/runloop/balancer/balancers.lua addAddress().
     fn of_name(number: usize, target: &TargetSettings, host: &Host) -> Vec<Self> {
         let Some(Ok(answer)) = host.answer() else {
@@ -248,8 +251,8 @@ fn numbers(hosts: &[Option<Arc<Host>>]) -> impl Iterator<Item = u64> {
     hosts.iter().flatten().map(|host| host.number())
 }
 
-/// How each kind of service reaches a peer. Source: kong/runloop/balancer/init.lua execute(), set_host_header();
-/// balancers.lua setHostHeader().
+/// Returns the connection settings of a peer for each way of the upstream.
+/// Source: kong/runloop/balancer/init.lua execute(), set_host_header(); balancers.lua setHostHeader().
 fn ways(
     settings: &Settings,
     target: &TargetSettings,
@@ -268,7 +271,7 @@ fn ways(
     ways.map(|way| way.to(host, *port, name)).collect()
 }
 
-/// What a new peer starts with: no better and no worse than the others.
+/// Returns the initial latency of a new peer: the mean of the others, so that it is neither preferred nor avoided.
 fn mean_latency(peers: &[Arc<Peer>]) -> f32 {
     let sum: f32 = peers.iter().map(|peer| peer.latency.last()).sum();
     sum / peers.len().max(1) as f32

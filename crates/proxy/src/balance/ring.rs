@@ -1,29 +1,30 @@
-//! Consistent hashing. The ring has `slots` places, and each belongs to the peer that wins it by weighted rendezvous: a score
-//! made of place, peer and the peer's weight alone. So every node has the same ring whatever order it learned the peers
-//! in, a peer that goes gives away its own places only, and one that comes takes just its share. A lookup is a
-//! multiplication and an index.
+//! Consistent hashing. The ring has `slots` slots. Each belongs to a target, chosen by weighted rendezvous hashing: a
+//! score that depends only on the slot, the target's address and its weight. So every node has the same ring, whatever
+//! the order of targets; a removed target gives up only its own slots; and a new one takes only its share. A lookup
+//! costs a multiplication and an array access.
 
 use super::mix::mix;
 use twox_hash::XxHash64;
 
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// The peer of each place.
+    /// The index of the target that owns each slot.
     owners: Box<[u32]>,
 }
 
-/// What Kong takes at least (kong/runloop/balancer/consistent_hashing.lua).
+/// Minimum number of slots, as in Kong (kong/runloop/balancer/consistent_hashing.lua).
 const FEWEST_SLOTS: u32 = 1000;
 
-/// The hash of a value that requests are told apart by, or of what tells peers apart.
+/// Returns the hash of a request's property or of a target's address.
 pub(super) fn hash(value: &[u8]) -> u64 {
     XxHash64::oneshot(0, value)
 }
 
 impl Ring {
-    /// `peers`: the hash of each one's address, and its weight. Those of weight 0 own nothing.
+    /// Builds the ring. `peers` has the hash of each target's address, and its weight. Targets of weight 0 own no slot.
     pub(super) fn new(slots: u32, peers: &[(u64, u32)]) -> Self {
-        // Peers of equal weight are compared by their hashes; only the best of each weight by its score.
+        // Targets of equal weight are compared by their hashes alone. The score is calculated only for the best of each
+        // weight.
         let mut by_weight: Vec<(u32, u64, u32)> = (0..)
             .zip(peers)
             .filter(|(_, (_, weight))| *weight > 0)
@@ -43,7 +44,7 @@ impl Ring {
         }
     }
 
-    /// The peer of a key, or the next usable one down the ring.
+    /// Returns the target of a key, or the next usable one down the ring.
     pub(super) fn pick(&self, key: u64, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let slots = self.owners.len();
         let start = ((u128::from(key) * slots as u128) >> 64) as usize;
@@ -51,7 +52,7 @@ impl Ring {
         let mut seen = None;
         let mut down = from.iter().rev().chain(before.iter().rev());
         let found = down.find(|peer| {
-            // Neighbours are often the same; asking again would not change the answer.
+            // Neighbouring slots often have the same owner, which need not be checked again.
             let again = seen.replace(**peer) == Some(**peer);
             !again && usable(**peer as usize)
         });
@@ -59,7 +60,7 @@ impl Ring {
     }
 }
 
-/// The peer with the lowest -ln(u) / weight, where u in (0, 1] is its hash with the place.
+/// Returns the target with the lowest -ln(u) / weight, where u in (0, 1] is derived from the hashes of slot and target.
 fn owner(slot: u64, classes: &[&[(u32, u64, u32)]]) -> u32 {
     let best = classes.iter().filter_map(|class| {
         let best = class
@@ -90,7 +91,7 @@ mod tests {
         (0..20_000_u32).map(|number| hash(&number.to_le_bytes()))
     }
 
-    /// For each key the hash of its peer.
+    /// Returns the hash of the target of each key.
     fn places(ring: &Ring, peers: &[(u64, u32)]) -> Vec<u64> {
         keys()
             .map(|key| peers[ring.pick(key, |_| true).unwrap()].0)
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(picked, EXPECTED);
     }
 
-    /// Recorded once; another order means that clients lose their servers with an upgrade.
+    /// Recorded once. If this changes, an upgrade sends clients to other servers.
     const EXPECTED: [usize; 16] = [4, 2, 0, 4, 2, 3, 3, 2, 2, 2, 4, 0, 4, 2, 0, 1];
 
     #[test]

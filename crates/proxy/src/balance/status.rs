@@ -1,4 +1,4 @@
-//! The health of an upstream as the Admin API shows it, and its changes from there.
+//! The health of an upstream for the Admin API, and changes of it by administrators.
 //! Source: kong/runloop/balancer/balancers.lua getStatus(), getTargetStatus(); init.lua post_health().
 
 use super::peer::Member;
@@ -9,9 +9,9 @@ use net::dns::Host;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpstreamStatus {
-    /// Health checks are on.
+    /// Whether health checks are enabled.
     pub checked: bool,
-    /// More of its weight is available than the threshold.
+    /// Whether the available share of the weight exceeds the threshold.
     pub healthy: bool,
     pub weight: Weight,
     pub targets: Vec<TargetStatus>,
@@ -21,24 +21,24 @@ pub struct UpstreamStatus {
 pub struct TargetStatus {
     pub host: String,
     pub port: u16,
-    /// As it is configured; addresses from SRV records have weights of their own.
+    /// The configured weight. Addresses from SRV records have their own weights.
     pub node_weight: u32,
     pub weight: Weight,
-    /// The kind of the DNS records, or why there are none.
+    /// Type of the DNS records, or the reason why there are none.
     pub dns: String,
     pub addresses: Vec<AddressStatus>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct AddressStatus {
-    /// The IP address, or the name that an SRV record gives.
+    /// The IP address, or the host name in the SRV record.
     pub ip: String,
     pub port: u16,
     pub weight: u32,
     pub available: bool,
 }
 
-/// Nothing is checked, so nothing can be set.
+/// The upstream has no health checks, so health cannot be set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no healthchecker found for {0}")]
 pub struct NoChecker(pub String);
@@ -63,8 +63,8 @@ impl Upstream {
         }
     }
 
-    /// Makes the addresses of a target (`host:port`) healthy or not, or only those of one IP address, or of one name that SRV
-    /// records give, and port.
+    /// Sets the health of all addresses of a target (`host:port`). With `address`, only those with this port and this
+    /// IP address or SRV host name are set.
     pub fn set_health(
         &self,
         target: &str,
@@ -84,7 +84,7 @@ impl Upstream {
     }
 }
 
-/// The kind of the records, as Kong names it, or why there are none.
+/// Returns the type of the DNS records, named as in Kong, or the reason why there are none.
 fn dns(target: &TargetSettings, host: Option<&Host>) -> String {
     let of_address = |is_ipv6| if is_ipv6 { "AAAA" } else { "A" }.to_owned();
     let Some(host) = host else {
@@ -134,8 +134,8 @@ fn target_status(
     }
 }
 
-/// Leaves one entry for each name and port, as Kong has one for each SRV record. The entry has the weight of all addresses of
-/// the name, and is available while one of them is.
+/// Merges the entries of each name and port, since Kong has one entry for each SRV record. The merged entry has the sum
+/// of the weights, and is available if one of the addresses is.
 fn merge_by_name(addresses: &mut Vec<AddressStatus>) {
     addresses.sort_by(|one, other| (&one.ip, one.port).cmp(&(&other.ip, other.port)));
     addresses.dedup_by(|next, kept| {

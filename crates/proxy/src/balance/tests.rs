@@ -1,4 +1,4 @@
-//! Upstreams as a whole: picks, health, and what survives a change.
+//! Tests of whole upstreams: picks, health, and the state that survives a change.
 
 use super::*;
 use crate::health::Outcome::{Status, TcpFailure, Timeout};
@@ -70,7 +70,7 @@ fn pick(upstream: &Upstream) -> Option<String> {
     visit.ok().map(|visit| visit.authority.to_string())
 }
 
-/// How often each target is picked.
+/// Returns how often each target is picked.
 fn picks(upstream: &Upstream, number: usize) -> Vec<(String, usize)> {
     let mut counts = std::collections::BTreeMap::new();
     for _ in 0..number {
@@ -79,7 +79,7 @@ fn picks(upstream: &Upstream, number: usize) -> Vec<(String, usize)> {
     counts.into_iter().collect()
 }
 
-/// Reports an outcome of the next request at an address.
+/// Reports an outcome for the next request that goes to an address.
 fn report(upstream: &Upstream, host: &str, outcome: Outcome) {
     let visit = (0..1000).find_map(|number| {
         let input = PickInput {
@@ -238,7 +238,7 @@ fn below_the_threshold_the_whole_upstream_is_unhealthy() {
         available: 300,
     };
     assert_eq!(upstream.status().weight, weight);
-    // Half is not more than half.
+    // Half of the weight does not exceed a threshold of 50 percent.
     upstream.set_health("10.0.0.2:80", None, false).unwrap();
     assert_eq!(pick(&upstream), None);
     assert!(!upstream.status().healthy);
@@ -279,7 +279,7 @@ fn health_and_connections_survive_changes_that_keep_the_pair() {
             assert_eq!(member.peer.connections(), expected);
         }
     }
-    // The old one still learns what happens to its requests, and the new one sees it.
+    // The old upstream still gets the outcomes of its requests, and the new one shares that state.
     let after = changes[0].build(Some(&before));
     before.set_health("10.0.0.1:80", None, false).unwrap();
     assert_eq!(picks(&after, 30).len(), 2);
@@ -331,7 +331,7 @@ fn the_host_header_of_the_upstream_replaces_the_name_of_the_target() {
 }
 
 #[test]
-fn answers_teach_which_target_is_fast() {
+fn response_times_show_which_target_is_fast() {
     let targets = [("10.0.0.1:80", 100), ("10.0.0.2:80", 100)];
     let upstream = draft(json!({"algorithm": "latency"}), &targets).build(None);
     for member in &upstream.peers.load().members {
@@ -341,7 +341,7 @@ fn answers_teach_which_target_is_fast() {
         member.peer.latency.add(took, later);
     }
     assert_eq!(picks(&upstream, 50), [("10.0.0.2".to_owned(), 50)]);
-    // A new one starts as the others are on average.
+    // A new target starts with the average latency of the others.
     let targets = [targets[0], targets[1], ("10.0.0.3:80", 100)];
     let upstream = draft(json!({"algorithm": "latency"}), &targets).build(Some(&upstream));
     let picked = picks(&upstream, 300);

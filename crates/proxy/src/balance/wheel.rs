@@ -1,25 +1,26 @@
-//! Weighted round robin: a wheel with as many points as the weights sum up to, divided by what they have in common. The
-//! points are visited in steps of the golden section, so that those of one peer lie apart and a whole turn hits each
-//! point once. The wheel is never written out: a pick is a multiplication and a search among the sums of weights.
+//! Weighted round robin. Each target has as many points on a wheel as its weight, divided by the greatest common
+//! divisor of all weights. The points are visited in steps of the golden section, so that those of one target lie apart
+//! and a whole turn visits each point once. The points are not stored: a pick is a multiplication and a binary search
+//! in the sums of weights.
 
 use net::turns::{greatest_common_divisor, spreading_step};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug)]
 pub(super) struct Wheel {
-    /// For each peer, the sum of the weights up to and including its own.
+    /// For each target, the sum of the weights up to and including its own.
     ends: Box<[u64]>,
-    /// Coprime to the number of points.
+    /// Distance between two picks, coprime to the number of points.
     step: u64,
-    /// All weights are the same: the point is the peer.
+    /// Whether all weights are equal: then a point's number is the target's index.
     even: bool,
 }
 
-/// So many points in a row of which no peer is usable, and the wheel is left for a look at all peers.
+/// Number of consecutive points with unusable targets after which all targets are searched instead.
 const MISSES: usize = 64;
 
 impl Wheel {
-    /// Weights of 0 are never picked.
+    /// Builds the wheel. Targets of weight 0 are never picked.
     pub(super) fn new(weights: impl Iterator<Item = u32> + Clone) -> Self {
         let common = weights.clone().fold(0, |common, weight| {
             greatest_common_divisor(common, u64::from(weight))
@@ -39,7 +40,7 @@ impl Wheel {
         }
     }
 
-    /// The next usable peer; none when none is.
+    /// Returns the next usable target, or `None` if none is usable.
     pub(super) fn pick(&self, turns: &AtomicU64, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let points = self.ends.last().copied().filter(|points| *points > 0)?;
         for _ in 0..MISSES {
@@ -63,7 +64,8 @@ impl Wheel {
         self.ends.partition_point(|end| *end <= point)
     }
 
-    /// The same shares when next to nothing is usable: turning the wheel would take long to find it.
+    /// Picks by weight among the usable targets only. Used when few are usable, which the wheel would take long to
+    /// find.
     #[cold]
     fn pick_among_few(&self, turn: u64, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weight = |peer: usize| {
@@ -73,7 +75,7 @@ impl Wheel {
         let mut peers = (0..self.ends.len()).filter(|peer| usable(*peer));
         let points = peers.clone().map(weight).sum();
         let mut point = turn.checked_rem(points)?;
-        // None only if peers have become unusable meanwhile.
+        // This is `None` only if targets have become unusable in the meantime.
         peers.find(|peer| {
             let weight = weight(*peer);
             let hit = point < weight;

@@ -1,4 +1,4 @@
-//! What counts as what: the `healthchecks` of an upstream, compiled.
+//! The `healthchecks` of an upstream, compiled: which outcome counts as a success or a failure.
 
 use super::state::Event;
 use model::entities::{
@@ -6,19 +6,19 @@ use model::entities::{
 };
 use std::time::Duration;
 
-/// What came of a request or a probe.
+/// The outcome of a request or a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// An answer with this status; 0: one that makes no sense.
+    /// A response with this status, or 0 for an invalid response.
     Status(u16),
-    /// A connection, where that is all that is asked for.
+    /// A connection was established, and the probe needs no more.
     Connected,
     /// Connecting, TLS, sending or receiving failed.
     TcpFailure,
     Timeout,
 }
 
-/// How often an event has to happen in a row, and which statuses are which.
+/// How often each event must occur in a row to change the state, and the statuses that count as healthy and unhealthy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     successes: u8,
@@ -34,19 +34,19 @@ pub struct Limits {
 pub struct Checks {
     pub passive: Limits,
     pub active: Limits,
-    /// Between probes of healthy addresses; none: they are not probed.
+    /// Interval between probes of healthy addresses. `None` if they are not probed.
     pub healthy_interval: Option<Duration>,
     pub unhealthy_interval: Option<Duration>,
-    /// Of one probe.
+    /// Timeout of each step of a probe.
     pub timeout: Duration,
-    /// Probes at a time.
+    /// Maximum number of concurrent probes.
     pub concurrency: usize,
     pub kind: CheckType,
-    /// Percent of the weight that must be exceeded for the upstream to be used.
+    /// Percentage of the weight that must be exceeded for the upstream to be usable.
     pub threshold: f64,
 }
 
-/// HTTP statuses below 1000.
+/// A set of HTTP statuses below 1000.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StatusSet(Box<[u64]>);
 
@@ -81,7 +81,7 @@ impl Limits {
         }
     }
 
-    /// How an outcome is counted, and up to what; none when it says nothing.
+    /// Returns the event that an outcome counts as, and its limit. Returns `None` if the outcome does not count.
     /// Source: lua-resty-healthcheck report_http_status(), report_tcp_failure(), report_timeout().
     pub fn judge(&self, outcome: Outcome) -> Option<(Event, u8)> {
         match outcome {
@@ -100,7 +100,8 @@ impl Limits {
 }
 
 impl Checks {
-    /// None when nothing is to be checked. Source: kong/runloop/balancer/healthcheckers.lua is_upstream_using_healthcheck().
+    /// Compiles the checks, or returns `None` if none are enabled.
+    /// Source: kong/runloop/balancer/healthcheckers.lua is_upstream_using_healthcheck().
     pub fn new(given: &Healthchecks) -> Option<Self> {
         let Healthchecks {
             active,
@@ -121,7 +122,7 @@ impl Checks {
         })
     }
 
-    /// Whether there is anything to probe.
+    /// Whether addresses are probed.
     pub fn is_active(&self) -> bool {
         self.healthy_interval.is_some() || self.unhealthy_interval.is_some()
     }
@@ -197,7 +198,7 @@ mod tests {
             (Outcome::Status(429), Some((Event::HttpFailure, 2))),
             (Outcome::Status(500), Some((Event::HttpFailure, 2))),
             (Outcome::Status(0), Some((Event::HttpFailure, 2))),
-            // In neither list.
+            // These statuses are in neither list.
             (Outcome::Status(404), None),
             (Outcome::Status(502), None),
             (Outcome::Status(999), None),

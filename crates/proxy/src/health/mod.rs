@@ -1,6 +1,7 @@
-//! Whether an upstream's addresses can be used: Kong's state machine, what requests and probes tell it, and the probes.
+//! Health checks of upstreams' addresses: Kong's state machine, its input from requests and probes, and the probes
+//! themselves.
 //!
-//! Not here: choosing among the addresses ([`crate::balance`]), which only asks whether one is available.
+//! Not here: choosing among the addresses ([`crate::balance`]), which only uses whether each is available.
 
 mod checks;
 mod probe;

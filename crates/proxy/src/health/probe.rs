@@ -1,4 +1,4 @@
-//! One active check of one address. Source: lua-resty-healthcheck run_single_check().
+//! An active check of one address. Source: lua-resty-healthcheck run_single_check().
 
 use super::checks::Outcome;
 use model::entities::{ActiveChecks, CheckType, Upstream};
@@ -10,35 +10,36 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How the addresses of an upstream are probed.
+/// The settings of an upstream's probes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Probing {
     kind: CheckType,
-    /// Of each step: connecting, TLS, sending and receiving.
+    /// Timeout of each step: connecting, TLS, sending and receiving.
     timeout: Duration,
     tls: Option<ClientTls>,
-    /// In place of the target's name.
+    /// Server name for TLS. Default: the target's name.
     sni: Option<Box<str>>,
     host: Option<Box<str>>,
-    /// The request up to the value of its `Host`.
+    /// The request head up to the value of its `Host` header.
     head: Box<str>,
 }
 
-/// A timeout of 0 is that of the web server's sockets.
+/// Timeout of nginx's sockets, which applies if the configured timeout is 0.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-/// A longer status line makes no sense.
+/// Maximum length of a status line. A longer one is an error.
 const STATUS_LINE: usize = 8 * 1024;
 
 impl Probing {
-    /// `tls` is used where the type asks for it.
+    /// `tls` is only used by the types `https` and `grpcs`.
     pub fn new(upstream: &Upstream, timeout: Duration, tls: Option<ClientTls>) -> Self {
         let active = &upstream.healthchecks.active;
         let host: Option<Box<str>> = upstream.host_header.as_deref().map(Box::from);
         Self {
             kind: active.kind,
-            timeout: match timeout.is_zero() {
-                true => DEFAULT_TIMEOUT,
-                false => timeout,
+            timeout: if timeout.is_zero() {
+                DEFAULT_TIMEOUT
+            } else {
+                timeout
             },
             tls,
             sni: active
@@ -51,7 +52,7 @@ impl Probing {
         }
     }
 
-    /// What comes of a probe now. `name` is the target's.
+    /// Probes an address. `name` is the target's host.
     pub async fn run(&self, address: SocketAddr, name: &str) -> Outcome {
         let checked = match self.kind {
             CheckType::Tcp | CheckType::Grpc => {
@@ -111,7 +112,8 @@ impl Probing {
     }
 }
 
-/// Line breaks cannot be in header values that the schema accepts; they are kept out all the same.
+/// Builds the request head. Header values with line breaks are left out, although the schema should refuse them
+/// already.
 fn head(active: &ActiveChecks) -> String {
     let mut head = format!("GET {} HTTP/1.0\r\n", active.http_path);
     let lines = active.headers.iter();
@@ -142,7 +144,7 @@ async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>>
     }
 }
 
-/// From `HTTP/1.1 200 OK`.
+/// Parses the status from a status line such as `HTTP/1.1 200 OK`.
 fn status(line: &[u8]) -> Option<u16> {
     let line = str::from_utf8(line).ok()?;
     let (version, rest) = line.strip_prefix("HTTP/")?.split_once([' ', '\t'])?;
@@ -175,7 +177,7 @@ mod tests {
         json!({"healthchecks": {"active": fields}})
     }
 
-    /// The outcome at a server that answers so, and what it was asked.
+    /// Returns the outcome of a probe when the server sends `answer`, and the request that the server received.
     async fn check(fields: Value, answer: &'static [u8]) -> (Outcome, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,5 +1,6 @@
-//! The active checks of all upstreams, for the node: two tasks per upstream that is probed, one for its healthy addresses
-//! and one for the others. A change of the configuration starts, ends or redirects them; what is unchanged keeps its time.
+//! Runs the active checks of all upstreams. Each probed upstream has two tasks, one for its healthy addresses and one
+//! for the others. A change of the configuration starts, stops or updates tasks. It does not reset the timers of the
+//! other tasks.
 
 use crate::balance::{ProbePlace, Upstream};
 use crate::snapshot::{Live, Snapshot};
@@ -11,18 +12,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Shorter intervals are as long as this.
+/// Minimum interval between probes. Shorter configured intervals are raised to it.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Which probes this node runs.
+/// The kinds of probes that this node runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subsystems {
-    /// Upstreams whose checks are of type `tcp` are not probed.
+    /// Only HTTP: upstreams whose checks have the type `tcp` are not probed.
     Http,
     HttpAndStream,
 }
 
-/// Probes until it is dropped; needs a runtime with timers, better one that serves no requests.
+/// Probes until it is dropped. It needs a runtime with timers, preferably one that serves no requests.
 pub async fn run(live: Live, subsystems: Subsystems) {
     let mut swaps = live.swaps();
     let mut tasks = JoinSet::new();
@@ -53,7 +54,7 @@ fn reconcile(
             subsystems == Subsystems::HttpAndStream || checks.kind != CheckType::Tcp
         })
     };
-    // Their tasks end without a sender.
+    // A task ends when its sender is dropped.
     checked.retain(|id, _| snapshot.upstream(*id).is_some_and(|one| is_probed(one)));
     for upstream in snapshot.upstreams().filter(|upstream| is_probed(upstream)) {
         let known = checked.entry(upstream.id()).or_insert_with(|| {
@@ -71,7 +72,7 @@ fn reconcile(
     }
 }
 
-/// Which addresses a task probes.
+/// The addresses that a task probes.
 #[derive(Debug, Clone, Copy)]
 enum Among {
     Healthy,
@@ -88,7 +89,7 @@ impl Among {
         interval.map(|interval| interval.max(SHORTEST_INTERVAL))
     }
 
-    /// Probes in rounds, the first after an interval, until nobody sends changes of the upstream any more.
+    /// Probes in rounds, the first after one interval, until the sender of the upstream is dropped.
     async fn check(self, mut upstream: watch::Receiver<Arc<Upstream>>) {
         let mut last = Instant::now();
         loop {

@@ -1,18 +1,18 @@
-//! The state machine of one address: no clock, no I/O. Source: lua-resty-healthcheck 3.1.0, incr_counter() and
-//! set_target_status().
+//! The health state machine of one address, without clock or I/O.
+//! Source: lua-resty-healthcheck 3.1.0, incr_counter() and set_target_status().
 
-/// What is known of an address. The middle states count towards the other end and are used as the one they come from.
+/// The health of an address. An address in an intermediate state is treated as in the state before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Healthy,
-    /// Healthy, with failures.
+    /// Healthy, with some failures.
     MostlyHealthy,
     Unhealthy,
-    /// Unhealthy, with successes.
+    /// Unhealthy, with some successes.
     MostlyUnhealthy,
 }
 
-/// What happened at an address, in the way it is counted.
+/// An event at an address that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Success,
@@ -21,26 +21,27 @@ pub enum Event {
     Timeout,
 }
 
-/// State and counters of one address. Small enough to be kept in one atomic number ([`Health::pack`]), so that all workers
-/// and the probes share it without a lock.
+/// State and counters of one address. They fit into one atomic number ([`Health::pack`]), so that all workers and the
+/// probes share them without a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
     state: State,
     successes: u8,
-    /// By [`Event`], which begins with the success.
+    /// Counters of the events after [`Event::Success`], in their order.
     failures: [u8; 3],
 }
 
 impl Health {
-    /// Of an address of which nothing is known.
+    /// The initial health of an address.
     pub const NEW: Self = Self::forced(true);
 
-    /// As an administrator says, whatever was counted.
+    /// Returns a settled health with all counters at zero, as when an administrator sets it.
     pub const fn forced(healthy: bool) -> Self {
         Self {
-            state: match healthy {
-                true => State::Healthy,
-                false => State::Unhealthy,
+            state: if healthy {
+                State::Healthy
+            } else {
+                State::Unhealthy
             },
             successes: 0,
             failures: [0; 3],
@@ -51,13 +52,13 @@ impl Health {
         self.state
     }
 
-    /// Whether requests may go there.
+    /// Whether requests may be sent to the address.
     pub fn is_available(self) -> bool {
         matches!(self.state, State::Healthy | State::MostlyHealthy)
     }
 
-    /// What becomes of it by an event, of which `limit` in a row change the state. A limit of 0 means that such events do
-    /// not count, and neither do those that say what is settled.
+    /// Returns the health after an event. `limit` events in a row change the state. Events with limit 0 do not count,
+    /// and neither do events that confirm a settled state.
     #[must_use]
     pub fn after(self, event: Event, limit: u8) -> Self {
         let settled = match event {
@@ -79,7 +80,7 @@ impl Health {
         next
     }
 
-    /// A success forgets failures, and a failure successes.
+    /// Counts an event. A success resets the failures, and a failure resets the successes.
     fn counted(self, event: Event) -> Self {
         let mut next = self;
         match event {
@@ -138,7 +139,7 @@ mod tests {
     use Event::{HttpFailure, Success, TcpFailure, Timeout};
     use State::{Healthy, MostlyHealthy, MostlyUnhealthy, Unhealthy};
 
-    /// The states that a new address goes through, each event with its limit.
+    /// Checks the states that an address goes through. Each event comes with its limit.
     fn check(start: Health, events: &[(Event, u8)], expected: &[State]) {
         let mut health = start;
         let states = events.iter().map(|(event, limit)| {
@@ -228,20 +229,20 @@ mod tests {
                 assert_eq!(start.after(event, 0), start);
             }
         }
-        // Not even what it would forget.
+        // Such an event does not reset other counters either.
         let failing = Health::NEW.after(HttpFailure, 2);
         assert_eq!(failing.after(Success, 0), failing);
     }
 
     #[test]
-    fn what_is_settled_is_not_counted() {
+    fn events_that_confirm_a_settled_state_are_not_counted() {
         assert_eq!(Health::NEW.after(Success, 5), Health::NEW);
         let unhealthy = Health::forced(false);
         assert_eq!(unhealthy.after(Timeout, 5), unhealthy);
     }
 
     #[test]
-    fn middle_states_are_used_as_the_one_they_come_from() {
+    fn intermediate_states_are_treated_as_the_state_before_them() {
         let failing = Health::NEW.after(HttpFailure, 2);
         assert!(Health::NEW.is_available() && failing.is_available());
         let recovering = Health::forced(false).after(Success, 2);
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_the_administrator_forgets_all_counts() {
+    fn setting_the_health_resets_all_counters() {
         let failing = Health::NEW.after(HttpFailure, 2);
         assert_ne!(failing, Health::NEW);
         check(Health::forced(true), &[(HttpFailure, 2)], &[MostlyHealthy]);

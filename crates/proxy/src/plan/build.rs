@@ -1,6 +1,6 @@
-//! Makes the plans of routes from what is configured at each place.
+//! Builds the plans of routes from the plugins configured at each place.
 //!
-//! The precedence, most specific first: route + service + consumer, route + consumer, service + consumer, route + service,
+//! Scopes in order of precedence: route + service + consumer, route + consumer, service + consumer, route + service,
 //! consumer, route, service, global.
 
 use super::places::Entry;
@@ -12,11 +12,11 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use tables::Sorted;
 
-/// The plans that are in use, so that equal ones are the same object.
+/// The plans in use. Routes with equal plans share one object.
 #[derive(Clone, Default)]
 pub struct Plans(Sorted<u64, Known>);
 
-/// A plan by the hash of its slots. Of two with one hash the later one is not shared.
+/// A shared plan and its number of uses. If two plans have the same hash, the later one is not shared.
 #[derive(Clone)]
 struct Known {
     plan: Arc<Plan>,
@@ -24,7 +24,7 @@ struct Known {
 }
 
 impl Plans {
-    /// How many different ones there are.
+    /// Number of different plans.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -33,7 +33,8 @@ impl Plans {
         self.0.is_empty()
     }
 
-    /// One use of a plan ends. Before others are made, if instances were replaced: plans tell them apart by their numbers.
+    /// Ends one use of a plan. If instances were replaced, call this before building new plans: plans identify
+    /// instances by their numbers, which are reused.
     pub fn release(&mut self, plan: &Arc<Plan>) {
         let hash = hash(&plan.slots);
         let Some(known) = self.0.get_mut(&hash) else {
@@ -48,12 +49,12 @@ impl Plans {
     }
 }
 
-/// Makes plans.
+/// Builds plans.
 pub struct Planner<'a> {
     instances: &'a Instances,
     places: &'a Places,
     plans: &'a mut Plans,
-    /// Memory for the slots of a plan.
+    /// Buffer for the slots of a plan, reused.
     slots: Vec<Slot>,
 }
 
@@ -67,12 +68,12 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The plan of requests that match no route.
+    /// Returns the plan for requests that match no route.
     pub fn globals(&mut self) -> Arc<Plan> {
         self.plan(None, None)
     }
 
-    /// The plan of a route.
+    /// Returns the plan of a route with this service.
     pub fn plan(&mut self, route: Option<RouteId>, service: Option<ServiceId>) -> Arc<Plan> {
         let at = |route, service| self.places.at(route, service);
         let no_route = route.is_none();
@@ -94,7 +95,7 @@ impl<'a> Planner<'a> {
         self.share()
     }
 
-    /// The plan of the collected slots.
+    /// Returns the shared plan with the collected slots, or a new one.
     fn share(&mut self) -> Arc<Plan> {
         let hash = hash(&self.slots);
         let known = self.plans.0.get_mut(&hash);
@@ -125,11 +126,11 @@ fn hash(slots: &[Slot]) -> u64 {
     hasher.finish()
 }
 
-/// Walks four lists sorted by order together: route + service, route, service, anywhere.
+/// Merges four lists sorted by execution order: route + service, route, service, global.
 struct Cursor<'e>([&'e [Entry]; 4]);
 
 impl<'e> Cursor<'e> {
-    /// The entries of the next plugin in the order.
+    /// Returns the entries of the next plugin.
     fn next(&mut self) -> Option<[Option<&'e Entry>; 4]> {
         let heads = self.0.iter().filter_map(|list| list.first());
         let order = heads.map(|entry| entry.order).min()?;
@@ -147,7 +148,7 @@ fn resolve([both, route, service, anywhere]: [Option<&Entry>; 4]) -> Option<Slot
     let default = |entry: Option<&Entry>| entry.and_then(|entry| entry.default);
     let layer = |entry: Option<&Entry>| entry.and_then(|entry| entry.layer);
     let for_both = default(both);
-    // A consumer's own instance comes after that of route and service.
+    // An instance for route + service takes precedence over one for the consumer alone.
     let for_consumer = anywhere.filter(|_| for_both.is_none());
     let layers = [both, route, service, for_consumer].map(layer);
     let overrides = layers.iter().any(Option::is_some);

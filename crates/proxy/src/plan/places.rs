@@ -1,5 +1,6 @@
-//! The instances of a snapshot by what they are configured for: by place (route and service), so that a route's plan costs
-//! what applies to it and not what is configured, and there consumers apart.
+//! The plugin instances of a snapshot, grouped by place (route and service) and, within a place, with those of
+//! consumers kept apart. The cost of building a route's plan thus depends on the plugins that apply to it, not on all
+//! configured plugins.
 
 use super::{InstanceIndex, Instances, Layer, LayerIndex};
 use model::entities::{ConsumerId, RouteId, ServiceId};
@@ -7,7 +8,7 @@ use plugin::Phases;
 use std::sync::Arc;
 use tables::Sorted;
 
-/// What an instance is configured for.
+/// The route, service and consumer that an instance is configured for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Scope {
     pub route: Option<RouteId>,
@@ -18,20 +19,20 @@ pub struct Scope {
 /// An instance with its scope.
 #[derive(Debug, Clone, Copy)]
 pub struct Scoped {
-    /// Where the plugin stands in the execution order.
+    /// Position of the plugin in the execution order.
     pub order: u16,
     pub scope: Scope,
     pub instance: InstanceIndex,
 }
 
-/// Where something applies, whoever the consumer is.
+/// A scope without its consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub route: Option<RouteId>,
     pub service: Option<ServiceId>,
 }
 
-/// What one plugin has configured at one place.
+/// The instances of one plugin at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) order: u16,
@@ -39,11 +40,11 @@ pub(super) struct Entry {
     pub(super) layer: Option<LayerIndex>,
 }
 
-/// Entries sorted by order. Plans are made of them.
+/// The entries of each place, sorted by execution order. Plans are built from them.
 #[derive(Clone, Default)]
 pub struct Places(Sorted<Place, Arc<[Entry]>>);
 
-/// Something that is to be configured, or not any more.
+/// The addition or removal of an instance.
 #[derive(Clone, Copy)]
 enum Edit {
     Remove(Scoped),
@@ -58,15 +59,15 @@ impl Edit {
 }
 
 impl Places {
-    /// Scopes that a plugin refuses must have been left out.
+    /// Builds the entries. `scoped` must not contain scopes that a plugin does not support.
     pub fn new(instances: &mut Instances, scoped: &[Scoped]) -> Self {
         let mut places = Self::default();
         places.edit(instances, &[], scoped);
         places
     }
 
-    /// Takes out what was configured and adds what is. Gives the places whose plans are others now: consumers' instances
-    /// change without. What is removed is an instance still.
+    /// Removes and adds instances, and returns the places whose plans must be rebuilt. A change of consumers' instances
+    /// alone needs no rebuild. The removed instances must still exist in `instances`.
     pub fn edit(
         &mut self,
         instances: &mut Instances,
@@ -77,7 +78,7 @@ impl Places {
         let mut edits: Vec<Edit> = removed
             .chain(added.iter().copied().map(Edit::Add))
             .collect();
-        // Stable: what is removed goes first, and of two in one place the first one counts.
+        // The sort is stable: removals come first, and if two instances have the same scope, the first one counts.
         edits.sort_by_key(|edit| {
             let Scoped { order, scope, .. } = edit.scoped();
             (scope.place(), *order)
@@ -92,14 +93,14 @@ impl Places {
                 changed.push(place);
             }
         }
-        // At the end: plans tell layers apart by their numbers.
+        // Freed last, so that no new layer gets the number of an old one: plans identify layers by their numbers.
         for layer in gone {
             instances.layers.free(layer);
         }
         changed
     }
 
-    /// Whether plans are others now.
+    /// Applies the edits of one place and returns whether plans must be rebuilt.
     fn edit_place(
         &mut self,
         instances: &mut Instances,
@@ -123,15 +124,16 @@ impl Places {
         }
         let changed = before.as_deref().unwrap_or_default() != entries;
         if changed {
-            match entries.is_empty() {
-                true => drop(self.0.remove(&place)),
-                false => drop(self.0.insert(place, entries.into())),
+            if entries.is_empty() {
+                self.0.remove(&place);
+            } else {
+                self.0.insert(place, entries.into());
             }
         }
         changed
     }
 
-    /// Sorted by order.
+    /// Returns the entries of a place, sorted by execution order.
     pub(super) fn at(&self, route: Option<RouteId>, service: Option<ServiceId>) -> &[Entry] {
         let entries = self.0.get(&Place { route, service });
         entries.map_or(&[], |entries| entries)
@@ -212,7 +214,7 @@ impl Layer {
         }
     }
 
-    /// The instances of a layer are one plugin's, so that all have the same phases.
+    /// Returns the phases of a layer. All its instances are of one plugin, so they have the same phases.
     pub(super) fn phases(&self, instances: &Instances) -> Phases {
         let first = self.consumers.iter().next();
         first.map_or(Phases::NONE, |(_, index)| instances.get(*index).phases)

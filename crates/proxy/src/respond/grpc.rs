@@ -1,11 +1,12 @@
-//! Answers to gRPC calls: no body, the outcome in headers. Source: kong/pdk/response.lua send() and error().
+//! Responses to gRPC calls: the result is in headers, and there is no body.
+//! Source: kong/pdk/response.lua send() and error().
 
 use super::{Answer, status};
 use bytes::Bytes;
 use plugin::{Response, ResponseBody};
 use std::borrow::Cow;
 
-/// Clients look for a gRPC status only in answers of this type.
+/// Content type of gRPC responses. Clients look for a gRPC status only in responses of this type.
 pub(super) const TYPE: &str = "application/grpc";
 
 /// Names of the gRPC status codes, by number. Source: kong/pdk/response.lua GRPC_MESSAGES.
@@ -30,8 +31,9 @@ const NAMES: [&str; 17] = [
 ];
 
 impl Answer {
-    /// The form of an answer to a call over gRPC: it is all in headers. The message of an error in "error" style is the name
-    /// of its gRPC status, as in Kong. A plugin that names the type of gRPC means the body as the call's.
+    /// Converts a response to the gRPC form, with the result in headers. For [`ResponseBody::Error`] the message is the
+    /// name of the gRPC status, as in Kong. If a plugin has set gRPC's content type, its body is kept as the body of
+    /// the call.
     pub(super) fn of_grpc(response: Response) -> Self {
         let Response {
             status,
@@ -69,14 +71,14 @@ impl Answer {
     }
 }
 
-/// The field `message` of a table, which plugins put first.
+/// Returns the field `message` of a JSON object.
 fn message_of(table: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(table).ok()?;
     let (_, rest) = text.split_once("\"message\":\"")?;
     printable(rest.split('"').next()?.into())
 }
 
-/// A text that a header can carry.
+/// Returns the text if a header can contain it: it is not empty and is printable ASCII.
 fn printable(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     let plain = |byte: u8| matches!(byte, b' '..=b'~');
     (!text.is_empty() && text.bytes().all(plain)).then_some(text)

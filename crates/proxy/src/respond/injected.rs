@@ -1,22 +1,23 @@
-//! Headers that the operator adds to every response, sets in it or clears from it, as nginx's `add_header`, `more_set_headers`
-//! and `more_clear_headers` do. They are applied to the head as it was written: only a gateway that has some pays for them.
+//! Headers that the operator adds to, sets in or clears from every response, as with nginx's `add_header`,
+//! `more_set_headers` and `more_clear_headers`. They are applied to the written bytes of the head, so that a gateway
+//! without them has no extra cost.
 
-/// One change of the heads of responses.
+/// A change to the head of every response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Injection {
-    /// Adds a line. Without `always` only to responses of the statuses that nginx names for it.
+    /// Adds a header line. Without `always`, only responses with one of nginx's usual statuses get it.
     Add {
         name: String,
         value: String,
         always: bool,
     },
-    /// Replaces every line of the name.
+    /// Replaces all lines with this name.
     Set { name: String, value: String },
-    /// Removes every line of the name.
+    /// Removes all lines with this name.
     Clear(String),
 }
 
-/// Source: ngx_http_headers_filter() of nginx.
+/// The statuses for which headers without `always` are added. Source: nginx ngx_http_headers_filter().
 const USUAL_STATUSES: [u16; 10] = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
 
 impl Injection {
@@ -42,7 +43,7 @@ impl Injection {
     }
 }
 
-/// Applies all injections to a response that begins with its head. Later ones find the lines of earlier ones.
+/// Applies all injections in order to a response that begins with its head. Each sees the result of the previous one.
 pub fn inject(injections: &[Injection], status: u16, response: &mut Vec<u8>) {
     for injection in injections {
         let Some(end) = memchr::memmem::find(response, b"\r\n\r\n") else {

@@ -1,18 +1,18 @@
-//! The form of an error body: which one the client asked for, and how each is written.
+//! Formats of error bodies: chooses the one that the client asked for, and writes it.
 //! Sources: kong/tools/http.lua get_response_type(), get_error_template().
 
-/// The forms of an error body.
+/// The formats of an error body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Json,
     Html,
     Xml,
     Plain,
-    /// No body and no type: the status is in headers.
+    /// A gRPC status in headers, without a body.
     Grpc,
 }
 
-/// `error_template_*` of the settings: texts with two `%s`, for the message and the request id.
+/// The settings `error_template_*`: texts with two `%s`, for the message and the request id.
 #[derive(Debug, Clone, Default)]
 pub struct Templates {
     pub json: Option<String>,
@@ -22,8 +22,8 @@ pub struct Templates {
 }
 
 impl Format {
-    /// The first media range of highest quality decides. One that is unknown counts as JSON; what is not a media range at
-    /// all does not count.
+    /// Returns the format of the first media range with the highest quality. Unknown media ranges count as JSON; items
+    /// that are not media ranges are ignored.
     pub fn accepted(accept: Option<&[u8]>) -> Self {
         let mut chosen = Self::Json;
         let mut best = 0.0;
@@ -41,7 +41,8 @@ impl Format {
         chosen
     }
 
-    /// For errors of the web server's kind: the request's own type, then the setting, stand in for a missing Accept.
+    /// Returns the format for errors that nginx handles in Kong: without an Accept header, that of the request's
+    /// content type, or else the default of the settings.
     pub fn accepted_or(
         accept: Option<&[u8]>,
         content_type: Option<&[u8]>,
@@ -53,7 +54,7 @@ impl Format {
         }
     }
 
-    /// Compared with case, as Kong does.
+    /// Returns the format of a media range. The comparison is case-sensitive, as in Kong.
     fn of_range(range: &[u8]) -> Option<Self> {
         memchr::memchr(b'/', range)?;
         Some(match range {
@@ -65,7 +66,7 @@ impl Format {
         })
     }
 
-    /// None for gRPC.
+    /// Returns the content type, or `None` for gRPC.
     pub fn content_type(self) -> Option<&'static str> {
         match self {
             Self::Json => Some("application/json; charset=utf-8"),
@@ -76,7 +77,7 @@ impl Format {
         }
     }
 
-    /// The message goes in as it is, without escaping, as in Kong.
+    /// Returns the body. The message is inserted without escaping, as in Kong.
     pub fn body(self, templates: &Templates, message: &str, request_id: &str) -> String {
         let (custom, builtin) = match self {
             Self::Json => (&templates.json, JSON),

@@ -1,9 +1,9 @@
-//! The small pages of redirects, which the web server under Kong makes by itself. Kong takes the server's name off their end.
+//! The HTML pages of redirects, which nginx generates under Kong. Kong removes nginx's name from their end.
 //! Source: nginx ngx_http_special_response.c.
 
 pub const TYPE: &str = "text/html";
 
-/// The body of a redirect.
+/// Returns the body of a redirect.
 pub fn redirect(status: u16) -> String {
     let title = match status {
         301 => "301 Moved Permanently",

@@ -1,7 +1,7 @@
-//! What the statuses are called: on the status line as the web server under Kong does, and in error bodies as Kong does.
+//! The texts of statuses: nginx's on the status line, and Kong's in error bodies.
 //! Sources: nginx ngx_http_header_filter_module.c, kong/pdk/response.lua, kong/error_handlers.lua.
 
-/// Status, reason phrase, message of the error body (empty for statuses that are no errors).
+/// Status, reason phrase, and message of the error body (empty if the status is not an error).
 const STATUSES: &[(u16, &str, &str)] = &[
     (200, "OK", ""),
     (201, "Created", ""),
@@ -73,19 +73,19 @@ const STATUSES: &[(u16, &str, &str)] = &[
     (511, "", "Network authentication required"),
 ];
 
-/// Empty where the web server has none.
+/// Returns the reason phrase, which is empty where nginx has none.
 pub fn reason(status: u16) -> &'static str {
     find(status).map_or("", |(_, reason, _)| reason)
 }
 
-/// The message of an error body, where the status has its own.
+/// Returns the message of an error body, if the status has one.
 pub fn message(status: u16) -> Option<&'static str> {
     find(status)
         .map(|(_, _, message)| *message)
         .filter(|message| !message.is_empty())
 }
 
-/// The gRPC status that an HTTP status is shown as.
+/// Returns the gRPC status for an HTTP status.
 pub fn grpc_status(status: u16) -> u8 {
     match status {
         400 => 3,
@@ -107,7 +107,7 @@ pub fn grpc_status(status: u16) -> u8 {
     }
 }
 
-/// Whether an answer with this status has no body and so no length.
+/// Whether a response with this status has no body and no length.
 pub fn is_bodiless(status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)
 }

@@ -1,6 +1,5 @@
-//! //! Compiles configurations into snapshots. A whole configuration is compiled as a change of an empty one. All
-//! errors are
-//! //! collected and reported together.
+//! Compiles configurations into snapshots. A whole configuration is compiled as a change of an empty one. All errors
+//! are collected and reported together.
 
 use super::certificates::CertificateTables;
 use super::delta::Delta;
@@ -99,8 +98,7 @@ impl Snapshot {
     }
 
     /// Returns the next snapshot, given the change that [`Self::read`] returned. The result equals that of
-    /// [`Self::build`],
-    /// but only changed parts are compiled. `settings` must be those of this snapshot.
+    /// [`Self::build`], but only changed parts are compiled. `settings` must be those of this snapshot.
     pub fn apply(
         &self,
         delta: &Delta,

@@ -1,4 +1,4 @@
-//! //! The certificates shown to clients, and the server names (SNIs) that select them.
+//! The certificates shown to clients, and the server names (SNIs) that select them.
 
 use super::build::{BuildError, BuildSettings};
 use super::delta::{Delta, Edit};

@@ -1,6 +1,5 @@
-//! //! Finds out which entities a change requires to compile again, and reads them with everything they need. Only this
-//! module
-//! //! knows the dependencies between entities.
+//! Finds out which entities a change requires to compile again, and reads them with everything they need. Only this
+//! module knows the dependencies between entities.
 
 use super::Snapshot;
 use crate::upstream::CertificateLookup;
@@ -220,7 +219,7 @@ impl Reader<'_> {
 impl<'a> Reader<'a> {
     fn touch(&mut self, touched: &Touched<'a>) -> Result<(), ReadError> {
         let Touched { kind, id, old } = *touched;
-        // // If an entity changed several times, the first change holds the original.
+        // If an entity changed several times, the first change holds the original.
         self.touched.entry((kind, id)).or_insert(old);
         match kind {
             EntityKind::Services => drop(self.services.insert(id)),
@@ -248,7 +247,7 @@ impl<'a> Reader<'a> {
                 let services = self.current.services.trusting(CaCertificateId(id));
                 self.services.extend(services.map(|id| id.0));
             }
-            // // Consumers, credentials and other entities that only plugins look up.
+            // Consumers, credentials and other entities that only plugins look up.
             _ => {}
         }
         Ok(())
@@ -267,9 +266,8 @@ impl<'a> Reader<'a> {
         self.services.extend(services.map(|id| id.0));
     }
 
-    /// Reads the changed upstreams. Services refer to them by name and use their client certificates, so that a
-    /// change of
-    /// either affects services.
+    /// Reads the changed upstreams. Services refer to them by name and use their client certificates, so that a change
+    /// of either affects services.
     fn upstreams(&mut self) -> Result<(), ReadError> {
         for id in std::mem::take(&mut self.upstreams) {
             let entity: Option<Upstream> = self.get(EntityKind::Upstreams, id)?;

@@ -1,6 +1,5 @@
-//! //! Describes a snapshot as text. Two snapshots that treat all requests alike have the same description, so that
-//! tests can
-//! //! compare one that was changed step by step with one that was built at once.
+//! Describes a snapshot as text. Two snapshots that treat all requests alike have the same description, so that tests
+//! can compare one that was changed step by step with one that was built at once.
 
 use super::{Destination, ServiceRef, Snapshot};
 use crate::plan::InstanceIndex;
@@ -63,7 +62,7 @@ impl Snapshot {
             self.instances().len(),
             self.plugins.plans.len()
         ));
-        // // The rustls configurations share a cache, and its debug output differs while another thread holds the lock.
+        // The rustls configurations share a cache, and its debug output differs while another thread holds the lock.
         for line in &mut lines {
             *line = line.replace("\"<locked>\"", "[]");
         }

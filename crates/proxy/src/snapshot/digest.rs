@@ -1,13 +1,11 @@
-//! //! A digest of a plugin's configuration, by which the next snapshot detects that it has not changed. Keeping the
-//! configuration
-//! //! values of ten thousand plugins for a comparison would take more memory than the plugins themselves.
+//! A digest of a plugin's configuration, by which the next snapshot detects that it has not changed. Keeping the
+//! configuration values of ten thousand plugins for a comparison would take more memory than the plugins themselves.
 
 use model::Value;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Returns a digest of 128 bits: two hashes of the same bytes, the second with a prefix. `bytes` is a buffer to
-/// reuse: hashing
-/// one large piece is three times as fast as hashing many small ones.
+/// Returns a digest of 128 bits: two hashes of the same bytes, the second with a prefix. `bytes` is a buffer to reuse:
+/// hashing one large piece is three times as fast as hashing many small ones.
 pub(super) fn digest(value: &Value, bytes: &mut Vec<u8>) -> [u64; 2] {
     bytes.clear();
     write(value, bytes);
@@ -30,8 +28,7 @@ pub(super) fn mix(config: [u64; 2], order: u16, id: u128) -> [u64; 2] {
     })
 }
 
-/// Writes a value with its type first and, where it varies, its length, so that different values give different
-/// bytes.
+/// Writes a value with its type first and, where it varies, its length, so that different values give different bytes.
 fn write(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.push(0),

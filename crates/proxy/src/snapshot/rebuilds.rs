@@ -1,6 +1,5 @@
-//! //! Metrics that show operators the cost of changes: how much of each part of a snapshot was built, and how long
-//! that took.
-//! //! Parts taken over from the previous snapshot do not count.
+//! Metrics that show operators the cost of changes: how much of each part of a snapshot was built, and how long that
+//! took. Parts taken over from the previous snapshot do not count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ pub struct Summary {
 
 impl Summary {
     pub fn record(&self, duration: Duration) {
-        // // 64 bits hold 500 years.
+        // 64 bits hold 500 years.
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! //! HTTP routes: their indexes in the router, their plugin chains, and the other properties that requests need.
+//! HTTP routes: their indexes in the router, their plugin chains, and the other properties that requests need.
 
 use super::build::{BuildSettings, warn_of};
 use super::delta::Delta;
@@ -64,7 +64,7 @@ impl Routes {
     ) -> Applied {
         let replanned = self.replanned(delta, changed);
         let plans_globals = changed.contains(&ANYWHERE);
-        // // Old plans are released before any new one is built: see `Plans::release`.
+        // Old plans are released before any new one is built: see `Plans::release`.
         if plans_globals {
             plugins.plans.release(globals);
         }
@@ -171,9 +171,10 @@ impl Routes {
         if count == 0 {
             return None;
         }
-        let (router, problems) = match put.len() == self.len() {
-            true => Router::build(put, settings.router, Some(base)),
-            false => base.replace(&removed, put),
+        let (router, problems) = if put.len() == self.len() {
+            Router::build(put, settings.router, Some(base))
+        } else {
+            base.replace(&removed, put)
         };
         warn_of(&problems);
         Some((router, count))

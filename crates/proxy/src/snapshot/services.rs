@@ -1,4 +1,4 @@
-//! //! The enabled services and all upstreams.
+//! The enabled services and all upstreams.
 
 use super::build::{BuildError, BuildSettings};
 use super::delta::{Delta, Edit, Lookup, UpstreamParts};
@@ -133,7 +133,7 @@ impl Services {
         settings: &BuildSettings,
         errors: &mut Vec<BuildError>,
     ) {
-        // // Old names are removed before new ones are added: two upstreams may have exchanged their names.
+        // Old names are removed before new ones are added: two upstreams may have exchanged their names.
         for (id, parts) in &delta.upstreams {
             if let Some(index) = self.upstreams.get(id).copied() {
                 let name = self.upstream(index).name().to_owned();
@@ -228,8 +228,7 @@ impl Services {
         }
     }
 
-    /// Builds the balancers that changed and returns their number. Unchanged targets keep their state from
-    /// `previous`.
+    /// Builds the balancers that changed and returns their number. Unchanged targets keep their state from `previous`.
     pub(super) fn finish(
         &mut self,
         drafts: Drafts,
@@ -292,8 +291,8 @@ impl Draft {
         }
     }
 
-    /// Counts a use of a way and returns its index. Services with equal ways share one. A way keeps its index while
-    /// it is used.
+    /// Counts a use of a way and returns its index. Services with equal ways share one. A way keeps its index while it
+    /// is used.
     fn use_way(&mut self, way: Way) -> u32 {
         let ways = &mut self.settings.ways;
         let same = ways.iter().position(|known| *known == way);
@@ -344,7 +343,7 @@ fn read_targets(targets: &[Target]) -> Vec<TargetSettings> {
         let read = TargetSettings::new(target);
         if read.is_none() {
             let (id, text) = (target.id, &target.target);
-            tracing::warn!(%id, "target {text:?} is no address and is left out");
+            tracing::warn!(%id, "target {text:?} is ignored: it is not a valid address");
         }
         read
     });

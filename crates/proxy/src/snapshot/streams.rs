@@ -1,6 +1,5 @@
-//! //! Stream routes (`tcp`, `tls`, `tls_passthrough`, `udp`), which have a router of their own. There are usually only
-//! a few, so
-//! //! a change of one compiles all of them again.
+//! Stream routes (`tcp`, `tls`, `tls_passthrough`, `udp`), which have a router of their own. There are usually only a
+//! few, so a change of one compiles all of them again.
 
 use super::build::{BuildSettings, warn_of};
 use super::delta::{Delta, Edit};
@@ -31,13 +30,12 @@ pub struct StreamRoute {
     pub protocols: Protocols,
     pub preserve_host: bool,
     service: Option<ServiceIndex>,
-    /// Name of an access-control plugin that applies to the route. Plugins do not support streams yet, so
-    /// connections are
-    /// refused.
+    /// Name of an access-control plugin that applies to the route. Plugins do not support streams yet, so connections
+    /// are refused.
     pub guard: Option<&'static str>,
 }
 
-/// An access-control plugin that is configured for streams.
+/// A plugin configured for streams that must not be skipped, such as access control.
 #[derive(Debug, Clone, Copy)]
 struct Guard {
     name: &'static str,
@@ -46,9 +44,8 @@ struct Guard {
 }
 
 impl Guard {
-    /// Returns a guard if the plugin controls access to streams. Plugins cannot check streams yet, so that every
-    /// stream in its
-    /// scope must be refused.
+    /// Returns a guard if the plugin controls access to streams. Plugins cannot check streams yet, so that every stream
+    /// in its scope must be refused.
     fn of(plugin: &Plugin, table: &[&'static PluginDef]) -> Option<Self> {
         let is_for_streams = plugin.protocols.iter().any(|protocol| !protocol.is_http());
         if !plugin.enabled || !is_for_streams || plugin.consumer.is_some() {

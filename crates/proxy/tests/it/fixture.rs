@@ -1,4 +1,4 @@
-//! Requests and contexts for plugins, without a connection.
+//! Requests, plugin contexts and snapshots for tests, without connections.
 
 use model::entities::{
     BasicauthCredential, Config, Consumer, ConsumerId, CredentialId, KeyauthCredential,
@@ -18,7 +18,7 @@ use uuid::Uuid;
 const PASSWORD: &str = "b202de19e32bf758d6354e9d6766cc3cd5f131f6";
 pub(crate) const REQUEST_ID: &str = "0123456789abcdef0123456789abcdef";
 
-/// A head from its lines; the request line is first.
+/// Returns a request head from its lines, beginning with the request line.
 pub(crate) fn head(lines: &[&str]) -> RequestHead {
     let text = format!("{}\r\nHost: a.test\r\n", lines[0]);
     let fields = lines[1..].iter().map(|line| format!("{line}\r\n"));
@@ -56,7 +56,7 @@ pub(crate) fn context<'r>(
     }
 }
 
-/// Runs a future that never waits.
+/// Runs a future that must not wait.
 pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
@@ -83,8 +83,8 @@ pub(crate) const GUEST: u128 = 0x60e57;
 pub(crate) const OTTO: u128 = 0x0770;
 pub(crate) const CREDENTIAL: u128 = 0xc4ed;
 
-/// Three consumers: nora with the keys `good`, `expired` and `orphan` (whose consumer is gone), otto with the password
-/// `pw2`, and guest.
+/// Three consumers: nora with the keys `good`, `lasting` and `expired`, otto with the password `pw2`, and guest. The
+/// consumer of the key `orphan` does not exist, and looking up the key `broken` fails.
 pub(crate) struct People;
 
 fn consumer(id: u128) -> Option<Consumer> {
@@ -130,7 +130,7 @@ impl Lookup for People {
             id: CredentialId(Uuid::from_u128(CREDENTIAL)),
             consumer: ConsumerId(Uuid::from_u128(OTTO)),
             username: "otto".into(),
-            // SHA-1 of "pw2" and the consumer's id.
+            // This is the SHA-1 of "pw2" followed by the consumer's id.
             password: PASSWORD.into(),
         }))
     }
@@ -152,12 +152,12 @@ impl Lookup for People {
     }
 }
 
-/// An entity from its JSON.
+/// Reads an entity from JSON.
 pub(crate) fn entity<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
     serde_json::from_value(value).expect("the entity is complete")
 }
 
-/// A global plugin with a configuration as its schema completes it.
+/// Returns a global plugin. `config` must be complete, as after its schema has set the defaults.
 pub(crate) fn plugin(name: &str, config: serde_json::Value) -> serde_json::Value {
     let id = Uuid::new_v5(&Uuid::nil(), format!("{name}{config}").as_bytes());
     json!({
@@ -173,7 +173,7 @@ pub(crate) fn settings() -> BuildSettings {
     }
 }
 
-/// A snapshot of global plugins only.
+/// Builds a snapshot that has only global plugins.
 pub(crate) fn snapshot_of(plugins: impl IntoIterator<Item = serde_json::Value>) -> Snapshot {
     let config = Config {
         plugins: plugins.into_iter().map(entity).collect(),
@@ -182,7 +182,7 @@ pub(crate) fn snapshot_of(plugins: impl IntoIterator<Item = serde_json::Value>) 
     Snapshot::build(config, 1, None, &settings()).expect("the configuration can be served")
 }
 
-/// Runs access of the global plugins and renders the answer.
+/// Runs the access phase of the global plugins and builds the response, if there is one.
 pub(crate) fn access(snapshot: &Snapshot, cx: &mut RequestCx<'_>) -> Option<Answer> {
     let mut picked = Picked::default();
     let plan = snapshot.globals.clone();

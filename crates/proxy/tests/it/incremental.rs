@@ -1,4 +1,4 @@
-//! A snapshot that was changed step by step is the one that is built from the last state at once.
+//! Tests that a snapshot changed step by step equals one built at once from the last state.
 
 use crate::world::{World, id, route, service, with};
 use model::EntityKind::{self, *};
@@ -12,16 +12,17 @@ use std::sync::{Arc, LazyLock};
 use testkit::random::Random;
 use uuid::Uuid;
 
-/// Changes of one configuration, one after the other.
+/// Number of random configurations, each changed step by step.
 const CASES: u64 = 150;
 const STEPS: usize = 16;
 
-/// One of those of a kind, or none.
+/// Returns a reference to a random entity of a kind, or null.
 fn reference(random: &mut Random, world: &World, kind: EntityKind) -> Value {
     let ids: Vec<Uuid> = world.of(kind).map(|(id, _)| id).collect();
-    match ids.is_empty() || random.one_in(3) {
-        true => Value::Null,
-        false => json!({"id": random.pick(&ids)}),
+    if ids.is_empty() || random.one_in(3) {
+        Value::Null
+    } else {
+        json!({"id": random.pick(&ids)})
     }
 }
 
@@ -29,14 +30,15 @@ struct Nothing;
 
 impl Plugin for Nothing {}
 
-/// Reads bodies when its configuration says so.
+/// Reads bodies if the field is true.
 struct Reading(bool);
 
 impl Plugin for Reading {
     fn request_body(&self) -> plugin::BodyUse {
-        match self.0 {
-            true => plugin::BodyUse::Buffered,
-            false => plugin::BodyUse::Stream,
+        if self.0 {
+            plugin::BodyUse::Buffered
+        } else {
+            plugin::BodyUse::Stream
         }
     }
 }
@@ -96,7 +98,7 @@ fn settings(flavor: router::Flavor) -> BuildSettings {
     }
 }
 
-/// Certificates with their keys, as PEM.
+/// Certificates and their keys, as PEM.
 static PAIRS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     let pair = |name: &str| {
         let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]);
@@ -110,7 +112,7 @@ const HOSTS: [&str; 5] = ["a.test", "pool-1", "pool-2", "pool-3", "10.0.0.1"];
 const NAMES: [&str; 5] = ["one.test", "*.test", "two.test", "TWO.test", "*"];
 const PATHS: [&str; 6] = ["/", "/a", "/a/b", "~/a/(?<id>\\d+)$", "/c", "~/c.*"];
 
-/// Creates an entity, or replaces it.
+/// Creates or replaces a random entity.
 fn put(world: &mut World, random: &mut Random) {
     let number = random.below(6) as u128;
     match random.below(16) {
@@ -138,7 +140,7 @@ fn put(world: &mut World, random: &mut Random) {
         13 => {
             let number = number % 3;
             let (cert, key) = random.pick(&PAIRS).clone();
-            // One that cannot be read is refused.
+            // A certificate with an invalid key is refused.
             let key = if random.one_in(8) {
                 "no key".to_owned()
             } else {
@@ -194,12 +196,13 @@ fn a_service(world: &World, random: &mut Random, number: u128) -> Value {
             "client_certificate": reference(random, world, Certificates),
         }),
     );
-    match random.one_in(2) {
-        true => entity,
-        false => with(
+    if random.one_in(2) {
+        entity
+    } else {
+        with(
             entity,
             json!({"tls_verify": true, "ca_certificates": [id(800), id(801)], "path": "/base"}),
-        ),
+        )
     }
 }
 
@@ -218,7 +221,7 @@ fn put_plugin(world: &mut World, random: &mut Random, number: u128) {
             entity[field] = Value::Null;
         }
     }
-    // As the store has it: one of a name in a scope.
+    // As in the store, a scope may have only one plugin of a name.
     let key =
         |one: &Value| ["name", "route", "service", "consumer"].map(|field| one[field].clone());
     let is_taken =
@@ -253,7 +256,7 @@ fn put_sni(world: &mut World, random: &mut Random, number: u128) {
     }
 }
 
-/// Which kinds refer to others, by which field, and whether they go with them.
+/// The references between entities: referring type, field, type referred to, and whether deletion cascades.
 const REFERENCES: [(EntityKind, &str, EntityKind, bool); 9] = [
     (Plugins, "route", Routes, true),
     (Plugins, "service", Services, true),
@@ -266,7 +269,7 @@ const REFERENCES: [(EntityKind, &str, EntityKind, bool); 9] = [
     (KeyauthCredentials, "consumer", Consumers, true),
 ];
 
-/// Deletes an entity and what goes with it, unless something needs it.
+/// Deletes a random entity with its dependents, unless a reference forbids it.
 fn delete(world: &mut World, random: &mut Random) {
     let kinds = [
         Routes,
@@ -293,7 +296,7 @@ fn delete(world: &mut World, random: &mut Random) {
         let of_victim = |(_, one): &(Uuid, &Value)| one[field] == json!({"id": victim});
         let children = world.of(child).filter(of_victim);
         let children: Vec<_> = children.map(|(id, _)| (child, id)).collect();
-        // A service may go together with its routes.
+        // A service may be deleted together with its routes.
         let together = child == Routes && random.one_in(2);
         if !cascades && !together && !children.is_empty() {
             return;
@@ -316,7 +319,7 @@ impl HeaderSource for NoHeaders {
     fn each(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
 }
 
-/// Which routes requests get.
+/// Returns the routes of various requests.
 fn decisions(snapshot: &Snapshot) -> Vec<Option<Uuid>> {
     let mut scratch = Scratch::default();
     let mut decisions = Vec::new();
@@ -352,7 +355,7 @@ fn assert_same(changed: &Snapshot, built: &Snapshot, case: u64) {
     assert_eq!(decisions(changed), decisions(built), "case {case}");
 }
 
-/// One configuration through many changes. Gives how many were accepted.
+/// Changes a configuration many times, and returns the number of accepted changes.
 fn run(case: u64, flavor: router::Flavor) -> usize {
     let settings = settings(flavor);
     let mut random = Random::new(case);
@@ -362,9 +365,10 @@ fn run(case: u64, flavor: router::Flavor) -> usize {
     for _ in 0..STEPS {
         let before = world.clone();
         for _ in 0..=random.below(6) {
-            match random.one_in(4) {
-                true => delete(&mut world, &mut random),
-                false => put(&mut world, &mut random),
+            if random.one_in(4) {
+                delete(&mut world, &mut random);
+            } else {
+                put(&mut world, &mut random);
             }
         }
         let changed = world.update(&current, &settings);
@@ -386,16 +390,16 @@ fn run(case: u64, flavor: router::Flavor) -> usize {
 
 fn run_all(flavor: router::Flavor) {
     let accepted: usize = (0..CASES).map(|case| run(case, flavor)).sum();
-    // Most are: else nothing would be shown.
+    // Most changes must be accepted, because refused ones prove little.
     assert!(accepted > CASES as usize * STEPS * 3 / 4, "{accepted}");
 }
 
 #[test]
-fn changing_step_by_step_gives_what_building_at_once_gives() {
+fn a_snapshot_changed_step_by_step_equals_one_built_at_once() {
     run_all(router::Flavor::TraditionalCompatible);
 }
 
 #[test]
-fn changing_step_by_step_gives_what_building_at_once_gives_with_the_traditional_router() {
+fn a_snapshot_changed_step_by_step_equals_one_built_at_once_with_the_traditional_router() {
     run_all(router::Flavor::Traditional);
 }

@@ -1,4 +1,4 @@
-//! key-auth through the real plan.
+//! Tests of key-auth with real plans.
 
 use crate::fixture::{CREDENTIAL, GUEST, NORA, People, access, context, head, plugin, snapshot_of};
 use plugin::RequestCx;
@@ -17,7 +17,7 @@ fn key_auth(overrides: Value) -> Value {
     plugin("key-auth", config)
 }
 
-/// Status and body of the answer, or the consumer that the request went on as.
+/// Returns status and message of the response, or the consumer of an admitted request.
 fn outcome(config: Value, lines: &[&str], body: &'static str) -> String {
     let snapshot = snapshot_of([key_auth(config)]);
     let request = head(lines);
@@ -72,7 +72,7 @@ fn a_key_is_searched_in_headers_and_query() {
 }
 
 #[test]
-fn settings_say_where_and_for_what_to_look() {
+fn settings_choose_the_places_and_names_to_search() {
     let query = "GET /?apikey=good HTTP/1.1";
     let cases: [(Value, &[&str], &str); 12] = [
         (
@@ -165,7 +165,7 @@ fn a_key_is_searched_in_bodies() {
 }
 
 #[test]
-fn without_a_good_key_the_request_may_be_the_anonymous_consumers() {
+fn without_a_valid_key_the_request_continues_as_the_anonymous_consumer() {
     let by_id = json!({"anonymous": Uuid::from_u128(GUEST).to_string()});
     let by_name = json!({"anonymous": "guest"});
     for config in [&by_id, &by_name] {
@@ -177,7 +177,7 @@ fn without_a_good_key_the_request_may_be_the_anonymous_consumers() {
     assert_eq!(outcome(json!({"anonymous": "gone"}), &[GET], ""), BROKEN);
 }
 
-/// Runs key-auth and gives the context to `check`.
+/// Runs key-auth, which must admit the request, and passes the context to `check`.
 fn after(config: Value, lines: &[&str], body: &'static str, check: impl FnOnce(&RequestCx<'_>)) {
     let snapshot = snapshot_of([key_auth(config)]);
     let request = head(lines);
@@ -193,7 +193,7 @@ fn added<'c>(cx: &'c RequestCx<'_>) -> Vec<(&'c str, String)> {
 }
 
 #[test]
-fn the_upstream_learns_who_it_is_and_not_what_the_client_claims() {
+fn the_upstream_gets_the_consumer_and_not_the_headers_of_the_client() {
     after(json!({}), &[GET, "apikey: good"], "", |cx| {
         let wanted = [
             ("X-Consumer-ID", Uuid::from_u128(NORA).to_string()),
@@ -214,7 +214,7 @@ fn the_upstream_learns_who_it_is_and_not_what_the_client_claims() {
 }
 
 #[test]
-fn the_upstream_learns_of_the_anonymous_consumer() {
+fn the_upstream_gets_the_anonymous_consumer() {
     after(json!({"anonymous": "guest"}), &[GET], "", |cx| {
         let wanted = [
             ("X-Consumer-ID", Uuid::from_u128(GUEST).to_string()),

@@ -1,4 +1,4 @@
-//! The parts of the data plane together, in memory.
+//! Tests of the data plane's parts together, in memory and without connections.
 
 mod fixture;
 mod incremental;

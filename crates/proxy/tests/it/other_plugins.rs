@@ -1,4 +1,4 @@
-//! basic-auth and request-termination through the real plan, and the two kinds of authentication together.
+//! Tests of basic-auth, of request-termination, and of basic-auth and key-auth together, with real plans.
 
 use crate::fixture::{People, access, context, head, plugin, snapshot_of};
 use plugin::{Capture, EntityRef};
@@ -30,7 +30,7 @@ fn outcome(snapshot: &Snapshot, lines: &[&str]) -> String {
 }
 
 const GET: &str = "GET / HTTP/1.1";
-/// otto:pw2
+/// Encodes `otto:pw2`.
 const OTTO: &str = "Authorization: Basic b3R0bzpwdzI=";
 const REFUSED: &str = "401 Basic realm=\"service\"";
 
@@ -42,11 +42,12 @@ fn a_password_is_read_from_either_header() {
         (&[GET, OTTO], "otto"),
         (&[GET, "Authorization: basic b3R0bzpwdzI"], "otto"),
         (&[GET, "Authorization: Bearer b3R0bzpwdzI="], REFUSED),
-        // otto:pw3, otto, :pw2
+        // The next three encode `otto:pw3`, `otto` and `:pw2`.
         (&[GET, "Authorization: Basic b3R0bzpwdzM="], REFUSED),
         (&[GET, "Authorization: Basic b3R0bw=="], REFUSED),
         (&[GET, "Authorization: Basic OnB3Mg=="], REFUSED),
-        // An unknown user in Proxy-Authorization: Authorization counts; a known one with a wrong password: it does not.
+        // If Proxy-Authorization has an unknown user, Authorization counts. If it has a known user with a wrong
+        // password, Authorization does not count.
         (&[GET, OTTO, "Proxy-Authorization: Basic bm9uZTp4"], "otto"),
         (
             &[GET, OTTO, "Proxy-Authorization: Basic b3R0bzpwdzM="],
@@ -89,7 +90,7 @@ fn terminated(config: Value, lines: &[&str], body: &'static str) -> Option<(u16,
     let snapshot = snapshot_of([plugin("request-termination", complete)]);
     let request = head(lines);
     let mut cx = context(&request, body, &People);
-    // A group with a name is told twice: by its number, and by its name.
+    // A named group has two captures: one with its number, and one with its name.
     let capture = |number, name, value| Capture {
         number,
         name,

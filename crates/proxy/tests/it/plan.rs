@@ -1,4 +1,4 @@
-//! Which instance of a plugin applies, as recorded from Kong, and how the walk over a plan behaves.
+//! Tests of the choice of plugin instances, as recorded from Kong, and of the walk over a plan.
 
 use crate::fixture::{context, head, ready, run_access};
 use model::entities::{Consumer, ConsumerId, RouteId, ServiceId};
@@ -30,14 +30,14 @@ const fn def(name: &'static str, phases: Phases) -> PluginDef {
 static ACCESS: PluginDef = def("access", Phases::ACCESS);
 static ACCESS_AND_LOG: PluginDef = def("access-and-log", Phases::ACCESS.with(Phases::LOG));
 
-/// What a test plugin does in access.
+/// The action of a test plugin in access.
 enum Act {
     Pass,
     Authenticate(Uuid),
     Answer,
     Fail,
     Wait,
-    /// Looks into the body.
+    /// Reads the body.
     Read,
 }
 
@@ -96,7 +96,7 @@ fn consumer(id: Uuid) -> Consumer {
     }
 }
 
-/// Instances under construction.
+/// Plugin instances for a plan, and the calls that they have recorded.
 #[derive(Default)]
 struct Bench {
     instances: Instances,
@@ -122,7 +122,7 @@ impl Bench {
         });
     }
 
-    /// The plan of requests with this route and service, and the instances with what consumers have of them.
+    /// Returns the plan for requests with this route and service, and the instances including the layers of consumers.
     fn plan(&self, route: Option<RouteId>, service: Option<ServiceId>) -> (Arc<Plan>, Instances) {
         let mut instances = self.instances.clone();
         let places = Places::new(&mut instances, &self.scoped);
@@ -135,7 +135,7 @@ impl Bench {
         self.plan(None, None).0
     }
 
-    /// Runs access on a plan and tells the answer's status and the calls.
+    /// Runs the access phase, and returns the response's status, the calls and the picked instances.
     fn run(
         &self,
         route: Option<Uuid>,
@@ -153,7 +153,7 @@ impl Bench {
     }
 }
 
-/// Ids of the vectors: any text is one.
+/// Converts an id of the vectors, which is any short text, to a UUID.
 fn id(value: &Value) -> Option<Uuid> {
     let name = value.as_str()?;
     let mut bytes = [0; 16];
@@ -267,7 +267,7 @@ fn a_failing_plugin_ends_the_request_with_kongs_500() {
     assert_eq!(message, "An unexpected error occurred");
 }
 
-/// Where the walk over a plan pauses for the body: the calls before.
+/// Returns the calls before the walk over a plan pauses for the body, or `None` if it does not pause.
 fn calls_before_the_body(bench: &Bench) -> Option<Vec<String>> {
     let plan = bench.globals();
     let request = head(&["GET / HTTP/1.1"]);
@@ -288,7 +288,7 @@ fn calls_before_the_body(bench: &Bench) -> Option<Vec<String>> {
 }
 
 #[test]
-fn the_body_is_asked_for_when_the_first_plugin_that_looks_into_it_is_about_to_run() {
+fn the_body_is_requested_just_before_the_first_plugin_that_reads_it() {
     let mut bench = Bench::default();
     bench.add(1, &ACCESS, "first", Act::Pass, Scope::default());
     bench.add(2, &ACCESS, "reads", Act::Read, Scope::default());
@@ -302,7 +302,7 @@ fn the_body_is_asked_for_when_the_first_plugin_that_looks_into_it_is_about_to_ru
 }
 
 #[test]
-fn the_body_is_not_asked_for_when_the_request_was_refused_or_the_reader_is_for_another_consumer() {
+fn the_body_is_not_requested_after_a_refusal_or_for_a_reader_of_another_consumer() {
     let mut refused = Bench::default();
     refused.add(1, &ACCESS, "answers", Act::Answer, Scope::default());
     refused.add(2, &ACCESS, "reads", Act::Read, Scope::default());

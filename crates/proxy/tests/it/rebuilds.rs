@@ -1,4 +1,4 @@
-//! A change builds what it touches and nothing else, as the counts of what was built tell.
+//! Tests that a change rebuilds only the parts that it affects, by the counts of built parts.
 
 use crate::fixture::{plugin, settings};
 use crate::world::{World, id, reference, route, service, with};
@@ -9,17 +9,18 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Routes of the first service; the second has as many.
+/// Number of routes of each of the two services.
 const ROUTES: u128 = 50;
 
-/// Two services with routes, the second with an upstream, of which one route has a plugin; names with certificates; a stream.
+/// A configuration with two services and their routes, an upstream for the second service, a plugin on one route of the
+/// first, certificates with server names, and a stream route.
 struct Bench {
     world: World,
     settings: BuildSettings,
     current: Snapshot,
 }
 
-/// How many things of each part were built.
+/// Number of items built of each part.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Built {
     certificates: u64,
@@ -86,7 +87,7 @@ impl Bench {
         }
     }
 
-    /// What the next snapshot builds after a change.
+    /// Makes a change and returns the number of items that the next snapshot builds.
     fn after(&mut self, change: impl FnOnce(&mut World)) -> Built {
         change(&mut self.world);
         let before = Built::of(&self.settings);
@@ -184,7 +185,7 @@ fn a_service_is_built_without_its_routes() {
         bench.put(Services, with(balanced(), json!({"path": "/b"}))),
         one()
     );
-    // The balancer makes connections as its services say.
+    // The balancer holds the connection settings of its services.
     let expected = Built {
         balancers: 1,
         ..one()
@@ -198,7 +199,7 @@ fn a_service_is_built_without_its_routes() {
         expected
     );
     assert!(Arc::ptr_eq(&router, &bench.current.router));
-    // Switched off it takes its routes out.
+    // A disabled service removes its routes from the router.
     let off = with(balanced(), json!({"enabled": false}));
     let expected = Built {
         router: ROUTES as u64,
@@ -214,7 +215,7 @@ fn a_service_is_built_without_its_routes() {
 }
 
 #[test]
-fn targets_and_upstreams_are_a_matter_of_their_balancer() {
+fn a_change_of_a_target_or_upstream_rebuilds_only_its_balancer() {
     let mut bench = Bench::new();
     let other = bench.current.upstreams().last().cloned();
     let one = || Built {
@@ -236,14 +237,14 @@ fn targets_and_upstreams_are_a_matter_of_their_balancer() {
     assert_eq!(bench.after(|world| world.delete(Targets, id(50))), one());
     let changed = with(upstream(), json!({"algorithm": "least-connections"}));
     assert_eq!(bench.put(Upstreams, changed), one());
-    // Under another name it is not what the service leads to.
+    // The service's host no longer names the renamed upstream.
     let renamed = with(upstream(), json!({"name": "renamed"}));
     let expected = Built {
         services: 1,
         ..one()
     };
     assert_eq!(bench.put(Upstreams, renamed), expected);
-    // The other one has had a target, and not any more: its peers are as before, whatever it is.
+    // The other upstream is still present after it has gained and lost a target.
     let now = bench.current.upstreams().last().cloned();
     assert_eq!(other.map(|one| one.id()), now.map(|one| one.id()));
 }
@@ -262,10 +263,10 @@ fn a_plugin_changes_the_plans_of_its_scope() {
         bench.put(Plugins, termination(302, "service", 2)),
         plans(routes)
     );
-    // All routes, and requests that have none.
+    // A global plugin changes the plans of all routes, and the one of requests without a route.
     let global = with(termination(303, "route", 0), json!({"route": null}));
     assert_eq!(bench.put(Plugins, global), plans(2 * routes + 1));
-    // The first one of consumers makes all plans look for more.
+    // The first plugin for a consumer adds a layer to all plans. Further ones only change the layer.
     let of_consumer = |number: u128| termination(400 + number, "consumer", 900 + number);
     assert_eq!(bench.put(Plugins, of_consumer(0)), plans(2 * routes + 1));
     assert_eq!(bench.put(Plugins, of_consumer(1)), plans(0));
@@ -278,17 +279,17 @@ fn a_plugin_changes_the_plans_of_its_scope() {
 }
 
 #[test]
-fn certificates_and_names_are_a_matter_of_their_entries() {
+fn a_change_of_a_certificate_or_sni_rebuilds_only_its_entries() {
     let mut bench = Bench::new();
     let names = |certificates| Built {
         certificates,
         ..Built::default()
     };
     assert_eq!(bench.put(Snis, sni(702, "three.test")), names(1));
-    // Itself, and the three names it is for.
+    // The certificate itself and its three names are rebuilt.
     assert_eq!(bench.put(Certificates, certificate(600)), names(4));
     assert_eq!(bench.put(Certificates, certificate(601)), names(1));
-    // One that a service shows as well.
+    // The service uses this certificate as client certificate too.
     let showing = service(
         1,
         json!({"protocol": "https", "client_certificate": reference(601)}),
@@ -320,7 +321,7 @@ fn consumers_and_credentials_change_nothing_at_all() {
 }
 
 #[test]
-fn what_is_known_of_peers_lives_on() {
+fn the_health_of_peers_survives_changes() {
     let mut bench = Bench::new();
     let health = |snapshot: &Snapshot| {
         let upstream = snapshot.upstream(model::entities::UpstreamId(id(40)));
@@ -344,7 +345,7 @@ fn what_is_known_of_peers_lives_on() {
     assert_eq!(health(&bench.current), Some("10.0.0.2".to_owned()));
 }
 
-/// Whether both have the very same plugin objects.
+/// Returns for each pair of instances whether they share the plugin object.
 fn same_plugins(one: &Snapshot, two: &Snapshot) -> Vec<bool> {
     let pairs = one.instances().iter().zip(two.instances().iter());
     pairs
@@ -353,10 +354,10 @@ fn same_plugins(one: &Snapshot, two: &Snapshot) -> Vec<bool> {
 }
 
 #[test]
-fn plugins_live_on_where_they_are_configured_as_before() {
+fn plugin_objects_survive_changes_of_their_scope() {
     let mut bench = Bench::new();
     let before = bench.current.clone();
-    // For another route now, and one more of the same.
+    // The plugin moves to another route, and an equal one is added.
     bench.put(Plugins, termination(300, "route", 101));
     bench.put(Plugins, termination(301, "route", 100));
     assert_eq!(same_plugins(&before, &bench.current), [true]);

@@ -1,4 +1,4 @@
-//! Error bodies and their negotiation as recorded from Kong, and the bytes of produced answers.
+//! Tests of error bodies and their negotiation, as recorded from Kong, and of the bytes of the gateway's own responses.
 
 use crate::fixture::{REQUEST_ID, head};
 use plugin::Response;
@@ -105,7 +105,7 @@ fn to_grpc(response: Response) -> Answer {
     Answer::to_grpc(response, Some(&request), REQUEST_ID, &Settings::default())
 }
 
-/// A plugin that names the type of its answer has decided what it is. Source: kong/pdk/response.lua send().
+/// A response whose content type a plugin has set is not converted to gRPC. Source: kong/pdk/response.lua send().
 #[test]
 fn an_answer_to_a_grpc_call_keeps_the_type_that_a_plugin_names() {
     for (response, kind, status, body) in [
@@ -139,7 +139,8 @@ fn an_answer_to_a_grpc_call_keeps_the_type_that_a_plugin_names() {
     }
 }
 
-/// Answers come in two styles, "exit" and "error"; those in "error" style lose their message. Source: kong/pdk/response.lua.
+/// Responses have two styles, "exit" and "error". In gRPC, those in "error" style lose their message.
+/// Source: kong/pdk/response.lua.
 #[test]
 fn an_answer_to_a_grpc_call_has_its_type_and_its_message() {
     for (response, status, message) in [
@@ -191,7 +192,7 @@ fn an_answer_to_a_grpc_call_has_its_type_and_its_message() {
 }
 
 #[test]
-fn a_status_that_is_no_error_cannot_be_answered_as_one() {
+fn an_error_response_needs_an_error_status() {
     let response = Response::error(200, "fine");
     let answer = Answer::new(response, None, REQUEST_ID, &Settings::default());
     assert_eq!(answer.status, 500);

@@ -1,4 +1,4 @@
-//! From a configuration to what workers read.
+//! Tests of building snapshots from configurations.
 
 use crate::fixture::{context, entity, head, plugin, run_access, settings};
 use crate::world::{route, service};
@@ -17,7 +17,7 @@ fn routes(snapshot: &Snapshot) -> Vec<&RouteInfo> {
     snapshot.routes().collect()
 }
 
-/// Where the next request of a service goes.
+/// Returns the host and port to which the next request of a service goes.
 fn authority(service: ServiceRef<'_>) -> Option<String> {
     let picked = service.pick(PickInput::default(), &Tried::default());
     picked.ok().map(|target| target.authority.to_string())
@@ -61,7 +61,7 @@ fn termination() -> Value {
     )
 }
 
-/// A plugin bound to a route.
+/// Binds a plugin to a route.
 fn on_route(mut plugin: Value, id: u128, route: u128) -> Value {
     plugin["id"] = json!(Uuid::from_u128(id));
     plugin["route"] = json!({"id": Uuid::from_u128(route)});
@@ -188,7 +188,7 @@ fn plugins_that_do_not_work_yet_load() {
         ..Draft::default()
     };
     let snapshot = draft.build(None, &settings());
-    // acl would refuse requests: what stands in for it refuses all of them. http-log is as if absent.
+    // acl controls access, so that its replacement refuses all requests. http-log is ignored.
     let built: Vec<_> = snapshot
         .instances()
         .iter()
@@ -203,7 +203,7 @@ fn plugins_that_do_not_work_yet_and_change_or_limit_anything_refuse_every_reques
         "acl",
         "rate-limiting",
         "pre-function",
-        // Its own phases come after access.
+        // The phases of this plugin come after access.
         "response-transformer",
     ] {
         let draft = Draft {

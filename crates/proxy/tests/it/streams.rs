@@ -1,4 +1,4 @@
-//! Routes of streams in a snapshot: apart from those of HTTP, through every kind of change.
+//! Tests of stream routes in a snapshot, which are separate from HTTP routes.
 
 use crate::fixture::{entity, plugin, settings};
 use model::entities::Config;
@@ -14,7 +14,7 @@ fn service(number: u128, enabled: bool) -> Value {
     })
 }
 
-/// Of a service, for connections to a port.
+/// Returns a stream route for TCP connections to a port.
 fn stream(number: u128, service: Option<u128>, port: u16) -> Value {
     json!({
         "id": Uuid::from_u128(number), "created_at": 0, "protocols": ["tcp"], "destinations": [{"port": port}],
@@ -24,7 +24,7 @@ fn stream(number: u128, service: Option<u128>, port: u16) -> Value {
     })
 }
 
-/// The same route as one of HTTP.
+/// Changes a stream route to an HTTP route.
 fn http(mut route: Value) -> Value {
     route["protocols"] = json!(["http"]);
     route["destinations"] = json!([]);
@@ -49,7 +49,7 @@ fn build(services: &[Value], routes: &[Value], plugins: &[Value]) -> Snapshot {
     Snapshot::build(config, 1, None, &settings()).expect("it can be served")
 }
 
-/// The number of the route that a connection to a port gets, and whether a plugin keeps it out.
+/// Returns the number of the route for a connection to a port, and whether a plugin refuses the connection.
 fn found(snapshot: &Snapshot, port: u16) -> Option<(u128, bool)> {
     let request = StreamRequest {
         source: "192.0.2.1:4000".parse().expect("an address"),
@@ -81,7 +81,7 @@ fn routes_of_streams_are_apart_and_need_an_enabled_service() {
     assert!(snapshot.stream_service(second).is_none());
 }
 
-/// One that has to let streams in, and cannot.
+/// Returns a plugin for the given protocols and route.
 fn guard(name: &str, protocols: Value, scope: Value) -> Value {
     let mut plugin = plugin(name, json!({"allow": ["10.0.0.1"]}));
     plugin["protocols"] = protocols;
@@ -90,7 +90,7 @@ fn guard(name: &str, protocols: Value, scope: Value) -> Value {
 }
 
 #[test]
-fn what_a_guard_applies_to_is_kept_out() {
+fn streams_in_the_scope_of_a_guard_are_refused() {
     let services = [service(1, true)];
     let list = [stream(10, Some(1), 1000), stream(20, Some(1), 2000)];
     let of = |plugin: Value| {

@@ -1,4 +1,4 @@
-//! A configuration in memory that is changed step by step, as a store would be.
+//! A configuration in memory that tests change step by step, like a store.
 
 use model::entities::Config;
 use model::{EntityKind, Object, codec};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Entities, and those that were changed since the last snapshot.
+/// Entities, and the changes since the last snapshot.
 #[derive(Default, Clone)]
 pub(crate) struct World {
     entities: BTreeMap<(EntityKind, Uuid), (Value, Vec<u8>)>,
@@ -61,7 +61,7 @@ impl World {
             .or_insert(old.map(|(_, bytes)| bytes));
     }
 
-    /// Alone: nothing cascades.
+    /// Deletes only this entity, without cascading.
     pub(crate) fn delete(&mut self, kind: EntityKind, id: Uuid) {
         if let Some((_, old)) = self.entities.remove(&(kind, id)) {
             self.touched.entry((kind, id)).or_insert(Some(old));
@@ -74,7 +74,7 @@ impl World {
         own.map(|((_, id), (entity, _))| (*id, entity))
     }
 
-    /// From nothing.
+    /// Builds a snapshot from the whole configuration.
     pub(crate) fn build(&self, settings: &BuildSettings) -> Result<Snapshot, BuildErrors> {
         fn all<T: serde::de::DeserializeOwned>(world: &World, kind: EntityKind) -> Vec<T> {
             let entities = world
@@ -98,7 +98,7 @@ impl World {
         Snapshot::build(config, 1, None, settings)
     }
 
-    /// From the snapshot before the changes, which are forgotten then.
+    /// Applies the changes since the last call to `current`.
     pub(crate) fn update(
         &mut self,
         current: &Snapshot,
