@@ -33,19 +33,17 @@ pub fn of<'p>(
     name: impl Fn(EntityKind, Uuid) -> Option<String>,
 ) -> Vec<Notice> {
     let mut notices: BTreeMap<&str, Notice> = BTreeMap::new();
-    let mut unimplemented = BTreeMap::new();
-    for def in table {
-        if let Implementation::Later { lack, .. } = def.implementation {
-            unimplemented.insert(def.name, (*def, lack));
-        }
-    }
     for plugin in configured {
-        let Some((def, lack)) = unimplemented.get(&*plugin.name) else {
+        // The table is short, and most changes configure one plugin or none: a map of it would cost more.
+        let Some(def) = table.iter().find(|def| *def.name == *plugin.name) else {
+            continue;
+        };
+        let Implementation::Later { lack, .. } = def.implementation else {
             continue;
         };
         if def.applies(plugin) {
             let notice = notices.entry(def.name);
-            let notice = notice.or_insert_with(|| Notice::new(def.name, *lack));
+            let notice = notice.or_insert_with(|| Notice::new(def.name, lack));
             notice.add(plugin, &name);
         }
     }

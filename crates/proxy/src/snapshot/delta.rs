@@ -87,11 +87,11 @@ impl<T> Edit<T> {
 impl Edit<Plugin> {
     /// Whether the plugin is new, has been enabled or has moved to another scope.
     pub(super) fn adds(&self) -> bool {
-        let place = |plugin: &Plugin| {
-            let scope = (plugin.route, plugin.service, plugin.consumer);
-            (plugin.enabled, plugin.name.clone(), scope)
+        let (Some(old), Some(new)) = (&self.old, &self.new) else {
+            return self.new.is_some();
         };
-        self.old.as_ref().map(place) != self.new.as_ref().map(place)
+        let scope = |plugin: &Plugin| (plugin.route, plugin.service, plugin.consumer);
+        old.enabled != new.enabled || old.name != new.name || scope(old) != scope(new)
     }
 }
 
