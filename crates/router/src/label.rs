@@ -1,16 +1,16 @@
-//! Few bytes in little room.
+//! Short byte strings stored inline, without an allocation.
 
-/// How many bytes need no memory of their own.
+/// Maximum number of bytes that are stored inline.
 const INLINE: usize = 14;
 
-/// Some bytes; in place, if they are few.
+/// A byte string that is stored inline if it is short.
 #[derive(Debug, Clone)]
 pub(crate) struct Label(Bytes);
 
 #[derive(Debug, Clone)]
 enum Bytes {
     Inline(u8, [u8; INLINE]),
-    /// Behind two pointers, so that the label stays as small as it is.
+    /// A longer string. The double box keeps the label at 16 bytes.
     Boxed(Box<Box<[u8]>>),
 }
 

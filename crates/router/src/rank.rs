@@ -1,4 +1,4 @@
-//! What puts a candidate where it stands, in words: what is compared first comes first.
+//! Describes in words why a candidate has its position in the order. The first criterion is the most important.
 
 use crate::candidate::Place;
 use crate::expressions::EXPRESSION;
@@ -17,12 +17,12 @@ pub(crate) fn of(place: &Place, options: Options) -> Vec<String> {
             words.push(format!("then the smaller id: {id}"));
             words
         }
-        // A router of requests has no such place.
+        // The HTTP router has no such positions.
         Place::TraditionalStream { .. } => Vec::new(),
     }
 }
 
-/// `classic` describes the priority of a route that is no expression.
+/// `classic` describes the priority of a route without an expression.
 fn compatible(word: u64, id: &Uuid, classic: impl Fn(u64) -> Vec<String>) -> Vec<String> {
     let mut words = match word.checked_sub(EXPRESSION) {
         Some(priority) => vec![format!("an expression of priority {priority}")],
@@ -32,8 +32,8 @@ fn compatible(word: u64, id: &Uuid, classic: impl Fn(u64) -> Vec<String>) -> Vec
     words
 }
 
-/// What puts a candidate of streams where it stands. Source of the order: kong/router/transform.lua (stream_get_priority) and
-/// traditional.lua.
+/// Describes the position of a stream candidate. Source of the order: kong/router/transform.lua (stream_get_priority)
+/// and traditional.lua.
 pub(crate) fn of_stream(place: &Place) -> Vec<String> {
     match place {
         Place::Compatible(Reverse(word), Reverse(id)) => compatible(*word, id, of_ends),
@@ -59,12 +59,12 @@ pub(crate) fn of_stream(place: &Place) -> Vec<String> {
             words.push("then the older route".to_owned());
             words
         }
-        // A router of streams has no such place.
+        // The stream router has no such positions.
         Place::Traditional(..) => Vec::new(),
     }
 }
 
-/// The classes of entries in the order that Kong's `traditional` flavour looks at them (`stream::class`).
+/// The classes of entries in the order in which Kong's `traditional` flavor checks them (`stream::class`).
 const CLASSES: [&str; 5] = [
     "an address with a port",
     "an address",
@@ -73,7 +73,7 @@ const CLASSES: [&str; 5] = [
     "a block",
 ];
 
-/// The bits of `stream::word`.
+/// Describes the bits of `stream::word`.
 fn of_ends(word: u64) -> Vec<String> {
     let mut words = Vec::new();
     words.extend(

@@ -1,9 +1,9 @@
-//! Priorities in words.
+//! Describes priorities in words.
 
 use super::{PATH_LENGTH, PLAIN_HOSTS, REGEX_PATH, Traditional};
 use crate::Calculation;
 
-/// What the other flavours order by, taken apart again.
+/// A priority of the flavors other than `traditional`, decoded into its parts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word {
     word: u64,
@@ -15,7 +15,7 @@ impl Word {
         Self { word, calculation }
     }
 
-    /// The number with what it is made of.
+    /// Returns the number and its parts in words.
     pub(crate) fn describe(self) -> String {
         let mut parts = Vec::new();
         match self.calculation {
@@ -29,7 +29,8 @@ impl Word {
         self.word >> first & ((1 << count) - 1)
     }
 
-    /// As [`super::Weight`] lays it out: kinds at bit 29, headers at 20, a `regex_priority` over them at 19.
+    /// Decodes the layout of [`super::Weight`]: attribute types at bit 29, headers at 20, and a `regex_priority` added
+    /// to them at 19.
     fn original(self, words: &mut Vec<String>) {
         if self.word >> 63 == 1 {
             words.push(
