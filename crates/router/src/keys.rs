@@ -72,7 +72,7 @@ pub(crate) struct PathKey {
 /// the key, and ends there if it must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathAnswer {
-    /// Nothing.
+    /// The predicate must be evaluated.
     Open,
     /// The predicate is true, and its located part is what the steps matched.
     Decided,

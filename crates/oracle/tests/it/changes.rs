@@ -1,4 +1,4 @@
-//! A router that was changed is one that was built anew.
+//! A changed router must behave like a newly built one.
 
 use crate::{asked_for, random};
 use oracle::{Changes, Course, Tally, all_options};
@@ -19,7 +19,7 @@ fn a_router_changed_at_random_is_one_built_anew() {
             let mut pace = |changes: &mut Changes, course| {
                 changes.step(&mut random, course, most);
                 steps += 1;
-                // Building anew costs by size: seldom for large ones.
+                // Building a router takes longer the larger it is, so large ones are checked less often.
                 if steps % (1 + changes.len() / 20) == 0 {
                     tally.add(changes.check(&mut random, 20));
                 }

@@ -1,4 +1,4 @@
-//! Expressions are read as they were meant, and written so that they are read again.
+//! Expressions must be parsed with the intended meaning, and printed so that they can be parsed again.
 
 use crate::{random, share};
 use oracle::{Engines, Tally, read_alike};
@@ -9,7 +9,7 @@ fn expressions_say_what_they_were_meant_to_say() {
     let mut tally = Tally::default();
     let mut case = 0;
     while tally.requests < share(4_000) {
-        // Regexes are of the case alone: they would be more and more.
+        // New engines for every few cases, because the engines keep all regexes they have compiled.
         let mut engines = Engines::new(Flavor::Expressions);
         let cases = (case..case + 20).map(random);
         for mut random in cases {

@@ -1,4 +1,4 @@
-//! Streams go where the reference says.
+//! The stream router must decide like the reference.
 
 use crate::{random, share};
 use oracle::{Tally, all_options, streams_alike};
