@@ -29,9 +29,12 @@ impl Facts {
     pub(crate) fn new(sample: &Sample, options: Options) -> Self {
         let traditional = options.flavor == Flavor::Traditional;
         let path = normalize(&sample.path, Slashes::Merge).into_owned();
-        let host = sample.host.as_ref().map(|sent| match traditional {
-            true => Host::peeled(sent),
-            false => Host::split(sent),
+        let host = sample.host.as_ref().map(|sent| {
+            if traditional {
+                Host::peeled(sent)
+            } else {
+                Host::split(sent)
+            }
         });
         let (name, default_port) = match sample.scheme {
             Scheme::Http => ("http", 80),

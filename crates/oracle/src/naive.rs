@@ -87,9 +87,12 @@ fn candidates(drawn: &Drawn, options: Options) -> Vec<(u64, Uuid, Term)> {
 
 /// Groups paths: all regexes together, plain paths by length.
 fn groups(route: &Route) -> Vec<Vec<&str>> {
-    let kind = |path: &str| match path.starts_with('~') {
-        true => None,
-        false => Some(path.len()),
+    let kind = |path: &str| {
+        if path.starts_with('~') {
+            None
+        } else {
+            Some(path.len())
+        }
     };
     let mut groups: Vec<(Option<usize>, Vec<&str>)> = Vec::new();
     for path in route.paths.iter().map(|path| path.as_str()) {
@@ -98,9 +101,10 @@ fn groups(route: &Route) -> Vec<Vec<&str>> {
             None => groups.push((kind(path), vec![path])),
         }
     }
-    match groups.is_empty() {
-        true => vec![Vec::new()],
-        false => groups.into_iter().map(|(_, paths)| paths).collect(),
+    if groups.is_empty() {
+        vec![Vec::new()]
+    } else {
+        groups.into_iter().map(|(_, paths)| paths).collect()
     }
 }
 

@@ -250,9 +250,10 @@ fn text_test(random: &mut Random, world: &World) -> Term {
     let several = field.has_several_values();
     let taken = Taken {
         any: several && random.below(2) == 0,
-        lower: match random.once_in(5) {
-            true => Lower::Unicode,
-            false => Lower::No,
+        lower: if random.once_in(5) {
+            Lower::Unicode
+        } else {
+            Lower::No
         },
     };
     if taken.lower == Lower::Unicode && operator != Operator::Matches && random.below(3) > 0 {

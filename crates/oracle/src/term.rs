@@ -129,9 +129,10 @@ impl Term {
                     let value = taken.lower.apply(value);
                     operator.holds(&value, literal, is_path, engines, trail)
                 };
-                match taken.any {
-                    true => values.iter().any(&mut test),
-                    false => !values.is_empty() && values.iter().all(&mut test),
+                if taken.any {
+                    values.iter().any(&mut test)
+                } else {
+                    !values.is_empty() && values.iter().all(&mut test)
                 }
             }
         }

@@ -89,9 +89,10 @@ impl Traditional {
 
 /// Splits a route with several paths into as many routes, which share everything else.
 fn split_by_path(route: &Route) -> Vec<Option<&str>> {
-    match route.paths.is_empty() {
-        true => vec![None],
-        false => route.paths.iter().map(|path| Some(path.as_str())).collect(),
+    if route.paths.is_empty() {
+        vec![None]
+    } else {
+        route.paths.iter().map(|path| Some(path.as_str())).collect()
     }
 }
 

@@ -218,9 +218,10 @@ struct Prober<'r, 'e, D> {
 
 impl<'r, D: Decider> Prober<'r, '_, D> {
     fn example(&self, case: &Case<'_>) -> Answer<D::Witness> {
-        let solving = match case.has_regex() {
-            true => STEPS_OF_AUTOMATA,
-            false => STEPS_OF_TEXTS,
+        let solving = if case.has_regex() {
+            STEPS_OF_AUTOMATA
+        } else {
+            STEPS_OF_TEXTS
         };
         if !self.search.steps.spend(solving + case.size()) {
             return Answer::Unknown;
@@ -293,9 +294,10 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
     }
 
     fn note_never(&mut self, number: usize, reason: Reason) {
-        match take_one(&self.prober.search.never) {
-            true => drop(self.never.insert(number, reason)),
-            false => self.truncated = true,
+        if take_one(&self.prober.search.never) {
+            drop(self.never.insert(number, reason))
+        } else {
+            self.truncated = true
         }
     }
 
@@ -409,9 +411,10 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
                 Answer::One(_) | Answer::Unknown => unknown = true,
             }
         }
-        match unknown {
-            true => Answer::Unknown,
-            false => Answer::Nothing,
+        if unknown {
+            Answer::Unknown
+        } else {
+            Answer::Nothing
         }
     }
 
@@ -436,9 +439,10 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
             if chosen.contains(&first) && !chosen.contains(&second) {
                 self.judge_as_shadowed(second, ranked[first].route);
             }
-            match ranked[first].place.ranks_as(&ranked[second].place) {
-                true => self.tie((first, &all[first]), (second, &all[second])),
-                false => ControlFlow::Continue(()),
+            if ranked[first].place.ranks_as(&ranked[second].place) {
+                self.tie((first, &all[first]), (second, &all[second]))
+            } else {
+                ControlFlow::Continue(())
             }
         };
         let is_chosen = |number| chosen.contains(&number);

@@ -24,9 +24,10 @@ impl End {
     pub(crate) fn read(entry: &Endpoint) -> Result<Self, Problem> {
         let address = entry.ip.as_deref().map(|text| {
             let block: Block = text.parse()?;
-            Ok::<_, Problem>(match text.contains('/') {
-                true => AddressTest::In(block.aligned()),
-                false => AddressTest::Equals(block.address()),
+            Ok::<_, Problem>(if text.contains('/') {
+                AddressTest::In(block.aligned())
+            } else {
+                AddressTest::Equals(block.address())
             })
         });
         Ok(Self {

@@ -132,9 +132,10 @@ impl Index {
             paths.walk(path, budget, &mut |bucket, at| search.add(bucket, at));
         });
         search.ask_pending();
-        match budget.is_exhausted() {
-            true => Err(TooCostly),
-            false => Ok(search.best),
+        if budget.is_exhausted() {
+            Err(TooCostly)
+        } else {
+            Ok(search.best)
         }
     }
 
@@ -366,9 +367,12 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
             ..
         } = self;
         let mut crowded: SmallVec<[&'i Bucket; MOST_PENDING]> = SmallVec::new();
-        let mut add = |bucket: &'i Bucket| match pending.len() < MOST_PENDING {
-            true => pending.push((bucket, at)),
-            false => crowded.push(bucket),
+        let mut add = |bucket: &'i Bucket| {
+            if pending.len() < MOST_PENDING {
+                pending.push((bucket, at))
+            } else {
+                crowded.push(bucket)
+            }
         };
         split.each_bucket(*fields, (lowered, grams, budget), &mut add);
         if !split.rest.is_empty() {

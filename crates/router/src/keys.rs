@@ -228,9 +228,10 @@ impl Reader {
 }
 
 fn bound(covers: Vec<Cover>) -> Vec<Cover> {
-    match covers.len() > MOST_COVERS {
-        true => vec![common(covers)],
-        false => covers,
+    if covers.len() > MOST_COVERS {
+        vec![common(covers)]
+    } else {
+        covers
     }
 }
 
@@ -703,9 +704,10 @@ pub(crate) fn rest(expression: &Expression) -> Rest {
             _ => return Rest::Open,
         }
     }
-    match seen.contains(&Dimension::Path) {
-        true => Rest::AsPath,
-        false => Rest::Decided,
+    if seen.contains(&Dimension::Path) {
+        Rest::AsPath
+    } else {
+        Rest::Decided
     }
 }
 

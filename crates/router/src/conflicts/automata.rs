@@ -167,10 +167,13 @@ impl Machine<'_> {
     fn next(&mut self, state: State, byte: u8) -> Option<State> {
         let next = match (state, &mut *self) {
             (State::Literal(seen), Self::Literal { kind, text, back }) => match kind {
-                Kind::Equals(_) | Kind::StartsWith(_) => match text.get(seen) == Some(&byte) {
-                    true => State::Literal(seen + 1),
-                    false => State::Lost,
-                },
+                Kind::Equals(_) | Kind::StartsWith(_) => {
+                    if text.get(seen) == Some(&byte) {
+                        State::Literal(seen + 1)
+                    } else {
+                        State::Lost
+                    }
+                }
                 _ => {
                     let mut seen = seen;
                     while seen > 0 && text.get(seen) != Some(&byte) {
@@ -279,9 +282,10 @@ impl<'t> Walk<'t> {
             }
             next += 1;
         }
-        match foreign {
-            true => Answer::Unknown,
-            false => Answer::Nothing,
+        if foreign {
+            Answer::Unknown
+        } else {
+            Answer::Nothing
         }
     }
 
@@ -300,9 +304,10 @@ impl<'t> Walk<'t> {
         let mut states = Vec::with_capacity(self.machines.len());
         for (number, machine) in self.machines.iter_mut().enumerate() {
             let state = machine.next(self.reached[from].0[number], byte)?;
-            let hopeless = match self.passes[number] {
-                true => State::Lost,
-                false => State::Found,
+            let hopeless = if self.passes[number] {
+                State::Lost
+            } else {
+                State::Found
             };
             if state == hopeless {
                 return Some(());

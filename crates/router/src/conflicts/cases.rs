@@ -292,9 +292,10 @@ impl<'e> Part<'e> {
             Expression::All(_) | Expression::Any(_) | Expression::Not(_) => return None,
         };
         let all = field.all_values(subsystem)?;
-        let values = match holds {
-            true => all.and(&values),
-            false => all.without(&values),
+        let values = if holds {
+            all.and(&values)
+        } else {
+            all.without(&values)
         };
         Some(Self {
             field,

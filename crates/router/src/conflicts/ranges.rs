@@ -112,9 +112,10 @@ impl Ranges {
             AddressTest::In(block) => (vec![Span::of_block(block)], true),
             AddressTest::NotIn(block) => (vec![Span::of_block(block)], false),
         };
-        let spans = match inside {
-            true => spans,
-            false => without(&all_address_spans(), &spans),
+        let spans = if inside {
+            spans
+        } else {
+            without(&all_address_spans(), &spans)
         };
         Self {
             absent: false,
@@ -188,17 +189,19 @@ impl Ranges {
 
     /// Returns `wished` if it is in the set, else another address. `None` if there is none.
     pub(super) fn address(&self, wished: IpAddr) -> Option<IpAddr> {
-        match self.holds(address(wished)) {
-            true => Some(wished),
-            false => self.example()?.address(),
+        if self.holds(address(wished)) {
+            Some(wished)
+        } else {
+            self.example()?.address()
         }
     }
 
     /// Like [`Self::address`], for ports.
     pub(super) fn port(&self, wished: u16) -> Option<u16> {
-        match self.holds(number(wished.into())) {
-            true => Some(wished),
-            false => u16::try_from(self.example()?.number()?).ok(),
+        if self.holds(number(wished.into())) {
+            Some(wished)
+        } else {
+            u16::try_from(self.example()?.number()?).ok()
         }
     }
 

@@ -121,9 +121,10 @@ fn opening(case: &Case<'_>, automata: &Automata) -> Answer<(bool, Option<String>
             Answer::Nothing => {}
         }
     }
-    match unknown {
-        true => Answer::Unknown,
-        false => Answer::Nothing,
+    if unknown {
+        Answer::Unknown
+    } else {
+        Answer::Nothing
     }
 }
 

@@ -300,9 +300,10 @@ impl Solver<'_> {
         if let Some(only) = tests.iter().find_map(|test| test.only()) {
             // It is the only possible text, so it decides.
             let only = only.to_owned();
-            return match passes(&only) {
-                true => Answer::One(only),
-                false => Answer::Nothing,
+            return if passes(&only) {
+                Answer::One(only)
+            } else {
+                Answer::Nothing
             };
         }
         let mut parts = Parts::default();

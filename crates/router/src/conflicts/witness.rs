@@ -97,9 +97,10 @@ fn of(case: &Case<'_>, flavor: Flavor, automata: &Automata) -> Answer<Witness> {
             Answer::One(()) => {}
         }
     }
-    match unknown {
-        true => Answer::Unknown,
-        false => draft.finish(),
+    if unknown {
+        Answer::Unknown
+    } else {
+        draft.finish()
     }
 }
 
@@ -161,9 +162,10 @@ impl<'a> Draft<'a> {
                 }
             }
         }
-        match unknown {
-            true => Answer::Unknown,
-            false => Answer::Nothing,
+        if unknown {
+            Answer::Unknown
+        } else {
+            Answer::Nothing
         }
     }
 
