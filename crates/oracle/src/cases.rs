@@ -126,7 +126,7 @@ impl Bench {
         let reference = Reference::new(routes, options);
         if let Reference::Naive(naive) = &reference {
             let order = router.order().map(|(route, _)| route);
-            assert!(order.eq(naive.order()), "in another order: {routes:#?}");
+            assert!(order.eq(naive.order()), "the orders differ: {routes:#?}");
         }
         Self {
             judge: Judge::new(&router, options, numbered(routes)),

@@ -93,7 +93,7 @@ impl Answer {
         });
         assert!(
             captures.is_empty() || router.has_captures(&found),
-            "what has captures says so"
+            "`has_captures` is true if there are captures"
         );
         Some(Self {
             route: found.route,

@@ -192,11 +192,13 @@ impl<'s> Asked<'s> {
         let Some(host) = &self.host else {
             return false;
         };
-        route.hosts.iter().any(|own| match own.contains('*') {
-            true => engines
-                .search(&wildcard_regex(own), &host.with_port)
-                .is_some(),
-            false => host.sent == own.as_bytes() || host.without_port == own.as_bytes(),
+        route.hosts.iter().any(|own| {
+            if own.contains('*') {
+                let regex = wildcard_regex(own);
+                engines.search(&regex, &host.with_port).is_some()
+            } else {
+                host.sent == own.as_bytes() || host.without_port == own.as_bytes()
+            }
         })
     }
 

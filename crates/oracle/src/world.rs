@@ -78,10 +78,13 @@ impl World {
         let pattern_count = *random.one(&[5, 1, 20]);
         let prefix = path(random);
         let flat = random.once_in(4);
-        let paths = (0..path_count).map(|number| match flat {
-            // Many paths below one node.
-            true => format!("{}/{number:02}", prefix.trim_end_matches('/')),
-            false => path(random),
+        let paths = (0..path_count).map(|number| {
+            if flat {
+                // Many paths below one node.
+                format!("{}/{number:02}", prefix.trim_end_matches('/'))
+            } else {
+                path(random)
+            }
         });
         Self {
             paths: paths.collect(),

@@ -295,9 +295,9 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
 
     fn note_never(&mut self, number: usize, reason: Reason) {
         if take_one(&self.prober.search.never) {
-            drop(self.never.insert(number, reason))
+            self.never.insert(number, reason);
         } else {
-            self.truncated = true
+            self.truncated = true;
         }
     }
 

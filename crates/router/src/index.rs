@@ -369,9 +369,9 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
         let mut crowded: SmallVec<[&'i Bucket; MOST_PENDING]> = SmallVec::new();
         let mut add = |bucket: &'i Bucket| {
             if pending.len() < MOST_PENDING {
-                pending.push((bucket, at))
+                pending.push((bucket, at));
             } else {
-                crowded.push(bucket)
+                crowded.push(bucket);
             }
         };
         split.each_bucket(*fields, (lowered, grams, budget), &mut add);

@@ -185,10 +185,12 @@ impl Reader {
 
     /// Combines the covers of two parts that must both be true.
     fn both(&mut self, left: Vec<Cover>, right: Vec<Cover>) -> Result<Vec<Cover>, TooMuch> {
-        let (mut left, mut right) = match left.len() * right.len() > MOST_COVERS {
-            true if left.len() > right.len() => (left, vec![common(right)]),
-            true => (vec![common(left)], right),
-            false => (left, right),
+        let (mut left, mut right) = if left.len() * right.len() <= MOST_COVERS {
+            (left, right)
+        } else if left.len() > right.len() {
+            (left, vec![common(right)])
+        } else {
+            (vec![common(left)], right)
         };
         // In a long conjunction most parts may have no conditions.
         if right[..] == [Cover::default()] {

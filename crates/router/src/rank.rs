@@ -14,7 +14,7 @@ pub(crate) fn of(place: &Place, options: Options) -> Vec<String> {
         }),
         Place::Traditional(priority, id) => {
             let mut words = priority::Traditional::describe(priority);
-            words.push(format!("then the smaller id: {id}"));
+            words.push(format!("if still equal, the smaller id: {id}"));
             words
         }
         // The HTTP router has no such positions.
@@ -25,10 +25,10 @@ pub(crate) fn of(place: &Place, options: Options) -> Vec<String> {
 /// `classic` describes the priority of a route without an expression.
 fn compatible(word: u64, id: &Uuid, classic: impl Fn(u64) -> Vec<String>) -> Vec<String> {
     let mut words = match word.checked_sub(EXPRESSION) {
-        Some(priority) => vec![format!("an expression of priority {priority}")],
+        Some(priority) => vec![format!("an expression with priority {priority}")],
         None => classic(word),
     };
-    words.push(format!("of equal ones the greater id: {id}"));
+    words.push(format!("if equal, the greater id: {id}"));
     words
 }
 
@@ -44,11 +44,11 @@ pub(crate) fn of_stream(place: &Place) -> Vec<String> {
             ..
         } => {
             let kinds = match kinds {
-                1 => "1 kind of attributes".to_owned(),
-                kinds => format!("{kinds} kinds of attributes"),
+                1 => "1 attribute type".to_owned(),
+                kinds => format!("{kinds} attribute types"),
             };
             let mut words = vec![kinds];
-            words.extend((category & 4 != 0).then(|| "names".to_owned()));
+            words.extend((category & 4 != 0).then(|| "server names".to_owned()));
             words.extend(
                 (category & 2 != 0).then(|| format!("sources: {}", CLASSES[usize::from(*source)])),
             );
@@ -56,7 +56,7 @@ pub(crate) fn of_stream(place: &Place) -> Vec<String> {
                 (category & 1 != 0)
                     .then(|| format!("destinations: {}", CLASSES[usize::from(*destination)])),
             );
-            words.push("then the older route".to_owned());
+            words.push("if equal, the older route".to_owned());
             words
         }
         // The stream router has no such positions.
@@ -77,7 +77,7 @@ const CLASSES: [&str; 5] = [
 fn of_ends(word: u64) -> Vec<String> {
     let mut words = Vec::new();
     words.extend(
-        (word >> 61 & 1 != 0).then(|| "names, or both sources and destinations".to_owned()),
+        (word >> 61 & 1 != 0).then(|| "server names, or both sources and destinations".to_owned()),
     );
     for (side, weight) in [("sources", word >> 4 & 0xF), ("destinations", word & 0xF)] {
         let kinds = [(8, "an address"), (4, "a port"), (1, "a block")];

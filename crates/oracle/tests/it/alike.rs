@@ -27,6 +27,6 @@ fn every_flavour_decides_as_asking_every_candidate_does() {
         }
         println!("{options:?}: {case} routers, {tally:?}");
         let share = tally.hits * 100 / tally.requests;
-        assert!((20..99).contains(&share), "{share} % say little");
+        assert!((20..99).contains(&share), "{share} % of the requests match");
     }
 }

@@ -34,7 +34,7 @@ fn a_router_changed_at_random_is_one_built_anew() {
             assert_eq!(changes.router().order().count(), 0);
         }
         println!("{options:?}: {steps} replacements, {tally:?}");
-        assert!(tally.hits > 0, "{tally:?} says nothing");
+        assert!(tally.hits > 0, "no request matched: {tally:?}");
     }
 }
 

@@ -14,6 +14,6 @@ fn streams_go_where_the_reference_sends_them() {
         }
         println!("{options:?}: {case} routers of streams, {tally:?}");
         let share = tally.hits * 100 / tally.requests;
-        assert!((10..95).contains(&share), "{share} % say little");
+        assert!((10..95).contains(&share), "{share} % of the requests match");
     }
 }

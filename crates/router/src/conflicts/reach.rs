@@ -108,10 +108,12 @@ fn without<'r, D: Decider>(
             if !steps.spend(piece.meeting(case)) {
                 return Err(TooMany);
             }
-            match piece.excludes(case) {
-                true => next.push(piece),
-                false if !steps.spend(case.negating()) => return Err(TooMany),
-                false => next.extend(piece.without(case, D::SUBSYSTEM)?),
+            if piece.excludes(case) {
+                next.push(piece);
+            } else if steps.spend(case.negating()) {
+                next.extend(piece.without(case, D::SUBSYSTEM)?);
+            } else {
+                return Err(TooMany);
             }
         }
         if next.len() > MAX_PIECES {

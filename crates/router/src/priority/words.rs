@@ -34,7 +34,7 @@ impl Word {
     fn original(self, words: &mut Vec<String>) {
         if self.word >> 63 == 1 {
             words.push(
-                "four or more kinds of attributes, or a regex_priority out of range: the top bit"
+                "top bit: four or more attribute types, or a regex_priority out of range"
                     .to_owned(),
             );
         }
@@ -47,7 +47,7 @@ impl Word {
             plural(words, self.bits(20, 8), "header");
         } else if self.bits(19, 10) > 0 {
             let mixed = self.bits(19, 10);
-            words.push(format!("headers and regex_priority, mixed: {mixed}"));
+            words.push(format!("headers and regex_priority combined: {mixed}"));
         }
         self.length(words);
     }
@@ -79,7 +79,7 @@ impl Word {
     }
 }
 
-const ONLY_PLAIN_HOSTS: &str = "hosts, none with a wildcard";
+const ONLY_PLAIN_HOSTS: &str = "hosts without wildcards";
 
 impl Traditional {
     pub(crate) fn describe(&self) -> Vec<String> {
@@ -100,7 +100,7 @@ impl Traditional {
             used.join(", ")
         )];
         if self.hosts_with_port.0 {
-            words.push("hosts with their port".to_owned());
+            words.push("hosts with a port".to_owned());
         }
         for (bit, text) in [
             (4, "a wildcard host with a port"),
@@ -117,7 +117,7 @@ impl Traditional {
         }
         path_length(&mut words, self.path_length.0 as u64);
         words.push(format!(
-            "of equal ones the older: made at {}",
+            "if equal, the older route: created at {}",
             self.created_at
         ));
         words
@@ -126,8 +126,8 @@ impl Traditional {
 
 fn kinds_of(count: u64) -> String {
     match count {
-        1 => "1 kind of attributes".to_owned(),
-        _ => format!("{count} kinds of attributes"),
+        1 => "1 attribute type".to_owned(),
+        _ => format!("{count} attribute types"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is said of routes before any request comes is true of all that come.
+//! Conflicts that are found without requests must be true for all requests.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route, router, search};
 use super::index::{random_route, random_sample};
@@ -9,7 +9,7 @@ use testkit::random::Random;
 
 const COMPATIBLE: Options = ALL_OPTIONS[1];
 
-/// Every third is a copy of another, every sixth one that another covers.
+/// Returns random routes. Every third is a copy of another, and every sixth such a copy with one path less.
 fn routes(random: &mut Random, count: usize) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for number in 0..count as u32 {
@@ -31,7 +31,7 @@ fn routes(random: &mut Random, count: usize) -> Vec<Route> {
     routes
 }
 
-/// The parts of routes that are said never to match, by their expression.
+/// Returns the expressions of the parts that are reported as unreachable.
 fn never(conflicts: &Conflicts<Witness>) -> HashSet<*const expr::Expression> {
     let parts = conflicts.never.iter();
     parts
@@ -202,7 +202,7 @@ fn a_copy_of_a_route_never_matches_and_is_tied_with_it() {
     }
 }
 
-/// Of routes without conflicts but these, the one that never matches and those by which.
+/// Checks that the only unreachable route is the expected one, and which routes shadow it.
 #[track_caller]
 fn check_shadowed(routes: &[Route], expected: Option<(u32, &[u32])>) {
     let (router, errors) = Router::build(numbered(routes), COMPATIBLE, None);
@@ -344,10 +344,10 @@ fn expressions_that_no_request_satisfies_are_contradictions() {
 #[test]
 fn expressions_that_odd_requests_satisfy_are_none() {
     for text in [
-        // Without a value nothing holds.
+        // A predicate on a field without a value is false.
         r#"!(tls.sni == "a") && !(tls.sni != "a")"#,
         r#"!(http.headers.x_a == "1") && !(http.headers.x_a != "1")"#,
-        // One value is one and another the other.
+        // The header has two values.
         r#"any(http.headers.x_a) == "1" && any(http.headers.x_a) == "2""#,
         r#"!(http.headers.x_a == "1") && any(http.headers.x_a) == "1""#,
         r#"lower(http.path) == "/a" && http.path != "/a""#,
@@ -405,7 +405,7 @@ fn expressions_shadow_each_other_and_tie_by_priority() {
     check(&all, &[0], 0);
 }
 
-/// Routes of many hosts each, none of which two have.
+/// Returns a router of routes with many hosts each, all different.
 pub(super) fn crowded(count: usize) -> Router {
     let routes = (0..count as u32).map(|number| Route {
         hosts: (0..1000)

@@ -1,4 +1,4 @@
-//! The `expressions` flavour: routes that are an expression beside classic ones, and the fields that only they ask for.
+//! The `expressions` flavor: routes with an expression, classic routes, and the fields that only expressions use.
 
 use super::fixtures::{ALL_OPTIONS, Sample, numbered, route, router};
 use crate::{Calculation, Flavor, HeaderSource, Options, Request, Router, Scheme, Scratch};
@@ -38,7 +38,7 @@ fn found_by(router: &Router, request: &Request<'_>) -> Option<u32> {
     found.map(|found| found.route.0)
 }
 
-/// Whether a request is one for the expression.
+/// Whether a request satisfies the expression.
 fn passes(text: &str, sample: &Sample) -> bool {
     found(&[expression(1, 0, text)], sample).is_some()
 }
@@ -51,7 +51,7 @@ fn expressions_come_before_classic_routes_and_these_keep_their_order() {
         expression(1, 0, r#"http.path ^= "/a" && http.queries.x == "1""#),
         expression(2, 1, r#"http.path ^= "/a" && http.queries.y == "1""#),
     ];
-    // The kinds of a classic route do not outweigh the lowest priority.
+    // The lowest priority of an expression outweighs all attribute types of a classic route.
     routes[1].methods = vec!["GET".into()];
     routes[1].hosts = vec!["h".into()];
     let asked = |query: &str| {
@@ -110,7 +110,7 @@ fn requests_must_be_of_a_protocol_of_the_route() {
     for (protocols, on_http, on_https) in [
         (&[Http][..], true, false),
         (&[Http, Https], true, true),
-        // To be answered with a redirect.
+        // Requests over http are accepted to be answered with a redirect.
         (&[Https], true, true),
         (&[Grpc], true, false),
         (&[Grpcs], false, true),
@@ -189,7 +189,7 @@ fn both_ends_of_the_connection_are_fields() {
         assert!(passes(text, &sample), "{text}");
     }
     assert!(!passes("net.src.port != 4000", &sample));
-    // A load balancer may tell an address alone.
+    // A load balancer may send an address without a port.
     sample.source = Some("192.0.2.7:0".parse().unwrap());
     assert!(!passes("net.src.port >= 0", &sample));
     sample.destination = None;
@@ -299,7 +299,7 @@ fn what_was_read_of_a_request_is_forgotten_with_it() {
     assert_eq!(asked("/a/c", "x=1"), Some(0));
 }
 
-/// Counts how often the address is asked for.
+/// Counts how often the address is read.
 struct Reached<'c>(&'c Cell<u32>);
 
 impl HeaderSource for Reached<'_> {
@@ -371,7 +371,7 @@ fn an_empty_text_that_is_found_in_the_path_is_not_stripped() {
 
 #[test]
 fn crowded_ranges_are_found_by_each_of_their_values_while_routes_come_and_go() {
-    // Each takes several ranges of bits, of different lengths, and some lie in others.
+    // Each route covers several bit ranges of different lengths, and some ranges overlap.
     let routes: Vec<_> = (0..40_u32)
         .map(|number| {
             let (first, last) = (1_000 + 37 * number, 1_000 + 37 * number + 50);

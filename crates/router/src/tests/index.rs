@@ -1,4 +1,4 @@
-//! The index finds what asking every candidate in order finds, on random routes and requests.
+//! The index must find the same candidate as a check of all candidates in order, for random routes and requests.
 
 use super::fixtures::{ALL_OPTIONS, Sample, numbered, route};
 use crate::{Router, Scheme, Scratch};
@@ -76,7 +76,7 @@ const HEADERS: &[(&str, &str)] = &[("x-a", "1"), ("x-a", "two"), ("x-b", "~*^t")
 const SENT_HEADERS: &[(&str, &str)] = &[("X-A", "1"), ("x-a", "TWO"), ("X-B", "to"), ("x-c", "z")];
 const SNIS: &[&str] = &["a.test", "*.test", "a.*", "b.test."];
 
-/// None in half of the cases, else up to three.
+/// Returns an empty list in half of the cases, else up to three elements.
 fn some<T: Copy>(random: &mut Random, of: &[T]) -> Vec<T> {
     let count = random.index(6).saturating_sub(2);
     (0..count).map(|_| *random.pick(of)).collect()

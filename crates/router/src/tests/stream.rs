@@ -1,4 +1,4 @@
-//! The router of streams: Kong's decisions, and what they do not show.
+//! The stream router: Kong's recorded decisions, and cases that they do not cover.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route};
 use crate::{Calculation, Flavor, Options, RouteIndex, StreamRequest, StreamRouter, Wanted};
@@ -151,7 +151,7 @@ fn exact_names_and_others_are_tried_in_one_order() {
             },
         ];
         let found = decided(&routes, COMPATIBLE, Some("a.test"), CLIENT, SERVER);
-        // The greater id wins among equals.
+        // With equal priority the greater id wins.
         assert_eq!(found, Some(u32::from(wildcard_id > exact_id)));
     }
 }
@@ -350,7 +350,7 @@ fn streams_must_be_of_a_protocol_of_the_route() {
         (&[Udp], false, false, true),
         (&[Tcp, Tls], true, true, false),
         (&[Tcp, Tls, Udp], true, true, true),
-        // Kong lets these take whatever comes.
+        // In Kong these accept every connection.
         (&[Tls], true, true, true),
         (&[TlsPassthrough], true, true, true),
     ] {
@@ -422,7 +422,8 @@ fn names_and_addresses_lead_to_few_of_many_routes() {
                 datagrams: false,
             };
             let found = router.matches(&request).map(|route| route.0);
-            // A stream without a name passes routes with names outside `traditional`, and these come first.
+            // Outside `traditional` a stream without a server name matches routes with server names, and these come
+            // first.
             let passes_any_name = options.flavor != Flavor::Traditional && number % 2 == 1;
             let strictly = options.calculation == Calculation::Strict;
             if !passes_any_name || strictly {
@@ -460,7 +461,7 @@ fn ranks_of_streams_are_told_the_most_important_first() {
     assert_eq!(
         compatible[..3],
         [
-            "names, or both sources and destinations",
+            "server names, or both sources and destinations",
             "sources: a block",
             "destinations: an address, a port",
         ]
@@ -468,13 +469,13 @@ fn ranks_of_streams_are_told_the_most_important_first() {
     assert_eq!(
         rank(ALL_OPTIONS[0], &classic),
         [
-            "3 kinds of attributes",
-            "names",
+            "3 attribute types",
+            "server names",
             "sources: a block",
             "destinations: an address with a port",
-            "then the older route",
+            "if equal, the older route",
         ]
     );
     let text = expression(2, &[Protocol::Tls], r#"tls.sni == "a.test""#);
-    assert_eq!(rank(EXPRESSIONS, &text)[0], "an expression of priority 2");
+    assert_eq!(rank(EXPRESSIONS, &text)[0], "an expression with priority 2");
 }

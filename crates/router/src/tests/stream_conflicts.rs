@@ -1,4 +1,4 @@
-//! What is said of routes of streams before any stream comes is true of all that come.
+//! Conflicts that are found without streams must be true for all streams.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route, search};
 use super::stream::{EXPRESSIONS, end, expression, stream};
@@ -75,7 +75,7 @@ fn ends(random: &mut Random) -> Vec<Endpoint> {
         .collect()
 }
 
-/// Every third is a copy of another.
+/// Returns random routes. Every third is a copy of another.
 fn routes(random: &mut Random, count: usize, flavor: Flavor) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for number in 0..count as u32 {
@@ -122,7 +122,7 @@ fn sample(random: &mut Random) -> StreamWitness {
     }
 }
 
-/// The parts of routes that are said never to match, by their expression.
+/// Returns the expressions of the parts that are reported as unreachable.
 fn never(conflicts: &Conflicts<StreamWitness>) -> HashSet<*const expr::Expression> {
     let parts = conflicts.never.iter();
     parts.map(|never| Arc::as_ptr(&never.part)).collect()
@@ -157,7 +157,7 @@ fn no_stream_is_given_to_a_part_that_is_said_to_get_none() {
     }
 }
 
-/// A stream as clients and listeners make them.
+/// Checks that clients and listeners can create such a stream.
 fn assert_is_possible(witness: &StreamWitness) {
     for address in [witness.source.ip(), witness.destination.ip()] {
         assert_eq!(address.to_canonical(), address, "{witness:?}");
@@ -297,7 +297,7 @@ fn a_copy_of_a_route_never_matches_and_is_tied_with_it() {
     }
 }
 
-/// Of routes without conflicts but these, the one that never matches and those by which.
+/// Checks that the only unreachable route is the expected one, and which routes shadow it.
 #[track_caller]
 fn check_shadowed(routes: &[Route], options: Options, expected: Option<(u32, &[u32])>) {
     let conflicts = router(routes, options).conflicts(&search(10));
@@ -323,7 +323,7 @@ fn to(number: u32, destinations: &[(&str, u16)]) -> Route {
 
 #[test]
 fn blocks_that_others_take_in_parts_leave_nothing() {
-    // An address with a port comes before a block everywhere.
+    // In every flavor an address with a port comes before a block.
     for options in EVERY_OPTIONS {
         let one = |number| to(number, &[("10.0.0.1", 9000)]);
         let block = |ip, port| to(3, &[(ip, port)]);
@@ -360,7 +360,7 @@ fn blocks_that_others_take_in_parts_leave_nothing() {
 fn a_port_of_a_route_for_all_addresses_is_not_that_of_another() {
     for options in EVERY_OPTIONS {
         let two_families = |number, port| to(number, &[("0.0.0.0/0", port), ("::/0", port)]);
-        // Blocks come before ports only in `traditional`, a port in addition to a block everywhere.
+        // Only in `traditional` blocks come before ports. In every flavor a block with a port comes before a port.
         let port = |port| to(1, &[("", port)]);
         check_shadowed(
             &[two_families(2, 9000), port(9000)],
@@ -383,7 +383,7 @@ fn named(number: u32, snis: &[&str]) -> Route {
 #[test]
 fn a_wildcard_shadows_only_the_names_that_it_matches() {
     for options in EVERY_OPTIONS {
-        // Of equal ranks the older comes first in `traditional`, else the greater id.
+        // With equal priority, `traditional` prefers the older route and the other flavors the greater id.
         let (first, second) = match options.flavor {
             Flavor::Traditional => (1, 2),
             _ => (2, 1),
@@ -412,7 +412,8 @@ fn different_names_tie_only_for_streams_without_one() {
         ties.next()
             .map(|tie| tie.witness.expect("there is an example"))
     };
-    // Without names streams pass those of routes in the flavours but one, and strictly of routes that serve such streams.
+    // Streams without a server name match routes with server names except in `traditional`; with `Strict` only if the
+    // route accepts such streams.
     for (options, passes) in EVERY_OPTIONS.into_iter().zip([false, true, false, true]) {
         let different = witness(options, ["a.test", "b.test"]);
         assert_eq!(different.is_some(), passes, "{options:?}");
@@ -460,11 +461,11 @@ fn expressions_that_no_stream_satisfies_are_contradictions() {
         "net.dst.ip in fd00::/8 && net.dst.ip in 10.0.0.0/8",
         "!(net.src.ip in 0.0.0.0/0) && !(net.src.ip in ::/0)",
         "!(net.dst.port >= 0)",
-        // Seen as addresses of IPv4.
+        // Routers treat mapped addresses as IPv4.
         "net.src.ip in ::ffff:0:0/96",
         r#"tls.sni == "a.test" && tls.sni == "b.test""#,
         r#"tls.sni =^ ".test" && tls.sni == "a.other""#,
-        // Only streams of TLS have names, and all of them do.
+        // A stream has a server name exactly if it is TLS.
         r#"tls.sni == "a.test" && net.protocol == "udp""#,
         r#"tls.sni == "a.test" && net.protocol != "tls""#,
         r#"net.protocol == "tls" && !(tls.sni != "a.test") && !(tls.sni == "a.test")"#,
@@ -477,7 +478,7 @@ fn expressions_that_no_stream_satisfies_are_contradictions() {
         assert_eq!(conflicts.never[0].reason, Reason::Contradiction);
         assert!(conflicts.never[0].whole);
     }
-    // Demanded by the protocols of the route.
+    // The contradiction comes from the route's protocols.
     let routes = [expression(1, &[Protocol::Tcp], r#"tls.sni == "a.test""#)];
     let conflicts = router(&routes, EXPRESSIONS).conflicts(&search(10));
     assert_eq!(conflicts.never[0].reason, Reason::Contradiction);
@@ -548,7 +549,7 @@ fn blocks_of_other_sizes_are_found_among_many() {
     check_wide_block(Vec::from_iter(of_ipv6), "fd00:10::/28");
 }
 
-/// The wide block holds those numbered 16 to 31.
+/// Checks that the wide block is tied with exactly the blocks 16 to 31, which it contains.
 #[track_caller]
 fn check_wide_block(mut blocks: Vec<String>, wide: &str) {
     blocks.push(wide.to_owned());

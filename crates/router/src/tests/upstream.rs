@@ -1,4 +1,4 @@
-//! The upstream path, by route, service and request.
+//! The upstream path for combinations of route, service and request.
 
 use super::fixtures::{Sample, route, router};
 use crate::{Calculation, Flavor, Options, Scratch};
@@ -11,8 +11,8 @@ const TRADITIONAL: Options = Options {
     max_arguments: 100,
 };
 
-/// strip_path, route path, request path; then the upstream path for a service path of `/`, `/base` and `/base/`, first
-/// with path_handling v0, then with v1.
+/// Columns: strip_path, route path, request path, then upstream paths for the service paths `/`, `/base` and `/base/`,
+/// first with path_handling v0, then with v1.
 const TABLE: &[(bool, &str, &str, [&str; 6])] = &[
     (
         true,

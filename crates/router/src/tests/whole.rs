@@ -1,4 +1,4 @@
-//! What the router promises besides the recorded decisions.
+//! Guarantees of the router that the recorded decisions do not cover.
 
 use super::fixtures::{ALL_OPTIONS, Sample, numbered, route, router};
 use crate::{Calculation, Flavor, Options, Problem, RouteIndex, Router, Scheme, Scratch};
@@ -105,7 +105,8 @@ fn headers_beyond_the_limit_are_not_looked_at() {
 
 #[test]
 fn paths_of_one_length_share_a_candidate_and_its_place() {
-    // The ids of parts are derived, so a route that is split may change its rank among equals; one that is not keeps it.
+    // The parts of a split route have derived ids, which may change its order among routes of equal priority. A route
+    // that is not split keeps its id.
     let routes = [
         Route {
             paths: vec!["/aa".into(), "/bb".into()],
@@ -192,7 +193,7 @@ fn hosts_and_paths_need_not_be_text() {
 
 #[test]
 fn hostile_requests_cost_no_more_than_their_length() {
-    // Nested prefixes that are all tried, dots without end, and a path that is nothing but escapes.
+    // Nested prefixes that are all tried, many dots, and a path that consists of escapes only.
     let routes: Vec<_> = (1..2_000)
         .map(|length| Route {
             headers: vec![("x".into(), vec!["no".into()])],
@@ -218,7 +219,7 @@ fn a_router_with_replaced_routes_decides_like_a_new_one() {
         with_path(7, "/a/long"),
         with_path(9, "~/gone$"),
     ];
-    // The second is replaced, the third goes, and there are new ones before, between and after.
+    // The second route is replaced and the third removed; new ones are added before, between and after the others.
     let after = [
         with_path(0, "/c"),
         with_path(1, "/a"),
@@ -227,7 +228,7 @@ fn a_router_with_replaced_routes_decides_like_a_new_one() {
         with_path(7, "/a/long"),
         with_path(8, "/a/longer"),
     ];
-    // Numbers stay; that of the one that goes is given again.
+    // Routes keep their numbers; a new route gets the number of the removed one.
     let (numbers_before, numbers_after) = ([0, 1, 2, 3, 4], [5, 0, 1, 4, 3, 6]);
     let fresh = [5, 1, 4, 6];
     for options in ALL_OPTIONS {
