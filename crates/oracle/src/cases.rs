@@ -27,11 +27,10 @@ pub fn all_options() -> [Options; 5] {
     ]
 }
 
-/// Number of comparisons made.
+/// Number of requests compared, and of those that matched a route.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     pub requests: u64,
-    /// Number of requests that matched a route.
     pub hits: u64,
 }
 

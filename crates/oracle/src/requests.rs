@@ -126,7 +126,7 @@ impl Sample {
             sample.headers.push(header);
         }
         if random.once_in(50) {
-            // These headers come before the others and exceed the limit.
+            // These headers come first, so that the others may be beyond the limit.
             let many = (0..random.between(90, 110)).map(|_| (b"x-many".to_vec(), b"1".to_vec()));
             sample.headers.splice(0..0, many);
         }

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_are_peeled_at_the_end_or_before_a_port() {
+    fn brackets_are_removed_at_the_end_or_before_a_port() {
         assert_eq!(parsed("[[::1]]"), ("[::1]", None));
         assert_eq!(parsed("[[::1]]:80"), ("[::1]", Some(80)));
         assert_eq!(parsed("[::1]x"), ("[::1]x", None));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_with_a_zero_before_it_is_another() {
+    fn a_port_with_a_leading_zero_is_a_different_port() {
         for host in ["a.test:080", "[::1]:080"] {
             let (_, port) = parsed(host);
             assert!(port.is_some_and(|port| port != 80), "{host}");

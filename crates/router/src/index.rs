@@ -20,8 +20,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use tables::{Map, Slots};
 
-/// Maximum number of index positions for a cover. A cover with more has one position, under the common prefix of all
-/// its paths.
+/// Maximum number of index positions for a cover. If there would be more, its paths are replaced by their common
+/// prefix.
 const MOST_PLACES: usize = 64;
 
 /// Maximum number of buckets that wait to be checked. Further buckets are checked as soon as they are found.

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_bytes_and_many_are_kept() {
+    fn short_and_long_strings_are_stored() {
         for length in [0, 1, INLINE, INLINE + 1, 1000] {
             let bytes = vec![7; length];
             assert_eq!(Label::new(&bytes).bytes(), bytes);

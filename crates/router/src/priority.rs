@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn original_words_are_those_measured_of_kong() {
+    fn original_words_equal_those_recorded_from_kong() {
         assert_eq!(word(1, true, 0, None, 0), 0x1000_0000_2000_0000);
         assert_eq!(word(1, false, 0, None, 6), 0x0000_0000_2000_0006);
         assert_eq!(word(2, false, 0, None, 6), 0x0000_0000_4000_0006);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_words_rank_kinds_above_all() {
+    fn strict_words_rank_the_number_of_attribute_types_first() {
         let strict = |weight: Weight| weight.word(Calculation::Strict);
         let two_kinds = Weight {
             kinds: 2,

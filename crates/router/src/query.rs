@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_arguments_with_a_name_are_looked_at() {
+    fn only_the_first_arguments_with_a_name_are_read() {
         assert_eq!(values("&=0&a=1&a=2&a=3&b=4", 3, "a"), ["1", "2", "3"]);
         assert!(values("&=0&a=1&a=2&a=3&b=4", 3, "b").is_empty());
         assert_eq!(values("&=0&a=1&a=2&a=3&b=4", 4, "b"), ["4"]);

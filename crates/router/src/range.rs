@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_between_two_are_in_few_ranges_and_others_in_none() {
+    fn ranges_between_two_numbers_contain_each_number_once() {
         for (first, last) in [(80, 80), (8000, 8099), (0, 65_535), (1, 65_534), (-5, 3)] {
             let ranges = Range::between(first, last);
             assert!(ranges.len() <= 30, "{ranges:?}");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_have_the_smaller_in_common_or_nothing() {
+    fn the_intersection_consists_of_the_smaller_ranges() {
         let range = |text: &str| Range::of_block(text.parse().expect("it is a block"));
         let (wide, narrow) = (range("10.0.0.0/8"), range("10.1.0.0/16"));
         let both = |left: &[Range], right: &[Range]| Range::in_both(left, right);

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_joined_as_they_stand_and_only_if_all_are_there() {
+    fn segments_are_joined_in_order_and_only_if_all_exist() {
         let (segments, path) = segments("/one/two/three/");
         let joined = |first, last| {
             let joined = segments.joined(path, first, last);

@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_take_what_they_can_and_keys_go_on_behind() {
+    fn classes_match_as_much_as_possible_and_keys_continue_after_them() {
         let key = |pattern: &str| {
             let regex = Regex::new(pattern, Dialect::Rust).expect("it is a regex");
             regex.starts()[0].steps().to_vec()

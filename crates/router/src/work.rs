@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_spent_is_gone_until_the_next_match() {
+    fn spent_steps_are_available_again_after_a_refill() {
         let budget = Budget::default();
         assert!(budget.spend(MOST_STEPS - 1) && budget.spend(1));
         assert!(!budget.is_exhausted());

@@ -197,7 +197,7 @@ fn regex_paths_of_public_apis_lead_to_the_endpoint() {
 }
 
 #[test]
-fn regex_paths_of_public_apis_lead_to_the_endpoint_in_the_traditional_flavour() {
+fn regex_paths_of_public_apis_lead_to_the_endpoint_in_the_traditional_flavor() {
     every_request_leads_to_the_endpoint_that_says_most_about_it(Form::Classic(Flavor::Traditional));
 }
 

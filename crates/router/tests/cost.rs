@@ -53,7 +53,7 @@ fn no_request_takes_more_than_its_steps() {
 }
 
 #[test]
-fn a_regex_is_asked_once_however_often_its_text_occurs() {
+fn a_regex_is_evaluated_once_however_often_its_text_occurs() {
     let set = set("indexed-texts");
     let length = set.sample.path.len();
     for flavor in FLAVORS {
@@ -67,7 +67,7 @@ fn a_regex_is_asked_once_however_often_its_text_occurs() {
 }
 
 #[test]
-fn a_request_that_is_too_costly_is_given_to_no_route() {
+fn a_request_that_is_too_costly_has_no_route() {
     let mut rules = set("many-indexed-texts").rules;
     // This route comes last and matches the request.
     rules.push(Rule {

@@ -5,7 +5,7 @@ use oracle::{Size, Tally, all_options, decide_alike};
 use router::Flavor;
 
 #[test]
-fn every_flavour_decides_as_asking_every_candidate_does() {
+fn every_flavor_decides_like_a_check_of_every_candidate() {
     for options in all_options() {
         // `traditional` needs more requests, because its ordering criteria rarely occur together: hosts with ports, and
         // headers with several values.

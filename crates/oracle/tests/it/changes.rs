@@ -4,7 +4,7 @@ use crate::{asked_for, random};
 use oracle::{Changes, Course, Tally, all_options};
 
 #[test]
-fn a_router_changed_at_random_is_one_built_anew() {
+fn a_router_changed_at_random_equals_a_newly_built_one() {
     let soaks = asked_for("ENDURE_REQUESTS").is_some();
     let (sizes, most): (&[_], _) = if soaks {
         (&[20, 200, 2_000, 2_000], 8)
@@ -39,7 +39,7 @@ fn a_router_changed_at_random_is_one_built_anew() {
 }
 
 #[test]
-fn who_reads_a_router_is_not_disturbed_by_its_successors() {
+fn a_kept_router_is_not_affected_by_later_changes() {
     let options = all_options()[1];
     let mut random = random(99);
     let mut changes = Changes::new(&mut random, options);

@@ -5,7 +5,7 @@ use oracle::{Engines, Tally, read_alike};
 use router::Flavor;
 
 #[test]
-fn expressions_say_what_they_were_meant_to_say() {
+fn expressions_are_parsed_with_the_intended_meaning() {
     let mut tally = Tally::default();
     let mut case = 0;
     while tally.requests < share(4_000) {

@@ -61,7 +61,7 @@ fn with_header(mut sample: Sample, name: &str, value: &str) -> Sample {
 const COUNT: usize = 1_000;
 
 #[test]
-fn of_overlapping_prefixes_none_is_asked_twice() {
+fn no_overlapping_prefix_is_checked_twice() {
     let prefix = |number: usize| "/a/bc".repeat(number + 1);
     let routes = routes(
         COUNT,
@@ -78,7 +78,7 @@ fn of_overlapping_prefixes_none_is_asked_twice() {
 }
 
 #[test]
-fn of_wildcards_over_a_host_of_dots_none_is_asked_twice() {
+fn no_wildcard_over_a_host_of_dots_is_checked_twice() {
     let routes = routes(
         COUNT,
         |number| ("x-a".into(), format!("v{number}")),
@@ -102,7 +102,7 @@ fn of_wildcards_over_a_host_of_dots_none_is_asked_twice() {
 }
 
 #[test]
-fn routes_that_differ_in_the_value_of_a_header_are_looked_up_by_it() {
+fn routes_that_differ_in_a_header_value_are_looked_up_by_it() {
     let routes = routes(
         COUNT,
         |number| ("x-a".into(), format!("v{number}")),
@@ -120,7 +120,7 @@ fn routes_that_differ_in_the_value_of_a_header_are_looked_up_by_it() {
 }
 
 #[test]
-fn with_a_better_match_found_worse_ones_are_not_asked() {
+fn worse_candidates_are_skipped_after_a_better_match() {
     let routes = routes(
         COUNT,
         |number| (format!("x-{number}"), "v".into()),

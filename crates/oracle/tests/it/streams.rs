@@ -4,7 +4,7 @@ use crate::{random, share};
 use oracle::{Tally, all_options, streams_alike};
 
 #[test]
-fn streams_go_where_the_reference_sends_them() {
+fn streams_reach_the_route_that_the_reference_chooses() {
     for options in all_options() {
         let (mut tally, mut case) = (Tally::default(), 0);
         while tally.requests < share(2_000) {

@@ -19,7 +19,7 @@ const MAX_FIELDS: usize = 256;
 const MAX_CASES: usize = 128;
 const MAX_ALTERNATIVES: usize = 4096;
 
-/// The expression exceeds `MAX_CASES`, `MAX_FIELDS` or `MAX_ALTERNATIVES`.
+/// A limit of the analysis is exceeded, such as `MAX_CASES` or `MAX_ALTERNATIVES`.
 #[derive(Debug)]
 pub(super) struct TooMany;
 

@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_those_of_which_one_key_begins_with_the_other_everywhere() {
+    fn candidates_whose_keys_overlap_in_all_dimensions_are_paired() {
         let words = ["", "a", "ab", "abc", "ac", "b", "a$", "ab$"];
         let meet = |left: &str, right: &str| {
             let begins = |text: &str, with: &str| match with.strip_suffix('$') {
@@ -576,12 +576,12 @@ mod tests {
         }
         assert!(
             found.len() < texts.len() * texts.len() / 4,
-            "little was left out"
+            "too few pairs were skipped"
         );
     }
 
     #[test]
-    fn regexes_that_one_text_matches_are_paired_and_few_others() {
+    fn regexes_that_match_a_common_text_are_paired() {
         let parts = [
             "[^/]+",
             "[0-9]+",

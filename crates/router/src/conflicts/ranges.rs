@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn two_halves_are_the_whole() {
+    fn two_halves_of_a_block_equal_the_block() {
         let whole = block("10.0.0.0/8");
         let halves = block("10.0.0.0/9").or(&block("10.128.0.0/9"));
         assert!(whole.without(&halves).is_empty());

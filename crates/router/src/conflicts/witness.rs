@@ -295,7 +295,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Returns values for a field that together satisfy the demand.
+/// Returns values for a field that together satisfy its condition.
 fn values(
     field: &TextField,
     demand: &Demand<'_>,

@@ -49,7 +49,7 @@ fn samples() -> Vec<Sample> {
 }
 
 #[test]
-fn the_first_candidate_that_holds_is_the_one_that_matches() {
+fn the_first_true_candidate_is_the_one_that_matches() {
     for options in ALL_OPTIONS {
         for sample in samples() {
             let (found, tried) = explain(options, &sample, ALL);
@@ -70,7 +70,7 @@ fn the_first_candidate_that_holds_is_the_one_that_matches() {
 }
 
 #[test]
-fn the_others_fail_and_the_nearest_comes_first() {
+fn the_other_candidates_fail_and_the_closest_comes_first() {
     for options in ALL_OPTIONS {
         for sample in samples() {
             let (_, tried) = explain(options, &sample, ALL);
@@ -84,7 +84,7 @@ fn the_others_fail_and_the_nearest_comes_first() {
 }
 
 #[test]
-fn no_more_is_told_than_was_asked_for() {
+fn the_limits_of_an_explanation_are_kept() {
     let wanted = Wanted {
         limit: 1,
         closest: 1,
@@ -99,7 +99,7 @@ fn no_more_is_told_than_was_asked_for() {
 }
 
 #[test]
-fn ranks_are_told_the_most_important_first() {
+fn ranks_list_the_most_important_criterion_first() {
     let rank = |options: Options, route: u32| {
         let wanted = Wanted {
             route: Some(crate::RouteIndex(route)),

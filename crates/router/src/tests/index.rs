@@ -128,7 +128,7 @@ pub(super) fn random_sample(random: &mut Random) -> Sample {
 }
 
 #[test]
-fn the_index_answers_as_asking_every_candidate_does() {
+fn the_index_decides_like_a_check_of_every_candidate() {
     for options in ALL_OPTIONS {
         let mut random = Random::new(7);
         let mut scratch = Scratch::default();
@@ -185,7 +185,7 @@ fn routes_with_many_hosts_and_paths_are_found_by_each() {
 }
 
 #[test]
-fn more_methods_than_bits_are_told_apart() {
+fn more_methods_than_bits_are_distinguished() {
     let routes: Vec<_> = (0..40)
         .map(|number| Route {
             methods: vec![format!("M{number}").into()],

@@ -129,7 +129,7 @@ fn never(conflicts: &Conflicts<StreamWitness>) -> HashSet<*const expr::Expressio
 }
 
 #[test]
-fn no_stream_is_given_to_a_part_that_is_said_to_get_none() {
+fn no_stream_reaches_a_part_reported_as_unreachable() {
     for options in EVERY_OPTIONS {
         let mut random = Random::new(23);
         let (mut parts, mut claimed, mut undecided) = (0, 0, 0);
@@ -194,7 +194,7 @@ fn every_example_of_a_tie_satisfies_both_routes() {
 }
 
 #[test]
-fn pairs_that_a_stream_finds_tied_are_among_the_ties() {
+fn pairs_that_are_tied_for_a_stream_are_reported() {
     for options in EVERY_OPTIONS {
         let mut random = Random::new(31);
         let mut common = 0;
@@ -238,7 +238,7 @@ fn pairs_that_a_stream_finds_tied_are_among_the_ties() {
 }
 
 #[test]
-fn what_is_said_of_one_route_is_what_is_said_of_all() {
+fn conflicts_of_one_route_are_among_those_of_all() {
     for options in EVERY_OPTIONS {
         let mut random = Random::new(37);
         for _ in 0..5 {
@@ -322,7 +322,7 @@ fn to(number: u32, destinations: &[(&str, u16)]) -> Route {
 }
 
 #[test]
-fn blocks_that_others_take_in_parts_leave_nothing() {
+fn several_routes_can_shadow_the_parts_of_a_block() {
     // In every flavor an address with a port comes before a block.
     for options in EVERY_OPTIONS {
         let one = |number| to(number, &[("10.0.0.1", 9000)]);
@@ -357,7 +357,7 @@ fn blocks_that_others_take_in_parts_leave_nothing() {
 }
 
 #[test]
-fn a_port_of_a_route_for_all_addresses_is_not_that_of_another() {
+fn a_port_without_an_address_shadows_only_the_same_port() {
     for options in EVERY_OPTIONS {
         let two_families = |number, port| to(number, &[("0.0.0.0/0", port), ("::/0", port)]);
         // Only in `traditional` blocks come before ports. In every flavor a block with a port comes before a port.
@@ -403,7 +403,7 @@ fn a_wildcard_shadows_only_the_names_that_it_matches() {
 }
 
 #[test]
-fn different_names_tie_only_for_streams_without_one() {
+fn different_server_names_tie_only_for_streams_without_one() {
     let witness = |options: Options, snis: [&str; 2]| {
         let routes = [named(1, &[snis[0]]), named(2, &[snis[1]])];
         let conflicts = router(&routes, options).conflicts(&search(10));
@@ -425,7 +425,7 @@ fn different_names_tie_only_for_streams_without_one() {
 }
 
 #[test]
-fn entries_of_different_closeness_do_not_rank_alike() {
+fn more_and_less_specific_entries_do_not_rank_alike() {
     for options in EVERY_OPTIONS {
         let ties = |other: (&str, u16)| {
             let routes = [to(1, &[("10.0.0.0/8", 0)]), to(2, &[other])];
@@ -442,7 +442,7 @@ fn entries_of_different_closeness_do_not_rank_alike() {
 }
 
 #[test]
-fn an_example_has_ends_of_one_family_where_it_can() {
+fn an_example_has_addresses_of_one_family_if_possible() {
     let routes = [1, 2].map(|number| to(number, &[("fd00::/8", 9001)]));
     for options in EVERY_OPTIONS {
         let conflicts = router(&routes, options).conflicts(&search(10));
@@ -485,7 +485,7 @@ fn expressions_that_no_stream_satisfies_are_contradictions() {
 }
 
 #[test]
-fn expressions_that_odd_streams_satisfy_are_none() {
+fn expressions_that_unusual_streams_satisfy_are_no_contradictions() {
     for text in [
         r#"!(tls.sni == "a") && !(tls.sni != "a")"#,
         r#"net.protocol == "tls" && !(tls.sni == "x")"#,
@@ -505,7 +505,7 @@ fn expressions_that_odd_streams_satisfy_are_none() {
 }
 
 #[test]
-fn protocols_that_others_serve_one_by_one_leave_nothing() {
+fn several_routes_can_shadow_the_protocols_of_one() {
     use Protocol::{Tcp, Tls, Udp};
     let all = &[Tcp, Tls, Udp][..];
     let port = "net.dst.port == 9000";
@@ -521,7 +521,7 @@ fn protocols_that_others_serve_one_by_one_leave_nothing() {
 }
 
 #[test]
-fn what_no_port_and_no_name_has_in_common_is_not_compared() {
+fn routes_with_different_ports_and_names_are_not_compared() {
     for options in EVERY_OPTIONS {
         let routes: Vec<_> = (0..2_000)
             .map(|number| match number % 2 {
@@ -565,7 +565,7 @@ fn check_wide_block(mut blocks: Vec<String>, wide: &str) {
 }
 
 #[test]
-fn routers_that_are_searched_one_after_the_other_share_the_bounds() {
+fn routers_searched_one_after_the_other_share_the_limits() {
     let streams = router(
         &[1, 2].map(|number| to(number, &[("", 9000)])),
         ALL_OPTIONS[1],

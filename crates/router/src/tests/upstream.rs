@@ -258,7 +258,7 @@ fn service_and_request_path_are_joined_as_in_kongs_table() {
 }
 
 #[test]
-fn path_handling_v1_is_ignored_outside_the_traditional_flavour() {
+fn path_handling_v1_is_ignored_outside_the_traditional_flavor() {
     let route = || route_at("/pre", true, PathHandling::V1);
     let uri = |options| sent(route(), options, Some("/base/"), "/pre");
     assert_eq!(uri(TRADITIONAL).as_deref(), Some("/base/"));
@@ -266,7 +266,7 @@ fn path_handling_v1_is_ignored_outside_the_traditional_flavour() {
 }
 
 #[test]
-fn what_is_left_cannot_climb_out_of_the_service() {
+fn the_rest_of_the_path_cannot_leave_the_service_path() {
     for (request, expected) in [
         ("/dots.", "/base"),
         ("/dots..", "/base"),

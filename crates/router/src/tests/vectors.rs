@@ -24,7 +24,7 @@ fn traditional_compatible_decides_as_kong() {
 }
 
 #[test]
-fn traditional_compatible_decides_strictly_as_documented() {
+fn traditional_compatible_with_strict_decides_as_documented() {
     check(Flavor::TraditionalCompatible, Calculation::Strict, 235);
 }
 

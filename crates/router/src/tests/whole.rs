@@ -33,7 +33,7 @@ fn an_unusable_route_is_reported_and_the_others_serve() {
 }
 
 #[test]
-fn look_around_is_for_the_traditional_flavour_alone() {
+fn only_the_traditional_flavor_supports_look_around() {
     let routes = [with_path(1, "~/(?!private).*$")];
     let (traditional, errors) = Router::build(numbered(&routes), ALL_OPTIONS[0], None);
     assert!(errors.is_empty());
@@ -57,7 +57,7 @@ fn routes_of_other_subsystems_are_left_out() {
 }
 
 #[test]
-fn strictly_an_https_only_route_with_snis_serves_no_plain_request() {
+fn with_strict_an_https_only_route_with_snis_accepts_no_plain_request() {
     let secure = Route {
         protocols: vec![Protocol::Https],
         snis: vec!["a.test".into()],
@@ -83,7 +83,7 @@ fn strictly_an_https_only_route_with_snis_serves_no_plain_request() {
 }
 
 #[test]
-fn headers_beyond_the_limit_are_not_looked_at() {
+fn headers_beyond_the_limit_are_ignored() {
     let route = Route {
         headers: vec![("x-last".into(), vec!["1".into()])],
         ..route(1)
@@ -104,7 +104,7 @@ fn headers_beyond_the_limit_are_not_looked_at() {
 }
 
 #[test]
-fn paths_of_one_length_share_a_candidate_and_its_place() {
+fn paths_of_equal_length_share_a_candidate_and_its_position() {
     // The parts of a split route have derived ids, which may change its order among routes of equal priority. A route
     // that is not split keeps its id.
     let routes = [
@@ -119,7 +119,7 @@ fn paths_of_one_length_share_a_candidate_and_its_place() {
 }
 
 #[test]
-fn clean_paths_are_shown_as_they_came_and_others_normalised() {
+fn normal_paths_are_returned_unchanged_and_others_normalized() {
     let router = router(&[with_path(1, "/")], Options::default());
     let mut scratch = Scratch::default();
     for (path, shown) in [("/a/../%62", "/b"), ("/c", "/c")] {
@@ -131,7 +131,7 @@ fn clean_paths_are_shown_as_they_came_and_others_normalised() {
 }
 
 #[test]
-fn captures_of_header_regexes_count_outside_the_traditional_flavour() {
+fn header_regexes_capture_outside_the_traditional_flavor() {
     let route = Route {
         headers: vec![("x-v".into(), vec!["~*v(?<major>[0-9]+)".into()])],
         paths: vec!["~/(?<name>[a-z]+)".into()],
@@ -164,7 +164,7 @@ fn captures_of_header_regexes_count_outside_the_traditional_flavour() {
 }
 
 #[test]
-fn hosts_and_paths_need_not_be_text() {
+fn hosts_and_paths_need_not_be_utf8() {
     let routes = [
         Route {
             hosts: vec!["*.a.test".into()],
