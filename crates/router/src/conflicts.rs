@@ -46,9 +46,9 @@ const NEIGHBOURS: usize = 1000;
 /// The conflicts between the routes of a router.
 #[derive(Debug)]
 pub struct Conflicts<W> {
-    /// In the order that candidates are tried.
+    /// Unreachable routes and parts, in the order that candidates are tried.
     pub never: Vec<Never>,
-    /// In the order that the first candidate of each pair is tried.
+    /// Pairs of equal priority, in the order that the first candidate of each pair is tried.
     pub ties: Vec<Tie<W>>,
     /// Number of candidates and pairs that could not be decided.
     pub undecided: usize,
@@ -241,13 +241,13 @@ impl<'r, D: Decider> Prober<'r, '_, D> {
 /// The state of the search.
 struct Analysis<'r, 'e, D: Decider> {
     prober: Prober<'r, 'e, D>,
-    /// In the order they are tried.
+    /// The candidates in the order they are tried.
     ranked: Vec<&'r Candidate>,
     /// Number of pairs that may still be checked, and number of undecided pairs that are still allowed.
     glances: usize,
     unknown_pairs: usize,
     never: BTreeMap<usize, Reason>,
-    /// By the numbers of the candidates.
+    /// The ties that were found, by the numbers of the two candidates.
     ties: BTreeMap<(usize, usize), D::Witness>,
     tied_routes: HashSet<(RouteIndex, RouteIndex)>,
     undecided: usize,

@@ -12,7 +12,7 @@ use crate::{RouteIndex, rank};
 use expr::{Distance, Expression, Fields, Reason, TextField};
 use std::collections::HashSet;
 
-/// The parts of an explanation that the caller wants.
+/// The extent of an explanation.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// Maximum number of candidates to list.

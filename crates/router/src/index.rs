@@ -36,7 +36,7 @@ const ALL_METHODS: u32 = u32::MAX;
 pub(crate) struct Index {
     exact: Map<Text, Paths>,
     prefixes: Tree<Paths>,
-    /// Keyed by the reversed host.
+    /// Wildcards such as `*.test`, by their reversed end.
     suffixes: Tree<Paths>,
     any_host: Paths,
     methods: Arc<Methods>,

@@ -38,7 +38,7 @@ pub(crate) struct Cover {
     pub(crate) paths: Option<Vec<PathKey>>,
     pub(crate) methods: Option<Vec<Box<str>>>,
     pub(crate) protocols: Protocols,
-    /// At most one condition per dimension.
+    /// Conditions on other fields, at most one per dimension.
     pub(crate) demands: Vec<Demand>,
 }
 
@@ -487,7 +487,7 @@ impl PathKey {
         }
     }
 
-    /// How specific the key is, in matched bytes.
+    /// Specificity of the key: the number of bytes that it matches at least.
     fn weight(&self) -> usize {
         let bytes = self.steps.iter().map(|step| match step {
             Step::Literal(bytes) => bytes.len(),

@@ -219,7 +219,7 @@ fn a_router_with_replaced_routes_decides_like_a_new_one() {
         with_path(7, "/a/long"),
         with_path(9, "~/gone$"),
     ];
-    // The second route is replaced and the third removed; new ones are added before, between and after the others.
+    // The second route is replaced, the third and fifth are removed, and new ones are added before, between and after.
     let after = [
         with_path(0, "/c"),
         with_path(1, "/a"),
@@ -228,7 +228,7 @@ fn a_router_with_replaced_routes_decides_like_a_new_one() {
         with_path(7, "/a/long"),
         with_path(8, "/a/longer"),
     ];
-    // Routes keep their numbers; a new route gets the number of the removed one.
+    // Routes keep their numbers; a new route gets the number of the removed fifth one.
     let (numbers_before, numbers_after) = ([0, 1, 2, 3, 4], [5, 0, 1, 4, 3, 6]);
     let fresh = [5, 1, 4, 6];
     for options in ALL_OPTIONS {
