@@ -18,7 +18,7 @@ const MAX_MINIMISED: usize = 16;
 pub(super) enum Fate<'r> {
     Reached,
     Contradicts,
-    /// All requests are taken by these candidates, in no particular order.
+    /// Other candidates take every request. They are listed in no particular order.
     Shadowed(Vec<&'r Candidate>),
     Unknown,
 }

@@ -140,7 +140,7 @@ impl<'e> Test<'e> {
         self.transform != Transform::None && self.kind.literal().is_some_and(upper)
     }
 
-    /// Returns the start of all values that pass.
+    /// Returns the bytes with which all passing values begin.
     pub(super) fn start(self) -> &'e [u8] {
         match (self.kind, self.passes && self.transform == Transform::None) {
             (Kind::Equals(text) | Kind::StartsWith(text), true) => text.as_bytes(),
@@ -149,7 +149,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// Returns the end of all values that pass.
+    /// Returns the bytes with which all passing values end.
     pub(super) fn end(self) -> &'e [u8] {
         match (self.kind, self.passes && self.transform == Transform::None) {
             (Kind::Equals(text) | Kind::EndsWith(text), true) => text.as_bytes(),
@@ -157,7 +157,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// Returns the regex that all values that pass match.
+    /// Returns the regex that all passing values match.
     pub(super) fn regex(self) -> Option<&'e Regex> {
         match self.kind {
             Kind::Matches(regex) if self.passes && self.transform == Transform::None => Some(regex),
@@ -260,7 +260,7 @@ impl<'e> Kind<'e> {
     }
 }
 
-/// Returns the start of all texts that the regex matches.
+/// Returns the bytes with which every text that the regex matches begins.
 pub(super) fn start_of(regex: &Regex) -> &[u8] {
     let mut starts = regex
         .starts()
