@@ -1,4 +1,4 @@
-//! One case after the other: routes, a router of them, requests, and whether all agree on each.
+//! Test cases: builds a router of random routes and checks that it agrees with the references on random requests.
 
 use crate::engine::Engines;
 use crate::judge::{Answer, Judge};
@@ -11,7 +11,7 @@ use crate::world::World;
 use router::{Calculation, Flavor, Options, RouteIndex, Router, Scratch};
 use std::fmt::Write as _;
 
-/// Every way to match routes.
+/// Every combination of flavor and calculation.
 pub fn all_options() -> [Options; 5] {
     let options = |flavor, calculation| Options {
         flavor,
@@ -27,11 +27,10 @@ pub fn all_options() -> [Options; 5] {
     ]
 }
 
-/// How much was compared.
+/// Number of requests compared, and of those that matched a route.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     pub requests: u64,
-    /// Those that reached a route.
     pub hits: u64,
 }
 
@@ -42,15 +41,15 @@ impl Tally {
     }
 }
 
-/// How large a case may get.
+/// Maximum size of a case.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     pub routes: usize,
     pub requests: usize,
 }
 
-/// A router of random routes decides random requests as the slow ways do. Panics, with the fewest routes that still show
-/// it, where it does not.
+/// Checks that a router of random routes decides random requests like the references. Panics on a difference and
+/// reports the fewest routes that still show it.
 pub fn decide_alike(random: &mut Random, options: Options, size: Size) -> Tally {
     let world = World::random(random);
     let count = random.between(1, size.routes);
@@ -73,12 +72,12 @@ pub fn decide_alike(random: &mut Random, options: Options, size: Size) -> Tally 
     tally
 }
 
-/// The routes by their numbers.
+/// Numbers the routes.
 pub fn numbered(routes: &[Drawn]) -> impl Iterator<Item = (RouteIndex, &Drawn)> {
     (0..).map(RouteIndex).zip(routes)
 }
 
-/// A router of usable routes.
+/// Builds a router; panics if a route is unusable.
 pub fn router(routes: &[Drawn], options: Options) -> Router {
     let settings = numbered(routes).map(|(index, drawn)| (index, &drawn.route));
     let (router, errors) = Router::build(settings, options, None);
@@ -86,7 +85,7 @@ pub fn router(routes: &[Drawn], options: Options) -> Router {
     router
 }
 
-/// A router and those who check it.
+/// A router and the references that check it.
 struct Bench {
     router: Router,
     judge: Judge,
@@ -95,7 +94,7 @@ struct Bench {
     scratch: Scratch,
 }
 
-/// Who decides from the routes alone.
+/// The reference that decides from the routes alone.
 enum Reference {
     Naive(Naive),
     Traditional(Traditional),
@@ -126,7 +125,7 @@ impl Bench {
         let reference = Reference::new(routes, options);
         if let Reference::Naive(naive) = &reference {
             let order = router.order().map(|(route, _)| route);
-            assert!(order.eq(naive.order()), "in another order: {routes:#?}");
+            assert!(order.eq(naive.order()), "the orders differ: {routes:#?}");
         }
         Self {
             judge: Judge::new(&router, options, numbered(routes)),
@@ -137,7 +136,7 @@ impl Bench {
         }
     }
 
-    /// Whether a route was found, or who said what.
+    /// Returns whether a route was found, or a description of the difference.
     fn difference(&mut self, sample: &Sample) -> Result<bool, String> {
         let found = Answer::of_router(&self.router, sample, &mut self.scratch);
         let judged = self.judge.decide(sample, &mut self.engines);
@@ -152,7 +151,7 @@ impl Bench {
     }
 }
 
-/// Leaves out whatever routes the difference does not need.
+/// Reports a difference after removing all routes that it does not need.
 fn report(mut routes: Vec<Drawn>, options: Options, sample: &Sample) -> String {
     let mut at = 0;
     while at < routes.len() {

@@ -1,4 +1,4 @@
-//! A router that is changed over and over, beside one that is built anew from what is there.
+//! Compares a router that is changed again and again with a router that is built from the current routes.
 
 use crate::cases::Tally;
 use crate::engine::Engines;
@@ -11,25 +11,25 @@ use router::{Options, RouteIndex, Router, Scratch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Routes that come and go, and the router that follows them.
+/// Routes that are added, changed and removed, and the router that is updated accordingly.
 pub struct Changes {
     options: Options,
     world: World,
     routes: BTreeMap<RouteIndex, Drawn>,
-    /// Indexes that routes had and that others get.
+    /// Indexes of removed routes, which new routes reuse.
     free: Vec<RouteIndex>,
     router: Arc<Router>,
     scratch: Scratch,
     engines: Engines,
 }
 
-/// A router and what it answered.
+/// A version of the router and its answers.
 pub struct Kept {
     router: Arc<Router>,
     answers: Vec<(Sample, Option<Answer>)>,
 }
 
-/// Where the number of routes goes.
+/// The trend in the number of routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Course {
     Grow,
@@ -62,7 +62,7 @@ impl Changes {
         &self.router
     }
 
-    /// One replacement: up to `most` routes are left out, changed or added.
+    /// Makes one replacement, which removes, changes or adds up to `most` routes.
     pub fn step(&mut self, random: &mut Random, course: Course, most: usize) {
         let mut removed = Vec::new();
         let mut put = Vec::new();
@@ -90,12 +90,12 @@ impl Changes {
                 self.balance(random, &mut removed, &mut put, adds);
             }
         }
-        // Those that went again at once.
+        // Skips routes that were removed in the same step.
         put.retain(|index| self.routes.contains_key(index));
         self.replace(&removed, &put);
     }
 
-    /// After something was added something else goes, and the other way round.
+    /// Removes a route after one was added, and adds one after one was removed.
     fn balance(
         &mut self,
         random: &mut Random,
@@ -128,7 +128,7 @@ impl Changes {
         };
         let route = &mut drawn.route;
         match random.below(5) {
-            // Nothing, or almost.
+            // A replacement without any change, or nearly without.
             0 => {}
             1 => route.strip_path = !route.strip_path,
             2 if route.expression.is_some() => route.priority = other.route.priority.or(Some(7)),
@@ -141,7 +141,7 @@ impl Changes {
         }
     }
 
-    /// A route that this step has not touched.
+    /// Returns a route that this step has not changed.
     fn one(
         &self,
         random: &mut Random,
@@ -161,7 +161,7 @@ impl Changes {
         self.router = Arc::new(router);
     }
 
-    /// The router as it is now, and its answers to so many requests.
+    /// Returns the current router and its answers to `requests` random requests.
     pub fn keep(&self, random: &mut Random, requests: usize) -> Kept {
         let samples = (0..requests).map(|_| Sample::random(random, &self.world));
         let mut scratch = Scratch::default();
@@ -175,8 +175,8 @@ impl Changes {
         }
     }
 
-    /// The router and one of all routes that is built anew have one order, and decide so many requests alike in all that
-    /// comes of it.
+    /// Checks that the router and a newly built one with the same routes have the same order and decide random requests
+    /// alike, including the upstream paths.
     pub fn check(&mut self, random: &mut Random, requests: usize) -> Tally {
         let routes = || self.routes.iter().map(|(index, drawn)| (*index, drawn));
         let settings = routes().map(|(index, drawn)| (index, &drawn.route));
@@ -212,7 +212,7 @@ impl Changes {
 }
 
 impl Kept {
-    /// It answers as it did.
+    /// Checks that the router still gives the same answers.
     pub fn check(&self) {
         let mut scratch = Scratch::default();
         for (sample, answer) in &self.answers {
@@ -224,7 +224,7 @@ impl Kept {
     }
 }
 
-/// An answer, and what a service would be asked for.
+/// Returns the answer and the upstream paths for several service paths.
 fn decision(
     router: &Router,
     sample: &Sample,

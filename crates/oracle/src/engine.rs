@@ -1,12 +1,12 @@
-//! Regexes as their engines run them, without whatever the router does to avoid it.
+//! Regexes run directly by their engines, without the router's optimizations.
 
 use router::Flavor;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Of one dialect, compiled when first asked for.
+/// The regexes of one dialect, compiled on first use.
 pub struct Engines {
-    /// Of the `traditional` flavour, which also takes captures of paths only.
+    /// Whether this is for the `traditional` flavor, which also captures in paths only.
     pcre: bool,
     known: HashMap<String, Engine>,
 }
@@ -14,7 +14,7 @@ pub struct Engines {
 enum Engine {
     Linear(regex::bytes::Regex),
     Backtracking(Box<fancy_regex::Regex>),
-    /// The pattern is none.
+    /// The pattern is not a valid regex.
     None,
 }
 
@@ -35,7 +35,7 @@ impl Engines {
         self.pcre
     }
 
-    /// Where the pattern is found first.
+    /// Returns the first match of the pattern.
     pub(crate) fn search(&mut self, pattern: &str, text: &[u8]) -> Option<Found> {
         if !self.known.contains_key(pattern) {
             let engine = Engine::new(pattern, self.pcre);

@@ -1,4 +1,4 @@
-//! Expressions as texts: whether they are read as they were meant, and written so that they are read again.
+//! Checks that expressions are parsed with the intended meaning, and printed so that they can be parsed again.
 
 use crate::cases::Tally;
 use crate::engine::Engines;
@@ -12,7 +12,8 @@ use crate::world::World;
 use expr::{Dialect, Regex, Subsystem, parse, read};
 use router::{Flavor, Options};
 
-/// A random expression is written in some way, read, and says of random requests what it was meant to say.
+/// Prints a random term as an expression, parses it, and checks that it has the same result as the term for random
+/// requests.
 pub fn read_alike(random: &mut Random, engines: &mut Engines, requests: usize) -> Tally {
     let world = World::random(random);
     let term = shape(random, &world);
@@ -44,7 +45,7 @@ pub fn read_alike(random: &mut Random, engines: &mut Engines, requests: usize) -
     tally
 }
 
-/// Written out by the library, on one line or on many, it is the same expression.
+/// Checks that the library prints the same expression again, on one line and on several.
 fn keeps_its_meaning(text: &str) {
     let printed = |text: &str| match parse(text) {
         Ok(parsed) => parsed.to_string(),

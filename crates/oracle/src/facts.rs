@@ -1,4 +1,5 @@
-//! What a request says, worked out in advance and copied: the fields of expressions as the reference has them.
+//! The fields that expressions see in a request, as the reference defines them. They are computed in advance and
+//! copied.
 
 use crate::requests::Sample;
 use expr::{AddressField, NumberField, TextField};
@@ -15,7 +16,7 @@ pub(crate) struct Facts {
     host: Option<Vec<u8>>,
     wildcard_host: Option<Vec<u8>>,
     sni: Option<Vec<u8>>,
-    /// Names as expressions have them.
+    /// Names are spelled as in expressions.
     headers: Vec<(Vec<u8>, Vec<u8>)>,
     queries: Vec<(Vec<u8>, Vec<u8>)>,
     source: Option<IpAddr>,
@@ -28,9 +29,12 @@ impl Facts {
     pub(crate) fn new(sample: &Sample, options: Options) -> Self {
         let traditional = options.flavor == Flavor::Traditional;
         let path = normalize(&sample.path, Slashes::Merge).into_owned();
-        let host = sample.host.as_ref().map(|sent| match traditional {
-            true => Host::peeled(sent),
-            false => Host::split(sent),
+        let host = sample.host.as_ref().map(|sent| {
+            if traditional {
+                Host::peeled(sent)
+            } else {
+                Host::split(sent)
+            }
         });
         let (name, default_port) = match sample.scheme {
             Scheme::Http => ("http", 80),
@@ -131,7 +135,7 @@ impl Facts {
     }
 }
 
-/// From the second byte on. A slash at the end adds none.
+/// Returns the segments of a path, which start at its second byte. A trailing slash adds no segment.
 fn segments(path: &[u8]) -> Vec<Vec<u8>> {
     let inner = path.get(1..).unwrap_or(b"");
     let mut segments: Vec<Vec<u8>> = inner
@@ -144,7 +148,8 @@ fn segments(path: &[u8]) -> Vec<Vec<u8>> {
     segments
 }
 
-/// Names and values of a query, decoded. A name without a value has an empty one, and a value without a name is none.
+/// Returns the decoded names and values of a query. A name without a value has an empty value; a value without a name
+/// is skipped.
 fn arguments(query: &[u8], most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let parts = query.split(|byte| *byte == b'&');
     let pairs = parts.map(|part| match part.iter().position(|byte| *byte == b'=') {
@@ -185,7 +190,8 @@ struct Host {
 }
 
 impl Host {
-    /// Of the flavours of expressions: what is behind the only colon is a port if it is a number.
+    /// Splits a host for the flavors other than `traditional`: the text after the only colon is a port if it is a
+    /// number.
     fn split(sent: &[u8]) -> Self {
         let (name, port) = match without_port(sent) {
             Some((name, Some(port))) => (name, Some(port)),
@@ -198,7 +204,8 @@ impl Host {
         }
     }
 
-    /// Of the `traditional` flavour: brackets around an address go, and a colon without a number behind it.
+    /// Splits a host for the `traditional` flavor: removes brackets around an address, and a colon that is not followed
+    /// by a number.
     fn peeled(sent: &[u8]) -> Self {
         let whole = |bracketed| Self {
             name: sent.to_vec(),
@@ -233,14 +240,15 @@ impl Host {
         }
     }
 
-    /// Wildcards are compared with a text that has brackets around what has a colon, and so never equals.
+    /// Returns the host for comparison with wildcards. Kong adds brackets to a host with a colon, so such a host never
+    /// matches.
     fn for_wildcards(&self) -> Option<Vec<u8>> {
         let plain = !self.bracketed && !self.name.contains(&b':');
         plain.then(|| self.name.clone())
     }
 }
 
-/// A port with a zero before it is another text than one without.
+/// A port with a leading zero differs from the same port without it.
 fn as_written(port: i64, digits: &[u8]) -> i64 {
     match digits {
         [b'0', _, ..] => -1 - port,
@@ -248,7 +256,8 @@ fn as_written(port: i64, digits: &[u8]) -> i64 {
     }
 }
 
-/// What is before the first colon, and the number behind it, if it is one or nothing at all.
+/// Returns the text before the first colon, and the port after it. The port may be missing, but must not be anything
+/// other than a number.
 fn without_port(sent: &[u8]) -> Option<(&[u8], Option<i64>)> {
     let colon = sent.iter().position(|byte| *byte == b':')?;
     let digits = &sent[colon + 1..];

@@ -1,4 +1,4 @@
-//! What a router's candidates say when each is asked in order, and what the router says.
+//! The decision found by checking the candidates of a router one by one, and the decision of the router itself.
 
 use crate::engine::Engines;
 use crate::facts::Facts;
@@ -9,17 +9,17 @@ use expr::Group;
 use router::{Options, RouteIndex, Router, Scratch};
 use std::collections::{BTreeMap, HashMap};
 
-/// A decision, and all that comes of it.
+/// A decision and its results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub route: RouteIndex,
-    /// What is stripped of the path.
+    /// The stripped part of the path.
     pub prefix: Option<Vec<u8>>,
     /// By number as text, and by name.
     pub captures: BTreeMap<String, Vec<u8>>,
 }
 
-/// A candidate, taken apart.
+/// A candidate with its expression as a term.
 pub(crate) struct Judged {
     pub(crate) route: RouteIndex,
     pub(crate) term: Term,
@@ -64,13 +64,13 @@ impl Judged {
     pub(crate) fn ask(&self, facts: &Facts, engines: &mut Engines) -> Option<Answer> {
         let mut trail = Trail::default();
         let holds = self.term.holds(facts, engines, &mut trail);
-        // To Kong an empty text is none.
+        // An empty text counts as none, as in Kong.
         let located = trail
             .located
             .filter(|range| self.strips && !range.is_empty());
         holds.then(|| Answer {
             route: self.route,
-            // A place in a text of another length may be none in the path.
+            // A range in a transformed text of another length may not exist in the path.
             prefix: located.and_then(|range| Some(facts.path.get(range)?.to_vec())),
             captures: trail.captures,
         })
@@ -93,7 +93,7 @@ impl Answer {
         });
         assert!(
             captures.is_empty() || router.has_captures(&found),
-            "what has captures says so"
+            "`has_captures` is true if there are captures"
         );
         Some(Self {
             route: found.route,

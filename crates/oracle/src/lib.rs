@@ -1,11 +1,10 @@
-//! What the router must answer, found without any index: random routes and requests of every flavour, and slow ways to
-//! decide them that share no code with the fast one. The tests here, the fuzz target and `cargo xtask soak router` put
-//! the router to it.
+//! A test oracle for the router. It creates random routes and requests of every flavor and finds the correct decisions
+//! in slow ways that use no index and share no code with the router. The tests here, the fuzz target and `cargo xtask
+//! soak router` compare the router with it.
 //!
-//! [`World`] is what routes and requests are made of, so that they meet. [`Judge`] holds the candidates of one router and
-//! asks each in order; [`Naive`] and [`Traditional`] go from the routes alone, by the reference and not by what the
-//! router compiled.
-//! [`decide_alike`] makes a case of all that.
+//! [`World`] contains the words that both routes and requests consist of, so that they often match. [`Judge`] checks
+//! the candidates of a router one by one in order. [`Naive`] and [`Traditional`] decide from the routes alone,
+//! following the reference and not what the router compiled. [`decide_alike`] combines all of this into one test case.
 //!
 //! For development only.
 

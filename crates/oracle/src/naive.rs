@@ -1,5 +1,5 @@
-//! The decision from the routes alone, by the reference: what each asks for, and which comes before which. For the
-//! flavours of expressions; [`Traditional`](crate::Traditional) is for the other.
+//! The decision from the routes alone, by the reference: the condition of each route and their order. For the flavors
+//! other than `traditional`, which has [`Traditional`](crate::Traditional).
 
 use crate::engine::Engines;
 use crate::facts::Facts;
@@ -12,7 +12,7 @@ use model::entities::{Endpoint, Protocol, Route};
 use router::{Calculation, Flavor, Options, RouteIndex};
 use uuid::Uuid;
 
-/// Of the ids of the parts of a route whose paths rank differently.
+/// The namespace for the ids of a split route's parts, that is, of a route whose paths have different priorities.
 const NAMESPACE: Uuid = Uuid::from_u128(0x7f14_5bf9_0dce_4f91_98eb_debb_ce4b_9f6b);
 
 pub struct Naive {
@@ -58,7 +58,7 @@ impl Naive {
     }
 }
 
-/// Word, id and meaning of each candidate of a route.
+/// Returns priority word, id and condition of each candidate of a route.
 fn candidates(drawn: &Drawn, options: Options) -> Vec<(u64, Uuid, Term)> {
     let route = &drawn.route;
     if let Some(term) = &drawn.term {
@@ -85,11 +85,14 @@ fn candidates(drawn: &Drawn, options: Options) -> Vec<(u64, Uuid, Term)> {
     each.collect()
 }
 
-/// All regexes together, plain paths by their length.
+/// Groups paths: all regexes together, plain paths by length.
 fn groups(route: &Route) -> Vec<Vec<&str>> {
-    let kind = |path: &str| match path.starts_with('~') {
-        true => None,
-        false => Some(path.len()),
+    let kind = |path: &str| {
+        if path.starts_with('~') {
+            None
+        } else {
+            Some(path.len())
+        }
     };
     let mut groups: Vec<(Option<usize>, Vec<&str>)> = Vec::new();
     for path in route.paths.iter().map(|path| path.as_str()) {
@@ -98,9 +101,10 @@ fn groups(route: &Route) -> Vec<Vec<&str>> {
             None => groups.push((kind(path), vec![path])),
         }
     }
-    match groups.is_empty() {
-        true => vec![Vec::new()],
-        false => groups.into_iter().map(|(_, paths)| paths).collect(),
+    if groups.is_empty() {
+        vec![Vec::new()]
+    } else {
+        groups.into_iter().map(|(_, paths)| paths).collect()
     }
 }
 
@@ -266,7 +270,7 @@ fn word(route: &Route, paths: &[&str], calculation: Calculation) -> u64 {
         let priority = u32::try_from(priority.max(0)).unwrap_or(u32::MAX);
         return kinds << 61 | flags | headers << 52 | u64::from(priority) << 19 | length & 0x7_FFFF;
     }
-    // Numbers are shifted in 32 bits, and what is negative there becomes the top bit alone.
+    // Numbers are shifted in 32 bits. A negative result becomes the top bit alone.
     let shifted = |number: u64, by: u32| (number as u32).wrapping_shl(by) as i32;
     let widened = |number: i32| if number < 0 { 1 << 63 } else { number as u64 };
     let (kinds, headers) = (shifted(kinds, 61), shifted(headers, 52));

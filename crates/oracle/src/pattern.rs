@@ -1,4 +1,4 @@
-//! Random regexes, each with texts that it is likely to be found in.
+//! Random regexes, each with texts that it is likely to match.
 
 use crate::random::Random;
 
@@ -11,14 +11,14 @@ pub struct Pattern {
 
 enum Node {
     Text(&'static str),
-    /// A class and characters of it.
+    /// A class and some characters of it.
     Class(&'static str, &'static str),
     Repeat(Box<Node>, &'static str, usize),
     Group(&'static str, Box<Node>),
     Named(usize, Box<Node>),
     Either(Vec<Node>),
     Sequence(Vec<Node>),
-    /// An anchor or an assertion: no text.
+    /// An anchor or an assertion, which matches no text.
     Look(&'static str),
 }
 
@@ -55,7 +55,7 @@ const REPEATS: &[(&str, usize)] = &[
     ("{36}", 36),
 ];
 const LOOKS: &[&str] = &["^", "$", r"\b", r"\B", "^", "$", r"\A", r"\z"];
-/// What people write, and what engines have been wrong about.
+/// Patterns that people write, and patterns that regex engines have handled incorrectly.
 const KNOWN: &[(&str, &str)] = &[
     ("/users/[0-9]+$", "/users/17"),
     (
@@ -130,7 +130,7 @@ impl Node {
             }
             5 => {
                 let (sign, most) = *random.one(REPEATS);
-                // Large counts of large things are refused for their size.
+                // A large part repeated many times exceeds the size limit of the engine.
                 let depth = if most > 4 { 0 } else { depth - 1 };
                 let inner = Self::random(random, depth, names);
                 Self::Repeat(Box::new(inner), sign, most)
@@ -179,7 +179,7 @@ impl Node {
                 inner.write(out);
                 out.push(')');
             }
-            // Without a group around it, as people forget to write one.
+            // No group around the alternatives, because people often forget it.
             Self::Either(parts) => {
                 for (number, part) in parts.iter().enumerate() {
                     if number > 0 {

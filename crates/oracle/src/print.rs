@@ -1,4 +1,4 @@
-//! The text of a term in the expression language, in one of the many ways to write it.
+//! Prints a term in the expression language, in one of the many ways to write it.
 
 use crate::random::Random;
 use crate::term::{AddressOperator, Lower, Operator, Taken, Term};
@@ -13,7 +13,7 @@ pub(crate) fn print(term: &Term, random: &mut Random) -> String {
 fn write(term: &Term, random: &mut Random, out: &mut String) {
     match term {
         Term::And(parts) => join(parts, "&&", random, out, |_| false),
-        // The disjunction binds tighter.
+        // `||` binds tighter than `&&`.
         Term::Or(parts) => join(parts, "||", random, out, |part| {
             matches!(part, Term::And(_))
         }),
@@ -74,7 +74,7 @@ fn blank(random: &mut Random, out: &mut String) {
     out.push_str(random.word(&["", " ", " ", "\n", "\t ", "\r\n"]));
 }
 
-/// Blanks are free around signs, not around words.
+/// Blanks around operator signs are optional; around words they are required.
 fn around(sign: &str, random: &mut Random, out: &mut String) {
     if sign == "contains" {
         out.push_str(" contains ");

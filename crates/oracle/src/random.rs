@@ -1,15 +1,15 @@
-//! Choices: of a generator that a seed repeats, or of bytes that a fuzzer chose.
+//! Random choices, either from a seeded generator or from the bytes of a fuzzer.
 
 pub struct Random {
     source: Source,
-    /// How many serial numbers were given.
+    /// Number of serial numbers that were handed out.
     serial: u64,
 }
 
 enum Source {
     /// SplitMix64.
     Seed(u64),
-    /// From the front; behind the end every choice is the first.
+    /// Bytes that are read from the front. After their end every choice is the first one.
     Bytes { bytes: Vec<u8>, at: usize },
 }
 
@@ -31,7 +31,7 @@ impl Random {
         }
     }
 
-    /// Whether there is anything left to decide by.
+    /// Whether no bytes are left to choose by.
     pub fn is_spent(&self) -> bool {
         match &self.source {
             Source::Seed(_) => false,
@@ -39,13 +39,13 @@ impl Random {
         }
     }
 
-    /// Another one each time, also where choices have ended.
+    /// Returns a new number each time, even if no bytes are left.
     pub(crate) fn serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
     }
 
-    /// A number less than `end`.
+    /// Returns a number less than `end`.
     pub fn below(&mut self, end: usize) -> usize {
         let width = match end {
             0..=1 => return 0,
@@ -56,7 +56,7 @@ impl Random {
         usize::try_from(self.number(width) % end as u64).unwrap_or(0)
     }
 
-    /// Of so many bytes at least.
+    /// Returns a number of at least `width` bytes.
     fn number(&mut self, width: usize) -> u64 {
         match &mut self.source {
             Source::Seed(state) => {
@@ -74,9 +74,9 @@ impl Random {
         }
     }
 
-    /// Once in so many times.
+    /// Returns true once in `times` calls.
     pub fn once_in(&mut self, times: usize) -> bool {
-        // Not 0: bytes that have ended choose the common case.
+        // Not 0, so that exhausted bytes choose the common case.
         self.below(times) == times - 1
     }
 
@@ -88,7 +88,7 @@ impl Random {
         of[self.below(of.len())]
     }
 
-    /// From `least` to `most`, both included.
+    /// Returns a number from `least` to `most`, both included.
     pub fn between(&mut self, least: usize, most: usize) -> usize {
         least + self.below(most - least + 1)
     }

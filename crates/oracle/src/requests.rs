@@ -1,11 +1,12 @@
-//! Random requests, made of what routes are made of so that they meet, and changed so that they nearly do.
+//! Random requests. They consist of the same words as routes, so that they match, and of changed words, so that they
+//! nearly match.
 
 use crate::random::Random;
 use crate::world::{HEADERS, QUERIES, World};
 use router::{Request, Scheme};
 use std::net::{IpAddr, SocketAddr};
 
-/// A request that owns what it has.
+/// A request that owns its data.
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub method: String,
@@ -125,7 +126,7 @@ impl Sample {
             sample.headers.push(header);
         }
         if random.once_in(50) {
-            // Behind the ones that count.
+            // These headers come first, so that the others may be beyond the limit.
             let many = (0..random.between(90, 110)).map(|_| (b"x-many".to_vec(), b"1".to_vec()));
             sample.headers.splice(0..0, many);
         }
@@ -207,12 +208,12 @@ fn path(random: &mut Random, world: &World) -> Vec<u8> {
         let repeated = random.one::<&[u8]>(&[b"/a", b"a", b"/../", b"%61", b"\xff"]);
         path.extend(repeated.repeat(random.between(100, 2_000)));
     }
-    // A question mark ends it.
+    // A question mark would end the path.
     path.retain(|byte| *byte != b'?');
     path
 }
 
-/// Some bytes in their percent form.
+/// Percent-encodes some of the bytes.
 fn encode(random: &mut Random, path: &mut Vec<u8>) {
     let mut encoded = Vec::new();
     for byte in path.iter() {
@@ -225,7 +226,7 @@ fn encode(random: &mut Random, path: &mut Vec<u8>) {
     *path = encoded;
 }
 
-/// Often nothing, else a byte less, more or other.
+/// Sometimes adds, removes or changes a byte.
 fn change(random: &mut Random, text: &mut Vec<u8>) {
     if random.below(6) > 0 || text.is_empty() {
         return;

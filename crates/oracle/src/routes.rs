@@ -1,4 +1,4 @@
-//! Random routes, classic and of expressions.
+//! Random routes, classic ones and ones with expressions.
 
 use crate::pattern::Pattern;
 use crate::print::print;
@@ -29,14 +29,14 @@ const PROTOCOLS: &[&[Protocol]] = &[
 const PRIORITIES: &[u64] = &[0, 1, 2, 3, 100, (1 << 46) - 1];
 
 impl From<Route> for Drawn {
-    /// Of a classic route.
+    /// Wraps a classic route.
     fn from(route: Route) -> Self {
         Self { route, term: None }
     }
 }
 
 impl Drawn {
-    /// A route that the flavour can use.
+    /// Returns a random route that the flavor supports.
     pub fn random(random: &mut Random, world: &World, flavor: Flavor) -> Self {
         let mut route = Route::blank(id(random));
         route.created_at = i64::try_from(random.below(3)).unwrap_or(0);
@@ -57,7 +57,7 @@ impl Drawn {
     }
 }
 
-/// Different ones, in no order.
+/// Returns a unique id; later ids are not necessarily greater.
 pub(crate) fn id(random: &mut Random) -> RouteId {
     let half = random.below(usize::MAX) as u64;
     RouteId(Uuid::from_u64_pair(half, random.serial()))
@@ -82,7 +82,7 @@ fn classic(random: &mut Random, world: &World, flavor: Flavor, route: &mut Route
         route.destinations = ends(random, world);
     }
     if random.once_in(40) {
-        // More hosts times paths than the index gives places.
+        // More combinations of host and path than the index stores for one candidate.
         route.hosts = (0..10).map(|_| host(random, world).into()).collect();
         route.paths = (0..10).map(|_| path(random, world).into()).collect();
     }
@@ -97,7 +97,7 @@ fn classic(random: &mut Random, world: &World, flavor: Flavor, route: &mut Route
     }
 }
 
-/// None in half of the cases, else up to three.
+/// Returns an empty list in half of the cases, else up to three elements.
 pub(crate) fn some<T: Into<F>, F>(
     random: &mut Random,
     mut one: impl FnMut(&mut Random) -> T,
@@ -155,7 +155,8 @@ fn headers<N: From<String> + Ord + Clone>(random: &mut Random, world: &World) ->
     headers.into_iter().collect()
 }
 
-/// One that is a regex in lower case too, in which the flavours of expressions compile it.
+/// Returns a pattern that is a valid regex in lower case too, because the flavors other than `traditional` compile it
+/// in lower case.
 fn lowered_pattern<'w>(random: &mut Random, world: &'w World) -> &'w str {
     let pattern: &Pattern = random.one(&world.patterns);
     let lowered = pattern.text.to_ascii_lowercase();
@@ -182,7 +183,7 @@ pub(crate) fn ends(random: &mut Random, world: &World) -> Vec<Endpoint> {
     ends
 }
 
-/// What people write, or anything.
+/// Returns a typical expression or a completely random one.
 pub(crate) fn shape(random: &mut Random, world: &World) -> Term {
     if world.streams || random.below(2) == 0 {
         return term(random, world, 4);
@@ -249,9 +250,10 @@ fn text_test(random: &mut Random, world: &World) -> Term {
     let several = field.has_several_values();
     let taken = Taken {
         any: several && random.below(2) == 0,
-        lower: match random.once_in(5) {
-            true => Lower::Unicode,
-            false => Lower::No,
+        lower: if random.once_in(5) {
+            Lower::Unicode
+        } else {
+            Lower::No
         },
     };
     if taken.lower == Lower::Unicode && operator != Operator::Matches && random.below(3) > 0 {
@@ -260,7 +262,7 @@ fn text_test(random: &mut Random, world: &World) -> Term {
     Term::Text(field, taken, operator, literal)
 }
 
-/// Often all of it.
+/// Returns the start of the text, often all of it.
 fn beginning<'t>(random: &mut Random, text: &'t str) -> &'t str {
     let ends: Vec<_> = text.char_indices().map(|(at, _)| at).collect();
     match random.below(3) {
@@ -281,7 +283,7 @@ fn regex_of(random: &mut Random, world: &World, field: &TextField, literal: &str
     }
 }
 
-/// A field, and a value that requests may have.
+/// Returns a field and a value of it that requests may have.
 fn text_field(random: &mut Random, world: &World) -> (TextField, String) {
     let path = random.one(&world.paths).clone();
     if world.streams {

@@ -1,4 +1,4 @@
-//! Routers of streams: random routes and connections, and who must get these by the reference.
+//! Compares stream routers with the reference, for random routes and connections.
 
 use crate::cases::{Tally, numbered};
 use crate::engine::Engines;
@@ -22,7 +22,7 @@ const PROTOCOLS: &[&[Protocol]] = &[
     &[Protocol::Tcp, Protocol::Tls, Protocol::Udp],
 ];
 
-/// A router of random routes sends random connections where the reference says.
+/// Checks that a router of random routes decides random connections like the reference.
 pub fn streams_alike(random: &mut Random, options: Options, most: usize, requests: usize) -> Tally {
     let world = World::of_streams(random);
     let routes: Vec<_> = (0..random.between(1, most))
@@ -72,7 +72,7 @@ fn route(random: &mut Random, world: &World, flavor: Flavor) -> Drawn {
     route.into()
 }
 
-/// The route that the reference sends a connection to, of those that accept it.
+/// Returns the route that the reference chooses for a connection.
 fn best(
     routes: &[Drawn],
     request: &StreamRequest<'_>,
@@ -103,7 +103,7 @@ fn best(
     best.map(|(index, _)| index)
 }
 
-/// Section 4.1: how many kinds of attributes a route has, then which.
+/// Section 4.1: the number of attribute types of a route, then which types they are.
 fn kinds(route: &Route) -> Reverse<(u32, u8)> {
     let used = [
         !route.snis.is_empty(),
@@ -116,8 +116,9 @@ fn kinds(route: &Route) -> Reverse<(u32, u8)> {
     Reverse((bits.count_ones(), bits))
 }
 
-/// Section 4.3, of streams: what is listed by the very address is looked at first, then by the port, then all; with both
-/// before one of them. Of several entries that fit the closest counts, and the source before the destination.
+/// Section 4.3 for streams: entries with the exact address come first, then those with the port, then all others.
+/// Entries with both come before entries with one of them. If several entries match, the closest one counts, and the
+/// source counts before the destination.
 fn closeness(route: &Route, request: &StreamRequest<'_>) -> (u8, u8) {
     let of_end = |entries: &[Endpoint], address: SocketAddr| {
         let fitting = entries.iter().filter(|entry| entry_accepts(entry, address));
@@ -201,7 +202,7 @@ fn protocol(request: &StreamRequest<'_>) -> &'static str {
     }
 }
 
-/// Section 8.6: a route for TLS alone also gets connections without it.
+/// Section 8.6: a route for TLS alone also gets connections without TLS.
 fn is_served(route: &Route, request: &StreamRequest<'_>) -> bool {
     if matches!(
         route.protocols[..],

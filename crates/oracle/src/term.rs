@@ -1,4 +1,4 @@
-//! Expressions as a tree of their own, and what each says of a request: the reference, read slowly.
+//! Expressions as a separate tree type, evaluated slowly as the reference defines it.
 
 use crate::engine::Engines;
 use crate::facts::Facts;
@@ -20,7 +20,7 @@ pub(crate) enum Term {
     Address(AddressField, AddressOperator),
 }
 
-/// How the values of a field are taken.
+/// How the values of a field are compared: quantifier and transformation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) any: bool,
@@ -52,7 +52,7 @@ pub(crate) enum AddressOperator {
     NotIn(Block),
 }
 
-/// What is remembered on the way to an answer.
+/// The side results of an evaluation.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Trail {
     pub(crate) located: Option<Range<usize>>,
@@ -72,7 +72,7 @@ impl Term {
         Self::Text(field, Taken::AS_IT_IS, operator, literal.to_owned())
     }
 
-    /// What a router compiled.
+    /// Converts a compiled expression.
     pub(crate) fn of(expression: &Expression) -> Self {
         let all = |parts: &[Expression]| parts.iter().map(Self::of).collect();
         match expression {
@@ -129,9 +129,10 @@ impl Term {
                     let value = taken.lower.apply(value);
                     operator.holds(&value, literal, is_path, engines, trail)
                 };
-                match taken.any {
-                    true => values.iter().any(&mut test),
-                    false => !values.is_empty() && values.iter().all(&mut test),
+                if taken.any {
+                    values.iter().any(&mut test)
+                } else {
+                    !values.is_empty() && values.iter().all(&mut test)
                 }
             }
         }
@@ -209,7 +210,7 @@ impl AddressOperator {
     }
 }
 
-/// Bit by bit.
+/// Compares bit by bit.
 fn is_in(address: IpAddr, block: Block) -> bool {
     let octets = |address| match address {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -226,7 +227,7 @@ impl Lower {
         match (self, std::str::from_utf8(value)) {
             (Self::No, _) => value.to_vec(),
             (Self::Unicode, Ok(text)) => text.to_lowercase().into_bytes(),
-            // The parts that are UTF-8 as such.
+            // Only the valid UTF-8 parts are lowered.
             (Self::Unicode, Err(_)) => {
                 let mut lowered = Vec::new();
                 for chunk in value.utf8_chunks() {

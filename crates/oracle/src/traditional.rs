@@ -1,9 +1,9 @@
-//! The decision of the `traditional` flavour from the routes alone, by section 4 of the reference. Every route that
-//! accepts a request is ranked for that very request, and the first wins: nothing here is compiled, indexed or sorted in
+//! The decision of the `traditional` flavor from the routes alone, by section 4 of the reference. Every route that
+//! accepts a request is ranked for that request, and the first one wins. Nothing is compiled, indexed or sorted in
 //! advance.
 //!
-//! Kong looks through a smaller set of a category first, chosen by what the request hits. Only its choice of hosts that
-//! are listed with the port of the request is followed, here and in the router.
+//! Kong first searches a smaller set of a category, chosen by the attributes that match the request. Here and in the
+//! router this is reproduced only for hosts that are listed with the port of the request.
 
 use crate::engine::Engines;
 use crate::judge::Answer;
@@ -22,14 +22,14 @@ pub struct Traditional {
     routes: Vec<(RouteIndex, Route)>,
 }
 
-/// The smallest comes first. What each part is stands in [`rank`].
+/// The smallest rank wins. [`rank`] shows the meaning of each part.
 type Rank = (
     (Reverse<u32>, Reverse<u8>, Reverse<bool>),
     (Reverse<u8>, Reverse<usize>, Reverse<i64>, Reverse<usize>),
     (i64, Uuid, usize),
 );
 
-/// What a request asks for, as Kong takes it apart.
+/// The parts of a request as Kong extracts them.
 struct Asked<'s> {
     sample: &'s Sample,
     path: Vec<u8>,
@@ -37,7 +37,7 @@ struct Asked<'s> {
     headers: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The header `Host` in the three forms that are compared.
+/// The `Host` header in the three forms that are compared.
 struct Host {
     sent: Vec<u8>,
     without_port: Vec<u8>,
@@ -45,7 +45,7 @@ struct Host {
     has_port: bool,
 }
 
-/// What a path of a route took of the path of a request.
+/// The part of a request's path that a route's path matched.
 #[derive(Default)]
 struct Taken {
     range: Option<Range<usize>>,
@@ -87,16 +87,17 @@ impl Traditional {
     }
 }
 
-/// A route with several paths is as many, which share everything else.
+/// Splits a route with several paths into as many routes, which share everything else.
 fn split_by_path(route: &Route) -> Vec<Option<&str>> {
-    match route.paths.is_empty() {
-        true => vec![None],
-        false => route.paths.iter().map(|path| Some(path.as_str())).collect(),
+    if route.paths.is_empty() {
+        vec![None]
+    } else {
+        route.paths.iter().map(|path| Some(path.as_str())).collect()
     }
 }
 
-/// Sections 4.1 and 4.2. Kong leaves routes of one age to chance; the router takes the smaller id, and the earlier of a
-/// route's paths.
+/// Sections 4.1 and 4.2. In Kong the order of routes of the same age is random; the router prefers the smaller id, and
+/// the earlier of a route's paths.
 fn rank(route: &Route, path: Option<&str>, number: usize, listed_port: bool) -> Rank {
     let headers = counted(route).count();
     let regex = path.is_some_and(|path| path.starts_with('~'));
@@ -136,7 +137,7 @@ fn rank(route: &Route, path: Option<&str>, number: usize, listed_port: bool) -> 
     )
 }
 
-/// The headers that take part. Hosts have a list of their own.
+/// Returns the headers that are matched. Hosts have a list of their own.
 fn counted(route: &Route) -> impl Iterator<Item = (String, Vec<&str>)> {
     let named = route.headers.iter().map(|(name, values)| {
         let values = values.iter().map(|value| value.as_str()).collect();
@@ -175,7 +176,7 @@ impl<'s> Asked<'s> {
             && counted(route).all(|(name, values)| self.header(&name, &values, engines))
     }
 
-    /// A request without TLS passes whatever the names.
+    /// A request without TLS passes whatever the names are.
     fn sni(&self, route: &Route) -> bool {
         let listed = |name: &str| {
             let mut own = route.snis.iter().map(|own| match own.len() {
@@ -191,15 +192,17 @@ impl<'s> Asked<'s> {
         let Some(host) = &self.host else {
             return false;
         };
-        route.hosts.iter().any(|own| match own.contains('*') {
-            true => engines
-                .search(&wildcard_regex(own), &host.with_port)
-                .is_some(),
-            false => host.sent == own.as_bytes() || host.without_port == own.as_bytes(),
+        route.hosts.iter().any(|own| {
+            if own.contains('*') {
+                let regex = wildcard_regex(own);
+                engines.search(&regex, &host.with_port).is_some()
+            } else {
+                host.sent == own.as_bytes() || host.without_port == own.as_bytes()
+            }
         })
     }
 
-    /// Whether the host of the request, port included, is one of those that are listed with theirs.
+    /// Whether the host of the request, including the port, is listed in the route.
     fn has_listed_port(&self, route: &Route) -> bool {
         let Some(host) = &self.host else {
             return false;
@@ -208,7 +211,7 @@ impl<'s> Asked<'s> {
         plain.any(|own| host.sent == own.as_bytes() && has_port(own))
     }
 
-    /// A list of exactly one value may hold a regex, which is searched in the value in lower case.
+    /// Only a list of exactly one value may contain a regex, which is searched in the lower-case value.
     fn header(&self, name: &str, values: &[&str], engines: &mut Engines) -> bool {
         let own = self
             .headers
@@ -247,7 +250,7 @@ impl<'s> Asked<'s> {
     }
 
     fn answer(&self, index: RouteIndex, route: &Route, taken: Taken) -> Answer {
-        // To Kong an empty text is none.
+        // An empty text counts as none, as in Kong.
         let range = taken
             .range
             .filter(|range| route.strip_path && !range.is_empty());
@@ -259,7 +262,7 @@ impl<'s> Asked<'s> {
     }
 }
 
-/// Section 4.4: dots stand for themselves, an asterisk for one character or more, and a host without a port for any.
+/// Section 4.4: a dot matches itself, an asterisk one or more characters, and a host without a port any port.
 fn wildcard_regex(host: &str) -> String {
     let name = host.replace('.', r"\.").replace('*', ".+");
     let port = if has_port(host) { "" } else { r"(?::\d+)?" };
@@ -267,8 +270,8 @@ fn wildcard_regex(host: &str) -> String {
 }
 
 impl Host {
-    /// Brackets are peeled off what has nothing but a port behind them. Another host with more than one colon, or with one
-    /// that no number follows, has no port.
+    /// Removes brackets that are followed by nothing but a port. A host without brackets has no port if it contains
+    /// several colons, or if its colon is not followed by a number.
     fn new(sent: &[u8], default_port: &str) -> Self {
         let with_default = |start: &[u8]| [start, b":", default_port.as_bytes()].concat();
         let bare = sent.strip_suffix(b":").unwrap_or(sent);

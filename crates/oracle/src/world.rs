@@ -1,4 +1,4 @@
-//! What the routes and requests of one case have in common.
+//! The words that the routes and requests of one case share.
 
 use crate::pattern::Pattern;
 use crate::random::Random;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 const METHODS: &[&str] = &["GET", "POST", "PUT", "PURGE", "PATCH"];
 pub(crate) const HEADERS: &[&str] = &["x-a", "x-b", "x_c", "accept", "x-version"];
-/// As identifiers may spell them.
+/// Spelled as identifiers in expressions may be.
 pub(crate) const QUERIES: &[&str] = &["a", "b", "Mode", "v_x", "a_b"];
 
 const LABELS: &[&str] = &["a", "b", "ab", "api", "x-1", "exämple"];
@@ -55,7 +55,7 @@ const BLOCKS: &[&str] = &[
 ];
 const PORTS: &[u16] = &[80, 443, 8080, 1, 65535, 8000];
 
-/// The words of which routes and requests are made.
+/// The words that routes and requests consist of.
 pub struct World {
     pub(crate) hosts: Vec<String>,
     pub(crate) paths: Vec<String>,
@@ -65,9 +65,9 @@ pub struct World {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) blocks: Vec<Block>,
     pub(crate) ports: Vec<u16>,
-    /// Whether expressions are of connections and not of requests.
+    /// Whether expressions are for streams instead of requests.
     pub(crate) streams: bool,
-    /// How many of 10 routes ask for the first host and the first path: lists become long, and trees deep.
+    /// Number of routes out of 10 with the first host and the first path, which makes lists long and trees deep.
     pub(crate) crowd: usize,
 }
 
@@ -78,10 +78,13 @@ impl World {
         let pattern_count = *random.one(&[5, 1, 20]);
         let prefix = path(random);
         let flat = random.once_in(4);
-        let paths = (0..path_count).map(|number| match flat {
-            // Many below one node.
-            true => format!("{}/{number:02}", prefix.trim_end_matches('/')),
-            false => path(random),
+        let paths = (0..path_count).map(|number| {
+            if flat {
+                // Many paths below one node.
+                format!("{}/{number:02}", prefix.trim_end_matches('/'))
+            } else {
+                path(random)
+            }
         });
         Self {
             paths: paths.collect(),
@@ -93,7 +96,7 @@ impl World {
             values: values(random),
             addresses: parsed(ADDRESSES),
             blocks: parsed(BLOCKS),
-            // Of few, those that routes list and requests are for are often the same.
+            // If there are few ports, routes and requests often have the same one.
             ports: PORTS[..*random.one(&[PORTS.len(), 2, 1])].to_vec(),
             streams: false,
             crowd: *random.one(&[0, 0, 3, 9]),
@@ -107,7 +110,7 @@ impl World {
         }
     }
 
-    /// One of those known, or near it.
+    /// Returns a known address, or one that differs from it in one bit.
     pub(crate) fn address(&self, random: &mut Random) -> IpAddr {
         let mut address = *random.one(&self.addresses);
         if random.once_in(3) {
@@ -134,7 +137,7 @@ fn host(random: &mut Random, number: usize) -> String {
     }
 }
 
-/// In its normal form.
+/// Returns a path in normal form.
 fn path(random: &mut Random) -> String {
     let mut path = String::new();
     for _ in 0..random.below(5) {
@@ -148,7 +151,7 @@ fn path(random: &mut Random) -> String {
     path
 }
 
-/// Sometimes more than fit into a set of bits.
+/// Sometimes returns more methods than fit into a set of bits.
 fn methods(random: &mut Random) -> Vec<String> {
     let many = random.once_in(6);
     let numbered = (0..if many { 60 } else { 0 }).map(|number| format!("M{number}"));

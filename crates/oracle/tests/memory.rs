@@ -1,4 +1,4 @@
-//! What a router takes in memory, counted by the allocator: hence a program of its own.
+//! Measures the memory of a router with a counting allocator, which requires a separate program.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ thread_local! {
 }
 
 fn count(allocations: u64, bytes: i64) {
-    // Without its counters a thread is about to end.
+    // The counters do not exist while a thread ends.
     let _ = ALLOCATIONS.try_with(|counter| counter.set(counter.get() + allocations));
     let _ = HELD.try_with(|counter| counter.set(counter.get() + bytes));
 }
@@ -28,7 +28,7 @@ fn size(layout: Layout) -> i64 {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, size(layout));
-        // SAFETY: what is demanded of the caller is what `System` demands.
+        // SAFETY: the caller guarantees what `System` requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -52,7 +52,7 @@ fn held() -> i64 {
 
 #[test]
 fn matching_allocates_nothing() {
-    // `traditional` has an engine for what backtracks, which does.
+    // `traditional` is left out: its engine for backtracking regexes allocates.
     for options in &all_options()[1..] {
         let mut random = Random::new(3);
         for _ in 0..20 {
@@ -63,7 +63,7 @@ fn matching_allocates_nothing() {
             let mut samples: Vec<_> = (0..50)
                 .map(|_| Sample::random(&mut random, &world))
                 .collect();
-            // Lower case beyond ASCII takes memory.
+            // Lower-casing non-ASCII text allocates.
             samples.retain(|sample| {
                 let plain = |text: &[u8]| text.is_ascii() && !text.contains(&b'%');
                 plain(&sample.path)
@@ -80,7 +80,7 @@ fn matching_allocates_nothing() {
                 }
                 allocations() - before
             };
-            // Regexes have caches, which grow at first.
+            // Regexes have caches, which grow in the first passes.
             for _ in 0..3 {
                 pass();
             }
@@ -90,7 +90,7 @@ fn matching_allocates_nothing() {
 }
 
 #[test]
-fn replacing_routes_of_a_router_for_ever_takes_no_more_memory() {
+fn repeated_replacements_do_not_increase_memory() {
     let all = std::env::var("ENDURE_REQUESTS").is_ok();
     let replacements = if all { 100_000 } else { 400 };
     for options in all_options() {
@@ -99,7 +99,7 @@ fn replacing_routes_of_a_router_for_ever_takes_no_more_memory() {
         while changes.len() < 50 {
             changes.step(&mut random, Course::Grow, 4);
         }
-        // Routes are of many sizes, so take the most of many moments.
+        // The memory depends on the current routes, so the maximum of many moments is used.
         let mut most = |replacements: usize| {
             let held = (0..replacements).map(|_| {
                 changes.step(&mut random, Course::Stay, 2);
@@ -114,7 +114,7 @@ fn replacing_routes_of_a_router_for_ever_takes_no_more_memory() {
 }
 
 #[test]
-fn an_answer_is_all_that_an_empty_router_costs() {
+fn an_empty_router_takes_little_memory() {
     let options = all_options()[1];
     let before = held();
     let router = router(&[], options);

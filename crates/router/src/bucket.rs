@@ -1,8 +1,8 @@
-//! The candidates that have one host and one beginning of a path in common, best first; when these are many, split by
-//! another field that most of them ask for: a header, a server name, an address, a port.
+//! The candidates that share a host and a path prefix, best first. A large bucket is split by another field that most
+//! candidates have a condition on: a header, a server name, an address or a port.
 //!
-//! A split keeps its field for as long as it has candidates. Those that do not ask for the field are a bucket beside it,
-//! which is split in turn, so a poor choice costs one more lookup and is never mended.
+//! A split keeps its field as long as it has candidates. Candidates without a condition on the field are in a separate
+//! bucket, which can be split in turn. A poor choice of field is therefore never corrected, and costs one more lookup.
 
 use crate::candidate::{Catalog, Demands};
 use crate::keys::{Demand, Gram, Protocols, Range, RangeDimension, Text, TextDimension, Width};
@@ -12,10 +12,10 @@ use std::hash::Hash;
 use std::sync::Arc;
 use tables::Map;
 
-/// As many are asked one by one.
+/// Maximum number of entries that are checked one by one before a split is tried.
 const FEW: usize = 8;
 
-/// A candidate in one of its places.
+/// A candidate at one of its positions in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) rank: Rank,
@@ -24,28 +24,28 @@ pub(crate) struct Entry {
     pub(crate) methods: u32,
     /// The set of protocols that it may accept.
     pub(crate) protocols: Protocols,
-    /// Which of the covers of the candidate led here.
+    /// The number of the candidate's cover that this entry belongs to.
     pub(crate) cover: u8,
-    /// The path must end with the key.
+    /// Whether the path must end where the key ends.
     pub(crate) at_end: bool,
     pub(crate) verdict: Verdict,
 }
 
-/// What is left to do with a candidate that a request led to.
+/// The remaining work for a candidate that the index found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Its expression must be evaluated.
+    /// The expression must be evaluated.
     Open,
-    /// It matches, and locates nothing.
+    /// The candidate matches, and no part of the path is located.
     Matches,
-    /// It matches, and locates what the key of the path took.
+    /// The candidate matches, and its located part is what the path key matched.
     MatchesPath,
-    /// The same for paths of ASCII; others must be evaluated.
+    /// Like `MatchesPath` if the path is ASCII; otherwise the expression must be evaluated.
     MatchesAsciiPath,
 }
 
-/// The beginning of a candidate's place in the order of all: whoever has the smaller one is better, and with equal ones
-/// the places themselves are compared.
+/// The most significant part of a candidate's position in the order; smaller is better. If two ranks are equal, the
+/// positions themselves are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank(pub(crate) u64);
 
@@ -53,7 +53,7 @@ pub(crate) struct Rank(pub(crate) u64);
 pub(crate) enum Bucket {
     #[default]
     Empty,
-    /// The usual case, without another look at memory.
+    /// The most common case, stored inline to save a memory access.
     One(Entry),
     List(Arc<List>),
     Split(Arc<Split>),
@@ -61,22 +61,23 @@ pub(crate) enum Bucket {
 
 #[derive(Clone)]
 pub(crate) struct List {
-    /// Best first.
+    /// The entries, best first.
     pub(crate) entries: Vec<Entry>,
-    /// Of all, and maybe of some that were taken out: routes with SNIs serve requests without TLS apart, all alike.
+    /// The union of the protocols of all entries, and possibly of removed ones. Routes with SNIs have a separate entry
+    /// for requests without TLS; no field splits these entries, so this set lets requests with TLS skip the list.
     pub(crate) protocols: Protocols,
-    /// With how many entries a split is tried again.
+    /// Number of entries at which a split is tried again.
     split_at: usize,
 }
 
 #[derive(Clone)]
 pub(crate) struct Split {
     pub(crate) keyed: Keyed,
-    /// Those that do not ask for the field.
+    /// The entries without a condition on the field.
     pub(crate) rest: Bucket,
-    /// Of all.
+    /// The best rank of all entries, and possibly of removed ones.
     best: Rank,
-    /// How many places its entries have.
+    /// Number of positions of all entries.
     length: usize,
 }
 
@@ -91,14 +92,14 @@ pub(crate) enum Keyed {
         lengths: Lengths,
         buckets: Map<Range, Bucket>,
     },
-    /// Every entry under one gram of each alternative: of those that others have the least.
+    /// Each entry is under one gram of each of its alternatives: the one that the fewest other entries have.
     Grams {
         of: TextDimension,
         buckets: Map<Gram, Bucket>,
     },
 }
 
-/// The lengths of the ranges in a map, which is asked for each, and how many ranges have it.
+/// The lengths of the ranges in a map, each with the number of ranges that have it. A lookup tries each length.
 #[derive(Clone, Default)]
 pub(crate) struct Lengths(Vec<(Width, u8, u32)>);
 
@@ -119,7 +120,7 @@ impl Bucket {
         }
     }
 
-    /// Says in how many places it was not before.
+    /// Adds an entry; returns the number of positions where it is new.
     pub(crate) fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> usize {
         match self {
             Self::Empty => *self = Self::One(entry),
@@ -142,8 +143,7 @@ impl Bucket {
         1
     }
 
-    /// Takes out an entry that was added.
-    /// Says in how many places it was.
+    /// Removes an entry that was added; returns the number of positions where it was.
     pub(crate) fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) -> usize {
         let removed;
         match self {
@@ -178,7 +178,7 @@ impl Bucket {
         removed
     }
 
-    /// How many places its entries have.
+    /// Number of positions of all entries.
     fn len(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -188,7 +188,7 @@ impl Bucket {
         }
     }
 
-    /// Every entry, some more than once.
+    /// Visits every entry, some more than once.
     pub(crate) fn each<'b>(&'b self, visit: &mut dyn FnMut(&'b Entry)) {
         match self {
             Self::Empty => {}
@@ -211,7 +211,7 @@ impl Bucket {
         }
     }
 
-    /// Of few.
+    /// Creates an unsplit bucket from a few entries.
     fn of(mut entries: Vec<Entry>, catalog: &Catalog<'_>) -> Self {
         entries.sort_by(|left, right| catalog.order(left, right).then_with(|| left.cmp_way(right)));
         entries.dedup_by(|one, two| one.is_same(two));
@@ -230,10 +230,10 @@ impl Bucket {
 }
 
 impl List {
-    /// Says whether it was not there yet.
+    /// Adds an entry; returns whether it is new.
     fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> bool {
         let order = |known: &Entry| catalog.order(known, &entry);
-        // Most are added in their order.
+        // Most entries are added in order.
         let at = match self.entries.last() {
             Some(last) if order(last).is_lt() => self.entries.len(),
             _ => self.entries.partition_point(|known| order(known).is_lt()),
@@ -262,7 +262,8 @@ impl Entry {
 }
 
 impl Split {
-    /// Splits by the field that leaves the fewest to be asked one by one. None if that is not worth a lookup.
+    /// Splits by the field that leaves the fewest entries to check one by one. Returns `None` if the gain is not worth
+    /// a lookup.
     fn of(entries: &[Entry], catalog: &Catalog<'_>) -> Option<Self> {
         let demands: Vec<_> = entries.iter().map(|entry| catalog.demands(entry)).collect();
         let mut best: Option<(usize, Keyed)> = None;
@@ -316,8 +317,8 @@ impl Split {
     }
 }
 
-/// How many entries a request may have to ask when they are split so: the largest of those with one value, and those that
-/// do not ask for the field.
+/// Maximum number of entries that a request may have to check after such a split: those in the largest bucket plus
+/// those without a condition on the field.
 fn left_by(keyed: &Keyed, demands: &[Demands]) -> usize {
     let mut texts = std::collections::HashMap::new();
     let mut ranges = std::collections::HashMap::new();
@@ -377,7 +378,7 @@ impl Keyed {
         }
     }
 
-    /// Says in how many places the entry was not before.
+    /// Adds an entry; returns the number of positions where it is new.
     fn add(&mut self, demand: &Demand, entry: Entry, catalog: &Catalog<'_>) -> usize {
         match (self, demand) {
             (Self::Texts { buckets, .. }, Demand::Texts { texts, .. }) => {
@@ -415,7 +416,7 @@ impl Keyed {
         }
     }
 
-    /// Says from how many places the entry was taken.
+    /// Removes an entry; returns the number of positions where it was.
     fn remove(&mut self, demand: &Demand, entry: &Entry, catalog: &Catalog<'_>) -> usize {
         match (self, demand) {
             (Self::Texts { buckets, .. }, Demand::Texts { texts, .. }) => {
@@ -441,7 +442,7 @@ impl Keyed {
                 removed
             }
             (Self::Grams { buckets, .. }, Demand::Grams { alternatives, .. }) => {
-                // Which it was that others had the least is not known any more.
+                // It is no longer known which gram was the rarest when the entry was added.
                 let grams = alternatives.iter().flatten();
                 grams
                     .map(|gram| remove_from(buckets, gram, entry, catalog))
@@ -452,7 +453,7 @@ impl Keyed {
     }
 }
 
-/// The bucket of a value, which is made if need be.
+/// Returns the bucket of a value; creates it if it does not exist.
 fn bucket_of<K: Hash + Eq + Clone>(buckets: &mut Map<K, Bucket>, key: K) -> &mut Bucket {
     if buckets.get(&key).is_none() {
         buckets.insert(key.clone(), Bucket::Empty);
@@ -499,7 +500,7 @@ impl Lengths {
         lengths.position(|(width, length, _)| (*width, *length) == same)
     }
 
-    /// The ranges that may have a value.
+    /// Returns the ranges that may contain a value.
     pub(crate) fn around(&self, value: Range) -> impl Iterator<Item = Range> {
         let lengths = self
             .0

@@ -1,4 +1,4 @@
-//! Candidates: what routes are split into, each with an expression of its own and a place in the order of all.
+//! Candidates: the parts of a route, each with its own expression and a position in the order of all candidates.
 
 use crate::Flavor;
 use crate::bucket::{Entry, Rank};
@@ -18,11 +18,11 @@ use std::sync::Arc;
 use tables::{Map, Slots};
 use uuid::Uuid;
 
-/// The position of a route among those that the router was built from.
+/// The position of a route in the list that the router was built from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouteIndex(pub u32);
 
-/// Why a route, or a part of it, is not in the router. The others are.
+/// The reason why a route, or a part of it, is not in the router. Other routes are not affected.
 #[derive(Debug, thiserror::Error)]
 #[error("route {id}: {problem}")]
 pub struct RouteError {
@@ -49,9 +49,10 @@ pub enum Problem {
 pub(crate) struct Candidate {
     pub(crate) route: RouteIndex,
     pub(crate) place: Place,
-    /// Which of the candidates of its route: where places are equal, earlier ones are tried first.
+    /// The number of this candidate in its route. If positions are equal, candidates with smaller numbers are tried
+    /// first.
     part: u32,
-    /// Shared with the routers before and after that have the same route.
+    /// Shared with earlier and later routers that contain the same route.
     pub(crate) expression: Arc<Expression>,
     pub(crate) strip_path: bool,
     pub(crate) handling: PathHandling,
@@ -59,31 +60,33 @@ pub(crate) struct Candidate {
     pub(crate) captures: bool,
 }
 
-/// Where a candidate stands: smaller ones are tried first. Only places of one flavour are compared.
+/// A candidate's position in the order; smaller positions are tried first. Only positions of the same flavor are
+/// compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     Compatible(Reverse<u64>, Reverse<Uuid>),
-    /// Behind a pointer: large, and the rarer flavour.
+    /// Behind a pointer because it is large and belongs to the rarer flavor.
     Traditional(Arc<crate::priority::Traditional>, RouteId),
-    /// Of the `traditional` flavour too, for streams.
+    /// The position of a stream candidate in the `traditional` flavor.
     TraditionalStream {
         kinds: Reverse<u32>,
         category: Reverse<u8>,
-        /// Kong looks among the candidates of the very address first, then of the port, then among all.
+        /// Source and destination class. Kong searches candidates with the exact address first, then those with the
+        /// port, then all.
         ends: (u8, u8),
         created_at: i64,
-        /// Not Kong's: what it does with routes of one age is by chance.
+        /// Our own tie-break; in Kong the order of routes of the same age is random.
         route: RouteIndex,
     },
 }
 
 impl Place {
-    /// Whether only the tie-break tells the two apart.
+    /// Whether the two differ only in the tie-break.
     pub(crate) fn ranks_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Compatible(own, _), Self::Compatible(other, _)) => own == other,
             (Self::Traditional(own, _), Self::Traditional(other, _)) => own.ranks_as(other),
-            // The number of kinds follows from the category. What is left is the age of the route.
+            // The number of attribute types follows from the category. The rest is the age of the route.
             (
                 Self::TraditionalStream { category, ends, .. },
                 Self::TraditionalStream {
@@ -97,19 +100,19 @@ impl Place {
     }
 }
 
-/// Candidates by the numbers that an index knows them by, for whoever changes it.
+/// The data needed to change an index: the candidates by slot number, and a cache of their conditions.
 pub(crate) struct Catalog<'c> {
     pub(crate) slots: &'c Slots<Candidate>,
     pub(crate) flavor: Flavor,
     pub(crate) memo: &'c Memo,
 }
 
-/// What the covers of a few candidates demand: a candidate in many places is looked at for each. To be kept only while no
-/// candidate is taken out.
+/// A cache of the conditions of a few candidates' covers, because a candidate with many positions is read for each of
+/// them. Keep it only as long as no candidate is removed.
 #[derive(Default)]
 pub(crate) struct Memo(RefCell<HashMap<u32, Rc<[Vec<Demand>]>>>);
 
-/// What one cover of a candidate demands beyond host and path.
+/// The conditions of one cover of a candidate, beyond host and path.
 pub(crate) struct Demands {
     of_covers: Rc<[Vec<Demand>]>,
     cover: usize,
@@ -140,16 +143,17 @@ impl Memo {
     }
 }
 
-/// Regexes by their text, so that equal ones are compiled and kept once, with how many predicates have them.
+/// Compiled regexes by pattern, each with the number of predicates that use it, so that equal patterns are compiled and
+/// stored once.
 #[derive(Clone, Default)]
 pub(crate) struct Regexes(Map<Pattern, u32>);
 
-/// A regex that is equal to another by its text.
+/// A regex that is compared by its pattern.
 #[derive(Clone)]
 struct Pattern(Regex);
 
 impl Regexes {
-    /// The regex, compiled if there is none of that text.
+    /// Returns the regex for a pattern; compiles it if it is not yet stored.
     pub(crate) fn get(&self, pattern: &str, dialect: Dialect) -> Result<Regex, RegexError> {
         match self.0.key(pattern) {
             Some(known) => Ok(known.0.clone()),
@@ -157,7 +161,7 @@ impl Regexes {
         }
     }
 
-    /// [`Self::get`] for a predicate of a classic route.
+    /// Like [`Self::get`], for a predicate of a classic route.
     pub(crate) fn test(&self, pattern: &str, dialect: Dialect) -> Result<TextTest, Problem> {
         let regex = self.get(pattern, dialect);
         let regex = regex.map_err(|source| Problem::Regex {
@@ -214,7 +218,7 @@ impl PartialEq for Pattern {
 
 impl Eq for Pattern {}
 
-/// As of its text.
+/// Hashes like the pattern, as `Borrow<str>` requires.
 impl Hash for Pattern {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.pattern().hash(state);
@@ -222,7 +226,7 @@ impl Hash for Pattern {
 }
 
 impl Place {
-    /// What is compared first, in a form that takes little room.
+    /// Returns the most significant part of the position in 64 bits.
     pub(crate) fn rank(&self) -> Rank {
         match self {
             Self::Compatible(Reverse(word), _) => Rank(!word),
@@ -248,7 +252,7 @@ impl Catalog<'_> {
         order.then_with(|| place(left).cmp_place(place(right)))
     }
 
-    /// What the cover of an entry demands beyond host and path.
+    /// Returns the conditions of the entry's cover, beyond host and path.
     pub(crate) fn demands(&self, entry: &Entry) -> Demands {
         let expression = &self.slots.get(entry.slot).expression;
         let read = || index::demands(expression, self.flavor);
@@ -283,7 +287,7 @@ impl Candidate {
         place.then(self.part.cmp(&other.part))
     }
 
-    /// Whether a request matches; then what of its path was located last.
+    /// Returns `Some` if the request matches, with the part of its path that was located last.
     pub(crate) fn ask<F: Fields>(
         &self,
         fields: &F,
@@ -300,7 +304,7 @@ impl Candidate {
     }
 }
 
-/// Remembers where the path was located last, and keeps to the budget.
+/// Records the part of the path that was located last, and enforces the budget.
 struct Asking<'b> {
     located: Option<(u32, u32)>,
     budget: &'b Budget,
@@ -308,7 +312,7 @@ struct Asking<'b> {
 
 impl Observer for Asking<'_> {
     fn path(&mut self, located: Range<usize>) {
-        // A path longer than this does not fit into a request head.
+        // A longer path does not fit into a request head.
         let end = |end| u32::try_from(end).unwrap_or(u32::MAX);
         self.located = Some((end(located.start), end(located.end)));
     }
@@ -318,7 +322,7 @@ impl Observer for Asking<'_> {
     }
 }
 
-/// A configured SNI as handshakes carry it: without the dot of the root.
+/// Returns a configured SNI as clients send it: without the dot of the root.
 pub(crate) fn sni_name(sni: &str) -> &str {
     match sni.strip_suffix('.') {
         Some(name) if !name.is_empty() => name,

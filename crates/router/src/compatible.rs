@@ -1,5 +1,5 @@
-//! Candidates of the `traditional_compatible` flavour: a route becomes one expression, or several when its paths rank
-//! differently.
+//! Creates the candidates of the `traditional_compatible` flavor. A route becomes one expression, or several if its
+//! paths have different priorities.
 
 use crate::Calculation;
 use crate::candidate::{Candidate, Place, Problem, Regexes, RouteIndex, sni_name};
@@ -14,18 +14,18 @@ use model::entities::{Protocol, Route};
 use std::cmp::Reverse;
 use uuid::Uuid;
 
-/// Of the ids that the parts of a split route are ordered by. Kong's.
+/// Kong's UUID namespace for the parts of a split route. The resulting ids order the parts.
 const SPLIT_NAMESPACE: Uuid = Uuid::from_u128(0x7f14_5bf9_0dce_4f91_98eb_debb_ce4b_9f6b);
 
 pub(crate) struct Compatible<'r> {
     pub(crate) calculation: Calculation,
-    /// What every candidate demands of the protocol.
+    /// A condition on the protocol that every candidate gets.
     pub(crate) protocols: Option<Expression>,
     pub(crate) regexes: &'r Regexes,
 }
 
 impl Compatible<'_> {
-    /// Calls `each` with every candidate of a route, or with why there is none.
+    /// Calls `each` with every candidate of a route, or with the reason why there is none.
     pub(crate) fn compile(
         &self,
         index: RouteIndex,
@@ -48,7 +48,7 @@ impl Compatible<'_> {
         }
     }
 
-    /// The parts in Kong's order: it decides which of several regexes gives the captures.
+    /// Joins the parts in Kong's order, which decides which of several regexes provides the captures.
     fn expression(&self, route: &Route, paths: &[&str]) -> Result<Expression, Problem> {
         let mut parts = Vec::new();
         if !route.snis.is_empty() {
@@ -87,8 +87,8 @@ impl Compatible<'_> {
         Ok(Expression::all(parts))
     }
 
-    /// A request without TLS passes whatever the SNIs, so that an https route can answer it with a redirect. Strictly,
-    /// only if the route serves such requests at all.
+    /// Returns the condition on the SNIs. A request without TLS always passes, so that an https route can answer it
+    /// with a redirect. With `Strict` it passes only if the route accepts unencrypted requests.
     fn snis(&self, route: &Route) -> Expression {
         let snis = any(route.snis.iter().map(|sni| sni_is(sni_name(sni))));
         let plain = [Protocol::Http, Protocol::Grpc, Protocol::Ws];
@@ -128,8 +128,8 @@ impl Compatible<'_> {
     }
 }
 
-/// Paths that rank alike: the regexes, and plain ones by their length. In order of first appearance; one group without
-/// paths if there are none.
+/// Groups paths of equal priority: all regexes, and plain paths by length. Groups are in the order of first appearance.
+/// Returns one empty group if the route has no paths.
 fn group_paths(route: &Route) -> Vec<Vec<&str>> {
     let mut groups: Vec<Vec<&str>> = Vec::new();
     let rank = |path: &str| (!path.starts_with('~')).then_some(path.len());
@@ -167,7 +167,7 @@ fn host_is(host: &str) -> Expression {
     Expression::all(vec![name, port])
 }
 
-/// The dot next to the asterisk stays.
+/// The dot next to the asterisk is kept.
 pub(crate) fn wildcard_test(name: &str) -> TextTest {
     if let Some(end) = name.strip_prefix('*') {
         TextTest::EndsWith(end.into())

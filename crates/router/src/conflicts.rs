@@ -1,9 +1,9 @@
-//! What a router can be told of its routes before any request comes: which can never be chosen, and which pairs are in
-//! order only because an order there must be. Routers of requests and of streams are searched in the same way.
+//! Finds routing conflicts from the routes alone, without traffic: routes that can never be chosen, and pairs of routes
+//! that are ordered only by a tie-break. HTTP and stream routers are searched in the same way.
 //!
-//! Nothing is claimed that does not hold for every request: a route counts as unreachable only when that follows from its
-//! expression and those tried before it, and a pair as tied only with a request that both match. What could not be
-//! answered is counted.
+//! Every reported conflict holds for all requests. A route is reported as unreachable only if that follows from its
+//! expression and those tried before it, and a pair as tied only with a request that both match. Undecided cases are
+//! counted.
 
 mod automata;
 mod cases;
@@ -33,41 +33,41 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// How many pairs of one router are looked at.
+/// Limit on the pairs that are checked in one router.
 const GLANCES: usize = 100_000;
 const GLANCES_PER_CANDIDATE: usize = 200;
 
-/// After so many pairs without an answer, which take the longest, no more are looked at.
+/// Number of undecided pairs after which no further pairs are checked. Such pairs take the longest.
 const UNKNOWN_PAIRS: usize = 200;
 
-/// How many candidates are looked at around one.
+/// Maximum number of pairs that are checked around the chosen routes.
 const NEIGHBOURS: usize = 1000;
 
-/// Where routes of one router get in each other's way.
+/// The conflicts between the routes of a router.
 #[derive(Debug)]
 pub struct Conflicts<W> {
-    /// In the order that candidates are tried.
+    /// Unreachable routes and parts, in the order that candidates are tried.
     pub never: Vec<Never>,
-    /// In the order that the first of each is tried.
+    /// Pairs of equal priority, in the order that the first candidate of each pair is tried.
     pub ties: Vec<Tie<W>>,
-    /// How many candidates and pairs there is no answer for.
+    /// Number of candidates and pairs that could not be decided.
     pub undecided: usize,
-    /// Whether there is more than what was asked for.
+    /// Whether there are more conflicts than the limit.
     pub truncated: bool,
-    /// Whether all was looked at. If not, the steps were used up or whoever asked has gone, and there may be more.
+    /// Whether the search is complete. If not, it ran out of steps or was cancelled, and there may be more conflicts.
     pub complete: bool,
 }
 
-/// The bounds of a search for conflicts. Routers that are searched one after the other share them.
+/// The limits of a search for conflicts. Routers that are searched one after the other share them.
 pub struct Search<'e> {
     steps: Steps<'e>,
-    /// How many more of each kind are told.
+    /// Number of conflicts that may still be reported, by type.
     never: Cell<usize>,
     ties: Cell<usize>,
 }
 
 impl<'e> Search<'e> {
-    /// At most `limit` conflicts of each kind are told. `is_cancelled` is asked now and then.
+    /// Creates a search that reports at most `limit` conflicts of each type. It calls `is_cancelled` from time to time.
     pub fn new(limit: usize, is_cancelled: &'e dyn Fn() -> bool) -> Self {
         Self {
             steps: Steps::new(is_cancelled),
@@ -77,43 +77,44 @@ impl<'e> Search<'e> {
     }
 }
 
-/// Says no if none is left.
+/// Decrements the counter; returns false if it is zero.
 fn take_one(left: &Cell<usize>) -> bool {
     let less = left.get().checked_sub(1);
     less.map(|less| left.set(less)).is_some()
 }
 
-/// A route, or a part of it, that no request is given to.
+/// A route, or a part of it, that no request reaches.
 #[derive(Debug)]
 pub struct Never {
     pub route: RouteIndex,
-    /// What the part demands of requests.
+    /// The condition of the part.
     pub part: Arc<Expression>,
-    /// Whether the same is true of every other part of the route.
+    /// Whether all other parts of the route are unreachable too.
     pub whole: bool,
     pub reason: Reason,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// No request satisfies it.
+    /// No request satisfies the expression.
     Contradiction,
-    /// Requests that satisfy it satisfy one of these, which are tried before; in the order they are tried. The route itself may
-    /// be among them, with another part.
+    /// Every request that satisfies the expression also satisfies one of these routes, which are tried earlier. They
+    /// are listed in the order they are tried. The route itself may be among them, with another part.
     Shadowed { by: Vec<RouteIndex> },
 }
 
-/// Two routes that rank alike and that one request satisfies: an id or an age decides which it is given to.
+/// Two routes of equal priority that one request satisfies. The tie-break, an id or an age, decides which one is
+/// chosen.
 #[derive(Debug)]
 pub struct Tie<W> {
-    /// The one that is tried first.
+    /// The route that is tried first.
     pub first: RouteIndex,
     pub second: RouteIndex,
     /// A request that satisfies both.
     pub witness: Option<W>,
 }
 
-/// What the search needs to know of a router. Where this module speaks of requests, it means streams too.
+/// The interface that the search needs from a router. In this module "request" also means a stream.
 trait Decider {
     type Witness;
 
@@ -121,7 +122,7 @@ trait Decider {
 
     fn table(&self) -> &Table;
 
-    /// A request of the case, as far as its fields do not depend on each other.
+    /// Returns a request that satisfies the case, provided that its fields do not depend on each other.
     fn example(&self, case: &Case<'_>, automata: &Automata) -> Answer<Self::Witness>;
 
     /// Whether a request satisfies an expression.
@@ -132,30 +133,30 @@ trait Decider {
         scratch: &mut Scratch,
     ) -> bool;
 
-    /// The candidate that a request is given to.
+    /// Returns the candidate that the router chooses for a request.
     fn winner(&self, witness: &Self::Witness, scratch: &mut Scratch) -> Option<&Candidate>;
 }
 
 impl Router {
-    /// What there is among all routes.
+    /// Returns the conflicts among all routes.
     pub fn conflicts(&self, search: &Search<'_>) -> Conflicts<Witness> {
         among_all(self, search)
     }
 
-    /// What there is between these routes and any others. At length only candidates are looked at that have something in
-    /// common with these.
+    /// Returns the conflicts between these routes and any others. Only candidates that may overlap with these routes
+    /// are checked in detail.
     pub fn conflicts_of(&self, routes: &[RouteIndex], search: &Search<'_>) -> Conflicts<Witness> {
         among_some(self, routes, search)
     }
 }
 
 impl StreamRouter {
-    /// As [`Router::conflicts`].
+    /// Like [`Router::conflicts`].
     pub fn conflicts(&self, search: &Search<'_>) -> Conflicts<StreamWitness> {
         among_all(self, search)
     }
 
-    /// As [`Router::conflicts_of`].
+    /// Like [`Router::conflicts_of`].
     pub fn conflicts_of(
         &self,
         routes: &[RouteIndex],
@@ -207,7 +208,7 @@ fn among_some<D: Decider>(
     analysis.finish()
 }
 
-/// Puts requests to the router.
+/// Tests requests against the router.
 struct Prober<'r, 'e, D> {
     router: &'r D,
     scratch: Scratch,
@@ -217,9 +218,10 @@ struct Prober<'r, 'e, D> {
 
 impl<'r, D: Decider> Prober<'r, '_, D> {
     fn example(&self, case: &Case<'_>) -> Answer<D::Witness> {
-        let solving = match case.has_regex() {
-            true => STEPS_OF_AUTOMATA,
-            false => STEPS_OF_TEXTS,
+        let solving = if case.has_regex() {
+            STEPS_OF_AUTOMATA
+        } else {
+            STEPS_OF_TEXTS
         };
         if !self.search.steps.spend(solving + case.size()) {
             return Answer::Unknown;
@@ -236,16 +238,16 @@ impl<'r, D: Decider> Prober<'r, '_, D> {
     }
 }
 
-/// What has been found so far.
+/// The state of the search.
 struct Analysis<'r, 'e, D: Decider> {
     prober: Prober<'r, 'e, D>,
-    /// In the order they are tried.
+    /// The candidates in the order they are tried.
     ranked: Vec<&'r Candidate>,
-    /// How many pairs may still be looked at, and how many of those in vain.
+    /// Number of pairs that may still be checked, and number of undecided pairs that are still allowed.
     glances: usize,
     unknown_pairs: usize,
     never: BTreeMap<usize, Reason>,
-    /// By the numbers of the candidates.
+    /// The ties that were found, by the numbers of the two candidates.
     ties: BTreeMap<(usize, usize), D::Witness>,
     tied_routes: HashSet<(RouteIndex, RouteIndex)>,
     undecided: usize,
@@ -272,7 +274,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         }
     }
 
-    /// Whether the candidate is ever chosen.
+    /// Records the candidate if it can never be chosen.
     fn judge(&mut self, number: usize) {
         if self.prober.search.steps.are_used_up() {
             return;
@@ -292,13 +294,14 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
     }
 
     fn note_never(&mut self, number: usize, reason: Reason) {
-        match take_one(&self.prober.search.never) {
-            true => drop(self.never.insert(number, reason)),
-            false => self.truncated = true,
+        if take_one(&self.prober.search.never) {
+            self.never.insert(number, reason);
+        } else {
+            self.truncated = true;
         }
     }
 
-    /// Their routes.
+    /// Returns the routes of the candidates, in the order they are tried.
     fn in_order(mut candidates: Vec<&Candidate>) -> Vec<RouteIndex> {
         candidates.sort_by(|left, right| left.cmp_place(right));
         let mut routes = Vec::new();
@@ -310,7 +313,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         routes
     }
 
-    /// All ties.
+    /// Records all ties.
     fn tie_all(&mut self) {
         let ranked = self.ranked.clone();
         let mut first = 0;
@@ -339,7 +342,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         }
     }
 
-    /// Notes it if one request satisfies both, of which the first is tried first.
+    /// Records a tie if one request satisfies both candidates. The first of the two is tried first.
     fn tie(
         &mut self,
         (first, left): (usize, &Vec<Case<'r>>),
@@ -373,7 +376,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         ControlFlow::Continue(())
     }
 
-    /// A request that satisfies both.
+    /// Returns a request that satisfies both candidates.
     fn common_request(
         &mut self,
         candidates: [&Candidate; 2],
@@ -408,13 +411,14 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
                 Answer::One(_) | Answer::Unknown => unknown = true,
             }
         }
-        match unknown {
-            true => Answer::Unknown,
-            false => Answer::Nothing,
+        if unknown {
+            Answer::Unknown
+        } else {
+            Answer::Nothing
         }
     }
 
-    /// What the chosen do to others: those that they shadow, and those tied with them.
+    /// Checks the effect of the chosen candidates on others: candidates that they shadow, and ties with them.
     fn look_around(&mut self, chosen: &[usize]) {
         let ranked = self.ranked.clone();
         let all: Vec<_> = ranked
@@ -431,13 +435,14 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
                 return ControlFlow::Break(());
             }
             left -= 1;
-            // The chosen have been judged.
+            // The chosen candidates have already been judged.
             if chosen.contains(&first) && !chosen.contains(&second) {
                 self.judge_as_shadowed(second, ranked[first].route);
             }
-            match ranked[first].place.ranks_as(&ranked[second].place) {
-                true => self.tie((first, &all[first]), (second, &all[second])),
-                false => ControlFlow::Continue(()),
+            if ranked[first].place.ranks_as(&ranked[second].place) {
+                self.tie((first, &all[first]), (second, &all[second]))
+            } else {
+                ControlFlow::Continue(())
             }
         };
         let is_chosen = |number| chosen.contains(&number);
@@ -451,7 +456,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         self.truncated |= stopped;
     }
 
-    /// Notes it if the candidate is shadowed and the route takes part in that.
+    /// Records the candidate if it is shadowed and the route contributes to that.
     fn judge_as_shadowed(&mut self, number: usize, route: RouteIndex) {
         if self.never.contains_key(&number) || self.ranked[number].route == route {
             return;

@@ -1,5 +1,5 @@
-//! Entries of `sources` and `destinations`: an address or a block of them, a port, or both.
-//! Source: kong/router/transform.lua (gen_for_nets, parse_ip_addr).
+//! Entries of `sources` and `destinations`: an address or a CIDR block, a port, or both. Source:
+//! kong/router/transform.lua (gen_for_nets, parse_ip_addr).
 
 use crate::candidate::Problem;
 use expr::{AddressField, AddressTest, Block, Comparison, Expression, NumberField};
@@ -11,7 +11,7 @@ pub(crate) struct End {
     port: Option<u16>,
 }
 
-/// Which end of a connection entries are about.
+/// The end of a connection that entries apply to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Side {
     Source,
@@ -19,13 +19,15 @@ pub(crate) enum Side {
 }
 
 impl End {
-    /// Whatever has a slash is a block, even of one address; bits behind its prefix mean nothing.
+    /// Reads an entry. An address with a slash is a block, even if it contains only one address. Bits after the prefix
+    /// are ignored.
     pub(crate) fn read(entry: &Endpoint) -> Result<Self, Problem> {
         let address = entry.ip.as_deref().map(|text| {
             let block: Block = text.parse()?;
-            Ok::<_, Problem>(match text.contains('/') {
-                true => AddressTest::In(block.aligned()),
-                false => AddressTest::Equals(block.address()),
+            Ok::<_, Problem>(if text.contains('/') {
+                AddressTest::In(block.aligned())
+            } else {
+                AddressTest::Equals(block.address())
             })
         });
         Ok(Self {
@@ -63,7 +65,7 @@ impl End {
     }
 }
 
-/// Any of the entries will do.
+/// Returns the condition that at least one entry matches.
 pub(crate) fn any_of(ends: &[End], side: Side) -> Expression {
     Expression::any(ends.iter().map(|end| end.expression(side)).collect())
 }

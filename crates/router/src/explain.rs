@@ -1,5 +1,5 @@
-//! What a router makes of a request, for people: the candidates in the order they are tried, and of each why the request gets it
-//! or not. Looks at every candidate there is, so it is for those who ask, not for requests.
+//! Explains to people how a router handles a request: lists the candidates in the order they are tried and says for
+//! each why it was chosen or not. It checks every candidate, so it is meant for diagnosis and not for serving requests.
 
 use crate::candidate::Candidate;
 use crate::request::Parts;
@@ -12,59 +12,59 @@ use crate::{RouteIndex, rank};
 use expr::{Distance, Expression, Fields, Reason, TextField};
 use std::collections::HashSet;
 
-/// What is to be told.
+/// The extent of an explanation.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
-    /// How many candidates at most.
+    /// Maximum number of candidates to list.
     pub limit: usize,
-    /// How many of the other routes that come closest.
+    /// Maximum number of other routes to list, the closest first.
     pub closest: usize,
-    /// One to tell of in any case.
+    /// A route to explain in any case.
     pub route: Option<RouteIndex>,
 }
 
-/// What became of a request.
+/// The result for a request, with the candidates that led to it.
 #[derive(Debug)]
 pub struct Explanation {
     pub found: Option<Match>,
-    /// Whether no route is found because that would take too many steps.
+    /// Whether there is no result because matching would take too many steps.
     pub is_too_costly: bool,
-    /// Without its port.
+    /// The host without its port.
     pub host: Option<Vec<u8>>,
-    /// Normalised.
+    /// The normalized path.
     pub path: Vec<u8>,
     pub tried: Tried,
 }
 
-/// What became of a stream.
+/// The result for a stream, with the candidates that led to it.
 #[derive(Debug)]
 pub struct StreamExplanation {
     pub found: Option<RouteIndex>,
     pub tried: Tried,
 }
 
-/// The candidates that say something about a request.
+/// The candidates that an explanation lists.
 #[derive(Debug)]
 pub struct Tried {
-    /// Those that the index yields, in the order they are tried.
+    /// The candidates that the index finds for the request, in the order they are tried.
     pub candidates: Vec<Explained>,
-    /// How many more of them there are.
+    /// Number of such candidates beyond the limit.
     pub omitted: usize,
-    /// Other routes, each by its nearest candidate, the nearest first.
+    /// Other routes, each with its closest candidate; the closest route comes first.
     pub closest: Vec<Explained>,
-    /// All candidates of the route that was asked about.
+    /// All candidates of [`Wanted::route`].
     pub route: Vec<Explained>,
 }
 
-/// A candidate, and what it says of the request.
+/// A candidate and its result for the request.
 #[derive(Debug)]
 pub struct Explained {
     pub route: RouteIndex,
-    /// Where it stands among all, from 0.
+    /// Position in the order of all candidates, from 0.
     pub place: usize,
-    /// What has put it there, the most important first.
+    /// The criteria that decide its position, the most important first.
     pub rank: Vec<String>,
-    /// What it demands, in the expression language.
+    /// Its condition in the expression language.
     pub expression: String,
     pub verdict: Verdict,
 }
@@ -72,14 +72,14 @@ pub struct Explained {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Matches,
-    /// It is true of the request too, and tried after the one that matches.
+    /// The candidate matches too, but one that is tried earlier was chosen.
     ComesLater,
-    /// With the parts that are false.
+    /// The candidate does not match; these parts of its expression are false.
     Fails(Vec<Reason>),
 }
 
 impl Router {
-    /// The route of a request, and why it is no other.
+    /// Finds the route of a request and explains why it was chosen and not another.
     pub fn explain(
         &self,
         request: &Request<'_>,
@@ -107,7 +107,7 @@ impl Router {
 }
 
 impl StreamRouter {
-    /// The route of a connection, and why it is no other.
+    /// Finds the route of a connection and explains why it was chosen and not another.
     pub fn explain(&self, request: &StreamRequest<'_>, wanted: Wanted) -> StreamExplanation {
         let request = request.canonical();
         let found = self.table().find(&request, &mut Work::default());
@@ -123,7 +123,7 @@ impl StreamRouter {
     }
 }
 
-/// All candidates in their order, and whether the index leads there.
+/// Returns all candidates in order, each with whether the index finds it for the request.
 fn with_reach<'c>(
     table: &Table,
     ranked: &[(u32, &'c Candidate)],
@@ -141,17 +141,17 @@ fn with_reach<'c>(
     all.collect()
 }
 
-/// A candidate in the order of all.
+/// A candidate in the order of all candidates.
 pub(crate) struct Ranked<'c> {
     pub(crate) route: RouteIndex,
     pub(crate) expression: &'c Expression,
-    /// Whether the index yields it.
+    /// Whether the index finds it for the request.
     pub(crate) is_reachable: bool,
     pub(crate) is_found: bool,
 }
 
 impl Tried {
-    /// `rank` says what has put a candidate where it stands.
+    /// `rank` returns the criteria that decide the position of a candidate.
     pub(crate) fn of(
         ranked: &[Ranked<'_>],
         rank: &dyn Fn(usize) -> Vec<String>,
@@ -192,7 +192,7 @@ impl Ranked<'_> {
     }
 }
 
-/// The places of the nearest candidates of routes that have none among the reachable ones.
+/// Returns the positions of the closest candidates of routes that have no reachable candidate.
 fn closest(ranked: &[Ranked<'_>], fields: &impl Fields, count: usize) -> Vec<usize> {
     if count == 0 {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Candidates of the `expressions` flavour: routes that are an expression and a priority, and classic routes beside them.
-//! Both serve only requests of their protocols. Source: kong/router/expressions.lua, kong/router/transform.lua.
+//! Creates the candidates of the `expressions` flavor: routes with an expression and a priority, and classic routes.
+//! Both match only requests of their protocols. Source: kong/router/expressions.lua, kong/router/transform.lua.
 
 use crate::Calculation;
 use crate::candidate::{Candidate, Place, Problem, Regexes, RouteIndex};
@@ -8,7 +8,7 @@ use expr::{Dialect, Expression, Regex, RegexError, Subsystem, TextField, TextTes
 use model::entities::{Protocol, Route};
 use std::cmp::Reverse;
 
-/// The words of expressions begin here, above those of all classic routes.
+/// The lowest priority word of a route with an expression. It is above the words of all classic routes.
 pub(crate) const EXPRESSION: u64 = 0xFF << 56;
 
 pub(crate) struct Expressions<'r> {
@@ -17,7 +17,7 @@ pub(crate) struct Expressions<'r> {
 }
 
 impl Expressions<'_> {
-    /// Calls `each` with every candidate of a route, or with why there is none.
+    /// Calls `each` with every candidate of a route, or with the reason why there is none.
     pub(crate) fn compile(
         &self,
         index: RouteIndex,
@@ -39,17 +39,17 @@ impl Expressions<'_> {
     }
 }
 
-/// Of a route that is an expression.
+/// Returns the position of a route with an expression.
 pub(crate) fn place(route: &Route) -> Place {
     Place::Compatible(Reverse(word(route)), Reverse(route.id.0))
 }
 
-/// The priority of a route that is an expression.
+/// Returns the priority word of a route with an expression.
 pub(crate) fn word(route: &Route) -> u64 {
     EXPRESSION | route.priority.unwrap_or(0)
 }
 
-/// What a route demands that is an expression, of its protocol too.
+/// Reads the expression of a route and adds the condition on its protocols.
 pub(crate) fn read(
     route: &Route,
     text: &str,
@@ -72,8 +72,8 @@ pub(crate) fn read(
     })
 }
 
-/// That a request is of a protocol of the route. A route for encrypted traffic alone takes the other too, and answers it
-/// with a redirect. Nothing is demanded where no request of the subsystem could fail.
+/// Returns the condition that a request has a protocol of the route. A route for encrypted traffic alone also accepts
+/// unencrypted traffic, to answer it with a redirect. `None` if every request of the subsystem passes.
 pub(crate) fn serves(route: &Route, subsystem: Subsystem) -> Option<Expression> {
     if let [Protocol::Https | Protocol::Tls | Protocol::TlsPassthrough] = route.protocols[..] {
         return None;
@@ -88,7 +88,7 @@ pub(crate) fn serves(route: &Route, subsystem: Subsystem) -> Option<Expression> 
     (served.len() < possible.len()).then(|| Expression::any(served.into_iter().map(is).collect()))
 }
 
-/// The values that `net.protocol` may have.
+/// Returns the possible values of `net.protocol`.
 pub(crate) fn protocols(subsystem: Subsystem) -> &'static [&'static str] {
     match subsystem {
         Subsystem::Http => &["http", "https"],
@@ -96,7 +96,7 @@ pub(crate) fn protocols(subsystem: Subsystem) -> &'static [&'static str] {
     }
 }
 
-/// As `net.protocol` has it.
+/// Returns the value of `net.protocol` for a protocol.
 fn name_of(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Http | Protocol::Grpc | Protocol::Ws => "http",

@@ -1,12 +1,12 @@
-//! Splitting a Host header into host and port. The flavours disagree about everything but `host:port`.
+//! Splits a Host header into host and port. The flavors agree only on the form `host:port`.
 
-/// A Host header as the `traditional` flavour reads it.
+/// A Host header as the `traditional` flavor reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Host<'a> {
-    /// Without port, and without the brackets around an IPv6 address.
+    /// The host without port and without the brackets around an IPv6 address.
     pub(crate) name: &'a [u8],
     pub(crate) port: Option<i64>,
-    /// Whether brackets were peeled off.
+    /// Whether brackets were removed.
     pub(crate) bracketed: bool,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Brackets are peeled off at the very end, or else before the first colon that follows one.
+    /// Removes brackets if the closing one is at the very end, or else before the first colon that follows a bracket.
     fn parse_bracketed(text: &'a [u8]) -> Self {
         let peeled = |name, port| Self {
             name,
@@ -55,14 +55,15 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// The name, if it can match a wildcard: those are compared with a text that has brackets around any name with a
-    /// colon.
+    /// Returns the name if it can match a wildcard. Wildcards are compared with a text in which a name with a colon has
+    /// brackets, so such a name never matches.
     pub(crate) fn wildcard_name(&self) -> Option<&'a [u8]> {
         (!self.bracketed && !self.name.contains(&b':')).then_some(self.name)
     }
 }
 
-/// Host and port as the `traditional_compatible` flavour reads them. Brackets stay, and hide the port.
+/// Splits host and port as the `traditional_compatible` flavor does. Brackets are kept, and a host in brackets has no
+/// port.
 pub(crate) fn split(text: &[u8]) -> (&[u8], Option<i64>) {
     let with_port = split_at_colon(text)
         .and_then(|(name, digits)| parse_port(digits).map(|port| (name, Some(port))));
@@ -74,7 +75,8 @@ fn split_at_colon(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..colon], &text[colon + 1..]))
 }
 
-/// Ports of the `traditional` flavour are compared as they are written: one with a zero before it equals none without.
+/// Reads a port for the `traditional` flavor, which compares ports as they are written: a port with a leading zero
+/// differs from the same port without it. Ports with a leading zero therefore become negative numbers.
 fn parse_written_port(digits: &[u8]) -> Option<i64> {
     let port = parse_port(digits)?;
     Some(match digits {
@@ -83,7 +85,7 @@ fn parse_written_port(digits: &[u8]) -> Option<i64> {
     })
 }
 
-/// A number of any size: what is no port equals no port.
+/// Reads a number of any size. A number that is not a valid port equals no port.
 fn parse_port(digits: &[u8]) -> Option<i64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_are_peeled_at_the_end_or_before_a_port() {
+    fn brackets_are_removed_at_the_end_or_before_a_port() {
         assert_eq!(parsed("[[::1]]"), ("[::1]", None));
         assert_eq!(parsed("[[::1]]:80"), ("[::1]", Some(80)));
         assert_eq!(parsed("[::1]x"), ("[::1]x", None));
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_with_a_zero_before_it_is_another() {
+    fn a_port_with_a_leading_zero_is_a_different_port() {
         for host in ["a.test:080", "[::1]:080"] {
             let (_, port) = parsed(host);
             assert!(port.is_some_and(|port| port != 80), "{host}");

@@ -1,9 +1,9 @@
-//! The index: from a request to the candidates that it could reach, and the best of those that match.
+//! The index finds the candidates that a request could match, and the best one that does match.
 //!
-//! Candidates are filed under each host that they accept (or under none), there under each beginning of a path, and there
-//! in a [`Bucket`]. A request looks into the places of its host, of the wildcards over it and of no host, walks the tree of
-//! each along its path, and asks the buckets that it comes through, the one with the best candidate first, until no other
-//! can have a better one than was found.
+//! Candidates are stored under each host that they accept (or under none), below it under each path prefix, and there
+//! in a [`Bucket`]. A request looks up its host, the wildcards that contain it, and the entry without a host. In each
+//! of them it walks the tree along its path and checks the buckets that it passes, the one with the best candidate
+//! first, until no other bucket can have a better candidate than the one found.
 
 use crate::Flavor;
 use crate::bucket::{Bucket, Entry, Keyed, Rank, Split, Verdict};
@@ -20,22 +20,23 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use tables::{Map, Slots};
 
-/// How many places a cover may take. Beyond it all its paths share one, under what they have in common.
+/// Maximum number of index positions for a cover. If there would be more, its paths are replaced by their common
+/// prefix.
 const MOST_PLACES: usize = 64;
 
-/// How many buckets wait to be asked; others are asked as they are found.
+/// Maximum number of buckets that wait to be checked. Further buckets are checked as soon as they are found.
 const MOST_PENDING: usize = 16;
 
-/// The bit that stands for every method without one of its own.
+/// The bit for all methods that have no bit of their own.
 const OTHER_METHODS: u32 = 1 << 31;
 const ALL_METHODS: u32 = u32::MAX;
 
-/// A clone shares everything.
+/// Clones share all data.
 #[derive(Clone, Default)]
 pub(crate) struct Index {
     exact: Map<Text, Paths>,
     prefixes: Tree<Paths>,
-    /// By the host from its end.
+    /// Wildcards such as `*.test`, by their reversed end.
     suffixes: Tree<Paths>,
     any_host: Paths,
     methods: Arc<Methods>,
@@ -43,18 +44,18 @@ pub(crate) struct Index {
 
 type Paths = Tree<Bucket>;
 
-/// The methods that routes have named, one bit each.
+/// The methods that routes name, one bit each.
 #[derive(Debug, Clone, Default)]
 struct Methods(Vec<(Box<str>, u32)>);
 
-/// A place and what is there.
+/// An index position and the entry to store there.
 struct Filing {
     host: Option<HostKey>,
     path: Vec<Step>,
     entry: Entry,
 }
 
-/// The best candidate so far.
+/// The best candidate found so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     entry: Entry,
@@ -78,7 +79,7 @@ impl Index {
         }
     }
 
-    /// The candidate must be as it was when it was added.
+    /// Removes a candidate, which must be unchanged since it was added.
     pub(crate) fn remove(&mut self, candidate: (u32, Rank, &Expression), catalog: &Catalog<'_>) {
         let mut methods = Methods::clone(&self.methods);
         for filing in filings(candidate, catalog.flavor, &mut methods) {
@@ -117,7 +118,7 @@ impl Index {
         }
     }
 
-    /// The best candidate that matches.
+    /// Returns the best candidate that matches.
     pub(crate) fn find<F: Fields>(
         &self,
         fields: &F,
@@ -131,13 +132,14 @@ impl Index {
             paths.walk(path, budget, &mut |bucket, at| search.add(bucket, at));
         });
         search.ask_pending();
-        match budget.is_exhausted() {
-            true => Err(TooCostly),
-            false => Ok(search.best),
+        if budget.is_exhausted() {
+            Err(TooCostly)
+        } else {
+            Ok(search.best)
         }
     }
 
-    /// Every candidate that the request is led to, in no order, some more than once.
+    /// Visits every candidate that the index finds for the request, in no particular order and some more than once.
     pub(crate) fn reach<F: Fields>(&self, fields: &F, work: &mut Work, visit: &mut dyn FnMut(u32)) {
         let path = fields.text(&TextField::Path).unwrap_or_default();
         let budget = Budget::default();
@@ -192,7 +194,7 @@ fn reach<F: Fields>(bucket: &Bucket, fields: &F, work: &mut Work, visit: &mut dy
 }
 
 impl Split {
-    /// Calls `visit` with the buckets of the values that a request has of the field.
+    /// Calls `visit` with the buckets for the request's values of the field.
     fn each_bucket<'s, F: Fields>(
         &'s self,
         fields: &F,
@@ -215,7 +217,7 @@ impl Split {
                         grams.extend(own.filter(|gram: &Gram| buckets.get(gram).is_some()));
                     }
                 });
-                // Values may hold one again and again.
+                // Values may contain the same gram several times.
                 grams.sort_unstable();
                 grams.dedup();
                 let found = grams.iter().filter_map(|gram| buckets.get(gram));
@@ -240,7 +242,7 @@ impl Split {
 }
 
 impl TextDimension {
-    /// Calls `visit` with the values of a request, as they are compared.
+    /// Calls `visit` with the request's values of the field, transformed for comparison.
     fn each_value<F: Fields>(
         &self,
         fields: &F,
@@ -258,13 +260,13 @@ impl TextDimension {
     }
 }
 
-/// One request on its way through the index.
+/// The search for one request.
 struct Search<'s, 'i, F> {
     fields: &'s F,
     candidates: &'s Slots<Candidate>,
     lowered: &'s mut Vec<u8>,
     grams: &'s mut Vec<Gram>,
-    /// The candidates whose expressions were evaluated.
+    /// The candidates whose expressions were already evaluated.
     asked: &'s mut Marks,
     budget: &'s Budget,
     path: &'s [u8],
@@ -272,7 +274,8 @@ struct Search<'s, 'i, F> {
     methods: u32,
     protocols: Protocols,
     best: Option<Found>,
-    /// Buckets and how much of the path their keys took. On the stack, so that matching allocates nothing.
+    /// Buckets that wait to be checked, each with the number of path bytes that its key matched. On the stack, so that
+    /// matching does not allocate.
     pending: SmallVec<[(&'i Bucket, u32); MOST_PENDING]>,
 }
 
@@ -305,7 +308,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
     }
 
     fn add(&mut self, bucket: &'i Bucket, at: usize) {
-        // A path longer than this does not fit into a request head.
+        // A longer path does not fit into a request head.
         let at = u32::try_from(at).unwrap_or(u32::MAX);
         if self.pending.len() == MOST_PENDING {
             self.ask(bucket, at);
@@ -314,7 +317,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
         }
     }
 
-    /// The best first, so that most of the others need not be asked.
+    /// Checks the best bucket first, so that most of the others can be skipped.
     fn ask_pending(&mut self) {
         while !self.pending.is_empty() {
             let ranks = self.pending.iter().map(|(bucket, _)| bucket.best());
@@ -364,9 +367,12 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
             ..
         } = self;
         let mut crowded: SmallVec<[&'i Bucket; MOST_PENDING]> = SmallVec::new();
-        let mut add = |bucket: &'i Bucket| match pending.len() < MOST_PENDING {
-            true => pending.push((bucket, at)),
-            false => crowded.push(bucket),
+        let mut add = |bucket: &'i Bucket| {
+            if pending.len() < MOST_PENDING {
+                pending.push((bucket, at));
+            } else {
+                crowded.push(bucket);
+            }
         };
         split.each_bucket(*fields, (lowered, grams, budget), &mut add);
         if !split.rest.is_empty() {
@@ -377,7 +383,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
         }
     }
 
-    /// Breaks when no later entry of the list can be better.
+    /// Checks an entry; breaks when no later entry of the list can be better.
     fn ask_entry(&mut self, entry: &Entry, at: u32) -> ControlFlow<()> {
         if self
             .best
@@ -400,7 +406,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
             Verdict::MatchesPath => Some(Some((0, at))),
             Verdict::MatchesAsciiPath if self.is_ascii => Some(Some((0, at))),
             Verdict::Open | Verdict::MatchesAsciiPath => {
-                // It may be filed in several places that a request comes through.
+                // The request may find the same candidate in several positions.
                 if !self.asked.insert(entry.slot) {
                     return ControlFlow::Continue(());
                 }
@@ -429,7 +435,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
     }
 }
 
-/// All places of a candidate.
+/// Returns all index positions of a candidate.
 fn filings(
     (slot, rank, expression): (u32, Rank, &Expression),
     flavor: Flavor,
@@ -486,7 +492,7 @@ fn file(cover: Cover, entry: Entry, rest: Rest, filings: &mut Vec<Filing>) {
     }
 }
 
-/// What each cover of a candidate demands beyond what it is filed under.
+/// Returns the conditions of each cover of a candidate, beyond its index position.
 pub(crate) fn demands(expression: &Expression, flavor: Flavor) -> Vec<Vec<Demand>> {
     let covers = keys::covers(expression, flavor).into_iter();
     covers.map(|cover| cover.demands).collect()

@@ -1,9 +1,9 @@
-//! What an expression demands of a request so plainly that it can be looked up.
+//! Extracts from an expression the conditions on a request that can be looked up in an index.
 //!
-//! Sound for any boolean structure: a request that satisfies an expression satisfies one of its [`Cover`]s, and has of each
-//! dimension that this one names one of the values. Alternatives become covers of their own, or several values of one
-//! cover where they differ in one dimension only. A negation demands nothing that could be looked up. Where there would be
-//! too many covers, what they have in common is demanded.
+//! This is sound for any boolean structure: a request that satisfies an expression also satisfies one of its
+//! [`Cover`]s, that is, it has one of the cover's values in each dimension that the cover names. Alternatives become
+//! separate covers, or several values of one cover if they differ in one dimension only. A negation adds no condition.
+//! If there were too many covers, they are replaced by one with the conditions that they have in common.
 
 use crate::Flavor;
 use crate::host::{self, Host};
@@ -14,29 +14,31 @@ use expr::{
 };
 use smallvec::SmallVec;
 
-/// How many covers an expression may have.
+/// Maximum number of covers of an expression.
 const MOST_COVERS: usize = 64;
 
-/// How many demands a cover may have.
+/// Maximum number of conditions of a cover.
 const MOST_DEMANDS: usize = 64;
 
-/// How many values the covers of an expression may have, and how many may be copied or compared on the way to them.
+/// Limits on the values that the covers of an expression may contain, and on the values that may be copied or compared
+/// while the covers are computed.
 const FREE_VALUES: usize = 4096;
 const VALUES_PER_PREDICATE: usize = 4;
 const FREE_WORK: usize = 1 << 16;
 const WORK_PER_PREDICATE: usize = 128;
 
-/// How many classes a key of a path may have: lookups go as deep.
+/// Maximum number of classes in a path key, which limits the recursion depth of lookups.
 const MOST_CLASSES: usize = 32;
 
-/// Demands on a request. Of each dimension one of the values is enough; without values the dimension is not looked at.
+/// Conditions on a request. In each dimension the request must have one of the values; `None` means that the dimension
+/// is not restricted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Cover {
     pub(crate) hosts: Option<Vec<HostKey>>,
     pub(crate) paths: Option<Vec<PathKey>>,
     pub(crate) methods: Option<Vec<Box<str>>>,
     pub(crate) protocols: Protocols,
-    /// At most one of a dimension.
+    /// Conditions on other fields, at most one per dimension.
     pub(crate) demands: Vec<Demand>,
 }
 
@@ -44,40 +46,41 @@ pub(crate) struct Cover {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Protocols(u8);
 
-/// Those that requests and streams have, with a bit each.
+/// The protocols of requests and streams, one bit each.
 const PROTOCOLS: [&str; 5] = ["http", "https", "tcp", "udp", "tls"];
 
-/// A demand on the host without its port.
+/// A condition on the host without its port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostKey {
     Exact(Box<str>),
-    /// What it begins with.
+    /// The start of the host.
     Prefix(Box<str>),
-    /// What it ends with.
+    /// The end of the host.
     Suffix(Box<str>),
 }
 
-/// A demand on what the path begins with.
+/// A condition on the start of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathKey {
     pub(crate) steps: Vec<Step>,
-    /// Whether the path must end behind the steps.
+    /// Whether the path must end after the steps.
     pub(crate) at_end: bool,
     pub(crate) answer: PathAnswer,
 }
 
-/// What is known of the predicate on the path when a path begins with the steps of its key, and ends there if it must.
+/// Whether the path key also decides the predicate on the path. This applies to a path that begins with the steps of
+/// the key, and ends there if it must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathAnswer {
-    /// Nothing.
+    /// The predicate must be evaluated.
     Open,
-    /// It is true, and located as much as the steps took.
+    /// The predicate is true, and its located part is what the steps matched.
     Decided,
-    /// The same, if the path is ASCII.
+    /// Like `Decided` if the path is ASCII; otherwise the predicate must be evaluated.
     DecidedInAscii,
 }
 
-/// Values of a field beyond host, path and method.
+/// A condition on a field other than host, path and method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Demand {
     Texts {
@@ -88,35 +91,35 @@ pub(crate) enum Demand {
         of: RangeDimension,
         ranges: Vec<Range>,
     },
-    /// Of each alternative all occur in the value.
+    /// The value must contain all grams of at least one alternative.
     Grams {
         of: TextDimension,
         alternatives: Vec<Vec<Gram>>,
     },
 }
 
-/// Some bytes of a literal, by which values that contain it can be told from most others.
+/// Three bytes of a literal. Looking them up excludes most values that do not contain the literal.
 pub(crate) type Gram = [u8; 3];
 
-/// A text that is looked up: in place, where it is as short as most.
+/// A text to look up, stored inline if it has a usual length.
 pub(crate) type Text = SmallVec<[u8; 24]>;
 
-/// A text field as it is compared.
+/// A text field and the transformation applied to it before comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct TextDimension {
     pub(crate) field: TextField,
     pub(crate) transform: Transform,
 }
 
-/// A field of which ranges are asked for.
+/// A field whose conditions are ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RangeDimension {
     Address(AddressField),
     Number(NumberField),
 }
 
-/// What an expression demands: of every request that satisfies it one of these is true. An expression whose covers would
-/// take too much work demands nothing.
+/// Returns the covers of an expression: every request that satisfies it satisfies at least one of them. If computing
+/// them would take too much work, the result is a single cover without conditions.
 pub(crate) fn covers(expression: &Expression, flavor: Flavor) -> Vec<Cover> {
     let predicates = predicates(expression);
     let mut reader = Reader {
@@ -138,9 +141,9 @@ fn predicates(expression: &Expression) -> usize {
 
 struct Reader {
     flavor: Flavor,
-    /// How many values the covers of a part may have together.
+    /// Maximum number of values in the covers of a part together.
     most_values: usize,
-    /// How many values may still be copied or compared.
+    /// Number of values that may still be copied or compared.
     left: usize,
 }
 
@@ -180,14 +183,16 @@ impl Reader {
         Ok(vec![cover])
     }
 
-    /// What is demanded by two parts that must both be true.
+    /// Combines the covers of two parts that must both be true.
     fn both(&mut self, left: Vec<Cover>, right: Vec<Cover>) -> Result<Vec<Cover>, TooMuch> {
-        let (mut left, mut right) = match left.len() * right.len() > MOST_COVERS {
-            true if left.len() > right.len() => (left, vec![common(right)]),
-            true => (vec![common(left)], right),
-            false => (left, right),
+        let (mut left, mut right) = if left.len() * right.len() <= MOST_COVERS {
+            (left, right)
+        } else if left.len() > right.len() {
+            (left, vec![common(right)])
+        } else {
+            (vec![common(left)], right)
         };
-        // Of a long conjunction most parts may be such.
+        // In a long conjunction most parts may have no conditions.
         if right[..] == [Cover::default()] {
             return Ok(left);
         }
@@ -209,9 +214,9 @@ impl Reader {
         Ok(left)
     }
 
-    /// Adds an alternative, in place of one that differs in one dimension if there is any.
+    /// Adds an alternative. If an existing cover differs from it in one dimension only, the two are merged.
     fn add(&mut self, any: &mut Vec<Cover>, cover: Cover) -> Result<(), TooMuch> {
-        // Among many there would be as many comparisons again for each.
+        // Only the latest covers are compared, so that the work for many alternatives stays linear.
         let near = any.iter_mut().rev().take(MOST_COVERS);
         for known in near {
             self.spend(1 + cover.size())?;
@@ -225,13 +230,14 @@ impl Reader {
 }
 
 fn bound(covers: Vec<Cover>) -> Vec<Cover> {
-    match covers.len() > MOST_COVERS {
-        true => vec![common(covers)],
-        false => covers,
+    if covers.len() > MOST_COVERS {
+        vec![common(covers)]
+    } else {
+        covers
     }
 }
 
-/// One cover for what several cover.
+/// Returns one cover that is satisfied wherever one of `covers` is.
 fn common(covers: Vec<Cover>) -> Cover {
     let mut covers = covers.into_iter();
     let first = covers.next().unwrap_or_default();
@@ -239,7 +245,7 @@ fn common(covers: Vec<Cover>) -> Cover {
 }
 
 impl Cover {
-    /// Whether nothing else of a test could be looked up.
+    /// Whether the cover already has every condition that can be looked up for this test.
     fn says_all_of(&self, test: &TextTest) -> bool {
         let decides = |key: &PathKey| key.answer != PathAnswer::Open;
         match test {
@@ -256,7 +262,7 @@ impl Cover {
         }
     }
 
-    /// How many values it has.
+    /// Number of values in the cover.
     fn size(&self) -> usize {
         let length = |values: Option<usize>| values.unwrap_or(0);
         let demands = self.demands.iter().map(|demand| match demand {
@@ -276,14 +282,14 @@ impl Cover {
         both
     }
 
-    /// Demands what the other does too.
+    /// Adds the conditions of the other cover.
     fn narrow(&mut self, other: &Self) {
         for demand in &other.demands {
             let mut known = self.demands.iter_mut();
             if let Some(known) = known.find(|known| known.is_of_same(demand)) {
                 known.narrow(demand);
             } else if self.demands.len() < MOST_DEMANDS {
-                // One more hardly tells candidates apart.
+                // Further conditions hardly distinguish candidates any better.
                 self.demands.push(demand.clone());
             }
         }
@@ -311,7 +317,7 @@ impl Cover {
         }
     }
 
-    /// Becomes both where they differ in one dimension only; else says no.
+    /// Merges the other cover into this one if they differ in one dimension only; otherwise returns false.
     fn merge(&mut self, other: &Self) -> bool {
         let same_demands = self.demands == other.demands;
         let same = [
@@ -342,7 +348,8 @@ impl Cover {
     }
 }
 
-/// Both lists must be satisfied, so either may be asked for: the shorter one, then the one that says more.
+/// Keeps one of two lists, both of which must be satisfied: the shorter one, or with equal length the more specific
+/// one.
 fn fewest<K: Clone>(
     own: &mut Option<Vec<K>>,
     other: &Option<Vec<K>>,
@@ -384,7 +391,7 @@ impl Demand {
         }
     }
 
-    /// Both demands must be satisfied.
+    /// Combines two conditions that must both be satisfied.
     fn narrow(&mut self, other: &Self) {
         match (&mut *self, other) {
             (Self::Texts { texts: own, .. }, Self::Texts { texts: other, .. })
@@ -408,7 +415,7 @@ impl Demand {
         }
     }
 
-    /// Either demand is enough.
+    /// Combines two conditions of which one must be satisfied.
     fn widen(&mut self, other: &Self) {
         match (self, other) {
             (Self::Texts { texts: own, .. }, Self::Texts { texts: other, .. }) => {
@@ -434,7 +441,7 @@ impl Demand {
 impl Protocols {
     pub(crate) const ALL: Self = Self((1 << PROTOCOLS.len()) - 1);
 
-    /// Empty for a name that none has.
+    /// Returns the empty set for an unknown name.
     pub(crate) fn of(name: &[u8]) -> Self {
         let known = PROTOCOLS.iter().position(|known| known.as_bytes() == name);
         Self(known.map_or(0, |place| 1 << place))
@@ -480,7 +487,7 @@ impl PathKey {
         }
     }
 
-    /// How much it says.
+    /// Specificity of the key: the number of bytes that it matches at least.
     fn weight(&self) -> usize {
         let bytes = self.steps.iter().map(|step| match step {
             Step::Literal(bytes) => bytes.len(),
@@ -489,7 +496,7 @@ impl PathKey {
         bytes.sum()
     }
 
-    /// Of every path.
+    /// Returns a key that matches every path.
     pub(crate) fn anything() -> Self {
         Self {
             steps: Vec::new(),
@@ -498,7 +505,7 @@ impl PathKey {
         }
     }
 
-    /// One for all that begin with any of these.
+    /// Returns one key that matches all paths that any of `keys` matches.
     pub(crate) fn common(keys: &[Self]) -> Self {
         let mut starts = keys.iter().map(|key| match key.steps.first() {
             Some(Step::Literal(bytes)) => &bytes[..],
@@ -543,7 +550,8 @@ fn of_text(predicate: &TextPredicate, flavor: Flavor) -> Cover {
     cover
 }
 
-/// What can be looked up of a field that has no place in the index of its own, or of a test that does not fit there.
+/// Returns the condition for a field that has no index dimension of its own, or for a test that the dimension does not
+/// support.
 fn demand(predicate: &TextPredicate) -> Option<Demand> {
     let of = TextDimension {
         field: predicate.field.clone(),
@@ -557,7 +565,7 @@ fn demand(predicate: &TextPredicate) -> Option<Demand> {
             alternatives: vec![grams],
         })
     };
-    // Of several values one passes, whether one is enough or not.
+    // If a field has several values, at least one of them passes, whether the quantifier is `Any` or `All`.
     match &predicate.test {
         TextTest::Equals(text) => Some(Demand::Texts {
             texts: vec![text.as_bytes().into()],
@@ -622,7 +630,7 @@ fn path_keys(test: &TextTest) -> Option<Vec<PathKey>> {
 }
 
 impl PathKey {
-    /// With no more classes than a key may have.
+    /// Cuts the key so that it has at most [`MOST_CLASSES`] classes.
     fn bounded(mut self) -> Self {
         let is_class = |step: &Step| matches!(step, Step::Class(_));
         let classes = (0..self.steps.len()).filter(|&at| is_class(&self.steps[at]));
@@ -664,18 +672,18 @@ fn demanding(of: RangeDimension, ranges: Vec<Range>) -> Cover {
     }
 }
 
-/// Whether nothing is left to ask when a request was led to an expression by a cover.
+/// The part of an expression that is still open after a cover led a request to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// The expression must be evaluated.
     Open,
-    /// It is true, and locates no part of the path.
+    /// The expression is true and locates no part of the path.
     Decided,
-    /// It is true as far as the key of the path decides, and locates what that took.
+    /// The expression is true if the path key decides the path; the located part is what the key matched.
     AsPath,
 }
 
-/// What is looked up whole.
+/// A dimension in which a lookup can decide a part of the expression completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dimension {
     Host,
@@ -684,7 +692,8 @@ enum Dimension {
     Protocol,
 }
 
-/// Only conjunctions of at most one part per dimension are decided: of two parts the index asks for one.
+/// Only conjunctions with at most one part per dimension are decided, because a cover keeps only one of two conditions
+/// on a dimension.
 pub(crate) fn rest(expression: &Expression) -> Rest {
     let parts = match expression {
         Expression::All(parts) => parts,
@@ -697,13 +706,14 @@ pub(crate) fn rest(expression: &Expression) -> Rest {
             _ => return Rest::Open,
         }
     }
-    match seen.contains(&Dimension::Path) {
-        true => Rest::AsPath,
-        false => Rest::Decided,
+    if seen.contains(&Dimension::Path) {
+        Rest::AsPath
+    } else {
+        Rest::Decided
     }
 }
 
-/// The one dimension that decides a part.
+/// Returns the one dimension that decides a part.
 fn dimension(part: &Expression) -> Option<Dimension> {
     let alternatives = match part {
         Expression::Any(alternatives) => alternatives,
@@ -717,8 +727,8 @@ fn dimension(part: &Expression) -> Option<Dimension> {
     (first != Dimension::Path || locates_one(alternatives)).then_some(first)
 }
 
-/// Whether no two alternatives locate different parts of one path: of those the first in order counts, which the index
-/// does not know.
+/// Whether all alternatives locate the same part of a path. Otherwise the first alternative would count, and the index
+/// does not know their order.
 fn locates_one(alternatives: &[Expression]) -> bool {
     if alternatives.len() == 1 {
         return true;

@@ -1,16 +1,16 @@
-//! Few bytes in little room.
+//! Short byte strings stored inline, without an allocation.
 
-/// How many bytes need no memory of their own.
+/// Maximum number of bytes that are stored inline.
 const INLINE: usize = 14;
 
-/// Some bytes; in place, if they are few.
+/// A byte string that is stored inline if it is short.
 #[derive(Debug, Clone)]
 pub(crate) struct Label(Bytes);
 
 #[derive(Debug, Clone)]
 enum Bytes {
     Inline(u8, [u8; INLINE]),
-    /// Behind two pointers, so that the label stays as small as it is.
+    /// A longer string. The double box keeps the label at 16 bytes.
     Boxed(Box<Box<[u8]>>),
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_bytes_and_many_are_kept() {
+    fn short_and_long_strings_are_stored() {
         for length in [0, 1, INLINE, INLINE + 1, 1000] {
             let bytes = vec![7; length];
             assert_eq!(Label::new(&bytes).bytes(), bytes);

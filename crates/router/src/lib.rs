@@ -1,11 +1,12 @@
-//! From routes to an immutable index; from a request to the route that applies.
+//! Builds an immutable index from routes and finds the route that applies to a request.
 //!
-//! Each route becomes one or more candidates: an expression ([`expr`]) and a place in the order of all. An index over
-//! host, path and method yields the few candidates that a request could reach, best first, and the first whose
-//! expression is true wins. Flavours differ in how they make candidates of a route, and in nothing else.
+//! Each route becomes one or more candidates. A candidate has an expression ([`expr`]) and a position in the order of
+//! all candidates. An index over host, path and method finds the few candidates that a request could match, best first;
+//! the first one whose expression is true wins. The router flavors differ only in how they create candidates from a
+//! route.
 //!
-//! No I/O, and nothing of what happens after the match but the upstream path. Semantics are those of Kong Gateway 3.9.1,
-//! its defects included unless [`Calculation::Strict`] is asked for.
+//! This crate does no I/O. It ends at the match and the upstream path. Semantics are those of Kong Gateway 3.9.1,
+//! including its defects unless [`Calculation::Strict`] is set.
 
 #![forbid(unsafe_code)]
 
@@ -43,21 +44,22 @@ pub use router::{Match, Options, Router, Scratch};
 pub use stream::{StreamRequest, StreamRouter};
 pub use work::{MOST_STEPS, TOO_COSTLY, TooCostly};
 
-/// The semantics that routes are matched by: `router_flavor`.
+/// The router flavor, which decides how routes are matched (`router_flavor`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavor {
     Traditional,
     TraditionalCompatible,
-    /// As [`Self::TraditionalCompatible`], and routes may be an expression and a priority instead.
+    /// Like [`Self::TraditionalCompatible`], but a route may have an expression and a priority instead of classic
+    /// fields.
     Expressions,
 }
 
-/// How the flavours but [`Flavor::Traditional`] order candidates: `route_match_calculation`.
+/// The order of candidates in all flavors except [`Flavor::Traditional`] (`route_match_calculation`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calculation {
-    /// Candidates are ordered as Kong 3.9.1 really orders them, a shift in 32 bits included.
+    /// The order that Kong 3.9.1 really uses, including its shifts in 32 bits.
     Original,
-    /// Candidates are ordered as Kong's documentation says.
+    /// The order that Kong's documentation describes.
     Strict,
 }
 

@@ -1,4 +1,4 @@
-//! In what order candidates are tried.
+//! The order in which candidates are tried.
 
 mod words;
 
@@ -15,19 +15,20 @@ const REGEX_PATH: u64 = 1 << 51;
 const MAX_HEADERS: usize = 255;
 const PATH_LENGTH: u64 = 0x7_FFFF;
 
-/// What the `traditional_compatible` flavour orders by.
+/// The criteria by which the `traditional_compatible` flavor orders candidates.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weight {
     kinds: u32,
     plain_hosts: bool,
     headers: u32,
-    /// Set for a regex path.
+    /// `Some` if the path is a regex.
     regex_priority: Option<i64>,
     path_length: usize,
 }
 
 impl Weight {
-    /// Of the candidate of a route with these paths: all regexes, or all plain and of one length.
+    /// Returns the weight of a candidate with these paths, which are either all regexes or all plain and of the same
+    /// length.
     pub(crate) fn new(route: &Route, paths: &[&str]) -> Self {
         let used = [
             !route.methods.is_empty(),
@@ -57,7 +58,7 @@ impl Weight {
     }
 
     fn strict_word(&self) -> u64 {
-        // A negative regex_priority has no place in the layout; nothing ranks under zero there.
+        // The layout has no room for a negative regex_priority; it counts as zero.
         let regex_priority = self.regex_priority.unwrap_or(0).max(0);
         let regex_priority = u64::from(u32::try_from(regex_priority).unwrap_or(u32::MAX));
         u64::from(self.kinds.min(7)) << 61
@@ -67,8 +68,9 @@ impl Weight {
             | self.length()
     }
 
-    /// Kong 3.9.1 shifts three of the parts as 32-bit numbers, by their distance modulo 32, and a negative result is
-    /// widened to the top bit alone. Without a flag all parts are joined in 32 bits before that.
+    /// Computes the word as Kong 3.9.1 does: it shifts three of the parts as 32-bit numbers, with the distance modulo
+    /// 32. A negative result is widened to the top bit alone. If no flag is set, all parts are combined in 32 bits
+    /// first.
     fn original_word(&self) -> u64 {
         let kinds = self.kinds << 29;
         let headers = self.headers << 20;
@@ -76,7 +78,7 @@ impl Weight {
         if self.flags() == 0 {
             return widen(kinds | headers | length);
         }
-        // Numbers become 32 bits by dropping the others.
+        // Kong truncates the number to its lower 32 bits.
         let regex_priority = (self.regex_priority.unwrap_or(0) as u32) << 19;
         self.flags() | widen(kinds) | widen(headers) | widen(regex_priority) | self.length()
     }
@@ -100,15 +102,15 @@ fn widen(number: u32) -> u64 {
     }
 }
 
-/// What the `traditional` flavour orders by, the most important first.
+/// The criteria by which the `traditional` flavor orders candidates, the most important first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Traditional {
     kinds: Reverse<u32>,
-    /// Which kinds: hosts before headers before paths before methods before SNIs.
+    /// The attribute types as bits: hosts rank before headers, then paths, methods and SNIs.
     category: Reverse<u8>,
-    /// Whether the hosts of the candidate are written with their port. Kong looks for those first.
+    /// Whether the hosts of the candidate are written with a port. Kong searches such hosts first.
     hosts_with_port: Reverse<bool>,
-    /// Wildcard host with a port before plain hosts before regex paths; a sum of them before each.
+    /// Flags for a wildcard host with a port, plain hosts and a regex path, in this order of importance.
     refinement: Reverse<u8>,
     headers: Reverse<usize>,
     regex_priority: Reverse<i64>,
@@ -117,7 +119,7 @@ pub(crate) struct Traditional {
 }
 
 impl Traditional {
-    /// Whether nothing but the age tells the two apart.
+    /// Whether the two differ at most in age.
     pub(crate) fn ranks_as(&self, other: &Self) -> bool {
         let created_at = self.created_at;
         let other = Self {
@@ -127,7 +129,7 @@ impl Traditional {
         *self == other
     }
 
-    /// Of the candidate of a route with this path. `headers` is how many of its headers count.
+    /// Returns the priority of a candidate with this path. `headers` is the number of headers that are matched.
     pub(crate) fn new(
         route: &Route,
         path: Option<&str>,
@@ -160,9 +162,10 @@ impl Traditional {
 }
 
 impl Traditional {
-    /// The first of what is compared, in a form that takes little room.
+    /// Returns the most significant part of the priority in 64 bits.
     pub(crate) fn rank(&self) -> Rank {
-        /// The most that is told apart in the bits that there are. Behind that more, nothing may be told apart.
+        /// The largest value that the available bits can hold. At larger values the rank must not distinguish anything
+        /// less significant.
         const HEADERS: usize = (1 << 9) - 1;
         const REST: i64 = (1 << 38) - 1;
 
@@ -171,7 +174,8 @@ impl Traditional {
         let hosts_with_port = u64::from(!self.hosts_with_port.0);
         let refinement = u64::from(7 - self.refinement.0.min(7));
         let headers = HEADERS - self.headers.0.min(HEADERS);
-        // Only regexes have a priority and only other paths a length, and those of one refinement are of one kind.
+        // Only regexes have a priority and only plain paths a length. Candidates with equal refinement have the same
+        // kind of path.
         let length = i64::try_from(self.path_length.0).unwrap_or(REST);
         let more = match headers {
             0 => 0,
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn original_words_are_those_measured_of_kong() {
+    fn original_words_equal_those_recorded_from_kong() {
         assert_eq!(word(1, true, 0, None, 0), 0x1000_0000_2000_0000);
         assert_eq!(word(1, false, 0, None, 6), 0x0000_0000_2000_0006);
         assert_eq!(word(2, false, 0, None, 6), 0x0000_0000_4000_0006);
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_words_rank_kinds_above_all() {
+    fn strict_words_rank_the_number_of_attribute_types_first() {
         let strict = |weight: Weight| weight.word(Calculation::Strict);
         let two_kinds = Weight {
             kinds: 2,

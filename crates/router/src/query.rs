@@ -1,14 +1,14 @@
-//! The arguments of a query as Kong's runtime reads them (`ngx.req.get_uri_args`): pieces between `&`, decoded; a piece
-//! without a name is none, and one without `=` has an empty value.
+//! The arguments of a query as Kong's runtime reads them (`ngx.req.get_uri_args`): decoded pieces between `&`. A piece
+//! without a name is skipped, and one without `=` has an empty value.
 
 use std::ops::Range;
 
 /// The arguments of one request. The memory is reused from request to request.
 #[derive(Default)]
 pub(crate) struct Arguments {
-    /// Names and values, decoded, one behind the other.
+    /// The decoded names and values, concatenated.
     text: Vec<u8>,
-    /// By name, those of one name in the order they came.
+    /// Sorted by name; arguments with the same name keep their order in the query.
     entries: Vec<Entry>,
 }
 
@@ -43,7 +43,7 @@ impl Arguments {
         });
     }
 
-    /// The values of a name, in the order they came.
+    /// Returns the values of a name, in the order of the query.
     pub(crate) fn values<'s>(&'s self, name: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
         let name_of = |entry: &Entry| slice(&self.text, &entry.name);
         let first = self.entries.partition_point(|entry| name_of(entry) < name);
@@ -53,7 +53,7 @@ impl Arguments {
             .map(|entry| slice(&self.text, &entry.value))
     }
 
-    /// Appends to the text; gives where it stands. `+` is a space; a `%` without two hex digits stays.
+    /// Appends the decoded text and returns its range. `+` becomes a space; a `%` without two hex digits is kept.
     fn decode(&mut self, encoded: &[u8]) -> Range<u32> {
         let start = self.text.len();
         let mut rest = encoded;
@@ -69,7 +69,7 @@ impl Arguments {
             rest = &rest[at + length..];
         }
         self.text.extend_from_slice(rest);
-        // A query longer than this does not fit into a request head.
+        // A longer query does not fit into a request head.
         let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         offset(start)..offset(self.text.len())
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_arguments_with_a_name_are_looked_at() {
+    fn only_the_first_arguments_with_a_name_are_read() {
         assert_eq!(values("&=0&a=1&a=2&a=3&b=4", 3, "a"), ["1", "2", "3"]);
         assert!(values("&=0&a=1&a=2&a=3&b=4", 3, "b").is_empty());
         assert_eq!(values("&=0&a=1&a=2&a=3&b=4", 4, "b"), ["4"]);

@@ -1,23 +1,24 @@
-//! Ranges of addresses and of numbers, by the bits that their values begin with. Two ranges have nothing in common unless
-//! one is in the other.
+//! Ranges of addresses and numbers, as common prefixes of their bits. Two ranges overlap only if one contains the
+//! other.
 
 use expr::Block;
 use std::net::IpAddr;
 
-/// The largest number that is told apart from larger ones. There is no port beyond it, and hardly as many segments.
+/// The largest number that ranges distinguish; larger ones count as this one. Ports cannot be larger, and paths hardly
+/// have as many segments.
 const LARGEST: i64 = u16::MAX as i64;
 
-/// All values that begin with some bits.
+/// All values with a common prefix of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Range {
     pub(crate) width: Width,
-    /// How many bits they have in common.
+    /// Number of bits in the common prefix.
     pub(crate) length: u8,
-    /// These, followed by zeros.
+    /// The common prefix, followed by zeros.
     bits: u128,
 }
 
-/// The number of bits of a value; values of different widths have nothing in common.
+/// The number of bits in a value. Ranges of different widths never overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Width {
     Number = 16,
@@ -48,18 +49,18 @@ impl Range {
         }
     }
 
-    /// Numbers below and above those that are told apart count as the least and the largest.
+    /// Returns the range of one number. Numbers outside `0..=LARGEST` count as the nearest one inside.
     pub(crate) fn of_number(number: i64) -> Self {
         Self::new(Width::Number, number.clamp(0, LARGEST) as u128, 16)
     }
 
-    /// The fewest ranges that have all numbers from the first to the last.
+    /// Returns the fewest ranges that together contain exactly the numbers from `first` to `last`.
     pub(crate) fn between(first: i64, last: i64) -> Vec<Self> {
         let mut next = first.clamp(0, LARGEST) as u128;
         let end = last.clamp(0, LARGEST) as u128 + 1;
         let mut ranges = Vec::new();
         while next < end {
-            // As large as where it begins allows, and no larger than what is left.
+            // The range is as large as its start allows, and no larger than what is left.
             let aligned = next.trailing_zeros().min(16);
             let fitting = (end - next).ilog2();
             let behind = aligned.min(fitting);
@@ -69,12 +70,13 @@ impl Range {
         ranges
     }
 
-    /// The one that has the first bits of this.
+    /// Returns the range of all values that share the first `length` bits of this one.
     pub(crate) fn cut(self, length: u8) -> Self {
         Self::new(self.width, self.bits, length)
     }
 
-    /// The ranges that are in one of both lists each. Two ranges have nothing in common unless one is in the other.
+    /// Returns the intersection of two lists. Two ranges overlap only if one contains the other, so it consists of
+    /// ranges from the lists.
     pub(crate) fn in_both(left: &[Self], right: &[Self]) -> Vec<Self> {
         let (left, right) = (Self::apart(left), Self::apart(right));
         let of_left = left.iter().filter(|range| range.is_in_one_of(&right));
@@ -89,11 +91,11 @@ impl Range {
         (self.width, self.bits, self.length)
     }
 
-    /// Without those that are in others, by their positions.
+    /// Returns the ranges that no other one contains, sorted by position.
     fn apart(ranges: &[Self]) -> Vec<Self> {
         let mut sorted = ranges.to_vec();
         sorted.sort_unstable_by_key(|range| range.position());
-        // Whatever a range holds comes behind it at once.
+        // Sorting puts the contained ranges directly after the range that contains them.
         sorted.dedup_by(|range, last| range.is_in(*last));
         sorted
     }
@@ -102,7 +104,7 @@ impl Range {
         self.width == large.width && self.length >= large.length && self.cut(large.length) == large
     }
 
-    /// Whether it is in one of these, which are apart.
+    /// Whether this range is contained in one of `ranges`, which must not overlap and must be sorted.
     fn is_in_one_of(&self, ranges: &[Self]) -> bool {
         let begins = |range: &Self| (range.width, range.bits) <= (self.width, self.bits);
         let behind = ranges.partition_point(begins);
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_between_two_are_in_few_ranges_and_others_in_none() {
+    fn ranges_between_two_numbers_contain_each_number_once() {
         for (first, last) in [(80, 80), (8000, 8099), (0, 65_535), (1, 65_534), (-5, 3)] {
             let ranges = Range::between(first, last);
             assert!(ranges.len() <= 30, "{ranges:?}");
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_have_the_smaller_in_common_or_nothing() {
+    fn the_intersection_consists_of_the_smaller_ranges() {
         let range = |text: &str| Range::of_block(text.parse().expect("it is a block"));
         let (wide, narrow) = (range("10.0.0.0/8"), range("10.1.0.0/16"));
         let both = |left: &[Range], right: &[Range]| Range::in_both(left, right);

@@ -1,4 +1,4 @@
-//! What puts a candidate where it stands, in words: what is compared first comes first.
+//! Describes in words why a candidate has its position in the order. The first criterion is the most important.
 
 use crate::candidate::Place;
 use crate::expressions::EXPRESSION;
@@ -14,26 +14,26 @@ pub(crate) fn of(place: &Place, options: Options) -> Vec<String> {
         }),
         Place::Traditional(priority, id) => {
             let mut words = priority::Traditional::describe(priority);
-            words.push(format!("then the smaller id: {id}"));
+            words.push(format!("if still equal, the smaller id: {id}"));
             words
         }
-        // A router of requests has no such place.
+        // The HTTP router has no such positions.
         Place::TraditionalStream { .. } => Vec::new(),
     }
 }
 
-/// `classic` describes the priority of a route that is no expression.
+/// `classic` describes the priority of a route without an expression.
 fn compatible(word: u64, id: &Uuid, classic: impl Fn(u64) -> Vec<String>) -> Vec<String> {
     let mut words = match word.checked_sub(EXPRESSION) {
-        Some(priority) => vec![format!("an expression of priority {priority}")],
+        Some(priority) => vec![format!("an expression with priority {priority}")],
         None => classic(word),
     };
-    words.push(format!("of equal ones the greater id: {id}"));
+    words.push(format!("if equal, the greater id: {id}"));
     words
 }
 
-/// What puts a candidate of streams where it stands. Source of the order: kong/router/transform.lua (stream_get_priority) and
-/// traditional.lua.
+/// Describes the position of a stream candidate. Source of the order: kong/router/transform.lua (stream_get_priority)
+/// and traditional.lua.
 pub(crate) fn of_stream(place: &Place) -> Vec<String> {
     match place {
         Place::Compatible(Reverse(word), Reverse(id)) => compatible(*word, id, of_ends),
@@ -44,11 +44,11 @@ pub(crate) fn of_stream(place: &Place) -> Vec<String> {
             ..
         } => {
             let kinds = match kinds {
-                1 => "1 kind of attributes".to_owned(),
-                kinds => format!("{kinds} kinds of attributes"),
+                1 => "1 attribute type".to_owned(),
+                kinds => format!("{kinds} attribute types"),
             };
             let mut words = vec![kinds];
-            words.extend((category & 4 != 0).then(|| "names".to_owned()));
+            words.extend((category & 4 != 0).then(|| "server names".to_owned()));
             words.extend(
                 (category & 2 != 0).then(|| format!("sources: {}", CLASSES[usize::from(*source)])),
             );
@@ -56,15 +56,15 @@ pub(crate) fn of_stream(place: &Place) -> Vec<String> {
                 (category & 1 != 0)
                     .then(|| format!("destinations: {}", CLASSES[usize::from(*destination)])),
             );
-            words.push("then the older route".to_owned());
+            words.push("if equal, the older route".to_owned());
             words
         }
-        // A router of streams has no such place.
+        // The stream router has no such positions.
         Place::Traditional(..) => Vec::new(),
     }
 }
 
-/// The classes of entries in the order that Kong's `traditional` flavour looks at them (`stream::class`).
+/// The classes of entries in the order in which Kong's `traditional` flavor checks them (`stream::class`).
 const CLASSES: [&str; 5] = [
     "an address with a port",
     "an address",
@@ -73,11 +73,11 @@ const CLASSES: [&str; 5] = [
     "a block",
 ];
 
-/// The bits of `stream::word`.
+/// Describes the bits of `stream::word`.
 fn of_ends(word: u64) -> Vec<String> {
     let mut words = Vec::new();
     words.extend(
-        (word >> 61 & 1 != 0).then(|| "names, or both sources and destinations".to_owned()),
+        (word >> 61 & 1 != 0).then(|| "server names, or both sources and destinations".to_owned()),
     );
     for (side, weight) in [("sources", word >> 4 & 0xF), ("destinations", word & 0xF)] {
         let kinds = [(8, "an address"), (4, "a port"), (1, "a block")];

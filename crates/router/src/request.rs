@@ -1,4 +1,4 @@
-//! What the router is told of a request, and the fields that expressions see in it.
+//! The request as the router receives it, and the fields that expressions see in it.
 
 use crate::host::{self, Host};
 use crate::query::Arguments;
@@ -12,23 +12,23 @@ use std::ops::ControlFlow;
 /// A request to find a route for.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// As sent.
+    /// The method as sent.
     pub method: &'a str,
-    /// As sent, up to the `?`.
+    /// The path as sent, up to the `?`.
     pub path: &'a [u8],
-    /// The Host header as sent, or what stands for it.
+    /// The Host header as sent, or its substitute.
     pub host: Option<&'a [u8]>,
-    /// Of the connection; forwarding headers do not count.
+    /// The scheme of the connection; forwarding headers do not count.
     pub scheme: Scheme,
-    /// Of the TLS handshake.
+    /// The server name of the TLS handshake.
     pub sni: Option<&'a str>,
-    /// As sent, behind the `?`.
+    /// The query as sent, after the `?`.
     pub query: Option<&'a [u8]>,
-    /// Of the client, after trusted hops. These may tell an address without a port, which is 0 then.
+    /// The client address after trusted hops. If a trusted hop reports an address without a port, the port is 0.
     pub source: Option<SocketAddr>,
-    /// The address that the client has reached; where it is not known beforehand, [`HeaderSource::destination`] is asked.
+    /// The address that the client connected to. If it is `None`, [`HeaderSource::destination`] is called.
     pub destination: Option<IpAddr>,
-    /// Of the listener, as clients see it.
+    /// The port of the listener, as clients see it.
     pub port: u16,
     pub headers: &'a dyn HeaderSource,
 }
@@ -39,13 +39,13 @@ pub enum Scheme {
     Https,
 }
 
-/// Where a request keeps its headers.
+/// Gives access to the headers of a request.
 pub trait HeaderSource {
-    /// Shows name and value of each header line, in order. Names may be in any case.
+    /// Calls `visit` with name and value of each header line, in order. Names may be in any case.
     fn each(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
 
-    /// The address that the client has reached. Here because finding it out may cost a system call, and only routes that
-    /// look at it ask.
+    /// Returns the address that the client connected to. This is a method because finding it out may cost a system
+    /// call, so it is called only for routes that compare the address.
     fn destination(&self) -> Option<IpAddr> {
         None
     }
@@ -75,7 +75,7 @@ impl Scheme {
     }
 }
 
-/// Parts of a request that are read when the first route asks for them. The memory is reused from request to request.
+/// Parts of a request that are parsed when the first route needs them. The memory is reused from request to request.
 #[derive(Default)]
 pub(crate) struct Parts {
     segments: Lazy<Segments>,
@@ -98,14 +98,14 @@ impl<T> Lazy<T> {
 }
 
 impl Parts {
-    /// To be called between requests.
+    /// Must be called between requests.
     pub(crate) fn forget(&mut self) {
         self.segments.is_read.set(false);
         self.arguments.is_read.set(false);
     }
 }
 
-/// A request as the expressions of one flavour see it.
+/// A request as the expressions of one flavor see it.
 pub(crate) struct View<'a> {
     request: &'a Request<'a>,
     flavor: Flavor,
@@ -119,7 +119,7 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// `path` is the normalised one; `parts` know nothing of another request.
+    /// `path` is the normalized path. `parts` must not contain data of another request.
     pub(crate) fn new(
         request: &'a Request<'a>,
         path: &'a [u8],
@@ -239,7 +239,7 @@ impl Fields for View<'_> {
             TextField::Header(name) => self.headers(name, visit),
             TextField::Query(name) => {
                 let arguments = self.arguments();
-                // Whether it stopped is not asked for.
+                // Whether the visitor stopped early does not matter.
                 let _ = arguments.values(name.as_bytes()).try_for_each(visit);
             }
             _ => {}

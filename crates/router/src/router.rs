@@ -1,4 +1,4 @@
-//! The router: built from all routes, asked by every request.
+//! The HTTP router, which is built from all routes and finds the route of each request.
 
 use crate::candidate::{Candidate, Problem, Regexes, RouteError, RouteIndex};
 use crate::compatible::Compatible;
@@ -13,25 +13,25 @@ use model::entities::{PathHandling, Route};
 use model::uri::{Slashes, normalize_into};
 use std::collections::HashSet;
 
-/// How routes are matched.
+/// Settings for matching routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     pub flavor: Flavor,
     pub calculation: Calculation,
-    /// How many header lines of a request are looked at: `lua_max_req_headers`.
+    /// Maximum number of header lines of a request that are compared (`lua_max_req_headers`).
     pub max_headers: usize,
-    /// How many arguments of a query are looked at: `lua_max_uri_args`.
+    /// Maximum number of query arguments that are compared (`lua_max_uri_args`).
     pub max_arguments: usize,
 }
 
-/// An immutable router. A clone shares everything.
+/// An immutable router. Clones share all data.
 #[derive(Clone)]
 pub struct Router {
     options: Options,
     table: Table,
 }
 
-/// Memory for matching, to be kept from request to request.
+/// Buffers for matching, reused from request to request.
 #[derive(Default)]
 pub struct Scratch {
     path: Vec<u8>,
@@ -40,12 +40,12 @@ pub struct Scratch {
     work: Work,
 }
 
-/// A route that was found. Means something only to the router that found it.
+/// A route that was found. Valid only for the router that found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Match {
     pub route: RouteIndex,
     slot: u32,
-    /// The part of the path that the route asked for.
+    /// The part of the path that matched the route's path.
     located: Option<(u32, u32)>,
 }
 
@@ -56,8 +56,8 @@ impl Match {
 }
 
 impl Router {
-    /// A router of those routes that HTTP requests can reach. Routes that cannot be used are left out and reported.
-    /// Regexes that `previous` has are not compiled again.
+    /// Builds a router from the routes that HTTP requests can reach. Unusable routes are left out and reported. Regexes
+    /// that `previous` contains are not compiled again.
     pub fn build<'r>(
         routes: impl IntoIterator<Item = (RouteIndex, &'r Route)>,
         options: Options,
@@ -74,8 +74,9 @@ impl Router {
         router.with(regexes, routes)
     }
 
-    /// The router of which some routes were replaced, added or left out, at a cost that depends on these and not on how
-    /// many there are. Decides as one of all routes that is built anew. A route that is replaced is among those removed.
+    /// Returns a copy of this router with some routes removed and others added; a replaced route is in both lists. The
+    /// cost depends on the number of changed routes, not on the total. The result decides like a router built from all
+    /// routes.
     pub fn replace<'r>(
         &self,
         removed: &[RouteIndex],
@@ -85,7 +86,7 @@ impl Router {
         for route in removed {
             router.table.remove(*route);
         }
-        // Regexes of what was replaced serve again.
+        // Regexes of replaced routes are reused.
         router.with(self.table.regexes().clone(), routes)
     }
 
@@ -113,13 +114,13 @@ impl Router {
         (self, errors)
     }
 
-    /// Every candidate's route and what it demands of requests, in the order they are tried.
+    /// Returns route and condition of every candidate, in the order they are tried.
     pub fn order(&self) -> impl Iterator<Item = (RouteIndex, &Expression)> {
         let candidates = self.table.in_order().into_iter();
         candidates.map(|(_, candidate)| (candidate.route, &*candidate.expression))
     }
 
-    /// The candidate that was found.
+    /// Returns the candidate that was found.
     pub(crate) fn candidate(&self, found: &Match) -> &Candidate {
         self.table.get(found.slot)
     }
@@ -137,12 +138,13 @@ impl Router {
         expression.evaluate(&view, &mut scratch.work.lowered, &mut NoObserver)
     }
 
-    /// The route of a request. Afterwards [`Scratch::path`] has its normalised path, until the next request.
+    /// Returns the route of a request. Afterwards [`Scratch::path`] returns its normalized path, until the next
+    /// request.
     ///
     /// # Errors
     ///
-    /// A request whose match would take more than [`MOST_STEPS`](crate::MOST_STEPS) gets no route, also if one was found
-    /// before: a better one may be among those that were not asked.
+    /// Fails if the match would take more than [`MOST_STEPS`](crate::MOST_STEPS), even if a route was already found: a
+    /// better one may be among the candidates that were not checked.
     pub fn find(
         &self,
         request: &Request<'_>,
@@ -159,13 +161,13 @@ impl Router {
         }))
     }
 
-    /// [`Self::find`] for callers to whom a request that is too costly is one without a route.
+    /// Like [`Self::find`], but a request that is too costly to match has no route.
     pub fn matches(&self, request: &Request<'_>, scratch: &mut Scratch) -> Option<Match> {
         self.find(request, scratch).ok().flatten()
     }
 
-    /// The routes that the index leads a request to, in the order they are tried: no other can match it. For those who
-    /// want to know more than which one is found.
+    /// Returns the routes that the index finds for a request, in the order they are tried. No other route can match it.
+    /// This is for diagnosis; [`Self::find`] returns the chosen route.
     pub fn reachable(&self, request: &Request<'_>, scratch: &mut Scratch) -> Vec<RouteIndex> {
         scratch.normalize(request.path);
         let path = scratch.normalized.then_some(&scratch.path[..]);
@@ -180,7 +182,7 @@ impl Router {
         routes
     }
 
-    /// What [`Self::matches`] must answer: every candidate is asked.
+    /// Checks every candidate without the index; must return the same as [`Self::matches`].
     #[cfg(test)]
     pub(crate) fn matches_without_index(
         &self,
@@ -219,22 +221,22 @@ impl Router {
         self.options
     }
 
-    /// The part of a normalised path that the route asked for and that does not go upstream: `X-Forwarded-Prefix`.
-    /// `None` for a route that strips nothing.
+    /// Returns the part of a normalized path that the route matched and strips, for `X-Forwarded-Prefix`. `None` if the
+    /// route strips nothing.
     pub fn matched_prefix<'p>(&self, found: &Match, path: &'p [u8]) -> Option<&'p [u8]> {
         let candidate = self.table.get(found.slot);
         let (start, end) = located(found).filter(|_| candidate.strip_path)?;
         path.get(start as usize..end as usize)
     }
 
-    /// Whether [`Self::captures`] may have something to show.
+    /// Whether [`Self::captures`] may return anything.
     pub fn has_captures(&self, found: &Match) -> bool {
         self.table.get(found.slot).captures
     }
 
-    /// Calls `each` with what the groups of the route's regexes captured; of two with one name or number the later
-    /// counts. The request must be the one that was matched; it is looked at again, so ask only when someone wants to
-    /// know.
+    /// Calls `each` with the captures of the route's regexes. If two groups have the same name or number, the later one
+    /// counts. The request must be the one that was matched; it is matched again, so call this only when captures are
+    /// needed.
     pub fn captures(
         &self,
         found: &Match,
@@ -258,8 +260,8 @@ impl Router {
             .evaluate(&view, &mut scratch.work.lowered, &mut captures);
     }
 
-    /// Appends what the service is asked for: its own path joined with the normalised path of the request as the route
-    /// says, escaped, and the query as it was sent.
+    /// Appends the request target for the service: the service's path joined with the normalized path of the request as
+    /// the route says, escaped, and the query as it was sent.
     pub fn write_upstream_uri(
         &self,
         found: &Match,
@@ -274,7 +276,7 @@ impl Router {
             Flavor::Traditional => candidate.handling,
             Flavor::TraditionalCompatible | Flavor::Expressions => PathHandling::V0,
         };
-        // By length from the start, wherever the text was found: so does Kong.
+        // Kong strips by length from the start, even if the match is elsewhere in the path.
         let stripped = located.map(|(start, end)| (end - start) as usize);
         let base = service_path.unwrap_or("/").as_bytes();
         upstream::write_path(base, path, stripped, handling, out);
@@ -285,22 +287,22 @@ impl Router {
     }
 }
 
-/// What the route asked for of the path. Nothing where it asked for nothing: an empty text is none to Kong.
+/// Returns the part of the path that the route matched. An empty part counts as none, as in Kong.
 fn located(found: &Match) -> Option<(u32, u32)> {
     found.located.filter(|(start, end)| start < end)
 }
 
-/// Collects the candidates of routes.
+/// Creates the candidates of routes.
 struct Compiler {
     options: Options,
-    /// Those that are there already.
+    /// The regexes that are already compiled.
     regexes: Regexes,
     candidates: Vec<Candidate>,
     errors: Vec<RouteError>,
 }
 
 impl Compiler {
-    /// Routes that HTTP requests cannot reach are left out.
+    /// Adds the candidates of a route. Routes that HTTP requests cannot reach are left out.
     fn add(&mut self, index: RouteIndex, route: &Route) {
         if !route.protocols.iter().any(|protocol| protocol.is_http()) {
             return;
@@ -334,7 +336,7 @@ impl Compiler {
             }
             .compile(index, route, &mut each),
         }
-        // The next route with the same text finds it.
+        // The next route with the same pattern reuses the regex.
         for candidate in &candidates[known..] {
             regexes.keep(&candidate.expression);
         }
@@ -342,7 +344,7 @@ impl Compiler {
 }
 
 impl Scratch {
-    /// The normalised path of the request that was matched last.
+    /// Returns the normalized path of the last matched request.
     pub fn path<'s>(&'s self, request: &Request<'s>) -> &'s [u8] {
         if self.normalized {
             &self.path
@@ -351,12 +353,12 @@ impl Scratch {
         }
     }
 
-    /// How many steps the last match took.
+    /// Returns the number of steps of the last match.
     pub fn steps(&self) -> usize {
         self.work.budget.spent()
     }
 
-    /// For [`Expression::evaluate`].
+    /// Returns the buffer for [`Expression::evaluate`].
     pub(crate) fn lowered(&mut self) -> &mut Vec<u8> {
         &mut self.work.lowered
     }

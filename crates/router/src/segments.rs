@@ -1,22 +1,22 @@
-//! The segments of a normalised path: what stands between its slashes. A slash at the end adds none.
+//! The segments of a normalized path: the parts between its slashes. A trailing slash adds no segment.
 
 /// The segments of one path. The memory is reused from request to request.
 #[derive(Default)]
 pub(crate) struct Segments {
-    /// Where each begins.
+    /// The start of each segment.
     starts: Vec<u32>,
-    /// Where the last ends.
+    /// The end of the last segment.
     end: u32,
 }
 
 impl Segments {
     pub(crate) fn read(&mut self, path: &[u8]) {
         self.starts.clear();
-        // Kong leaves the first byte out, whatever it is: it is a slash where a request is for a path.
+        // Kong skips the first byte, whatever it is. In a request for a path it is a slash.
         let inner = path.get(1..).unwrap_or(b"");
         let slashes = inner.iter().rev().take_while(|&&byte| byte == b'/').count();
         let inner = &inner[..inner.len() - slashes];
-        // A path longer than this does not fit into a request head.
+        // A longer path does not fit into a request head.
         let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         self.end = offset(1 + inner.len());
         if inner.is_empty() {
@@ -31,7 +31,8 @@ impl Segments {
         self.starts.len()
     }
 
-    /// The segments from one to another, both counted from 0, with the slashes between them. None unless all are there.
+    /// Returns the segments from `first` to `last`, counted from 0, with the slashes between them. `None` unless all
+    /// exist.
     pub(crate) fn joined<'p>(&self, path: &'p [u8], first: u32, last: u32) -> Option<&'p [u8]> {
         let start = *self.starts.get(first as usize)?;
         let end = match self.starts.get(last as usize + 1) {
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_joined_as_they_stand_and_only_if_all_are_there() {
+    fn segments_are_joined_in_order_and_only_if_all_exist() {
         let (segments, path) = segments("/one/two/three/");
         let joined = |first, last| {
             let joined = segments.joined(path, first, last);

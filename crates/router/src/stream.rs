@@ -1,9 +1,10 @@
-//! The router of streams: from the addresses and the server name of a connection to the route of protocol `tcp`, `tls`,
-//! `tls_passthrough` or `udp` that applies. Source: kong/router/transform.lua (stream_get_priority, get_expression), traditional.lua.
+//! The stream router finds the route of protocol `tcp`, `tls`, `tls_passthrough` or `udp` that applies to a connection,
+//! from its addresses and server name. Source: kong/router/transform.lua (stream_get_priority, get_expression),
+//! traditional.lua.
 //!
-//! Asked once per connection. Candidates are expressions as those of HTTP, under the same index, where names, addresses and
-//! ports tell them apart. As in Kong the protocols of a route take no part but in the `expressions` flavour: what a route
-//! is for is looked at when it has been found.
+//! It is queried once per connection. Candidates are expressions as in the HTTP router, in the same index, which looks
+//! up server names, addresses and ports. As in Kong, only the `expressions` flavor matches the protocols of a route;
+//! the other flavors check them after a route was found.
 
 use crate::candidate::{Candidate, Place, Problem, RouteError, RouteIndex, sni_name};
 use crate::compatible::wildcard_test;
@@ -30,14 +31,14 @@ pub struct StreamRouter {
 pub struct StreamRequest<'a> {
     pub source: SocketAddr,
     pub destination: SocketAddr,
-    /// In lower case. A client that names none counts as one without TLS, as in Kong.
+    /// The server name in lower case. A client that sends none counts as one without TLS, as in Kong.
     pub sni: Option<&'a str>,
-    /// Of UDP.
+    /// Whether the stream is UDP.
     pub datagrams: bool,
 }
 
 impl StreamRouter {
-    /// A router of those routes that streams can reach. Routes that cannot be used are left out and reported.
+    /// Builds a router from the routes that streams can reach. Unusable routes are left out and reported.
     pub fn build<'r>(
         routes: impl IntoIterator<Item = (RouteIndex, &'r Route)>,
         options: Options,
@@ -63,18 +64,18 @@ impl StreamRouter {
         (Self { table }, errors)
     }
 
-    /// The routes of all candidates, in the order they are tried.
+    /// Returns the routes of all candidates, in the order they are tried.
     pub fn order(&self) -> impl Iterator<Item = RouteIndex> {
         let candidates = self.table.in_order().into_iter();
         candidates.map(|(_, candidate)| candidate.route)
     }
 
-    /// The route of a connection. One whose match would take too many steps has none.
+    /// Returns the route of a connection. A connection whose match would take too many steps has none.
     pub fn matches(&self, request: &StreamRequest<'_>) -> Option<RouteIndex> {
         self.candidate_of(request).map(|found| found.route)
     }
 
-    /// The candidate that a connection is given to.
+    /// Returns the candidate that is chosen for a connection.
     pub(crate) fn candidate_of(&self, request: &StreamRequest<'_>) -> Option<&Candidate> {
         let found = self.table.find(&request.canonical(), &mut Work::default());
         let found = found.ok().flatten()?;
@@ -98,7 +99,7 @@ impl Default for StreamRouter {
     }
 }
 
-/// A client over IPv4 of a listener for both is one over IPv4.
+/// Returns an IPv4-mapped address as IPv4. A listener for both families reports IPv4 clients with mapped addresses.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -144,7 +145,7 @@ impl Fields for StreamRequest<'_> {
     }
 }
 
-/// The candidates of a route.
+/// Creates the candidates of a route.
 fn compile(of: (RouteIndex, &Route), options: Options) -> Result<Vec<Candidate>, Problem> {
     let (index, route) = of;
     if let (Flavor::Expressions, Some(text)) = (options.flavor, &route.expression) {
@@ -191,7 +192,7 @@ fn compatible_place(route: &Route, word: u64) -> Place {
     Place::Compatible(Reverse(word), Reverse(route.id.0))
 }
 
-/// What a classic route with these of its entries demands.
+/// Returns the condition of a classic route, restricted to these of its sources and destinations.
 fn demand(route: &Route, sources: &[End], destinations: &[End], options: Options) -> Expression {
     let mut parts = Vec::new();
     if !route.snis.is_empty() {
@@ -222,7 +223,7 @@ fn names(route: &Route, options: Options) -> Expression {
     Expression::any(vec![without_tls, named])
 }
 
-/// Entries that are looked at together; one empty list if there are none.
+/// Groups the entries by class. Returns one empty group if there are none.
 fn by_class(ends: &[End]) -> Vec<(u8, Vec<End>)> {
     let of = |class| {
         let own = ends.iter().copied().filter(|end| self::class(end) == class);
@@ -236,7 +237,8 @@ fn by_class(ends: &[End]) -> Vec<(u8, Vec<End>)> {
     classes
 }
 
-/// In what order Kong's `traditional` looks at entries: exact addresses, ports, blocks; of each first those with both.
+/// The order in which Kong's `traditional` flavor checks entries: exact addresses, then blocks with a port, ports and
+/// blocks. Exact addresses with a port come before those without.
 fn class(end: &End) -> u8 {
     match (end.is_address(), end.has_port()) {
         (true, true) => 0,
@@ -247,7 +249,8 @@ fn class(end: &End) -> u8 {
     }
 }
 
-/// `traditional` wants the name; the other flavour lets connections without TLS pass, strictly only where the route serves such.
+/// Whether connections without TLS match a route with SNIs. In `traditional` they do not. In the other flavors they do;
+/// with `Strict` only if the route accepts such connections.
 fn passes_nameless(route: &Route, options: Options) -> bool {
     let plain = [Protocol::Tcp, Protocol::Udp];
     match (options.flavor, options.calculation) {
@@ -259,7 +262,8 @@ fn passes_nameless(route: &Route, options: Options) -> bool {
     }
 }
 
-/// The priority of `traditional_compatible`: names, or both ends, before all; then how closely ends are told.
+/// The priority in `traditional_compatible`: routes with server names, or with both sources and destinations, rank
+/// first. Otherwise the more specific entries rank higher.
 fn word(has_snis: bool, sources: &[End], destinations: &[End]) -> u64 {
     let weight = |ends: &[End]| {
         let any = |test: fn(&End) -> bool| u64::from(ends.iter().any(test));

@@ -1,5 +1,5 @@
-//! The candidates of a router and what finds them. A copy that is changed shares with the one before all but the places
-//! that the change touches.
+//! The candidates of a router and the index that finds them. A changed copy shares all data with the original except
+//! the positions that the change affects.
 
 use crate::Flavor;
 use crate::candidate::{Candidate, Catalog, Memo, Regexes, RouteIndex};
@@ -29,12 +29,12 @@ impl Table {
         }
     }
 
-    /// Of the candidates that were added.
+    /// The regexes of all candidates.
     pub(crate) fn regexes(&self) -> &Regexes {
         &self.regexes
     }
 
-    /// Adds candidates. Cheapest in their order.
+    /// Adds candidates. This is fastest if they are in order.
     pub(crate) fn add(&mut self, candidates: impl ExactSizeIterator<Item = Candidate>) {
         self.slots.reserve(candidates.len());
         let memo = Memo::default();
@@ -58,7 +58,7 @@ impl Table {
         }
     }
 
-    /// Takes out the candidates of a route.
+    /// Removes the candidates of a route.
     pub(crate) fn remove(&mut self, route: RouteIndex) {
         for slot in self.of_route.remove(&route).into_iter().flatten() {
             let candidate = self.slots.get(slot);
@@ -84,7 +84,7 @@ impl Table {
         slots.map(|&slot| self.get(slot))
     }
 
-    /// In no order.
+    /// Returns all candidates in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Candidate)> {
         self.slots.iter()
     }
@@ -97,14 +97,14 @@ impl Table {
         self.slots.is_empty()
     }
 
-    /// All, in the order they are tried.
+    /// Returns all candidates in the order they are tried.
     pub(crate) fn in_order(&self) -> Vec<(u32, &Candidate)> {
         let mut all: Vec<_> = self.slots.iter().collect();
         all.sort_by(|(_, left), (_, right)| left.cmp_place(right));
         all
     }
 
-    /// The first candidate that matches.
+    /// Returns the first candidate that matches.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -114,7 +114,8 @@ impl Table {
         self.index.find(fields, &self.slots, work)
     }
 
-    /// The candidates that a request is led to, in the order they are tried. The others cannot match it.
+    /// Returns the candidates that the index finds for a request, in the order they are tried. No other candidate can
+    /// match it.
     pub(crate) fn reachable(
         &self,
         fields: &impl Fields,

@@ -1,8 +1,10 @@
-//! Candidates of the `traditional` flavour: one per path of a route, and hosts with a port apart from the others.
+//! Creates the candidates of the `traditional` flavor: one per path of a route, with separate candidates for hosts that
+//! have a port.
 //!
-//! Kong looks at the candidates of one category through a smaller set first, chosen by what the request hits. Where that
-//! set is the one of `host:port` its candidates rank first here too. Otherwise it differs from the plain order only in
-//! collisions, as where several regexes match one path (Kong/kong#14839), and is not followed.
+//! Kong first searches a smaller set of the candidates of one category, chosen by the attributes that match the
+//! request. If that is the set for `host:port`, its candidates also rank first here. Otherwise Kong's result differs
+//! from the plain order only in collisions, for example if several regexes match one path (Kong/kong#14839); this is
+//! not reproduced.
 
 use crate::candidate::{Candidate, Place, Problem, Regexes, RouteIndex, sni_name};
 use crate::host::Host;
@@ -21,7 +23,7 @@ pub(crate) struct Traditional<'r> {
 }
 
 impl Traditional<'_> {
-    /// Calls `each` with every candidate of a route, or with why there is none.
+    /// Calls `each` with every candidate of a route, or with the reason why there is none.
     pub(crate) fn compile(
         &self,
         index: RouteIndex,
@@ -90,7 +92,7 @@ impl Traditional<'_> {
         Ok(Expression::text(TextField::Path, test))
     }
 
-    /// A list of exactly one value may hold a regex.
+    /// Returns the condition on one header. Only a list of exactly one value may contain a regex.
     fn header(&self, name: &str, values: &[CompactString]) -> Result<Expression, Problem> {
         let one_of = |test| {
             let field = TextField::Header(name.to_ascii_lowercase().into());
@@ -117,8 +119,8 @@ impl Traditional<'_> {
     }
 }
 
-/// Plain hosts that are written with a port, and the others: a request for exactly such a host looks at the first
-/// first. One list without hosts if there are none.
+/// Splits the hosts of a route into plain hosts with a port and all others, because Kong searches the first group
+/// first. Returns one empty list if the route has no hosts.
 fn split_hosts(route: &Route) -> Vec<(Vec<&str>, bool)> {
     let has_port = |host: &&str| !host.contains('*') && Host::parse(host.as_bytes()).port.is_some();
     let hosts = route.hosts.iter().map(|host| host.as_str());
@@ -133,7 +135,7 @@ fn split_hosts(route: &Route) -> Vec<(Vec<&str>, bool)> {
     split
 }
 
-/// The headers that take part: hosts have their own attribute.
+/// Returns the headers that are matched. `host` is excluded because hosts are an attribute of their own.
 fn counted_headers(route: &Route) -> impl Iterator<Item = &(CompactString, Vec<CompactString>)> {
     route
         .headers
@@ -141,8 +143,8 @@ fn counted_headers(route: &Route) -> impl Iterator<Item = &(CompactString, Vec<C
         .filter(|(name, _)| !name.eq_ignore_ascii_case("host"))
 }
 
-/// Plain hosts are compared with the header as it was sent and with the host in it. Kong turns wildcards into regexes,
-/// searched in `host:port`; what those match is written out here.
+/// Returns the condition on one host. A plain host is compared with the header as it was sent and with the host in it.
+/// Kong turns a wildcard into a regex that it searches in `host:port`; this expression matches the same hosts.
 fn host_is(host: &str) -> Expression {
     if !host.contains('*') {
         return plain_host_is(host);
@@ -156,7 +158,7 @@ fn host_is(host: &str) -> Expression {
     } else {
         let start = name.trim_end_matches('*');
         parts.push(wildcard(TextTest::StartsWith(start.into())));
-        // Without a port the asterisk may stand for the port of the request, and for nothing else.
+        // The asterisk of a wildcard without a port may also match only the port of the request.
         if parsed.port.is_some() {
             parts.push(wildcard(TextTest::Differs(start.into())));
         }
@@ -181,7 +183,7 @@ fn wildcard(test: TextTest) -> Expression {
     Expression::text(TextField::WildcardHost, test)
 }
 
-/// Requests without TLS pass whatever the SNIs.
+/// Returns the condition on the SNIs. Requests without TLS always pass.
 fn sni_is_one_of(route: &Route) -> Expression {
     let without_tls = Expression::text(TextField::Protocol, TextTest::Differs("https".into()));
     let snis = route.snis.iter();

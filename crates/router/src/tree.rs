@@ -1,9 +1,9 @@
-//! A radix tree over the beginnings of texts, shared between versions: a change copies the nodes on the way to its key. A
-//! lookup walks the bytes of the text once, whatever the number of keys, and touches only nodes that the text runs through.
+//! A radix tree over text prefixes, shared between versions: a change copies only the nodes on the way to its key. A
+//! lookup walks the bytes of the text once, regardless of the number of keys, and touches only nodes on the text's way.
 //!
-//! A key is a sequence of steps: bytes, or a class of bytes repeated, which takes as many as there are ([`expr::Class`]).
-//! So a path with parameters is a way through the tree like any other. Every node has one way to it, which takes the same
-//! part of a text whenever it is walked, and no node is visited twice.
+//! A key is a sequence of steps. A step is either bytes, or a repeated class of bytes, which matches as many bytes as
+//! possible ([`expr::Class`]). A path with parameters is therefore a way through the tree like any other. Exactly one
+//! way leads to each node, and it always matches the same part of a text, so no node is visited twice.
 
 use crate::label::Label;
 use crate::work::Budget;
@@ -11,34 +11,34 @@ use expr::{Class, Step};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What a node holds. Nothing is held by the default value.
+/// The content of a node. The default value means that the node has no content.
 pub(crate) trait Value: Clone + Default {
     fn is_empty(&self) -> bool;
 }
 
-/// A clone shares everything.
+/// Clones share all data.
 #[derive(Clone)]
 pub(crate) struct Tree<V> {
     root: Option<Arc<Node<V>>>,
 }
 
-/// With a bucket of one candidate and the counters of its [`Arc`] a cache line: a lookup among many keys costs the lines
-/// that it has to fetch.
+/// A node with a bucket of one candidate and the counters of its [`Arc`] fits in one cache line, because the cost of a
+/// lookup among many keys is the number of cache lines that it fetches.
 #[derive(Clone, Default)]
 struct Node<V> {
-    /// The bytes behind those of the parent. Empty at the root and behind a class, nowhere else.
+    /// The bytes after those of the parent. Empty only at the root and after a class.
     label: Label,
     value: V,
     below: Option<Box<Below<V>>>,
 }
 
-/// What keys go on with.
+/// The continuations of the keys below a node.
 #[derive(Clone)]
 struct Below<V> {
     /// The first byte of each child's label, in the order of the children.
     firsts: SmallVec<[u8; 16]>,
     children: Box<[Arc<Node<V>>]>,
-    /// What follows a class behind the label; seldom any.
+    /// The classes that follow the label; usually none.
     classes: Box<[Branch<V>]>,
 }
 
@@ -48,7 +48,7 @@ struct Branch<V> {
     node: Arc<Node<V>>,
 }
 
-/// From a node to one below it.
+/// The way from a node to one of its children.
 #[derive(Debug, Clone, Copy)]
 enum Link {
     Child(usize),
@@ -56,8 +56,8 @@ enum Link {
 }
 
 impl<V: Value> Tree<V> {
-    /// Calls `each` with every value whose key the text begins with, and how many bytes the key took; with fewer if the
-    /// budget does not allow as many steps.
+    /// Calls `each` with every value whose key is a prefix of the text, and with the number of bytes that the key
+    /// matched. Stops early if the budget is exhausted.
     pub(crate) fn walk<'t>(
         &'t self,
         text: &[u8],
@@ -69,7 +69,8 @@ impl<V: Value> Tree<V> {
         }
     }
 
-    /// [`Self::walk`] in a tree of reversed keys, over a text from its end. Such keys have no classes.
+    /// Like [`Self::walk`], for a tree of reversed keys and a text that is read from its end. Such keys have no
+    /// classes.
     pub(crate) fn walk_back<'t>(&'t self, text: &[u8], each: &mut impl FnMut(&'t V)) {
         let mut node = self.root.as_ref();
         let mut rest = text;
@@ -99,7 +100,7 @@ impl<V: Value> Tree<V> {
         Some(&node.value)
     }
 
-    /// Changes the value of a key, which is empty at first. One that is empty afterwards is not kept.
+    /// Changes the value of a key, which is empty at first. A value that is empty afterwards is removed.
     pub(crate) fn change(&mut self, key: &[Step], change: impl FnOnce(&mut V)) {
         let mut node = self.root.get_or_insert_default();
         for step in key {
@@ -115,7 +116,7 @@ impl<V: Value> Tree<V> {
         }
     }
 
-    /// Takes out what holds nothing any more on the way to a key.
+    /// Removes nodes without content on the way to a key.
     fn prune(&mut self, key: &[Step]) {
         let Some(mut links) = self.links(key) else {
             return;
@@ -138,7 +139,7 @@ impl<V: Value> Tree<V> {
         }
     }
 
-    /// The way to the node of a key.
+    /// Returns the way to the node of a key.
     fn links(&self, key: &[Step]) -> Option<Vec<Link>> {
         let mut links = Vec::new();
         let mut node = self.root.as_ref()?;
@@ -179,7 +180,7 @@ impl<V: Value> Tree<V> {
 }
 
 impl<V: Value> Node<V> {
-    /// `at` is where the label begins.
+    /// `at` is the position in the text where the label begins.
     fn walk<'t>(
         &'t self,
         text: &[u8],
@@ -202,7 +203,8 @@ impl<V: Value> Node<V> {
                 return;
             };
             for branch in &below.classes {
-                // As deep as keys have classes: their number is limited where keys are made.
+                // The recursion is as deep as keys have classes, and the number of classes is limited when keys are
+                // created.
                 let taken = branch.class.take(&text[at..]);
                 if !budget.spend(1 + taken.unwrap_or(0)) {
                     return;
@@ -231,7 +233,7 @@ impl<V: Value> Node<V> {
         }
     }
 
-    /// The node so many bytes behind the label of this one, which is made if need be.
+    /// Returns the node whose key continues this one's with `bytes`; creates it if it does not exist.
     fn reach<'n>(mut node: &'n mut Arc<Self>, bytes: &[u8]) -> &'n mut Arc<Self> {
         let mut rest = bytes;
         while let Some(&first) = rest.first() {
@@ -260,7 +262,7 @@ impl<V: Value> Node<V> {
         &mut classes[at].node
     }
 
-    /// Gives the first bytes of a label, if these are not all, to a node of their own.
+    /// Moves the first `length` bytes of the label into a node of their own, unless that is the whole label.
     fn split(node: &mut Arc<Self>, length: usize) {
         if length == node.label.bytes().len() {
             return;
@@ -279,7 +281,7 @@ impl<V: Value> Node<V> {
         *node = Arc::new(upper);
     }
 
-    /// Whether nothing is lost with this node.
+    /// Whether the node can be removed without losing anything.
     fn is_bare(&self) -> bool {
         self.value.is_empty() && self.below.is_none()
     }
@@ -300,7 +302,7 @@ impl<V: Value> Node<V> {
         }
     }
 
-    /// Makes one node of this and its only child, where this one holds nothing itself.
+    /// Merges this node with its only child if it has no content of its own.
     fn merge(&mut self) {
         if !self.value.is_empty() || self.label.bytes().is_empty() {
             return;
@@ -348,7 +350,7 @@ fn shared(left: &[u8], right: &[u8]) -> usize {
     pairs.take_while(|(left, right)| left == right).count()
 }
 
-/// Without recursion: thousands of prefixes of one text are as many nodes below each other.
+/// Drops without recursion: thousands of prefixes of one text are as many nested nodes.
 impl<V> Drop for Node<V> {
     fn drop(&mut self) {
         let Some(below) = self.below.take() else {
@@ -447,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_take_what_they_can_and_keys_go_on_behind() {
+    fn classes_match_as_much_as_possible_and_keys_continue_after_them() {
         let key = |pattern: &str| {
             let regex = Regex::new(pattern, Dialect::Rust).expect("it is a regex");
             regex.starts()[0].steps().to_vec()
@@ -481,7 +483,7 @@ mod tests {
         dropped.join().expect("its stack is large enough");
     }
 
-    /// Nodes that hold nothing and are not where ways part.
+    /// Returns the number of nodes that have no content and at most one child.
     fn idle(node: &Node<Vec<u32>>) -> usize {
         let children = node.below.as_ref().map_or(&[][..], |below| &below.children);
         let own = node.value.is_empty() && !node.label.bytes().is_empty() && children.len() < 2;

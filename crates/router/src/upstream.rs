@@ -1,10 +1,10 @@
-//! The path that a service is asked for: how its own path and that of the request are joined. The two ways to do it are
-//! Kong's, irregularities included (`kong/router/utils.lua`, `kong/router/traditional.lua`).
+//! Joins the service's path and the request's path into the upstream path. The two ways to do it are Kong's, including
+//! their irregularities (`kong/router/utils.lua`, `kong/router/traditional.lua`).
 
 use model::entities::PathHandling;
 use model::uri::escape_into;
 
-/// Appends the path, escaped. `stripped` is how many bytes at its start the route takes away.
+/// Appends the escaped path. `stripped` is the number of bytes that the route strips from the start of `path`.
 pub(crate) fn write_path(
     base: &[u8],
     path: &[u8],
@@ -27,7 +27,7 @@ pub(crate) fn write_path(
     }
 }
 
-/// Whether there is a slash at the end depends on the request only when nothing is left of its path.
+/// A trailing slash in the request's path matters only if nothing is left after stripping.
 fn join_stripped<'a>(base: &'a [u8], rest: &'a [u8], path: &[u8]) -> [&'a [u8]; 3] {
     let ends_in_slash = path.last() == Some(&b'/');
     match (base, rest) {
@@ -51,7 +51,7 @@ fn join_whole<'a>(base: &'a [u8], path: &'a [u8]) -> [&'a [u8]; 3] {
     }
 }
 
-/// What is left must not climb out of the service's path.
+/// Removes a leading dot segment, so that the rest cannot leave the service's path.
 fn without_leading_dots(rest: &[u8]) -> &[u8] {
     match rest {
         b"." | b".." => b"",

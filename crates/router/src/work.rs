@@ -1,31 +1,31 @@
-//! The work of one match: how much of it is allowed, and the memory for it.
+//! The work limit and the buffers of one match.
 
 use crate::keys::Gram;
 use std::cell::Cell;
 
-/// How many steps a match may take. A step is about a byte of a request that is looked at. A usual match takes a few
-/// hundred; this many take some milliseconds.
+/// Maximum number of steps for a match. A step is about one byte of the request that is examined. A usual match takes a
+/// few hundred steps; this limit is some milliseconds.
 pub const MOST_STEPS: usize = 4 << 20;
 
 /// The message for a client whose request is [`TooCostly`].
 pub const TOO_COSTLY: &str = "the request takes too much work to route";
 
-/// A request that no route is found for within [`MOST_STEPS`]. It may match one.
+/// No route was found within [`MOST_STEPS`]. The request may still match one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("finding a route for the request takes more than {MOST_STEPS} steps")]
 pub struct TooCostly;
 
-/// The steps that may still be taken.
+/// The steps that are left.
 pub(crate) struct Budget {
-    /// Negative as soon as more were asked for than there were.
+    /// Negative once more steps were requested than were left.
     left: Cell<isize>,
 }
 
 impl Budget {
-    /// Takes so many steps; says no if there are not as many left. From then on there are none.
+    /// Takes `steps` steps; returns false if fewer are left. From then on none are left.
     #[inline]
     pub(crate) fn spend(&self, steps: usize) -> bool {
-        // Neither overflows: steps are about bytes of one request.
+        // No overflow is possible: steps are about bytes of one request.
         let left = self.left.get() - steps as isize;
         self.left.set(left);
         left >= 0
@@ -53,16 +53,16 @@ impl Default for Budget {
     }
 }
 
-/// A set of small numbers that is emptied at the cost of those in it.
+/// A set of small numbers. The cost of clearing it depends on the number of elements, not on the capacity.
 #[derive(Default)]
 pub(crate) struct Marks {
     words: Vec<u64>,
-    /// The words that are not zero.
+    /// The indexes of the words that are not zero.
     touched: Vec<u32>,
 }
 
 impl Marks {
-    /// Says whether the number was not in it.
+    /// Returns whether the number was not yet in the set.
     #[inline]
     pub(crate) fn insert(&mut self, number: u32) -> bool {
         let (at, bit) = (number / 64, 1 << (number % 64));
@@ -92,14 +92,14 @@ impl Marks {
     }
 }
 
-/// Memory for matching, to be kept from request to request.
+/// Buffers for matching, reused from request to request.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) budget: Budget,
     pub(crate) lowered: Vec<u8>,
-    /// The entries of a value by which candidates are filed.
+    /// The grams of a value that occur as keys in a split.
     pub(crate) grams: Vec<Gram>,
-    /// The candidates whose expressions were evaluated.
+    /// The candidates whose expressions were already evaluated.
     pub(crate) asked: Marks,
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_spent_is_gone_until_the_next_match() {
+    fn spent_steps_are_available_again_after_a_refill() {
         let budget = Budget::default();
         assert!(budget.spend(MOST_STEPS - 1) && budget.spend(1));
         assert!(!budget.is_exhausted());

@@ -1,13 +1,13 @@
-//! The route tables of public APIs, in every form that an operator could give them: whatever is asked leads to an endpoint that
-//! takes it, the one that says most about the path; what no endpoint takes leads nowhere. The templates themselves are what the
-//! router is compared with, without an index and without regexes.
+//! Routes for the endpoints of public APIs, in every form that an operator could write them. Each request must reach an
+//! endpoint that accepts it, the one with the most specific path; a request that no endpoint accepts must have no
+//! route. The expected results come from the templates themselves, without an index and without regexes.
 
 use router::{Flavor, Options, RouteIndex, Router, Scratch};
 use testkit::rules::{Api, Endpoint, Part, Rule, Sample};
 
 mod routes;
 
-/// How the endpoints of a table are written as routes.
+/// The form in which the endpoints of a table are written as routes.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Classic(Flavor),
@@ -46,7 +46,7 @@ impl Form {
     }
 }
 
-/// A table and the router of its routes.
+/// A table of endpoints and the router of their routes.
 struct Routed {
     form: Form,
     endpoints: Vec<Endpoint>,
@@ -81,7 +81,7 @@ impl Routed {
         }
     }
 
-    /// For expressions over segments a slash at the end is none.
+    /// Whether the endpoint accepts the path. Expressions over segments ignore a trailing slash.
     fn takes(&self, endpoint: &Endpoint, path: &str) -> bool {
         let takes = |path: &str| endpoint.template.takes(path);
         match self.form {
@@ -93,7 +93,7 @@ impl Routed {
         }
     }
 
-    /// The highest priority of those that take a request.
+    /// Returns the highest priority among the endpoints that accept the request.
     fn expected(&self, method: &str, path: &str) -> Option<u16> {
         let mut taking = self.endpoints.iter();
         let taking = taking
@@ -102,7 +102,7 @@ impl Routed {
         taking.map(|endpoint| endpoint.template.priority()).max()
     }
 
-    /// Whether the request was found, and rightly so.
+    /// Returns whether the request has a route; panics if it is the wrong one.
     fn check(&mut self, method: &'static str, path: &str) -> bool {
         let sample = Sample::get(path).with_method(method);
         let found = self
@@ -139,7 +139,7 @@ impl Routed {
     }
 }
 
-/// Paths that differ a little from one that an endpoint takes. Some of them another endpoint takes.
+/// Returns paths that differ slightly from one that the endpoint accepts. Another endpoint may accept some of them.
 fn near(endpoint: &Endpoint, path: &str) -> Vec<String> {
     let longer = format!("{}/extra", path.trim_end_matches('/'));
     let before = format!("/x{path}");
@@ -148,7 +148,7 @@ fn near(endpoint: &Endpoint, path: &str) -> Vec<String> {
     if !shorter.is_empty() {
         near.push(shorter.to_owned());
     }
-    // Each literal in turn is another word.
+    // Replaces each literal in turn with another word.
     let literals = endpoint
         .template
         .segments
@@ -197,7 +197,7 @@ fn regex_paths_of_public_apis_lead_to_the_endpoint() {
 }
 
 #[test]
-fn regex_paths_of_public_apis_lead_to_the_endpoint_in_the_traditional_flavour() {
+fn regex_paths_of_public_apis_lead_to_the_endpoint_in_the_traditional_flavor() {
     every_request_leads_to_the_endpoint_that_says_most_about_it(Form::Classic(Flavor::Traditional));
 }
 

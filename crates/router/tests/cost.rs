@@ -1,5 +1,5 @@
-//! What routes and requests cost at most. Steps of matches are counted; for what is done once for a route, the memory that
-//! is asked for stands for the work. Twice the input must take not much more than twice.
+//! Limits on the cost of routes and requests. For matches the test counts steps; for the work done once per route it
+//! uses the allocated memory as a measure. Twice the input must not cost much more than twice as much.
 
 use router::{Flavor, MOST_STEPS, Options, RouteIndex, Router, Scratch, TooCostly};
 use std::alloc::System;
@@ -28,7 +28,7 @@ fn build(rules: &[Rule], flavor: Flavor) -> Router {
     router
 }
 
-/// Whether a route is looked for to the end, and in how many steps.
+/// Returns whether the match was completed, and its number of steps.
 fn steps(router: &Router, sample: &Sample) -> (bool, usize) {
     let mut scratch = Scratch::default();
     let found = router.find(&routes::request(sample), &mut scratch);
@@ -53,12 +53,12 @@ fn no_request_takes_more_than_its_steps() {
 }
 
 #[test]
-fn a_regex_is_asked_once_however_often_its_text_occurs() {
+fn a_regex_is_evaluated_once_however_often_its_text_occurs() {
     let set = set("indexed-texts");
     let length = set.sample.path.len();
     for flavor in FLAVORS {
         let (is_whole, steps) = steps(&build(&set.rules, flavor), &set.sample);
-        // Two texts occur. Others may be filed under the same bytes, but not all.
+        // Two of the texts occur in the path. Other regexes may be stored under the same grams, but not all.
         assert!(
             is_whole && steps <= 20 * length,
             "{flavor:?}: {steps} steps"
@@ -67,9 +67,9 @@ fn a_regex_is_asked_once_however_often_its_text_occurs() {
 }
 
 #[test]
-fn a_request_that_is_too_costly_is_given_to_no_route() {
+fn a_request_that_is_too_costly_has_no_route() {
     let mut rules = set("many-indexed-texts").rules;
-    // It comes last, and takes the request.
+    // This route comes last and matches the request.
     rules.push(Rule {
         path: Some("/f".to_owned()),
         ..Rule::default()
@@ -114,7 +114,7 @@ fn join(sign: &str, count: usize, part: impl Fn(usize) -> String) -> String {
     parts.join(sign)
 }
 
-/// Expressions of so many parts.
+/// Expressions with `size` parts.
 const EXPRESSIONS: &[Shape] = &[
     ("ranges of ports twice", |size| {
         let ports = join(" || ", size, |_| "net.dst.port > 0".to_owned());
@@ -186,7 +186,7 @@ const EXPRESSIONS: &[Shape] = &[
     }),
 ];
 
-/// Bytes asked for to build a router of one expression.
+/// Returns the bytes allocated to build a router with one expression.
 fn cost_of(expression: &str) -> u64 {
     let rule = Rule {
         expression: Some(expression.to_owned()),

@@ -1,4 +1,4 @@
-//! What a router takes: no memory for a match, and a bounded amount for each route.
+//! The memory of a router: none for a match, and a bounded amount for each route.
 
 use router::{Flavor, Options, RouteIndex, Router, Scratch};
 use std::alloc::System;
@@ -26,7 +26,7 @@ fn build(rules: &[testkit::rules::Rule]) -> Router {
     router
 }
 
-/// Asks for everything; says how much was found.
+/// Matches all requests of the set and returns the number of hits.
 fn ask(router: &Router, set: &RuleSet, scratch: &mut Scratch) -> usize {
     let hits = set.hits.iter().map(|(sample, _)| sample);
     let asked = hits.chain(&set.misses);
@@ -41,7 +41,7 @@ fn a_match_allocates_nothing() {
         let set = kind.set(500, 500);
         let router = build(&set.rules);
         let mut scratch = Scratch::default();
-        // Regexes make what they search with at the first use.
+        // Regexes create their caches on first use.
         assert_eq!(ask(&router, &set, &mut scratch), 500, "{}", kind.name());
         let before = Counts::of_this_thread();
         ask(&router, &set, &mut scratch);
@@ -59,7 +59,7 @@ fn a_hostile_request_allocates_nothing_either() {
         let before = Counts::of_this_thread();
         ask();
         let asked_for = Counts::since(before);
-        // A request that comes through hundreds of buckets keeps a list of them.
+        // A request that finds hundreds of buckets needs a list of them.
         let most = match set.name {
             "many-indexed-texts" | "user-agents" => 10,
             _ => 0,
@@ -79,7 +79,7 @@ fn a_route_takes_about_a_kilobyte_at_most() {
         let held = Counts::since(before).held;
         let each = held / count as i64;
         println!("{}: {each} bytes a route", kind.name());
-        // The regexes of the public APIs are long, and each is kept as it was written beside what it became.
+        // The regexes of the public APIs are long, and each is stored both as text and compiled.
         let has_regexes = matches!(kind, Kind::Regexes | Kind::Expressions);
         let bound = if has_regexes { 1280 } else { 1024 };
         assert!(each < bound, "{}: {each} bytes a route", kind.name());

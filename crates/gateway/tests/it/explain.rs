@@ -82,7 +82,7 @@ fn candidates_are_told_in_their_order_with_what_keeps_the_others_out() {
     assert_eq!(told["candidates"][1]["expression"], "http.path ^= \"/a/b\"");
     assert_eq!(
         told["candidates"][1]["rank"][0],
-        "priority 0x0000000020000004 (1 kind of attributes + a plain path of 4 bytes)",
+        "priority 0x0000000020000004 (1 attribute type + a plain path of 4 bytes)",
         "{told:#}"
     );
     assert_eq!(told["closest"].as_array().map(Vec::len), Some(1));

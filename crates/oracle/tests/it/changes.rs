@@ -1,10 +1,10 @@
-//! A router that was changed is one that was built anew.
+//! A changed router must behave like a newly built one.
 
 use crate::{asked_for, random};
 use oracle::{Changes, Course, Tally, all_options};
 
 #[test]
-fn a_router_changed_at_random_is_one_built_anew() {
+fn a_router_changed_at_random_equals_a_newly_built_one() {
     let soaks = asked_for("ENDURE_REQUESTS").is_some();
     let (sizes, most): (&[_], _) = if soaks {
         (&[20, 200, 2_000, 2_000], 8)
@@ -19,7 +19,7 @@ fn a_router_changed_at_random_is_one_built_anew() {
             let mut pace = |changes: &mut Changes, course| {
                 changes.step(&mut random, course, most);
                 steps += 1;
-                // Building anew costs by size: seldom for large ones.
+                // Building a router takes longer the larger it is, so large ones are checked less often.
                 if steps % (1 + changes.len() / 20) == 0 {
                     tally.add(changes.check(&mut random, 20));
                 }
@@ -34,12 +34,12 @@ fn a_router_changed_at_random_is_one_built_anew() {
             assert_eq!(changes.router().order().count(), 0);
         }
         println!("{options:?}: {steps} replacements, {tally:?}");
-        assert!(tally.hits > 0, "{tally:?} says nothing");
+        assert!(tally.hits > 0, "no request matched: {tally:?}");
     }
 }
 
 #[test]
-fn who_reads_a_router_is_not_disturbed_by_its_successors() {
+fn a_kept_router_is_not_affected_by_later_changes() {
     let options = all_options()[1];
     let mut random = random(99);
     let mut changes = Changes::new(&mut random, options);

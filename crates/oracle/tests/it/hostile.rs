@@ -1,5 +1,5 @@
-//! Routes and requests that are meant to be expensive: what they cost is counted, in predicates that are put to a request,
-//! by how often these ask for its headers.
+//! Limits the cost of routes and requests that are meant to be expensive. The cost is the number of predicates
+//! evaluated for a request, counted by how often they read its headers.
 
 use model::entities::{Route, RouteId};
 use oracle::{Drawn, Sample, router};
@@ -7,7 +7,7 @@ use router::{Flavor, HeaderSource, Match, Options, Request, RouteIndex, Router, 
 use std::cell::Cell;
 use uuid::Uuid;
 
-/// Headers, and how often they were looked through.
+/// Headers that count how often they are read.
 struct Counted<'h> {
     headers: &'h [(Vec<u8>, Vec<u8>)],
     asked: Cell<usize>,
@@ -22,7 +22,7 @@ impl HeaderSource for Counted<'_> {
     }
 }
 
-/// The match, and how often headers were asked for.
+/// Returns the match and the number of times the headers were read.
 fn cost(router: &Router, sample: &Sample) -> (Option<Match>, usize) {
     let headers = Counted {
         headers: &sample.headers,
@@ -36,7 +36,7 @@ fn cost(router: &Router, sample: &Sample) -> (Option<Match>, usize) {
     (found, headers.asked.get())
 }
 
-/// A route for each number, all with a header that they ask for.
+/// Returns `count` routes, each with a condition on a header.
 fn routes(
     count: usize,
     header: impl Fn(usize) -> (String, String),
@@ -61,7 +61,7 @@ fn with_header(mut sample: Sample, name: &str, value: &str) -> Sample {
 const COUNT: usize = 1_000;
 
 #[test]
-fn of_overlapping_prefixes_none_is_asked_twice() {
+fn no_overlapping_prefix_is_checked_twice() {
     let prefix = |number: usize| "/a/bc".repeat(number + 1);
     let routes = routes(
         COUNT,
@@ -78,7 +78,7 @@ fn of_overlapping_prefixes_none_is_asked_twice() {
 }
 
 #[test]
-fn of_wildcards_over_a_host_of_dots_none_is_asked_twice() {
+fn no_wildcard_over_a_host_of_dots_is_checked_twice() {
     let routes = routes(
         COUNT,
         |number| ("x-a".into(), format!("v{number}")),
@@ -102,7 +102,7 @@ fn of_wildcards_over_a_host_of_dots_none_is_asked_twice() {
 }
 
 #[test]
-fn routes_that_differ_in_the_value_of_a_header_are_looked_up_by_it() {
+fn routes_that_differ_in_a_header_value_are_looked_up_by_it() {
     let routes = routes(
         COUNT,
         |number| ("x-a".into(), format!("v{number}")),
@@ -120,14 +120,14 @@ fn routes_that_differ_in_the_value_of_a_header_are_looked_up_by_it() {
 }
 
 #[test]
-fn with_a_better_match_found_worse_ones_are_not_asked() {
+fn worse_candidates_are_skipped_after_a_better_match() {
     let routes = routes(
         COUNT,
         |number| (format!("x-{number}"), "v".into()),
         |_, drawn| drawn.route.paths = vec!["/a".into()],
     );
     let router = router(&routes, Options::default());
-    // The greatest id comes first.
+    // The route with the greatest id is tried first.
     let sample = with_header(Sample::get(b"/a"), "x-999", "v");
     let (found, asked) = cost(&router, &sample);
     assert_eq!(found.map(|found| found.route.0), Some(999));
@@ -137,7 +137,7 @@ fn with_a_better_match_found_worse_ones_are_not_asked() {
     assert!(asked <= 2 * COUNT, "{asked}");
 }
 
-/// A route whose expression is long.
+/// Returns a route with a long expression.
 fn with_expression(expression: String) -> Drawn {
     let mut route = Route::blank(id(1));
     route.expression = Some(expression);
@@ -164,7 +164,7 @@ fn expressions_of_100_kb_are_matched_and_nested_ones_refused() {
             join("&&", &|number| format!("http.path != \"/p{number}x\"")),
             true,
         ),
-        // As many covers as no memory holds, were they multiplied out.
+        // Multiplied out, these would be more covers than fit into any memory.
         (
             join("&&", &|number| {
                 format!("(http.path ^= \"/p\" || tls.sni == \"{number}\")")

@@ -1,10 +1,10 @@
-//! Streams go where the reference says.
+//! The stream router must decide like the reference.
 
 use crate::{random, share};
 use oracle::{Tally, all_options, streams_alike};
 
 #[test]
-fn streams_go_where_the_reference_sends_them() {
+fn streams_reach_the_route_that_the_reference_chooses() {
     for options in all_options() {
         let (mut tally, mut case) = (Tally::default(), 0);
         while tally.requests < share(2_000) {
@@ -14,6 +14,6 @@ fn streams_go_where_the_reference_sends_them() {
         }
         println!("{options:?}: {case} routers of streams, {tally:?}");
         let share = tally.hits * 100 / tally.requests;
-        assert!((10..95).contains(&share), "{share} % say little");
+        assert!((10..95).contains(&share), "{share} % of the requests match");
     }
 }

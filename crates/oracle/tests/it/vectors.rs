@@ -1,4 +1,4 @@
-//! The oracle of the `traditional` flavour is held against what was observed of Kong, and not only against the router.
+//! Compares the oracle of the `traditional` flavor with decisions recorded from Kong, and not only with the router.
 
 use model::entities::{Route, RouteId};
 use oracle::{Drawn, Engines, Sample, Traditional, numbered};

@@ -1,5 +1,6 @@
-//! Texts that pass several tests, found or excluded for certain: the tests walk all texts together, a byte at a time, until
-//! one passes all or no new state is reached. For regexes of the `regex` crate's dialect, of a moderate size.
+//! Finds a text that passes several tests, or proves that none exists. The automata of all tests read all texts
+//! together, byte by byte, until one text passes all tests or no new state is found. This supports regexes in the
+//! dialect of the `regex` crate, up to a moderate size.
 
 use super::texts::{Answer, Kind, Test};
 use regex_automata::Anchored;
@@ -12,22 +13,22 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-/// More tests of one text are not walked together.
+/// Maximum number of tests that are combined.
 const MAX_TESTS: usize = 32;
 
-/// How many states of all tests together are looked at.
+/// Maximum number of combined states that are explored.
 const MAX_STATES: usize = 4000;
 
 const NFA_SIZE: usize = 1 << 20;
 const CACHE_SIZE: usize = 4 << 20;
 
-/// How many regexes are kept from one question to the next.
+/// Maximum number of regexes whose automata are kept for later calls.
 const MAX_KEPT: usize = 256;
 
-/// Bytes that an example is made of rather than of others.
+/// Bytes that examples preferably consist of.
 const LIKED: &[u8] = b"ax1bc0yz-_./ABXYZ23456789defghijklmnopqrstuvw~";
 
-/// The automata of regexes, by pattern; none of those that are too large.
+/// The automata of regexes, by pattern; `None` for regexes that are too large.
 #[derive(Default)]
 pub(super) struct Automata {
     known: RefCell<HashMap<Box<str>, Option<Kept>>>,
@@ -35,19 +36,19 @@ pub(super) struct Automata {
 
 struct Kept {
     dfa: Arc<DFA>,
-    /// States that were made for earlier questions.
+    /// States that were computed in earlier calls.
     cache: Option<Box<Cache>>,
 }
 
-/// Where a test has got to.
+/// The state of one test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum State {
-    /// So many bytes of the literal have been seen.
+    /// Number of bytes of the literal that matched so far.
     Literal(usize),
     Regex(LazyStateID),
-    /// Whatever comes, what is looked for has been found.
+    /// The test's text or regex has been found, whatever follows.
     Found,
-    /// Whatever comes, it will not be.
+    /// The test's text or regex cannot be found any more, whatever follows.
     Lost,
 }
 
@@ -64,8 +65,8 @@ enum Machine<'t> {
 }
 
 impl Automata {
-    /// A text that passes all tests, which must see the text in the same transformation. Regexes are of the `regex`
-    /// crate's dialect.
+    /// Returns a text that passes all tests. All tests must use the same transformation and the dialect of the `regex`
+    /// crate.
     pub(super) fn solve(&self, tests: &[Test<'_>]) -> Answer<String> {
         if tests.len() > MAX_TESTS {
             return Answer::Unknown;
@@ -118,7 +119,7 @@ impl Automata {
 }
 
 fn build(pattern: &str) -> Option<Kept> {
-    // A full cache is the end of the walk: its states would mean nothing afterwards.
+    // A full cache must end the walk, because clearing it would invalidate the states found so far.
     let config = Config::new()
         .cache_capacity(CACHE_SIZE)
         .minimum_cache_clear_count(Some(0));
@@ -134,7 +135,8 @@ fn build(pattern: &str) -> Option<Kept> {
     Some(Kept { dfa, cache: None })
 }
 
-/// Of each length of a start of the text, the length of the longest shorter start that it ends with.
+/// Returns for each prefix length of the text the length of the longest shorter prefix that is also a suffix of that
+/// prefix.
 fn fallbacks(text: &[u8]) -> Vec<usize> {
     let mut back = vec![0; text.len() + 1];
     let mut length = 0;
@@ -161,14 +163,17 @@ impl Machine<'_> {
         .map(|state| self.settled(state))
     }
 
-    /// The state after one more byte; none if that is not known.
+    /// Returns the state after one more byte; `None` if it cannot be computed.
     fn next(&mut self, state: State, byte: u8) -> Option<State> {
         let next = match (state, &mut *self) {
             (State::Literal(seen), Self::Literal { kind, text, back }) => match kind {
-                Kind::Equals(_) | Kind::StartsWith(_) => match text.get(seen) == Some(&byte) {
-                    true => State::Literal(seen + 1),
-                    false => State::Lost,
-                },
+                Kind::Equals(_) | Kind::StartsWith(_) => {
+                    if text.get(seen) == Some(&byte) {
+                        State::Literal(seen + 1)
+                    } else {
+                        State::Lost
+                    }
+                }
                 _ => {
                     let mut seen = seen;
                     while seen > 0 && text.get(seen) != Some(&byte) {
@@ -190,7 +195,7 @@ impl Machine<'_> {
         Some(self.settled(next))
     }
 
-    /// The state, as one of the last two if nothing can change any more.
+    /// Returns `Found` or `Lost` if no further byte can change the outcome, else the state itself.
     fn settled(&self, state: State) -> State {
         match (state, self) {
             (
@@ -207,7 +212,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether it has found what it looks for if the text ends here.
+    /// Whether the literal or regex is found if the text ends here.
     fn ends(&mut self, state: State) -> Option<bool> {
         match (state, self) {
             (State::Found, _) => Some(true),
@@ -220,7 +225,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A number for each byte, the same for those that it does not tell apart.
+    /// Returns the equivalence class of a byte: bytes that the machine does not distinguish have the same class.
     fn class(&self, byte: u8) -> u8 {
         match self {
             Self::Literal { text, .. } => {
@@ -232,11 +237,11 @@ impl Machine<'_> {
     }
 }
 
-/// The states of all machines that texts lead to, the shortest text first.
+/// The search through the combined states of all machines, the shortest texts first.
 struct Walk<'t> {
     machines: Vec<Machine<'t>>,
     passes: Vec<bool>,
-    /// With the state each was reached from, and by which byte.
+    /// The states that were reached, each with its predecessor and the byte between them.
     reached: Vec<(Vec<State>, usize, u8)>,
     numbers: HashMap<Vec<State>, usize>,
 }
@@ -262,7 +267,7 @@ impl<'t> Walk<'t> {
                 None => return Answer::Unknown,
                 Some(true) => match String::from_utf8(self.text(next)) {
                     Ok(text) => return Answer::One(text),
-                    // There are such texts, but none to show yet.
+                    // Such texts exist, but they are not valid UTF-8; others may follow.
                     Err(_) => foreign = true,
                 },
                 Some(false) => {}
@@ -277,13 +282,14 @@ impl<'t> Walk<'t> {
             }
             next += 1;
         }
-        match foreign {
-            true => Answer::Unknown,
-            false => Answer::Nothing,
+        if foreign {
+            Answer::Unknown
+        } else {
+            Answer::Nothing
         }
     }
 
-    /// One byte of those that no machine tells apart.
+    /// Returns one byte of each class that no machine distinguishes.
     fn alphabet(&self) -> Vec<u8> {
         let mut seen: HashMap<Vec<u8>, ()> = HashMap::new();
         let all = LIKED.iter().copied().chain(0..=u8::MAX);
@@ -298,9 +304,10 @@ impl<'t> Walk<'t> {
         let mut states = Vec::with_capacity(self.machines.len());
         for (number, machine) in self.machines.iter_mut().enumerate() {
             let state = machine.next(self.reached[from].0[number], byte)?;
-            let hopeless = match self.passes[number] {
-                true => State::Lost,
-                false => State::Found,
+            let hopeless = if self.passes[number] {
+                State::Lost
+            } else {
+                State::Found
             };
             if state == hopeless {
                 return Some(());
@@ -341,7 +348,8 @@ mod tests {
     use super::*;
     use expr::{Dialect, Expression, Regex, TextField, TextTest};
 
-    /// Solves tests written as `~`, `^`, `$`, `*` or `=` and a text, with a `!` before those that must fail.
+    /// Solves tests written as `~`, `^`, `$`, `*` or `=` and a text. A leading `!` means that the text must fail the
+    /// test.
     fn solve(tests: &[&str]) -> Answer<String> {
         let predicates: Vec<_> = tests
             .iter()
@@ -396,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_text_is_found_that_passes() {
+    fn the_shortest_passing_text_is_found() {
         for (tests, expected) in [
             (&["~^/a/[^/]+/x$", "~^/a/y/[^/]+$"][..], "/a/y/x"),
             (&["~^/users/[^/]+$", "!~^/users/[0-9]+$"], "/users/a"),
@@ -411,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_regexes_that_are_too_much() {
+    fn too_large_regexes_have_an_unknown_answer() {
         let large = format!("~^({})$", ["[ab]*a[ab]{9}"; 8].join("|"));
         assert_eq!(
             solve(&[&large, "~^[ab]*b[ab]{12}$", "!^b"]),

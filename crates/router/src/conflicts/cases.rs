@@ -1,7 +1,8 @@
-//! Expressions as alternatives of demands per field, so that they can be compared, joined and taken from each other.
+//! Expressions as alternatives of conditions per field, so that they can be compared, intersected and subtracted.
 //!
-//! A [`Case`] asks something of each of some fields, all of which must hold; of one field it may name alternatives. Each
-//! operation is exact but for cases that ask for the impossible: those are dropped when that is seen, and stay when not.
+//! A [`Case`] has conditions on some fields, all of which must be satisfied. The condition on one field may consist of
+//! alternatives. All operations are exact, except that a case that no request can satisfy is dropped only if that is
+//! detected.
 
 use super::ranges::Ranges;
 use super::texts::Test;
@@ -11,27 +12,27 @@ use expr::{
     TextTest,
 };
 
-/// How many fields a case may ask for.
+/// Maximum number of fields in a case.
 const MAX_FIELDS: usize = 256;
 
-/// How many cases one expression may have, and how many alternatives may come of joining two lists of them.
+/// Maximum number of cases of one expression, and of alternatives when two lists of them are combined.
 const MAX_CASES: usize = 128;
 const MAX_ALTERNATIVES: usize = 4096;
 
-/// There would be more than is looked at.
+/// A limit of the analysis is exceeded, such as `MAX_CASES` or `MAX_ALTERNATIVES`.
 #[derive(Debug)]
 pub(super) struct TooMany;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field<'e> {
-    /// Its values are numbers of [`protocols`].
+    /// The values are the indexes of [`protocols`].
     Protocol,
     Number(NumberField),
     Address(AddressField),
     Text(&'e TextField),
 }
 
-/// What one field may be.
+/// The values that one field may have.
 #[derive(Debug, Clone)]
 pub(super) enum Values<'e> {
     Ranges(Ranges),
@@ -44,26 +45,26 @@ pub(super) struct Part<'e> {
     pub(super) values: Values<'e>,
 }
 
-/// A request is in it if all parts hold.
+/// A request is in the case if it satisfies all parts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Case<'e> {
     pub(super) parts: Vec<Part<'e>>,
 }
 
-/// Predicates on one field that all must hold.
+/// Predicates on one field, all of which must hold.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Demand<'e> {
     literals: Vec<Literal<'e>>,
 }
 
-/// A predicate, or that it does not hold: of a field without a value none does.
+/// A predicate or its negation. A predicate on a field without a value is false.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Literal<'e> {
     pub(super) predicate: &'e TextPredicate,
     pub(super) holds: bool,
 }
 
-/// How many predicates an expression has.
+/// Number of predicates in an expression.
 pub(super) fn size(expression: &Expression) -> usize {
     match expression {
         Expression::All(parts) | Expression::Any(parts) => parts.iter().map(size).sum(),
@@ -72,7 +73,8 @@ pub(super) fn size(expression: &Expression) -> usize {
     }
 }
 
-/// A request of the subsystem satisfies the expression exactly if it is in one of the cases.
+/// Returns the cases of an expression. A request of the subsystem satisfies the expression exactly if it is in one of
+/// the cases.
 pub(super) fn cases(
     expression: &Expression,
     subsystem: Subsystem,
@@ -157,13 +159,13 @@ fn product<'e>(
 }
 
 impl<'e> Case<'e> {
-    /// How many values it has.
+    /// Number of values in the case.
     pub(super) fn size(&self) -> usize {
         let parts = self.parts.iter().map(|part| part.values.len());
         1 + parts.sum::<usize>()
     }
 
-    /// How many pairs of values are compared to see what two have in common.
+    /// Number of pairs of values that are compared to intersect two cases.
     pub(super) fn meeting(&self, other: &Self) -> usize {
         let pairs = self.parts.iter().map(|own| {
             let same = other.values(own.field);
@@ -172,7 +174,7 @@ impl<'e> Case<'e> {
         1 + pairs.sum::<usize>()
     }
 
-    /// How many pairs of its values are compared to see what is not in it.
+    /// Number of pairs of values that are compared to compute the complement of the case.
     pub(super) fn negating(&self) -> usize {
         let parts = self.parts.iter().map(|part| part.values.len().pow(2));
         parts.sum()
@@ -185,13 +187,13 @@ impl<'e> Case<'e> {
         })
     }
 
-    /// What is in both; `None` if that is nothing.
+    /// Returns the intersection of two cases; `None` if it is empty.
     pub(super) fn and(&self, other: &Self) -> Result<Option<Self>, TooMany> {
         let mut both = self.clone();
         Ok(both.meet(other)?.then_some(both))
     }
 
-    /// Leaves what is in the other too. Says whether that is anything.
+    /// Reduces this case to the intersection with the other. Returns whether anything is left.
     fn meet(&mut self, other: &Self) -> Result<bool, TooMany> {
         for part in &other.parts {
             if !self.narrow(part.field, &part.values)? {
@@ -201,7 +203,7 @@ impl<'e> Case<'e> {
         Ok(true)
     }
 
-    /// What is in this and not in the other, as cases that have nothing in common.
+    /// Returns the requests that are in this case and not in the other, as disjoint cases.
     pub(super) fn without(&self, other: &Self, subsystem: Subsystem) -> Result<Vec<Self>, TooMany> {
         let mut pieces = Vec::new();
         let mut left = self.clone();
@@ -217,7 +219,7 @@ impl<'e> Case<'e> {
         Ok(pieces)
     }
 
-    /// Whether it is plain that no request is in both.
+    /// Whether it is obvious that no request is in both cases.
     pub(super) fn excludes(&self, other: &Self) -> bool {
         self.parts.iter().any(|own| {
             let same = other.parts.iter().find(|part| part.field == own.field);
@@ -225,7 +227,7 @@ impl<'e> Case<'e> {
         })
     }
 
-    /// Whether a request of it may satisfy the expression, by a glance.
+    /// Whether a request of the case may satisfy the expression, by a quick check.
     pub(super) fn may_meet(&self, expression: &Expression, subsystem: Subsystem) -> bool {
         let may_meet = |part: &Expression| self.may_meet(part, subsystem);
         match expression {
@@ -246,7 +248,7 @@ impl<'e> Case<'e> {
         part.map(|part| &part.values)
     }
 
-    /// Whether anything is left.
+    /// Restricts a field to `values`. Returns whether anything is left.
     fn narrow(&mut self, field: Field<'e>, values: &Values<'e>) -> Result<bool, TooMany> {
         let known = self.parts.iter_mut().find(|part| part.field == field);
         let Some(known) = known else {
@@ -264,7 +266,7 @@ impl<'e> Case<'e> {
 }
 
 impl<'e> Part<'e> {
-    /// Of a predicate; `None` of anything else.
+    /// Returns the part for a predicate, or `None` for any other expression.
     fn of(expression: &'e Expression, holds: bool, subsystem: Subsystem) -> Option<Self> {
         let (field, values) = match expression {
             Expression::Text(predicate) if predicate.field == TextField::Protocol => {
@@ -290,9 +292,10 @@ impl<'e> Part<'e> {
             Expression::All(_) | Expression::Any(_) | Expression::Not(_) => return None,
         };
         let all = field.all_values(subsystem)?;
-        let values = match holds {
-            true => all.and(&values),
-            false => all.without(&values),
+        let values = if holds {
+            all.and(&values)
+        } else {
+            all.without(&values)
         };
         Some(Self {
             field,
@@ -308,7 +311,7 @@ impl<'e> Part<'e> {
         }
     }
 
-    /// What the field is where this part does not hold.
+    /// Returns the values of the field for which this part does not hold.
     fn negation(&self, subsystem: Subsystem) -> Result<Values<'e>, TooMany> {
         let demands = match &self.values {
             Values::Ranges(ranges) => {
@@ -337,7 +340,7 @@ impl<'e> Part<'e> {
 }
 
 impl Field<'_> {
-    /// Of fields whose values are ranges.
+    /// Returns all values of a field whose values are ranges.
     fn all_values(self, subsystem: Subsystem) -> Option<Ranges> {
         match self {
             Self::Protocol => Some(Ranges::one_of(protocols(subsystem).len() as u8)),
@@ -349,7 +352,7 @@ impl Field<'_> {
 }
 
 impl<'e> Values<'e> {
-    /// How many values it has, those counted that are excluded.
+    /// Number of values in the condition, including excluded ones.
     fn len(&self) -> usize {
         match self {
             Self::Ranges(ranges) => ranges.len(),
@@ -368,7 +371,7 @@ impl<'e> Values<'e> {
         match (self, other) {
             (Self::Ranges(own), Self::Ranges(other)) => *own = own.or(other),
             (Self::Texts(own), Self::Texts(other)) => own.extend_from_slice(other),
-            // One field has values of one kind.
+            // All values of one field have the same type.
             _ => {}
         }
     }
@@ -415,7 +418,7 @@ impl<'e> Demand<'e> {
         &self.literals
     }
 
-    /// `None` if the two exclude each other.
+    /// Adds a literal; returns `None` if it contradicts the others.
     fn with(mut self, literal: Literal<'e>) -> Option<Self> {
         if self.implies(literal.negated()) || literal.is_never() {
             return None;
@@ -440,7 +443,7 @@ impl<'e> Demand<'e> {
         other.literals.iter().all(|literal| self.implies(*literal))
     }
 
-    /// Whether the literal holds wherever these do.
+    /// Whether the literal holds whenever these literals do.
     fn implies(&self, literal: Literal<'e>) -> bool {
         let wanted = literal.claim();
         let any = |passes: &dyn Fn(Claim<'e>) -> Option<bool>| {
@@ -475,14 +478,14 @@ impl<'e> Demand<'e> {
     }
 }
 
-/// What a literal says of the values of its field.
+/// The meaning of a literal for the values of its field.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Claim<'e> {
     /// Every value passes.
     pub(super) all: Option<Test<'e>>,
-    /// There is a value that passes.
+    /// At least one value passes.
     pub(super) some: Option<Test<'e>>,
-    /// There is no value, or one that passes.
+    /// There is no value, or at least one passes.
     pub(super) loose: Option<Test<'e>>,
 }
 
@@ -522,7 +525,7 @@ impl<'e> Literal<'e> {
         }
     }
 
-    /// Whether no value is as it says.
+    /// Whether no value can satisfy this literal.
     fn is_never(self) -> bool {
         let some = self.claim().some;
         some.is_some_and(|test| test.implies(test.negated()))

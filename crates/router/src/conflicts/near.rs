@@ -1,5 +1,6 @@
-//! Pairs of candidates that one request may reach, found without looking at all pairs: by what their hosts end with, what
-//! their paths begin with, and their methods and server names. Of streams: by their ports and addresses and by server names.
+//! Finds pairs of candidates that one request may satisfy, without checking all pairs. HTTP candidates are compared by
+//! the end of the host, the start of the path, the method and the server name; stream candidates by ports, addresses
+//! and server name.
 
 use super::cases::{Case, Demand, Field, Values};
 use super::texts::{Test, start_of};
@@ -9,7 +10,7 @@ use std::ops::ControlFlow;
 
 const DIMENSIONS: usize = 4;
 
-/// What a request is looked at for, in this order.
+/// The dimensions of requests, in the order they are compared.
 const OF_REQUESTS: [Dimension; DIMENSIONS] = [
     Dimension::Path,
     Dimension::Host,
@@ -17,7 +18,7 @@ const OF_REQUESTS: [Dimension; DIMENSIONS] = [
     Dimension::Sni,
 ];
 
-/// What a stream is looked at for, in this order.
+/// The dimensions of streams, in the order they are compared.
 const OF_STREAMS: [Dimension; DIMENSIONS] = [
     Dimension::DestinationPort,
     Dimension::Sni,
@@ -25,10 +26,10 @@ const OF_STREAMS: [Dimension; DIMENSIONS] = [
     Dimension::Source,
 ];
 
-/// With more keys in a dimension a candidate counts as reached by any request there.
+/// Maximum number of keys in a dimension. A candidate with more counts as one that any request may satisfy there.
 const MAX_KEYS: usize = 64;
 
-/// Fewer pairs are not worth another dimension.
+/// Maximum number of pairs that are checked without comparing another dimension.
 const FEW_PAIRS: usize = 32;
 
 #[derive(Debug, Clone, Copy)]
@@ -42,19 +43,20 @@ enum Dimension {
     Source,
 }
 
-/// What a text has at its start. Behind the last token it may be anything.
+/// The start of a text. After the last token anything may follow.
 type Key = Box<[Token]>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     Byte(u8),
-    /// The longest run of bytes of the class, none of which the next token begins with.
+    /// The longest run of bytes of the class. The next token does not begin with any of them.
     Class(Class),
-    /// The text ends.
+    /// The end of the text.
     End,
 }
 
-/// Of each dimension, the keys of which the requests of a candidate have one there.
+/// The keys of a candidate in each dimension. A request that satisfies the candidate matches one of the keys in every
+/// dimension.
 pub(super) struct Keys([Vec<Key>; DIMENSIONS]);
 
 impl Keys {
@@ -121,7 +123,7 @@ fn keys_of(demand: &Demand<'_>, dimension: Dimension) -> Vec<Key> {
     let start = tests().map(Test::start).max_by_key(|start| start.len());
     let start = start.unwrap_or_default();
     let mut regexes = tests().filter_map(Test::regex);
-    // What is walked says at least what the literal beginning says.
+    // Steps are at least as specific as the literal start.
     let by_steps = regexes.find(|regex| start_of(regex) == start);
     match by_steps {
         Some(regex) => regex.starts().iter().map(key_of_steps).collect(),
@@ -139,7 +141,7 @@ fn key_of_steps(steps: &Steps) -> Key {
     for step in steps.steps() {
         match step {
             Step::Literal(bytes) => tokens.extend(bytes.iter().map(|byte| Token::Byte(*byte))),
-            // What comes behind so many and no more bytes may be of the class too.
+            // A class with a maximum may be followed by more bytes of the class.
             Step::Class(class) if class.max() != u32::MAX => return tokens.into(),
             Step::Class(class) => tokens.push(Token::Class(*class)),
         }
@@ -150,7 +152,7 @@ fn key_of_steps(steps: &Steps) -> Key {
     tokens.into()
 }
 
-/// Calls `visit` once with each pair, until told to stop.
+/// Calls `visit` once with each pair, until it breaks.
 pub(super) fn pairs(
     keys: &[Keys],
     visit: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
@@ -158,7 +160,7 @@ pub(super) fn pairs(
     sweep(keys, &|_| 0, Which::All, visit)
 }
 
-/// [`pairs`] of those that are chosen with others.
+/// Like [`pairs`], but only for pairs of a chosen and another candidate.
 pub(super) fn pairs_with(
     keys: &[Keys],
     is_chosen: &dyn Fn(usize) -> bool,
@@ -195,29 +197,29 @@ fn sweep(
     ControlFlow::Continue(())
 }
 
-/// A candidate, on one of two sides.
+/// A candidate, assigned to one of two sides.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     number: usize,
     side: u8,
 }
 
-/// Of what is swept together, which pairs count.
+/// The pairs of a group that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
     All,
-    /// Those of both sides.
+    /// Pairs of members on different sides.
     Across,
 }
 
-/// A member and how far one of its keys has been followed.
+/// A member and the rest of one of its keys.
 #[derive(Debug, Clone, Copy)]
 struct Cursor<'k> {
     member: Member,
     rest: &'k [Token],
 }
 
-/// Members whose keys have been the same so far, in one dimension.
+/// Members whose keys have been equal so far, in one dimension.
 struct Group<'k> {
     cursors: Vec<Cursor<'k>>,
     which: Which,
@@ -227,7 +229,7 @@ struct Group<'k> {
 struct Sweep<'k, 'v> {
     keys: &'k [Keys],
     seen: HashSet<(usize, usize)>,
-    /// Still to be looked at.
+    /// The groups that are still to be split.
     open: Vec<Group<'k>>,
     visit: &'v mut dyn FnMut(usize, usize) -> ControlFlow<()>,
 }
@@ -260,7 +262,7 @@ impl<'k> Sweep<'k, '_> {
             if ended.len() == all.len() {
                 return self.within(&ended, which, dimension + 1);
             }
-            // With themselves too.
+            // This includes pairs among the ended ones.
             self.between(&ended, &all, which, dimension + 1)?;
         }
         self.within(&members(&split.ends), which, dimension + 1)?;
@@ -284,7 +286,7 @@ impl<'k> Sweep<'k, '_> {
         ControlFlow::Continue(())
     }
 
-    /// Those with a class next against those with literals that it may take the beginning of.
+    /// Compares cursors before a class with cursors before literals that the class may match.
     fn meet_literals(
         &mut self,
         class: Class,
@@ -302,7 +304,7 @@ impl<'k> Sweep<'k, '_> {
         self.push_across(&cursors, &literals, which, dimension);
     }
 
-    /// Those with different classes next.
+    /// Compares cursors before two different classes.
     fn meet(
         &mut self,
         (class, cursors): (&Class, &[Cursor<'k>]),
@@ -314,7 +316,7 @@ impl<'k> Sweep<'k, '_> {
         if disjoint && class.min() > 0 && other.min() > 0 {
             return ControlFlow::Continue(());
         }
-        // Where neither run can go on behind the other's end both end at once.
+        // If neither run can continue after the end of the other, both end at the same position.
         let stops = |other: &Class, cursor: &Cursor<'k>| match cursor.rest.get(1) {
             Some(Token::Byte(byte)) => !other.bytes().contains(*byte),
             Some(Token::End) => true,
@@ -332,7 +334,7 @@ impl<'k> Sweep<'k, '_> {
         ControlFlow::Continue(())
     }
 
-    /// Goes on with pairs of one of the first and one of the second.
+    /// Continues with pairs of one cursor of the first list and one of the second.
     fn push_across(
         &mut self,
         first: &[Cursor<'k>],
@@ -354,7 +356,7 @@ impl<'k> Sweep<'k, '_> {
         }
     }
 
-    /// Pairs of these, which nothing tells apart up to the dimension.
+    /// Handles the pairs among these members, which no dimension before this one distinguishes.
     fn within(&mut self, members: &[Member], which: Which, dimension: usize) -> ControlFlow<()> {
         let pairs = members.len() * members.len().saturating_sub(1) / 2;
         if pairs > FEW_PAIRS && dimension < DIMENSIONS {
@@ -371,7 +373,7 @@ impl<'k> Sweep<'k, '_> {
         ControlFlow::Continue(())
     }
 
-    /// Pairs of one of the first and one of the second, likewise.
+    /// Handles the pairs of one member of the first list and one of the second, as [`Self::within`] does.
     fn between(
         &mut self,
         first: &[Member],
@@ -421,7 +423,7 @@ impl<'k> Sweep<'k, '_> {
 }
 
 impl Which {
-    /// From which sides to take the two of a pair.
+    /// Returns the sides from which to take the two members of a pair.
     fn turns(self) -> &'static [(Option<u8>, Option<u8>)] {
         match self {
             Self::All => &[(None, None)],
@@ -431,7 +433,7 @@ impl Which {
 }
 
 impl Member {
-    /// On another side, if it is on the wanted one.
+    /// Returns the member moved to `side`, if it is on the wanted side.
     fn turned(self, wanted: Option<u8>, side: u8) -> Option<Self> {
         let fits = wanted.is_none_or(|wanted| self.side == wanted);
         fits.then_some(Self { side, ..self })
@@ -449,7 +451,8 @@ impl<'k> Cursor<'k> {
         Some(Self { member, ..self })
     }
 
-    /// Behind the bytes of the class that are next. At the end of the key if it is not known how far the class goes.
+    /// Returns the cursor after the next bytes that the class matches, or at the end of the key if it is not known
+    /// where the class ends.
     fn behind(self, class: Class) -> Self {
         let in_class = |token: &Token| match token {
             Token::Byte(byte) => class.bytes().contains(*byte),
@@ -487,7 +490,7 @@ impl<'k> Split<'k> {
     }
 }
 
-/// The cursors moved over the bytes that come next in all keys.
+/// Moves the cursors past the bytes that all keys have in common.
 fn after_common_bytes(mut cursors: Vec<Cursor<'_>>) -> Vec<Cursor<'_>> {
     let Some(first) = cursors.first() else {
         return cursors;
@@ -533,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_those_of_which_one_key_begins_with_the_other_everywhere() {
+    fn candidates_whose_keys_overlap_in_all_dimensions_are_paired() {
         let words = ["", "a", "ab", "abc", "ac", "b", "a$", "ab$"];
         let meet = |left: &str, right: &str| {
             let begins = |text: &str, with: &str| match with.strip_suffix('$') {
@@ -573,12 +576,12 @@ mod tests {
         }
         assert!(
             found.len() < texts.len() * texts.len() / 4,
-            "little was left out"
+            "too few pairs were skipped"
         );
     }
 
     #[test]
-    fn regexes_that_one_text_matches_are_paired_and_few_others() {
+    fn regexes_that_match_a_common_text_are_paired() {
         let parts = [
             "[^/]+",
             "[0-9]+",

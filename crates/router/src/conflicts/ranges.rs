@@ -1,34 +1,34 @@
-//! Sets of values that have an order: numbers, addresses, protocols. They are exact, unions and complements included.
+//! Sets of ordered values: numbers, addresses, protocols. Unions and complements are exact.
 
 use expr::{AddressPredicate, AddressTest, Block, NumberField, NumberPredicate, Subsystem};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A value: of addresses with the family before it.
+/// A value, with the address family as its first part.
 type Point = (u8, u128);
 
-/// From the first to the last, both included. Never across families.
+/// The values from `first` to `last`, both included. Both have the same family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     first: Point,
     last: Point,
 }
 
-/// Which values a field may have, and whether it may have none.
+/// The set of values that a field may have, and whether it may have no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ranges {
     absent: bool,
-    /// In order, none touching another's values.
+    /// Sorted spans that do not overlap.
     spans: Vec<Span>,
 }
 
-/// One of the set.
+/// An element of the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Example {
     Absent,
     Value(Point),
 }
 
-/// Added to numbers so that they are not below zero.
+/// Added to numbers so that they are not negative.
 const NUMBER_OFFSET: i128 = 1 << 63;
 
 impl Ranges {
@@ -36,7 +36,7 @@ impl Ranges {
         self.spans.len()
     }
 
-    /// Of a field that always has one of so many values.
+    /// Returns the set of a field that always has one of `count` values.
     pub(super) fn one_of(count: u8) -> Self {
         Self {
             absent: false,
@@ -47,7 +47,7 @@ impl Ranges {
         }
     }
 
-    /// Of the values with these numbers.
+    /// Returns the set of the values with these numbers.
     pub(super) fn choice(choices: impl Iterator<Item = u8>) -> Self {
         let spans = choices.map(|choice| Span::single((0, choice.into())));
         Self {
@@ -56,13 +56,13 @@ impl Ranges {
         }
     }
 
-    /// A stream has both ports; of a request they may be unknown.
+    /// Returns all values of a number field. A stream has both ports; in a request they may be unknown.
     pub(super) fn all_numbers(field: NumberField, subsystem: Subsystem) -> Self {
         let last = match (field, subsystem) {
             (NumberField::SourcePort, _) | (NumberField::DestinationPort, Subsystem::Stream) => {
                 u16::MAX.into()
             }
-            // The number behind the colon of a Host header may be any.
+            // A Host header may contain any number after the colon.
             (NumberField::DestinationPort | NumberField::SegmentCount, _) => i64::MAX,
         };
         Self {
@@ -74,7 +74,7 @@ impl Ranges {
         }
     }
 
-    /// The numbers that pass.
+    /// Returns the numbers that satisfy the predicate.
     pub(super) fn numbers(predicate: &NumberPredicate) -> Self {
         use expr::Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
         let value = number(predicate.value);
@@ -96,7 +96,7 @@ impl Ranges {
         }
     }
 
-    /// A stream has both addresses; of a request they may be unknown.
+    /// Returns all values of an address field. A stream has both addresses; in a request they may be unknown.
     pub(super) fn all_addresses(subsystem: Subsystem) -> Self {
         Self {
             absent: subsystem == Subsystem::Http,
@@ -104,7 +104,7 @@ impl Ranges {
         }
     }
 
-    /// The addresses that pass.
+    /// Returns the addresses that satisfy the predicate.
     pub(super) fn addresses(predicate: &AddressPredicate) -> Self {
         let (spans, inside) = match predicate.test {
             AddressTest::Equals(one) => (vec![Span::single(address(one))], true),
@@ -112,9 +112,10 @@ impl Ranges {
             AddressTest::In(block) => (vec![Span::of_block(block)], true),
             AddressTest::NotIn(block) => (vec![Span::of_block(block)], false),
         };
-        let spans = match inside {
-            true => spans,
-            false => without(&all_address_spans(), &spans),
+        let spans = if inside {
+            spans
+        } else {
+            without(&all_address_spans(), &spans)
         };
         Self {
             absent: false,
@@ -166,7 +167,8 @@ impl Ranges {
             || spans().any(|left| other.spans.iter().any(|right| meet(left, right)))
     }
 
-    /// No value is the simplest one. Of numbers it is not zero if it can be another: no port is.
+    /// Returns an element of the set. No value is the simplest example. A number is not zero if others are possible,
+    /// because port 0 does not exist.
     pub(super) fn example(&self) -> Option<Example> {
         if self.absent {
             return Some(Example::Absent);
@@ -185,19 +187,21 @@ impl Ranges {
         self.holds((0, choice.into()))
     }
 
-    /// The wished one if it is in the set, else another. None if there is none.
+    /// Returns `wished` if it is in the set, else another address. `None` if there is none.
     pub(super) fn address(&self, wished: IpAddr) -> Option<IpAddr> {
-        match self.holds(address(wished)) {
-            true => Some(wished),
-            false => self.example()?.address(),
+        if self.holds(address(wished)) {
+            Some(wished)
+        } else {
+            self.example()?.address()
         }
     }
 
-    /// As [`Self::address`].
+    /// Like [`Self::address`], for ports.
     pub(super) fn port(&self, wished: u16) -> Option<u16> {
-        match self.holds(number(wished.into())) {
-            true => Some(wished),
-            false => u16::try_from(self.example()?.number()?).ok(),
+        if self.holds(number(wished.into())) {
+            Some(wished)
+        } else {
+            u16::try_from(self.example()?.number()?).ok()
         }
     }
 
@@ -206,8 +210,8 @@ impl Ranges {
         spans.any(|span| span.first <= point && point <= span.last)
     }
 
-    /// The bytes that the values of each span begin with, of addresses with the family before them, of numbers as ports have
-    /// them. None if there may be no value.
+    /// Returns for each span the bytes that all its values begin with. Addresses are preceded by their family, and
+    /// numbers have the width of a port. `None` if the field may have no value.
     pub(super) fn prefixes(&self) -> Option<Vec<Vec<u8>>> {
         (!self.absent).then(|| self.spans.iter().map(Span::prefix).collect())
     }
@@ -288,7 +292,7 @@ fn address(address: IpAddr) -> Point {
     }
 }
 
-/// Routers see addresses of IPv4 as such, also those that are written as addresses of IPv6.
+/// Returns the spans of all addresses. IPv4-mapped IPv6 addresses are left out, because routers treat them as IPv4.
 fn all_address_spans() -> [Span; 3] {
     let mapped = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits();
     let behind_mapped = mapped + (1 << 32);
@@ -300,12 +304,12 @@ fn all_address_spans() -> [Span; 3] {
     .map(|(first, last)| Span { first, last })
 }
 
-/// The next smaller one of the family.
+/// Returns the next smaller value of the family.
 fn before((family, value): Point) -> Option<Point> {
     Some((family, value.checked_sub(1)?))
 }
 
-/// The next greater one up to the last.
+/// Returns the next greater value of the family, up to `last`.
 fn after((family, value): Point, last: Point) -> Option<Point> {
     let next = (family, value.checked_add(1)?);
     (next <= last).then_some(next)
@@ -323,7 +327,7 @@ fn without(spans: &[Span], others: &[Span]) -> Vec<Span> {
     left
 }
 
-/// What of the span is before the other, and what is behind it.
+/// Returns the parts of `span` before and after `other`.
 fn cut(span: Span, other: Span) -> [Option<Span>; 2] {
     if other.last < span.first || span.last < other.first {
         return [Some(span), None];
@@ -376,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn two_halves_are_the_whole() {
+    fn two_halves_of_a_block_equal_the_block() {
         let whole = block("10.0.0.0/8");
         let halves = block("10.0.0.0/9").or(&block("10.128.0.0/9"));
         assert!(whole.without(&halves).is_empty());

@@ -1,6 +1,6 @@
-//! Whether a candidate is ever chosen. A request that it asks for is made and given to the router. If another candidate gets
-//! it, what that one takes is taken from what is asked for, and a request is made from the rest; until the candidate gets
-//! one, or nothing is left.
+//! Checks whether a candidate is ever chosen. It creates a request that satisfies the candidate and passes it to the
+//! router. If the router chooses another candidate, the requests of that candidate are subtracted, and another request
+//! is created from the rest. This ends when the candidate is chosen or nothing is left.
 
 use super::cases::{Case, TooMany, cases};
 use super::texts::Answer;
@@ -8,22 +8,22 @@ use super::{Decider, Prober};
 use crate::candidate::Candidate;
 use std::sync::Arc;
 
-/// How many requests are made for one candidate, and how many cases may be left of it at a time.
+/// Maximum number of requests that are created for one candidate, and of its cases that are open at a time.
 const MAX_STEPS: usize = 200;
 const MAX_PIECES: usize = 1000;
 
-/// How many are asked one by one which of them are needed.
+/// Maximum number of shadowing candidates that are tested one by one for being redundant.
 const MAX_MINIMISED: usize = 16;
 
 pub(super) enum Fate<'r> {
     Reached,
     Contradicts,
-    /// By these, in no order.
+    /// Other candidates take every request. They are listed in no particular order.
     Shadowed(Vec<&'r Candidate>),
     Unknown,
 }
 
-/// A candidate that got a request before.
+/// A candidate that was chosen for an earlier request.
 struct Suspect<'r> {
     candidate: &'r Candidate,
     cases: Vec<Case<'r>>,
@@ -45,14 +45,14 @@ pub(super) fn fate<'r, D: Decider>(
     }
 }
 
-/// `None` if no request is left.
+/// Returns `None` if no request is left.
 fn search<'r, D: Decider>(
     prober: &mut Prober<'r, '_, D>,
     candidate: &'r Candidate,
     mut pieces: Vec<Case<'r>>,
     suspects: &mut Vec<Suspect<'r>>,
 ) -> Result<Option<Fate<'r>>, TooMany> {
-    // Those that no request could be made for, which need not mean anything.
+    // Cases for which no request could be created. They may nevertheless contain requests.
     let mut dark: Vec<Case<'r>> = Vec::new();
     for _ in 0..MAX_STEPS {
         let Some(piece) = pieces.pop() else {
@@ -83,7 +83,7 @@ fn search<'r, D: Decider>(
             .iter()
             .any(|known| Arc::ptr_eq(&known.candidate.expression, &winner.expression))
         {
-            // Taken once already, so the request was made from fields that do not agree.
+            // The cases of this candidate were already subtracted, so the fields of the request contradict each other.
             return Ok(Some(Fate::Unknown));
         }
         suspects.push(Suspect {
@@ -94,7 +94,7 @@ fn search<'r, D: Decider>(
     Err(TooMany)
 }
 
-/// What of the pieces is in none of the cases.
+/// Returns the parts of the pieces that are in none of the cases.
 fn without<'r, D: Decider>(
     prober: &Prober<'r, '_, D>,
     pieces: Vec<Case<'r>>,
@@ -108,10 +108,12 @@ fn without<'r, D: Decider>(
             if !steps.spend(piece.meeting(case)) {
                 return Err(TooMany);
             }
-            match piece.excludes(case) {
-                true => next.push(piece),
-                false if !steps.spend(case.negating()) => return Err(TooMany),
-                false => next.extend(piece.without(case, D::SUBSYSTEM)?),
+            if piece.excludes(case) {
+                next.push(piece);
+            } else if steps.spend(case.negating()) {
+                next.extend(piece.without(case, D::SUBSYSTEM)?);
+            } else {
+                return Err(TooMany);
             }
         }
         if next.len() > MAX_PIECES {
@@ -122,7 +124,7 @@ fn without<'r, D: Decider>(
     Ok(left)
 }
 
-/// The one that shadows all by itself, or those that are left when no more can be spared.
+/// Returns the one candidate that shadows everything by itself, or a list from which none can be left out.
 fn needed<'r, D: Decider>(
     prober: &Prober<'r, '_, D>,
     wanted: &[Case<'r>],

@@ -1,18 +1,19 @@
-//! Regexes seen from outside: texts they match, and whether a match survives more text around it.
+//! Creates texts that regexes match, and decides whether a match remains one when text is added around it.
 
 use expr::Regex;
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
-/// How many texts of one regex are made.
+/// Maximum number of sample texts per regex.
 const VARIANTS: usize = 6;
 
-/// No longer texts are made.
+/// Maximum length of a sample text.
 const MAX_LENGTH: usize = 256;
 
-/// Characters that examples are made of, if the regex lets them.
+/// Characters that samples preferably consist of.
 const LIKED: &str = "a1x0b-_A";
 
-/// A few texts that the regex may match. Whether they do is for the regex to say: what surrounds a match is not looked at.
+/// Returns a few texts that the regex may match. The caller must check them, because look-around assertions are
+/// ignored.
 pub(super) fn texts(regex: &Regex) -> Vec<String> {
     let Some(parsed) = parse(regex.pattern()) else {
         return Vec::new();
@@ -27,18 +28,18 @@ pub(super) fn texts(regex: &Regex) -> Vec<String> {
     texts
 }
 
-/// Whether a text in which the regex is found may have any text behind it without changing that.
+/// Whether a text that the regex matches still matches if any text is appended.
 pub(super) fn holds_with_more_behind(regex: &Regex) -> bool {
     survives(regex, &[Look::Start, Look::StartLF, Look::StartCRLF])
 }
 
-/// As [`holds_with_more_behind`], of any text before it.
+/// Whether a text that the regex matches still matches if any text is prepended.
 pub(super) fn holds_with_more_before(regex: &Regex) -> bool {
     survives(regex, &[Look::End, Look::EndLF, Look::EndCRLF])
 }
 
-/// Whether the regex looks around its match in no other way. PCRE's dialect has more ways, which do not parse here or would
-/// be read as something else.
+/// Whether the regex contains no other look-around assertions. Those of PCRE do not parse here or would be parsed as
+/// something else.
 fn survives(regex: &Regex, harmless: &[Look]) -> bool {
     if !means_the_same_in_both_dialects(regex.pattern()) {
         return false;
@@ -50,8 +51,8 @@ fn survives(regex: &Regex, harmless: &[Look]) -> bool {
     looks.iter().all(|look| harmless.contains(&look))
 }
 
-/// As far as looking around goes: escapes are common ones, and no repetition is repeated, which PCRE takes for one that
-/// gives nothing back.
+/// Whether the look-around behavior is the same in both dialects: all escapes are common ones, and no quantifier is
+/// followed by `+`, which PCRE reads as possessive.
 fn means_the_same_in_both_dialects(pattern: &str) -> bool {
     let mut bytes = pattern.bytes();
     let mut repeated = false;
@@ -77,8 +78,8 @@ fn parse(pattern: &str) -> Option<Hir> {
     parser.parse(pattern).ok()
 }
 
-/// Appends what the part matches. Variants differ in which alternative and which character they take, and in whether they
-/// repeat what need not be there.
+/// Appends a text that the part matches. Variants differ in the alternatives and characters they choose, and in whether
+/// they include optional repetitions.
 fn write(part: &Hir, variant: usize, text: &mut Vec<u8>) -> Option<()> {
     if text.len() > MAX_LENGTH {
         return None;

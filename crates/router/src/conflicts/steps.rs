@@ -1,23 +1,23 @@
-//! How much of a search for conflicts is done.
+//! The work limit of a search for conflicts.
 
 use std::cell::Cell;
 
-/// A step is at most a comparison of two values. This many take about a second.
+/// Maximum number of steps, which take about a second. A step is at most one comparison of two values.
 const STEPS: usize = 80_000_000;
 
-/// A router with more candidates may take more.
+/// Additional steps per candidate, for large routers.
 const STEPS_PER_CANDIDATE: usize = 2_000;
 
-/// For every so many steps the search asks whether it is cancelled.
+/// Number of steps between two checks for cancellation.
 const INTERVAL: usize = 100_000;
 
-/// The steps that making a request takes, about.
+/// The approximate number of steps for creating an example request.
 pub(super) const STEPS_OF_TEXTS: usize = 100;
 pub(super) const STEPS_OF_AUTOMATA: usize = 1_000;
 
-/// The steps that may still be taken.
+/// The steps that are left.
 pub(super) struct Steps<'e> {
-    /// Asked now and then whether nobody wants to know any more.
+    /// Called from time to time; returns true if the result is no longer needed.
     is_cancelled: &'e dyn Fn() -> bool,
     left: Cell<usize>,
     until_asked: Cell<usize>,
@@ -34,13 +34,13 @@ impl<'e> Steps<'e> {
         }
     }
 
-    /// For the candidates of one more router.
+    /// Adds steps for the candidates of one more router.
     pub(super) fn add(&self, candidates: usize) {
         let more = STEPS_PER_CANDIDATE * candidates;
         self.left.set(self.left.get() + more);
     }
 
-    /// Takes so many; says no when there are none left, and from then on.
+    /// Takes `steps` steps; returns false if none are left, and from then on.
     pub(super) fn spend(&self, steps: usize) -> bool {
         if self.are_used_up.get() {
             return false;

@@ -1,4 +1,5 @@
-//! Streams made from what cases ask for. A stream has a server name exactly if it is TLS: these two fields are made to agree.
+//! Creates example streams from cases. A stream has a server name exactly if it is TLS, so these two fields are set
+//! together.
 
 use super::Decider;
 use super::automata::Automata;
@@ -12,10 +13,10 @@ use crate::{Scratch, StreamRequest, StreamRouter};
 use expr::{AddressField, Expression, NoObserver, NumberField, Subsystem, TextField};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Tried where nothing is asked for of a server name.
+/// Server names to try if there are no conditions on the name.
 const NAMES: &[&str] = &["x", "a.test", "x0", "0", "-", ""];
 
-/// The ports where nothing is asked for.
+/// The ports if there are no conditions on them.
 const CLIENT_PORT: u16 = 40_000;
 const PORT: u16 = 9000;
 
@@ -24,9 +25,9 @@ const PORT: u16 = 9000;
 pub struct StreamWitness {
     pub source: SocketAddr,
     pub destination: SocketAddr,
-    /// Of a client that speaks TLS and names the server.
+    /// The server name, if the client uses TLS and sends one.
     pub sni: Option<String>,
-    /// Of UDP.
+    /// Whether the stream is UDP.
     pub datagrams: bool,
 }
 
@@ -89,7 +90,7 @@ impl Decider for StreamRouter {
     }
 }
 
-/// Whether it is of datagrams, and the name of the server.
+/// Returns whether the stream is UDP, and its server name.
 fn opening(case: &Case<'_>, automata: &Automata) -> Answer<(bool, Option<String>)> {
     let protocol = ranges(case, Field::Protocol);
     let may_be = |name: &str| {
@@ -120,13 +121,14 @@ fn opening(case: &Case<'_>, automata: &Automata) -> Answer<(bool, Option<String>
             Answer::Nothing => {}
         }
     }
-    match unknown {
-        true => Answer::Unknown,
-        false => Answer::Nothing,
+    if unknown {
+        Answer::Unknown
+    } else {
+        Answer::Nothing
     }
 }
 
-/// A name as client hellos have it.
+/// Returns a server name that a client hello can contain.
 fn server_name(demand: &Demand<'_>, automata: &Automata) -> Answer<String> {
     let literals = demand.literals().iter();
     let mut tests: Vec<Test<'_>> = literals.filter_map(|literal| literal.claim().all).collect();
@@ -145,7 +147,7 @@ fn server_name(demand: &Demand<'_>, automata: &Automata) -> Answer<String> {
     }
 }
 
-/// One of the family that an end must have, IPv4 if none must.
+/// Returns the loopback address of the family that one of the ends requires, or of IPv4 if none does.
 fn local_address(case: &Case<'_>) -> IpAddr {
     let usual = IpAddr::from(Ipv4Addr::LOCALHOST);
     let other = [AddressField::Source, AddressField::Destination].map(|field| {
@@ -158,7 +160,7 @@ fn local_address(case: &Case<'_>) -> IpAddr {
     }
 }
 
-/// The usual one as far as the case lets it be.
+/// Returns the usual address and port as far as the case permits them.
 fn end(
     case: &Case<'_>,
     (address, port): (AddressField, NumberField),

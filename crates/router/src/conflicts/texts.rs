@@ -1,11 +1,11 @@
-//! What follows from tests of one text, and texts that pass several. Sound, not complete: what is said to follow does; what
-//! is not said to may.
+//! Decides which tests of a text follow from others, and finds texts that pass several tests. The results are sound but
+//! not complete: a reported implication is true, but not every true implication is found.
 
 use super::automata::Automata;
 use super::sample;
 use expr::{Regex, Step, TextPredicate, TextTest, Transform};
 
-/// A test of one value, or that it fails the test.
+/// A test of one value, which the value must pass or must fail.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Test<'e> {
     transform: Transform,
@@ -22,7 +22,7 @@ pub(super) enum Kind<'e> {
     Matches(&'e Regex),
 }
 
-/// What is known of whether something exists.
+/// The result of a search for an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer<T> {
     Nothing,
@@ -41,7 +41,7 @@ impl<T> Answer<T> {
 }
 
 impl<'e> Test<'e> {
-    /// That a value passes the test of the predicate, or that it does not.
+    /// Returns the test of the predicate, which a value must pass if `passes` is true, and must fail otherwise.
     pub(super) fn of(predicate: &'e TextPredicate, passes: bool) -> Self {
         let (kind, equal) = match &predicate.test {
             TextTest::Equals(text) => (Kind::Equals(text), true),
@@ -74,7 +74,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// That a value is not empty, seen as this test sees it.
+    /// Returns the test that a value is not empty, with the same transformation.
     pub(super) fn not_empty(self) -> Self {
         Self {
             transform: self.transform,
@@ -87,7 +87,7 @@ impl<'e> Test<'e> {
         self.kind
     }
 
-    /// Whether what is looked for must be found, or must not.
+    /// Whether the value must pass the test; otherwise it must fail.
     pub(super) fn passes(self) -> bool {
         self.passes
     }
@@ -99,7 +99,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// Whether every value that passes this passes the other.
+    /// Whether every value that passes this test passes the other.
     pub(super) fn implies(self, other: Self) -> bool {
         if self.passes && self.cannot_pass() || !other.passes && other.cannot_pass() {
             return true;
@@ -120,7 +120,7 @@ impl<'e> Test<'e> {
             (true, true) => self.kind.implies(other.kind),
             (true, false) => self.kind.excludes(other.kind),
             (false, false) => other.kind.implies(self.kind),
-            // Nothing excluded leaves only what passes a narrow test.
+            // Excluding some values does not imply that the rest pass another test.
             (false, true) => false,
         }
     }
@@ -134,13 +134,13 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// A text in lower case has no upper case in it.
+    /// Whether the test can never pass because it expects upper case in a text that is compared in lower case.
     fn cannot_pass(self) -> bool {
         let upper = |text: &str| text.bytes().any(|byte| byte.is_ascii_uppercase());
         self.transform != Transform::None && self.kind.literal().is_some_and(upper)
     }
 
-    /// What a value that passes begins with.
+    /// Returns the bytes with which all passing values begin.
     pub(super) fn start(self) -> &'e [u8] {
         match (self.kind, self.passes && self.transform == Transform::None) {
             (Kind::Equals(text) | Kind::StartsWith(text), true) => text.as_bytes(),
@@ -149,7 +149,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// What a value that passes ends with.
+    /// Returns the bytes with which all passing values end.
     pub(super) fn end(self) -> &'e [u8] {
         match (self.kind, self.passes && self.transform == Transform::None) {
             (Kind::Equals(text) | Kind::EndsWith(text), true) => text.as_bytes(),
@@ -157,7 +157,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// The regex that a value that passes matches.
+    /// Returns the regex that all passing values match.
     pub(super) fn regex(self) -> Option<&'e Regex> {
         match self.kind {
             Kind::Matches(regex) if self.passes && self.transform == Transform::None => Some(regex),
@@ -165,7 +165,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// The only value that passes.
+    /// Returns the only value that passes.
     pub(super) fn only(self) -> Option<&'e str> {
         match self.kind {
             Kind::Equals(text) if self.passes && self.transform == Transform::None => Some(text),
@@ -237,7 +237,7 @@ impl<'e> Kind<'e> {
         }
     }
 
-    /// Whether no value passes both.
+    /// Whether no value passes both tests.
     fn excludes(self, other: Self) -> bool {
         match (self, other) {
             (Self::Equals(text), other) | (other, Self::Equals(text)) => !other.accepts(text),
@@ -260,7 +260,7 @@ impl<'e> Kind<'e> {
     }
 }
 
-/// Bytes with which every text begins that the regex is found in.
+/// Returns the bytes with which every text that the regex matches begins.
 pub(super) fn start_of(regex: &Regex) -> &[u8] {
     let mut starts = regex
         .starts()
@@ -276,19 +276,19 @@ pub(super) fn start_of(regex: &Regex) -> &[u8] {
     })
 }
 
-/// Where texts are looked for.
+/// The settings for finding a text.
 #[derive(Clone, Copy)]
 pub(super) struct Solver<'a> {
-    /// Tried where nothing is asked for, in this order.
+    /// Parts to try, in this order, where the tests leave the text open.
     pub(super) fillers: &'a [&'a str],
-    /// What a text should pass as well if it can.
+    /// Tests that the text should also pass, if possible.
     pub(super) wishes: &'a [Test<'a>],
-    /// None if regexes are of another dialect.
+    /// `None` if the regexes are of another dialect.
     pub(super) automata: Option<&'a Automata>,
 }
 
 impl Solver<'_> {
-    /// A text that passes all tests.
+    /// Returns a text that passes all tests.
     pub(super) fn solve(&self, tests: &[Test<'_>]) -> Answer<String> {
         for (number, test) in tests.iter().enumerate() {
             let mut others = tests[number..].iter();
@@ -298,11 +298,12 @@ impl Solver<'_> {
         }
         let passes = |text: &String| tests.iter().all(|test| test.accepts(text));
         if let Some(only) = tests.iter().find_map(|test| test.only()) {
-            // Alone it decides: what is no text cannot be equal.
+            // It is the only possible text, so it decides.
             let only = only.to_owned();
-            return match passes(&only) {
-                true => Answer::One(only),
-                false => Answer::Nothing,
+            return if passes(&only) {
+                Answer::One(only)
+            } else {
+                Answer::Nothing
             };
         }
         let mut parts = Parts::default();
@@ -339,10 +340,10 @@ impl Solver<'_> {
     }
 }
 
-/// What a text must be made of.
+/// The parts that a text must consist of.
 #[derive(Default)]
 struct Parts<'e> {
-    /// Whether a test sees the text in lower case.
+    /// Whether a test compares the text in lower case.
     lowered: bool,
     whole: Option<&'e str>,
     start: &'e str,
@@ -365,7 +366,8 @@ impl<'e> Parts<'e> {
         }
     }
 
-    /// Texts that may pass: the parts next to each other, overlapping where they can, with what regexes match between them.
+    /// Returns texts that may pass. They consist of the required parts in order, overlapping where possible, with
+    /// samples of the regexes between them.
     fn texts(&self, fillers: &[&str]) -> impl Iterator<Item = String> {
         let mut texts: Vec<String> = self.whole.map(str::to_owned).into_iter().collect();
         for found in self.samples() {
@@ -375,7 +377,7 @@ impl<'e> Parts<'e> {
         for filler in fillers {
             texts.push(self.around("", filler));
         }
-        // Long lists of regexes take long to ask.
+        // Only the first sample is used, because long lists of regexes take long to check.
         if let Some(found) = self.samples().next() {
             for filler in fillers {
                 texts.push(format!("{found}{filler}"));
@@ -408,7 +410,7 @@ impl<'e> Parts<'e> {
     }
 }
 
-/// Appends what of `end` the text does not end with.
+/// Appends `end`, except for the part of it that the text already ends with.
 fn join(text: &mut String, end: &str) {
     let fits = |at: &usize| end.is_char_boundary(*at) && text.ends_with(&end[..*at]);
     let shared = (0..=end.len()).rev().find(fits).unwrap_or(0);

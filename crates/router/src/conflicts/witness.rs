@@ -1,5 +1,5 @@
-//! Requests made from what cases ask for. Fields that depend on each other are not made to agree: whoever gets a request
-//! looks whether it does what it should.
+//! Creates example requests from cases. Fields that depend on each other are set independently, so the caller must
+//! check that the request really satisfies the case.
 
 use super::Decider;
 use super::automata::Automata;
@@ -13,15 +13,15 @@ use crate::{Flavor, Request, Router, Scheme, Scratch};
 use expr::{AddressField, Expression, NumberField, Subsystem, TextField};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// What is put where nothing is asked for, the most natural first.
+/// Values to try for fields without conditions, the most natural first.
 const NAMES: &[&str] = &["x", "", "a.test", "x0", "0", "-"];
 const PATHS: &[&str] = &["", "/x", "/", "x", "0", "x/x", ".x"];
-/// As clients send them.
+/// Conditions that a path should satisfy to look like one that clients send.
 const LIKED_PATHS: &[Test<'static>] = &[Test::starts_with("/"), Test::lacks("//")];
 const METHODS: &[&str] = &["GET", "POST", "PUT", "OTHER", ""];
 const VALUES: &[&str] = &["", "x", "0", "x0", "-"];
 
-/// More segments are not made.
+/// Maximum number of path segments of an example.
 const MAX_SEGMENTS: usize = 64;
 
 /// An example of a request.
@@ -31,13 +31,13 @@ pub struct Witness {
     pub scheme: Scheme,
     pub host: Option<String>,
     pub path: String,
-    /// Without the `?`.
+    /// The query without the `?`.
     pub query: Option<String>,
     pub headers: Vec<(String, String)>,
     pub sni: Option<String>,
     pub source: Option<SocketAddr>,
     pub destination: Option<IpAddr>,
-    /// Of the listener.
+    /// The port of the listener.
     pub port: u16,
 }
 
@@ -81,7 +81,7 @@ impl Decider for Router {
     }
 }
 
-/// A request that is in the case, as far as its fields do not depend on each other.
+/// Returns a request that satisfies the case, provided that its fields do not depend on each other.
 fn of(case: &Case<'_>, flavor: Flavor, automata: &Automata) -> Answer<Witness> {
     let mut draft = Draft::new(flavor, automata);
     let mut unknown = false;
@@ -97,13 +97,14 @@ fn of(case: &Case<'_>, flavor: Flavor, automata: &Automata) -> Answer<Witness> {
             Answer::One(()) => {}
         }
     }
-    match unknown {
-        true => Answer::Unknown,
-        false => draft.finish(),
+    if unknown {
+        Answer::Unknown
+    } else {
+        draft.finish()
     }
 }
 
-/// A request in the making.
+/// An unfinished request.
 struct Draft<'a> {
     flavor: Flavor,
     automata: Option<&'a Automata>,
@@ -111,11 +112,11 @@ struct Draft<'a> {
     path: Option<String>,
     host: Option<String>,
     sent_host: Option<String>,
-    /// Whether no wildcard may see the host, which it does not in brackets.
+    /// Whether the host must be hidden from wildcards. It is then written in brackets.
     hidden_host: bool,
     source: (Option<IpAddr>, Option<u16>),
     destination_port: Option<i64>,
-    /// From which segment on, and what stands there.
+    /// Parts of the path, each with the number of its first segment.
     segments: Vec<(usize, String)>,
     segment_count: Option<usize>,
 }
@@ -124,7 +125,7 @@ impl<'a> Draft<'a> {
     fn new(flavor: Flavor, automata: &'a Automata) -> Self {
         Self {
             flavor,
-            // The other dialect is PCRE's.
+            // The `traditional` flavor uses PCRE's dialect, which the automata do not support.
             automata: (flavor != Flavor::Traditional).then_some(automata),
             witness: Witness {
                 method: "GET".to_owned(),
@@ -161,9 +162,10 @@ impl<'a> Draft<'a> {
                 }
             }
         }
-        match unknown {
-            true => Answer::Unknown,
-            false => Answer::Nothing,
+        if unknown {
+            Answer::Unknown
+        } else {
+            Answer::Nothing
         }
     }
 
@@ -185,13 +187,13 @@ impl<'a> Draft<'a> {
                     let first = usize::try_from(*first).unwrap_or(usize::MAX);
                     self.segments.push((first, value));
                 }
-                // Has ranges.
+                // The protocol is a range field; see `put_range`.
                 TextField::Protocol => {}
             }
         }
     }
 
-    /// As clients write it.
+    /// Returns a header name as clients write it.
     fn header_name(&self, name: &str) -> String {
         match self.flavor {
             Flavor::Traditional => name.to_owned(),
@@ -293,7 +295,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Values that a field may have so that it is as demanded.
+/// Returns values for a field that together satisfy its condition.
 fn values(
     field: &TextField,
     demand: &Demand<'_>,
@@ -320,7 +322,7 @@ fn values(
     }
     let some: Vec<Test<'_>> = claims().filter_map(|claim| claim.some).collect();
     let loose: Vec<Test<'_>> = claims().filter_map(|claim| claim.loose).collect();
-    // One value that is all of it is the simplest.
+    // The simplest solution is one value that satisfies everything.
     if let Answer::One(value) = with(&[&some[..], &loose].concat()) {
         return Answer::One(vec![value]);
     }

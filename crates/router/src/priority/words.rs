@@ -1,9 +1,9 @@
-//! Priorities in words.
+//! Describes priorities in words.
 
 use super::{PATH_LENGTH, PLAIN_HOSTS, REGEX_PATH, Traditional};
 use crate::Calculation;
 
-/// What the other flavours order by, taken apart again.
+/// A priority of the flavors other than `traditional`, decoded into its parts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word {
     word: u64,
@@ -15,7 +15,7 @@ impl Word {
         Self { word, calculation }
     }
 
-    /// The number with what it is made of.
+    /// Returns the number and its parts in words.
     pub(crate) fn describe(self) -> String {
         let mut parts = Vec::new();
         match self.calculation {
@@ -29,11 +29,12 @@ impl Word {
         self.word >> first & ((1 << count) - 1)
     }
 
-    /// As [`super::Weight`] lays it out: kinds at bit 29, headers at 20, a `regex_priority` over them at 19.
+    /// Decodes the layout of [`super::Weight`]: attribute types at bit 29, headers at 20, and a `regex_priority` added
+    /// to them at 19.
     fn original(self, words: &mut Vec<String>) {
         if self.word >> 63 == 1 {
             words.push(
-                "four or more kinds of attributes, or a regex_priority out of range: the top bit"
+                "top bit: four or more attribute types, or a regex_priority out of range"
                     .to_owned(),
             );
         }
@@ -46,7 +47,7 @@ impl Word {
             plural(words, self.bits(20, 8), "header");
         } else if self.bits(19, 10) > 0 {
             let mixed = self.bits(19, 10);
-            words.push(format!("headers and regex_priority, mixed: {mixed}"));
+            words.push(format!("headers and regex_priority combined: {mixed}"));
         }
         self.length(words);
     }
@@ -78,7 +79,7 @@ impl Word {
     }
 }
 
-const ONLY_PLAIN_HOSTS: &str = "hosts, none with a wildcard";
+const ONLY_PLAIN_HOSTS: &str = "hosts without wildcards";
 
 impl Traditional {
     pub(crate) fn describe(&self) -> Vec<String> {
@@ -99,7 +100,7 @@ impl Traditional {
             used.join(", ")
         )];
         if self.hosts_with_port.0 {
-            words.push("hosts with their port".to_owned());
+            words.push("hosts with a port".to_owned());
         }
         for (bit, text) in [
             (4, "a wildcard host with a port"),
@@ -116,7 +117,7 @@ impl Traditional {
         }
         path_length(&mut words, self.path_length.0 as u64);
         words.push(format!(
-            "of equal ones the older: made at {}",
+            "if equal, the older route: created at {}",
             self.created_at
         ));
         words
@@ -125,8 +126,8 @@ impl Traditional {
 
 fn kinds_of(count: u64) -> String {
     match count {
-        1 => "1 kind of attributes".to_owned(),
-        _ => format!("{count} kinds of attributes"),
+        1 => "1 attribute type".to_owned(),
+        _ => format!("{count} attribute types"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is said of routes before any request comes is true of all that come.
+//! Conflicts that are found without requests must be true for all requests.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route, router, search};
 use super::index::{random_route, random_sample};
@@ -9,7 +9,7 @@ use testkit::random::Random;
 
 const COMPATIBLE: Options = ALL_OPTIONS[1];
 
-/// Every third is a copy of another, every sixth one that another covers.
+/// Returns random routes. Every third is a copy of another, and every sixth such a copy with one path less.
 fn routes(random: &mut Random, count: usize) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for number in 0..count as u32 {
@@ -31,7 +31,7 @@ fn routes(random: &mut Random, count: usize) -> Vec<Route> {
     routes
 }
 
-/// The parts of routes that are said never to match, by their expression.
+/// Returns the expressions of the parts that are reported as unreachable.
 fn never(conflicts: &Conflicts<Witness>) -> HashSet<*const expr::Expression> {
     let parts = conflicts.never.iter();
     parts
@@ -40,7 +40,7 @@ fn never(conflicts: &Conflicts<Witness>) -> HashSet<*const expr::Expression> {
 }
 
 #[test]
-fn no_request_is_given_to_a_part_that_is_said_to_get_none() {
+fn no_request_reaches_a_part_reported_as_unreachable() {
     for options in ALL_OPTIONS {
         let mut random = Random::new(11);
         let mut scratch = Scratch::default();
@@ -97,7 +97,7 @@ fn every_example_of_a_tie_satisfies_both_routes() {
 }
 
 #[test]
-fn pairs_that_a_request_finds_tied_are_among_the_ties() {
+fn pairs_that_are_tied_for_a_request_are_reported() {
     let mut scratch = Scratch::default();
     for options in ALL_OPTIONS {
         let mut random = Random::new(17);
@@ -140,7 +140,7 @@ fn pairs_that_a_request_finds_tied_are_among_the_ties() {
 }
 
 #[test]
-fn what_is_said_of_one_route_is_what_is_said_of_all() {
+fn conflicts_of_one_route_are_among_those_of_all() {
     for options in ALL_OPTIONS {
         let mut random = Random::new(19);
         for _ in 0..3 {
@@ -202,7 +202,7 @@ fn a_copy_of_a_route_never_matches_and_is_tied_with_it() {
     }
 }
 
-/// Of routes without conflicts but these, the one that never matches and those by which.
+/// Checks that the only unreachable route is the expected one, and which routes shadow it.
 #[track_caller]
 fn check_shadowed(routes: &[Route], expected: Option<(u32, &[u32])>) {
     let (router, errors) = Router::build(numbered(routes), COMPATIBLE, None);
@@ -227,7 +227,7 @@ fn with_path(number: u32, path: &str) -> Route {
 }
 
 #[test]
-fn alternatives_that_several_routes_take_one_by_one_leave_nothing() {
+fn several_routes_can_shadow_the_alternatives_of_one() {
     let with_methods = |number, methods: &[&'static str]| Route {
         methods: methods.iter().map(|method| (*method).into()).collect(),
         ..with_path(number, "/a")
@@ -243,7 +243,7 @@ fn alternatives_that_several_routes_take_one_by_one_leave_nothing() {
 }
 
 #[test]
-fn a_regex_before_all_shadows_what_begins_as_it_does() {
+fn a_regex_shadows_later_paths_with_the_same_start() {
     check_shadowed(
         &[with_path(0, "/a/b"), with_path(1, "~/a")],
         Some((0, &[1])),
@@ -276,7 +276,7 @@ fn a_regex_shadows_others_that_match_nothing_else() {
 }
 
 #[test]
-fn a_wildcard_of_more_kinds_shadows_only_its_own_hosts() {
+fn a_wildcard_with_more_attribute_types_shadows_only_its_own_hosts() {
     let mut general = with_path(1, "~/");
     general.hosts = vec!["*.test".into()];
     let mut special = with_path(0, "/a");
@@ -289,7 +289,7 @@ fn a_wildcard_of_more_kinds_shadows_only_its_own_hosts() {
 }
 
 #[test]
-fn names_of_servers_do_not_shadow_requests_without_tls() {
+fn server_names_do_not_shadow_requests_without_tls() {
     let mut named = with_path(1, "/a");
     named.snis = vec!["a.test".into()];
     check_shadowed(&[with_path(0, "/a"), named.clone()], None);
@@ -342,12 +342,12 @@ fn expressions_that_no_request_satisfies_are_contradictions() {
 }
 
 #[test]
-fn expressions_that_odd_requests_satisfy_are_none() {
+fn expressions_that_unusual_requests_satisfy_are_no_contradictions() {
     for text in [
-        // Without a value nothing holds.
+        // A predicate on a field without a value is false.
         r#"!(tls.sni == "a") && !(tls.sni != "a")"#,
         r#"!(http.headers.x_a == "1") && !(http.headers.x_a != "1")"#,
-        // One value is one and another the other.
+        // The header has two values.
         r#"any(http.headers.x_a) == "1" && any(http.headers.x_a) == "2""#,
         r#"!(http.headers.x_a == "1") && any(http.headers.x_a) == "1""#,
         r#"lower(http.path) == "/a" && http.path != "/a""#,
@@ -405,7 +405,7 @@ fn expressions_shadow_each_other_and_tie_by_priority() {
     check(&all, &[0], 0);
 }
 
-/// Routes of many hosts each, none of which two have.
+/// Returns a router of routes with many hosts each, all different.
 pub(super) fn crowded(count: usize) -> Router {
     let routes = (0..count as u32).map(|number| Route {
         hosts: (0..1000)
@@ -431,7 +431,7 @@ fn a_search_that_takes_too_many_steps_says_that_it_is_incomplete() {
 }
 
 #[test]
-fn a_search_ends_when_nobody_waits_for_it() {
+fn a_cancelled_search_stops() {
     let router = crowded(12);
     let search = || Search::new(100, &|| true);
     assert!(!router.conflicts(&search()).complete);

@@ -1,4 +1,4 @@
-//! Explanations: that they agree with what the router decides, and say what put candidates where they stand.
+//! Explanations must agree with the router's decisions and give the reasons for each candidate's position.
 
 use super::fixtures::{ALL_OPTIONS, Sample, route, router};
 use crate::{Calculation, Flavor, Options, Scratch, Tried, Verdict, Wanted};
@@ -49,7 +49,7 @@ fn samples() -> Vec<Sample> {
 }
 
 #[test]
-fn the_first_candidate_that_holds_is_the_one_that_matches() {
+fn the_first_true_candidate_is_the_one_that_matches() {
     for options in ALL_OPTIONS {
         for sample in samples() {
             let (found, tried) = explain(options, &sample, ALL);
@@ -70,7 +70,7 @@ fn the_first_candidate_that_holds_is_the_one_that_matches() {
 }
 
 #[test]
-fn the_others_fail_and_the_nearest_comes_first() {
+fn the_other_candidates_fail_and_the_closest_comes_first() {
     for options in ALL_OPTIONS {
         for sample in samples() {
             let (_, tried) = explain(options, &sample, ALL);
@@ -84,7 +84,7 @@ fn the_others_fail_and_the_nearest_comes_first() {
 }
 
 #[test]
-fn no_more_is_told_than_was_asked_for() {
+fn the_limits_of_an_explanation_are_kept() {
     let wanted = Wanted {
         limit: 1,
         closest: 1,
@@ -94,12 +94,12 @@ fn no_more_is_told_than_was_asked_for() {
     assert_eq!(tried.candidates.len(), 1);
     assert!(tried.omitted >= 1);
     assert_eq!(tried.closest.len(), 1);
-    // Its paths are of different lengths, so that each has a place of its own.
+    // Its paths have different lengths, so each has its own position.
     assert_eq!(tried.route.len(), 2);
 }
 
 #[test]
-fn ranks_are_told_the_most_important_first() {
+fn ranks_list_the_most_important_criterion_first() {
     let rank = |options: Options, route: u32| {
         let wanted = Wanted {
             route: Some(crate::RouteIndex(route)),
@@ -120,32 +120,32 @@ fn ranks_are_told_the_most_important_first() {
     assert_eq!(
         rank(original, 3),
         format!(
-            "priority 0x1000000040000002 (hosts, none with a wildcard + 2 kinds of attributes + \
-             a plain path of 2 bytes); of equal ones the greater id: {}",
+            "priority 0x1000000040000002 (hosts without wildcards + 2 attribute types + \
+             a plain path of 2 bytes); if equal, the greater id: {}",
             id(4)
         )
     );
     assert_eq!(
         rank(strict, 4),
         format!(
-            "priority 0x6010000000000002 (3 kinds of attributes + 1 header + a plain path of 2 bytes); \
-             of equal ones the greater id: {}",
+            "priority 0x6010000000000002 (3 attribute types + 1 header + a plain path of 2 bytes); \
+             if equal, the greater id: {}",
             id(5)
         )
     );
     assert_eq!(
         rank(strict, 2),
         format!(
-            "priority 0x2008000000000000 (1 kind of attributes + a regex path, regex_priority 0); \
-             of equal ones the greater id: {}",
+            "priority 0x2008000000000000 (1 attribute type + a regex path, regex_priority 0); \
+             if equal, the greater id: {}",
             id(3)
         )
     );
     assert_eq!(
         rank(traditional, 4),
         format!(
-            "3 kinds of attributes: headers, paths, methods; 1 header; a plain path of 2 bytes; \
-             of equal ones the older: made at 0; then the smaller id: {}",
+            "3 attribute types: headers, paths, methods; 1 header; a plain path of 2 bytes; \
+             if equal, the older route: created at 0; if still equal, the smaller id: {}",
             id(5)
         )
     );
@@ -165,7 +165,10 @@ fn an_expression_ranks_by_its_priority() {
     let router = router(&[expression], options);
     let request = Sample::get("/x");
     let told = router.explain(&request.request(), &mut Scratch::default(), ALL);
-    assert_eq!(told.tried.closest[0].rank[0], "an expression of priority 7");
+    assert_eq!(
+        told.tried.closest[0].rank[0],
+        "an expression with priority 7"
+    );
     let Verdict::Fails(reasons) = &told.tried.closest[0].verdict else {
         panic!("it is false")
     };

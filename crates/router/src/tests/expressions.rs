@@ -1,4 +1,4 @@
-//! The `expressions` flavour: routes that are an expression beside classic ones, and the fields that only they ask for.
+//! The `expressions` flavor: routes with an expression, classic routes, and the fields that only expressions use.
 
 use super::fixtures::{ALL_OPTIONS, Sample, numbered, route, router};
 use crate::{Calculation, Flavor, HeaderSource, Options, Request, Router, Scheme, Scratch};
@@ -38,7 +38,7 @@ fn found_by(router: &Router, request: &Request<'_>) -> Option<u32> {
     found.map(|found| found.route.0)
 }
 
-/// Whether a request is one for the expression.
+/// Whether a request satisfies the expression.
 fn passes(text: &str, sample: &Sample) -> bool {
     found(&[expression(1, 0, text)], sample).is_some()
 }
@@ -51,7 +51,7 @@ fn expressions_come_before_classic_routes_and_these_keep_their_order() {
         expression(1, 0, r#"http.path ^= "/a" && http.queries.x == "1""#),
         expression(2, 1, r#"http.path ^= "/a" && http.queries.y == "1""#),
     ];
-    // The kinds of a classic route do not outweigh the lowest priority.
+    // The lowest priority of an expression outweighs all attribute types of a classic route.
     routes[1].methods = vec!["GET".into()];
     routes[1].hosts = vec!["h".into()];
     let asked = |query: &str| {
@@ -68,7 +68,7 @@ fn expressions_come_before_classic_routes_and_these_keep_their_order() {
 }
 
 #[test]
-fn of_equal_priorities_the_greater_id_wins() {
+fn with_equal_priority_the_greater_id_wins() {
     for (first, second) in [(1, 2), (2, 1)] {
         let any = r#"http.path ^= "/""#;
         let routes = [expression(first, 5, any), expression(second, 5, any)];
@@ -110,7 +110,7 @@ fn requests_must_be_of_a_protocol_of_the_route() {
     for (protocols, on_http, on_https) in [
         (&[Http][..], true, false),
         (&[Http, Https], true, true),
-        // To be answered with a redirect.
+        // Requests over http are accepted to be answered with a redirect.
         (&[Https], true, true),
         (&[Grpc], true, false),
         (&[Grpcs], false, true),
@@ -130,7 +130,7 @@ fn requests_must_be_of_a_protocol_of_the_route() {
 }
 
 #[test]
-fn in_other_flavours_an_expression_is_nothing_to_match_by() {
+fn other_flavors_do_not_match_expressions() {
     let routes = [
         expression(1, 9, r#"http.path ^= "/""#),
         Route {
@@ -149,7 +149,7 @@ fn in_other_flavours_an_expression_is_nothing_to_match_by() {
 }
 
 #[test]
-fn a_route_that_cannot_be_read_is_reported_and_the_others_serve() {
+fn an_unreadable_route_is_reported_and_the_others_serve() {
     let routes = [
         expression(1, 3, r#"http.path == 1"#),
         expression(2, 2, r#"http.path ~ "(?=look-ahead)""#),
@@ -189,7 +189,7 @@ fn both_ends_of_the_connection_are_fields() {
         assert!(passes(text, &sample), "{text}");
     }
     assert!(!passes("net.src.port != 4000", &sample));
-    // A load balancer may tell an address alone.
+    // A load balancer may send an address without a port.
     sample.source = Some("192.0.2.7:0".parse().unwrap());
     assert!(!passes("net.src.port >= 0", &sample));
     sample.destination = None;
@@ -200,7 +200,7 @@ fn both_ends_of_the_connection_are_fields() {
 }
 
 #[test]
-fn classic_routes_may_ask_for_both_ends_too() {
+fn classic_routes_can_match_source_and_destination() {
     let end = |ip: Option<&str>, port| Endpoint {
         ip: ip.map(Into::into),
         port,
@@ -248,7 +248,7 @@ fn arguments_are_decoded_and_may_have_several_values() {
 }
 
 #[test]
-fn arguments_beyond_the_limit_are_not_looked_at() {
+fn arguments_beyond_the_limit_are_ignored() {
     let options = Options {
         max_arguments: 2,
         ..EXPRESSIONS
@@ -262,7 +262,7 @@ fn arguments_beyond_the_limit_are_not_looked_at() {
 }
 
 #[test]
-fn segments_are_those_of_the_normalised_path() {
+fn segments_are_those_of_the_normalized_path() {
     let sample = Sample::get("/a/./b//%63/x/../d%2Fe/");
     for text in [
         "http.path.segments.len == 4",
@@ -279,7 +279,7 @@ fn segments_are_those_of_the_normalised_path() {
 }
 
 #[test]
-fn what_was_read_of_a_request_is_forgotten_with_it() {
+fn parsed_parts_of_a_request_are_not_reused_for_the_next() {
     let texts = [r#"http.queries.x == "1""#, r#"http.path.segments.1 == "b""#];
     let routes: Vec<_> = (1..)
         .zip(texts)
@@ -299,7 +299,7 @@ fn what_was_read_of_a_request_is_forgotten_with_it() {
     assert_eq!(asked("/a/c", "x=1"), Some(0));
 }
 
-/// Counts how often the address is asked for.
+/// Counts how often the address is read.
 struct Reached<'c>(&'c Cell<u32>);
 
 impl HeaderSource for Reached<'_> {
@@ -312,7 +312,7 @@ impl HeaderSource for Reached<'_> {
 }
 
 #[test]
-fn the_address_that_was_reached_is_found_out_only_for_routes_that_ask() {
+fn the_destination_address_is_determined_only_for_routes_that_compare_it() {
     let sample = Sample::get("/a");
     let routes = [
         expression(1, 2, r#"http.path == "/a""#),
@@ -333,7 +333,7 @@ fn the_address_that_was_reached_is_found_out_only_for_routes_that_ask() {
 }
 
 #[test]
-fn strictly_classic_words_change_and_expressions_stay_first() {
+fn with_strict_classic_words_change_and_expressions_stay_first() {
     let options = Options {
         calculation: Calculation::Strict,
         ..EXPRESSIONS
@@ -370,8 +370,8 @@ fn an_empty_text_that_is_found_in_the_path_is_not_stripped() {
 }
 
 #[test]
-fn crowded_ranges_are_found_by_each_of_their_values_while_routes_come_and_go() {
-    // Each takes several ranges of bits, of different lengths, and some lie in others.
+fn overlapping_ranges_are_found_by_each_value_while_routes_change() {
+    // Each route covers several bit ranges of different lengths, and some ranges overlap.
     let routes: Vec<_> = (0..40_u32)
         .map(|number| {
             let (first, last) = (1_000 + 37 * number, 1_000 + 37 * number + 50);

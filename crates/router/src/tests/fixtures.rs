@@ -20,12 +20,12 @@ const fn options(flavor: Flavor, calculation: Calculation) -> Options {
     }
 }
 
-/// A route without attributes.
+/// Returns a route without attributes.
 pub(super) fn route(number: u32) -> Route {
     Route::blank(RouteId(Uuid::from_u128(u128::from(number))))
 }
 
-/// A router of usable routes.
+/// Builds a router; panics if a route is unusable.
 pub(super) fn router(routes: &[Route], options: Options) -> Router {
     let (router, errors) = Router::build(numbered(routes), options, None);
     assert!(errors.is_empty(), "{errors:?}");
@@ -36,12 +36,12 @@ pub(super) fn numbered(routes: &[Route]) -> impl Iterator<Item = (RouteIndex, &R
     (0..).map(RouteIndex).zip(routes)
 }
 
-/// A search that nobody cancels.
+/// Returns a search that is never cancelled.
 pub(super) fn search(limit: usize) -> Search<'static> {
     Search::new(limit, &|| false)
 }
 
-/// A request that lives as long as a test.
+/// A request that owns its data.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
     pub(super) method: String,

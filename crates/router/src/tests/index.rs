@@ -1,4 +1,4 @@
-//! The index finds what asking every candidate in order finds, on random routes and requests.
+//! The index must find the same candidate as a check of all candidates in order, for random routes and requests.
 
 use super::fixtures::{ALL_OPTIONS, Sample, numbered, route};
 use crate::{Router, Scheme, Scratch};
@@ -76,7 +76,7 @@ const HEADERS: &[(&str, &str)] = &[("x-a", "1"), ("x-a", "two"), ("x-b", "~*^t")
 const SENT_HEADERS: &[(&str, &str)] = &[("X-A", "1"), ("x-a", "TWO"), ("X-B", "to"), ("x-c", "z")];
 const SNIS: &[&str] = &["a.test", "*.test", "a.*", "b.test."];
 
-/// None in half of the cases, else up to three.
+/// Returns an empty list in half of the cases, else up to three elements.
 fn some<T: Copy>(random: &mut Random, of: &[T]) -> Vec<T> {
     let count = random.index(6).saturating_sub(2);
     (0..count).map(|_| *random.pick(of)).collect()
@@ -128,7 +128,7 @@ pub(super) fn random_sample(random: &mut Random) -> Sample {
 }
 
 #[test]
-fn the_index_answers_as_asking_every_candidate_does() {
+fn the_index_decides_like_a_check_of_every_candidate() {
     for options in ALL_OPTIONS {
         let mut random = Random::new(7);
         let mut scratch = Scratch::default();
@@ -185,7 +185,7 @@ fn routes_with_many_hosts_and_paths_are_found_by_each() {
 }
 
 #[test]
-fn more_methods_than_bits_are_told_apart() {
+fn more_methods_than_bits_are_distinguished() {
     let routes: Vec<_> = (0..40)
         .map(|number| Route {
             methods: vec![format!("M{number}").into()],

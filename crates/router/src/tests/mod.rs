@@ -1,4 +1,4 @@
-//! The router against recorded decisions of Kong, and against itself without its index.
+//! Compares the router with recorded decisions of Kong, and with its own decisions without the index.
 
 mod conflicts;
 mod explain;

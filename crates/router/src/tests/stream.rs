@@ -1,4 +1,4 @@
-//! The router of streams: Kong's decisions, and what they do not show.
+//! The stream router: Kong's recorded decisions, and cases that they do not cover.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route};
 use crate::{Calculation, Flavor, Options, RouteIndex, StreamRequest, StreamRouter, Wanted};
@@ -10,7 +10,7 @@ use uuid::Uuid;
 const ROUTER: &str = include_str!("../../tests/data/router-vectors.json");
 
 #[test]
-fn every_flavour_decides_as_kong() {
+fn every_flavor_decides_as_kong() {
     let vectors: Value = serde_json::from_str(ROUTER).unwrap();
     let groups = vectors["groups"].as_array().unwrap();
     let mut seen = 0;
@@ -117,7 +117,7 @@ const SERVER: &str = "10.0.0.1:9000";
 const COMPATIBLE: Options = ALL_OPTIONS[1];
 
 #[test]
-fn names_come_before_addresses_and_wildcards_match_their_ends() {
+fn server_names_rank_before_addresses_and_wildcards_match_suffixes() {
     let named = |number, snis: &[&str]| Route {
         snis: snis.iter().map(|&sni| sni.into()).collect(),
         ..stream(number, Protocol::Tls)
@@ -151,13 +151,13 @@ fn exact_names_and_others_are_tried_in_one_order() {
             },
         ];
         let found = decided(&routes, COMPATIBLE, Some("a.test"), CLIENT, SERVER);
-        // The greater id wins among equals.
+        // With equal priority the greater id wins.
         assert_eq!(found, Some(u32::from(wildcard_id > exact_id)));
     }
 }
 
 #[test]
-fn a_connection_without_a_name_passes_by_flavour() {
+fn the_flavor_decides_whether_connections_without_a_name_pass() {
     let routes = [Route {
         snis: vec!["a.test".into()],
         ..stream(1, Protocol::Tls)
@@ -172,7 +172,7 @@ fn a_connection_without_a_name_passes_by_flavour() {
 }
 
 #[test]
-fn ends_that_are_told_more_closely_come_first() {
+fn more_specific_sources_and_destinations_rank_first() {
     let destined = |number, ends: Vec<Endpoint>| Route {
         destinations: ends,
         ..stream(number, Protocol::Tcp)
@@ -195,7 +195,7 @@ fn ends_that_are_told_more_closely_come_first() {
 }
 
 #[test]
-fn addresses_match_whatever_their_family_and_form() {
+fn addresses_match_regardless_of_family_and_form() {
     let to = |ip: &str| {
         vec![Route {
             destinations: vec![end(ip, 0)],
@@ -279,7 +279,7 @@ fn expressions_see_addresses_ports_and_names_and_come_before_classic_routes() {
 }
 
 #[test]
-fn names_that_expressions_demand_are_found_whatever_stands_around_them() {
+fn server_names_in_expressions_are_found_in_any_structure() {
     let tls = &[Protocol::Tls][..];
     for (text, named, other, nameless) in [
         (r#"tls.sni == "a.test""#, true, false, false),
@@ -350,7 +350,7 @@ fn streams_must_be_of_a_protocol_of_the_route() {
         (&[Udp], false, false, true),
         (&[Tcp, Tls], true, true, false),
         (&[Tcp, Tls, Udp], true, true, true),
-        // Kong lets these take whatever comes.
+        // In Kong these accept every connection.
         (&[Tls], true, true, true),
         (&[TlsPassthrough], true, true, true),
     ] {
@@ -361,7 +361,7 @@ fn streams_must_be_of_a_protocol_of_the_route() {
 }
 
 #[test]
-fn an_expression_that_streams_cannot_have_is_reported() {
+fn an_expression_with_http_fields_is_reported() {
     let routes = [
         expression(1, &[Protocol::Tcp], r#"http.path == "/""#),
         expression(2, &[Protocol::Tcp], "net.port == 9000"),
@@ -387,7 +387,7 @@ fn a_block_of_one_address_is_a_block() {
 }
 
 #[test]
-fn names_and_addresses_lead_to_few_of_many_routes() {
+fn names_and_addresses_select_few_of_many_routes() {
     let name = |number: u32| format!("host-{number}.test");
     let routes: Vec<_> = (0..1_000)
         .map(|number| match number % 2 {
@@ -422,7 +422,8 @@ fn names_and_addresses_lead_to_few_of_many_routes() {
                 datagrams: false,
             };
             let found = router.matches(&request).map(|route| route.0);
-            // A stream without a name passes routes with names outside `traditional`, and these come first.
+            // Outside `traditional` a stream without a server name matches routes with server names, and these come
+            // first.
             let passes_any_name = options.flavor != Flavor::Traditional && number % 2 == 1;
             let strictly = options.calculation == Calculation::Strict;
             if !passes_any_name || strictly {
@@ -433,7 +434,7 @@ fn names_and_addresses_lead_to_few_of_many_routes() {
 }
 
 #[test]
-fn ranks_of_streams_are_told_the_most_important_first() {
+fn ranks_of_streams_list_the_most_important_criterion_first() {
     let classic = Route {
         snis: vec!["a.test".into()],
         sources: vec![end("192.0.2.0/24", 0)],
@@ -460,7 +461,7 @@ fn ranks_of_streams_are_told_the_most_important_first() {
     assert_eq!(
         compatible[..3],
         [
-            "names, or both sources and destinations",
+            "server names, or both sources and destinations",
             "sources: a block",
             "destinations: an address, a port",
         ]
@@ -468,13 +469,13 @@ fn ranks_of_streams_are_told_the_most_important_first() {
     assert_eq!(
         rank(ALL_OPTIONS[0], &classic),
         [
-            "3 kinds of attributes",
-            "names",
+            "3 attribute types",
+            "server names",
             "sources: a block",
             "destinations: an address with a port",
-            "then the older route",
+            "if equal, the older route",
         ]
     );
     let text = expression(2, &[Protocol::Tls], r#"tls.sni == "a.test""#);
-    assert_eq!(rank(EXPRESSIONS, &text)[0], "an expression of priority 2");
+    assert_eq!(rank(EXPRESSIONS, &text)[0], "an expression with priority 2");
 }

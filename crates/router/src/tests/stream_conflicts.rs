@@ -1,4 +1,4 @@
-//! What is said of routes of streams before any stream comes is true of all that come.
+//! Conflicts that are found without streams must be true for all streams.
 
 use super::fixtures::{ALL_OPTIONS, numbered, route, search};
 use super::stream::{EXPRESSIONS, end, expression, stream};
@@ -75,7 +75,7 @@ fn ends(random: &mut Random) -> Vec<Endpoint> {
         .collect()
 }
 
-/// Every third is a copy of another.
+/// Returns random routes. Every third is a copy of another.
 fn routes(random: &mut Random, count: usize, flavor: Flavor) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for number in 0..count as u32 {
@@ -122,14 +122,14 @@ fn sample(random: &mut Random) -> StreamWitness {
     }
 }
 
-/// The parts of routes that are said never to match, by their expression.
+/// Returns the expressions of the parts that are reported as unreachable.
 fn never(conflicts: &Conflicts<StreamWitness>) -> HashSet<*const expr::Expression> {
     let parts = conflicts.never.iter();
     parts.map(|never| Arc::as_ptr(&never.part)).collect()
 }
 
 #[test]
-fn no_stream_is_given_to_a_part_that_is_said_to_get_none() {
+fn no_stream_reaches_a_part_reported_as_unreachable() {
     for options in EVERY_OPTIONS {
         let mut random = Random::new(23);
         let (mut parts, mut claimed, mut undecided) = (0, 0, 0);
@@ -157,7 +157,7 @@ fn no_stream_is_given_to_a_part_that_is_said_to_get_none() {
     }
 }
 
-/// A stream as clients and listeners make them.
+/// Checks that clients and listeners can create such a stream.
 fn assert_is_possible(witness: &StreamWitness) {
     for address in [witness.source.ip(), witness.destination.ip()] {
         assert_eq!(address.to_canonical(), address, "{witness:?}");
@@ -194,7 +194,7 @@ fn every_example_of_a_tie_satisfies_both_routes() {
 }
 
 #[test]
-fn pairs_that_a_stream_finds_tied_are_among_the_ties() {
+fn pairs_that_are_tied_for_a_stream_are_reported() {
     for options in EVERY_OPTIONS {
         let mut random = Random::new(31);
         let mut common = 0;
@@ -238,7 +238,7 @@ fn pairs_that_a_stream_finds_tied_are_among_the_ties() {
 }
 
 #[test]
-fn what_is_said_of_one_route_is_what_is_said_of_all() {
+fn conflicts_of_one_route_are_among_those_of_all() {
     for options in EVERY_OPTIONS {
         let mut random = Random::new(37);
         for _ in 0..5 {
@@ -297,7 +297,7 @@ fn a_copy_of_a_route_never_matches_and_is_tied_with_it() {
     }
 }
 
-/// Of routes without conflicts but these, the one that never matches and those by which.
+/// Checks that the only unreachable route is the expected one, and which routes shadow it.
 #[track_caller]
 fn check_shadowed(routes: &[Route], options: Options, expected: Option<(u32, &[u32])>) {
     let conflicts = router(routes, options).conflicts(&search(10));
@@ -322,8 +322,8 @@ fn to(number: u32, destinations: &[(&str, u16)]) -> Route {
 }
 
 #[test]
-fn blocks_that_others_take_in_parts_leave_nothing() {
-    // An address with a port comes before a block everywhere.
+fn several_routes_can_shadow_the_parts_of_a_block() {
+    // In every flavor an address with a port comes before a block.
     for options in EVERY_OPTIONS {
         let one = |number| to(number, &[("10.0.0.1", 9000)]);
         let block = |ip, port| to(3, &[(ip, port)]);
@@ -357,10 +357,10 @@ fn blocks_that_others_take_in_parts_leave_nothing() {
 }
 
 #[test]
-fn a_port_of_a_route_for_all_addresses_is_not_that_of_another() {
+fn a_port_without_an_address_shadows_only_the_same_port() {
     for options in EVERY_OPTIONS {
         let two_families = |number, port| to(number, &[("0.0.0.0/0", port), ("::/0", port)]);
-        // Blocks come before ports only in `traditional`, a port in addition to a block everywhere.
+        // Only in `traditional` blocks come before ports. In every flavor a block with a port comes before a port.
         let port = |port| to(1, &[("", port)]);
         check_shadowed(
             &[two_families(2, 9000), port(9000)],
@@ -383,7 +383,7 @@ fn named(number: u32, snis: &[&str]) -> Route {
 #[test]
 fn a_wildcard_shadows_only_the_names_that_it_matches() {
     for options in EVERY_OPTIONS {
-        // Of equal ranks the older comes first in `traditional`, else the greater id.
+        // With equal priority, `traditional` prefers the older route and the other flavors the greater id.
         let (first, second) = match options.flavor {
             Flavor::Traditional => (1, 2),
             _ => (2, 1),
@@ -403,7 +403,7 @@ fn a_wildcard_shadows_only_the_names_that_it_matches() {
 }
 
 #[test]
-fn different_names_tie_only_for_streams_without_one() {
+fn different_server_names_tie_only_for_streams_without_one() {
     let witness = |options: Options, snis: [&str; 2]| {
         let routes = [named(1, &[snis[0]]), named(2, &[snis[1]])];
         let conflicts = router(&routes, options).conflicts(&search(10));
@@ -412,7 +412,8 @@ fn different_names_tie_only_for_streams_without_one() {
         ties.next()
             .map(|tie| tie.witness.expect("there is an example"))
     };
-    // Without names streams pass those of routes in the flavours but one, and strictly of routes that serve such streams.
+    // Streams without a server name match routes with server names except in `traditional`; with `Strict` only if the
+    // route accepts such streams.
     for (options, passes) in EVERY_OPTIONS.into_iter().zip([false, true, false, true]) {
         let different = witness(options, ["a.test", "b.test"]);
         assert_eq!(different.is_some(), passes, "{options:?}");
@@ -424,7 +425,7 @@ fn different_names_tie_only_for_streams_without_one() {
 }
 
 #[test]
-fn entries_of_different_closeness_do_not_rank_alike() {
+fn more_and_less_specific_entries_do_not_rank_alike() {
     for options in EVERY_OPTIONS {
         let ties = |other: (&str, u16)| {
             let routes = [to(1, &[("10.0.0.0/8", 0)]), to(2, &[other])];
@@ -441,7 +442,7 @@ fn entries_of_different_closeness_do_not_rank_alike() {
 }
 
 #[test]
-fn an_example_has_ends_of_one_family_where_it_can() {
+fn an_example_has_addresses_of_one_family_if_possible() {
     let routes = [1, 2].map(|number| to(number, &[("fd00::/8", 9001)]));
     for options in EVERY_OPTIONS {
         let conflicts = router(&routes, options).conflicts(&search(10));
@@ -460,11 +461,11 @@ fn expressions_that_no_stream_satisfies_are_contradictions() {
         "net.dst.ip in fd00::/8 && net.dst.ip in 10.0.0.0/8",
         "!(net.src.ip in 0.0.0.0/0) && !(net.src.ip in ::/0)",
         "!(net.dst.port >= 0)",
-        // Seen as addresses of IPv4.
+        // Routers treat mapped addresses as IPv4.
         "net.src.ip in ::ffff:0:0/96",
         r#"tls.sni == "a.test" && tls.sni == "b.test""#,
         r#"tls.sni =^ ".test" && tls.sni == "a.other""#,
-        // Only streams of TLS have names, and all of them do.
+        // A stream has a server name exactly if it is TLS.
         r#"tls.sni == "a.test" && net.protocol == "udp""#,
         r#"tls.sni == "a.test" && net.protocol != "tls""#,
         r#"net.protocol == "tls" && !(tls.sni != "a.test") && !(tls.sni == "a.test")"#,
@@ -477,14 +478,14 @@ fn expressions_that_no_stream_satisfies_are_contradictions() {
         assert_eq!(conflicts.never[0].reason, Reason::Contradiction);
         assert!(conflicts.never[0].whole);
     }
-    // Demanded by the protocols of the route.
+    // The contradiction comes from the route's protocols.
     let routes = [expression(1, &[Protocol::Tcp], r#"tls.sni == "a.test""#)];
     let conflicts = router(&routes, EXPRESSIONS).conflicts(&search(10));
     assert_eq!(conflicts.never[0].reason, Reason::Contradiction);
 }
 
 #[test]
-fn expressions_that_odd_streams_satisfy_are_none() {
+fn expressions_that_unusual_streams_satisfy_are_no_contradictions() {
     for text in [
         r#"!(tls.sni == "a") && !(tls.sni != "a")"#,
         r#"net.protocol == "tls" && !(tls.sni == "x")"#,
@@ -504,7 +505,7 @@ fn expressions_that_odd_streams_satisfy_are_none() {
 }
 
 #[test]
-fn protocols_that_others_serve_one_by_one_leave_nothing() {
+fn several_routes_can_shadow_the_protocols_of_one() {
     use Protocol::{Tcp, Tls, Udp};
     let all = &[Tcp, Tls, Udp][..];
     let port = "net.dst.port == 9000";
@@ -520,7 +521,7 @@ fn protocols_that_others_serve_one_by_one_leave_nothing() {
 }
 
 #[test]
-fn what_no_port_and_no_name_has_in_common_is_not_compared() {
+fn routes_with_different_ports_and_names_are_not_compared() {
     for options in EVERY_OPTIONS {
         let routes: Vec<_> = (0..2_000)
             .map(|number| match number % 2 {
@@ -548,7 +549,7 @@ fn blocks_of_other_sizes_are_found_among_many() {
     check_wide_block(Vec::from_iter(of_ipv6), "fd00:10::/28");
 }
 
-/// The wide block holds those numbered 16 to 31.
+/// Checks that the wide block is tied with exactly the blocks 16 to 31, which it contains.
 #[track_caller]
 fn check_wide_block(mut blocks: Vec<String>, wide: &str) {
     blocks.push(wide.to_owned());
@@ -564,7 +565,7 @@ fn check_wide_block(mut blocks: Vec<String>, wide: &str) {
 }
 
 #[test]
-fn routers_that_are_searched_one_after_the_other_share_the_bounds() {
+fn routers_searched_one_after_the_other_share_the_limits() {
     let streams = router(
         &[1, 2].map(|number| to(number, &[("", 9000)])),
         ALL_OPTIONS[1],

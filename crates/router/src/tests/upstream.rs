@@ -1,4 +1,4 @@
-//! The upstream path, by route, service and request.
+//! The upstream path for combinations of route, service and request.
 
 use super::fixtures::{Sample, route, router};
 use crate::{Calculation, Flavor, Options, Scratch};
@@ -11,8 +11,8 @@ const TRADITIONAL: Options = Options {
     max_arguments: 100,
 };
 
-/// strip_path, route path, request path; then the upstream path for a service path of `/`, `/base` and `/base/`, first
-/// with path_handling v0, then with v1.
+/// Columns: strip_path, route path, request path, then upstream paths for the service paths `/`, `/base` and `/base/`,
+/// first with path_handling v0, then with v1.
 const TABLE: &[(bool, &str, &str, [&str; 6])] = &[
     (
         true,
@@ -258,7 +258,7 @@ fn service_and_request_path_are_joined_as_in_kongs_table() {
 }
 
 #[test]
-fn path_handling_v1_is_ignored_outside_the_traditional_flavour() {
+fn path_handling_v1_is_ignored_outside_the_traditional_flavor() {
     let route = || route_at("/pre", true, PathHandling::V1);
     let uri = |options| sent(route(), options, Some("/base/"), "/pre");
     assert_eq!(uri(TRADITIONAL).as_deref(), Some("/base/"));
@@ -266,7 +266,7 @@ fn path_handling_v1_is_ignored_outside_the_traditional_flavour() {
 }
 
 #[test]
-fn what_is_left_cannot_climb_out_of_the_service() {
+fn the_rest_of_the_path_cannot_leave_the_service_path() {
     for (request, expected) in [
         ("/dots.", "/base"),
         ("/dots..", "/base"),

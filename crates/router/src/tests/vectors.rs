@@ -1,4 +1,4 @@
-//! Decisions observed of Kong Gateway 3.9.1, for the flavours and the subsystem that are here.
+//! Decisions recorded from Kong Gateway 3.9.1, for the HTTP router.
 
 use super::fixtures::{Sample, numbered, route};
 use crate::host::{self, Host};
@@ -24,7 +24,7 @@ fn traditional_compatible_decides_as_kong() {
 }
 
 #[test]
-fn traditional_compatible_decides_strictly_as_documented() {
+fn traditional_compatible_with_strict_decides_as_documented() {
     check(Flavor::TraditionalCompatible, Calculation::Strict, 235);
 }
 
@@ -57,7 +57,7 @@ fn hosts_are_split_as_kong_does() {
     }
 }
 
-/// Puts every vector of a flavour to a router of its group.
+/// Checks every vector of a flavor with a router of its group's routes.
 fn check(flavor: Flavor, calculation: Calculation, count: usize) {
     let options = Options {
         flavor,
@@ -98,7 +98,7 @@ fn check(flavor: Flavor, calculation: Calculation, count: usize) {
     assert_eq!(seen, count);
 }
 
-/// What the router decides, in the form of the vectors.
+/// Returns the router's decision in the format of the vectors.
 fn decide(router: &Router, settings: &[Value], request: &Value) -> Value {
     let sample = read_request(request);
     let mut scratch = Scratch::default();

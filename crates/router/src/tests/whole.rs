@@ -1,4 +1,4 @@
-//! What the router promises besides the recorded decisions.
+//! Guarantees of the router that the recorded decisions do not cover.
 
 use super::fixtures::{ALL_OPTIONS, Sample, numbered, route, router};
 use crate::{Calculation, Flavor, Options, Problem, RouteIndex, Router, Scheme, Scratch};
@@ -33,7 +33,7 @@ fn an_unusable_route_is_reported_and_the_others_serve() {
 }
 
 #[test]
-fn look_around_is_for_the_traditional_flavour_alone() {
+fn only_the_traditional_flavor_supports_look_around() {
     let routes = [with_path(1, "~/(?!private).*$")];
     let (traditional, errors) = Router::build(numbered(&routes), ALL_OPTIONS[0], None);
     assert!(errors.is_empty());
@@ -57,7 +57,7 @@ fn routes_of_other_subsystems_are_left_out() {
 }
 
 #[test]
-fn strictly_an_https_only_route_with_snis_serves_no_plain_request() {
+fn with_strict_an_https_only_route_with_snis_accepts_no_plain_request() {
     let secure = Route {
         protocols: vec![Protocol::Https],
         snis: vec!["a.test".into()],
@@ -83,7 +83,7 @@ fn strictly_an_https_only_route_with_snis_serves_no_plain_request() {
 }
 
 #[test]
-fn headers_beyond_the_limit_are_not_looked_at() {
+fn headers_beyond_the_limit_are_ignored() {
     let route = Route {
         headers: vec![("x-last".into(), vec!["1".into()])],
         ..route(1)
@@ -104,8 +104,9 @@ fn headers_beyond_the_limit_are_not_looked_at() {
 }
 
 #[test]
-fn paths_of_one_length_share_a_candidate_and_its_place() {
-    // The ids of parts are derived, so a route that is split may change its rank among equals; one that is not keeps it.
+fn paths_of_equal_length_share_a_candidate_and_its_position() {
+    // The parts of a split route have derived ids, which may change its order among routes of equal priority. A route
+    // that is not split keeps its id.
     let routes = [
         Route {
             paths: vec!["/aa".into(), "/bb".into()],
@@ -118,7 +119,7 @@ fn paths_of_one_length_share_a_candidate_and_its_place() {
 }
 
 #[test]
-fn clean_paths_are_shown_as_they_came_and_others_normalised() {
+fn normal_paths_are_returned_unchanged_and_others_normalized() {
     let router = router(&[with_path(1, "/")], Options::default());
     let mut scratch = Scratch::default();
     for (path, shown) in [("/a/../%62", "/b"), ("/c", "/c")] {
@@ -130,7 +131,7 @@ fn clean_paths_are_shown_as_they_came_and_others_normalised() {
 }
 
 #[test]
-fn captures_of_header_regexes_count_outside_the_traditional_flavour() {
+fn header_regexes_capture_outside_the_traditional_flavor() {
     let route = Route {
         headers: vec![("x-v".into(), vec!["~*v(?<major>[0-9]+)".into()])],
         paths: vec!["~/(?<name>[a-z]+)".into()],
@@ -163,7 +164,7 @@ fn captures_of_header_regexes_count_outside_the_traditional_flavour() {
 }
 
 #[test]
-fn hosts_and_paths_need_not_be_text() {
+fn hosts_and_paths_need_not_be_utf8() {
     let routes = [
         Route {
             hosts: vec!["*.a.test".into()],
@@ -192,7 +193,7 @@ fn hosts_and_paths_need_not_be_text() {
 
 #[test]
 fn hostile_requests_cost_no_more_than_their_length() {
-    // Nested prefixes that are all tried, dots without end, and a path that is nothing but escapes.
+    // Nested prefixes that are all tried, many dots, and a path that consists of escapes only.
     let routes: Vec<_> = (1..2_000)
         .map(|length| Route {
             headers: vec![("x".into(), vec!["no".into()])],
@@ -218,7 +219,7 @@ fn a_router_with_replaced_routes_decides_like_a_new_one() {
         with_path(7, "/a/long"),
         with_path(9, "~/gone$"),
     ];
-    // The second is replaced, the third goes, and there are new ones before, between and after.
+    // The second route is replaced, the third and fifth are removed, and new ones are added before, between and after.
     let after = [
         with_path(0, "/c"),
         with_path(1, "/a"),
@@ -227,7 +228,7 @@ fn a_router_with_replaced_routes_decides_like_a_new_one() {
         with_path(7, "/a/long"),
         with_path(8, "/a/longer"),
     ];
-    // Numbers stay; that of the one that goes is given again.
+    // Routes keep their numbers; a new route gets the number of the removed fifth one.
     let (numbers_before, numbers_after) = ([0, 1, 2, 3, 4], [5, 0, 1, 4, 3, 6]);
     let fresh = [5, 1, 4, 6];
     for options in ALL_OPTIONS {

@@ -1,11 +1,11 @@
-//! Rules as routes, and samples as requests.
+//! Converts rules to routes and samples to requests.
 
 use model::entities::{Route, RouteId};
 use router::{Request, Scheme};
 use testkit::rules::{Rule, Sample};
 use uuid::Uuid;
 
-/// Routes in the order of their rules.
+/// Returns routes in the order of their rules.
 pub fn of(rules: &[Rule]) -> Vec<Route> {
     (0..)
         .zip(rules)
