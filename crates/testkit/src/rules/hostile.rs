@@ -1,21 +1,21 @@
-//! Rule sets and requests that cost a router as much as they can: each is a way in which a match could stop being cheap.
+//! Adversarial rule sets and requests: each one tries to make a match as expensive as possible in a different way.
 
 use super::{Rule, Sample, repeated};
 
-/// What the longest request head leaves of a path.
+/// Maximum length of a path in the longest request head.
 const LONG: usize = 8 << 10;
 
-/// Rules that are hard on a router, and one request for each way to be.
+/// A rule set that is expensive for a router, with one request.
 #[derive(Debug, Clone)]
 pub struct Hostile {
     pub name: &'static str,
     pub about: &'static str,
     pub rules: Vec<Rule>,
-    /// None of the rules takes it, so that all that could must be looked at.
+    /// A request that matches no rule, so that a router must try every possible candidate.
     pub sample: Sample,
 }
 
-/// Every such set; all in attributes, which every flavour has.
+/// Returns all adversarial sets. Their rules use attributes only, which every router flavour supports.
 pub fn hostile() -> Vec<Hostile> {
     vec![
         Hostile {
@@ -141,7 +141,7 @@ fn path(path: String) -> Rule {
     }
 }
 
-/// A header that no request has, so that the rest of the rule decides nothing.
+/// Adds a header condition that no request fulfils, so that no other part of the rule can decide the match.
 fn with_header(rule: Rule) -> Rule {
     Rule {
         headers: vec![("x-none".to_owned(), "~*^yes$".to_owned())],
