@@ -30,8 +30,9 @@ usage: cargo xtask <command>
   fuzz    run the fuzz targets, or one: cargo xtask fuzz [TARGET] [--seconds N]; with a nightly toolchain and cargo-fuzz where they
           are installed, otherwise on the committed corpora and mutations of them
   bench   compare the gateway with other proxies and write a report (cargo xtask bench --help, bench/README.md)
-  soak    the endurance tests in full: 100,000 random change sets with crashes, a thousand kills under writers, millions of routing
-          decisions compared with a simple reference; or one of them: cargo xtask soak [store | kills | router] [--seed N]
+  soak    the endurance tests in full: 100,000 random change sets with crashes, a thousand kills during writes, millions of
+          routing decisions compared with a simple reference; or one of them:
+          cargo xtask soak [store | kills | router] [--seed N]
   compat  protocol suites of other projects and clients of Kong against the gateway (cargo xtask compat --help;
           docs/compatibility.md; needs Go)
 ";
