@@ -27,9 +27,12 @@ impl Interval {
 
     /// Ends that are not finite stay what they are.
     fn widened(self, centre: f64, factor: f64) -> Self {
-        let moved = |end: f64| match centre.is_finite() && end.is_finite() {
-            true => centre + (end - centre) * factor,
-            false => end,
+        let moved = |end: f64| {
+            if centre.is_finite() && end.is_finite() {
+                centre + (end - centre) * factor
+            } else {
+                end
+            }
         };
         Self {
             low: moved(self.low),
@@ -70,9 +73,10 @@ fn moved(
     let wanted = BEYOND_EACH_END / ((1.0 - confidence) / 2.0);
     let wanted = (wanted as usize).clamp(FEWEST_RESAMPLES, MOST_RESAMPLES);
     let first = interval(FEWEST_RESAMPLES);
-    match wanted > FEWEST_RESAMPLES && !first.contains(still) {
-        true => interval(wanted),
-        false => first,
+    if wanted > FEWEST_RESAMPLES && !first.contains(still) {
+        interval(wanted)
+    } else {
+        first
     }
 }
 
