@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: tables and plots, for light and dark screens.
+//! The report as one self-contained page with tables and plots, for light and dark screens.
 
 mod tables;
 
@@ -33,7 +33,7 @@ pub fn page(report: &Report) -> Result<String> {
     ))
 }
 
-/// For text and for attributes in double or single quotes.
+/// Escapes a text for HTML, also for attributes in double or single quotes.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -53,7 +53,7 @@ fn date(started: &str) -> &str {
     started.split('T').next().unwrap_or(started)
 }
 
-/// What a reader must know before any figure.
+/// Returns the information that a reader needs before the figures.
 fn head(report: &Report) -> String {
     let mut head = String::new();
     let links = report.scenarios.iter().map(|scenario| {
@@ -158,7 +158,7 @@ fn list(notes: &[String]) -> String {
     format!("<ul class=\"notes\">{items}</ul>\n")
 }
 
-/// Names of scenarios may have anything in them, and anchors may not.
+/// Returns an anchor. Names of scenarios may contain characters that are not allowed in anchors.
 fn anchor(name: &str) -> String {
     name.chars()
         .map(|character| {

@@ -1,4 +1,5 @@
-//! `config`: the three tests of the publication on Kong's LMDB storage engine. How long a `POST /config` takes, how long the
+//! `config`: the three tests of the publication on Kong's LMDB storage engine. They measure how long a `POST /config`
+//! takes, how long the router and the plugin chains take to rebuild, and how changes in the background affect traffic.
 //! router and the plugin plans take to rebuild, and what traffic feels of changes in the background.
 
 use super::{pushes, rebuild};
@@ -54,7 +55,7 @@ fn loads() -> [(&'static str, Shape); 3] {
     ]
 }
 
-/// Three loads, one after the other, into a gateway of their own in each round.
+/// Loads three configurations in sequence into a new gateway in each round.
 fn post(harness: &mut Harness, case: &str, shape: &Shape) -> Result<Vec<Figure>> {
     let unchanged = shape.text(harness.upstream);
     let changed = Shape {
