@@ -81,8 +81,9 @@ fn parse(text: &str) -> Result<Outcome> {
     Ok(Outcome {
         http2: text.lines().any(|line| line == "Application protocol: h2"),
         succeeded: number_before(text, "succeeded", "requests:")
-            .context("h2load tells no requests that succeeded")?,
-        data: number_before(text, "data", "traffic:").context("h2load tells no bytes of bodies")?,
+            .context("h2load reported no number of succeeded requests")?,
+        data: number_before(text, "data", "traffic:")
+            .context("h2load reported no number of body bytes")?,
         rate: number_before(text, "req/s", "finished in").unwrap_or(0.0),
     })
 }

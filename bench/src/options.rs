@@ -124,14 +124,14 @@ impl Cores {
         let mut notes = Vec::new();
         if self.load == self.upstream {
             notes.push(
-                "Load generator and upstream share a core: the requests a second of a cheap subject are bounded by them, not by it (see the busy share). \
-                 CPU per request is not."
+                "Load generator and upstream share a core. They, not the subject, limit the requests per second of a cheap subject (see the busy share), \
+                 but not its CPU per request."
                     .to_owned(),
             );
         }
         if self.subject == self.load {
             notes.push(
-                "Everything shares one core: only CPU per request means anything.".to_owned(),
+                "All components share one core: only CPU per request is meaningful.".to_owned(),
             );
         }
         notes

@@ -65,7 +65,7 @@ fn known_name(text: &str) -> Result<String, String> {
 
 fn unknown(name: &str) -> String {
     let known = DEFINITIONS.map(|definition| definition.name).join(", ");
-    format!("there is no peer {name}; there are {known}")
+    format!("unknown peer {name}; the peers are {known}")
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -74,10 +74,13 @@ impl<'a> Entry<'a> {
         let outcome = outcomes.pop().context("a load without an outcome")?;
         if outcome.failed > 0 || outcome.requests == 0 {
             self.failure = Some(format!(
-                "{} of {} answers failed ({})",
+                "{} of {} responses failed ({})",
                 outcome.failed,
                 outcome.requests,
-                outcome.first_failure.as_deref().unwrap_or("none came")
+                outcome
+                    .first_failure
+                    .as_deref()
+                    .unwrap_or("no response arrived")
             ));
             return Ok(None);
         }
@@ -245,7 +248,7 @@ fn finish(
         }
         if entry.reconnects > 0 {
             scenario.notes.push(format!(
-                "{}: {} closed connections: {} were opened again for {} requests",
+                "{}: {} closed connections: {} were reopened for {} requests",
                 case.name, entry.subject.name, entry.reconnects, entry.requests
             ));
         }

@@ -34,17 +34,17 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::Status(status) => return write!(formatter, "an answer had status {status}"),
+            Self::Status(status) => return write!(formatter, "a response had status {status}"),
             Self::Connection(kind) => return write!(formatter, "a connection failed: {kind}"),
             Self::Tls(error) => return write!(formatter, "TLS failed: {error}"),
-            Self::NotHttp => "an answer was not HTTP/1.1",
-            Self::HeadTooLong => "the head of an answer did not end",
-            Self::NoLength => "an answer did not say how long it is",
-            Self::BadChunk => "an answer had a chunk without a size",
-            Self::LongerThanAnnounced => "an answer was longer than announced",
-            Self::WrongBody => "an answer had another body than the upstream sends",
-            Self::BrokenOff => "a connection was closed before the end of an answer",
-            Self::TooLate => "an answer did not come in time",
+            Self::NotHttp => "a response was not HTTP/1.1",
+            Self::HeadTooLong => "the head of a response was too long",
+            Self::NoLength => "a response had neither Content-Length nor chunks",
+            Self::BadChunk => "a response had an invalid chunk",
+            Self::LongerThanAnnounced => "a server sent more bytes after the end of a response",
+            Self::WrongBody => "a response had a different body than the upstream sends",
+            Self::BrokenOff => "a connection was closed before the end of a response",
+            Self::TooLate => "a response did not arrive in time",
         };
         formatter.write_str(text)
     }

@@ -23,7 +23,7 @@ impl Timer {
     pub fn register(registry: &Registry, token: Token) -> Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor =
-            timerfd_create(TimerfdClockId::Monotonic, flags).context("cannot make a timer")?;
+            timerfd_create(TimerfdClockId::Monotonic, flags).context("cannot create a timer")?;
         registry.register(
             &mut SourceFd(&descriptor.as_raw_fd()),
             token,

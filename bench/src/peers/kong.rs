@@ -3,10 +3,9 @@
 //! The harness runs the script as follows:
 //!
 //! - With the argument `version`, the script prints the version and exits within five seconds.
-//!
 //! - Without arguments, the script becomes the gateway (`exec`) in the foreground, with the settings in its
-//! environment. These are Kong's own settings (`KONG_PREFIX`, `KONG_PROXY_LISTEN`, `KONG_DECLARATIVE_CONFIG` and so
-//! on), so for an installed Kong `exec kong start` is enough. Standard output and standard error go to a file.
+//!   environment. These are Kong's own settings (`KONG_PREFIX`, `KONG_PROXY_LISTEN`, `KONG_DECLARATIVE_CONFIG` and so
+//!   on), so for an installed Kong `exec kong start` is enough. Standard output and standard error go to a file.
 //!
 //! The harness measures the process that the script becomes and its children, and stops them with SIGTERM.
 

@@ -10,11 +10,11 @@ use std::fmt::Write;
 
 const SHEET: &str = include_str!("html/page.css");
 
-/// Any bar has error bars like these, as have the points of cost against size.
+/// Explanation for the reader of the page.
 const READING: &str = "Bars and points are medians; error bars span the 5th to the 95th percentile of the samples. Tables have \
-medians ± the standard deviation. “× relay” and “× nginx” are medians of the ratios within a round, in which what drifts on the \
-machine cancels out. Densities are sums of Gaussian kernels (Silverman's bandwidth). What lies farther from the quartiles than \
-six times their distance is not drawn in distributions; the tables of all statistics have it.";
+medians ± the standard deviation. “× relay” and “× nginx” are medians of the ratios within a round, which cancels out \
+drift of the machine. Densities are sums of Gaussian kernels (Silverman's bandwidth). Distributions omit samples farther from the \
+quartiles than six times their distance; the tables of all statistics include them.";
 
 pub fn page(report: &Report) -> Result<String> {
     let styles = Styles::of(report);

@@ -14,8 +14,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-const ABOUT: &str = "Creates of consumers by 1 to 64 clients at once, each durable before its answer; a changed route at 10,000 routes, by the time until it is live; \
-                     pages of lists of up to 1,000,000 consumers, and the memory they take; traffic beside ten changes a second.";
+const ABOUT: &str = "Consumers created by 1 to 64 concurrent clients, each durable before its response; the time until a changed route among 10,000 is live; \
+                     pages of lists of up to 1,000,000 consumers, and their memory; traffic during ten changes per second.";
 const HALF: (&str, &str, Better) = ("answer p50", "ms", Better::Lower);
 const HIGH: (&str, &str, Better) = ("answer p99", "ms", Better::Lower);
 const CPU: (&str, &str, Better) = ("CPU per write", "µs", Better::Lower);

@@ -11,8 +11,8 @@ use crate::report::{Better, Figure, Scenario};
 use crate::rounds::{PROPORTIONAL, RESIDENT};
 use anyhow::Result;
 
-const ABOUT: &str = "POST /config by its latency header, into a gateway just started (first), again (unchanged) and with one route changed; \
-                     rebuild of router and plugin plans by the gateway's own metric; traffic while configurations are pushed.";
+const ABOUT: &str = "POST /config, measured by its latency header: on a new gateway (first), repeated (unchanged), and with one route changed; \
+                     rebuild of router and plugin chains, measured by the gateway's own metric; traffic while configurations are pushed.";
 const HEADER: (&str, &str, Better) = ("X-Kong-Admin-Latency", "ms", Better::Lower);
 const WHOLE: (&str, &str, Better) = ("whole answer", "ms", Better::Lower);
 

@@ -40,7 +40,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
             }
             if !limited && shape.plugins.limit_rates() {
                 scenario.notes.push(format!(
-                    "{name}: skipped, this version does not limit rates yet"
+                    "{name}: skipped, this version does not support rate limiting yet"
                 ));
                 continue;
             }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use std::sync::Arc;
 use std::time::Duration;
 
-const ABOUT: &str = "Growth of PSS by keep-alive connections that have each had an answer and wait; the system's own memory for their sockets is not in it.";
+const ABOUT: &str = "Growth of PSS caused by keep-alive connections that wait after one response each. The kernel's memory for their sockets is not included.";
 const CONNECTIONS: [usize; 2] = [1_000, 10_000];
 const MEMORY: (&str, &str, Better) = ("memory per connection", "KiB", Better::Lower);
 /// Duration of the traffic; long enough for every connection to be used.
@@ -75,7 +75,7 @@ fn grown(subject: &Subject, connections: usize) -> Result<f64> {
     let rate = connections as f64 / TRAFFIC.as_secs_f64() * 1.5;
     let outcomes = client.run(Mode::Open { rate }, TRAFFIC, TRAFFIC)?;
     if outcomes.iter().any(|outcome| outcome.failed > 0) {
-        bail!("answers failed");
+        bail!("a response failed");
     }
     Ok((process.memory()?.proportional - before) * 1024.0)
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ABOUT: &str = "Single operations: time by criterion, and instructions under callgrind, which are the same in every run.";
+const ABOUT: &str = "Single operations: time measured by Criterion, and instructions counted by callgrind, which are the same in every run.";
 const TIME: (&str, &str, Better) = ("time", "ns", Better::Lower);
 const INSTRUCTIONS: (&str, &str, Better) = ("instructions", "each", Better::Lower);
 const SUBJECT: &str = "silverback";

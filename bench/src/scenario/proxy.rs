@@ -10,7 +10,7 @@ use crate::rounds::{self, Case};
 use anyhow::Result;
 use std::sync::Arc;
 
-const ABOUT: &str = "One route, no plugins, default headers. Closed loop for capacity; latency at a fixed rate, counted from the instant at which a request was due.";
+const ABOUT: &str = "One route, no plugins, default headers. Closed loop for capacity; latency at a fixed rate, measured from the time when a request was due.";
 const ANSWERS: [(&str, &str, &[usize]); 3] = [
     ("512 B", "/", &[8, 64, 256, 1024]),
     ("64 KiB", "/big", &[8, 64, 256, 1024]),

@@ -206,7 +206,7 @@ impl Track {
             if window.failed > 0 {
                 let first = window.first_failure.as_deref().unwrap_or("unknown");
                 bail!(
-                    "{}: {} answers failed ({first})",
+                    "{}: {} responses failed ({first})",
                     self.name(),
                     window.failed
                 );

@@ -23,7 +23,7 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
             }
             if harness.gateway(&build)?.metric(&sum("router"))?.is_none() {
                 scenario.notes.push(format!(
-                    "{name}: skipped, {} tells no silverback_rebuild_seconds",
+                    "{name}: skipped, {} has no metric silverback_rebuild_seconds",
                     build.name
                 ));
                 continue;

@@ -66,7 +66,7 @@ fn measure_one(
         match subject(harness, &build, routes, &text, &requests) {
             Ok(subject) => subjects.push(subject),
             Err(error) => harness.note(format!(
-                "{name}: {} does not take these routes and is left out: {error:#}",
+                "{name}: {} refused these routes and is left out: {error:#}",
                 build.name
             )),
         }

@@ -7,7 +7,7 @@ use crate::report::Scenario;
 use anyhow::{Result, bail};
 use std::time::Duration;
 
-const ABOUT: &str = "Latency of traffic while GET /metrics is asked every second, beside the same traffic without it; 10,000 routes and consumers.";
+const ABOUT: &str = "Latency of traffic while GET /metrics is requested every second, compared with the same traffic without it; 10,000 routes and consumers.";
 /// Metric of requests that a scrape must contain; otherwise the scenario is meaningless.
 const COUNTED: &str = "kong_http_requests_total";
 

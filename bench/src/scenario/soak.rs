@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const ABOUT: &str = "Load at a fixed rate with one changed route a second; memory, descriptors and latency over time, and their slopes.";
+const ABOUT: &str = "Load at a fixed rate while one route changes per second; memory, descriptors and latency over time, and their slopes.";
 const SIZE: usize = 1_000;
 /// Number of points in a plot, for any duration of the run.
 const POINTS: u32 = 720;

@@ -237,7 +237,7 @@ impl Desk {
             .map_err(|error| format!("the reference server did not start: {error}"))?;
         let fields = wire::fields(&answer).ok_or("the server's message cannot be read")?;
         let port = wire::number(&fields, field::ANSWER_PORT);
-        let port = u16::try_from(port).map_err(|_| "the server tells no port")?;
+        let port = u16::try_from(port).map_err(|_| "the server reported no port")?;
         Ok((server, SocketAddr::from(([127, 0, 0, 1], port))))
     }
 }
@@ -264,8 +264,8 @@ fn write_certificate(credentials: &[u8], folder: &Path) -> Result<Certificate, S
     })
 }
 
-/// Runs as the server that the suite starts: sends the suite's message to `address`, prints the response, and runs until
-/// it is stopped.
+/// Runs as the server that the suite starts: sends the suite's message to `address`, prints the response, and runs
+/// until it is stopped.
 pub(crate) fn stand_in(address: &str) -> Result<(), String> {
     let io = |error: io::Error| error.to_string();
     let asked = wire::read_message(&mut io::stdin().lock()).map_err(io)?;

@@ -102,7 +102,7 @@ impl Go {
         let folder = told["Dir"].as_str();
         folder
             .map(PathBuf::from)
-            .ok_or_else(|| format!("go mod download {module} tells no folder").into())
+            .ok_or_else(|| format!("go mod download {module} reported no directory").into())
     }
 
     /// Downloads all dependencies of the packages in a module's directory, including those of tests. A failure here
