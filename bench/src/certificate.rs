@@ -20,7 +20,7 @@ pub struct Certificate {
 pub fn self_signed(directory: &Path) -> Result<Certificate> {
     let names = [NAME, "127.0.0.1"].map(str::to_owned);
     let CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(names).context("cannot make a certificate")?;
+        rcgen::generate_simple_self_signed(names).context("cannot create a certificate")?;
     let files = Certificate {
         certificate: directory.join("cert.pem"),
         key: directory.join("key.pem"),

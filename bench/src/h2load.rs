@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_h2load_prints_is_understood() {
+    fn the_output_of_h2load_is_parsed() {
         let text = "TLS Protocol: TLSv1.3\nApplication protocol: h2\n\nfinished in 512.10ms, 9763.70 req/s, 1.2MB/s\n\
                     requests: 5000 total, 1100 started, 5000 done, 1000 succeeded, 4000 failed, 4000 errored, 0 timeout\n\
                     traffic: 537.12KB (550010) total, 12.30KB (12595) headers (space savings 90.12%), 500.00KB (512000) data\n";

@@ -132,7 +132,7 @@ impl Gateway {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !prefix.join("silverback.addresses.json").exists() {
             if Instant::now() > deadline {
-                bail!("the gateway does not start");
+                bail!("the gateway did not start");
             }
             thread::sleep(Duration::from_millis(10));
         }

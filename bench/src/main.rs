@@ -179,7 +179,7 @@ fn run(run: Run) -> Result<ExitCode> {
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("answers of {} failed: see the notes", failed.join(", "));
+    eprintln!("responses of {} failed: see the notes", failed.join(", "));
     Ok(ExitCode::FAILURE)
 }
 

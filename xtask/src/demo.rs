@@ -71,7 +71,7 @@ fn start_gateway(binary: &Path, upstream: &Echo) -> Result<Gateway, String> {
         )
         .set("nginx_worker_processes", "auto")
         .configuration(&text);
-    say(&format!("Starting it with {} ...", path.display()));
+    say(&format!("Starting the gateway with {} ...", path.display()));
     launch
         .try_start()
         .map_err(|log| format!("the gateway did not start:\n{log}"))

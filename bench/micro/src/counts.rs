@@ -54,7 +54,7 @@ impl Counts {
         }
         let mut kept = Self::read(path)?;
         if let Some(reason) = kept.is_of_another_machine() {
-            bail!("only all of them can be updated: {reason}");
+            bail!("the counts can only be updated all together: {reason}");
         }
         kept.operations.extend(self.operations.clone());
         kept.write(path)

@@ -73,7 +73,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Run { operation, times } => {
             let found = all.iter().find(|one| one.name == operation);
-            let found = found.with_context(|| format!("there is no operation {operation}"))?;
+            let found = found.with_context(|| format!("unknown operation {operation}"))?;
             micro::run_counted(found, times);
             Ok(())
         }
@@ -91,7 +91,7 @@ fn run(command: Command) -> Result<()> {
             if let Some(baseline) = &baseline
                 && let Some(reason) = baseline.is_of_another_machine()
             {
-                println!("instructions are not compared: {reason}");
+                println!("the instruction counts are not compared: {reason}");
                 return Ok(());
             }
             let mut counts = Counts::of_this_machine(callgrind::count(&chosen)?);
@@ -129,7 +129,7 @@ fn choose<'o>(all: &[&'o Operation], names: &[String]) -> Result<Vec<&'o Operati
     let is_meant = |operation: &Operation, name: &String| operation.name.starts_with(name.as_str());
     for name in names {
         if !all.iter().any(|operation| is_meant(operation, name)) {
-            bail!("there is no operation {name}; `micro list` names them");
+            bail!("unknown operation {name}; `micro list` shows all operations");
         }
     }
     let is_chosen = |operation: &&Operation| names.iter().any(|name| is_meant(operation, name));

@@ -174,7 +174,7 @@ fn memory_is_compared_by_itself() {
 }
 
 #[test]
-fn what_differs_between_the_runs_and_what_only_one_has_is_named() {
+fn differences_of_settings_and_figures_of_one_run_are_reported() {
     let before = report(10, 1.0, 1);
     let mut after = report(10, 1.0, 2);
     after.machine.kernel = "7.0".into();

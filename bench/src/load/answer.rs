@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_200_of_known_length_fails() {
+    fn a_response_other_than_a_200_of_known_length_fails() {
         let check = |text: &str, failure: Failure| {
             assert_eq!(read(&[text.as_bytes()]), Some(Err(failure)), "{text}");
         };

@@ -215,7 +215,7 @@ fn an_open_loop_shows_what_was_due_while_the_server_stalled() {
 }
 
 #[test]
-fn what_is_not_answered_in_time_fails_and_does_not_harm_the_next_run() {
+fn a_late_response_fails_and_does_not_affect_the_next_run() {
     let (target, _) = server(|number| match number {
         3 => Act::Ignore,
         _ => Act::Answer(WHOLE),

@@ -166,7 +166,7 @@ pub fn latency(case: &Case<'_>, styles: &Styles) -> Result<String> {
 }
 
 fn percentiles(latency: &Latency) -> Vec<(f64, f64)> {
-    // No request is slower than this percentile.
+    // Beyond this percentile there are no requests.
     let last = 1.0 - 1.0 / latency.requests() as f64;
     (0..=PERCENTILE_PLACES)
         .map(|place| 1.0 - 10_f64.powf(-4.0 * place as f64 / PERCENTILE_PLACES as f64))

@@ -277,7 +277,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn what_is_no_report_is_refused_by_file_and_field() {
+fn the_error_for_an_invalid_report_names_file_and_field() {
     assert!(refusal("nothing").contains("not JSON"));
     assert!(refusal("{\"gateway\": 1}").contains("no field `format`"));
     assert!(refusal("{\"format\": 2}").contains("field `format` is 2"));

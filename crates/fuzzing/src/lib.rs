@@ -53,7 +53,7 @@ pub use router::router;
 pub use schema::schema;
 pub use uri::uri;
 
-/// Approximate number of cuts that a check tries. Of longer input it tries only some cuts.
+/// Maximum number of cuts that a check tries. For longer input it skips some cuts.
 const MOST_CUTS: usize = 300;
 
 /// Returns prefixes of the bytes, as if a connection had stopped there: all prefixes of short input, some of long

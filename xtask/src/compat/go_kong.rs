@@ -172,7 +172,7 @@ impl Suite {
                 (Some(Ended::Passed), reason) => {
                     outcome.passed += 1;
                     if reason.is_some() {
-                        eprintln!("note: {name} passes over {way}, though {LIST} has it");
+                        eprintln!("note: {name} passes with {way}, although {LIST} lists it");
                     }
                 }
                 (Some(_), Some(reason)) => *left_out.entry(reason).or_default() += 1,

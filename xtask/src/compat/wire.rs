@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn malformed_messages_are_refused() {
         for bad in [&b"\x08"[..], b"\x12\x05ab", b"\x0d\0\0\0\0", &[0xff; 12]] {
             assert_eq!(fields(bad), None, "{bad:02x?}");
         }

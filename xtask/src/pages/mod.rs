@@ -141,7 +141,10 @@ impl Programs {
             return Ok(());
         }
         if needs_deck && !self.has_deck {
-            eprintln!("note: line {} is not run: there is no decK", block.line);
+            eprintln!(
+                "note: line {} is not run: decK is not available",
+                block.line
+            );
             return Ok(());
         }
         session.run(block)

@@ -166,7 +166,7 @@ d
     }
 
     #[test]
-    fn what_cannot_be_run_is_an_error_with_its_line() {
+    fn an_invalid_block_is_an_error_with_its_line() {
         let unknown = blocks("\n```sh slowly\na\n```\n").unwrap_err();
         assert_eq!(unknown, "line 2: unknown kind of block: `sh slowly`");
         let open = blocks("```sh\na\n").unwrap_err();
