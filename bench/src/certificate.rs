@@ -1,26 +1,26 @@
-//! The certificate that every TLS listener under measurement presents: made anew for each run, trusted by nobody.
+//! The certificate of every TLS listener in the benchmark. Each run creates a new one, which no client trusts.
 
 use anyhow::{Context, Result};
 use rcgen::CertifiedKey;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The name that clients ask for.
+/// The server name that clients request.
 pub const NAME: &str = "bench.test";
 
-/// PEM files.
+/// Paths of PEM files.
 #[derive(Debug, Clone)]
 pub struct Certificate {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// Writes `cert.pem` and `key.pem` into `directory`: ECDSA P-256, the kind that costs a server the least and that all of
-/// them take.
+/// Writes `cert.pem` and `key.pem` into `directory`. The key is ECDSA P-256, which costs servers the least and which
+/// all of them support.
 pub fn self_signed(directory: &Path) -> Result<Certificate> {
     let names = [NAME, "127.0.0.1"].map(str::to_owned);
     let CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(names).context("cannot make a certificate")?;
+        rcgen::generate_simple_self_signed(names).context("cannot create a certificate")?;
     let files = Certificate {
         certificate: directory.join("cert.pem"),
         key: directory.join("key.pem"),

@@ -1,9 +1,10 @@
-//! `bench compare`: which figures of two reports differ by more than noise.
+//! `bench compare`: finds the figures of two reports that differ by more than noise.
 //!
-//! A figure has moved when 1 is not within the confidence interval of the ratio of its medians, by a bootstrap over blocks of
-//! neighbouring samples. Machines drift between runs, and a drift looks like a change of every figure; so where a case has a
-//! byte relay (or nginx), what is compared is the ratio to it, round by round. What no statistics of two runs can tell is what
-//! differs from one start of a program to the next; that takes several reports of the same program.
+//! A figure has moved if 1 is outside the confidence interval of the ratio of its medians, computed by a bootstrap over
+//! blocks of neighbouring samples. Machines drift between runs, and a drift looks like a change of every figure. If a
+//! case has a byte relay (or nginx), the comparison therefore uses the ratio to it, round by round. Two runs cannot
+//! show how much a figure varies from one start of a program to the next; that takes several reports of the same
+//! program.
 
 mod print;
 #[cfg(test)]
@@ -18,20 +19,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The chance that any figure is called moved when none has.
+/// Probability that at least one figure is reported as moved although none has.
 const FAMILY_ERROR: f64 = 0.05;
 const SEED: u64 = 20_260_101;
 
 #[derive(Args)]
 pub struct Options {
-    /// The report to compare with.
+    /// The report to compare with
     before: PathBuf,
-    /// The report of what changed.
+    /// The report of the changed version
     after: PathBuf,
-    /// Show the figures within noise, too.
+    /// Show the figures within noise too
     #[arg(long)]
     all: bool,
-    /// Fail when any figure is worse.
+    /// Fail if any figure is worse
     #[arg(long)]
     fail_on_worse: bool,
 }
@@ -42,20 +43,21 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         &Report::read(&options.after)?,
     );
     print!("{}", comparison.print(options.all));
-    Ok(match options.fail_on_worse && comparison.any_worse() {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    Ok(if options.fail_on_worse && comparison.any_worse() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     })
 }
 
 pub struct Comparison {
-    /// Why the reports may not be comparable.
+    /// Reasons why the reports may not be comparable.
     pub warnings: Vec<String>,
-    /// Those that moved first, the largest move first.
+    /// All changes: moved figures first, the largest move first.
     pub changes: Vec<Change>,
     pub only_before: Vec<Key>,
     pub only_after: Vec<Key>,
-    /// Of each interval, so that all of them together are right with 95 %.
+    /// Confidence level of each interval, chosen so that all intervals together hold with 95 %.
     pub confidence: f64,
 }
 
@@ -70,24 +72,24 @@ pub struct Key {
 pub struct Change {
     pub key: Key,
     pub unit: String,
-    /// Medians, in the unit.
+    /// Medians, in the figure's unit.
     pub before: f64,
     pub after: f64,
     pub basis: Basis,
-    /// Of the basis: what the medians' ratio (or difference) is, and within which interval.
+    /// Ratio (or difference) of the medians by the basis, and its confidence interval.
     pub moved: f64,
     pub interval: Interval,
     pub verdict: Verdict,
 }
 
-/// What is compared.
+/// The values that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// The ratio of the figures themselves.
+    /// The ratio of the figures.
     Ratio,
-    /// The ratio of the figures' multiples of this subject's.
+    /// The ratio of the figures after each was divided by this subject's figure.
     Multiple(&'static str),
-    /// The difference: what is below zero has no ratio.
+    /// The difference, because figures below zero have no ratio.
     Difference,
 }
 
@@ -95,9 +97,9 @@ pub enum Basis {
 pub enum Verdict {
     Worse,
     Better,
-    /// Moved, and neither direction is better.
+    /// The figure moved, but neither direction is better.
     Differs,
-    /// So few samples that even the largest difference could be chance.
+    /// There are so few samples that even the largest difference could be chance.
     TooFew,
     WithinNoise,
 }
@@ -129,7 +131,7 @@ pub fn compare(before: &Report, after: &Report) -> Comparison {
     }
 }
 
-/// A figure and those of the same case and quantity that it may be compared with.
+/// A figure, and the reference figures of the same case and quantity.
 struct Entry<'a> {
     figure: &'a Figure,
     references: Vec<(&'static str, &'a Figure)>,
@@ -156,8 +158,8 @@ fn figures(report: &Report) -> BTreeMap<Key, Entry<'_>> {
     entries.collect()
 }
 
-/// The figures that drift as this one does. Memory does not drift with the machine, and the ratio of two programs' memory
-/// would only add the noise of the other.
+/// Returns the figures that drift in the same way as this one. Memory does not drift with the machine, and a ratio to
+/// another program's memory would only add noise.
 fn references<'a>(scenario: &'a Scenario, figure: &Figure) -> Vec<(&'static str, &'a Figure)> {
     if figure.unit.ends_with('B') {
         return Vec::new();
@@ -208,7 +210,7 @@ fn change(key: &Key, old: &Entry<'_>, new: &Entry<'_>, confidence: f64) -> Chang
     }
 }
 
-/// What to compare, and its samples in both reports.
+/// Returns the basis of a comparison and its samples from both reports.
 fn comparable(old: &Entry<'_>, new: &Entry<'_>) -> (Basis, Samples, Samples) {
     for (subject, old_reference) in &old.references {
         if let Some((_, new_reference)) = new.references.iter().find(|(name, _)| name == subject) {
@@ -218,9 +220,10 @@ fn comparable(old: &Entry<'_>, new: &Entry<'_>) -> (Basis, Samples, Samples) {
         }
     }
     let (before, after) = (&old.figure.samples, &new.figure.samples);
-    let basis = match before.min() < 0.0 || after.min() < 0.0 {
-        true => Basis::Difference,
-        false => Basis::Ratio,
+    let basis = if before.min() < 0.0 || after.min() < 0.0 {
+        Basis::Difference
+    } else {
+        Basis::Ratio
     };
     (basis, before.clone(), after.clone())
 }
@@ -229,8 +232,8 @@ fn ratio(before: f64, after: f64) -> f64 {
     if before == after { 1.0 } else { after / before }
 }
 
-/// Whether samples that all lie on one side of the others would be too rare by chance: of all ways to deal so many samples to
-/// two reports, two are like that.
+/// Whether there are enough samples to exclude chance if all samples of one report lie on one side of the other's. Of
+/// all ways to divide the samples between two reports, two have this property.
 fn can_tell(before: usize, after: usize, confidence: f64) -> bool {
     let ways: f64 = (1..=after)
         .map(|number| (before + number) as f64 / number as f64)
@@ -256,7 +259,7 @@ fn verdict(better: Better, basis: Basis, interval: &Interval, enough: bool) -> V
 }
 
 impl Change {
-    /// How far it moved, for sorting: half is as far as double.
+    /// Returns the size of a move for sorting. Half and double have the same size.
     fn size(&self) -> f64 {
         match self.basis {
             Basis::Difference => 0.0,

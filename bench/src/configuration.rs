@@ -1,5 +1,5 @@
-//! Declarative configurations for Kong-compatible gateways, by numbers: routes, consumers with a key each, and the plugins
-//! of every route. And the requests that go all over them.
+//! Declarative configurations for Kong-compatible gateways, given by numbers of routes and consumers (with one key
+//! each) and by the plugins of every route; and requests that are spread over them.
 
 use crate::load::Request;
 use anyhow::{Context, Result};
@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A list of requests is never longer: by then no cache of the gateway's or the machine's has the next one's route or key ready
-/// because of the last one's, and the list itself stays small.
+/// Maximum length of a list of requests. It is long enough that no cache holds the route or key of a request because of
+/// the request before it, and short enough to keep the list small.
 const MOST_REQUESTS: usize = 100_000;
-/// Beyond this many, consumers have nothing but a name and a key, so that a million of them stay under 100 MB of text.
+/// Consumers beyond this number have only a name and a key, so that a million of them need less than 100 MB of text.
 const MOST_FULL_CONSUMERS: usize = 100_000;
 
 #[derive(Args, Clone)]
@@ -21,13 +21,13 @@ pub struct Options {
     pub routes: usize,
     #[arg(long, default_value_t = 10_000)]
     pub consumers: usize,
-    /// The plugins of every route.
+    /// The plugins of every route
     #[arg(long, value_enum, default_value_t = Plugins::KeyAuthAndTermination)]
     pub plugins: Plugins,
-    /// The address that the service points to.
+    /// The address that the service points to
     #[arg(long, default_value = "127.0.0.1:8080")]
     pub upstream: SocketAddr,
-    /// Where to write it; standard output without.
+    /// Write to this file instead of standard output
     #[arg(long)]
     pub output: Option<PathBuf>,
 }
@@ -51,14 +51,14 @@ pub fn write(options: &Options) -> Result<()> {
     }
 }
 
-/// The path of route `number`.
+/// Returns the path of route `number`.
 pub fn path(number: usize) -> String {
     format!("/service-{}/route-{number}", number % 100)
 }
 
-/// The key of consumer `number`; looks random and is the same in every run.
+/// Returns the key of consumer `number`. It looks random and is the same in every run.
 pub fn key(number: usize) -> String {
-    // splitmix64: consecutive numbers give unrelated keys.
+    // splitmix64: consecutive numbers produce unrelated keys.
     let mix = |seed: u64| {
         let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -68,14 +68,14 @@ pub fn key(number: usize) -> String {
     format!("{:016x}{:016x}", mix(number as u64), mix(!(number as u64)))
 }
 
-/// The plugins that every route has.
+/// The plugins of every route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Plugins {
     None,
     KeyAuth,
     RateLimiting,
     KeyAuthAndRateLimiting,
-    /// As the published LMDB test has it.
+    /// The plugins of the published LMDB test.
     KeyAuthAndTermination,
     KeyAuthAndPrometheus,
 }
@@ -103,7 +103,7 @@ impl Plugins {
             }}));
         }
         if self.limit_rates() {
-            // Never reached: what is measured is the counting.
+            // No request reaches this limit, because only the counting is measured.
             let config = json!({"minute": 1_000_000_000, "policy": "local"});
             plugins.push(json!({"name": "rate-limiting", "config": config}));
         }
@@ -112,8 +112,8 @@ impl Plugins {
             plugins.push(json!({"name": "prometheus", "config": config}));
         }
         if self == Self::KeyAuthAndTermination {
-            // Without the trigger no request would reach the upstream, and there would be no proxying to measure. The plugin
-            // runs on every request all the same and looks for it.
+            // The trigger keeps the plugin from answering all requests, so that they still reach the upstream. The
+            // plugin runs on every request and looks for the trigger.
             plugins.push(json!({"name": "request-termination", "config": {
                 "status_code": 403, "message": "terminated", "echo": false, "trigger": "x-terminate",
             }}));
@@ -122,20 +122,20 @@ impl Plugins {
     }
 }
 
-/// A configuration, by numbers.
+/// The numbers that describe a configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// One route is `/`; several are `path(0..routes)`.
+    /// Number of routes. A single route has the path `/`; several have the paths `path(0..routes)`.
     pub routes: usize,
-    /// With one key each: `key(0..consumers)`.
+    /// Number of consumers, with one key each: `key(0..consumers)`.
     pub consumers: usize,
     pub plugins: Plugins,
-    /// Goes into the first route, so that two values make configurations that differ in one route.
+    /// A value in the first route. Two values give configurations that differ in one route.
     pub changed: usize,
 }
 
 impl Shape {
-    /// Written entity by entity: as one tree of JSON values the largest would take gigabytes.
+    /// Writes the configuration entity by entity, because a single JSON tree would need gigabytes for the largest one.
     pub fn text(&self, upstream: SocketAddr) -> String {
         let (host, port) = (upstream.ip(), upstream.port());
         let mut text = format!(
@@ -194,8 +194,8 @@ fn list(text: &mut String, count: usize, entity: impl Fn(usize) -> Value) {
     }
 }
 
-/// Requests that go all over a configuration: each to a route, and with a key, far from those of the request before, all
-/// used equally often.
+/// Returns requests that are spread over a configuration. Each uses a route and a key far from those of the request
+/// before; all routes and keys are used equally often.
 pub fn requests(shape: &Shape) -> Vec<Request> {
     let keys = if shape.plugins.authenticate() {
         shape.consumers
@@ -203,7 +203,7 @@ pub fn requests(shape: &Shape) -> Vec<Request> {
         0
     };
     let count = shape.routes.max(keys).clamp(1, MOST_REQUESTS);
-    // Strides of their own, so that a route does not always come with the same part of the keys.
+    // Different strides, so that a route is not always combined with the same part of the keys.
     let (route_stride, key_stride) = (stride(count, 0.618), stride(count, 0.755));
     (0..count)
         .map(|number| {
@@ -217,7 +217,8 @@ pub fn requests(shape: &Shape) -> Vec<Request> {
         .collect()
 }
 
-/// Near `part` of `count` and without a divisor in common, so that steps of it visit every place before they repeat.
+/// Returns a number near `part` of `count` that has no common divisor with `count`, so that steps of this size visit
+/// every index before one repeats.
 fn stride(count: usize, part: f64) -> usize {
     let divisor = |mut a: usize, mut b: usize| {
         while b > 0 {
@@ -231,7 +232,7 @@ fn stride(count: usize, part: f64) -> usize {
         .unwrap_or(1)
 }
 
-/// Which of `all` place `at` of `count` stands for.
+/// Maps index `at` of `count` to an index of `all`.
 fn spread(at: usize, count: usize, all: usize) -> usize {
     at * all / count
 }

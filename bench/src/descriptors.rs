@@ -1,10 +1,10 @@
-//! How many connections a process may hold.
+//! The limit of open descriptors, and so of connections, of a process.
 
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one: thousands of connections are more than the 1,024 that a shell commonly allows. Child
-/// processes inherit it.
+/// Raises the soft limit to the hard limit, because thousands of connections exceed the usual soft limit of 1,024.
+/// Child processes inherit the limit.
 pub fn raise_limit() -> Result<()> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {

@@ -1,4 +1,4 @@
-//! A Kong-compatible gateway under measurement: Silverback, any build of it, or Kong itself by a start script.
+//! A Kong-compatible gateway under test: any build of Silverback, or Kong itself through a start script.
 
 use crate::certificate::Certificate;
 use crate::process::{self, Process};
@@ -37,8 +37,9 @@ impl Build {
     }
 }
 
-/// The settings of every gateway under measurement, Silverback and Kong alike, but for its listeners: one worker, nothing logged for a
-/// request, connections kept on both sides whatever the number of requests, and buffers that hold the largest answer and configuration.
+/// Returns the settings of every gateway under test, Silverback and Kong alike, except the listeners: one worker, no
+/// log lines for requests, an unlimited number of requests per connection on both sides, and buffers that hold the
+/// largest response and configuration.
 pub fn settings(prefix: &Path, database: &str) -> Vec<(&'static str, String)> {
     let fixed = [
         ("KONG_NGINX_DAEMON", "off"),
@@ -68,7 +69,7 @@ pub fn settings(prefix: &Path, database: &str) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// The settings that make a gateway show this certificate.
+/// Returns the settings that make a gateway use this certificate.
 pub fn certificate_settings(certificate: &Certificate) -> [(&'static str, String); 2] {
     let path = |path: &Path| path.display().to_string();
     [
@@ -77,7 +78,7 @@ pub fn certificate_settings(certificate: &Certificate) -> [(&'static str, String
     ]
 }
 
-/// A running gateway and where its listeners are.
+/// A running gateway with the addresses of its listeners.
 pub struct Gateway {
     pub process: Process,
     prefix: PathBuf,
@@ -87,7 +88,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// One worker, no configuration, nothing logged for a request; with `more` settings.
+    /// Starts a gateway with one worker, without a configuration and without log lines for requests; `more` adds
+    /// settings.
     pub fn start(
         build: &Build,
         certificate: &Certificate,
@@ -95,12 +97,12 @@ impl Gateway {
         directory: &Path,
         more: &[(&'static str, String)],
     ) -> Result<Self> {
-        // Not named by the port: a hundred gateways in a row get the same one again.
+        // The name does not contain the port, because a hundred gateways in a row may get the same port.
         let prefix = tempfile::tempdir_in(directory)?.keep();
         Self::start_in(prefix, "off", build, certificate, core, more)
     }
 
-    /// The same store, served by a new process that takes writes of single entities.
+    /// Restarts the gateway on the same store with a new process that accepts writes of single entities.
     pub fn again_writable(
         self,
         build: &Build,
@@ -150,7 +152,7 @@ impl Gateway {
         })
     }
 
-    /// Loads a configuration; anything but a 201 is an error.
+    /// Loads a configuration. Every status other than 201 is an error.
     pub fn post_config(&self, text: &str) -> Result<Posted> {
         let started = Instant::now();
         let answer = exchange(
@@ -176,7 +178,7 @@ impl Gateway {
         })
     }
 
-    /// The value of a sample of `GET /metrics` on the Admin API; none when it is not there.
+    /// Returns the value of a sample in the Admin API's `GET /metrics`, or `None` if the sample is missing.
     pub fn metric(&self, sample: &str) -> Result<Option<f64>> {
         let answer = self.get("/metrics")?;
         if answer.status != 200 {
@@ -202,18 +204,18 @@ fn sample_of(text: &str, sample: &str) -> Option<f64> {
         .ok()
 }
 
-/// What `POST /config` took, in milliseconds.
+/// Duration of a `POST /config` in milliseconds.
 pub struct Posted {
-    /// Until the head of the answer, as the gateway says in `X-Kong-Admin-Latency`.
+    /// Time until the head of the response, as the gateway reports in `X-Kong-Admin-Latency`.
     pub header: f64,
-    /// Until the last byte of the answer, as the client sees it.
+    /// Time until the last byte of the response, as measured by the client.
     pub whole: f64,
 }
 
 pub struct Answer {
     pub status: u16,
     head: String,
-    /// The body, or its first megabyte: enough for metrics and errors.
+    /// The body, or its first megabyte, which is enough for metrics and errors.
     pub start: String,
 }
 
@@ -229,7 +231,7 @@ impl Answer {
 
 const KEPT: usize = 1024 * 1024;
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 pub fn exchange(address: SocketAddr, head: &str, body: &[u8]) -> Result<Answer> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;

@@ -1,4 +1,4 @@
-//! h2load, which makes the load of HTTP/2: the harness's own generator does not speak it.
+//! Runs h2load, which generates the HTTP/2 load. The harness's own load generator does not support HTTP/2.
 
 use crate::peers;
 use anyhow::{Context, Result, bail};
@@ -10,28 +10,28 @@ pub const MISSING: &str = "h2load is not installed (package nghttp2-client)";
 
 pub struct H2load(PathBuf);
 
-/// What is sent to a TLS listener.
+/// A load for a TLS listener.
 #[derive(Clone, Copy)]
 pub struct Load {
     pub requests: usize,
     pub connections: usize,
-    /// At a time, on each connection.
+    /// Number of concurrent streams on each connection.
     pub streams: usize,
 }
 
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
-    /// Whether that was negotiated.
+    /// Whether HTTP/2 was negotiated.
     pub http2: bool,
-    /// Requests that were answered with a 2xx or 3xx.
+    /// Number of requests with a 2xx or 3xx response.
     pub succeeded: f64,
-    /// Bytes of all bodies.
+    /// Total bytes of all bodies.
     pub data: f64,
     pub rate: f64,
 }
 
 impl Outcome {
-    /// Says what is wrong where fewer than these requests were answered, or answered with less than the upstream's body.
+    /// Returns an error text if fewer than `requests` succeeded, or if the bodies are not as long as the upstream's.
     pub fn failure(&self, requests: usize, body: usize) -> Option<String> {
         let (requests, body) = (requests as f64, body as f64);
         if self.succeeded < requests {
@@ -81,13 +81,14 @@ fn parse(text: &str) -> Result<Outcome> {
     Ok(Outcome {
         http2: text.lines().any(|line| line == "Application protocol: h2"),
         succeeded: number_before(text, "succeeded", "requests:")
-            .context("h2load tells no requests that succeeded")?,
-        data: number_before(text, "data", "traffic:").context("h2load tells no bytes of bodies")?,
+            .context("h2load reported no number of succeeded requests")?,
+        data: number_before(text, "data", "traffic:")
+            .context("h2load reported no number of body bytes")?,
         rate: number_before(text, "req/s", "finished in").unwrap_or(0.0),
     })
 }
 
-/// The number in front of a word in the line that begins so.
+/// Returns the number before `word` in the line that begins with `begins`.
 fn number_before(text: &str, word: &str, begins: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with(begins))?;
     let words = line
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_h2load_prints_is_understood() {
+    fn the_output_of_h2load_is_parsed() {
         let text = "TLS Protocol: TLSv1.3\nApplication protocol: h2\n\nfinished in 512.10ms, 9763.70 req/s, 1.2MB/s\n\
                     requests: 5000 total, 1100 started, 5000 done, 1000 succeeded, 4000 failed, 4000 errored, 0 timeout\n\
                     traffic: 537.12KB (550010) total, 12.30KB (12595) headers (space savings 90.12%), 500.00KB (512000) data\n";

@@ -1,4 +1,4 @@
-//! What every scenario works with: the upstream, the programs that are measured, and what is to be told of them.
+//! The environment of every scenario: the upstream, the programs under test, and the notes for the report.
 
 use crate::certificate::Certificate;
 use crate::gateway::{Build, Gateway};
@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// A running program that is sent requests.
+/// A running program that receives requests.
 pub struct Subject {
     pub name: String,
-    /// Whose processor time counts; for `direct` it is the upstream, which has none of its own.
+    /// The process whose processor time is measured. `None` for `direct`, where requests go to the upstream itself.
     pub process: Option<Process>,
     pub target: Target,
     pub requests: Arc<[Request]>,
@@ -33,7 +33,7 @@ pub struct Harness {
     pub peers: Vec<Peer>,
     pub notes: Vec<String>,
     pub commands: Vec<String>,
-    /// Subjects whose answers were not as they must be.
+    /// Subjects that gave wrong responses.
     pub failed: Vec<String>,
     own: PathBuf,
     pub directory: TempDir,
@@ -95,7 +95,7 @@ impl Harness {
         builds.chain(peers).collect()
     }
 
-    /// The programs that take a configuration by `POST /config`.
+    /// Returns the programs that accept a configuration by `POST /config`.
     pub fn builds_and_kong(&self) -> Vec<Build> {
         let kong = self.options.peers.kong.as_ref().map(|script| Build {
             name: "kong".to_owned(),
@@ -111,7 +111,8 @@ impl Harness {
         only.is_none_or(|only| case.contains(only))
     }
 
-    /// The upstream itself: what the load generator and it can do with nothing between them.
+    /// Returns the upstream itself as a subject; it shows the maximum that the load generator and the upstream can
+    /// reach.
     pub fn direct(&self, requests: &Arc<[Request]>) -> Subject {
         Subject {
             name: "direct".to_owned(),
@@ -152,7 +153,7 @@ impl Harness {
         })
     }
 
-    /// Every peer that has an equivalent of the workload; one that does not start is noted and left out.
+    /// Starts every peer that can do the workload. A peer that does not start is noted and left out.
     pub fn peers(
         &mut self,
         tls: bool,
@@ -186,9 +187,9 @@ impl Harness {
         Ok(subjects)
     }
 
-    /// The peer with this place in the list.
+    /// Starts the peer at this index of the list.
     pub fn peer(&mut self, at: usize, workload: &Workload<'_>) -> Result<Option<Started>> {
-        // A peer writes its files under names of its own, the same each time it is started.
+        // A peer uses the same file names every time it is started.
         let directory = tempfile::tempdir_in(self.directory.path())?.keep();
         let peer = &self.peers[at];
         match peer.start(workload, self.cores.subject, &directory) {
@@ -212,7 +213,7 @@ impl Harness {
         self.gateway_with(build, &[])
     }
 
-    /// A gateway with these settings besides the usual ones.
+    /// Starts a gateway with these settings in addition to the usual ones.
     pub fn gateway_with(
         &mut self,
         build: &Build,
@@ -229,14 +230,14 @@ impl Harness {
         .with_context(|| format!("cannot start {}", build.name))
     }
 
-    /// A gateway on the embedded store, writable, with this configuration in it.
+    /// Starts a writable gateway on the embedded store and loads this configuration.
     pub fn writable(&mut self, build: &Build, configuration: &str) -> Result<Gateway> {
         let gateway = self.gateway(build)?;
         gateway.post_config(configuration)?;
         gateway.again_writable(build, &self.certificate, self.cores.subject)
     }
 
-    /// Every build of Silverback with this configuration.
+    /// Starts every build of Silverback with this configuration.
     pub fn silverbacks(
         &mut self,
         tls: bool,
@@ -260,7 +261,7 @@ impl Harness {
         Ok(subjects)
     }
 
-    /// Builds of Silverback with wrong answers.
+    /// Returns the builds of Silverback that gave wrong responses.
     pub fn failed_builds(&self) -> Vec<&str> {
         let names = self.builds.iter().map(|build| build.name.as_str());
         names
@@ -280,7 +281,7 @@ impl Harness {
     }
 }
 
-/// The start of a figure; its samples follow.
+/// Creates a figure without samples.
 pub fn figure(
     case: &str,
     subject: &str,

@@ -1,4 +1,4 @@
-//! How long it takes to import many entities, with the store alone and into a running gateway; and to write them out again.
+//! Measures the import of many entities, into the store alone and into a running gateway, and their export.
 
 use crate::configuration::key;
 use anyhow::{Context, Result, bail};
@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Options {
-    /// The gateway.
+    /// The gateway binary
     #[arg(long, default_value = "target/demo/silverback")]
     pub binary: PathBuf,
-    /// How many: a tenth services, two tenths routes, one tenth plugins, three tenths consumers with a key each.
+    /// Number of entities: a tenth are services, two tenths routes, one tenth plugins, three tenths consumers with a
+    /// key each
     #[arg(long, default_value_t = 100_000)]
     pub entities: usize,
-    /// Keep the generated file here.
+    /// Keep the generated file at this path
     #[arg(long)]
     pub output: Option<PathBuf>,
 }
@@ -67,7 +68,7 @@ struct Case<'o> {
 }
 
 impl Case<'_> {
-    /// Runs a command and says how long it took, with the time of each of its stages.
+    /// Runs a command and prints its duration and the duration of each stage.
     fn measure(&self, name: &str, prefix: &Path, command: &str, words: &[&Path]) -> Result<()> {
         let begun = Instant::now();
         let mut child = silverback(self.binary, prefix, command)
@@ -87,7 +88,7 @@ impl Case<'_> {
     }
 }
 
-/// Each stage that a command tells of, with its time.
+/// Returns the stages that a command reports, with their durations.
 fn stages(child: &mut Child) -> Result<String> {
     use std::io::{BufRead, BufReader};
     let errors = child.stderr.take().context("standard error is piped")?;
@@ -118,7 +119,7 @@ fn silverback(binary: &Path, prefix: &Path, command: &str) -> Command {
     silverback
 }
 
-/// Killed when dropped.
+/// A gateway process that is killed when dropped.
 struct Gateway(Child);
 
 impl Gateway {
@@ -131,7 +132,7 @@ impl Gateway {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !prefix.join("silverback.addresses.json").exists() {
             if Instant::now() > deadline {
-                bail!("the gateway does not start");
+                bail!("the gateway did not start");
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -146,7 +147,7 @@ impl Drop for Gateway {
     }
 }
 
-/// Flat, as exports are, without ids, as people write them.
+/// Returns a flat document, as exports are, but without ids, as hand-written files are.
 fn document(entities: usize) -> String {
     let tenth = entities / 10;
     let consumers = 3 * tenth;

@@ -1,7 +1,8 @@
-//! The load generator: one thread, one epoll loop, connections that stay open from sample to sample. Every answer is read to
-//! its end and checked: one that is not a whole 200 with the upstream's body counts as failed, so that a wrong gateway cannot look fast. It is meant to
-//! cost little beside what it measures (one write, one read and one look at the clock for a request, no allocation), and it
-//! says what it did cost. It sends GET requests and nothing else.
+//! The load generator. It uses one thread, one epoll loop, and connections that stay open from sample to sample. It
+//! reads every response to its end and checks it: only a complete 200 with the upstream's body counts as a success, so
+//! that a gateway with wrong responses cannot look fast. The generator is built to cost little compared with the
+//! program under test (one write, one read and one look at the clock per request, no allocation), and reports its own
+//! cost. It sends GET requests only.
 
 mod answer;
 mod connection;
@@ -29,19 +30,19 @@ use timer::Timer;
 use transport::Dialer;
 
 const TIMER: Token = Token(usize::MAX);
-/// How long answers are waited for after the end of a run.
+/// Maximum time to wait for responses after the end of a run.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Connections that are opened at a time: few enough for the shortest queue of a listener.
+/// Number of connections that are opened at the same time; it fits into the shortest accept queue of a listener.
 const CONNECT_BATCH: usize = 64;
-/// A read takes all of the largest answer.
+/// Buffer size that fits the largest response in one read.
 const BUFFER: usize = 128 * 1024;
 
-/// A request, ready to send, and what must come of it.
+/// A request, ready to send, with the expected response.
 #[derive(Debug, Clone)]
 pub struct Request {
     bytes: Vec<u8>,
-    /// The length of the upstream's body that must be the answer's; none when any body will do.
+    /// The length of the upstream's body that the response must have; `None` if any body is accepted.
     body: Option<usize>,
 }
 
@@ -54,12 +55,12 @@ impl Request {
         Self::new(path, &format!("apikey: {key}\r\n"))
     }
 
-    /// Each one on a connection of its own.
+    /// Creates a request that closes its connection.
     pub fn closing(path: &str) -> Self {
         Self::new(path, "Connection: close\r\n")
     }
 
-    /// With these headers and no others; `Host` is among them.
+    /// Creates a request with exactly these headers, which must include `Host`.
     pub fn with_headers(path: &str, headers: &[(String, String)]) -> Self {
         let mut text = format!("GET {path} HTTP/1.1\r\n");
         for (name, value) in headers {
@@ -69,7 +70,7 @@ impl Request {
         Self::of(path, text)
     }
 
-    /// Returns this request with any body accepted as its answer, for an upstream that is not this harness's.
+    /// Accepts any body in the response, for upstreams other than the harness's.
     pub fn with_any_body(self) -> Self {
         Self { body: None, ..self }
     }
@@ -93,7 +94,8 @@ impl Request {
     }
 }
 
-/// Reads one request a line: path, then optionally a tab and an API key. Any body will do for an answer, since the upstream is not known.
+/// Reads one request per line: a path, then optionally a tab and an API key. The upstream is unknown, so any body is
+/// accepted in the response.
 pub fn read_requests(path: &Path) -> Result<Vec<Request>> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -113,32 +115,32 @@ pub fn read_requests(path: &Path) -> Result<Vec<Request>> {
     Ok(requests)
 }
 
-/// Where requests go. With TLS any certificate is taken: what is measured is loopback, not trust.
+/// The address that receives the requests. With TLS any certificate is accepted, because the target is on loopback.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     pub address: SocketAddr,
     pub tls: bool,
 }
 
-/// When requests are sent.
+/// Timing of the requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
-    /// Each connection sends its next request when the answer to its last is whole: for capacity.
+    /// Each connection sends its next request when its previous response is complete. Measures capacity.
     Closed,
-    /// Request `k` is due at `k / rate` seconds, whatever became of those before: for latency. It goes to any connection that
-    /// has no answer to wait for, or waits for one; its latency counts from the instant at which it was due. Counted from
-    /// the instant at which it was sent, a subject that stalls would delay the very requests that would have shown the stall
-    /// (coordinated omission).
+    /// Request `k` is due at `k / rate` seconds, independent of earlier requests. Measures latency. A request uses any
+    /// idle connection, or waits for one. Its latency counts from the time when it was due. If it counted from the time
+    /// of sending, a subject that stalls would also delay the requests that would have shown the stall (coordinated
+    /// omission).
     Open { rate: f64 },
 }
 
-/// Connections to one subject, kept open over many samples.
+/// Connections to one subject, which stay open over many samples.
 pub struct Client {
     poll: Poll,
     timer: Timer,
     dialer: Dialer,
     connections: Vec<Connection>,
-    /// Those without an answer to wait for, the longest idle first: an open loop uses all of them in turn.
+    /// Connections that wait for no response, the longest idle first, so that an open loop uses all of them in turn.
     idle: VecDeque<usize>,
     requests: Arc<[Request]>,
     buffer: Vec<u8>,
@@ -146,8 +148,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens all connections, TLS handshakes included. Each connection walks the list of requests from its own place, so that
-    /// all of it is in use at any time.
+    /// Opens all connections, including TLS handshakes. Each connection starts at a different index of the list of
+    /// requests, so that all parts of the list are in use at any time.
     pub fn connect(target: &Target, connections: usize, requests: &Arc<[Request]>) -> Result<Self> {
         if connections == 0 || requests.is_empty() {
             bail!("a load needs at least one connection and one request");
@@ -207,8 +209,8 @@ impl Client {
         Ok(())
     }
 
-    /// Runs for `duration`; one `Outcome` for each `window` of it (a window as long as the duration, or longer: one). What is in
-    /// flight at the end is waited for and counts in the last window.
+    /// Runs for `duration` and returns one `Outcome` for each `window` of it, or a single one if the window is not
+    /// shorter. Responses that are still outstanding at the end are awaited and count in the last window.
     pub fn run(
         &mut self,
         mode: Mode,
@@ -244,7 +246,7 @@ impl Client {
         Ok(run.finish())
     }
 
-    /// Sees to what came while nobody looked: a server may have closed connections.
+    /// Handles events since the last run, because a server may have closed connections.
     fn notice_closed(&mut self, events: &mut Events) -> Result<()> {
         self.poll(events, Duration::ZERO)?;
         for event in &*events {
@@ -257,7 +259,7 @@ impl Client {
 
     fn poll(&mut self, events: &mut Events, limit: Duration) -> Result<()> {
         match self.poll.poll(events, Some(limit)) {
-            // A debugger or a stopped and continued process.
+            // A signal, for example from a debugger, interrupted the call.
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {
                 events.clear();
                 Ok(())
@@ -266,7 +268,8 @@ impl Client {
         }
     }
 
-    /// Sends all that is due and has a connection to go to; sets the timer for the next if it would find one.
+    /// Sends all due requests for which a connection is idle. If a connection is left, sets the timer for the next
+    /// request.
     fn send_due(&mut self, run: &mut Run, now: Instant) -> Result<()> {
         while let Some(&slot) = self.idle.front() {
             let Some(since) = run.next(now) else {
@@ -321,7 +324,7 @@ impl Client {
         }
     }
 
-    /// What has not been answered by now never will be: its connection is closed, to be opened anew by the next run.
+    /// Gives up on outstanding responses: closes their connections. The next run opens them again.
     fn give_up(&mut self, run: &mut Run) {
         for connection in &mut self.connections {
             connection.close_if_waiting();

@@ -1,4 +1,4 @@
-//! What the benchmark runs on.
+//! A description of the machine on which the benchmark runs.
 
 use crate::process;
 use crate::report::Machine;
@@ -10,7 +10,7 @@ use std::path::Path;
 pub fn describe(pinning: BTreeMap<String, usize>) -> Machine {
     Machine {
         cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
-        // Not those that this process may use: it is bound to one.
+        // All processors of the machine, because this process may be bound to one.
         cores: read("/proc/cpuinfo").matches("processor\t:").count(),
         memory_mib: field("/proc/meminfo", "MemTotal")
             .and_then(|size| size.strip_suffix(" kB")?.parse::<u64>().ok())
@@ -31,7 +31,7 @@ fn system() -> String {
         )
 }
 
-/// The value of the first line `name : value`.
+/// Returns the value of the first line `name : value`.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = read(path);
     let (_, value) = text
@@ -48,7 +48,7 @@ fn read(path: &str) -> String {
         .to_owned()
 }
 
-/// The time in UTC as RFC 3339 has it, to the second.
+/// Returns the time in UTC in the format of RFC 3339, to the second.
 pub fn now() -> Result<String> {
     let words = ["-u", "+%Y-%m-%dT%H:%M:%SZ"];
     process::first_line_of(Path::new("date"), &words).context("cannot run date")

@@ -1,5 +1,6 @@
-//! The benchmark: one program that generates configurations, plays upstream, byte relay and load generator, and measures
-//! Silverback beside the relay and other proxies. `bench/README.md` says how to run it and how to read what it prints.
+//! The benchmark: one program that generates configurations, acts as upstream, byte relay and load generator, and
+//! measures Silverback together with the relay and other proxies. `bench/README.md` explains how to run it and how to
+//! read its output.
 
 #![forbid(unsafe_code)]
 
@@ -38,11 +39,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Measures Silverback beside a byte relay and other proxies
+/// Compares Silverback with a byte relay and other proxies
 ///
-/// Runs the scenarios named, or all but `soak`, and writes a report: tables to the terminal, FILE.json with every sample, and
-/// FILE.html with plots. Peers (nginx, haproxy, envoy, caddy, traefik, krakend) take part when they are on PATH or given by
-/// --peer; Kong when --kong names a start script. bench/README.md says how to lower noise and how to read the figures.
+/// Runs the named scenarios, or all but `soak`, and writes a report: tables on the terminal, FILE.json with every
+/// sample, and FILE.html with plots. Peers (nginx, haproxy, envoy, caddy, traefik, krakend) take part if they are on
+/// PATH or given by --peer; Kong takes part if --kong names a start script. bench/README.md explains how to lower noise
+/// and how to read the figures.
 #[derive(Parser)]
 #[command(
     name = "bench",
@@ -58,10 +60,10 @@ struct Arguments {
 
 #[derive(Args)]
 struct Run {
-    /// What to measure [default: all but soak]
+    /// Scenarios to run [default: all but soak]
     #[arg(value_enum)]
     scenarios: Vec<scenario::Name>,
-    /// Where the report goes: FILE.json and FILE.html
+    /// Path of the report: FILE.json and FILE.html
     #[arg(
         long,
         short,
@@ -75,7 +77,7 @@ struct Run {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Shows a report again: its tables, or as a page or Markdown
+    /// Shows a report again as tables, as a page or as Markdown
     Show {
         report: PathBuf,
         /// Write the page with plots here
@@ -85,24 +87,23 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
-    /// Says which figures of two reports differ by more than noise
+    /// Shows which figures of two reports differ by more than noise
     Compare(compare::Options),
-    /// Writes a configuration with routes, consumers, keys and plugins by the thousand
+    /// Writes a configuration with thousands of routes, consumers, keys and plugins
     Configuration(configuration::Options),
-    /// Says how long importing and exporting many entities takes, and where the time goes
+    /// Measures how long the import and export of many entities take, stage by stage
     Import(import::Options),
-    /// Part of the harness: answers 512 bytes to every request, 64 KiB to those for /big, 10 MiB to
-    /// those for /huge
+    /// Part of the harness: responds with 512 bytes to every request, with 64 KiB for /big, and with 10 MiB for /huge
     Upstream {
         #[arg(default_value = "127.0.0.1:0")]
         listen: SocketAddr,
     },
-    /// Part of the harness: relays bytes and parses nothing, the floor that figures are compared with
+    /// Part of the harness: relays bytes without parsing; its cost is the minimum for any proxy
     Relay {
         listen: SocketAddr,
         upstream: SocketAddr,
     },
-    /// Part of the harness: keeps connections busy with GET requests and prints what became of them
+    /// Part of the harness: sends GET requests on a number of connections and prints the results
     Load(Load),
 }
 
@@ -113,12 +114,12 @@ struct Load {
     connections: usize,
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Requests a second; without it, as many as there can be.
+    /// Requests per second; default: as many as possible
     #[arg(long)]
     rate: Option<f64>,
     #[arg(long)]
     tls: bool,
-    /// A file with one request a line: path, then optionally a tab and an API key.
+    /// File with one request per line: a path, then optionally a tab and an API key
     #[arg(long)]
     requests: Option<PathBuf>,
 }
@@ -144,9 +145,9 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails when a build of Silverback had to be left out of a case: a wrong gateway must not go unnoticed.
+/// Runs scenarios. Fails if a build of Silverback was left out of a case, so that wrong responses are noticed.
 fn run(run: Run) -> Result<ExitCode> {
-    // What is started inherits it.
+    // Child processes inherit the limit.
     descriptors::raise_limit()?;
     let begun = Instant::now();
     let started = machine::now()?;
@@ -171,14 +172,14 @@ fn run(run: Run) -> Result<ExitCode> {
         write(&report, &run.output)?;
     }
     println!("{}", terminal::print(&report));
-    // As they are called, whether or not the name was given with an extension.
+    // The names of the written files, whether or not the option has an extension.
     let output = run.output.with_extension("");
     println!("written: {0}.json and {0}.html", output.display());
     let failed = harness.failed_builds();
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("answers of {} failed: see the notes", failed.join(", "));
+    eprintln!("responses of {} failed: see the notes", failed.join(", "));
     Ok(ExitCode::FAILURE)
 }
 
@@ -187,7 +188,7 @@ fn command_line() -> String {
     format!("bench {}", words.join(" "))
 }
 
-/// After every scenario, so that a run that breaks off has not been for nothing.
+/// Writes the report. This is done after every scenario, so that an interrupted run keeps its results.
 fn write(report: &Report, output: &Path) -> Result<()> {
     if let Some(directory) = output.parent() {
         std::fs::create_dir_all(directory)

@@ -1,4 +1,4 @@
-//! The options of a run, and which core does what in it.
+//! The options of a run, and the cores that its programs use.
 
 use crate::gateway::Build;
 use crate::{peers, process};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 #[derive(Args, Clone)]
 pub struct Options {
-    /// A program to measure, as PATH or NAME=PATH; several are measured beside each other.
+    /// A program to measure, as PATH or NAME=PATH; several programs are compared with each other.
     #[arg(
         long,
         value_name = "[NAME=]PATH",
@@ -18,7 +18,7 @@ pub struct Options {
         default_value = "target/release/silverback"
     )]
     silverback: Vec<String>,
-    /// Few and short samples: for daily work, not for publication.
+    /// Take few and short samples: for daily work, not for publication.
     #[arg(long)]
     pub quick: bool,
     /// Samples of each figure [default: 100, or 11 with --quick]
@@ -27,31 +27,31 @@ pub struct Options {
     /// Milliseconds of load for a sample
     #[arg(long, default_value_t = 100)]
     sample: u64,
-    /// The same where latency is measured: the highest percentiles need many requests
+    /// Milliseconds of load for a sample of latency; the highest percentiles need many requests
     #[arg(long, default_value_t = 250)]
     latency_sample: u64,
-    /// Requests a second where latency is measured.
+    /// Requests per second in measurements of latency.
     #[arg(long, default_value_t = 5000.0)]
     pub rate: f64,
-    /// Connections, where a scenario does not vary them.
+    /// Connections, in scenarios that do not vary them.
     #[arg(long, default_value_t = 64)]
     pub connections: usize,
-    /// Sizes (routes, credentials) beyond this are left out.
+    /// Largest size (number of routes or credentials) to measure.
     #[arg(long, default_value_t = 1_000_000)]
     pub largest: usize,
-    /// How long the soak scenario takes, in minutes [default: 240, or 2 with --quick]
+    /// Duration of the soak scenario in minutes [default: 240, or 2 with --quick]
     #[arg(long)]
     pub minutes: Option<f64>,
-    /// Only cases whose name contains this.
+    /// Run only cases whose name contains this text.
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
-    /// The core of the measured program [default: the first that may be used]
+    /// Core of the measured program [default: the first available core]
     #[arg(long)]
     subject_core: Option<usize>,
-    /// The core of the load generator [default: the second]
+    /// Core of the load generator [default: the second available core]
     #[arg(long)]
     load_core: Option<usize>,
-    /// The core of the upstream [default: the third, or that of the load generator]
+    /// Core of the upstream [default: the third available core, or that of the load generator]
     #[arg(long)]
     upstream_core: Option<usize>,
     #[command(flatten)]
@@ -94,7 +94,7 @@ impl Options {
     }
 }
 
-/// Which core does what.
+/// The core of each component.
 #[derive(Clone, Copy)]
 pub struct Cores {
     pub subject: usize,
@@ -124,14 +124,14 @@ impl Cores {
         let mut notes = Vec::new();
         if self.load == self.upstream {
             notes.push(
-                "Load generator and upstream share a core: the requests a second of a cheap subject are bounded by them, not by it (see the busy share). \
-                 CPU per request is not."
+                "Load generator and upstream share a core. They, not the subject, limit the requests per second of a cheap subject (see the busy share), \
+                 but not its CPU per request."
                     .to_owned(),
             );
         }
         if self.subject == self.load {
             notes.push(
-                "Everything shares one core: only CPU per request means anything.".to_owned(),
+                "All components share one core: only CPU per request is meaningful.".to_owned(),
             );
         }
         notes

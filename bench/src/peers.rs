@@ -1,8 +1,9 @@
-//! The programs that Silverback is measured beside, each with a configuration that does what Silverback does in a workload.
+//! Competitors: the programs that Silverback is compared with. For each workload they get a configuration that does the
+//! same as Silverback's.
 //!
-//! All are set up kindly: one worker, connections to clients and upstream kept for as long as there are requests, nothing
-//! logged for a request, buffers that hold an answer where there is a choice, nothing listening but the proxy, nothing sent
-//! home. The project neither bundles nor builds them: they are on PATH, or named by an option.
+//! All are tuned in their favour: one worker, connections to clients and upstream that stay open, no log lines for
+//! requests, buffers that hold a response where that can be set, no listener but the proxy, no telemetry. The project
+//! neither bundles nor builds them. They must be on PATH or named by an option.
 
 mod caddy;
 mod envoy;
@@ -27,21 +28,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The largest of them read a configuration for that long.
+/// Maximum time to get ready. The largest configurations take up to this long.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Args, Clone, Debug, Default)]
 #[group(id = "options_of_peers")]
 pub struct Options {
-    /// Use the peer at PATH instead of the one on PATH; may be repeated
+    /// Use the program at PATH for this peer, instead of the one on PATH; may be repeated
     #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
     pub peers: Vec<(String, PathBuf)>,
-    /// Leave a peer out; may be repeated
+    /// Leave out this peer; may be repeated
     #[arg(long, value_name = "NAME", value_parser = known_name)]
     pub without: Vec<String>,
-    /// Measure Kong too: PATH is a script that starts it with the settings in its environment, and prints Kong's version
-    /// when its argument is `version`
+    /// Measure Kong too: PATH is a script that starts Kong with the settings in its environment, and prints Kong's
+    /// version if its argument is `version`
     #[arg(long, value_name = "PATH")]
     pub kong: Option<PathBuf>,
 }
@@ -64,34 +65,35 @@ fn known_name(text: &str) -> Result<String, String> {
 
 fn unknown(name: &str) -> String {
     let known = DEFINITIONS.map(|definition| definition.name).join(", ");
-    format!("there is no peer {name}; there are {known}")
+    format!("unknown peer {name}; the peers are {known}")
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Http2 {
     Off,
-    /// With any number of requests on a connection, as in everything else that is measured.
+    /// HTTP/2 with any number of requests on a connection, as in all other measurements.
     Unlimited,
-    /// With as many requests on a connection as the peer allows by default.
+    /// HTTP/2 with the peer's default limit of requests on a connection.
     UsualLimits,
 }
 
-/// What a gateway has to do.
+/// The work that a gateway must do.
 pub struct Workload<'a> {
     pub upstream: SocketAddr,
-    /// With it, the listener speaks TLS 1.2 and 1.3.
+    /// Certificate of the listener, which then uses TLS 1.2 and 1.3.
     pub tls: Option<&'a Certificate>,
-    /// What the TLS listener offers besides HTTP/1.1; only some peers are asked for it.
+    /// HTTP/2 support of the TLS listener, in addition to HTTP/1.1. Used for some peers only.
     pub http2: Http2,
-    /// One is `/`, the prefix of every path; several are the prefixes `configuration::path(0..routes)`, and a path that
-    /// begins with none of them is answered 404.
+    /// Number of routes. A single route is `/`, the prefix of every path. Several routes are the prefixes
+    /// `configuration::path(0..routes)`; the response to any other path is 404.
     pub routes: usize,
-    /// 0: no authentication. Otherwise the header `apikey` must be one of `configuration::key(0..keys)`, or the answer is 401.
+    /// Number of keys. With 0 there is no authentication. Otherwise the header `apikey` must be one of
+    /// `configuration::key(0..keys)`, or the response is 401.
     pub keys: usize,
 }
 
 impl Workload<'_> {
-    /// The prefixes that are routed when it is not just `/`.
+    /// Returns the prefixes of the routes, if there are several.
     fn paths(&self) -> impl DoubleEndedIterator<Item = String> {
         (0..self.routes).map(configuration::path)
     }
@@ -101,10 +103,10 @@ impl Workload<'_> {
     }
 }
 
-/// What the harness knows of a peer.
+/// The harness's description of a peer.
 struct Definition {
     name: &'static str,
-    /// Names that the program may have on PATH.
+    /// Possible names of the program on PATH.
     programs: &'static [&'static str],
     install: &'static str,
     version: fn(&Path) -> Option<String>,
@@ -120,12 +122,12 @@ static DEFINITIONS: [&Definition; 6] = [
     &krakend::DEFINITION,
 ];
 
-/// How to start a peer whose configuration is written.
+/// The command for starting a peer after its configuration has been written.
 #[derive(Default)]
 struct Plan {
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
-    /// A plain listener that answers 200 from when the configuration is in force; for those that listen before.
+    /// A plaintext listener that answers 200 once the configuration is loaded; for peers that listen before that.
     ready: Option<SocketAddr>,
 }
 
@@ -137,7 +139,8 @@ impl Plan {
         }
     }
 
-    /// Go programs have a thread for each processor; with one they spend nothing on balancing work between them.
+    /// Returns a plan for a Go program. Go uses one thread per processor; with a single one it spends no time on
+    /// balancing work between threads.
     fn go<const N: usize>(arguments: [&str; N]) -> Self {
         Self {
             environment: vec![("GOMAXPROCS", "1".to_owned())],
@@ -145,15 +148,15 @@ impl Plan {
         }
     }
 
-    /// For the report: without what differs from run to run.
+    /// Returns the command for the report, without the parts that differ between runs.
     fn command(&self, program: &Path, address: SocketAddr, directory: &Path) -> String {
-        let environment = self
-            .environment
-            .iter()
-            .map(|(name, value)| match value.contains(' ') {
-                true => format!("{name}='{value}'"),
-                false => format!("{name}={value}"),
-            });
+        let environment = self.environment.iter().map(|(name, value)| {
+            if value.contains(' ') {
+                format!("{name}='{value}'")
+            } else {
+                format!("{name}={value}")
+            }
+        });
         let program = program.file_name().unwrap_or_default().to_string_lossy();
         let words: Vec<String> = environment
             .chain([program.into_owned()])
@@ -171,7 +174,7 @@ impl Plan {
     }
 }
 
-/// A peer that is installed.
+/// An installed peer.
 pub struct Peer {
     pub name: &'static str,
     pub version: String,
@@ -182,12 +185,13 @@ pub struct Peer {
 pub struct Started {
     pub process: Process,
     pub address: SocketAddr,
-    /// How it was started, for the report.
+    /// The command that started it, for the report.
     pub command: String,
 }
 
 impl Peer {
-    /// Writes the configuration into `directory` and starts the peer on `core`. None: it has no equivalent of that workload.
+    /// Writes the configuration into `directory` and starts the peer on `core`. Returns `None` if the peer cannot do
+    /// the workload.
     pub fn start(
         &self,
         workload: &Workload<'_>,
@@ -220,8 +224,8 @@ impl Peer {
     }
 }
 
-/// A route and a key that every workload has must be answered with a 200: what is measured is then the workload, and a peer
-/// that listens before it has read its routes has read them.
+/// Waits until a route and a key that exist in every workload get a 200. This proves that the peer does the workload,
+/// and has loaded its routes if it listens before that.
 fn wait_until_ready(address: SocketAddr) -> Result<()> {
     let started = Instant::now();
     loop {
@@ -235,7 +239,7 @@ fn wait_until_ready(address: SocketAddr) -> Result<()> {
     }
 }
 
-/// The status of one request on a connection of its own.
+/// Sends one request on a new connection and returns the status.
 fn status_of(address: SocketAddr, path: &str, key: &str) -> Result<u16> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
@@ -254,11 +258,11 @@ fn status_of(address: SocketAddr, path: &str, key: &str) -> Result<u16> {
 
 pub struct Found {
     pub peers: Vec<Peer>,
-    /// Sentences for the report: which peers are missing, and how to install them.
+    /// Sentences for the report that say which peers are missing and how to install them.
     pub missing: Vec<String>,
 }
 
-/// Looks for every peer.
+/// Looks for every peer on this machine.
 pub fn find(options: &Options) -> Found {
     let mut found = Found {
         peers: Vec::new(),
@@ -316,17 +320,17 @@ fn find_one(definition: &'static Definition, options: &Options) -> Result<Peer, 
     })
 }
 
-/// Where a program is on PATH.
+/// Returns the path of a program on PATH.
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian keeps servers where only root's PATH looks.
+    // Debian installs servers in directories that are only on root's PATH.
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/usr/local/bin"].map(PathBuf::from))
         .map(|directory| directory.join(program))
         .find(|candidate| candidate.is_file())
 }
 
-/// What follows `before` in all that a program prints, to the next blank.
+/// Returns the text between `before` and the next space in a program's output.
 fn version_after(program: &Path, arguments: &[&str], before: &str) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -339,14 +343,14 @@ fn version_after(program: &Path, arguments: &[&str], before: &str) -> Option<Str
     after.split_whitespace().next().map(str::to_owned)
 }
 
-/// Writes a file of a peer's configuration and returns its path for the command line.
+/// Writes a configuration file of a peer and returns its path for the command line.
 fn write(directory: &Path, name: &str, text: &str) -> Result<String> {
     let path = directory.join(name);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path.display().to_string())
 }
 
-/// One line for each, ended by `end`.
+/// Joins the items as lines that end with `end`.
 fn lines(items: impl Iterator<Item = String>, end: &str) -> String {
     items.fold(String::new(), |mut text, item| {
         text.push_str(&item);

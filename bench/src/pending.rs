@@ -1,11 +1,13 @@
-//! Bytes that a socket did not take at once. Nearly always none: what is sent goes from where it is to the socket.
+//! A buffer for bytes that a socket did not accept at once. It is nearly always empty, because bytes go directly to the
+//! socket.
 
 use std::io::{self, ErrorKind, Write};
 
 #[derive(Default)]
 pub struct Pending {
     bytes: Vec<u8>,
-    /// So many of them have left: moving the rest up with every write would copy a large answer many times.
+    /// Number of bytes at the start that were already sent. Removing them after every write would copy a large response
+    /// many times.
     sent: usize,
 }
 
@@ -14,7 +16,7 @@ impl Pending {
         self.sent == self.bytes.len()
     }
 
-    /// Behind what is pending already.
+    /// Sends bytes after those that are already pending.
     pub fn send(&mut self, socket: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
         let sent = if self.is_empty() {
             write(socket, bytes)?
@@ -25,7 +27,7 @@ impl Pending {
         Ok(())
     }
 
-    /// As much as the socket takes.
+    /// Sends as many pending bytes as the socket accepts.
     pub fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         if self.is_empty() {
             return Ok(());
@@ -39,7 +41,7 @@ impl Pending {
     }
 }
 
-/// One that is not connected yet takes nothing.
+/// Writes to a socket. A socket that is not connected yet accepts nothing.
 fn write(socket: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
     match socket.write(bytes) {
         Err(error)
@@ -58,7 +60,7 @@ fn write(socket: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
 mod tests {
     use super::*;
 
-    /// Takes so many bytes, then none until it is given room again.
+    /// A socket that accepts a limited number of bytes, until the test adds room.
     struct Socket {
         room: usize,
         taken: Vec<u8>,

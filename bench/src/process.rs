@@ -1,4 +1,5 @@
-//! Programs under measurement: started on a core of their own; their processor time, memory and descriptors read from /proc.
+//! Programs under test. Each is started on its own core; its processor time, memory and descriptors are read from
+//! /proc.
 
 use anyhow::{Context, Result, bail};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -12,23 +13,24 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// A child process that ends with its owner.
+/// A child process that is killed when this is dropped.
 pub struct Process {
     name: String,
     child: Child,
 }
 
-/// What a process and its children hold, in MiB.
+/// Memory of a process and its children in MiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Memory {
-    /// Every page that is mapped and there, shared ones included (RSS).
+    /// All resident pages, including shared ones (RSS).
     pub resident: f64,
-    /// Shared pages divided among those who share them (PSS), so that the workers of one program can be added up.
+    /// Resident pages with each shared page divided among its processes (PSS), so that the workers of a program can be
+    /// added up.
     pub proportional: f64,
 }
 
 impl Process {
-    /// Starts `program` on `core` alone and waits until it accepts connections on `address`.
+    /// Starts `program` on `core` and waits until it accepts connections on `address`.
     pub fn start<A: AsRef<OsStr>>(
         program: &Path,
         arguments: &[A],
@@ -45,7 +47,7 @@ impl Process {
         let log_file =
             fs::File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(program);
-        // Settings of the caller's own gateway are not those of the one that is measured.
+        // Gateway settings in the caller's environment must not apply to the measured program.
         for (name, _) in std::env::vars_os() {
             if [&b"KONG_"[..], b"SILVERBACK_"]
                 .iter()
@@ -89,12 +91,13 @@ impl Process {
         Ok(())
     }
 
-    /// The processor time of all its threads so far, and of its children's: a server may leave the work to a worker process.
+    /// Returns the processor time of all threads so far, including those of child processes, because a server may use
+    /// worker processes.
     pub fn cpu_time(&self) -> Result<Duration> {
         let mut nanoseconds = 0;
         for pid in family(self.child.id()) {
             for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-                // A thread that ended between the listing and the reading has no more to say.
+                // The thread may have ended after the directory was listed.
                 let Ok(statistics) = fs::read_to_string(task?.path().join("schedstat")) else {
                     continue;
                 };
@@ -116,7 +119,7 @@ impl Process {
         Ok(memory)
     }
 
-    /// Open descriptors, its children's included.
+    /// Returns the number of open descriptors, including those of child processes.
     pub fn descriptors(&self) -> Result<usize> {
         let mut count = 0;
         for pid in family(self.child.id()) {
@@ -139,7 +142,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         let family = family(self.child.id());
         for pid in family.iter().rev() {
-            // Gone already is as good.
+            // It is fine if the process has already ended.
             let _ = Command::new("kill")
                 .arg(pid.to_string())
                 .stderr(Stdio::null())
@@ -157,7 +160,7 @@ impl Drop for Process {
     }
 }
 
-/// A process and its children, as far as they live.
+/// Returns the process and its living children.
 fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let mut at = 0;
@@ -174,7 +177,8 @@ fn family(pid: u32) -> Vec<u32> {
     family
 }
 
-/// A child has the cores of the thread that starts it from its first instruction on, so this thread moves there and back.
+/// Starts a child on a core. A child inherits the cores of the thread that starts it, so this thread moves to the core
+/// and back.
 fn spawn_on(core: usize, command: &mut Command) -> Result<Child> {
     let own = sched_getaffinity(None)?;
     pin_self(core)?;
@@ -183,14 +187,14 @@ fn spawn_on(core: usize, command: &mut Command) -> Result<Child> {
     Ok(child?)
 }
 
-/// Binds this thread, and what it starts, to one core.
+/// Binds this thread and its future children to one core.
 pub fn pin_self(core: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set).with_context(|| format!("cannot use core {core}"))
 }
 
-/// The cores that this process may use.
+/// Returns the cores that this process may use.
 pub fn cores() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU)
@@ -198,12 +202,12 @@ pub fn cores() -> Result<Vec<usize>> {
         .collect())
 }
 
-/// An address on loopback that nothing listens on at the moment.
+/// Returns an address on loopback that is currently free.
 pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// What a program says of its version: the first line of what it prints.
+/// Returns the first line of a program's output, for its version.
 pub fn first_line_of(program: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)

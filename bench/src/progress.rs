@@ -1,10 +1,10 @@
-//! What a run shows of itself while it takes its time.
+//! The progress display of a run.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Instant;
 
-/// A bar on a terminal; elsewhere a line when a case is done.
+/// A progress bar on a terminal; elsewhere one line per finished case.
 pub struct Progress {
     bar: ProgressBar,
     case: String,

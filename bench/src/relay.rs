@@ -1,5 +1,6 @@
-//! A byte relay on one epoll loop: one connection to the upstream for each of the client's, nothing parsed. A request costs it
-//! two reads and two writes. What a proxy costs above it is what it does with HTTP.
+//! A byte relay: forwards the bytes of each client connection to a connection of its own to the upstream and back,
+//! without parsing. It uses one epoll loop, and two reads and two writes per request. The difference between a proxy's
+//! cost and the relay's is the cost of handling HTTP.
 
 use crate::descriptors;
 use crate::pending::Pending;
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 const LISTENER: Token = Token(usize::MAX);
 const BUFFER: usize = 64 * 1024;
 
-/// A client and its connection to the upstream. The slot's number, doubled, is the token of the one; the next that of the other.
+/// A client connection and its upstream connection. Their tokens are twice the slot's number, and that plus one.
 struct Pair {
     client: End,
     upstream: End,
@@ -24,9 +25,9 @@ struct Pair {
 struct End {
     stream: TcpStream,
     readable: bool,
-    /// It will send no more than is there; no event will say so again.
+    /// The peer will send no more than what has arrived, and no further event will report that.
     last: bool,
-    /// Bytes for this end that its socket did not take at once.
+    /// Bytes for this end that its socket has not accepted yet.
     pending: Pending,
 }
 
@@ -47,7 +48,7 @@ fn serve(mut listener: TcpListener, upstream: SocketAddr) -> Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
         match poll.poll(&mut events, None) {
-            // A debugger or a stopped and continued process.
+            // A signal, for example from a debugger, interrupted the call.
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             polled => polled?,
         }
@@ -98,7 +99,7 @@ impl End {
 }
 
 impl Pair {
-    /// False when the pair is over.
+    /// Handles an event; returns false if the pair is finished.
     fn advance(&mut self, event: &Event, buffer: &mut [u8]) -> bool {
         let (end, other) = if event.token().0.is_multiple_of(2) {
             (&mut self.client, &mut self.upstream)
@@ -111,12 +112,12 @@ impl Pair {
         if stuck && event.is_writable() && end.pending.flush(&mut end.stream).is_err() {
             return false;
         }
-        // What the other side had to hold back goes on when there is room again.
+        // If this end was full, the other side's bytes can be relayed again.
         relay(end, other, buffer) && (!stuck || relay(other, end, buffer))
     }
 }
 
-/// Moves what one end has to the other; false when the pair is over.
+/// Relays the available bytes from one end to the other; returns false if the pair is finished.
 fn relay(from: &mut End, to: &mut End, buffer: &mut [u8]) -> bool {
     while from.readable && to.pending.is_empty() {
         let read = match from.stream.read(buffer) {
@@ -128,7 +129,7 @@ fn relay(from: &mut End, to: &mut End, buffer: &mut [u8]) -> bool {
             }
             Err(_) => return false,
         };
-        // A short read means that the socket is empty: the next event says when it is not.
+        // A short read means that the socket is empty; an event will report new bytes.
         from.readable = read == buffer.len() || from.last;
         if to.pending.send(&mut to.stream, &buffer[..read]).is_err() {
             return false;

@@ -1,5 +1,5 @@
-//! What a run of the benchmark found, as it is written to a file: everything that the pages, tables and comparisons show is
-//! made from this alone.
+//! The results of a benchmark run, as written to a file. All pages, tables and comparisons are generated from this file
+//! alone.
 
 pub mod cases;
 mod file;
@@ -20,23 +20,23 @@ use crate::statistics::{Samples, rounded_pairs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Grows when a reader of the file would misunderstand it.
+/// Version of the file format. It increases when older readers would misread the file.
 pub const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 pub struct Report {
     pub format: u32,
-    /// When the run began: RFC 3339, UTC.
+    /// Start of the run: RFC 3339, UTC.
     pub started: String,
     pub seconds: f64,
     pub machine: Machine,
-    /// Of each program that took part, as it says itself.
+    /// Version of each program that took part, as reported by the program.
     pub versions: BTreeMap<String, String>,
-    /// Rounds, seconds of a sample, and so on, by name.
+    /// Settings of the run by name, for example rounds and seconds per sample.
     pub settings: BTreeMap<String, String>,
-    /// How the run, and each program in it, was started.
+    /// Command lines of the run and of each program in it.
     pub commands: Vec<String>,
-    /// What a reader must know: peers that are missing, cores that are shared.
+    /// Important facts for the reader, for example missing peers and shared cores.
     pub notes: Vec<String>,
     pub scenarios: Vec<Scenario>,
 }
@@ -48,7 +48,7 @@ pub struct Machine {
     pub memory_mib: u64,
     pub kernel: String,
     pub system: String,
-    /// What each core was used for, by component.
+    /// The core that each component used.
     pub pinning: BTreeMap<String, usize>,
 }
 
@@ -56,7 +56,7 @@ pub struct Machine {
 pub struct Scenario {
     pub name: String,
     pub about: String,
-    /// Why it was not run.
+    /// The reason why the scenario was not run.
     pub skipped: Option<String>,
     pub notes: Vec<String>,
     pub figures: Vec<Figure>,
@@ -64,21 +64,21 @@ pub struct Scenario {
     pub series: Vec<Series>,
 }
 
-/// One quantity of one subject in one case, measured again and again.
+/// One quantity of one subject in one case, measured repeatedly.
 #[derive(Serialize, Deserialize, Clone)]
 pub struct Figure {
-    /// What is done: `512 B, 64 connections, HTTP`.
+    /// The kind of load, for example `512 B, 64 connections, HTTP`.
     pub case: String,
-    /// Who does it: `silverback`, `nginx`, `relay`.
+    /// The measured program, for example `silverback`, `nginx` or `relay`.
     pub subject: String,
-    /// `CPU per request`, `requests`, `RSS`.
+    /// The measured quantity, for example `CPU per request`, `requests` or `RSS`.
     pub quantity: String,
     pub unit: String,
     pub better: Better,
-    /// Where it stands on the axis of a plot of cost against size.
+    /// Position on the axis of a plot of cost against size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// In the order in which they were taken; those of one place in the list are of one round, for every subject of the case.
+    /// Samples in the order of the rounds. Samples of different subjects with the same index belong to the same round.
     pub samples: Samples,
 }
 
@@ -92,33 +92,34 @@ pub enum Better {
 
 #[derive(Serialize, Deserialize, Clone)]
 pub struct Size {
-    /// `routes`, `credentials`.
+    /// Name of the axis, for example `routes` or `credentials`.
     pub axis: String,
     pub value: f64,
-    /// Figures of one line, subject and quantity are joined in the plot: `key-auth`.
+    /// Name of the line, for example `key-auth`. Figures with the same line, subject and quantity are joined in the
+    /// plot.
     pub line: String,
 }
 
-/// The latency of every request of a subject in a case, all rounds together, at a fixed rate.
+/// The latency of every request of a subject in a case at a fixed rate, over all rounds.
 #[derive(Serialize, Deserialize)]
 pub struct Latency {
     pub case: String,
     pub subject: String,
-    /// Requests a second that were asked for.
+    /// Intended number of requests per second.
     pub rate: f64,
-    /// Upper end of each bucket that holds any, in microseconds, and how many it holds.
+    /// Upper end of each non-empty bucket in microseconds, and its number of requests.
     #[serde(serialize_with = "rounded_pairs")]
     pub buckets: Vec<(f64, u64)>,
 }
 
-/// A quantity over the time of a run.
+/// A quantity over the duration of a run.
 #[derive(Serialize, Deserialize)]
 pub struct Series {
     pub case: String,
     pub subject: String,
     pub quantity: String,
     pub unit: String,
-    /// Seconds since the case began, and the value then.
+    /// Seconds since the start of the case, and the value at that time.
     #[serde(serialize_with = "rounded_pairs")]
     pub points: Vec<(f64, f64)>,
 }

@@ -1,5 +1,5 @@
-//! The method: within each round every subject is measured once, each round beginning with another, so that what drifts on
-//! the machine touches all of them alike.
+//! The method: each round measures every subject once and begins with a different subject, so that drift of the machine
+//! affects all subjects equally.
 
 use crate::harness::{Harness, Subject, figure};
 use crate::load::{Client, Mode, Outcome};
@@ -19,23 +19,23 @@ pub const HALF: (&str, &str, Better) = ("latency p50", "µs", Better::Lower);
 pub const HIGH: (&str, &str, Better) = ("latency p99", "µs", Better::Lower);
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// What is done to all subjects of a case.
+/// The load that all subjects of a case receive.
 pub struct Case<'a> {
     pub name: String,
     pub connections: usize,
     pub size: Option<&'a Size>,
 }
 
-/// A subject in a case with its connections and what was found of it.
+/// A subject in a case with its connections and results.
 struct Entry<'a> {
     subject: &'a Subject,
     client: Client,
     figures: Vec<Figure>,
     latency: Option<Outcome>,
-    /// Requests sent, and connections that the subject had closed and that were opened again for them.
+    /// Number of requests sent.
     requests: u64,
     reconnects: u64,
-    /// Why its figures do not count.
+    /// The reason why the subject's figures do not count.
     failure: Option<String>,
 }
 
@@ -58,12 +58,12 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// Runs a load; none when an answer was not as it must be, which ends the part of this subject.
+    /// Runs a load. Returns `None` if a response was wrong; the subject is then left out of the rest of the case.
     fn load(&mut self, mode: Mode, duration: Duration) -> Result<Option<Outcome>> {
         if self.failure.is_some() {
             return Ok(None);
         }
-        // A subject that is gone must not cost the others an hour's samples.
+        // If a subject has exited, the samples of the others must not be lost.
         let mut outcomes = match self.client.run(mode, duration, duration) {
             Ok(outcomes) => outcomes,
             Err(error) => {
@@ -74,10 +74,13 @@ impl<'a> Entry<'a> {
         let outcome = outcomes.pop().context("a load without an outcome")?;
         if outcome.failed > 0 || outcome.requests == 0 {
             self.failure = Some(format!(
-                "{} of {} answers failed ({})",
+                "{} of {} responses failed ({})",
                 outcome.failed,
                 outcome.requests,
-                outcome.first_failure.as_deref().unwrap_or("none came")
+                outcome
+                    .first_failure
+                    .as_deref()
+                    .unwrap_or("no response arrived")
             ));
             return Ok(None);
         }
@@ -92,7 +95,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Closed loop: what a request costs, and how many there can be.
+    /// Measures the cost of a request and the maximum rate in a closed loop.
     fn capacity(&mut self, duration: Duration) -> Result<()> {
         let before = self.cpu_time()?;
         let Some(outcome) = self.load(Mode::Closed, duration)? else {
@@ -135,10 +138,10 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The figures of `direct` end before those that need a process.
+/// Number of figures of `direct`; the further figures need a process.
 const OF_DIRECT: usize = 2;
 
-/// CPU per request, requests a second and memory, in a closed loop.
+/// Measures CPU per request, requests per second and memory in a closed loop.
 pub fn capacity(
     harness: &mut Harness,
     scenario: &mut Scenario,
@@ -163,7 +166,7 @@ pub fn capacity(
     Ok(())
 }
 
-/// Latency from the instant a request was due, at the rate of the options.
+/// Measures latency from the time when a request was due, at the rate in the options.
 pub fn latency(
     harness: &mut Harness,
     scenario: &mut Scenario,
@@ -181,7 +184,7 @@ pub fn latency(
     Ok(())
 }
 
-/// One that takes no connections is left out.
+/// Connects to a subject. A subject that refuses connections is left out.
 fn enter<'a>(
     harness: &mut Harness,
     scenario: &mut Scenario,
@@ -195,7 +198,7 @@ fn enter<'a>(
     }
 }
 
-/// Leaves a subject out of a case, and says so in the report.
+/// Leaves a subject out of a case and notes that in the report.
 pub fn leave_out(harness: &mut Harness, scenario: &mut Scenario, subject: &str, failure: &str) {
     let note = format!("left out: {failure}");
     eprintln!("note: {note}");
@@ -245,7 +248,7 @@ fn finish(
         }
         if entry.reconnects > 0 {
             scenario.notes.push(format!(
-                "{}: {} closed connections: {} were opened again for {} requests",
+                "{}: {} closed connections: {} were reopened for {} requests",
                 case.name, entry.subject.name, entry.reconnects, entry.requests
             ));
         }
@@ -261,7 +264,7 @@ fn finish(
     }
 }
 
-/// Upper ends in microseconds.
+/// Returns the buckets with their upper ends in microseconds.
 pub fn buckets(outcome: &Outcome) -> Vec<(f64, u64)> {
     outcome
         .latency

@@ -1,29 +1,32 @@
-//! The rule sets of [`testkit::rules`] as configurations for Kong-compatible gateways, and requests that go all over them.
+//! The rule sets of [`testkit::rules`] as configurations for Kong-compatible gateways, and requests that are spread
+//! over them.
 
 use crate::load::Request;
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
 use testkit::rules::{Kind, Rule};
 
-/// Routes of one kind.
+/// A number of routes of one kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Routes {
     pub kind: Kind,
     pub count: usize,
-    /// How many requests take turns. Kong remembers what it has found of 5,000: fewer are warm for its cache, more are not.
+    /// Number of different requests. Kong caches the results for 5,000 requests: fewer are warm in its cache, more are
+    /// not.
     pub requests: usize,
 }
 
 impl Routes {
-    /// What a gateway must be started with to take them, besides what it always is.
+    /// Returns the settings that a gateway needs for these routes, in addition to the usual ones.
     pub fn settings(self) -> Vec<(&'static str, String)> {
-        match self.kind.is_of_expressions() {
-            true => vec![("KONG_ROUTER_FLAVOR", "expressions".to_owned())],
-            false => Vec::new(),
+        if self.kind.is_of_expressions() {
+            vec![("KONG_ROUTER_FLAVOR", "expressions".to_owned())]
+        } else {
+            Vec::new()
         }
     }
 
-    /// One service with all routes.
+    /// Returns a configuration with all routes in one service.
     pub fn text(self, upstream: SocketAddr) -> String {
         let rules = self.kind.set(self.count, 1).rules;
         let routes: Vec<Value> = (0..)
@@ -36,9 +39,9 @@ impl Routes {
         json!({"_format_version": "3.0", "services": [service]}).to_string()
     }
 
-    /// As many as there are; the load generator sends GET and nothing else.
+    /// Returns the requests that use GET, because the load generator sends no other method.
     pub fn requests(self) -> Vec<Request> {
-        // There is a GET among any four of every kind.
+        // At least one of four consecutive requests of every kind is a GET.
         let hits = self.kind.set(self.count, 4 * self.requests).hits;
         let samples = hits.iter().map(|(sample, _)| sample);
         let gets = samples.filter(|sample| sample.method == "GET");

@@ -1,4 +1,4 @@
-//! What the benchmark can measure, by name.
+//! The scenarios of the benchmark, by name.
 
 mod admin;
 mod burst;
@@ -21,19 +21,19 @@ use clap::ValueEnum;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Name {
-    /// Proxying alone: answers of 512 bytes to 10 MiB, 8 to 1,024 connections, HTTP and TLS, handshakes
+    /// Proxying alone: responses of 512 bytes to 10 MiB, 8 to 1,024 connections, HTTP and TLS, handshakes
     Proxy,
     /// Cost against size: routes of every kind, credentials, key-auth, rate limiting
     Gateway,
-    /// Changes of the configuration: how long they take, and what traffic feels of them
+    /// Changes of the configuration: their duration and their effect on traffic
     Config,
     /// Writes and lists of the Admin API on the embedded store
     Admin,
-    /// What traffic feels of /metrics being scraped
+    /// Effect of scraping /metrics on traffic
     Scrape,
     /// Thousands of streams on one HTTP/2 connection
     Burst,
-    /// What a connection costs that waits for its next request
+    /// Memory of a connection that waits for its next request
     Idle,
     /// Hours of load with one change a second
     Soak,
@@ -42,7 +42,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// Without names all are run but the one that takes hours.
+    /// Returns the named scenarios, or all except the soak scenario, which takes hours.
     pub fn choose(named: &[Name]) -> Vec<Name> {
         if named.is_empty() {
             let all = Name::value_variants().iter().copied();

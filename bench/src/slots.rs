@@ -1,10 +1,10 @@
-//! Connections by number, as epoll's events name them. A number is free for another connection only after the batch of events
-//! in which it became free: an event later in that batch may still mean the old one.
+//! Connections by number, as in the tokens of epoll events. A number becomes free for another connection only after the
+//! current batch of events, because a later event in the batch may still refer to the old connection.
 
 pub struct Slots<T> {
     slots: Vec<Option<T>>,
     free: Vec<usize>,
-    /// Became free in this batch.
+    /// Numbers that became free in this batch.
     freed: Vec<usize>,
 }
 
@@ -19,7 +19,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// The slot that the next `insert` fills.
+    /// Returns the slot that the next `insert` fills.
     pub fn next(&self) -> usize {
         self.free.last().copied().unwrap_or(self.slots.len())
     }

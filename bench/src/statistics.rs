@@ -1,8 +1,9 @@
-//! Samples of a figure and what is said of them: middle, spread, distribution, and how far two sets of samples differ.
+//! Samples of a figure with their statistics: median, spread, distribution, and the difference between two sets of
+//! samples.
 //!
-//! Samples are in the order in which they were taken. A machine drifts, so neighbours resemble each other, and intervals are made
-//! by a bootstrap that draws blocks of neighbours. Samples that are not finite (a round that failed) keep their place, so
-//! that rounds stay aligned, and count for nothing.
+//! Samples are in the order in which they were taken. A machine drifts, so neighbouring samples resemble each other;
+//! intervals therefore come from a bootstrap that draws blocks of neighbours. Samples that are not finite (from a
+//! failed round) keep their index, so that rounds stay aligned, but are ignored otherwise.
 
 mod bootstrap;
 #[cfg(test)]
@@ -12,7 +13,7 @@ pub use bootstrap::{Interval, bootstrap_difference, bootstrap_ratio};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What was measured again and again, in one unit and in the order of the rounds.
+/// Repeated measurements in one unit, in the order of the rounds.
 #[derive(Debug, Clone, Default)]
 pub struct Samples(Vec<f64>);
 
@@ -25,7 +26,7 @@ impl Samples {
         &self.0
     }
 
-    /// How many count.
+    /// Returns the number of finite samples.
     pub fn count(&self) -> usize {
         self.finite().count()
     }
@@ -34,7 +35,7 @@ impl Samples {
         self.finite().sum::<f64>() / self.count() as f64
     }
 
-    /// The standard deviation of a sample (n - 1); NaN for fewer than two.
+    /// Returns the standard deviation of a sample (n - 1), or NaN for fewer than two samples.
     pub fn deviation(&self) -> f64 {
         let mean = self.mean();
         let squares: f64 = self.finite().map(|sample| (sample - mean).powi(2)).sum();
@@ -48,7 +49,7 @@ impl Samples {
         self.quantile(0.5)
     }
 
-    /// By linear interpolation between the two nearest samples; NaN without samples.
+    /// Returns a quantile by linear interpolation between the two nearest samples, or NaN without samples.
     pub fn quantile(&self, at: f64) -> f64 {
         quantile_of_sorted(&self.sorted(), at)
     }
@@ -61,12 +62,12 @@ impl Samples {
         self.quantile(1.0)
     }
 
-    /// In which the median of what was sampled lies with this confidence (0.95), as far as these samples can tell.
+    /// Returns a confidence interval (for example 0.95) of the median of the sampled quantity.
     pub fn median_interval(&self, confidence: f64) -> Interval {
         bootstrap::median(self, confidence)
     }
 
-    /// The sample-by-sample ratio to another figure of the same rounds: what drifts between rounds cancels out.
+    /// Returns the ratio to another figure, sample by sample. Drift between rounds cancels out.
     pub fn ratio(&self, other: &Samples) -> Samples {
         self.0
             .iter()
@@ -75,8 +76,8 @@ impl Samples {
             .collect()
     }
 
-    /// What a plot should show: from the least to the largest, leaving out what lies far beyond the bulk (six times the distance
-    /// between the quartiles), since one such sample would press all others into a line.
+    /// Returns the range that a plot should show, without samples that lie far outside the bulk (by six times the
+    /// distance between the quartiles). One such sample would compress all others into a line.
     pub fn bulk(&self) -> (f64, f64) {
         let sorted = self.sorted();
         let quartiles = [0.25, 0.75].map(|at| quantile_of_sorted(&sorted, at));
@@ -91,7 +92,8 @@ impl Samples {
         )
     }
 
-    /// The density over the bulk at this many places: a sum of Gaussian kernels with the bandwidth of Silverman's rule.
+    /// Returns the density over the bulk at this many points, as a sum of Gaussian kernels with the bandwidth of
+    /// Silverman's rule.
     pub fn density(&self, places: usize) -> Vec<(f64, f64)> {
         let width = self.bandwidth();
         let (low, high) = self.bulk();
@@ -110,7 +112,8 @@ impl Samples {
             .collect()
     }
 
-    /// The share of samples that are at most each sample; at most `places` points, evenly chosen.
+    /// Returns the cumulative distribution as at most `places` evenly chosen points: a sample, and the share of samples
+    /// that are not larger.
     pub fn cumulative(&self, places: usize) -> Vec<(f64, f64)> {
         let sorted = self.sorted();
         let step = sorted.len().div_ceil(places.max(1)).max(1);
@@ -131,7 +134,7 @@ impl Samples {
         if spread.is_finite() {
             return 0.9 * spread * (self.count() as f64).powf(-0.2);
         }
-        // All samples are the same: a narrow peak there.
+        // All samples are equal; this gives a narrow peak.
         (self.median().abs() / 1000.0).max(f64::MIN_POSITIVE)
     }
 
@@ -152,10 +155,10 @@ impl FromIterator<f64> for Samples {
     }
 }
 
-/// Samples are written with six digits: more are noise, and a third of the file.
+/// Samples are written with six digits. Further digits are noise, and would be a third of the file.
 impl Serialize for Samples {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // JSON has no word for what is not finite but null.
+        // JSON represents values that are not finite as null.
         serializer.collect_seq(
             self.0
                 .iter()
@@ -174,7 +177,7 @@ impl<'de> Deserialize<'de> for Samples {
     }
 }
 
-/// Writes pairs of numbers with six digits each, for the same reason.
+/// Writes pairs of numbers with six digits each, as for [`Samples`].
 pub fn rounded_pairs<S: Serializer, T: Copy + Into<Digits>>(
     pairs: &[(f64, T)],
     serializer: S,
@@ -186,7 +189,7 @@ pub fn rounded_pairs<S: Serializer, T: Copy + Into<Digits>>(
     )
 }
 
-/// A count, which is kept whole, or a measurement, which is rounded.
+/// A count, which is written exactly, or a measurement, which is rounded.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum Digits {
@@ -206,12 +209,12 @@ impl From<f64> for Digits {
     }
 }
 
-/// Rounded to six significant digits.
+/// Rounds to six significant digits.
 fn six_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// NaN for an empty slice.
+/// Returns a quantile of sorted values, or NaN for an empty slice.
 fn quantile_of_sorted(sorted: &[f64], at: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return f64::NAN;
@@ -221,7 +224,7 @@ fn quantile_of_sorted(sorted: &[f64], at: f64) -> f64 {
         sorted[place.floor() as usize],
         sorted[place.ceil() as usize],
     );
-    // Between infinite neighbours there is nothing to interpolate.
+    // Interpolation between infinite neighbours is impossible.
     if low == high || place.fract() == 0.0 {
         return low;
     }

@@ -1,4 +1,5 @@
-//! The upstream of every measurement: answers each GET at once from memory, on one epoll loop, with one read and one write.
+//! The upstream of every measurement. It answers each GET immediately from memory, on one epoll loop, with one read and
+//! one write.
 
 use crate::descriptors;
 use crate::pending::Pending;
@@ -15,10 +16,11 @@ const SMALL: usize = 512;
 const BIG: usize = 64 * 1024;
 const HUGE: usize = 10 * 1024 * 1024;
 const BUFFER: usize = 64 * 1024;
-/// The bytes of a body repeat after so many. A prime, so that a piece that is lost, doubled or moved by any usual buffer size shows.
+/// Period of the bytes in a body. It is prime, so that a lost, repeated or moved piece of any usual buffer size is
+/// detected.
 const PERIOD: usize = 251;
 
-/// The length of the body that the upstream answers to a request for this path.
+/// Returns the length of the upstream's response body for this path.
 pub fn body_length(path: &str) -> usize {
     if path.starts_with("/big") {
         BIG
@@ -29,16 +31,16 @@ pub fn body_length(path: &str) -> usize {
     }
 }
 
-/// Compares pieces of a body with what the upstream sends.
+/// Compares pieces of a body with the upstream's body.
 pub struct Pattern(Vec<u8>);
 
 impl Pattern {
-    /// `longest` is the length of the longest piece that will be compared.
+    /// Creates a pattern. `longest` is the length of the longest piece to compare.
     pub fn new(longest: usize) -> Self {
         Self(pattern(longest + PERIOD))
     }
 
-    /// Whether the upstream's body has this piece at `offset`.
+    /// Whether the upstream's body contains this piece at `offset`.
     pub fn holds(&self, offset: usize, piece: &[u8]) -> bool {
         let start = offset % PERIOD;
         self.0.get(start..start + piece.len()) == Some(piece)
@@ -49,7 +51,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..PERIOD as u8).cycle().take(length).collect()
 }
 
-/// Answers 10 MiB to `/huge`, 64 KiB to `/big`, and 512 bytes to everything else.
+/// The responses: 10 MiB for `/huge`, 64 KiB for `/big`, and 512 bytes for every other path.
 struct Answers {
     small: Vec<u8>,
     big: Vec<u8>,
@@ -69,7 +71,7 @@ impl Answers {
 
 struct Client {
     stream: TcpStream,
-    /// The part of a request head that has arrived.
+    /// The received part of a request head.
     partial: Vec<u8>,
     pending: Pending,
 }
@@ -96,7 +98,7 @@ fn serve(mut listener: TcpListener) -> Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
         match poll.poll(&mut events, None) {
-            // A debugger or a stopped and continued process.
+            // A signal, for example from a debugger, interrupted the call.
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             polled => polled?,
         }
@@ -137,7 +139,7 @@ fn accept(listener: &TcpListener, poll: &Poll, clients: &mut Slots<Client>) -> R
     Ok(())
 }
 
-/// None when nobody waits. One who left while waiting is passed over.
+/// Accepts a waiting connection. Returns `None` if there is none. Skips connections that were closed while waiting.
 pub fn accept_one(listener: &TcpListener) -> Result<Option<TcpStream>> {
     loop {
         match listener.accept() {
@@ -150,8 +152,8 @@ pub fn accept_one(listener: &TcpListener) -> Result<Option<TcpStream>> {
 }
 
 impl Client {
-    /// Answers every whole request head that is there; false when the client is gone. `last`: it will send no more than is
-    /// there, and no event will say so again.
+    /// Answers every complete request head that has arrived; returns false if the client has disconnected. `last` means
+    /// that the client sends no more and no further event will report that.
     fn advance(&mut self, last: bool, answers: &Answers, buffer: &mut [u8]) -> bool {
         loop {
             if self.pending.flush(&mut self.stream).is_err() {
@@ -174,7 +176,7 @@ impl Client {
         }
     }
 
-    /// Answers each request head that is whole; a head that came in one piece is not copied.
+    /// Answers each complete request head. A head that arrives in one piece is not copied.
     fn take(&mut self, read: &[u8], answers: &Answers) -> io::Result<()> {
         let joined;
         let mut bytes = read;
@@ -192,7 +194,7 @@ impl Client {
     }
 }
 
-/// An upstream in a thread of its own, which lasts as long as the tests.
+/// Starts an upstream in a thread, which runs until the tests end.
 #[cfg(test)]
 pub fn in_a_thread() -> SocketAddr {
     let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).expect("a port is free");

@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: builds the gateway and the benchmark as they are released, and runs the benchmark with the words given.
+//! `cargo xtask bench`: builds the gateway and the benchmark in release mode, and runs the benchmark with the given
+//! arguments.
 
 use crate::shell::{self, cargo};
 use std::process::Command;
@@ -10,7 +11,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     let release = shell::target_directory()?.join("release");
     let mut bench = Command::new(release.join("bench"));
     bench.current_dir(shell::root()).args(words);
-    // Where cargo puts things is told to the program only when it may not be where it looks.
+    // The benchmark cannot find the binary by itself if cargo uses another target directory.
     bench.env("BENCH_SUBJECT", release.join("silverback"));
     shell::run(&mut bench)
 }

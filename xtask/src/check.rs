@@ -1,11 +1,12 @@
-//! `cargo xtask check`: all that a change must pass, cheapest first. Every step runs, so that one look shows every problem.
+//! `cargo xtask check`: all checks that a change must pass, cheapest first. Every step runs, so that one run shows
+//! every problem.
 
 use crate::shell::{self, cargo};
 use crate::{compat, edges, fuzz, pages, sizes};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The committed counts.
+/// File with the committed instruction counts.
 const INSTRUCTIONS: &str = "bench/instructions.json";
 
 /// The version of cargo-deny that CI installs.
@@ -63,13 +64,13 @@ const STEPS: [Step; 11] = [
     },
 ];
 
-/// Runs the steps of these names, or all when there is none.
+/// Runs the named steps, or all steps if no name is given.
 pub(crate) fn run(only: &[&str]) -> Result<(), String> {
     if let Some(unknown) = only
         .iter()
         .find(|name| STEPS.iter().all(|step| step.name != **name))
     {
-        return Err(format!("there is no step `{unknown}`"));
+        return Err(format!("unknown step `{unknown}`"));
     }
     let steps: Vec<&Step> = STEPS
         .iter()
@@ -92,13 +93,14 @@ pub(crate) fn run(only: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Every test of the workspace; generated files are compared by tests. The gateway's tests run its real binary, which cargo
-/// builds for them.
+/// Runs every test of the workspace. Tests also compare the generated files. The gateway's tests run its real binary,
+/// which cargo builds for them.
 pub(crate) fn test() -> Result<(), String> {
     shell::run(&mut cargo(&["test", "--workspace", "--no-fail-fast"]))
 }
 
-/// What operations cost, against the committed counts. Of an optimised build; the release profile takes too long for this.
+/// Compares the instruction counts of operations with the committed counts. Uses an optimised build, but not the
+/// release profile, which takes too long to build.
 fn instructions() -> Result<(), String> {
     let words = ["build", "--package", "micro", "--profile", "demo"];
     shell::run(&mut cargo(&words))?;
@@ -129,8 +131,8 @@ fn documentation() -> Result<(), String> {
     shell::run(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// What deny.toml says of dependencies, and the advisories about them, by cargo-deny. CI builds it where it is missing, which takes minutes
-/// once; elsewhere only doubled versions are looked for without it.
+/// Checks dependencies and their security advisories with cargo-deny, as deny.toml says. In CI a missing cargo-deny is
+/// built, which takes minutes once. Elsewhere, if it is missing, the step only looks for crates in several versions.
 fn dependencies() -> Result<(), String> {
     let Some(program) = cargo_deny()? else {
         eprintln!(
@@ -152,7 +154,7 @@ fn dependencies() -> Result<(), String> {
     shell::run(&mut deny(&["check", "--disable-fetch", "advisories"]))
 }
 
-/// The program, of the version that CI uses or whichever is installed; none where it is missing and this is not CI.
+/// Returns the cargo-deny of CI's version or else any installed one. Returns `None` if it is missing outside of CI.
 fn cargo_deny() -> Result<Option<PathBuf>, String> {
     let runs = |program: &Path| {
         let mut command = Command::new(program);
@@ -176,7 +178,7 @@ fn cargo_deny() -> Result<Option<PathBuf>, String> {
     Ok(Some(built))
 }
 
-/// Crates that Cargo.lock holds in several versions and deny.toml does not excuse.
+/// Finds crates that Cargo.lock contains in several versions without an exception in deny.toml.
 fn doubled_versions() -> Result<(), String> {
     let read = |name: &str| {
         std::fs::read_to_string(shell::root().join(name))
@@ -201,6 +203,9 @@ fn doubled_versions() -> Result<(), String> {
     if doubled.is_empty() {
         Ok(())
     } else {
-        Err(format!("in several versions: {}", doubled.join(", ")))
+        Err(format!(
+            "crates in several versions: {}",
+            doubled.join(", ")
+        ))
     }
 }

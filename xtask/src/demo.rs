@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: from a clone to proxied, authenticated requests with one command.
+//! `cargo xtask demo`: goes from a clone of the repository to proxied, authenticated requests with one command.
 
 use crate::shell::{self, cargo};
 use std::io::Write;
@@ -6,19 +6,19 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use testkit::{Answer, Echo, Gateway, Launch, http};
 
-/// What is used when nobody else uses it.
+/// Preferred ports; a free port is used if one of them is taken.
 const PROXY_PORT: u16 = 8000;
 const ADMIN_PORT: u16 = 8001;
 const UPSTREAM_PORT: u16 = 8090;
 
-/// What becomes of the gateway after the requests.
+/// What to do with the gateway after the requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     Stay,
     Stop,
 }
 
-/// What is shown, the request's target and headers, and the status it must get.
+/// An example request: its description, target and headers, and the expected status.
 struct Example<'a>(&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
 
 pub(crate) fn run(then: Then) -> Result<(), String> {
@@ -31,15 +31,15 @@ pub(crate) fn run(then: Then) -> Result<(), String> {
         return Ok(());
     }
     say(&format!(
-        "\nThe gateway is running; Ctrl-C ends it.\n  proxy      http://{}\n  Admin API  http://{}\n",
+        "\nThe gateway is running; Ctrl-C stops it.\n  proxy      http://{}\n  Admin API  http://{}\n",
         gateway.proxy, gateway.admin
     ));
-    // Ctrl-C reaches the gateway as well, which finishes its requests and ends.
+    // Ctrl-C also reaches the gateway, which completes its requests and stops.
     gateway.wait_forever();
     Ok(())
 }
 
-/// Builds the gateway as it is shown, and says where it is.
+/// Builds the gateway with the `demo` profile, and returns its path.
 pub(crate) fn build() -> Result<PathBuf, String> {
     say("Building the gateway (the first time takes a few minutes) ...");
     let words = ["build", "--package", "gateway", "--profile", "demo"];
@@ -71,7 +71,7 @@ fn start_gateway(binary: &Path, upstream: &Echo) -> Result<Gateway, String> {
         )
         .set("nginx_worker_processes", "auto")
         .configuration(&text);
-    say(&format!("Starting it with {} ...", path.display()));
+    say(&format!("Starting the gateway with {} ...", path.display()));
     launch
         .try_start()
         .map_err(|log| format!("the gateway did not start:\n{log}"))
@@ -127,7 +127,7 @@ fn show(at: SocketAddr, what: &str, target: &str, headers: &[(&str, &str)], answ
     ));
 }
 
-/// The usual port, or any when it is taken.
+/// Returns the preferred port, or any free port if it is taken.
 fn free_port(usual: u16) -> Result<u16, String> {
     let bound =
         TcpListener::bind(("127.0.0.1", usual)).or_else(|_| TcpListener::bind("127.0.0.1:0"));
@@ -138,6 +138,6 @@ fn free_port(usual: u16) -> Result<u16, String> {
 }
 
 fn say(text: &str) {
-    // Whoever closed the output does not want to read it.
+    // If the reader has closed the output, there is nobody to report to.
     let _ = writeln!(std::io::stdout(), "{text}");
 }

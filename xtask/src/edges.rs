@@ -1,9 +1,9 @@
-//! Which crate may depend on which: the invariants of ARCHITECTURE.md, checked against `cargo metadata`.
+//! Allowed dependencies between crates: checks the invariants of ARCHITECTURE.md with `cargo metadata`.
 
 use crate::shell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A crate of ours, and those of ours that it may depend on. `gateway` may depend on all.
+/// Each crate of the workspace with the workspace crates it may depend on. `gateway` may depend on all.
 const ALLOWED: [(&str, &[&str]); 13] = [
     ("expr", &[]),
     ("model", &["expr"]),
@@ -26,10 +26,10 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("xtask", &["testkit"]),
 ];
 
-/// Not part of the program: measuring and fuzzing may look at everything.
+/// Crates for measuring and fuzzing. They are not part of the program and may depend on every crate.
 const MEASURING: [&str; 4] = ["bench", "micro", "fuzzing", "oracle"];
 
-/// These are pure functions of their input: nothing that does I/O or has a runtime may be a dependency.
+/// Crates of pure functions. They must not depend on crates that do I/O or have a runtime.
 const PURE: [&str; 4] = ["expr", "model", "router", "tables"];
 const IMPURE: [&str; 12] = [
     "tokio",
@@ -80,7 +80,8 @@ pub(crate) fn check() -> Result<(), String> {
     }
 }
 
-/// Crates that a rule names and the workspace does not have: a rule about a crate that was renamed would no longer hold anybody back.
+/// Returns crates that a rule names but the workspace does not contain. After a rename, the rule would no longer have
+/// an effect.
 fn unknown(names: &BTreeSet<&str>) -> Vec<String> {
     let ruled = ALLOWED
         .iter()
@@ -92,7 +93,7 @@ fn unknown(names: &BTreeSet<&str>) -> Vec<String> {
         .collect()
 }
 
-/// Every package with its dependencies; those for development only do not count.
+/// Returns every package with its dependencies, without dev-dependencies.
 fn packages(metadata: &serde_json::Value) -> BTreeMap<&str, Vec<&str>> {
     let packages = metadata["packages"].as_array().into_iter().flatten();
     packages

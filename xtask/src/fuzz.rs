@@ -1,13 +1,14 @@
-//! `cargo xtask fuzz [TARGET] [--seconds N]`: the fuzz targets under libFuzzer where a nightly toolchain and cargo-fuzz are
-//! installed; otherwise the same checks over the committed corpora and changes of them, on the toolchain that is there.
+//! `cargo xtask fuzz [TARGET] [--seconds N]`: runs the fuzz targets under libFuzzer if a nightly toolchain and
+//! cargo-fuzz are installed. Otherwise runs the same checks on the committed corpora and on mutations of them, with the
+//! current toolchain.
 
 use crate::shell::{self, cargo};
 use std::path::Path;
 use std::process::Command;
 
-/// Each target, when nobody says for how long.
+/// Default time for each target.
 const SECONDS: u64 = 60;
-/// Each target as a step of `cargo xtask check`.
+/// Time for each target as a step of `cargo xtask check`.
 const CHECK_SECONDS: u64 = 3;
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
@@ -32,14 +33,14 @@ fn fuzz(only: Option<&str>, seconds: u64) -> Result<(), String> {
     let targets = targets()?;
     if let Some(unknown) = only.filter(|only| !targets.iter().any(|target| target == only)) {
         return Err(format!(
-            "there is no target `{unknown}`; there are {}",
+            "unknown target `{unknown}`; the targets are {}",
             targets.join(", ")
         ));
     }
     if !has_fuzzer() {
         eprintln!(
             "note: no nightly toolchain with cargo-fuzz (rustup toolchain install nightly, cargo install cargo-fuzz); \
-             the same checks run on the committed corpora and changes of them"
+             the same checks run on the committed corpora and mutations of them"
         );
         let mut command = cargo(&["test", "--package", "fuzzing"]);
         return shell::run(command.env("FUZZ_SECONDS", seconds.to_string()));
@@ -57,11 +58,14 @@ fn fuzz(only: Option<&str>, seconds: u64) -> Result<(), String> {
     if failed.is_empty() {
         Ok(())
     } else {
-        Err(format!("findings in {}", failed.join(", ")))
+        Err(format!(
+            "the fuzzer found failures in {}",
+            failed.join(", ")
+        ))
     }
 }
 
-/// The names of the files in `fuzz/fuzz_targets`.
+/// Returns the names of the files in `fuzz/fuzz_targets`.
 fn targets() -> Result<Vec<String>, String> {
     let folder = shell::root().join("fuzz").join("fuzz_targets");
     let entries = std::fs::read_dir(&folder)
@@ -79,7 +83,7 @@ fn has_fuzzer() -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// Cargo of the nightly toolchain: through rustup, since the one that runs this is bound to its own.
+/// Runs the nightly toolchain's cargo through rustup, because the current cargo always uses its own toolchain.
 fn nightly(words: &[&str]) -> Command {
     let mut command = Command::new("rustup");
     command.current_dir(shell::root());
@@ -90,13 +94,13 @@ fn nightly(words: &[&str]) -> Command {
     command
 }
 
-/// What is found goes to a folder beside the build, not into the committed corpus, which is only read.
+/// Runs one target. New inputs are saved in the target directory; the committed corpus is only read.
 fn run_target(target: &str, seconds: u64) -> Result<(), String> {
     let directory = shell::target_directory()?.join("fuzz");
     let found = directory.join("corpus").join(target);
     std::fs::create_dir_all(&found)
         .map_err(|error| format!("cannot make {}: {error}", found.display()))?;
-    // No sanitizer: the code under test has no unsafe, and runs several times as often without.
+    // The code under test has no unsafe code, and runs several times as fast without a sanitizer.
     let mut command = nightly(&["fuzz", "run", "--sanitizer", "none", "--target-dir"]);
     command.arg(&directory).arg(target).arg(&found);
     command.arg(format!("fuzz/corpus/{target}"));

@@ -1,5 +1,5 @@
-//! Every check and generator of the repository: `cargo xtask demo | test | check | pages | fuzz | bench | soak | compat`. Needs Rust and a C compiler; `check`
-//! also valgrind.
+//! Every check and generator of the repository: `cargo xtask demo | test | check | pages | fuzz | bench | soak |
+//! compat`. Needs Rust and a C compiler; `check` also needs valgrind.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  demo    build the gateway, start it on demo/kong.yml with an upstream, show some requests, leave it running
+  demo    build the gateway, start it with demo/kong.yml and an upstream, show some requests, keep it running
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
           by tests), clients of Kong (where there is Go), commands and links of the documentation, fuzz targets, instruction
@@ -28,11 +28,12 @@ usage: cargo xtask <command>
   pages   run the commands of the documentation and compare their output with the pages, and check all links:
           cargo xtask pages [--gateway PROGRAM] [PAGE...]
   fuzz    run the fuzz targets, or one: cargo xtask fuzz [TARGET] [--seconds N]; with a nightly toolchain and cargo-fuzz where they
-          are installed, otherwise on the committed corpora and changes of them
-  bench   measure the gateway beside other proxies and write a report (cargo xtask bench --help, bench/README.md)
-  soak    what lasts, in full: 100,000 random change sets with crashes, a thousand kills under writers, millions of routing
-          decisions compared with slow ones; or one of them: cargo xtask soak [store | kills | router] [--seed N]
-  compat  protocol suites of others and clients of Kong against the gateway (cargo xtask compat --help;
+          are installed, otherwise on the committed corpora and mutations of them
+  bench   compare the gateway with other proxies and write a report (cargo xtask bench --help, bench/README.md)
+  soak    the endurance tests in full: 100,000 random change sets with crashes, a thousand kills during writes, millions of
+          routing decisions compared with a simple reference; or one of them:
+          cargo xtask soak [store | kills | router] [--seed N]
+  compat  protocol suites of other projects and clients of Kong against the gateway (cargo xtask compat --help;
           docs/compatibility.md; needs Go)
 ";
 
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
         ["check", only @ ..] => check::run(only),
         ["soak", words @ ..] => soak::run(words),
         ["compat", words @ ..] => compat::run(words),
-        // Not for people: what a suite starts as its server.
+        // An internal command: the conformance suite starts it as its server.
         ["compat-server", address] => compat::stand_in(address),
         _ => Err(USAGE.to_owned()),
     };

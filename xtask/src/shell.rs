@@ -1,11 +1,11 @@
-//! Running programs, cargo above all.
+//! Functions that run programs, mainly cargo.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-/// The root of the repository that this is run for. Asked at run time: what is known at compile time may be another clone
-/// that shares the target directory.
+/// Returns the root of the repository. It is queried at run time, because a path from compile time may belong to
+/// another clone that shares the target directory.
 pub(crate) fn root() -> &'static Path {
     static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
         let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
@@ -15,14 +15,14 @@ pub(crate) fn root() -> &'static Path {
     &ROOT
 }
 
-/// The cargo that runs this, so that a toolchain override holds.
+/// Returns a command for the cargo that runs this program, so that a toolchain override stays in effect.
 pub(crate) fn cargo(words: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(words);
     command
 }
 
-/// Runs to the end with its output shown.
+/// Runs a command to its end and shows its output.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let shown = show(command);
     let status = command
@@ -35,7 +35,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Runs to the end and gives what it printed.
+/// Runs a command to its end and returns its output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let shown = show(command);
     let output = command
@@ -49,7 +49,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// `cargo metadata`, without dependencies of other sources.
+/// Returns `cargo metadata` for the workspace, without external dependencies.
 pub(crate) fn metadata() -> Result<serde_json::Value, String> {
     let text = output(&mut cargo(&[
         "metadata",
@@ -60,13 +60,13 @@ pub(crate) fn metadata() -> Result<serde_json::Value, String> {
     serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target directory.
 pub(crate) fn target_directory() -> Result<PathBuf, String> {
     let metadata = metadata()?;
     let directory = metadata["target_directory"].as_str();
     directory
         .map(PathBuf::from)
-        .ok_or_else(|| "cargo metadata tells no target directory".to_owned())
+        .ok_or_else(|| "cargo metadata has no target directory".to_owned())
 }
 
 fn show(command: &Command) -> String {

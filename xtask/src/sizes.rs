@@ -1,11 +1,11 @@
-//! The bar for file sizes: a Rust file past 800 lines is split, or says at its top why it is one piece. `vendor` is left
-//! out, since its code stays as its authors wrote it.
+//! The limit for file sizes: a Rust file with more than 800 lines must be split or say at its top why it is one piece.
+//! `vendor` is exempt, because its code stays as its authors wrote it.
 
 use crate::shell;
 use std::path::Path;
 
 const MOST_LINES: usize = 800;
-/// What a longer file says in its header comment.
+/// Text that the header comment of a longer file must contain.
 const REASON: &str = "One piece because";
 const HEADER_LINES: usize = 30;
 

@@ -1,13 +1,14 @@
-//! `cargo xtask soak [store | kills | router] [--seed N]`: the tests of what lasts, in full. The test run has a share of each.
+//! `cargo xtask soak [store | kills | router] [--seed N]`: runs the endurance tests in full. `cargo test` runs a small
+//! part of each.
 
 use crate::shell::{self, cargo};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A test, and how much of it.
+/// An endurance test and its amount of work.
 struct Soak {
     name: &'static str,
     package: &'static str,
-    /// What `cargo test` is told besides.
+    /// Further arguments of `cargo test`.
     tests: &'static [&'static str],
     amount: (&'static str, &'static str),
 }
@@ -28,7 +29,7 @@ const SOAKS: [Soak; 3] = [
     Soak {
         name: "router",
         package: "oracle",
-        // Millions of decisions: built for speed.
+        // Millions of decisions need an optimised build.
         tests: &["--profile", "demo", "--"],
         amount: ("ENDURE_REQUESTS", "5000000"),
     },
@@ -73,7 +74,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Another one each time; it is printed, so that a run can be repeated.
+/// Returns a new seed for each run. The seed is printed, so that the run can be repeated.
 fn now() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
     elapsed.map_or(0, |elapsed| elapsed.as_secs())

@@ -1,10 +1,10 @@
-//! The operations by time. `cargo bench -p micro -- router` runs those whose name has the word.
+//! Measures the time of the operations. `cargo bench -p micro -- router` runs those with this word in their name.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use micro::Work;
 use std::time::{Duration, Instant};
 
-/// As the program has it: a tenth of many operations is memory that is taken and given back.
+/// The gateway's allocator. Allocating and freeing memory takes a tenth of the time of many operations.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -14,7 +14,7 @@ criterion_main!(benches);
 fn all(criterion: &mut Criterion) {
     let operations = micro::operations().into_iter();
     for operation in operations.chain(micro::scaling_operations()) {
-        // Set up at the first use, which only comes when the name is asked for.
+        // The set-up is delayed to the first use, because Criterion calls this closure only for selected names.
         let mut work: Option<Box<dyn Work>> = None;
         criterion.bench_function(&operation.name, |bencher| {
             let work = work.get_or_insert_with(|| operation.set_up());
@@ -27,7 +27,7 @@ fn all(criterion: &mut Criterion) {
     }
 }
 
-/// Without what is prepared.
+/// Times one run without its preparation.
 fn time(work: &mut dyn Work) -> Duration {
     work.prepare();
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Counts of instructions as they are kept in a file, and what differs between two of them.
+//! Instruction counts as stored in a file, and the comparison of two such files.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -6,16 +6,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// The part of a count that may differ before it counts as a change.
+/// Relative difference up to which a count is not considered changed.
 const TOLERANCE: f64 = 0.03;
 
-/// So many instructions may differ in any case. What one copy happens to be aligned to is worth a dozen, and a change elsewhere
-/// decides which calls are inlined: that is more than 3 % of a small operation, and no change of it.
+/// Number of instructions that may differ in any case. The alignment of a copy can change a dozen instructions, and a
+/// change elsewhere can change which calls are inlined. In a small operation that is more than 3 %, although the
+/// operation itself is unchanged.
 const FLOOR: f64 = 40.0;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Counts {
-    /// Libraries choose their code by processor: counts of different ones do not compare.
+    /// Processor architecture. Libraries choose code by processor, so counts of different processors cannot be
+    /// compared.
     architecture: String,
     avx2: bool,
     operations: BTreeMap<String, f64>,
@@ -26,7 +28,7 @@ impl Counts {
         Self {
             architecture: std::env::consts::ARCH.to_owned(),
             avx2: has_avx2(),
-            // A tenth of an instruction is more than is repeatable.
+            // Rounded to tenths, because smaller parts differ between runs.
             operations: operations
                 .into_iter()
                 .map(|(name, count)| (name, (count * 10.0).round() / 10.0))
@@ -45,20 +47,20 @@ impl Counts {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Makes these the counts of a file, whose other operations stay where only `some` were counted.
+    /// Writes these counts to a file. If only `some` operations were counted, the others in the file are kept.
     pub(crate) fn update(&self, path: &Path, some: bool) -> Result<()> {
         if !some {
             return self.write(path);
         }
         let mut kept = Self::read(path)?;
         if let Some(reason) = kept.is_of_another_machine() {
-            bail!("only all of them can be updated: {reason}");
+            bail!("the counts can only be updated all together: {reason}");
         }
         kept.operations.extend(self.operations.clone());
         kept.write(path)
     }
 
-    /// Why these cannot be compared with counts made here; none when they can.
+    /// Returns why these counts cannot be compared with counts from this machine, or `None` if they can.
     pub(crate) fn is_of_another_machine(&self) -> Option<String> {
         let here = Self::of_this_machine(BTreeMap::new());
         let show = |counts: &Self| {
@@ -75,7 +77,7 @@ impl Counts {
         })
     }
 
-    /// Compares what was counted now with these committed counts.
+    /// Compares new counts with these committed counts; differences are an error.
     pub(crate) fn check(&self, now: &Self) -> Result<()> {
         let differences = self.differences(now);
         for difference in &differences {
@@ -95,7 +97,7 @@ impl Counts {
         Ok(())
     }
 
-    /// The operations that take more instructions than these committed counts allow.
+    /// Returns the operations that need more instructions than these committed counts allow.
     pub(crate) fn grown(&self, now: &Self) -> Vec<String> {
         let differences = self.differences(now).into_iter();
         let grown = differences.filter_map(|difference| match difference {
@@ -109,7 +111,7 @@ impl Counts {
         grown.collect()
     }
 
-    /// Takes over the counts that are lower than these.
+    /// Replaces each count by the given one if that is lower.
     pub(crate) fn lower(&mut self, counts: BTreeMap<String, f64>) {
         for (name, count) in counts {
             if let Some(known) = self.operations.get_mut(&name) {
@@ -141,9 +143,9 @@ impl Counts {
 
 #[derive(Debug, PartialEq)]
 enum Difference {
-    /// In the file only.
+    /// The operation is only in the file.
     Gone(String),
-    /// Not in the file.
+    /// The operation is not in the file.
     New(String),
     Changed {
         name: String,
@@ -183,7 +185,7 @@ impl fmt::Display for Difference {
 }
 
 impl fmt::Display for Counts {
-    /// A table of the operations.
+    /// Formats the counts as a table.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.operations.keys().map(String::len).max().unwrap_or(0);
         for (name, count) in &self.operations {

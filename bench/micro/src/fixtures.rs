@@ -1,4 +1,4 @@
-//! Entities, keys and paths that all areas share: the same in every run, and spread like real ones.
+//! Entities, keys and paths for all areas: the same in every run, and distributed like real ones.
 
 use model::entities::{Config, ConsumerId, Plugin, Protocol, Route, RouteId, Service, ServiceId};
 use proxy::snapshot::{BuildSettings, Snapshot};
@@ -6,24 +6,24 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use uuid::Uuid;
 
-/// An id that is spread over the key space like a random one.
+/// Returns an id; the ids are spread over the key space like random ones.
 pub(crate) fn id(number: usize) -> Uuid {
     Uuid::from_u128((number as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }
 
-/// The path of route `number`.
+/// Returns the path of route `number`.
 pub(crate) fn path(number: usize) -> String {
     format!("/service-{}/route-{number}", number % 100)
 }
 
-/// The key of consumer `number`.
+/// Returns the key of consumer `number`.
 pub(crate) fn key(number: usize) -> String {
     id(number).simple().to_string()
 }
 
-/// `count` of the numbers below `of`, spread over all of them and in no order.
+/// Returns `count` of the numbers below `of`, spread over the whole range and not in order.
 pub(crate) fn spread(count: usize, of: usize) -> impl Iterator<Item = usize> {
-    // A prime that divides no `of` in use: all numbers come once before any comes twice.
+    // The prime divides no `of` in use, so every number comes once before a number comes twice.
     (0..count).map(move |number| number * 7919 % of)
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn consumer_id(number: usize) -> ConsumerId {
     ConsumerId(id((1 << 41) + number))
 }
 
-/// A route without conditions, to be given some.
+/// Returns a route without conditions; callers add some.
 pub(crate) fn route(number: usize) -> Route {
     Route {
         name: Some(format!("route-{number}").into()),
@@ -51,7 +51,7 @@ pub(crate) fn route(number: usize) -> Route {
     }
 }
 
-/// `count` routes with a prefix each.
+/// Returns `count` routes with one path prefix each.
 pub(crate) fn prefix_routes(count: usize) -> Vec<Route> {
     let with_path = |number| Route {
         paths: vec![path(number).into()],
@@ -80,12 +80,12 @@ pub(crate) fn service(upstream: SocketAddr) -> Service {
     }
 }
 
-/// An address that nothing is sent to.
+/// Returns an address to which nothing is sent.
 pub(crate) fn nowhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 9))
 }
 
-/// key-auth as its schema completes it.
+/// Returns a key-auth plugin as completed by its schema.
 pub(crate) fn key_auth(number: usize) -> Plugin {
     plugin(
         "key-auth",
@@ -97,7 +97,7 @@ pub(crate) fn key_auth(number: usize) -> Plugin {
     )
 }
 
-/// request-termination that looks for a trigger and does not find it.
+/// Returns a request-termination plugin with a trigger that no request has.
 pub(crate) fn request_termination(number: usize) -> Plugin {
     plugin(
         "request-termination",
@@ -106,9 +106,9 @@ pub(crate) fn request_termination(number: usize) -> Plugin {
     )
 }
 
-/// A global plugin.
+/// Returns a global plugin.
 fn plugin(name: &str, number: usize, config: Value) -> Plugin {
-    // Names differ in length, and so the ids of plugins of one number.
+    // The length of the name makes the ids of different plugins with the same number differ.
     let id = id((name.len() << 42) + number);
     serde_json::from_value(json!({
         "id": id, "name": name, "enabled": true, "config": config,
@@ -117,7 +117,7 @@ fn plugin(name: &str, number: usize, config: Value) -> Plugin {
     .expect("the plugin is complete")
 }
 
-/// Routes with key-auth and request-termination on each.
+/// Returns a configuration with key-auth and request-termination on each route.
 pub(crate) fn config(routes: usize, upstream: SocketAddr) -> Config {
     let plugins = (0..routes).flat_map(|number| {
         [key_auth(number), request_termination(number)].map(|plugin| Plugin {
@@ -144,7 +144,7 @@ pub(crate) fn snapshot(config: Config) -> Snapshot {
     Snapshot::build(config, 1, None, &build_settings()).expect("the configuration can be served")
 }
 
-/// Runs a future that never waits.
+/// Runs a future that never waits, and returns its result.
 pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -1,4 +1,4 @@
-//! Bytes to heads and bodies, and the normal form of paths.
+//! Operations that parse heads and bodies, and that normalise paths.
 
 use crate::operation::Operation;
 use model::uri::{Slashes, escape_into, normalize_into};
@@ -87,7 +87,7 @@ fn request_head(name: &str, text: &'static str) -> Operation {
     })
 }
 
-/// Takes the framing off a whole body.
+/// Decodes the chunks of a whole body.
 fn chunked(name: &str, chunks: usize, size: usize, count: u32) -> Operation {
     Operation::repeat(name, count, move || {
         let chunk = format!("{size:x}\r\n{}\r\n", "x".repeat(size));

@@ -1,5 +1,5 @@
-//! What reading and writing cost with a short history and with a long one. Making the long one takes too long to count these
-//! with every other operation: they are asked for by name.
+//! Operations that read and write the store with a short and a long history. Creating the long history takes too long
+//! for counting these operations by default; they must be named.
 
 use crate::fixtures::id;
 use crate::operation::Operation;
@@ -10,12 +10,12 @@ use store::{
 };
 use tempfile::TempDir;
 
-/// How many revisions are kept.
+/// Numbers of kept revisions.
 const LENGTHS: [usize; 2] = [100, 100_000];
 const ENTITIES: usize = 1000;
-/// Revisions change these in turn, so that in a long history each has a long one of its own.
+/// Number of entities that the revisions change in turn, so that each has a long history of its own.
 const CHANGED: usize = 50;
-/// Revisions that become durable together while the history is made.
+/// Revisions that are made durable together while the history is created.
 const GROUP: usize = 1000;
 const PAGE: usize = 20;
 const RUNS: u32 = 50;
@@ -40,7 +40,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             }),
             reading("entity-at-first", length, |history, number| {
                 let id = entity_id(number);
-                // The first that has any: before it the store was empty.
+                // The first revision with entities; before it the store was empty.
                 let found = history.entity(EntityKind::Services, id, Revision(1));
                 usize::from(found.expect(READABLE).is_some())
             }),
@@ -84,11 +84,11 @@ fn change_set(changes: Vec<Change>) -> ChangeSet {
     }
 }
 
-/// A store with so many revisions, each of which but the first changed one entity.
+/// Creates a store with this many revisions. Each revision but the first changes one entity.
 fn store(length: usize) -> (TempDir, Store) {
     let directory = TempDir::new().expect("a temporary directory can be made");
     let options = Options {
-        // The default reserves more address space than valgrind has to give.
+        // The default reserves more address space than valgrind provides.
         max_size: 1 << 30,
         retention: Retention {
             revisions: u64::MAX,
@@ -124,7 +124,7 @@ fn origin() -> Origin {
     }
 }
 
-/// One changed entity, durable.
+/// Changes one entity and makes the change durable.
 fn commit(length: usize) -> Operation {
     Operation::repeat(format!("history/commit/{length}"), RUNS, move || {
         let (directory, store) = store(length);
@@ -140,7 +140,7 @@ fn commit(length: usize) -> Operation {
     })
 }
 
-/// An entity as it is now.
+/// Reads an entity in its current state.
 fn entity(length: usize) -> Operation {
     Operation::repeat(format!("history/entity/{length}"), RUNS, move || {
         let (directory, store) = store(length);

@@ -1,8 +1,8 @@
-//! The operations that performance is made of, each small enough to be measured alone: as time by criterion
-//! (`benches/micro.rs`), as instructions by callgrind (the program `micro`).
+//! The operations that determine the gateway's performance, each small enough to be measured alone: Criterion measures
+//! their time (`benches/micro.rs`), callgrind counts their instructions (the program `micro`).
 //!
-//! An operation is set up once and then run any number of times. What a run uses up is prepared before it, and what it
-//! makes is dropped after it; neither is measured.
+//! An operation is set up once and then runs any number of times. Input that a run consumes is prepared before the run,
+//! and its results are dropped after it. Neither is measured.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ pub mod rules;
 mod snapshots;
 mod storage;
 
-// The program is no library, and nothing depends on it; these parts of it are measured from their own source.
+// The gateway's binary is not a library that could be a dependency, so these modules are included by path.
 #[allow(dead_code, reason = "not all of it is measured")]
 #[path = "../../../crates/gateway/src/control/config.rs"]
 mod config;
@@ -27,7 +27,7 @@ mod lookup;
 
 pub use operation::{Operation, TOGGLES, Work, run_counted};
 
-/// Every operation, by area.
+/// Returns the operations of all areas.
 pub fn operations() -> Vec<Operation> {
     [
         routing::operations(),
@@ -42,12 +42,12 @@ pub fn operations() -> Vec<Operation> {
     .collect()
 }
 
-/// Operations whose setting up takes minutes under callgrind: only for who names them.
+/// Returns operations whose set-up takes minutes under callgrind. They are counted only if they are named.
 pub fn long_operations() -> Vec<Operation> {
     history::operations()
 }
 
-/// Operations that show how the router's cost grows: to be timed, and counted for who names them.
+/// Returns operations that show how the router's cost grows. They are timed, and counted only if they are named.
 pub fn scaling_operations() -> Vec<Operation> {
     routing::scaling()
 }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn operations_run_more_than_once() {
-        // Those that are run seldom are large: too much for a build that is not optimised.
+        // Operations with a count of 1 are too large for a build without optimisation.
         let all = operations().into_iter().chain(long_operations());
         let small = all.filter(|one| one.count > 1);
         for operation in small.filter(|one| !one.name.ends_with("/100000")) {

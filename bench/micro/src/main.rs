@@ -13,14 +13,14 @@ use micro::Operation;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// As the program has it: a tenth of many operations is memory that is taken and given back.
+/// The gateway's allocator. Allocating and freeing memory takes a tenth of the time of many operations.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How many times an operation that has grown is counted again before that counts as a change.
+/// Number of times that a grown operation is counted again before it counts as changed.
 const RECOUNTS: usize = 4;
 
-/// Instructions of the operations that performance is made of, counted by callgrind (Debian package `valgrind`)
+/// Counts the instructions of performance-critical operations with callgrind (Debian package `valgrind`)
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -31,20 +31,20 @@ struct Cli {
 enum Command {
     /// Name every operation
     List,
-    /// Run one operation so many times, for profilers
+    /// Run one operation this many times, for profilers
     Run { operation: String, times: u32 },
     /// Count instructions per run
     Count {
-        /// Operations whose name begins so; the usual ones without
+        /// Operations whose names begin with these texts; default: the usual ones
         operations: Vec<String>,
-        /// Write the counts here as JSON
+        /// Write the counts to this file as JSON
         #[arg(long)]
         json: Option<PathBuf>,
         /// Compare with the counts in this file; fail when an operation has grown by more than 3 % and 40
         /// instructions
         #[arg(long, conflicts_with_all = ["update", "operations"])]
         check: Option<PathBuf>,
-        /// Make the counts those of this file; without other operations when some are named
+        /// Write the counts to this file; if operations are named, keep its other counts
         #[arg(long)]
         update: Option<PathBuf>,
     },
@@ -73,7 +73,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Run { operation, times } => {
             let found = all.iter().find(|one| one.name == operation);
-            let found = found.with_context(|| format!("there is no operation {operation}"))?;
+            let found = found.with_context(|| format!("unknown operation {operation}"))?;
             micro::run_counted(found, times);
             Ok(())
         }
@@ -91,7 +91,7 @@ fn run(command: Command) -> Result<()> {
             if let Some(baseline) = &baseline
                 && let Some(reason) = baseline.is_of_another_machine()
             {
-                println!("instructions are not compared: {reason}");
+                println!("the instruction counts are not compared: {reason}");
                 return Ok(());
             }
             let mut counts = Counts::of_this_machine(callgrind::count(&chosen)?);
@@ -110,8 +110,8 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Counts the operations again that have grown, and keeps the lower counts. Hash tables have random seeds, so a table
-/// grows within some runs and not within others.
+/// Counts grown operations again and keeps the lower counts. Hash tables have random seeds, so a table grows in some
+/// runs but not in others.
 fn recount_grown(counts: &mut Counts, baseline: &Counts, chosen: &[&Operation]) -> Result<()> {
     for _ in 0..RECOUNTS {
         let grown = baseline.grown(counts);
@@ -129,7 +129,7 @@ fn choose<'o>(all: &[&'o Operation], names: &[String]) -> Result<Vec<&'o Operati
     let is_meant = |operation: &Operation, name: &String| operation.name.starts_with(name.as_str());
     for name in names {
         if !all.iter().any(|operation| is_meant(operation, name)) {
-            bail!("there is no operation {name}; `micro list` names them");
+            bail!("unknown operation {name}; `micro list` shows all operations");
         }
     }
     let is_chosen = |operation: &&Operation| names.iter().any(|name| is_meant(operation, name));

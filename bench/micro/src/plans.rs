@@ -1,4 +1,4 @@
-//! Plugin plans: making them, and running the access phase over them.
+//! Operations that build plugin chains and run their access phase.
 
 use crate::fixtures::{
     config, consumer_id, key, key_auth, nowhere, ready, request_termination, route_id, service_id,
@@ -44,14 +44,14 @@ pub(crate) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// Whether routes with equally configured plugins have one instance, as they do unless a plugin has state.
+/// Whether routes with equally configured plugins share one instance, as they do if the plugin is stateless.
 #[derive(Clone, Copy)]
 enum Sharing {
     Equal,
     Own,
 }
 
-/// The plans of 10,000 routes with two plugins each, from the scopes of the plugins.
+/// Builds the chains of 10,000 routes with two plugins each, from the scopes of the plugins.
 fn build(name: &str, sharing: Sharing) -> Operation {
     Operation::consume(name, 1, move || {
         let built = snapshot(config(1, nowhere()));
@@ -69,7 +69,7 @@ fn build(name: &str, sharing: Sharing) -> Operation {
     })
 }
 
-/// Instances as the snapshot of one route has them, for 10,000 routes.
+/// Returns the instances from the snapshot of one route, for use with 10,000 routes.
 fn scopes(built: &Snapshot, sharing: Sharing) -> (Instances, Vec<Scoped>) {
     let mut instances = Instances::default();
     let mut scoped = Vec::new();
@@ -92,7 +92,7 @@ fn scopes(built: &Snapshot, sharing: Sharing) -> (Instances, Vec<Scoped>) {
     (instances, scoped)
 }
 
-/// request-termination for everyone, and once more for each of 1,000 consumers.
+/// Returns one global request-termination plugin, and one for each of 1,000 consumers.
 fn per_consumer() -> Vec<Plugin> {
     let of_consumer = |number| Plugin {
         consumer: Some(consumer_id(number)),
@@ -103,7 +103,7 @@ fn per_consumer() -> Vec<Plugin> {
     plugins
 }
 
-/// The access phase of global plugins, on a request of which the consumer may be known already.
+/// Runs the access phase of global plugins on a request, with or without a known consumer.
 fn access(
     name: &str,
     plugins: impl Fn() -> Vec<Plugin> + Send + Sync + 'static,
@@ -173,7 +173,7 @@ fn consumer(id: ConsumerId) -> Consumer {
     }
 }
 
-/// Every key is consumer 0's: what a lookup costs is measured elsewhere.
+/// Maps every key to consumer 0. Other operations measure the cost of lookups.
 struct Everyone;
 
 impl Lookup for Everyone {

@@ -1,8 +1,8 @@
-//! Whole requests through the session: a client that asks and an upstream that answers over loopback sockets, on the
-//! gateway's own thread, so that the order of events is the same in every run.
+//! Operations with whole requests through the session. A client and an upstream use loopback sockets on the gateway's
+//! own thread, so that the order of events is the same in every run.
 //!
-//! Instructions are those of the gateway and of its runtime, which also wakes client and upstream; what these two do
-//! themselves is left out. Times are those of everything, the system's calls included.
+//! Instruction counts include the gateway and its runtime, which also wakes the client and the upstream. The code of
+//! the client and the upstream is not counted. Times include everything, also system calls.
 
 use crate::fixtures::{build_settings, config, key, path, route, service, spread};
 use crate::operation::{LeftOut, Operation};
@@ -26,7 +26,7 @@ use tokio::task::yield_now;
 const COUNT: u32 = 200;
 const SMALL: usize = 512;
 const LARGE: usize = 64 << 10;
-/// How many routes and keys take turns, where there are many.
+/// Number of routes and keys that are used in turn, where there are many.
 const TURNS: usize = 100;
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -62,14 +62,14 @@ pub(crate) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// What differs between the operations.
+/// The differences between the operations.
 struct Setup {
-    /// With services that lead to this address.
+    /// Creates the configuration. Its services use this address.
     config: Box<dyn Fn(SocketAddr) -> Config>,
     lookup: Option<(TempDir, Arc<dyn Lookup>)>,
-    /// They take turns.
+    /// Requests, sent in turn.
     requests: Vec<Vec<u8>>,
-    /// The upstream's answers, in the pieces that the gateway reads one by one.
+    /// The upstream's response, in pieces that the gateway reads one by one.
     answer: Vec<Vec<u8>>,
 }
 
@@ -101,7 +101,7 @@ impl Setup {
         }
     }
 
-    /// 10,000 consumers with keys, in a store.
+    /// Adds 10,000 consumers with keys in a store.
     fn with_keys(mut self) -> Self {
         let (directory, lookup) = storage::lookup();
         self.lookup = Some((directory, Arc::new(lookup)));
@@ -132,7 +132,7 @@ fn with_length(size: usize) -> Vec<Vec<u8>> {
     vec![format!("{head}{size}\r\n\r\n{body}").into_bytes()]
 }
 
-/// Every chunk is a piece of its own.
+/// Returns a chunked response with one piece for each chunk.
 fn in_chunks(chunks: usize, size: usize) -> Vec<Vec<u8>> {
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -158,7 +158,7 @@ fn exchange(name: &str, setup: impl Fn() -> Setup + Send + Sync + 'static) -> Op
     })
 }
 
-/// A gateway that serves one client.
+/// A gateway that serves one client connection.
 struct Running {
     runtime: Runtime,
     client: Client,
@@ -234,7 +234,7 @@ struct Client {
 }
 
 impl Client {
-    /// Sends the next request and reads its answer to the end.
+    /// Sends the next request and reads its response to the end.
     async fn exchange(&mut self) {
         let request = &self.requests[self.next];
         self.next = (self.next + 1) % self.requests.len();
@@ -250,13 +250,13 @@ impl Client {
     }
 }
 
-/// Answers every request of the gateway's one connection.
+/// Starts an upstream that answers every request on the gateway's one connection.
 async fn start_upstream(answer: Vec<Vec<u8>>) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
         let serving = pin!(async {
-            // Whatever fails here is seen by the client.
+            // If this fails, the client reports an error.
             if let Ok((stream, _)) = listener.accept().await {
                 let _ = answer_all(stream, &answer).await;
             }
@@ -279,7 +279,7 @@ async fn answer_all(mut stream: TcpStream, answer: &[Vec<u8>]) -> std::io::Resul
         }
         for (number, piece) in answer.iter().enumerate() {
             if number > 0 {
-                // The gateway reads what there is before it goes on.
+                // Let the gateway read this piece before the next one is sent.
                 yield_now().await;
             }
             stream.write_all(piece).await?;
@@ -287,7 +287,7 @@ async fn answer_all(mut stream: TcpStream, answer: &[Vec<u8>]) -> std::io::Resul
     }
 }
 
-/// Whether these bytes are a message from its head to the end of its body, which has no line ends in it.
+/// Whether the bytes are a complete message. The body must contain no line breaks.
 fn is_whole(bytes: &[u8]) -> bool {
     let Some(head) = memchr::memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4) else {
         return false;

@@ -1,4 +1,4 @@
-//! Finding the route of a request, building what finds it, and changing one route of it.
+//! Operations that find the route of a request, build a router, and change one of its routes.
 
 use crate::operation::Operation;
 use crate::rules;
@@ -8,10 +8,10 @@ use std::collections::HashSet;
 use std::hint::black_box;
 use testkit::rules::{Kind, Sample, hostile};
 
-/// How many requests take turns: enough that a large set is not in the nearest caches.
+/// Number of requests used in turn; enough that a large set does not stay in the nearest caches.
 const REQUESTS: usize = 1000;
 
-/// What is counted for every change: of each kind what a few and many routes cost.
+/// Returns the operations that are counted for every change: each kind of rules with a few and with many routes.
 pub(crate) fn operations() -> Vec<Operation> {
     use Kind::{Expressions, Headers, Hosts, Prefixes, Ranges, Regexes, Segments};
     let matched = [
@@ -55,8 +55,8 @@ pub(crate) fn operations() -> Vec<Operation> {
     operations
 }
 
-/// Every kind of rule from 1 to 100,000, and what else takes too long to be counted for every change: for who names them, and
-/// to be timed.
+/// Returns the operations that take too long to be counted for every change, such as every kind of rules from 1 to
+/// 100,000. They are timed, and counted only if they are named.
 pub(crate) fn scaling() -> Vec<Operation> {
     let mut all = Vec::new();
     for kind in Kind::ALL {
@@ -76,9 +76,10 @@ pub(crate) fn scaling() -> Vec<Operation> {
 }
 
 fn flavor(kind: Kind) -> Flavor {
-    match kind.is_of_expressions() {
-        true => Flavor::Expressions,
-        false => Flavor::TraditionalCompatible,
+    if kind.is_of_expressions() {
+        Flavor::Expressions
+    } else {
+        Flavor::TraditionalCompatible
     }
 }
 
@@ -119,7 +120,7 @@ fn matching(name: String, kind: Kind, flavor: Flavor, count: usize, asked: Asked
     })
 }
 
-/// One request that is as hard as can be.
+/// Matches the request of one adversarial rule set.
 fn withstanding(name: &'static str) -> Operation {
     Operation::repeat(format!("router/hostile/{name}"), 10, move || {
         let set = hostile().into_iter().find(|set| set.name == name);
@@ -148,7 +149,7 @@ fn building(kind: Kind, count: usize) -> Operation {
     })
 }
 
-/// All routes anew, but a router of them is there.
+/// Builds a router from all routes while a router of the same routes exists.
 fn rebuilding(kind: Kind, count: usize) -> Operation {
     let name = format!("router/rebuild/{}/{count}", kind.name());
     Operation::consume(name, 1, move || {
@@ -159,7 +160,7 @@ fn rebuilding(kind: Kind, count: usize) -> Operation {
     })
 }
 
-/// One route, another one each time.
+/// Changes one route, a different one each time.
 fn changing(kind: Kind, count: usize) -> Operation {
     let name = format!("router/replace/{}/{count}", kind.name());
     Operation::consume(name, 20, move || {

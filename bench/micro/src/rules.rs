@@ -5,7 +5,7 @@ use model::entities::Route;
 use router::{Flavor, Options, Request, RouteError, RouteIndex, Router, Scheme};
 use testkit::rules::{Rule, Sample};
 
-/// Routes in the order of their rules.
+/// Returns routes in the order of their rules.
 pub fn routes(rules: &[Rule]) -> Vec<Route> {
     let routes = rules.iter().enumerate();
     routes
@@ -45,7 +45,7 @@ pub fn request(sample: &Sample) -> Request<'_> {
     }
 }
 
-/// A router of these routes, numbered as they come.
+/// Builds a router from the routes, numbered in their order.
 pub fn build(
     routes: &[Route],
     flavor: Flavor,
@@ -59,7 +59,7 @@ pub fn build(
     errors.into_iter().next().map_or(Ok(router), Err)
 }
 
-/// The same router with one route changed.
+/// Returns a copy of the router with one route changed.
 pub fn replace(router: &Router, number: u32, route: &Route) -> Router {
     let at = RouteIndex(number);
     let (router, errors) = router.replace(&[at], [(at, route)]);

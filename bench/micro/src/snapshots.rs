@@ -1,5 +1,5 @@
-//! From entities to what workers read: a whole configuration, and what changes of single entities cost in one of 10,000 routes and
-//! 20,000 plugins.
+//! Operations that build the workers' snapshot from entities: from a whole configuration, and for changes of single
+//! entities in a snapshot of 10,000 routes and 20,000 plugins.
 
 use crate::fixtures::{
     build_settings, config, consumer_id, id, nowhere, path, route_id, service_id, snapshot,
@@ -17,7 +17,7 @@ const ROUTES: usize = 10_000;
 const TARGETS: usize = 10;
 const SNIS: usize = 1000;
 
-/// Ids besides those of routes and plugins.
+/// First number for ids of entities other than routes and plugins.
 const BASE: usize = 1 << 50;
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -107,7 +107,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// What a change of one entity does to a snapshot: reading what it leads to, and compiling that.
+/// Applies a change of one entity to a snapshot: reads the affected entities and compiles them.
 fn change(name: &str, kind: EntityKind, old: Option<Value>, new: Option<Value>) -> Operation {
     let name = format!("snapshot/change/{name}/10000");
     Operation::consume(name, 4, move || {
@@ -216,7 +216,7 @@ fn full_config() -> Config {
     config
 }
 
-/// The entities that a change may lead to.
+/// The entities that a change may affect.
 struct Memory {
     entities: HashMap<(EntityKind, Uuid), Vec<u8>>,
     children: HashMap<(EntityKind, &'static str, Uuid), Vec<Uuid>>,

@@ -1,4 +1,4 @@
-//! The configuration on its way into the store and out of it, and what plugins look up there.
+//! Operations that write the configuration to the store and read it back, and the lookups that plugins do in the store.
 
 use crate::config;
 use crate::fixtures::{consumer_id, id, key, nowhere, path, spread};
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const ROUTES: usize = 1000;
 const CONSUMERS: usize = 10_000;
-/// How many keys take turns.
+/// Number of keys used in turn.
 const KEYS: usize = 1000;
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -54,7 +54,7 @@ enum Edition {
     Second,
 }
 
-/// A configuration of 1,000 routes with key-auth and request-termination on each, as JSON.
+/// Returns a configuration as JSON with 1,000 routes, each with key-auth and request-termination.
 fn text(edition: Edition) -> Vec<u8> {
     let routes = (0..ROUTES).map(|number| {
         let code = match edition {
@@ -82,7 +82,7 @@ fn text(edition: Edition) -> Vec<u8> {
         .into_bytes()
 }
 
-/// As it is for the program; the time is always the same.
+/// Returns the gateway's options, but with a fixed time.
 fn options() -> Options {
     Options {
         context: Context::at(Duration::from_secs(1_700_000_000)),
@@ -110,7 +110,7 @@ fn change_set(document: Document) -> ChangeSet {
 
 fn open() -> (TempDir, Store) {
     let directory = TempDir::new().expect("a temporary directory can be made");
-    // The default reserves more address space than valgrind has to give.
+    // The default reserves more address space than valgrind provides.
     let options = store::Options {
         max_size: 1 << 30,
         ..store::Options::default()
@@ -124,7 +124,7 @@ fn commit(store: &Store, change_set: ChangeSet) -> Revision {
     committed.expect("the change set can be applied")
 }
 
-/// A store that holds the first edition, and the loader that has read it.
+/// A store with the first edition, and the loader that has read it.
 struct Loaded {
     directory: TempDir,
     store: Store,
@@ -145,7 +145,7 @@ impl Loaded {
         }
     }
 
-    /// Makes what was loaded last the content of the store.
+    /// Writes the document that was loaded last to the store.
     fn commit(&mut self, document: Document) {
         let revision = commit(&self.store, change_set(document));
         self.loader.committed(revision.0);
@@ -167,13 +167,13 @@ fn load_first() -> Operation {
             let document = load(&mut loader, &text, &Nothing, Revision(0));
             (loader, document)
         };
-        // The schemas are read at the first use.
+        // The first use parses the schemas.
         black_box(model::schema::registry());
         (Loader::new, run)
     })
 }
 
-/// Loads these in turn, each onto the one before, which is in the store by then.
+/// Loads these editions in turn. Each load starts from the edition before, which is in the store by then.
 fn load_again(name: &str, editions: &'static [Edition]) -> Operation {
     Operation::consume(name, 2, || {
         let loaded = Rc::new(RefCell::new(Loaded::new()));
@@ -197,7 +197,7 @@ fn load_again(name: &str, editions: &'static [Edition]) -> Operation {
     })
 }
 
-/// A first configuration into an empty store.
+/// Writes a first configuration to an empty store.
 fn commit_all() -> Operation {
     Operation::consume("store/commit/1000", 1, || {
         let make = || {
@@ -217,7 +217,7 @@ fn commit_all() -> Operation {
     })
 }
 
-/// One route changed, there and back.
+/// Changes one route and changes it back.
 fn commit_one() -> Operation {
     Operation::consume("store/commit/route", 20, || {
         let mut loaded = Loaded::new();
@@ -245,7 +245,7 @@ fn commit_one() -> Operation {
     })
 }
 
-/// 10,000 consumers with a key each, read as a worker reads them.
+/// Returns a store with 10,000 consumers with one key each, opened as a worker opens it.
 fn people() -> (TempDir, Store) {
     let (directory, store) = open();
     let changes = (0..CONSUMERS).flat_map(|number| [consumer(number), credential(number)]);
@@ -296,7 +296,7 @@ fn put<const N: usize>(kind: EntityKind, id: uuid::Uuid, fields: [(&str, Value);
     }
 }
 
-/// The id behind a key, and the entity behind the id, without the cache before them.
+/// Reads the id for a key and the entity for the id, without the cache.
 fn stored_key() -> Operation {
     Operation::repeat("store/key/10000", KEYS as u32, || {
         let (directory, store) = people();
@@ -333,7 +333,7 @@ fn stored_entity() -> Operation {
     })
 }
 
-/// A key's owner, as key-auth asks for it; `turns` keys take turns, from a number on.
+/// Looks up the owner of a key as key-auth does. `turns` keys are used in turn, starting at `first`.
 fn looked_up(name: &str, turns: usize, first: usize) -> Operation {
     Operation::repeat(name, KEYS as u32, move || {
         let (directory, store) = people();
@@ -351,7 +351,7 @@ fn looked_up(name: &str, turns: usize, first: usize) -> Operation {
     })
 }
 
-/// The lookups of a node whose consumers have keys, and what must live as long.
+/// Returns a node's lookups for consumers with keys, and the directory that must stay alive with them.
 pub(crate) fn lookup() -> (TempDir, StoreLookup) {
     let (directory, store) = people();
     (directory, StoreLookup::new(store))

@@ -1,4 +1,4 @@
-//! What `bench compare` prints.
+//! The output of `bench compare`.
 
 use super::{Basis, Change, Comparison, FAMILY_ERROR, Key, Verdict};
 use crate::report::{number, percent_change, table};

@@ -1,4 +1,4 @@
-//! Verdicts over made-up reports whose truth is known.
+//! Verdicts on synthetic reports with a known truth.
 
 use super::*;
 use crate::report::cases::CPU;
@@ -17,7 +17,7 @@ fn find<'a>(comparison: &'a Comparison, subject: &str, quantity: &str) -> &'a Ch
     found.unwrap()
 }
 
-/// Four quantities of relay, silverback and nginx: more figures take more time.
+/// Returns a report with four quantities of relay, silverback and nginx; more figures would take more time.
 fn report(samples: usize, shift: f64, seed: u64) -> Report {
     let mut report = synthetic(1, samples, shift, seed);
     report.scenarios.truncate(1);
@@ -87,7 +87,7 @@ fn a_machine_that_drifted_moves_the_relay_and_nothing_relative_to_it() {
     );
 }
 
-/// One figure, without a reference.
+/// Returns a report with a single figure that has no reference.
 fn single(samples: Samples, better: Better, unit: &str) -> Report {
     let mut report = report(2, 1.0, 1);
     report.scenarios[0].figures.truncate(1);
@@ -174,7 +174,7 @@ fn memory_is_compared_by_itself() {
 }
 
 #[test]
-fn what_differs_between_the_runs_and_what_only_one_has_is_named() {
+fn differences_of_settings_and_figures_of_one_run_are_reported() {
     let before = report(10, 1.0, 1);
     let mut after = report(10, 1.0, 2);
     after.machine.kernel = "7.0".into();

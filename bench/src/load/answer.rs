@@ -1,4 +1,4 @@
-//! Reads answers as they arrive, to their end and no further, keeping nothing of them.
+//! Parses responses while they arrive, exactly to their end, without storing them.
 
 use crate::upstream::Pattern;
 use memchr::memmem;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const LONGEST_HEAD: usize = 64 * 1024;
 
-/// What was wrong with an answer.
+/// The reason why a response counts as failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     Status(u16),
@@ -17,7 +17,7 @@ pub enum Failure {
     NoLength,
     BadChunk,
     LongerThanAnnounced,
-    /// The body is not the one that the upstream sends for this request.
+    /// The body differs from the one that the upstream sends for this request.
     WrongBody,
     BrokenOff,
     Connection(ErrorKind),
@@ -34,17 +34,17 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::Status(status) => return write!(formatter, "an answer had status {status}"),
+            Self::Status(status) => return write!(formatter, "a response had status {status}"),
             Self::Connection(kind) => return write!(formatter, "a connection failed: {kind}"),
             Self::Tls(error) => return write!(formatter, "TLS failed: {error}"),
-            Self::NotHttp => "an answer was not HTTP/1.1",
-            Self::HeadTooLong => "the head of an answer did not end",
-            Self::NoLength => "an answer did not say how long it is",
-            Self::BadChunk => "an answer had a chunk without a size",
-            Self::LongerThanAnnounced => "an answer was longer than announced",
-            Self::WrongBody => "an answer had another body than the upstream sends",
-            Self::BrokenOff => "a connection was closed before the end of an answer",
-            Self::TooLate => "an answer did not come in time",
+            Self::NotHttp => "a response was not HTTP/1.1",
+            Self::HeadTooLong => "the head of a response was too long",
+            Self::NoLength => "a response had neither Content-Length nor chunks",
+            Self::BadChunk => "a response had an invalid chunk",
+            Self::LongerThanAnnounced => "a server sent more bytes after the end of a response",
+            Self::WrongBody => "a response had a different body than the upstream sends",
+            Self::BrokenOff => "a connection was closed before the end of a response",
+            Self::TooLate => "a response did not arrive in time",
         };
         formatter.write_str(text)
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        // What rustls has to say comes wrapped.
+        // An error of rustls is wrapped in an I/O error.
         match error.get_ref() {
             Some(cause) if error.kind() == ErrorKind::InvalidData => Self::Tls(cause.to_string()),
             _ => Self::Connection(error.kind()),
@@ -60,23 +60,23 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// How much of an answer has arrived.
+/// The state of reading one response.
 pub struct Answer {
     state: State,
     status: u16,
     closes: bool,
     pattern: Arc<Pattern>,
-    /// The length of the body that is awaited; none when any body will do.
+    /// The expected length of the body; `None` if any body is accepted.
     expected: Option<usize>,
-    /// Bytes of the body that have arrived.
+    /// Number of body bytes received.
     received: usize,
-    /// The part of a head that has arrived, when it comes in parts.
+    /// The received part of a head that arrives in several pieces.
     partial: Vec<u8>,
 }
 
 #[derive(Default)]
 enum State {
-    /// Also when none is awaited: bytes that come now are too many.
+    /// The response is complete, or none is expected. Further bytes are an error.
     #[default]
     Whole,
     Head,
@@ -100,12 +100,12 @@ impl Answer {
         }
     }
 
-    /// Awaits none, on a connection that has just been opened.
+    /// Resets the state for a new connection, on which no response is expected yet.
     pub fn forget(&mut self) {
         *self = Self::new(Arc::clone(&self.pattern));
     }
 
-    /// Awaits one, with a body of the upstream's of this length; with any body where it is none.
+    /// Expects a response with an upstream body of this length, or with any body if the length is `None`.
     pub fn begin(&mut self, expected: Option<usize>) {
         self.state = State::Head;
         self.expected = expected;
@@ -114,7 +114,7 @@ impl Answer {
         self.partial.clear();
     }
 
-    /// None while it is not whole.
+    /// Returns the result, or `None` while the response is incomplete.
     pub fn result(&self) -> Option<Result<(), Failure>> {
         match &self.state {
             State::Whole if self.status != 200 => Some(Err(Failure::Status(self.status))),
@@ -130,7 +130,7 @@ impl Answer {
             .is_some_and(|expected| self.received < expected)
     }
 
-    /// Whether the connection cannot take another request.
+    /// Whether the connection cannot be used for another request.
     pub fn closes(&self) -> bool {
         self.closes || matches!(self.state, State::Failed(_))
     }
@@ -168,7 +168,8 @@ impl Answer {
         }
     }
 
-    /// Fails the answer when this piece of its body is not the upstream's. An answer that is not a 200 fails by its status.
+    /// Fails the response if this piece of its body differs from the upstream's. A response other than 200 fails by its
+    /// status instead.
     fn compare(&mut self, piece: &[u8]) {
         let Some(expected) = self.expected.filter(|_| self.status == 200) else {
             return;
@@ -180,7 +181,7 @@ impl Answer {
         self.received = end;
     }
 
-    /// Returns what comes after the head. A head that came in one piece, as nearly all do, is not copied.
+    /// Returns the bytes after the head. A head that arrives in one piece, as nearly all do, is not copied.
     fn take_head<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         if self.partial.is_empty()
             && let Some(end) = memmem::find(bytes, b"\r\n\r\n")
@@ -203,7 +204,7 @@ impl Answer {
         &bytes[end + 4 - before..]
     }
 
-    /// Each line of `head` ends with CR LF.
+    /// Parses a head. Each of its lines ends with CR LF.
     fn read_head(&mut self, head: &[u8]) -> State {
         let Some(status) = head.strip_prefix(b"HTTP/1.1 ").and_then(status) else {
             return State::Failed(Failure::NotHttp);
@@ -214,7 +215,7 @@ impl Answer {
         while let Some(end) = memchr::memchr(b'\n', lines) {
             let line = &lines[..end];
             lines = &lines[end + 1..];
-            // Only these can begin a name that matters.
+            // All header names that matter begin with one of these letters.
             match line.first().map(|first| first | 0x20) {
                 Some(b'c') => {
                     if let Some(value) = value(line, b"content-length:") {
@@ -251,9 +252,9 @@ fn value<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     start.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
 }
 
-/// Where in a chunked body the next byte is.
+/// Position of the next byte in a chunked body.
 enum Chunked {
-    /// In the line before a chunk; `size` is none before its first digit.
+    /// In the size line before a chunk. `size` is `None` before its first digit.
     Size {
         size: Option<usize>,
         extension: bool,
@@ -261,11 +262,11 @@ enum Chunked {
     Data {
         left: usize,
     },
-    /// In the line end after a chunk.
+    /// In the line break after a chunk.
     DataEnd {
         left: usize,
     },
-    /// After the last chunk, so many bytes into a line.
+    /// After the last chunk, with this many bytes of the current line read.
     Trailer {
         length: usize,
     },
@@ -283,7 +284,7 @@ impl Default for Chunked {
 }
 
 impl Chunked {
-    /// Takes framing up to the next piece of the body, and that piece. Returns the piece and what comes after it.
+    /// Reads framing up to the next piece of the body. Returns the piece and the bytes after it.
     fn take<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let mut at = 0;
         while at < bytes.len() && !matches!(self, Self::End | Self::Bad) {
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_200_of_known_length_fails() {
+    fn a_response_other_than_a_200_of_known_length_fails() {
         let check = |text: &str, failure: Failure| {
             assert_eq!(read(&[text.as_bytes()]), Some(Err(failure)), "{text}");
         };

@@ -1,4 +1,4 @@
-//! One connection: a request at a time, and the answer to it.
+//! One connection, with one request and its response at a time.
 
 use super::Request;
 use super::answer::{Answer, Failure};
@@ -9,29 +9,29 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub struct Connection {
-    /// None when it was closed, by either side.
+    /// The transport; `None` after either side closed the connection.
     transport: Option<Transport>,
     answer: Answer,
-    /// From when the latency of the awaited answer counts; none when none is awaited.
+    /// Start of the latency of the outstanding response; `None` if no response is outstanding.
     since: Option<Instant>,
-    /// The request that was sent last, and the one that comes next.
+    /// Indexes of the last request and of the next one.
     current: usize,
     next: usize,
 }
 
-/// What an event brought.
+/// The result of reading after an event.
 pub enum Received {
     Partial,
     Whole {
         since: Instant,
     },
     Failed(Failure),
-    /// Closed while no answer was awaited.
+    /// The connection was closed while no response was outstanding.
     Closed(Failure),
 }
 
 impl Connection {
-    /// `next` is its first request's place in the list.
+    /// Creates a connection that starts at index `next` of the list of requests.
     pub fn new(transport: Transport, next: usize, pattern: Arc<Pattern>) -> Self {
         Self {
             transport: Some(transport),
@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// Sends its next request; false when the connection turns out to be closed.
+    /// Sends the next request. Returns false if the connection turns out to be closed.
     pub fn send(&mut self, since: Instant, requests: &[Request]) -> bool {
         let Some(transport) = &mut self.transport else {
             return false;
@@ -92,7 +92,7 @@ impl Connection {
         Received::Partial
     }
 
-    /// `last`: the other side will send no more than is there. No event says so again.
+    /// Reads what has arrived. `last` means that the other side sends no more and no further event will report that.
     fn receive(&mut self, last: bool, buffer: &mut [u8]) -> Received {
         loop {
             let Some(transport) = &mut self.transport else {
@@ -119,11 +119,11 @@ impl Connection {
         }
     }
 
-    /// What has become of the answer, if that is known.
+    /// Returns the result of the response, if it is known.
     fn result(&mut self) -> Option<Received> {
         let result = self.answer.result()?;
         Some(match (self.since, result) {
-            // The rest of a handshake.
+            // Bytes of a handshake, while no response is outstanding.
             (None, _) if !self.answer.closes() => return None,
             (None, result) => Received::Closed(result.err()?),
             (Some(since), result) => {

@@ -1,4 +1,4 @@
-//! What a run did, or a window of one.
+//! The results of a run or of a window of one.
 
 use super::answer::Failure;
 use hdrhistogram::Histogram;
@@ -7,17 +7,18 @@ use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// All that were sent, or in an open loop should have been, failed ones included.
+    /// Number of requests that were sent or, in an open loop, should have been sent, including failed ones.
     pub requests: u64,
-    /// Requests whose answer was not a whole 200 with the body that the upstream sent.
+    /// Number of requests without a complete 200 response with the upstream's body.
     pub failed: u64,
-    /// What was wrong with the first of them.
+    /// The reason of the first failure.
     pub first_failure: Option<String>,
-    /// Connections that the server had closed and that were opened again. Not failures: a server may close what is idle.
+    /// Number of connections that the server closed and that were opened again. These are no failures: a server may
+    /// close idle connections.
     pub reconnects: u64,
-    /// Up to the last answer.
+    /// Time up to the last response.
     pub elapsed: Duration,
-    /// In nanoseconds, of the answers that did not fail.
+    /// Latency in nanoseconds of the successful responses.
     pub latency: Histogram<u64>,
     /// Processor time of the load generator's own thread.
     pub cpu: Duration,
@@ -38,7 +39,7 @@ impl Default for Outcome {
 }
 
 impl Outcome {
-    /// Adds what another window or run did, one after the other.
+    /// Adds the results of a window or run that came after this one.
     pub fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
         self.failed += other.failed;
@@ -53,12 +54,12 @@ impl Outcome {
             .expect("a histogram that grows takes every value");
     }
 
-    /// Requests a second.
+    /// Returns the requests per second.
     pub fn rate(&self) -> f64 {
         self.requests as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// In microseconds.
+    /// Returns a quantile of the latency in microseconds.
     pub fn quantile(&self, at: f64) -> f64 {
         self.latency.value_at_quantile(at) as f64 / 1e3
     }

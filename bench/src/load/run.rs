@@ -1,4 +1,4 @@
-//! The course of one run: when which request is due, and what is counted where.
+//! The timing of one run: when requests are due, and in which window they count.
 
 use super::answer::Failure;
 use super::{Mode, Outcome};
@@ -9,13 +9,13 @@ pub struct Run {
     started: Instant,
     duration: Duration,
     window: Duration,
-    /// The end of the current window; none for the last, which lasts until all is answered.
+    /// End of the current window. `None` for the last window, which lasts until all responses have arrived.
     window_end: Option<Instant>,
     pace: Pace,
     in_flight: usize,
-    /// The current window's, last.
+    /// Results of the windows; the last one is the current window's.
     outcomes: Vec<Outcome>,
-    /// Where the current window starts.
+    /// Start of the current window.
     window_start: Instant,
     window_cpu: Duration,
     last: Instant,
@@ -25,8 +25,8 @@ enum Pace {
     Closed {
         end: Instant,
     },
-    /// Requests `sent..total` are yet to be sent. Those that are late are not kept in a queue: their number says when they
-    /// were due.
+    /// Requests `sent..total` are still to be sent. Late requests need no queue, because a request's number gives its
+    /// due time.
     Open {
         rate: f64,
         sent: u64,
@@ -80,7 +80,8 @@ impl Run {
         matches!(self.pace, Pace::Open { .. })
     }
 
-    /// Whether a connection that is free at `now` has something to send; from when on its latency counts.
+    /// Returns the start of the latency of the next request, if a connection that is idle at `now` has a request to
+    /// send.
     pub fn next(&mut self, now: Instant) -> Option<Instant> {
         match &mut self.pace {
             Pace::Closed { end } => (now < *end).then_some(now),
@@ -94,11 +95,12 @@ impl Run {
         }
     }
 
-    /// In an open loop: when the next request is due.
+    /// Returns the time when the next request is due in an open loop.
     pub fn next_due(&self) -> Option<Instant> {
         match self.pace {
             Pace::Open { rate, sent, total } if sent < total => {
-                // From its number, not from the one before: what is rounded away does not add up.
+                // Computed from the request's number and not from the previous due time, so that rounding errors do not
+                // add up.
                 let nanoseconds = (sent as f64 * 1e9 / rate) as u64;
                 Some(self.started + Duration::from_nanos(nanoseconds))
             }
@@ -110,7 +112,7 @@ impl Run {
         self.in_flight += 1;
     }
 
-    /// Returns the time, which the next request may count from.
+    /// Records a response. Returns the current time, from which the latency of the next request can count.
     pub fn answered(&mut self, since: Instant) -> Instant {
         let now = self.enter_window();
         self.in_flight -= 1;
@@ -125,7 +127,7 @@ impl Run {
         now
     }
 
-    /// Counts what came without having been asked for.
+    /// Counts a failure of a connection without an outstanding request.
     pub fn unasked(&mut self, failure: &Failure) {
         self.outcome().record_failures(1, failure);
     }
@@ -150,7 +152,7 @@ impl Run {
         (self.window_start, self.window_cpu) = (end, cpu);
     }
 
-    /// Whether all has been sent and answered.
+    /// Whether all requests have been sent and all responses received.
     pub fn is_over(&self) -> bool {
         self.in_flight == 0
             && match self.pace {
@@ -163,7 +165,7 @@ impl Run {
         self.started + self.duration
     }
 
-    /// Counts as failed what is in flight and what should have been sent.
+    /// Counts outstanding and unsent requests as failed.
     pub fn give_up(&mut self) {
         let mut unsent = 0;
         if let Pace::Open { sent, total, .. } = &mut self.pace {
@@ -177,7 +179,7 @@ impl Run {
     }
 
     pub fn finish(mut self) -> Vec<Outcome> {
-        // The processor time between the last answer and here is next to nothing.
+        // The processor time since the last response is negligible.
         while let Some(end) = self.window_end {
             self.close_window(end);
             self.outcomes.push(Outcome::default());
@@ -189,7 +191,8 @@ impl Run {
     }
 }
 
-/// As exact as schedstat, and up to date for a thread that is running: schedstat lags by up to a tick of the scheduler then.
+/// Returns the processor time of this thread. It is as exact as schedstat but not delayed: for a running thread
+/// schedstat lags by up to a scheduler tick.
 fn thread_cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Against servers in threads, each with a script of its own.
+//! Tests with servers in threads, each with its own script.
 
 use super::*;
 use crate::certificate;
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const WHOLE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const SHORT: Duration = Duration::from_millis(50);
 
-/// What a server does about a request.
+/// A server's reaction to a request.
 enum Act {
     Answer(&'static str),
-    /// And close.
+    /// Answers and closes the connection.
     Last(&'static str),
     AnswerAfter(Duration),
     Ignore,
 }
 
-/// The requests that a server has got, and its connections.
+/// Numbers of the requests and connections that a server has received.
 #[derive(Default)]
 struct Seen {
     requests: AtomicUsize,
@@ -36,7 +36,7 @@ impl Seen {
     }
 }
 
-/// The script is given the number of the request, of all connections.
+/// Starts a server. The script receives the number of the request, counted over all connections.
 fn server(script: impl Fn(usize) -> Act + Send + Sync + 'static) -> (Target, Arc<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -49,7 +49,8 @@ fn server(script: impl Fn(usize) -> Act + Send + Sync + 'static) -> (Target, Arc
             seen.streams.lock().unwrap().push(copy);
             std::thread::spawn(move || {
                 serve(&stream, &*script, &seen);
-                // Dropping it would not do: `seen` has a copy. The client may have been first.
+                // Dropping the stream would not close it, because `seen` has a copy. The client may have closed it
+                // first.
                 let _ = stream.shutdown(Shutdown::Both);
             });
         }
@@ -76,7 +77,7 @@ fn serve(mut stream: impl Read + Write, script: impl Fn(usize) -> Act, seen: &Se
     }
 }
 
-/// None when the client is gone.
+/// Reads a request head; returns `None` if the client has closed the connection.
 fn read_head(stream: &mut impl Read) -> Option<String> {
     let mut head = String::new();
     let mut byte = [0];
@@ -197,7 +198,7 @@ fn an_open_loop_sends_as_many_requests_as_rate_and_duration_say() {
     assert!(all.elapsed >= SHORT * 2);
 }
 
-/// Of one connection: for 200 ms, requests become due that cannot even be sent.
+/// On the only connection, the server stalls for 200 ms. Requests become due that cannot be sent.
 #[test]
 fn an_open_loop_shows_what_was_due_while_the_server_stalled() {
     let (target, _) = server(|number| match number {
@@ -208,13 +209,13 @@ fn an_open_loop_shows_what_was_due_while_the_server_stalled() {
     let duration = Duration::from_millis(300);
     let outcome = &client(&target, 1).run(mode, duration, duration).unwrap()[0];
     assert_eq!((outcome.requests, outcome.failed), (300, 0));
-    // Those due in the first half of the stall.
+    // The requests that were due in the first half of the stall.
     let late = outcome.latency.count_between(99_000_000, u64::MAX);
     assert!(late >= 99, "{late}");
 }
 
 #[test]
-fn what_is_not_answered_in_time_fails_and_does_not_harm_the_next_run() {
+fn a_late_response_fails_and_does_not_affect_the_next_run() {
     let (target, _) = server(|number| match number {
         3 => Act::Ignore,
         _ => Act::Answer(WHOLE),

@@ -1,5 +1,6 @@
-//! A timer for instants: epoll's own limit counts whole milliseconds, and at 10,000 requests a second ten of them are due in
-//! each. Waiting for the instant in a busy loop would take the processor from the upstream on a machine with two cores.
+//! A timer with the precision of an instant. epoll's own timeout has whole milliseconds, but at 10,000 requests per
+//! second ten requests are due in each. Busy waiting would take the processor from the upstream on a machine with two
+//! cores.
 
 use anyhow::{Context, Result};
 use mio::unix::SourceFd;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub struct Timer {
     descriptor: OwnedFd,
-    /// One moment by both clocks: an `Instant` does not say what the kernel calls it.
+    /// The same moment on both clocks, because an `Instant` cannot be converted to the kernel's clock.
     epoch: (Instant, Duration),
     set: Option<Instant>,
 }
@@ -22,7 +23,7 @@ impl Timer {
     pub fn register(registry: &Registry, token: Token) -> Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor =
-            timerfd_create(TimerfdClockId::Monotonic, flags).context("cannot make a timer")?;
+            timerfd_create(TimerfdClockId::Monotonic, flags).context("cannot create a timer")?;
         registry.register(
             &mut SourceFd(&descriptor.as_raw_fd()),
             token,
@@ -35,14 +36,15 @@ impl Timer {
         })
     }
 
-    /// Forgets what it was set to.
+    /// Clears the set time and synchronises the two clocks.
     pub fn start(&mut self) {
-        // The instant first: the timer can then be late by the time between the two readings, never early.
+        // The instant is read first, so that the timer can only be late by the time between the two readings, never
+        // early.
         self.epoch = (Instant::now(), monotonic());
         self.set = None;
     }
 
-    /// Setting it again also clears the last time it went off: nobody has to read it.
+    /// Sets the timer. This also clears the last expiry, so that no code has to read it.
     pub fn set(&mut self, at: Instant) -> Result<()> {
         if self.set == Some(at) {
             return Ok(());

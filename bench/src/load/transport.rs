@@ -1,4 +1,4 @@
-//! A connection's bytes: plain, or through rustls. Never waits.
+//! The bytes of a connection, in plaintext or through rustls. All operations are non-blocking.
 
 use super::Target;
 use crate::certificate;
@@ -61,17 +61,17 @@ pub struct Transport {
     stream: TcpStream,
     tls: Option<Box<ClientConnection>>,
     connected: bool,
-    /// How much of the request its socket has not taken; with TLS, rustls keeps it.
+    /// Number of bytes of the request that the socket has not accepted yet. With TLS, rustls buffers them instead.
     unsent: usize,
 }
 
 impl Transport {
-    /// Connected, and with TLS shaken hands.
+    /// Whether the connection is established, including the TLS handshake.
     pub fn is_ready(&self) -> bool {
         self.connected && self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking())
     }
 
-    /// What the socket does not take at once leaves when it is writable.
+    /// Sends a request. Bytes that the socket does not accept now are sent when it is writable.
     pub fn send(&mut self, request: &[u8]) -> io::Result<()> {
         match &mut self.tls {
             Some(tls) => {
@@ -95,7 +95,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Goes on with what could not be sent before.
+    /// Continues to send the remaining bytes.
     pub fn on_writable(&mut self, event: &Event, request: &[u8]) -> io::Result<()> {
         self.connected |= !event.is_error();
         if self.tls.is_some() {
@@ -121,7 +121,7 @@ impl Transport {
         Ok(())
     }
 
-    /// One read of the socket; what it says goes to `sink`. None when there is nothing at the moment.
+    /// Reads the socket once and passes the bytes to `sink`. Returns `None` if nothing is available now.
     pub fn read(
         &mut self,
         buffer: &mut [u8],
@@ -139,7 +139,7 @@ impl Transport {
         let bytes = &buffer[..length];
         if let Some(tls) = &mut self.tls {
             read.ended |= decrypt(tls, bytes, sink)?;
-            // Handshakes and key updates want an answer, and a request may have waited for the handshake.
+            // Handshakes and key updates need a reply, and a request may have waited for the handshake.
             self.flush_tls()?;
         } else {
             sink(bytes);
@@ -149,13 +149,13 @@ impl Transport {
 }
 
 pub struct Read {
-    /// Less than there was room for: the socket has no more for now.
+    /// Whether the read was shorter than the buffer, so that the socket is empty for now.
     pub emptied: bool,
-    /// The other side will send no more.
+    /// Whether the other side will send no more.
     pub ended: bool,
 }
 
-/// Returns whether the other side has said that it will send no more.
+/// Decrypts received bytes. Returns whether the other side has announced that it will send no more.
 fn decrypt(
     tls: &mut ClientConnection,
     mut bytes: &[u8],
@@ -164,7 +164,7 @@ fn decrypt(
     let invalid = |error: rustls::Error| io::Error::new(ErrorKind::InvalidData, error);
     let mut ended = false;
     while !bytes.is_empty() {
-        // One read of the socket is many of these: by itself rustls would read it 4 KiB at a time.
+        // One read of the socket needs many of these calls, because rustls reads at most 4 KiB at a time.
         tls.read_tls(&mut bytes)?;
         let state = tls.process_new_packets().map_err(invalid)?;
         ended |= state.peer_has_closed();
@@ -181,7 +181,7 @@ fn decrypt(
     Ok(ended)
 }
 
-/// Whether an event will say when to try again.
+/// Whether the call would block, so that an event will say when to try again.
 fn is_not_yet(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -197,12 +197,13 @@ fn tls_config() -> Result<Arc<ClientConfig>> {
         .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // Each handshake is a full one, whatever the subject would allow.
+    // Every handshake is a full one, even if the subject supports resumption.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// Trusts everybody. For a benchmark on loopback, whose certificates were made a moment ago by itself, and for nothing else.
+/// Accepts every certificate. Only for the benchmark, which has just created the certificates itself and runs on
+/// loopback.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

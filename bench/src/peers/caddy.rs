@@ -1,4 +1,4 @@
-//! Caddy: routes nested by service, keys as sets in expressions.
+//! Caddy: routes are nested by service, and keys are sets in expressions.
 
 use super::{Definition, Plan, Workload, version_after, write};
 use crate::configuration;
@@ -17,11 +17,12 @@ pub(super) static DEFINITION: Definition = Definition {
     prepare,
 };
 
-/// More would need more expressions than is sensible, since one holds 100,000 characters at most.
+/// Maximum number of keys. An expression has at most 100,000 characters, so more keys would need too many expressions.
 const MOST_KEYS: usize = 10_000;
 const KEYS_IN_EXPRESSION: usize = 2_500;
 
-/// `caddy version` says `v2.11.9 h1:…`, or `unknown` when it was built by `go install`; the build information knows then.
+/// Returns the version. `caddy version` prints `v2.11.9 h1:…`, or `unknown` if Caddy was installed by `go install`;
+/// then the build information has the version.
 fn version(program: &Path) -> Option<String> {
     let line = process::first_line_of(program, &["version"])?;
     let version = line.split_whitespace().next()?;
@@ -43,7 +44,7 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
     let text = configuration(workload, address).to_string();
     let file = write(directory, "caddy.json", &text)?;
     let mut plan = Plan::go(["run", "--config", &file]);
-    // It keeps files at home.
+    // Caddy writes files to its user's home directory.
     for name in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
         plan.environment
             .push((name, directory.display().to_string()));
@@ -99,7 +100,8 @@ fn routes(workload: &Workload<'_>) -> Vec<Value> {
     routes
 }
 
-/// A matcher of headers tries one value after the other; a list in an expression becomes a hash set.
+/// Returns matchers for the keys. A header matcher compares one value after the other, but a list in an expression
+/// becomes a hash set.
 fn known_keys(workload: &Workload<'_>) -> Vec<Value> {
     let keys: Vec<String> = workload.api_keys().collect();
     if let [key] = keys.as_slice() {
@@ -113,9 +115,9 @@ fn known_keys(workload: &Workload<'_>) -> Vec<Value> {
         .collect()
 }
 
-/// Caddy goes through a list of routes one by one, so the routes of a service are a list of their own. They only say which
-/// route it is: a `reverse_proxy` in each would not share its connections with the others. Longer paths come first, since
-/// the first route of a group that matches is the only one.
+/// Returns the routes as one nested list per service, because Caddy tries a list one by one. The routes only set which
+/// route matched: a `reverse_proxy` in each would not share its connections with the others. Longer paths come first,
+/// because only the first matching route of a group is used.
 fn by_service(workload: &Workload<'_>) -> Value {
     let mut services: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for number in (0..workload.routes).rev() {
@@ -141,8 +143,8 @@ fn by_service(workload: &Workload<'_>) -> Value {
     json!({"handler": "subroute", "routes": services})
 }
 
-/// Compression is off, so that it does not ask the upstream for something else than the client does; by default only 32 idle
-/// connections are kept.
+/// Returns the proxy handler. Compression is off, so that Caddy requests the same from the upstream as the client does.
+/// By default Caddy keeps only 32 idle connections.
 fn reverse_proxy(upstream: SocketAddr) -> Value {
     json!({
         "handler": "reverse_proxy",

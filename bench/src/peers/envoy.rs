@@ -1,4 +1,4 @@
-//! Envoy: routes in a prefix map, keys in its filter for API keys.
+//! Envoy: routes are in a prefix map, and keys are in its API key filter.
 
 use super::{Definition, Plan, Workload, version_after, write};
 use anyhow::Result;
@@ -14,14 +14,14 @@ pub(super) static DEFINITION: Definition = Definition {
     prepare,
 };
 
-/// Stand in the tree of the configuration for lists that would take gigabytes as a tree.
+/// Placeholders in the configuration for lists that would need gigabytes as JSON trees.
 const ROUTES: &str = "@routes";
 const CREDENTIALS: &str = "@credentials";
 
 const NO_LIMIT: u32 = 1_000_000_000;
 const ROUTE_TYPE: &str = "type.googleapis.com/envoy.config.route.v3.Route";
 
-/// It says `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
+/// Returns the version. Envoy prints `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
 fn version(program: &Path) -> Option<String> {
     let build = version_after(program, &["--version"], "version: ")?;
     build.split('/').nth(1).map(str::to_owned)
@@ -54,7 +54,7 @@ fn bootstrap(workload: &Workload<'_>, address: SocketAddr) -> Value {
             }],
             "clusters": [cluster(workload.upstream)],
         },
-        // No statistics for each request: the others in this comparison keep none, or hardly any.
+        // No statistics per request, because the other peers keep hardly any.
         "stats_config": {"stats_matcher": {"reject_all": true}},
     })
 }
@@ -90,8 +90,8 @@ fn filter_chain(workload: &Workload<'_>) -> Value {
     chain
 }
 
-/// `use_remote_address` makes it add X-Forwarded-For. Timeouts of requests are off, so that no timer is set for one. Buffers
-/// keep their default of 1 MiB: a smaller one would only stop and start the upstream.
+/// Returns the connection manager. `use_remote_address` adds X-Forwarded-For. Request timeouts are off, so that no
+/// request sets a timer. Buffers keep their default of 1 MiB: a smaller one would only pause and resume the upstream.
 fn connection_manager(workload: &Workload<'_>) -> Value {
     json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -129,7 +129,7 @@ fn filters(workload: &Workload<'_>) -> Vec<Value> {
     filters
 }
 
-/// A list of routes is tried one by one; a prefix map is what Envoy has for many.
+/// Returns the virtual host. Envoy tries a list of routes one by one, so many routes are in a prefix map.
 fn virtual_host(workload: &Workload<'_>) -> Value {
     let mut host = json!({"name": "bench", "domains": ["*"]});
     if workload.routes == 1 {
@@ -175,7 +175,7 @@ fn credentials(workload: &Workload<'_>) -> String {
     format!("[{}]", credentials.join(",\n"))
 }
 
-/// Without limits of its own: by default it refuses what goes beyond 1,024 connections or requests.
+/// Returns the cluster with raised limits. By default Envoy refuses more than 1,024 connections or requests.
 fn cluster(upstream: SocketAddr) -> Value {
     json!({
         "name": "bench",

@@ -1,4 +1,4 @@
-//! HAProxy: routes in a map by prefix, keys in a list; both are trees in memory.
+//! HAProxy: routes are in a prefix map, and keys are in a list. HAProxy stores both as trees in memory.
 
 use super::{Definition, Http2, Plan, Workload, lines, version_after, write};
 use anyhow::{Context, Result};
@@ -22,8 +22,8 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
         routing(workload, directory)?,
     ]
     .concat();
-    // A buffer of 64 KiB would not hold the head of the largest answer beside its body: each would take two rounds.
-    // `http-reuse always`: by default the first request of each client opens a connection to the upstream.
+    // A buffer of 64 KiB would not hold the largest response with its head, so each such response would need two
+    // rounds. Without `http-reuse always`, the first request of each client opens a connection to the upstream.
     let configuration = format!(
         "global
   nbthread 1
@@ -46,7 +46,7 @@ backend missing
 "
     );
     let file = write(directory, "haproxy.cfg", &configuration)?;
-    // In the foreground, without a master process.
+    // Run in the foreground, without a master process.
     Ok(Some(Plan::new(["-db", "-f", &file])))
 }
 
@@ -54,7 +54,7 @@ fn bind(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Resul
     let Some(files) = workload.tls else {
         return Ok(format!("  bind {address} backlog 4096\n"));
     };
-    // HAProxy wants certificate and key in one file.
+    // HAProxy requires certificate and key in one file.
     let read = |path: &Path| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };
@@ -79,7 +79,8 @@ fn authentication(workload: &Workload<'_>, directory: &Path) -> Result<String> {
     ))
 }
 
-/// Each route names its backend, which is looked up by that name, as a gateway looks up the service of a route.
+/// Returns the routing rules. Each route has the name of its backend, which is looked up as a gateway looks up a
+/// route's service.
 fn routing(workload: &Workload<'_>, directory: &Path) -> Result<String> {
     if workload.routes == 1 {
         return Ok("  default_backend bench\n".to_owned());

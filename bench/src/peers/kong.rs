@@ -1,13 +1,13 @@
-//! Kong, or anything that takes its settings and its declarative configuration, by a start script.
+//! Kong, or any gateway with the same settings and declarative configuration, started by a script.
 //!
-//! The harness runs the script
+//! The harness runs the script as follows:
 //!
-//! - with the argument `version`: it prints the version and ends within five seconds;
-//! - without arguments: it becomes the gateway (`exec`), in the foreground, with the settings in its environment. They are
-//!   Kong's own (`KONG_PREFIX`, `KONG_PROXY_LISTEN`, `KONG_DECLARATIVE_CONFIG` and so on), so that for an installed Kong
-//!   `exec kong start` is enough. What is written to standard output and error goes to a file.
+//! - With the argument `version`, the script prints the version and exits within five seconds.
+//! - Without arguments, the script becomes the gateway (`exec`) in the foreground, with the settings in its
+//!   environment. These are Kong's own settings (`KONG_PREFIX`, `KONG_PROXY_LISTEN`, `KONG_DECLARATIVE_CONFIG` and so
+//!   on), so for an installed Kong `exec kong start` is enough. Standard output and standard error go to a file.
 //!
-//! The process that the script becomes, and its children, are what is measured, and what is ended afterwards by SIGTERM.
+//! The harness measures the process that the script becomes and its children, and stops them with SIGTERM.
 
 use super::{Definition, Peer, Plan, Workload, write};
 use crate::configuration::{Plugins, Shape};
@@ -31,7 +31,7 @@ pub(super) static DEFINITION: Definition = Definition {
 const VERSION_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) fn peer(script: &Path) -> Peer {
-    // A bare file name would be looked for on PATH.
+    // A bare file name would be searched on PATH.
     let program = script.canonicalize().unwrap_or_else(|_| script.to_owned());
     Peer {
         name: DEFINITION.name,
@@ -41,7 +41,7 @@ pub(super) fn peer(script: &Path) -> Peer {
     }
 }
 
-/// A script that does not know the argument starts a gateway instead, so the wait has an end.
+/// Returns the version. The wait is limited, because a script that ignores the argument starts a gateway instead.
 fn version(script: &Path) -> Option<String> {
     let mut child = Command::new(script)
         .arg("version")
@@ -53,7 +53,7 @@ fn version(script: &Path) -> Option<String> {
     let started = Instant::now();
     while child.try_wait().ok()?.is_none() {
         if started.elapsed() > VERSION_LIMIT {
-            // Gone already is as good.
+            // It is fine if the process has already exited.
             let _ = child.kill();
             let _ = child.wait();
             return None;
@@ -93,7 +93,8 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
     Ok(Some(plan))
 }
 
-/// With TLS there is a plain listener as well, by which the harness learns that the configuration is in force.
+/// Sets the listeners. With TLS there is also a plaintext listener, on which the harness waits until the configuration
+/// is loaded.
 fn listen(workload: &Workload<'_>, address: SocketAddr, plan: &mut Plan) -> Result<()> {
     let Some(certificate) = workload.tls else {
         let listen = address.to_string();

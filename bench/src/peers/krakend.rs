@@ -1,7 +1,7 @@
-//! KrakenD: an endpoint for each route, passed through as it is. API keys, and endpoints that are prefixes, are features of
-//! its commercial edition, so endpoints are the paths that are asked for.
+//! KrakenD: each route is an endpoint without transformations. API keys and prefix matching are features of its
+//! commercial edition, so the endpoints are exactly the requested paths.
 //!
-//! Written after its documentation: no run has confirmed it yet.
+//! Based on KrakenD's documentation only; not yet confirmed by a run.
 
 use super::{Definition, Plan, Workload, version_after, write};
 use anyhow::Result;
@@ -17,7 +17,7 @@ pub(super) static DEFINITION: Definition = Definition {
     prepare,
 };
 
-/// Stands in the tree of the configuration for a list that is long as a tree.
+/// Placeholder in the configuration for a list that would be large as a JSON tree.
 const ENDPOINTS: &str = "@endpoints";
 
 fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Result<Option<Plan>> {
@@ -29,13 +29,13 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
         .replace(&format!("\"{ENDPOINTS}\""), &endpoints(workload));
     let file = write(directory, "krakend.json", &text)?;
     let mut plan = Plan::go(["run", "-c", &file]);
-    // It reports its use to its makers otherwise.
+    // Without this setting KrakenD sends usage data to its vendor.
     plan.environment.push(("USAGE_DISABLE", "1".to_owned()));
     plan.environment.push(("GIN_MODE", "release".to_owned()));
     Ok(Some(plan))
 }
 
-/// By default it keeps 250 idle connections, and writes a line for each request.
+/// Returns the configuration. By default KrakenD keeps 250 idle connections and logs every request.
 fn configuration(workload: &Workload<'_>, address: SocketAddr) -> Value {
     let mut service = json!({
         "version": 3,
@@ -77,7 +77,7 @@ fn endpoints(workload: &Workload<'_>) -> String {
         )
     };
     let endpoints: Vec<String> = match workload.routes {
-        // What the harness asks for, and the path by which it learns that a peer is ready.
+        // The paths of the load, and the path that the harness requests until a peer is ready.
         1 => ["/", "/big", &crate::configuration::path(0)]
             .map(|path| endpoint(path.to_owned()))
             .into(),

@@ -1,4 +1,4 @@
-//! nginx: one `location` for each route, a `map` of keys.
+//! nginx: each route is a `location`, and the keys are in a `map`.
 
 use super::{Definition, Http2, Plan, Workload, lines, version_after, write};
 use anyhow::Result;
@@ -23,8 +23,8 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
         Http2::UsualLimits => "",
         Http2::Off | Http2::Unlimited => "  keepalive_requests 1000000000;\n",
     };
-    // The limits on requests a connection would otherwise close every connection after 1,000 of them. Buffers hold the
-    // largest answer, so that none goes through a file.
+    // With the default limits, nginx would close every connection after 1,000 requests. The buffers hold the largest
+    // response, so that none is written to a file.
     let configuration = format!(
         "daemon off;
 worker_processes 1;
@@ -74,8 +74,8 @@ fn key_map(workload: &Workload<'_>, directory: &Path) -> Result<String> {
         return Ok(String::new());
     }
     let file = write(directory, "nginx-keys", &lines(workload.api_keys(), " 1;"))?;
-    // A table with room to spare and buckets that hold any number of collisions there will be: found with one or two
-    // comparisons, and built in one attempt.
+    // A table with spare room, and buckets that hold all collisions. Keys are found with one or two comparisons, and
+    // nginx builds the table in one attempt.
     let size = (workload.keys * 2).max(2048);
     Ok(format!(
         "  map_hash_max_size {size};
@@ -111,8 +111,8 @@ fn server(workload: &Workload<'_>, address: SocketAddr) -> String {
         text.push_str("    location / { proxy_pass http://bench; }\n");
     } else {
         let mut paths: Vec<String> = workload.paths().collect();
-        // nginx keeps locations in a tree, so their order means nothing, but it sorts them by insertion: what comes sorted
-        // is read soonest.
+        // nginx stores locations in a tree, so their order has no effect on matching. It sorts them by insertion sort,
+        // which is fastest for sorted input.
         paths.sort_unstable();
         text.push_str("    location / { return 404; }\n");
         let locations = paths

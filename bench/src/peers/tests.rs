@@ -1,4 +1,4 @@
-//! The generated configurations, and every peer that is installed in every workload.
+//! Tests of the generated configurations, and of every installed peer with every workload.
 
 use super::*;
 use crate::certificate;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
 const BIG: usize = 64 * 1024;
-/// More than the 1,000 requests after which servers close connections by default.
+/// A number above 1,000, the number of requests after which servers close connections by default.
 const MANY: usize = 1_100;
 
 fn options(words: &[&str]) -> Result<Options, String> {
@@ -27,7 +27,7 @@ fn options(words: &[&str]) -> Result<Options, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Every file that a peer writes for a workload, by name, and what it is started with.
+/// Returns every file that a peer writes for a workload, by name, and the peer's command line.
 fn written(
     definition: &Definition,
     workload: &Workload<'_>,
@@ -312,7 +312,7 @@ impl Connection {
 
 fn start_upstream() -> SocketAddr {
     let address = process::free_address().unwrap();
-    // It never ends; should it, the test says why.
+    // The upstream runs forever; if it fails, the test shows the reason.
     std::thread::spawn(move || upstream::run(address).unwrap());
     let started = Instant::now();
     while TcpStream::connect(address).is_err() {
@@ -325,7 +325,7 @@ fn start_upstream() -> SocketAddr {
     address
 }
 
-/// Answers as the upstream does, and passes on each request head with the number of the connection that it came on.
+/// Starts an upstream that also sends each request head, with the number of its connection, to a channel.
 fn start_recorder() -> (SocketAddr, Receiver<(usize, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -410,18 +410,18 @@ fn installed_peers_proxy_over_tls_on_one_connection_without_end() {
 fn installed_peers_tell_the_upstream_who_the_client_is_on_connections_they_keep() {
     let (upstream, heads) = start_recorder();
     with_each_peer_before(upstream, (1, 0, false), |name, open| {
-        // What the peer asked while it was starting.
+        // Discard the requests that the peer sent while it started.
         while heads.try_recv().is_ok() {}
         let mut used = BTreeSet::new();
         for _ in 0..50 {
             assert_eq!(open().get("/", None).status, 200, "{name}");
             let (connection, head) = heads.recv_timeout(ANSWER_LIMIT).unwrap();
-            // Envoy takes a client on loopback for itself, and says its own address.
+            // Envoy treats a client on loopback as internal and sends its own address.
             assert!(head.contains("x-forwarded-for: "), "{name}: {head}");
             assert!(!head.contains("connection: close"), "{name}: {head}");
             used.insert(connection);
         }
-        // An answer may be with the client a moment before its connection to the upstream is with the idle ones.
+        // A response may reach the client shortly before the peer's upstream connection becomes idle.
         assert!(used.len() < 10, "{name} used {} connections", used.len());
     });
 }

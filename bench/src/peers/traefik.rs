@@ -1,6 +1,6 @@
-//! Traefik: a router for each route, from a file. API keys are a feature of its commercial edition.
+//! Traefik: each route is a router in a file. API keys are a feature of its commercial edition.
 //!
-//! Written after its documentation: no run has confirmed it yet.
+//! Based on Traefik's documentation only; not yet confirmed by a run.
 
 use super::{Definition, Plan, Workload, lines, version_after, write};
 use crate::process;
@@ -21,7 +21,7 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
     if workload.keys > 0 {
         return Ok(None);
     }
-    // It listens before it has read its routes. This listener answers from when it has, without TLS.
+    // Traefik listens before it has loaded its routes. This plaintext listener answers only after they are loaded.
     let ready = process::free_address()?;
     let dynamic = write(directory, "traefik-routes.yaml", &dynamic(workload))?;
     let fixed = fixed(address, ready, &dynamic);
@@ -33,8 +33,8 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
     }))
 }
 
-/// Written as JSON, which is YAML as well. A read timeout of 0 sets no timer for a request. Its faster proxy is left off, as
-/// it is experimental.
+/// Returns the static configuration as JSON, which is also valid YAML. A read timeout of 0 sets no timer per request.
+/// Traefik's faster proxy is off, because it is experimental.
 fn fixed(address: SocketAddr, ready: SocketAddr, dynamic: &str) -> String {
     json!({
         "global": {"checkNewVersion": false, "sendAnonymousUsage": false},
@@ -58,7 +58,8 @@ fn fixed(address: SocketAddr, ready: SocketAddr, dynamic: &str) -> String {
     .to_string()
 }
 
-/// Routers with longer rules come first, and without a middleware they only add the X-Forwarded headers.
+/// Returns the routers. Routers with longer rules come first. Without a middleware they only add the X-Forwarded
+/// headers.
 fn dynamic(workload: &Workload<'_>) -> String {
     let tls = if workload.tls.is_some() {
         ", tls: {}"

@@ -1,15 +1,15 @@
-//! A scenario by cases: what was done, by whom, and which quantities that gave. All orders are those of the report.
+//! The cases of a scenario, with their subjects and quantities. All lists are in the order of the report.
 
 use super::{Figure, Latency, Scenario, Series};
 use crate::statistics::Samples;
 
-/// The quantity that the project is judged by.
+/// The most important quantity of the project.
 pub const CPU: &str = "CPU per request";
 
-/// Subjects that others are compared with, the best first: one that parses nothing is the floor of what a proxy can cost.
+/// Subjects that serve as references, the best first. One that parses nothing shows the minimum cost of a proxy.
 pub const REFERENCES: [&str; 2] = ["relay", "nginx"];
 
-/// What was measured of one case.
+/// The measurements of one case.
 pub struct Case<'a> {
     pub name: &'a str,
     pub figures: Vec<&'a Figure>,
@@ -45,7 +45,7 @@ impl Scenario {
 }
 
 impl<'a> Case<'a> {
-    /// Of figures and latencies.
+    /// Returns the subjects of figures and latencies.
     pub fn subjects(&self) -> Vec<&'a str> {
         let figures = self.figures.iter().map(|figure| figure.subject.as_str());
         distinct(
@@ -57,14 +57,14 @@ impl<'a> Case<'a> {
         )
     }
 
-    /// CPU per request before all others.
+    /// Returns the quantities, with CPU per request first.
     pub fn quantities(&self) -> Vec<&'a str> {
         let mut quantities = distinct(self.figures.iter().map(|figure| figure.quantity.as_str()));
         quantities.sort_by_key(|quantity| *quantity != CPU);
         quantities
     }
 
-    /// Of every subject that has it.
+    /// Returns the figures of this quantity, one for each subject that has it.
     pub fn of_quantity(&self, quantity: &str) -> Vec<&'a Figure> {
         (self.figures.iter())
             .filter(|figure| figure.quantity == quantity)
@@ -84,12 +84,12 @@ impl<'a> Case<'a> {
             .copied()
     }
 
-    /// The quantity whose ratios to others are worth a column.
+    /// Returns the quantity for which the tables show ratios to the references.
     pub fn main_quantity(&self) -> Option<&'a str> {
         self.quantities().first().copied()
     }
 
-    /// Which references the case has, besides other subjects to compare with them.
+    /// Returns the references in this case, if there are other subjects to compare with them.
     pub fn references(&self) -> Vec<&'static str> {
         let Some(main) = self.main_quantity() else {
             return Vec::new();
@@ -102,7 +102,7 @@ impl<'a> Case<'a> {
             .collect()
     }
 
-    /// The main quantity, round by round, as a multiple of the reference's.
+    /// Returns the main quantity as a multiple of the reference's, round by round.
     pub fn multiples(&self, subject: &str, reference: &str) -> Option<Samples> {
         let main = self.main_quantity()?;
         let own = self.figure(subject, main)?;
@@ -113,14 +113,14 @@ impl<'a> Case<'a> {
 }
 
 impl Figure {
-    /// With its unit: `CPU per request, µs`.
+    /// Returns the quantity with its unit: `CPU per request, µs`.
     pub fn title(&self) -> String {
         titled(&self.quantity, &self.unit)
     }
 }
 
 impl Latency {
-    /// In microseconds; NaN when no request was answered.
+    /// Returns a quantile in microseconds, or NaN if no request was answered.
     pub fn quantile(&self, at: f64) -> f64 {
         let rank = (at * self.requests() as f64).ceil().max(1.0) as u64;
         let mut passed = 0;
@@ -145,7 +145,7 @@ pub fn titled(quantity: &str, unit: &str) -> String {
     }
 }
 
-/// Each once, in order of appearance.
+/// Returns the distinct values in the order of their first appearance.
 pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();
     for item in all {

@@ -1,4 +1,4 @@
-//! Reports as JSON files. Who hands in another file is told which one, and what about it is no report.
+//! Reports as JSON files. An error names the file and the field that makes it invalid.
 
 use super::{FORMAT, Figure, Latency, Machine, Report, Scenario, Series};
 use anyhow::{Context, Result, anyhow, bail};
@@ -27,11 +27,11 @@ fn parse(text: &str) -> Result<Report> {
     if format.as_u64() != Some(u64::from(FORMAT)) {
         bail!("field `format` is {format}, and this program reads format {FORMAT}");
     }
-    // From the text, whose floats are kept to the last digit, and whose errors have a line.
+    // Parsed from the text, because this keeps the last digit of floats and gives errors a line number.
     serde_json::from_str(text).map_err(|error| blame(&value).unwrap_or_else(|| anyhow!(error)))
 }
 
-/// The field that is wrong: serde itself says where in the text it is, but not what it is called.
+/// Finds the invalid field. serde itself reports the position in the text, but not the field's name.
 fn blame(report: &Value) -> Option<anyhow::Error> {
     each::<Scenario>(report, "scenarios", "", |scenario, place| {
         each::<Figure>(scenario, "figures", place, |_, _| None)
@@ -41,7 +41,8 @@ fn blame(report: &Value) -> Option<anyhow::Error> {
     .or_else(|| wrong::<Machine>(report.get("machine")?, "machine"))
 }
 
-/// The first entry of the list `field` that is not a `T`: what `inside` finds in it, or what serde says of the whole.
+/// Returns the error of the first entry of the list `field` that is not a `T`: the one that `inside` finds, or else
+/// serde's error for the entry.
 fn each<T: DeserializeOwned>(
     parent: &Value,
     field: &str,

@@ -1,26 +1,27 @@
-//! Numbers as people read them.
+//! Formatting of numbers for people.
 
-/// Three digits, or all of those before the point: `0.0123`, `1.23`, `45.6`, `1,234`.
+/// Formats with three significant digits, but never fewer than those before the point: `0.0123`, `1.23`, `45.6`,
+/// `1,234`.
 pub fn number(value: f64) -> String {
     with_decimals(value, decimals(value))
 }
 
-/// As `number`, with as many decimals as `like` has; one digit at least.
+/// Formats with as many decimals as [`number`] uses for `like`, but with at least one significant digit.
 pub fn number_like(value: f64, like: f64) -> String {
     let one_digit = decimals(value).saturating_sub(2);
     with_decimals(value, decimals(like).max(one_digit))
 }
 
-/// For the ticks of an axis: no zeros at the end.
+/// Formats a tick of an axis, without trailing zeros.
 pub fn tick(value: f64) -> String {
-    // Sums of steps are off in the last digits.
+    // Summing up steps makes the last digits inexact.
     let rounded: f64 = format!("{value:.9e}").parse().unwrap_or(value);
     let exact = format!("{rounded}");
     let decimals = exact.split_once('.').map_or(0, |(_, rest)| rest.len());
     with_decimals(rounded, decimals.min(9))
 }
 
-/// A share in percent with a sign: `+5.2 %`.
+/// Formats a ratio as a change in percent with a sign: `+5.2 %`.
 pub fn percent_change(ratio: f64) -> String {
     if !ratio.is_finite() {
         return if ratio.is_nan() { "–" } else { "+∞" }.into();
@@ -39,7 +40,7 @@ fn decimals(value: f64) -> usize {
     if size == 0.0 || size >= 100.0 || !size.is_finite() {
         return 0;
     }
-    // 0.0123 has its first digit at -2 and needs four decimals for three digits.
+    // 0.0123 has its first significant digit at position -2, and needs four decimals for three digits.
     (2.0 - size.log10().floor()).clamp(0.0, 9.0) as usize
 }
 
@@ -57,7 +58,7 @@ fn with_decimals(value: f64, decimals: usize) -> String {
     format!("{sign}{}{rest}", grouped(whole))
 }
 
-/// `1234567` as `1,234,567`.
+/// Groups digits: `1234567` becomes `1,234,567`.
 fn grouped(digits: &str) -> String {
     let mut grouped = String::new();
     for (index, digit) in digits.chars().enumerate() {

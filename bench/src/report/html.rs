@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: tables and plots, for light and dark screens.
+//! The report as one self-contained page with tables and plots, for light and dark screens.
 
 mod tables;
 
@@ -10,11 +10,11 @@ use std::fmt::Write;
 
 const SHEET: &str = include_str!("html/page.css");
 
-/// Any bar has error bars like these, as have the points of cost against size.
+/// Explanation for the reader of the page.
 const READING: &str = "Bars and points are medians; error bars span the 5th to the 95th percentile of the samples. Tables have \
-medians ± the standard deviation. “× relay” and “× nginx” are medians of the ratios within a round, in which what drifts on the \
-machine cancels out. Densities are sums of Gaussian kernels (Silverman's bandwidth). What lies farther from the quartiles than \
-six times their distance is not drawn in distributions; the tables of all statistics have it.";
+medians ± the standard deviation. “× relay” and “× nginx” are medians of the ratios within a round, which cancels out \
+drift of the machine. Densities are sums of Gaussian kernels (Silverman's bandwidth). Distributions omit samples farther from the \
+quartiles than six times their distance; the tables of all statistics include them.";
 
 pub fn page(report: &Report) -> Result<String> {
     let styles = Styles::of(report);
@@ -33,7 +33,7 @@ pub fn page(report: &Report) -> Result<String> {
     ))
 }
 
-/// For text and for attributes in double or single quotes.
+/// Escapes a text for HTML, also for attributes in double or single quotes.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -53,7 +53,7 @@ fn date(started: &str) -> &str {
     started.split('T').next().unwrap_or(started)
 }
 
-/// What a reader must know before any figure.
+/// Returns the information that a reader needs before the figures.
 fn head(report: &Report) -> String {
     let mut head = String::new();
     let links = report.scenarios.iter().map(|scenario| {
@@ -158,7 +158,7 @@ fn list(notes: &[String]) -> String {
     format!("<ul class=\"notes\">{items}</ul>\n")
 }
 
-/// Names of scenarios may have anything in them, and anchors may not.
+/// Returns an anchor. Names of scenarios may contain characters that are not allowed in anchors.
 fn anchor(name: &str) -> String {
     name.chars()
         .map(|character| {

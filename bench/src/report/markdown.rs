@@ -1,10 +1,10 @@
-//! The report as tables for a README: cases in rows, subjects in columns.
+//! The report as Markdown tables for a README, with cases in rows and subjects in columns.
 
 use super::cases::{Case, distinct};
 use super::format::number;
 use super::{Report, Scenario};
 
-/// A table for each scenario that measured this quantity: its medians, and how many times the relay's that is.
+/// Returns a table for each scenario with this quantity: the medians, and their ratios to the relay's.
 pub fn markdown(report: &Report, quantity: &str) -> String {
     let tables: Vec<String> = (report.scenarios.iter())
         .filter_map(|scenario| scenario_table(scenario, quantity))

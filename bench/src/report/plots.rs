@@ -1,4 +1,4 @@
-//! Which plots a report gives, each a figure of the page: a drawing, its legend and what it shows.
+//! The plots of a report. Each is a figure of the page: a drawing, its legend and a caption.
 
 use super::cases::{Case, distinct, titled};
 use super::format::number;
@@ -10,16 +10,17 @@ use anyhow::Result;
 
 const DENSITY_PLACES: usize = 72;
 const CUMULATIVE_PLACES: usize = 128;
-/// In each of which the least and the largest point of a series are drawn.
+/// Number of intervals of a series. The plot shows the lowest and the highest point of each.
 const SERIES_PLACES: usize = 150;
-/// Points of a curve of percentiles.
+/// Number of points of a percentile curve.
 const PERCENTILE_PLACES: usize = 100;
-/// Values that span more than this are shown on a logarithmic axis: on a linear one the smaller ones could not be told apart.
+/// Values with a larger ratio between them get a logarithmic axis, because a linear one would not separate the smaller
+/// values.
 const WIDE: f64 = 12.0;
-/// Of distributions: they are narrow, and on a linear axis that holds all subjects each is but a line.
+/// The limit for distributions. They are narrow, so that on a linear axis for all subjects each would be only a line.
 const WIDE_DISTRIBUTION: f64 = 3.0;
 
-/// A bar for each subject, with the range of the middle 90 % of its samples.
+/// Draws a bar for each subject, with the range of the middle 90 % of its samples.
 pub fn bars(case: &Case<'_>, quantity: &str, styles: &Styles) -> Result<String> {
     let figures = case.of_quantity(quantity);
     let bar = |figure: &&Figure| Bar {
@@ -32,7 +33,7 @@ pub fn bars(case: &Case<'_>, quantity: &str, styles: &Styles) -> Result<String> 
     };
     let measured = figures.iter().filter(|figure| figure.samples.count() > 0);
     let bars: Vec<Bar> = measured.map(bar).collect();
-    // A single bar compares nothing; the table has its value.
+    // A single bar compares nothing, and the table has its value.
     let Some(first) = figures.first().filter(|_| bars.len() > 1) else {
         return Ok(String::new());
     };
@@ -49,7 +50,7 @@ pub fn bars(case: &Case<'_>, quantity: &str, styles: &Styles) -> Result<String> 
     ))
 }
 
-/// Density and cumulative distribution of the samples of every subject.
+/// Draws the density and the cumulative distribution of every subject's samples.
 pub fn distributions(case: &Case<'_>, quantity: &str, styles: &Styles) -> Result<String> {
     let figures: Vec<&Figure> = (case.of_quantity(quantity).into_iter())
         .filter(|figure| figure.samples.count() > 1)
@@ -101,8 +102,9 @@ pub fn distributions(case: &Case<'_>, quantity: &str, styles: &Styles) -> Result
     .concat())
 }
 
-/// On a logarithmic axis of the logarithms, and each as high as all: what is spread over a factor of two would be flat beside
-/// what stays within a thousandth.
+/// Returns the density of a figure. On a logarithmic axis it is the density of the logarithms, scaled so that all
+/// curves have the same height. Otherwise a curve that spans a factor of two would look flat next to one that varies by
+/// a thousandth.
 fn density(figure: &Figure, scale: Scale) -> Vec<(f64, f64)> {
     if scale != Scale::Log {
         return figure.samples.density(DENSITY_PLACES);
@@ -121,7 +123,8 @@ fn density(figure: &Figure, scale: Scale) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Latency by percentile, as far as there are requests that slow. Rates that differ are in the legend, or they are in the title.
+/// Draws latency by percentile, up to the slowest request. If the subjects' rates differ, the legend has them;
+/// otherwise the title has.
 pub fn latency(case: &Case<'_>, styles: &Styles) -> Result<String> {
     let answered: Vec<&Latency> = (case.latencies.iter())
         .filter(|latency| latency.requests() > 0)
@@ -163,7 +166,7 @@ pub fn latency(case: &Case<'_>, styles: &Styles) -> Result<String> {
 }
 
 fn percentiles(latency: &Latency) -> Vec<(f64, f64)> {
-    // Beyond it is no request.
+    // Beyond this percentile there are no requests.
     let last = 1.0 - 1.0 / latency.requests() as f64;
     (0..=PERCENTILE_PLACES)
         .map(|place| 1.0 - 10_f64.powf(-4.0 * place as f64 / PERCENTILE_PLACES as f64))
@@ -172,7 +175,7 @@ fn percentiles(latency: &Latency) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// A plot for each quantity that was followed over time.
+/// Draws a plot for each quantity that was recorded over time.
 pub fn series(case: &Case<'_>, styles: &Styles) -> Result<String> {
     let quantities = distinct(case.series.iter().map(|series| series.quantity.as_str()));
     let mut plots = String::new();
@@ -208,7 +211,7 @@ pub fn series(case: &Case<'_>, styles: &Styles) -> Result<String> {
     Ok(plots)
 }
 
-/// The least and the largest of each stretch of time: what stands out is kept, however short it was.
+/// Returns the lowest and the highest point of each interval, so that outliers stay visible however short they were.
 fn thinned(points: &[(f64, f64)], unit: f64) -> Vec<(f64, f64)> {
     let stretch = points.len().div_ceil(SERIES_PLACES).max(1);
     let mut thinned = Vec::new();
@@ -229,7 +232,8 @@ fn thinned(points: &[(f64, f64)], unit: f64) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Cost against size: a plot for each axis, quantity and line with all subjects; with a single subject its lines share a plot.
+/// Draws cost against size: a plot with all subjects for each axis, quantity and line. The lines of a single subject
+/// share a plot.
 pub fn sizes(scenario: &Scenario, styles: &Styles) -> Result<String> {
     let points: Vec<Point<'_>> = scenario.figures.iter().filter_map(Point::of).collect();
     let mut plots = String::new();
@@ -248,7 +252,7 @@ pub fn sizes(scenario: &Scenario, styles: &Styles) -> Result<String> {
     Ok(plots)
 }
 
-/// A figure as a point of a plot of cost against size.
+/// A figure as a point in a plot of cost against size.
 struct Point<'a> {
     axis: &'a str,
     line: &'a str,
@@ -271,7 +275,7 @@ impl<'a> Point<'a> {
     }
 }
 
-/// The plots of one axis and quantity, with the same range of y for all lines.
+/// Draws the plots of one axis and quantity, with the same range of y for all lines.
 fn sizes_of(group: &[&Point<'_>], styles: &Styles) -> Result<String> {
     let Some(first) = group.first() else {
         return Ok(String::new());
@@ -283,9 +287,10 @@ fn sizes_of(group: &[&Point<'_>], styles: &Styles) -> Result<String> {
     let mut values = distinct(group.iter().map(|point| point.value));
     values.sort_by(f64::total_cmp);
     let ends = range(values.iter().copied());
-    let x = match ends.0 > 0.0 {
-        true => Axis::log(first.axis, ends.0, ends.1).with_ticks(&apart(&values)),
-        false => Axis::fitting(first.axis, ends, f64::INFINITY, true),
+    let x = if ends.0 > 0.0 {
+        Axis::log(first.axis, ends.0, ends.1).with_ticks(&apart(&values))
+    } else {
+        Axis::fitting(first.axis, ends, f64::INFINITY, true)
     };
     let lines = distinct(group.iter().map(|point| point.line));
     let subjects = distinct(group.iter().map(|point| point.figure.subject.as_str()));
@@ -321,7 +326,7 @@ fn sizes_of(group: &[&Point<'_>], styles: &Styles) -> Result<String> {
     Ok(plots)
 }
 
-/// The sizes whose labels do not run into each other.
+/// Selects sizes so that their labels do not overlap.
 fn apart(values: &[f64]) -> Vec<f64> {
     let (low, high) = range(values.iter().copied());
     let least = (high / low).log10() / 6.0;
@@ -380,7 +385,7 @@ fn legend<'a>(names: impl Iterator<Item = &'a str>, styles: &Styles) -> String {
     legend_of(names.map(|name| (styles.style(name), name.to_owned())))
 }
 
-/// Beside the drawing, where it can cover nothing.
+/// Returns a legend next to the drawing, where it hides nothing.
 fn legend_of(entries: impl Iterator<Item = (&'static Style, String)>) -> String {
     let entries: String = entries
         .map(|(style, name)| {

@@ -1,7 +1,8 @@
-//! How a subject looks, the same on the whole page: a colour, and dashes and a marker for those who cannot tell the colours apart.
+//! The appearance of a subject, the same on the whole page: a colour, and also dashes and a marker, for readers who
+//! cannot distinguish the colours.
 //!
-//! plotters knows neither dark mode nor dashes, so the page's style sheet gives both to everything that is drawn in the colour
-//! of a style.
+//! plotters supports neither dark mode nor dashes. The page's style sheet therefore applies both to everything that is
+//! drawn in the colour of a style.
 
 use super::Report;
 use super::cases::distinct;
@@ -28,7 +29,7 @@ pub enum Marker {
     Diamond,
 }
 
-/// Each subject that is known has its own style in every report; others take what is left.
+/// Subjects with a fixed style in every report. Other subjects get the remaining styles.
 const KNOWN: [&str; 10] = [
     "silverback",
     "relay",
@@ -42,7 +43,7 @@ const KNOWN: [&str; 10] = [
     "direct",
 ];
 
-/// Lengths of strokes and gaps are in the units of the drawing, half a pixel each.
+/// The styles. Lengths of strokes and gaps are in units of the drawing, which are half a pixel.
 const STYLES: [Style; 13] = [
     style(0x0A6EBD, "#4aa8f0", "none", Marker::Circle),
     style(0x7A7D82, "#a3a7ad", "4 6", Marker::Square),
@@ -70,7 +71,7 @@ const fn style(color: u32, dark: &'static str, dash: &'static str, marker: Marke
 }
 
 impl Style {
-    /// As plotters writes it.
+    /// Returns the colour code in plotters' format.
     pub fn code(&self) -> String {
         code(self.color)
     }
@@ -80,7 +81,7 @@ fn code(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }
 
-/// Who has which style.
+/// The style of each subject.
 pub struct Styles(Vec<(String, usize)>);
 
 impl Styles {
@@ -94,12 +95,13 @@ impl Styles {
         Self::named(subjects.map(String::as_str))
     }
 
-    /// For names that are no subjects, the first styles are as good as any.
+    /// Assigns styles in order to names that are not subjects.
     pub fn named<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let names = distinct(names);
         let known = |name: &str| KNOWN.iter().position(|known| *known == name);
         let taken: Vec<usize> = names.iter().filter_map(|name| known(name)).collect();
-        // From the end, where the styles of no known subject are, back to those of subjects that did not take part.
+        // Free styles are taken from the end: first those of no known subject, then those of known subjects that did
+        // not take part.
         let mut free = (0..STYLES.len())
             .rev()
             .filter(|index| !taken.contains(index))
@@ -119,7 +121,7 @@ impl Styles {
     }
 }
 
-/// The part of the style sheet that gives drawings their dashes, and their colours in the dark.
+/// Returns the part of the style sheet with the dashes and the dark-mode colours of drawings.
 pub fn sheet() -> String {
     let mut sheet = String::new();
     for style in &STYLES {

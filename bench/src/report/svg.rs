@@ -1,6 +1,7 @@
-//! Drawings by plotters: lines over two axes, and bars. Knows nothing of reports.
+//! Drawings by plotters: lines over two axes, and bars. This module does not depend on reports.
 //!
-//! Drawn at twice the size at which they are shown, since plotters rounds to whole units and curves would have steps.
+//! Drawings have twice the size at which they are shown, because plotters rounds to whole units and curves would have
+//! steps.
 
 use super::format::tick;
 use super::style::{GRID, INK, Marker, Style};
@@ -15,16 +16,16 @@ const LINES_SIZE: (u32, u32) = (1040, 580);
 const BARS_WIDTH: u32 = 690;
 const BAR_HEIGHT: u32 = 44;
 const FONT: u32 = 23;
-/// A letter of the font is about this wide.
+/// Approximate width of a letter.
 const LETTER: f64 = 12.0;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// An axis: its places are the values themselves, or what `place` makes of them.
+/// An axis. `place` maps each value to its position.
 pub struct Axis {
     title: String,
     scale: Scale,
-    /// As places.
+    /// Ends of the axis as positions.
     low: f64,
     high: f64,
     ticks: Vec<(f64, String)>,
@@ -33,15 +34,15 @@ pub struct Axis {
 #[derive(Clone, Copy, PartialEq)]
 pub enum Scale {
     Linear,
-    /// For what spans orders of magnitude; has no place for zero and less.
+    /// A logarithmic scale, for values over several orders of magnitude. Zero and negative values have no position.
     Log,
-    /// For percentiles: each further nine takes as much room as the one before.
+    /// A scale for percentiles, on which each further nine takes the same space.
     Nines,
 }
 
 impl Axis {
     pub fn linear(title: &str, low: f64, high: f64) -> Self {
-        // A range of nothing has no scale.
+        // An empty range has no scale.
         let (low, high) = if high > low {
             (low, high)
         } else {
@@ -80,7 +81,7 @@ impl Axis {
         }
     }
 
-    /// From the fastest request to the slowest of 10,000.
+    /// Creates an axis from the fastest request to the slowest of 10,000.
     pub fn nines(title: &str) -> Self {
         let percentiles = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999];
         let ticks = percentiles
@@ -96,19 +97,21 @@ impl Axis {
         }
     }
 
-    /// Logarithmic when the values span more than `span` times the least of them; from zero otherwise, if `zero`.
+    /// Creates a logarithmic axis if the ratio of the values' ends exceeds `span`. Otherwise creates a linear one,
+    /// which starts at zero if `zero` is set.
     pub fn fitting(title: &str, (low, high): (f64, f64), span: f64, zero: bool) -> Self {
         if low > 0.0 && high / low > span {
             return Self::log(title, low, high);
         }
         let room = (high - low) * 0.04;
-        match zero && low >= 0.0 {
-            true => Self::linear(title, 0.0, high * 1.05),
-            false => Self::linear(title, low - room, high + room),
+        if zero && low >= 0.0 {
+            Self::linear(title, 0.0, high * 1.05)
+        } else {
+            Self::linear(title, low - room, high + room)
         }
     }
 
-    /// Replaces the ticks, by values.
+    /// Replaces the ticks by ticks at these values.
     pub fn with_ticks(mut self, values: &[f64]) -> Self {
         self.ticks = values
             .iter()
@@ -142,7 +145,7 @@ impl Axis {
         tick.map(|(_, label)| label.clone()).unwrap_or_default()
     }
 
-    /// How much room the longest label takes.
+    /// Returns the width of the longest label.
     fn label_width(&self) -> f64 {
         let longest = self
             .ticks
@@ -153,7 +156,7 @@ impl Axis {
     }
 }
 
-/// An axis as plotters knows it, which would choose its own ticks.
+/// An axis for plotters with our ticks, because plotters would choose its own.
 struct Places {
     range: Range<f64>,
     ticks: Vec<f64>,
@@ -168,9 +171,10 @@ impl Ranged for Places {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        match hint.weight().allow_light_points() {
-            true => Vec::new(),
-            false => self.ticks.clone(),
+        if hint.weight().allow_light_points() {
+            Vec::new()
+        } else {
+            self.ticks.clone()
         }
     }
 
@@ -192,11 +196,12 @@ impl Scale {
 pub struct Line {
     pub style: &'static Style,
     pub points: Vec<(f64, f64)>,
-    /// Where each point might as well be, in the order of the points; none: no error bars, and markers at a few points only.
+    /// The range of each point, in the order of the points. If it is empty, the line has no error bars and only a few
+    /// markers.
     pub spread: Vec<(f64, f64)>,
 }
 
-/// Lines over two axes. Points beyond the axis of x are not drawn; those beyond that of y are drawn at its end.
+/// Draws lines over two axes. Points outside the x axis are not drawn; points outside the y axis are drawn at its end.
 pub fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Result<String> {
     draw(LINES_SIZE, |root| {
         let mut chart = ChartBuilder::on(root)
@@ -239,7 +244,7 @@ pub fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Result<String> {
     })
 }
 
-/// Whether a point of a curve has a marker: three of them have, which is enough to tell curves apart.
+/// Whether a point of a curve has a marker. A curve has three markers, which is enough to distinguish curves.
 fn marked(index: usize, count: usize) -> bool {
     count > 8 && [1, 2, 3].iter().any(|quarter| index == count * quarter / 4)
 }
@@ -278,11 +283,11 @@ pub struct Bar {
     pub value: f64,
     pub low: f64,
     pub high: f64,
-    /// The value, as it is written beside the bar.
+    /// The value as written next to the bar.
     pub text: String,
 }
 
-/// Horizontal bars from zero, each with its error bar, named at its left and with its value at its right.
+/// Draws horizontal bars from zero, each with an error bar, its name on the left and its value on the right.
 pub fn bars(title: &str, bars: &[Bar]) -> Result<String> {
     let ends = bars.iter().flat_map(|bar| [bar.low, bar.high, bar.value]);
     let (low, high) = range(ends.chain([0.0]));
@@ -333,7 +338,7 @@ fn text(root: &Area<'_>, text: &str, at: (i32, i32), anchor: HPos) -> Result<(),
     Ok(root.draw(&Text::new(text.to_owned(), at, style))?)
 }
 
-/// An error bar without the dot in its middle that plotters' own has, which hides what is narrow.
+/// Draws an error bar without a dot in its middle. plotters' own error bar has a dot, which hides narrow ranges.
 fn whisker(root: &Area<'_>, low: (i32, i32), high: (i32, i32)) -> Result<(), Problem> {
     let cap = |(x, y): (i32, i32)| vec![(x, y - 7), (x, y + 7)];
     for path in [vec![low, high], cap(low), cap(high)] {
@@ -344,7 +349,7 @@ fn whisker(root: &Area<'_>, low: (i32, i32), high: (i32, i32)) -> Result<(), Pro
 
 type Problem = Box<dyn std::error::Error + 'static>;
 
-/// A drawing of this size, to be shown at half of it, without what plotters writes needlessly.
+/// Creates a drawing of this size, to be shown at half of it, and removes needless output of plotters.
 fn draw(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), Problem>) -> Result<String> {
     let mut svg = String::new();
     {
@@ -369,7 +374,7 @@ fn draw(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), Problem>) -
         .replace("\n<", "<"))
 }
 
-/// The least and the largest of what is finite.
+/// Returns the lowest and the highest of the finite values.
 pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let finite = values.filter(|value| value.is_finite());
     let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
@@ -378,7 +383,7 @@ pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low > high { (0.0, 1.0) } else { (low, high) }
 }
 
-/// Some five round values.
+/// Returns about five round values.
 fn linear_ticks(low: f64, high: f64) -> Vec<f64> {
     let rough = (high - low) / 5.0;
     let decade = 10_f64.powf(rough.log10().floor());
@@ -392,7 +397,7 @@ fn linear_ticks(low: f64, high: f64) -> Vec<f64> {
     (first..=last).map(|number| number as f64 * step).collect()
 }
 
-/// Decades, or some values within them when there are only a few.
+/// Returns powers of ten, with values between them if there are only a few.
 fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let digits: &[f64] = match high - low {
         span if span > 3.0 => &[1.0],

@@ -45,7 +45,7 @@ fn print_scenario(text: &mut String, scenario: &Scenario) {
     }
 }
 
-/// Column by column, each with its heading first.
+/// Returns the columns, each with its heading first.
 fn columns(case: &Case<'_>) -> Vec<Vec<String>> {
     let subjects = case.subjects();
     let column = |heading: String, cell: &dyn Fn(&str) -> Option<String>| -> Vec<String> {
@@ -85,13 +85,14 @@ fn columns(case: &Case<'_>) -> Vec<Vec<String>> {
 fn median(case: &Case<'_>, subject: &str, quantity: &str) -> Option<String> {
     let samples = &case.figure(subject, quantity)?.samples;
     let (median, deviation) = (samples.median(), samples.deviation());
-    Some(match deviation.is_nan() {
-        true => number(median),
-        false => format!("{} ± {}", number(median), number_like(deviation, median)),
+    Some(if deviation.is_nan() {
+        number(median)
+    } else {
+        format!("{} ± {}", number(median), number_like(deviation, median))
     })
 }
 
-/// The first column to the left, the others to the right.
+/// Formats a table with the first column aligned left and the others aligned right.
 pub fn table(columns: &[Vec<String>], indent: &str) -> String {
     let widths: Vec<usize> = (columns.iter())
         .map(|column| {

@@ -1,4 +1,4 @@
-//! A report made up for tests, and what must be true of everything that is made of reports.
+//! A synthetic report for tests, and properties of everything that is generated from reports.
 
 use super::cases::CPU;
 use super::*;
@@ -16,7 +16,8 @@ const SUBJECTS: [(&str, f64); 8] = [
     ("kong", 13.0),
 ];
 
-/// A report of `cases` cases with `samples` samples of each figure; `shift` is what silverback's CPU time is multiplied with.
+/// Returns a report of `cases` cases with `samples` samples of each figure. The CPU time of silverback is multiplied by
+/// `shift`.
 pub fn synthetic(cases: usize, samples: usize, shift: f64, seed: u64) -> Report {
     Report {
         format: FORMAT,
@@ -83,7 +84,7 @@ fn proxy(cases: usize, samples: usize, shift: f64, seed: u64) -> Scenario {
             512 << (number % 4),
             8 << (number / 4)
         );
-        // All subjects of a case drift together.
+        // All subjects of a case have the same drift.
         let drift = noisy(seed + number as u64, samples, 1.0, 0.05, 0.8);
         for (index, (subject, cost)) in SUBJECTS.iter().enumerate() {
             let cost = cost * if *subject == "silverback" { shift } else { 1.0 };
@@ -129,7 +130,7 @@ fn of_subject(case: &str, subject: &str, cost: f64, drift: &Samples, seed: u64) 
     ]
 }
 
-/// A tail that grows by the same factor with every nine.
+/// Returns latencies with a tail that grows by the same factor with every nine.
 fn latency(case: &str, subject: &str, median: f64) -> Latency {
     let steps = 400;
     let buckets = (0..steps)
@@ -262,7 +263,7 @@ fn a_report_survives_its_file() {
     assert!((own.samples.median() / other.samples.median() - 1.0).abs() < 1e-5);
 }
 
-/// What reading such a file fails with.
+/// Returns the error of reading a file with this text.
 fn refusal(text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("odd.json");
@@ -276,7 +277,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn what_is_no_report_is_refused_by_file_and_field() {
+fn the_error_for_an_invalid_report_names_file_and_field() {
     assert!(refusal("nothing").contains("not JSON"));
     assert!(refusal("{\"gateway\": 1}").contains("no field `format`"));
     assert!(refusal("{\"format\": 2}").contains("field `format` is 2"));
@@ -322,7 +323,7 @@ fn the_page_has_every_case_and_is_well_formed() {
     );
 }
 
-/// Every element that is opened is closed, in order.
+/// Checks that every element is closed in the right order.
 fn well_formed(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     let body = page.split_once("<body>").unwrap().1;

@@ -1,5 +1,6 @@
-//! `admin`: writes of single entities over the Admin API on the embedded store, each durable and live when it is answered; lists of
-//! collections up to a million; what traffic feels of ten changes a second.
+//! `admin`: writes of single entities through the Admin API on the embedded store, each durable and live when its
+//! response arrives; lists of collections of up to a million entities; and the effect of ten changes per second on
+//! traffic.
 
 use super::pushes::{self, Disturbance};
 use crate::configuration::{self, Plugins, Shape};
@@ -13,8 +14,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-const ABOUT: &str = "Creates of consumers by 1 to 64 clients at once, each durable before its answer; a changed route at 10,000 routes, by the time until it is live; \
-                     pages of lists of up to 1,000,000 consumers, and the memory they take; traffic beside ten changes a second.";
+const ABOUT: &str = "Consumers created by 1 to 64 concurrent clients, each durable before its response; the time until a changed route among 10,000 is live; \
+                     pages of lists of up to 1,000,000 consumers, and their memory; traffic during ten changes per second.";
 const HALF: (&str, &str, Better) = ("answer p50", "ms", Better::Lower);
 const HIGH: (&str, &str, Better) = ("answer p99", "ms", Better::Lower);
 const CPU: (&str, &str, Better) = ("CPU per write", "µs", Better::Lower);
@@ -23,7 +24,7 @@ const CLIENTS: [usize; 3] = [1, 16, 64];
 const CREATES: usize = 2_000;
 const ROUTES: usize = 10_000;
 const CONSUMERS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// Requests of one kind in one sample.
+/// Number of requests of one kind in a sample.
 const BATCH: usize = 100;
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
@@ -122,7 +123,7 @@ fn changes(harness: &mut Harness, scenario: &mut Scenario, build: &Build) -> Res
     scenario.figures.extend(figures);
     drop(gateway);
     let gateway = harness.writable(build, &shape.text(harness.upstream))?;
-    // A route that no request of the load goes to: what is measured is the change, not its effect.
+    // No request of the load uses this route, so that only the cost of the change is measured and not its effect.
     let aside = r#"{"name":"aside","paths":["/aside"]}"#;
     Api::connect(gateway.admin)?.exchange("POST", "/routes", aside, 201)?;
     let disturbance = Disturbance {
@@ -204,7 +205,7 @@ fn first_ids(gateway: &Gateway) -> Result<Vec<String>> {
     Ok(ids.map(str::to_owned).collect())
 }
 
-/// What each of so many threads gives, together.
+/// Runs `work` in this many threads at the same time and joins the results.
 fn at_once(clients: usize, work: impl Fn(usize) -> Result<Vec<f64>> + Sync) -> Result<Vec<f64>> {
     let work = &work;
     std::thread::scope(|scope| {
@@ -233,7 +234,7 @@ fn push<const N: usize>(figures: &mut [Figure; N], samples: [f64; N]) {
     }
 }
 
-/// A kept connection to the Admin API.
+/// A persistent connection to the Admin API.
 struct Api {
     address: SocketAddr,
     stream: BufReader<TcpStream>,
@@ -250,7 +251,7 @@ impl Api {
         })
     }
 
-    /// Milliseconds until the answer is there.
+    /// Returns the milliseconds until the response has arrived.
     fn time(&mut self, method: &str, path: &str, body: &str, status: u16) -> Result<f64> {
         let started = Instant::now();
         self.exchange(method, path, body, status)?;

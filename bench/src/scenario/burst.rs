@@ -1,5 +1,5 @@
-//! `burst`: hundreds and thousands of streams on one HTTP/2 connection. nginx, at its default, closes a connection after 1,000
-//! requests, and those that were on their way fail.
+//! `burst`: hundreds and thousands of streams on one HTTP/2 connection. By default nginx closes a connection after
+//! 1,000 requests, and the outstanding requests fail.
 
 use super::http2::{self, Listener};
 use crate::h2load::{H2load, Load, MISSING};

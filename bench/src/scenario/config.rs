@@ -1,4 +1,5 @@
-//! `config`: the three tests of the publication on Kong's LMDB storage engine. How long a `POST /config` takes, how long the
+//! `config`: the three tests of the publication on Kong's LMDB storage engine. They measure how long a `POST /config`
+//! takes, how long the router and the plugin chains take to rebuild, and how changes in the background affect traffic.
 //! router and the plugin plans take to rebuild, and what traffic feels of changes in the background.
 
 use super::{pushes, rebuild};
@@ -10,8 +11,8 @@ use crate::report::{Better, Figure, Scenario};
 use crate::rounds::{PROPORTIONAL, RESIDENT};
 use anyhow::Result;
 
-const ABOUT: &str = "POST /config by its latency header, into a gateway just started (first), again (unchanged) and with one route changed; \
-                     rebuild of router and plugin plans by the gateway's own metric; traffic while configurations are pushed.";
+const ABOUT: &str = "POST /config, measured by its latency header: on a new gateway (first), repeated (unchanged), and with one route changed; \
+                     rebuild of router and plugin chains, measured by the gateway's own metric; traffic while configurations are pushed.";
 const HEADER: (&str, &str, Better) = ("X-Kong-Admin-Latency", "ms", Better::Lower);
 const WHOLE: (&str, &str, Better) = ("whole answer", "ms", Better::Lower);
 
@@ -54,7 +55,7 @@ fn loads() -> [(&'static str, Shape); 3] {
     ]
 }
 
-/// Three loads, one after the other, into a gateway of their own in each round.
+/// Loads three configurations in sequence into a new gateway in each round.
 fn post(harness: &mut Harness, case: &str, shape: &Shape) -> Result<Vec<Figure>> {
     let unchanged = shape.text(harness.upstream);
     let changed = Shape {

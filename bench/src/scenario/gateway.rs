@@ -1,4 +1,5 @@
-//! `gateway`: what routes, credentials and plugins cost, against their number. Each request goes to another route with
+//! `gateway`: the cost of routes, credentials and plugins against their number. Each request uses another route and
+//! another key than the request before it.
 //! another key than the one before.
 
 use super::routes;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 const ABOUT: &str = "Cost of a request against the number of routes and credentials, without plugins, with key-auth, with rate limiting and with both; and against the number of routes of every kind.";
 const ROUTES: [usize; 4] = [1, 100, 10_000, 100_000];
 const CREDENTIALS: [usize; 4] = [1, 100, 10_000, 1_000_000];
-/// The configuration of the published LMDB test.
+/// Number of routes and keys in the published LMDB test.
 const PUBLISHED: usize = 10_000;
 
 /// One line of the plot.
@@ -39,7 +40,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
             }
             if !limited && shape.plugins.limit_rates() {
                 scenario.notes.push(format!(
-                    "{name}: skipped, this version does not limit rates yet"
+                    "{name}: skipped, this version does not support rate limiting yet"
                 ));
                 continue;
             }
@@ -146,8 +147,8 @@ fn measure(
     rounds::capacity(harness, scenario, &case, &subjects)
 }
 
-/// 10,000 routes and keys, key-auth and request-termination on every route: the figures of part 1 by this method, beside nginx
-/// and the others with a single route and nothing to authenticate.
+/// Measures 10,000 routes and keys, with key-auth and request-termination on every route: the figures of part 1 by this
+/// method. nginx and the other peers have a single route and no authentication.
 fn published(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
     let name = "LMDB test, 10000 routes and keys, peers bare";
     let latency = format!(
@@ -182,7 +183,7 @@ fn published(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
     Ok(())
 }
 
-/// Whether the first build limits rates: what does not would look cheap.
+/// Whether the first build implements rate limiting. Without it, the case would look cheap.
 fn limits_rates(harness: &mut Harness) -> Result<bool> {
     let Some(build) = harness.builds.first().cloned() else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! HTTP/2 over TLS: who serves it, and what a request costs over it.
+//! HTTP/2 over TLS: which programs support it, and the cost of a request.
 
 use crate::configuration::{Plugins, Shape};
 use crate::h2load::{H2load, Load, MISSING};
@@ -16,17 +16,17 @@ pub const NOT_SERVED: &str = "this version does not serve HTTP/2 yet";
 const CASE: &str = "512 B, 64 connections, HTTP/2";
 const CONNECTIONS: usize = 64;
 const STREAMS: usize = 16;
-/// So many that the handshakes of the connections, which h2load opens anew each time, do not count.
+/// Number of requests; large enough that the handshakes of h2load's new connections do not matter.
 const REQUESTS: usize = 50_000;
 
-/// Where a subject serves HTTP/2.
+/// An HTTP/2 listener of a subject.
 pub struct Listener {
     pub name: String,
     pub address: SocketAddr,
     process: Process,
 }
 
-/// Adds the cost of a request over HTTP/2, or why it is not known.
+/// Adds the cost of a request over HTTP/2, or the reason why it is unknown.
 pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
     if !harness.wants(CASE) {
         return Ok(());
@@ -45,7 +45,7 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
     costs(harness, scenario, &h2load, &listeners)
 }
 
-/// Every build of Silverback, unless one of them does not serve HTTP/2.
+/// Starts every build of Silverback. Returns `None` if one of them does not support HTTP/2.
 pub fn builds(harness: &mut Harness, h2load: &H2load) -> Result<Option<Vec<Listener>>> {
     let shape = Shape {
         routes: 1,
@@ -69,7 +69,7 @@ pub fn builds(harness: &mut Harness, h2load: &H2load) -> Result<Option<Vec<Liste
     Ok(Some(listeners))
 }
 
-/// The peers of these names that are there.
+/// Starts the installed peers with these names.
 pub fn peers(harness: &mut Harness, names: &[&str], http2: Http2) -> Result<Vec<Listener>> {
     let certificate = harness.certificate.clone();
     let workload = Workload {
@@ -96,7 +96,8 @@ pub fn peers(harness: &mut Harness, names: &[&str], http2: Http2) -> Result<Vec<
     Ok(listeners)
 }
 
-/// The figures of all that answered every request with the upstream's bodies; the others are left out and noted.
+/// Returns the figures of the subjects that answered every request with the upstream's body. Other subjects are left
+/// out and noted.
 fn costs(
     harness: &mut Harness,
     scenario: &mut Scenario,

@@ -1,4 +1,4 @@
-//! `idle`: the memory of connections that have had an answer and wait for their next request.
+//! `idle`: the memory of connections that have received a response and wait for their next request.
 
 use crate::configuration::{Plugins, Shape};
 use crate::harness::{Harness, Subject, figure};
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 use std::sync::Arc;
 use std::time::Duration;
 
-const ABOUT: &str = "Growth of PSS by keep-alive connections that have each had an answer and wait; the system's own memory for their sockets is not in it.";
+const ABOUT: &str = "Growth of PSS caused by keep-alive connections that wait after one response each. The kernel's memory for their sockets is not included.";
 const CONNECTIONS: [usize; 2] = [1_000, 10_000];
 const MEMORY: (&str, &str, Better) = ("memory per connection", "KiB", Better::Lower);
-/// Long enough for each connection to have its turn.
+/// Duration of the traffic; long enough for every connection to be used.
 const TRAFFIC: Duration = Duration::from_secs(2);
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
@@ -26,7 +26,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
         if !harness.wants(&case) {
             continue;
         }
-        // Started anew for each case: memory that a connection once took is not always given back.
+        // Started again for each case, because programs do not always free the memory of closed connections.
         let subjects = subjects(harness)?;
         let progress = Progress::start(&case, subjects.len());
         for subject in &subjects {
@@ -62,19 +62,20 @@ fn subjects(harness: &mut Harness) -> Result<Vec<Subject>> {
     Ok(subjects)
 }
 
-/// KiB by which a subject that is warm already has grown.
+/// Returns the growth of a warm subject's memory in KiB.
 fn grown(subject: &Subject, connections: usize) -> Result<f64> {
     let process = subject.process.as_ref().context("no process")?;
-    // Code is read in, and connections to the upstream are opened.
+    // Warming up loads code pages and opens connections to the upstream.
     let mut warm = Client::connect(&subject.target, 64, &subject.requests)?;
     traffic(&mut warm)?;
     let before = process.memory()?.proportional;
     let mut client = Client::connect(&subject.target, connections, &subject.requests)?;
-    // At a rate: a closed loop would open as many connections to the upstream, which are memory too.
+    // An open loop is used, because a closed loop would open as many connections to the upstream, which need memory
+    // too.
     let rate = connections as f64 / TRAFFIC.as_secs_f64() * 1.5;
     let outcomes = client.run(Mode::Open { rate }, TRAFFIC, TRAFFIC)?;
     if outcomes.iter().any(|outcome| outcome.failed > 0) {
-        bail!("answers failed");
+        bail!("a response failed");
     }
     Ok((process.memory()?.proportional - before) * 1024.0)
 }

@@ -1,4 +1,4 @@
-//! `micro`: single operations, timed by criterion and counted by callgrind. Both are of the package `micro`.
+//! `micro`: single operations of the package `micro`, timed by Criterion and counted by callgrind.
 
 use crate::harness::{Harness, figure};
 use crate::report::{Better, Figure, Scenario};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ABOUT: &str = "Single operations: time by criterion, and instructions under callgrind, which are the same in every run.";
+const ABOUT: &str = "Single operations: time measured by Criterion, and instructions counted by callgrind, which are the same in every run.";
 const TIME: (&str, &str, Better) = ("time", "ns", Better::Lower);
 const INSTRUCTIONS: (&str, &str, Better) = ("instructions", "each", Better::Lower);
 const SUBJECT: &str = "silverback";
@@ -77,7 +77,7 @@ fn instructions(path: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Criterion keeps, for each bench, how often it ran it in each sample and how long that took.
+/// Reads Criterion's results. For each bench and sample Criterion stores the number of iterations and their total time.
 fn times(home: &Path) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for directory in latest_results(home)? {
@@ -101,7 +101,7 @@ fn times(home: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The folders `new` under criterion's own, however deep its groups nest.
+/// Returns the directories named `new` below Criterion's directory, for any nesting of groups.
 fn latest_results(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries =

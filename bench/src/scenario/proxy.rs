@@ -1,4 +1,5 @@
-//! `proxy`: one route, no plugins. What relaying costs by size of the answer, number of connections and protocol.
+//! `proxy`: one route, no plugins. Measures the cost of proxying by size of the response, number of connections and
+//! protocol.
 
 use super::http2;
 use crate::configuration::{Plugins, Shape};
@@ -9,14 +10,14 @@ use crate::rounds::{self, Case};
 use anyhow::Result;
 use std::sync::Arc;
 
-const ABOUT: &str = "One route, no plugins, default headers. Closed loop for capacity; latency at a fixed rate, counted from the instant at which a request was due.";
+const ABOUT: &str = "One route, no plugins, default headers. Closed loop for capacity; latency at a fixed rate, measured from the time when a request was due.";
 const ANSWERS: [(&str, &str, &[usize]); 3] = [
     ("512 B", "/", &[8, 64, 256, 1024]),
     ("64 KiB", "/big", &[8, 64, 256, 1024]),
-    // What is in flight is waited for: more would make a sample last for seconds.
+    // Few connections, because outstanding responses are awaited and more of them would make a sample last for seconds.
     ("10 MiB", "/huge", &[8]),
 ];
-/// Few enough that a sample, which waits for what is in flight, is not mostly that.
+/// Number of connections for handshakes; small, so that waiting for outstanding responses does not dominate a sample.
 const HANDSHAKING: usize = 8;
 const PROTOCOLS: [(&str, bool); 2] = [("HTTP", false), ("TLS", true)];
 

@@ -1,4 +1,4 @@
-//! What traffic feels of something that happens in the background: 20 seconds of it, 20 without, in turn.
+//! The effect of a background activity on traffic: 20 seconds with it and 20 seconds without, in turn.
 
 use crate::configuration::{self, Plugins, Shape};
 use crate::gateway::Gateway;
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 const LOWEST_PRIORITY: i32 = 19;
 
-/// What happens beside the traffic, and how often.
+/// A background activity, and its frequency.
 pub struct Disturbance<'a> {
     pub name: &'a str,
     pub every: Duration,
     pub act: &'a (dyn Fn(usize) -> Result<()> + Sync),
 }
 
-/// How the blocks of quiet and disturbed load are laid out.
+/// Layout of the blocks of undisturbed and disturbed load.
 struct Blocks {
     rounds: usize,
     block: Duration,
@@ -83,7 +83,7 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
     Ok(())
 }
 
-/// Measures throughput and latency of a gateway with and without the disturbance.
+/// Measures a gateway's throughput and latency with and without the disturbance.
 pub fn disturb(
     harness: &Harness,
     scenario: &mut Scenario,
@@ -148,7 +148,7 @@ fn block(
 }
 
 fn repeat(disturbance: &Disturbance<'_>, done: &AtomicBool) -> Result<()> {
-    // On Linux this is of the thread alone: what it takes must not be taken from the load generator.
+    // On Linux this applies to this thread only. The disturbance must not take processor time from the load generator.
     setpriority_process(None, LOWEST_PRIORITY)?;
     let started = Instant::now();
     for number in 0.. {
@@ -164,7 +164,7 @@ fn repeat(disturbance: &Disturbance<'_>, done: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// One line of the plots: what a subject did in one mode.
+/// One line of the plots: a quantity of a subject in one mode.
 struct Track {
     mode: Mode,
     figures: Vec<Figure>,
@@ -206,7 +206,7 @@ impl Track {
             if window.failed > 0 {
                 let first = window.first_failure.as_deref().unwrap_or("unknown");
                 bail!(
-                    "{}: {} answers failed ({first})",
+                    "{}: {} responses failed ({first})",
                     self.name(),
                     window.failed
                 );

@@ -1,4 +1,4 @@
-//! How long the router and the plugin plans take to rebuild, as the gateway itself measures it.
+//! Rebuild times of the router and the plugin chains, as measured by the gateway itself.
 
 use crate::configuration::{Plugins, Shape};
 use crate::gateway::{Build, Gateway};
@@ -8,7 +8,7 @@ use crate::report::{Better, Figure, Scenario, Size};
 use anyhow::Result;
 
 const ROUTES: [usize; 4] = [100, 1_000, 10_000, 100_000];
-/// A part of what a change rebuilds, as the gateway's metric names it, and as the report does.
+/// The parts that a change rebuilds: their names in the gateway's metric and in the report.
 const PARTS: [(&str, &str); 2] = [
     ("router", "router rebuild"),
     ("plans", "plugin plans rebuild"),
@@ -23,7 +23,7 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
             }
             if harness.gateway(&build)?.metric(&sum("router"))?.is_none() {
                 scenario.notes.push(format!(
-                    "{name}: skipped, {} tells no silverback_rebuild_seconds",
+                    "{name}: skipped, {} has no metric silverback_rebuild_seconds",
                     build.name
                 ));
                 continue;
@@ -40,7 +40,8 @@ fn sum(part: &str) -> String {
     format!("silverback_rebuild_seconds_sum{{part=\"{part}\"}}")
 }
 
-/// All routes into a gateway that has none, then one of them changed, then none again: one sample of each.
+/// Loads all routes into a gateway without routes, then changes one of them, then removes all. This gives one sample of
+/// each.
 fn rebuilds(
     harness: &mut Harness,
     build: &Build,
@@ -87,7 +88,7 @@ fn rebuilds(
     Ok(figures)
 }
 
-/// The milliseconds that each part took for a load; zero for one that it did not rebuild.
+/// Returns the milliseconds that each part took for a load, or zero for a part that was not rebuilt.
 fn spent_by(gateway: &Gateway, text: &str) -> Result<Vec<f64>> {
     let read = || -> Result<Vec<f64>> {
         let sums = PARTS.map(|(part, _)| gateway.metric(&sum(part)));

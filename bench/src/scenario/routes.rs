@@ -1,6 +1,7 @@
-//! The part of `gateway` that is about kinds of routes: what a request costs from 1 to 100,000 of each, beside Kong on the same
-//! routes and requests where it is given. Kong remembers what its router has found, by all that the routes ask of a request, of
-//! 5,000 requests: so its router is measured both by requests that it has seen and by ones that it has not.
+//! The part of `gateway` about kinds of routes: the cost of a request with 1 to 100,000 routes of each kind. Kong, if
+//! it is given, gets the same routes and requests. Kong's router caches the results for 5,000 requests, identified by
+//! all properties that routes can match. Its router is therefore measured both with requests in the cache and with
+//! others.
 
 use crate::gateway::Build;
 use crate::harness::{Harness, Subject};
@@ -12,7 +13,8 @@ use anyhow::Result;
 use std::sync::Arc;
 use testkit::rules::Kind;
 
-/// Sources of ranges are the networks of clients, and the load generator is in none; plain prefixes have a line of their own.
+/// The measured kinds. `Ranges` is missing because the load generator's address is in none of its networks; plain
+/// prefixes have their own line.
 const KINDS: [Kind; 5] = [
     Kind::Hosts,
     Kind::Headers,
@@ -21,7 +23,7 @@ const KINDS: [Kind; 5] = [
     Kind::Segments,
 ];
 const COUNTS: [usize; 5] = [1, 100, 1_000, 10_000, 100_000];
-/// For the cache of another gateway: within it, and far beyond it.
+/// Numbers of requests: within another gateway's cache, and far beyond it.
 const WARM: usize = 1_000;
 const COLD: usize = 50_000;
 
@@ -64,7 +66,7 @@ fn measure_one(
         match subject(harness, &build, routes, &text, &requests) {
             Ok(subject) => subjects.push(subject),
             Err(error) => harness.note(format!(
-                "{name}: {} does not take these routes and is left out: {error:#}",
+                "{name}: {} refused these routes and is left out: {error:#}",
                 build.name
             )),
         }

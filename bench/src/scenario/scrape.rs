@@ -1,4 +1,4 @@
-//! `scrape`: what traffic feels of `/metrics` being scraped every second, with 10,000 routes and consumers.
+//! `scrape`: the effect of scraping `/metrics` every second on traffic, with 10,000 routes and consumers.
 
 use super::pushes::{self, Disturbance};
 use crate::configuration::{self, Plugins, Shape};
@@ -7,8 +7,8 @@ use crate::report::Scenario;
 use anyhow::{Result, bail};
 use std::time::Duration;
 
-const ABOUT: &str = "Latency of traffic while GET /metrics is asked every second, beside the same traffic without it; 10,000 routes and consumers.";
-/// The metric of requests that a scrape must carry for the scenario to mean anything.
+const ABOUT: &str = "Latency of traffic while GET /metrics is requested every second, compared with the same traffic without it; 10,000 routes and consumers.";
+/// Metric of requests that a scrape must contain; otherwise the scenario is meaningless.
 const COUNTED: &str = "kong_http_requests_total";
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
@@ -28,7 +28,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
     for build in harness.builds_and_kong() {
         let gateway = harness.gateway(&build)?;
         gateway.post_config(&text)?;
-        // Counted before the question, else there is nothing to show yet.
+        // A first request is counted, because without one the metric is missing.
         let head = format!(
             "GET {} HTTP/1.1\r\nHost: bench.test\r\napikey: {}\r\nConnection: close\r\n\r\n",
             configuration::path(0),

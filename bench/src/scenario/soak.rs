@@ -1,5 +1,5 @@
-//! `soak`: hours of load at a fixed rate with one change of the configuration a second. What must not grow: memory,
-//! descriptors, latency.
+//! `soak`: hours of load at a fixed rate with one configuration change per second. Memory, descriptors and latency must
+//! not grow.
 
 use crate::configuration::{self, Plugins, Shape};
 use crate::gateway::Gateway;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const ABOUT: &str = "Load at a fixed rate with one changed route a second; memory, descriptors and latency over time, and their slopes.";
+const ABOUT: &str = "Load at a fixed rate while one route changes per second; memory, descriptors and latency over time, and their slopes.";
 const SIZE: usize = 1_000;
-/// Points of a plot, whatever the length of the run.
+/// Number of points in a plot, for any duration of the run.
 const POINTS: u32 = 720;
-/// The part at the start that slopes leave out: caches fill, pools grow.
+/// Share of the run at its start that slopes ignore, because caches fill and pools grow.
 const WARM_UP: f64 = 0.1;
 
 /// Values over time: RSS, PSS, descriptors.
@@ -41,7 +41,7 @@ fn length(harness: &Harness) -> Duration {
     Duration::from_secs_f64(harness.options.minutes.unwrap_or(usual) * 60.0)
 }
 
-/// What is done, and what is watched meanwhile.
+/// The settings of the run.
 struct Plan {
     case: String,
     rate: f64,
@@ -153,7 +153,7 @@ fn totals(outcomes: &[Outcome], subject: &str) -> String {
     format!("{subject}: {requests} requests, {failed} failed")
 }
 
-/// A track as a plot, and its slope as a figure.
+/// Adds a track as a plot, and its slope as a figure.
 fn add(
     scenario: &mut Scenario,
     case: &str,
@@ -174,7 +174,7 @@ fn add(
     });
 }
 
-/// Changes the configuration every second, and reads memory and descriptors once a window.
+/// Changes the configuration every second, and reads memory and descriptors once per window.
 fn watch(
     gateway: &Gateway,
     texts: &[String],
@@ -208,7 +208,7 @@ fn watch(
     Ok(tracks)
 }
 
-/// Of the line of least squares, per second; the start is left out.
+/// Returns the slope of the least-squares line per second, without the start of the run.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let points = &points[(points.len() as f64 * WARM_UP) as usize..];
     let count = points.len() as f64;

@@ -1,17 +1,18 @@
-//! Confidence intervals by drawing samples from the samples again and again.
+//! Confidence intervals by bootstrap: resampling from the samples many times.
 //!
-//! What is drawn are blocks of neighbours (wrapping around, so that the first and the last are drawn as often as any), about
-//! the cube root of their number long: a drift that lasts for several samples then shows as the uncertainty that it is. The
-//! generator starts from a fixed seed, so the same samples always give the same interval.
+//! The bootstrap draws blocks of neighbouring samples, with a length of about the cube root of the number of samples.
+//! Blocks wrap around, so that the first and last samples are drawn as often as others. A drift over several samples
+//! then correctly increases the uncertainty. The generator has a fixed seed, so the same samples always give the same
+//! interval.
 
 use super::{Samples, quantile_of_sorted};
 
-/// For an interval that is only shown.
+/// Number of resamples for an interval that is only shown.
 const RESAMPLES_TO_SHOW: usize = 2_000;
 const FEWEST_RESAMPLES: usize = 10_000;
-/// Takes a tenth of a second for two figures of 100 samples.
+/// Maximum number of resamples; takes a tenth of a second for two figures of 100 samples.
 const MOST_RESAMPLES: usize = 300_000;
-/// How many resamples shall lie beyond each end of the interval: with fewer its ends jump with the seed.
+/// Number of resamples that should lie beyond each end of the interval. With fewer, the ends depend on the seed.
 const BEYOND_EACH_END: f64 = 10.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,11 +26,14 @@ impl Interval {
         (self.low..=self.high).contains(&value)
     }
 
-    /// Ends that are not finite stay what they are.
+    /// Scales the distances of the ends from `centre`. Ends that are not finite stay unchanged.
     fn widened(self, centre: f64, factor: f64) -> Self {
-        let moved = |end: f64| match centre.is_finite() && end.is_finite() {
-            true => centre + (end - centre) * factor,
-            false => end,
+        let moved = |end: f64| {
+            if centre.is_finite() && end.is_finite() {
+                centre + (end - centre) * factor
+            } else {
+                end
+            }
         };
         Self {
             low: moved(self.low),
@@ -38,7 +42,7 @@ impl Interval {
     }
 }
 
-/// The interval of median(b) / median(a). From nothing to nothing is a ratio of 1, from nothing to something an infinite one.
+/// Returns the interval of median(b) / median(a). The ratio is 1 if both are zero, and infinite if only a is zero.
 pub fn bootstrap_ratio(a: &Samples, b: &Samples, confidence: f64, seed: u64) -> Interval {
     let quotient = |a, b| if a == b { 1.0 } else { b / a };
     let interval = moved(a, b, confidence, seed, (quotient, 1.0));
@@ -48,14 +52,14 @@ pub fn bootstrap_ratio(a: &Samples, b: &Samples, confidence: f64, seed: u64) -> 
     }
 }
 
-/// The interval of median(b) - median(a), for figures that may be negative.
+/// Returns the interval of median(b) - median(a), for figures that may be negative.
 pub fn bootstrap_difference(a: &Samples, b: &Samples, confidence: f64, seed: u64) -> Interval {
     moved(a, b, confidence, seed, (|a, b| b - a, 0.0))
 }
 
-/// What `combine` makes of both medians, which is `still` when nothing moved. That something moved is said only after as many
-/// resamples as the confidence asks for; that nothing did can be said after fewer, since more make the ends of the interval
-/// exact and hardly ever narrower.
+/// Returns the interval of `combine` of both medians, which is `still` if nothing moved. Only a move is confirmed with
+/// as many resamples as the confidence requires. If the first resamples show no move, more are not needed: they make
+/// the ends of the interval more exact, but hardly ever narrower.
 fn moved(
     a: &Samples,
     b: &Samples,
@@ -70,15 +74,17 @@ fn moved(
     let wanted = BEYOND_EACH_END / ((1.0 - confidence) / 2.0);
     let wanted = (wanted as usize).clamp(FEWEST_RESAMPLES, MOST_RESAMPLES);
     let first = interval(FEWEST_RESAMPLES);
-    match wanted > FEWEST_RESAMPLES && !first.contains(still) {
-        true => interval(wanted),
-        false => first,
+    if wanted > FEWEST_RESAMPLES && !first.contains(still) {
+        interval(wanted)
+    } else {
+        first
     }
 }
 
-/// By how much the bootstrap's interval is too narrow for so few samples: it takes their spread for that of what they were
-/// drawn from. As for means, the quantile of Student's distribution takes the place of the normal one, with the blocks as what
-/// is independent. (In simulations of noise that lasts, 11 samples without it gave 50 times the false alarms at 99.9 %.)
+/// Returns the factor by which the bootstrap's interval is too narrow for few samples, because it takes their spread as
+/// the spread of the distribution. As for means, the quantile of Student's distribution replaces the normal quantile,
+/// with blocks as independent values. (In simulations of correlated noise, 11 samples without this factor gave 50 times
+/// the false alarms at 99.9 %.)
 fn widening(a: usize, b: usize, confidence: f64) -> f64 {
     let blocks = |count: usize| (count as f64 / block(count) as f64).max(1.5);
     let freedom = blocks(a) + blocks(b) - 2.0;
@@ -87,7 +93,7 @@ fn widening(a: usize, b: usize, confidence: f64) -> f64 {
     student_quantile(normal, freedom) / normal * (fewest / (fewest - 1.0)).sqrt()
 }
 
-/// What a normal variable exceeds with this probability (Abramowitz and Stegun 26.2.23).
+/// Returns the value that a normal variable exceeds with this probability (Abramowitz and Stegun 26.2.23).
 fn normal_quantile(tail: f64) -> f64 {
     let t = (-2.0 * tail.ln()).sqrt();
     let above = 2.515517 + t * (0.802853 + t * 0.010328);
@@ -95,7 +101,7 @@ fn normal_quantile(tail: f64) -> f64 {
     t - above / below
 }
 
-/// The same of Student's distribution, from the normal quantile (Abramowitz and Stegun 26.7.5).
+/// Returns the quantile of Student's distribution for a normal quantile (Abramowitz and Stegun 26.7.5).
 fn student_quantile(normal: f64, freedom: f64) -> f64 {
     let z = normal;
     let terms = [
@@ -115,7 +121,7 @@ fn block(count: usize) -> usize {
     (count as f64).cbrt().round() as usize
 }
 
-/// The interval of the median.
+/// Returns the confidence interval of the median.
 pub(super) fn median(samples: &Samples, confidence: f64) -> Interval {
     let nothing = Samples::from_iter([0.0]);
     bootstrap(
@@ -154,17 +160,18 @@ fn bootstrap(
     }
 }
 
-/// Medians of random draws. It counts how often each rank was drawn, which finds the median without sorting every draw.
+/// Computes medians of random draws. It counts how often each rank was drawn, which finds the median without sorting
+/// each draw.
 struct Resampler {
     sorted: Vec<f64>,
-    /// The place in `sorted` of each sample, in the order in which they were taken.
+    /// The index in `sorted` of each sample, in the order in which the samples were taken.
     ranks: Vec<usize>,
     block: usize,
     drawn: Vec<u32>,
 }
 
 impl Resampler {
-    /// None without samples.
+    /// Returns `None` if there are no samples.
     fn new(samples: &Samples) -> Option<Self> {
         let taken: Vec<f64> = samples.finite().collect();
         let mut order: Vec<usize> = (0..taken.len()).collect();
@@ -206,7 +213,7 @@ impl Resampler {
         }
     }
 
-    /// The sample at this place of the sorted draw.
+    /// Returns the sample at this index of the sorted draw.
     fn at(&self, place: usize) -> f64 {
         let mut passed = 0;
         for (sample, drawn) in self.sorted.iter().zip(&self.drawn) {
@@ -219,7 +226,7 @@ impl Resampler {
     }
 }
 
-/// splitmix64.
+/// The splitmix64 generator.
 pub(super) struct Generator(pub u64);
 
 impl Generator {
@@ -231,7 +238,7 @@ impl Generator {
         z ^ (z >> 31)
     }
 
-    /// Any of 0..limit. By multiplication: the bias of 2^-64 times the limit is none that could be seen.
+    /// Returns a number in 0..limit by multiplication. Its bias, 2^-64 times the limit, is negligible.
     fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.next()) * limit as u128) >> 64) as usize
     }

@@ -1,9 +1,9 @@
-//! Known values, and what the bootstrap says of draws whose truth is known.
+//! Tests with known values, and of the bootstrap with draws from known distributions.
 
 use super::bootstrap::Generator;
 use super::*;
 
-/// Roughly normal noise around `level`, with neighbours that resemble each other when `memory` is above 0.
+/// Returns roughly normal noise around `level`. With `memory` above 0, neighbours resemble each other.
 pub fn noisy(seed: u64, count: usize, level: f64, deviation: f64, memory: f64) -> Samples {
     let mut generator = Generator(seed);
     let mut uniform = || generator.next() as f64 / u64::MAX as f64;
@@ -111,7 +111,7 @@ fn cumulative_ends_at_one_with_few_points() {
 fn interval_of_the_median_is_as_wide_as_theory_says() {
     let interval = noisy(4, 400, 100.0, 10.0, 0.0).median_interval(0.95);
     assert!(interval.contains(100.0), "{interval:?}");
-    // The median's deviation is 1.2533 / sqrt(n) of the samples'.
+    // The standard deviation of the median is 1.2533 / sqrt(n) times that of the samples.
     let expected = 2.0 * 1.96 * 1.2533 * 10.0 / 20.0;
     let width = interval.high - interval.low;
     assert!(
@@ -132,7 +132,7 @@ fn bootstrap_finds_a_shift_of_five_percent_in_noise_of_five() {
     assert_eq!(found, 12);
 }
 
-/// Of `draws` pairs from one distribution, how many the interval calls different.
+/// Returns how many of `draws` pairs from the same distribution the interval reports as different.
 fn false_alarms(draws: u64, count: usize, confidence: f64, memory: f64) -> usize {
     (0..draws)
         .filter(|seed| {

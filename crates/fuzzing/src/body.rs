@@ -1,13 +1,13 @@
-//! Bodies of the Admin API: forms, multipart and JSON become fields of bounded number and depth, or are refused.
+//! Bodies of the Admin API: forms, multipart and JSON are refused or become fields of limited number and depth.
 
 use bytes::Bytes;
 use model::value::MAX_DEPTH;
 use model::{Object, Value};
 
-/// The most arguments that a form may have (Kong reads no more).
+/// Maximum number of arguments in a form (Kong reads no more).
 const MOST_FIELDS: usize = 1000;
-/// JSON nests up to 128 levels, and in a multipart body it may be the value of a key of as many levels as keys have. Schemas refuse what is
-/// deeper than entities are.
+/// Maximum nesting of fields. JSON has up to 128 levels, and in a multipart body a JSON value can belong to a key with
+/// `MAX_DEPTH` levels. Schemas refuse values that are nested deeper than entities.
 const DEEPEST: usize = 128 + MAX_DEPTH;
 
 /// The first byte chooses the content type; the rest is the body.
@@ -28,7 +28,7 @@ pub fn body(data: &[u8]) {
         assert!(fields.len() <= MOST_FIELDS);
     }
     assert!(depth_of(&fields) <= DEEPEST);
-    // What was read can be stored and shown: its texts are text.
+    // Every accepted field can be stored and shown, because its texts are valid UTF-8.
     let bytes = model::codec::encode(&fields);
     let again: Object = model::codec::decode(&bytes).expect("what was encoded is decoded");
     assert_eq!(model::codec::encode(&again), bytes);

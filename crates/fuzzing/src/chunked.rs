@@ -1,18 +1,18 @@
-//! Chunked bodies: read the same in one piece, in two, and byte by byte, and as a plain reader that is not made for speed
-//! reads them.
+//! Chunked bodies: reading a body in one piece, in two pieces or byte by byte gives the same result, and a simple
+//! reference reader agrees.
 
 use net::http1::{Body, Framing};
 
-/// How a body ended.
+/// The result of reading a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
-    /// With so many bytes taken.
+    /// The body is complete and has this many bytes.
     Whole(usize),
     Open,
     Refused,
 }
 
-/// The first byte tells where the rest is cut.
+/// Checks a chunked body. The first byte of the input says where to cut the rest.
 pub fn chunked_body(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;
@@ -36,7 +36,7 @@ pub fn chunked_body(data: &[u8]) {
     }
 }
 
-/// What came of a body in these pieces. Of one that is refused, how much was passed on before depends on them.
+/// Reads a body in these pieces. The payload of a refused body is not returned, because it depends on the pieces.
 fn read<'d>(pieces: impl IntoIterator<Item = &'d [u8]>) -> (End, Vec<u8>) {
     let mut body = Body::new(Framing::Chunked);
     let mut followed = Body::new(Framing::Chunked);
@@ -56,7 +56,7 @@ fn read<'d>(pieces: impl IntoIterator<Item = &'d [u8]>) -> (End, Vec<u8>) {
     (End::Open, payload)
 }
 
-/// The payload of a whole chunked body.
+/// Returns the payload of a complete chunked body, read by a simple reference reader.
 fn plainly(mut data: &[u8]) -> Option<Vec<u8>> {
     let mut payload = Vec::new();
     loop {

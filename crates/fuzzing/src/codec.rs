@@ -1,15 +1,15 @@
-//! Stored entities: bytes that are none are refused, and what is read is written as it was.
+//! Stored entities: invalid bytes are refused, and a decoded entity is encoded to the same bytes.
 
 use model::schema::{RouterFlavor, registry};
 use model::{EntityKind, Object, codec as stored};
 
-/// The first byte chooses the kind of entity; the rest is its stored form.
+/// Checks a stored entity. The first byte of the input chooses the entity type; the rest is the stored form.
 pub fn codec(data: &[u8]) {
     let Some((&first, bytes)) = data.split_first() else {
         return;
     };
     let kind = EntityKind::ALL[usize::from(first) % EntityKind::ALL.len()];
-    // An error is as good: it must only come instead of a panic.
+    // An error is a valid result; only a panic is a failure.
     let _ =
         registry()
             .entity(kind)

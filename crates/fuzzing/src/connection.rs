@@ -1,18 +1,18 @@
-//! A whole connection: what goes upstream is a request of the client's each time, read in the one way that there is, and what
-//! comes back is answers and nothing else.
+//! Whole connections: every request sent to an upstream is one of the client's requests and has only one possible
+//! reading, and the client receives valid responses and nothing else.
 
 use net::http1::{Body, Framing, Limits, RequestHead, ResponseHead};
 use net::memory::Then;
 use proxy::session::memory::Bench;
 
-/// Ends what the client says, and what each upstream connection says.
+/// Separates the bytes of the client and of each upstream connection.
 const BOUNDARY: &[u8] = b"\n\xff\n";
 
 thread_local! {
     static BENCH: Bench = Bench::new();
 }
 
-/// A request as it is read from one side.
+/// The parts of a request that are compared between client and upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Request {
     method: String,
@@ -20,8 +20,9 @@ struct Request {
     body: Vec<u8>,
 }
 
-/// The first byte tells how many bytes go at a time, and whether the client closes after what it says; then come what the client says, and after each boundary what the next
-/// upstream connection says.
+/// Checks an HTTP/1 connection. The first byte of the input gives the number of bytes per read, and whether the client
+/// closes after its last byte. The bytes of the client follow, and after each boundary the bytes of the next upstream
+/// connection.
 pub fn connection(data: &[u8]) {
     let Some(Scene {
         piece,
@@ -39,7 +40,7 @@ pub fn connection(data: &[u8]) {
         let Some(request) = forwarded(sent) else {
             continue;
         };
-        // Some are answered without an upstream; none is passed on twice, or out of order.
+        // The gateway may answer some requests itself, but must not forward a request twice or out of order.
         assert!(
             due.any(|asked| *asked == request),
             "{request:?} was not asked for, or not in this order: {asked:?}"
@@ -48,7 +49,7 @@ pub fn connection(data: &[u8]) {
     check_answers(&outcome.to_client, &asked);
 }
 
-/// The same of HTTP/2: frames of the client, without the preface.
+/// Checks an HTTP/2 connection, with input as for [`connection`]. The client's bytes are frames without the preface.
 pub fn http2(data: &[u8]) {
     let Some(Scene {
         piece,
@@ -66,7 +67,7 @@ pub fn http2(data: &[u8]) {
     check_frames(&outcome.to_client);
 }
 
-/// Whole frames of known types.
+/// Checks that the bytes are complete frames of known types.
 fn check_frames(mut data: &[u8]) {
     while let Some((header, rest)) = data.split_first_chunk::<9>() {
         let length =
@@ -118,7 +119,7 @@ fn split(mut data: &[u8]) -> Vec<&[u8]> {
     parts
 }
 
-/// The whole requests that a client sends, up to one that is refused or does not end.
+/// Parses the complete requests of a client, up to the first one that is refused or incomplete.
 fn requests_of(mut data: &[u8]) -> Vec<Request> {
     let mut requests = Vec::new();
     while let Some((request, _, rest)) = next_request(data) {
@@ -143,7 +144,7 @@ fn next_request(data: &[u8]) -> Option<(Request, RequestHead, &[u8])> {
         .then_some((request, head, &data[length + taken..]))
 }
 
-/// The request that an upstream connection got; none where it never became whole.
+/// Parses the request that an upstream connection received. Returns `None` if it is incomplete.
 fn forwarded(sent: &[u8]) -> Option<Request> {
     let parsed = RequestHead::parse(
         sent,
@@ -166,7 +167,7 @@ fn forwarded(sent: &[u8]) -> Option<Request> {
         assert_eq!(head.header_count(name), 0, "{name}");
     }
     if head.header_count("upgrade") > 0 {
-        // What follows may be a tunnel.
+        // The bytes after the head may belong to a tunnel.
         return None;
     }
     let mut body = Body::new(head.framing());
@@ -181,7 +182,8 @@ fn forwarded(sent: &[u8]) -> Option<Request> {
     })
 }
 
-/// Answers, interim ones before them, one for each request at most and one for what was refused. The last may be cut short.
+/// Checks that the bytes are responses, with interim responses before them: at most one for each request and one for a
+/// refused request. The last one may be incomplete.
 fn check_answers(mut data: &[u8], asked: &[Request]) {
     let mut methods = asked.iter().map(|request| request.method.as_str());
     let mut refused = false;
@@ -207,7 +209,7 @@ fn check_answers(mut data: &[u8], asked: &[Request]) {
             };
             data = &data[length..];
             if head.status() == 101 {
-                // A tunnel: no HTTP any more.
+                // The rest belongs to a tunnel and is not HTTP.
                 return;
             }
             assert_eq!(head.header("connection").is_some(), !head.is_interim());

@@ -1,4 +1,4 @@
-//! Declarative configurations: a document of any text is accepted or refused with errors, never half read.
+//! Declarative configurations: every document is loaded completely or refused with errors.
 
 use model::declarative::{
     Document, Format, Loader, Nothing, Options, Source, format_cli_errors, parse,
@@ -7,7 +7,7 @@ use model::schema::{Context, RouterFlavor, registry};
 use model::{EntityKind, Object, codec};
 use std::time::Duration;
 
-/// The first byte chooses the format; the rest is the document.
+/// Checks a document. The first byte of the input chooses the format; the rest is the document.
 pub fn document(data: &[u8]) {
     let Some((&first, text)) = data.split_first() else {
         return;
@@ -50,7 +50,7 @@ fn kinds(document: &Document) -> Vec<EntityKind> {
     kinds
 }
 
-/// Every entity that would be written can be read, and is shown as JSON.
+/// Checks that every entity to be written can be decoded and shown as JSON.
 fn readable(document: &Document) {
     for put in &document.puts {
         let entity: Object = codec::decode(&put.entity).expect("what was encoded is decoded");

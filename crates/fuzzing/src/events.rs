@@ -1,9 +1,9 @@
-//! What comes over the events' socket: an opening, and frames.
+//! Messages on the events socket: an opening, and frames.
 
 use crate::beginnings;
 use admin::events::wire::{self, Frame, MAX_FRAME, OPENING};
 
-/// A client's opening, then frames: whatever is accepted is written as it was read.
+/// Checks a client's opening and the frames after it: encoding an accepted one again gives the same bytes.
 pub fn events(data: &[u8]) {
     let Some((opening, frames)) = data.split_first_chunk::<OPENING>() else {
         return;
@@ -25,7 +25,7 @@ pub fn events(data: &[u8]) {
     }
 }
 
-/// What a client keeps of it.
+/// Returns an owned copy of a frame, as a client keeps it.
 fn owned(frame: Frame<'_>) -> Frame<'_> {
     match frame {
         Frame::Revision(head) => Frame::Revision(head.into_owned()),

@@ -1,5 +1,5 @@
-//! Expressions: whatever the text, there is an answer; what is printed or laid out is the same expression, and what is
-//! compiled from it gives the same answers.
+//! Expressions: parsing every text ends with a result. Printing or formatting an expression keeps its meaning, and a
+//! compiled expression gives the same result.
 
 use expr::{
     AddressField, Dialect, Expression, Fields, NoObserver, NumberField, Regex, RegexError,
@@ -8,11 +8,11 @@ use expr::{
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-/// How long a regex may be here: those that take long to compile find nothing.
+/// Maximum length of a regex here. Longer ones take too long to compile and find no further errors.
 const MOST_PATTERN: usize = 200;
 
-/// The first byte tells the subsystem and the width to lay it out in. A text follows, and behind bytes that no text has
-/// the values of a request.
+/// Checks an expression. The first byte of the input chooses the subsystem and the line width of the layout. The text
+/// follows, and after a separator that is not valid UTF-8 the values of a request.
 pub fn expression(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;
@@ -48,7 +48,7 @@ pub fn expression(data: &[u8]) {
     }
 }
 
-/// The error is about a part of the text, and can be shown in a few lines that are not long.
+/// Checks that the error points into the text and that its excerpt has few, short lines.
 fn pointed(text: &str, error: &expr::Error) {
     assert!(text.get(error.span.clone()).is_some(), "{:?}", error.span);
     assert!(error.line() > 0 && error.column() > 0);
@@ -61,7 +61,7 @@ fn pointed(text: &str, error: &expr::Error) {
     assert!(excerpt.chars().count() < 1_000, "{shown}");
 }
 
-/// What is compiled says the same when it is printed and read again.
+/// Checks that a compiled expression gives the same result after it is printed and read again.
 fn answers(compiled: &Expression, subsystem: Subsystem, request: &Request<'_>) {
     let shown = compiled.to_string();
     let again = read(&shown, subsystem, &mut regex);
@@ -81,7 +81,7 @@ fn regex(pattern: &str) -> Result<Regex, RegexError> {
     Regex::new(pattern, Dialect::Rust)
 }
 
-/// A request whose fields are taken from the values in turn, and have none where those end.
+/// A request that takes its fields from the values in turn. Fields beyond the last value have no value.
 struct Request<'d> {
     values: Vec<&'d [u8]>,
 }

@@ -1,10 +1,10 @@
-//! Heads: what is accepted is what another implementation reads, is incomplete at every cut, and reads the same when it is
-//! written out again.
+//! Heads: another implementation reads every accepted head in the same way. Each cut of it is incomplete, and reading
+//! it after writing it out gives the same head.
 
 use crate::beginnings;
 use net::http1::{Framing, Limits, MAX_HEADERS, RequestHead, ResponseHead};
 
-/// What is compared of a head before and after writing it out.
+/// The lines of a head that are compared before and after writing it out.
 type Lines = Vec<(String, Vec<u8>)>;
 
 pub fn request_head(data: &[u8]) {
@@ -68,7 +68,7 @@ fn check_request(head: &RequestHead) {
     }
 }
 
-/// Another implementation, which is more lenient, finds the same parts. It takes no minor version but 0 and 1.
+/// Checks that another, more lenient implementation finds the same parts. It accepts only the minor versions 0 and 1.
 fn by_another_reader(whole: &[u8], head: &RequestHead, lines: &Lines) {
     let usual = [&b" HTTP/1.0\r\n"[..], b" HTTP/1.1\r\n"];
     let mut all = whole.split_inclusive(|&byte| byte == b'\n');
@@ -129,7 +129,7 @@ pub fn response_head(data: &[u8]) {
     assert_eq!(lines, self::lines(again.headers()));
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
-    // It takes fewer reason phrases, and no more.
+    // The other implementation accepts fewer reason phrases.
     if response.parse(whole) == Ok(httparse::Status::Complete(whole.len())) {
         assert_eq!(response.code, Some(head.status()));
         assert_eq!(response.headers.len(), lines.len());

@@ -1,5 +1,5 @@
-//! What the fuzz targets in `fuzz/` do with their input, as plain functions, so that a test on the stable toolchain can put the
-//! committed corpora (and changes of them) to the same invariants. Each panics when one does not hold.
+//! The checks of the fuzz targets in `fuzz/` as plain functions, so that a test on the stable toolchain can run them on
+//! the committed corpora and on mutations of them. Each function panics if an invariant does not hold.
 //!
 //! For development only.
 
@@ -18,10 +18,10 @@ mod router;
 mod schema;
 mod uri;
 
-/// A target: its name, and what it does with its input.
+/// A target: its name and its check.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target; the name is that of its file in `fuzz/fuzz_targets` and of its folder in `fuzz/corpus`.
+/// Every target. Its name is also the name of its file in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
 pub const TARGETS: [Target; 15] = [
     ("request_head", request_head),
     ("response_head", response_head),
@@ -53,10 +53,11 @@ pub use router::router;
 pub use schema::schema;
 pub use uri::uri;
 
-/// Input past this is cut off where a check looks at every beginning of it.
+/// Maximum number of cuts that a check tries. For longer input it skips some cuts.
 const MOST_CUTS: usize = 300;
 
-/// The beginnings of some bytes at which a connection may have stopped so far: all of short ones, some of long ones.
+/// Returns prefixes of the bytes, as if a connection had stopped there: all prefixes of short input, some of long
+/// input.
 fn beginnings(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let step = bytes.len() / MOST_CUTS + 1;
     (0..bytes.len()).step_by(step).map(|end| &bytes[..end])

@@ -1,5 +1,5 @@
-//! What stands before a connection's first request: a PROXY protocol header, and the client hello that names a server. What
-//! is found does not change when more comes, and is not found before it is there.
+//! Bytes before a connection's first request: a PROXY protocol header, and the client hello that names a server.
+//! Neither is found before it is complete, and further bytes do not change the result.
 
 use crate::beginnings;
 use net::{client_hello, proxy_protocol};

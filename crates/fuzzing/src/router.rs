@@ -1,17 +1,18 @@
-//! Routes and requests of the fuzzer's choice: every choice of the random generator is one of the input's bytes.
+//! Routes and requests that the fuzzer chooses: each choice of the random generator uses one byte of the input.
 
 use oracle::{Changes, Course, Random, Size, all_options, decide_alike};
 
-/// A case must end within a moment.
+/// Small sizes, so that a case ends quickly.
 const SIZE: Size = Size {
     routes: 12,
     requests: 20,
 };
 
-/// How often a router is replaced at most.
+/// Maximum number of times a router is replaced.
 const REPLACEMENTS: usize = 10;
 
-/// The first byte tells the flavour, the second whether one router is asked or several that follow each other.
+/// Checks a router. The first byte of the input chooses the flavour, the second whether to test one router or a
+/// sequence of changed routers.
 pub fn router(data: &[u8]) {
     let mut random = Random::of_bytes(data);
     let options = *random.one(&all_options());

@@ -1,10 +1,10 @@
-//! Entities: whatever an object holds, its schema completes it or says what is wrong with it.
+//! Entities: a schema completes every object or returns an error.
 
 use model::schema::{Context, registry};
 use model::{EntityKind, Object, codec};
 use std::time::Duration;
 
-/// The first byte chooses the kind of entity; the rest is the entity as JSON.
+/// Checks an entity. The first byte of the input chooses the entity type; the rest is the entity as JSON.
 pub fn schema(data: &[u8]) {
     let Some((&first, text)) = data.split_first() else {
         return;

@@ -1,8 +1,8 @@
-//! Paths: the normal form has nothing left to normalise, and what goes upstream is a path that cannot end a request line.
+//! Paths: normalising a normal form changes nothing, and the path sent upstream cannot end a request line early.
 
 use model::uri::{Slashes, escape_into, normalize, normalize_into};
 
-/// The first byte tells what becomes of adjacent slashes.
+/// Checks a path. The first byte of the input chooses how adjacent slashes are handled.
 pub fn uri(data: &[u8]) {
     let Some((&first, path)) = data.split_first() else {
         return;
@@ -40,7 +40,7 @@ pub fn uri(data: &[u8]) {
             "adjacent slashes are left"
         );
     }
-    // A head with another `%` is refused before it gets here.
+    // The gateway refuses a head with any other `%` before its path gets here.
     if is_well_encoded(path) {
         assert_eq!(
             normalize(&normal, slashes),

@@ -1,10 +1,10 @@
-//! The fuzz targets on the stable toolchain: the committed corpora, and as many changes of them as fit in a moment.
+//! Runs the fuzz targets on the stable toolchain: on the committed corpora, and on mutations of them for a short time.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testkit::random::Random;
 
-/// How long the changes of one corpus are tried; `FUZZ_SECONDS` says otherwise.
+/// Time for the mutations of one corpus. The variable `FUZZ_SECONDS` overrides it.
 const MOMENT: Duration = Duration::from_secs(2);
 
 #[test]
@@ -35,7 +35,7 @@ fn changes_of_the_corpora_hold_the_invariants() {
     }
 }
 
-/// The inputs of a target, in the order of their names so that a run can be repeated.
+/// Returns the inputs of a target, sorted by name so that a run can be repeated.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let folder = folder.join(name);
@@ -50,7 +50,8 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(read).collect()
 }
 
-/// One input with a few bytes replaced, removed or inserted, or the beginning of one with the end of another.
+/// Returns a mutated input: one with a few bytes replaced, removed or inserted, or the start of one joined to the end
+/// of another.
 fn changed(random: &mut Random, inputs: &[Vec<u8>]) -> Vec<u8> {
     const TELLING: &[u8] = b"\r\n\0 \t:;,=/\\%#?\"0fFxX+-@[]\x7f\x80\xff";
     let mut input = inputs[random.index(inputs.len())].clone();

@@ -1,4 +1,5 @@
-//! An upstream whose answers a test changes while it runs: each is its status of the moment, with its name as the body.
+//! An upstream whose status a test can change while it runs. Each response has the current status, and the backend's
+//! name as its body.
 
 use crate::message;
 use std::io::{self, BufReader, Write};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// A running upstream. It ends with the process.
+/// A running upstream. It stops with the process.
 #[derive(Debug, Clone)]
 pub struct Backend {
     pub address: SocketAddr,
@@ -19,7 +20,7 @@ struct State {
     name: String,
     status: AtomicU16,
     requests: AtomicU64,
-    /// Heads of requests for `/probe` and below, which are not counted.
+    /// Heads of the requests whose path begins with `/probe`. These are not counted in `requests`.
     probes: Mutex<Vec<String>>,
     /// Requests wait while this is true.
     held: Mutex<bool>,
@@ -49,34 +50,34 @@ impl Backend {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let state = Arc::clone(&state);
-                // The peer may go away at any time; that ends its connection only.
+                // The client may disconnect at any time; that ends this connection only.
                 thread::spawn(move || state.serve(stream));
             }
         });
         Ok(backend)
     }
 
-    /// From now on answers have this status, those to probes too.
+    /// Sets the status of all later responses, including those to probes.
     pub fn set_status(&self, status: u16) {
         self.state.status.store(status, Ordering::SeqCst);
     }
 
-    /// Requests so far, without probes.
+    /// Returns the number of requests so far, without probes.
     pub fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::SeqCst)
     }
 
-    /// The heads of the probes so far.
+    /// Returns the heads of the probes so far.
     pub fn probes(&self) -> Vec<String> {
         lock(&self.state.probes).clone()
     }
 
-    /// From now on requests are counted and then wait.
+    /// Makes later requests wait, after they have been counted, until [`Backend::release`].
     pub fn hold(&self) {
         *lock(&self.state.held) = true;
     }
 
-    /// Lets those that wait go on.
+    /// Lets the waiting requests continue.
     pub fn release(&self) {
         *lock(&self.state.held) = false;
         self.state.released.notify_all();

@@ -1,20 +1,22 @@
-//! Cost tests: they count the instructions that some code takes for an input and for one of twice the size, and fail when
-//! the second count is much more than twice the first. Instructions are the same in every run, unlike time.
+//! Cost tests: they count the instructions that a piece of code takes for one input and for an input of twice the size,
+//! and fail if the second count is much more than twice the first. Unlike time, the number of instructions is the same
+//! in every run.
 //!
-//! The counting test runs again, alone and under callgrind (Debian package `valgrind`), once per size.
+//! The test that counts starts itself again, alone and under callgrind (Debian package `valgrind`), once for each size.
 
 use std::hint::black_box;
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
-/// Tells a test that runs under callgrind which size to count.
+/// Environment variable with the input size, set for a test that runs under callgrind.
 const SIZE: &str = "TESTKIT_COST_SIZE";
 
-/// Growth that is still linear: sorting takes a little more than twice for twice as much.
+/// Maximum growth that counts as linear. Sorting takes a little more than twice as long for twice the input.
 const MOST: f64 = 2.35;
 
-/// Fails when `work` takes much more than twice the instructions for an input of twice the size. What `set_up` does is not
-/// counted; `work` is a closure of the test itself. Both run once before they are counted, at a small size: what code builds at its first use is no part of its cost.
+/// Panics if `work` takes much more than twice the instructions for an input of twice the size. `work` must be a
+/// closure in the test itself. The instructions of `set_up` are not counted. Both run once at a small size before
+/// counting, because code that is built at its first use does not belong to the cost.
 pub fn assert_linear<I>(size: usize, set_up: impl Fn(usize) -> I, work: impl Fn(I)) {
     let test = name_of(&work);
     if let Some(growth) = growth(size, set_up, work) {
@@ -25,8 +27,8 @@ pub fn assert_linear<I>(size: usize, set_up: impl Fn(usize) -> I, work: impl Fn(
     }
 }
 
-/// How many times the instructions an input of twice the size takes; `None` where nothing was compared: under callgrind, and
-/// without valgrind where this is not CI.
+/// Returns how many times as many instructions an input of twice the size takes. Returns `None` if nothing was
+/// compared: under callgrind, or if valgrind is missing outside of CI.
 fn growth<I>(size: usize, set_up: impl Fn(usize) -> I, work: impl Fn(I)) -> Option<f64> {
     let test = name_of(&work);
     if let Ok(size) = std::env::var(SIZE) {
@@ -45,14 +47,14 @@ fn growth<I>(size: usize, set_up: impl Fn(usize) -> I, work: impl Fn(I)) -> Opti
     Some(twice as f64 / once as f64)
 }
 
-/// The path of the test that a closure stands in, without its crate.
+/// Returns the path of the test that contains a closure, without the name of its crate.
 fn name_of<F>(_closure: &F) -> &'static str {
     let path = std::any::type_name::<F>();
     let (_, path) = path.split_once("::").expect("a path begins with its crate");
     path.split("::{{closure}}").next().unwrap_or(path)
 }
 
-/// Instructions at a size; `None` where valgrind is not installed.
+/// Counts the instructions at a size. Returns `None` if valgrind is not installed.
 fn count(test: &str, size: usize) -> Option<u64> {
     let program = std::env::current_exe().expect("the path of this program");
     let mut command = Command::new("valgrind");
@@ -79,8 +81,8 @@ fn count(test: &str, size: usize) -> Option<u64> {
     }
 }
 
-// It is not generic, so that it has one symbol; what follows the call keeps it from becoming a jump, which would not return
-// here.
+// This function is not generic, so that it has exactly one symbol. The statement after the call keeps the compiler from
+// making the call a jump, which would not return here.
 #[inline(never)]
 fn counted_by_callgrind(work: &mut dyn FnMut()) {
     work();
@@ -91,7 +93,7 @@ fn counted_by_callgrind(work: &mut dyn FnMut()) {
 mod tests {
     use super::*;
 
-    /// Compares each number with all before it.
+    /// Compares each number with all numbers before it.
     fn compare_all(numbers: &[usize]) {
         for (index, number) in numbers.iter().enumerate() {
             assert!(!black_box(&numbers[..index]).contains(number));

@@ -1,5 +1,5 @@
-//! A small name server on a free port, over UDP and TCP: answers from a zone that the test writes, counts what it is asked,
-//! and goes silent, fails or lies when it is told to.
+//! A small name server on a free port, over UDP and TCP. It answers from a zone that the test writes and records every
+//! query. On request it stays silent, fails or sends wrong answers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const TYPES: [(&str, u16); 4] = [("A", 1), ("CNAME", 5), ("AAAA", 28), ("SRV", 33)];
 const OPT: u16 = 41;
 
-/// The server; it goes on until the process ends.
+/// A running name server. It stops with the process.
 pub struct NameServer {
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -20,25 +20,25 @@ pub struct NameServer {
 
 #[derive(Default)]
 struct State {
-    /// Encoded records, by lower-case name and type.
+    /// Encoded records by lower-case name and record type.
     zone: HashMap<(String, u16), Vec<Vec<u8>>>,
     behaviour: Option<Arc<Behaviour>>,
     asked: Vec<String>,
 }
 
-/// What is sent instead of the right answer: any number of messages.
+/// Function that replaces the correct answer by any number of messages.
 type Behaviour = dyn Fn(&Question, Vec<u8>) -> Vec<Vec<u8>> + Send + Sync;
 
-/// What the server was asked.
+/// A query that the server received.
 pub struct Question {
     pub id: u16,
-    /// Lower case, without the final dot.
+    /// The queried name in lower case, without the final dot.
     pub name: String,
     pub kind: u16,
     pub over_tcp: bool,
-    /// The asker knows EDNS.
+    /// Whether the query has an EDNS record.
     pub edns: bool,
-    /// The question section as it came.
+    /// The bytes of the question section, as received.
     section: Vec<u8>,
 }
 
@@ -59,8 +59,8 @@ impl NameServer {
         Self { address, state }
     }
 
-    /// Lines as in a zone file: `name ttl kind data`, with names that are absolute without their final dot. They replace what
-    /// there was of that name and kind.
+    /// Adds records, written as lines of a zone file: `name ttl kind data`. Names are absolute, without the final dot.
+    /// The new records replace all records that have the same name and kind.
     pub fn set(&self, zone: &str) {
         let lines = zone.lines().map(str::trim).filter(|line| !line.is_empty());
         let records: Vec<_> = lines.map(encode).collect();
@@ -77,17 +77,17 @@ impl NameServer {
         self.state().zone.retain(|(known, _), _| known != name);
     }
 
-    /// No answer to anything.
+    /// Stops answering queries.
     pub fn go_silent(&self) {
         self.behave(|_, _| Vec::new());
     }
 
-    /// This response code to everything, as 2 for "server failure".
+    /// Answers every query with this response code, for example 2 for "server failure".
     pub fn fail(&self, code: u8) {
         self.behave(move |question, _| vec![question.reply(code, &[])]);
     }
 
-    /// What is sent instead of an answer, which is given.
+    /// Sends the messages that `behaviour` returns instead of the correct answer, which it receives as an argument.
     pub fn behave(
         &self,
         behaviour: impl Fn(&Question, Vec<u8>) -> Vec<Vec<u8>> + Send + Sync + 'static,
@@ -95,17 +95,17 @@ impl NameServer {
         self.state().behaviour = Some(Arc::new(behaviour));
     }
 
-    /// The right answers again.
+    /// Sends correct answers again.
     pub fn recover(&self) {
         self.state().behaviour = None;
     }
 
-    /// What was asked since the last call, as `name kind`.
+    /// Returns the queries since the last call, each as `name kind`.
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.state().asked)
     }
 
-    /// Waits until a question of this form has come, since the last look at what was asked.
+    /// Waits until this query, as `name kind`, has arrived since the last call of [`NameServer::asked`].
     pub fn wait_for(&self, question: &str) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !self.state().asked.iter().any(|asked| asked == question) {
@@ -126,7 +126,7 @@ impl fmt::Debug for NameServer {
 }
 
 impl Question {
-    /// None for what is no question.
+    /// Parses a query; returns `None` if the message is malformed.
     fn read(message: &[u8], over_tcp: bool) -> Option<Self> {
         let id = u16::from_be_bytes(message.get(..2)?.try_into().ok()?);
         let additionals = u16::from_be_bytes(message.get(10..12)?.try_into().ok()?);
@@ -153,7 +153,7 @@ impl Question {
         })
     }
 
-    /// A reply with a response code and encoded records.
+    /// Builds a reply with a response code and encoded records.
     pub fn reply(&self, code: u8, answers: &[Vec<u8>]) -> Vec<u8> {
         let mut message = self.id.to_be_bytes().to_vec();
         message.extend([0x81, 0x80 | code, 0, 1]);
@@ -170,7 +170,7 @@ impl Question {
         message
     }
 
-    /// A reply that says that the rest of it did not fit.
+    /// Builds a reply that is marked as truncated.
     pub fn truncated(&self) -> Vec<u8> {
         let mut message = self.reply(0, &[]);
         message[2] |= 0x02;
@@ -183,12 +183,12 @@ impl Question {
     }
 }
 
-/// A record as it stands in a message, from a line as in a zone file.
+/// Encodes a line of a zone file as a record of a message.
 pub fn encoded(line: &str) -> Vec<u8> {
     encode(line).1
 }
 
-/// One port for both.
+/// Binds UDP and TCP sockets to the same free port.
 fn bind() -> (UdpSocket, TcpListener) {
     for _ in 0..100 {
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a free port");

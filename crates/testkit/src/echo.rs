@@ -1,9 +1,10 @@
-//! An HTTP/1.1 upstream that answers each request with what it received, as JSON, and remembers it.
+//! An HTTP/1.1 upstream that answers each request with a JSON description of it, and remembers the descriptions.
 //!
-//! The normal answer is 200 with `Content-Type: application/json`, a `Content-Length` and the object `serial`, `method`,
-//! `uri` (raw target), `path`, `query`, `headers` (lower-case name to text, or a list where it came in several lines),
-//! `body`, `json`, `form`, `http_version`, `connection`. `/__resp/<base64url of {status, headers, body}>` answers exactly
-//! so, `/__delay/MS` late, `/__reset` with a reset, `/__stream/N` in N chunks, `/__bytes/N` with N bytes.
+//! The normal response is 200 with `Content-Type: application/json`, a `Content-Length` and an object with `serial`,
+//! `method`, `uri` (raw target), `path`, `query`, `headers` (lower-case name to text, or to a list if the header came
+//! in several lines), `body`, `json`, `form`, `http_version` and `connection`. The path `/__resp/<base64url of {status,
+//! headers, body}>` returns exactly that response, `/__delay/MS` responds after a delay, `/__reset` resets the
+//! connection, `/__stream/N` responds with N chunks, and `/__bytes/N` with N bytes.
 
 use crate::message::{self, Head};
 use data_encoding::BASE64URL_NOPAD;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// A running echo server. It ends with the process.
+/// A running echo server. It stops with the process.
 #[derive(Debug, Clone)]
 pub struct Echo {
     pub address: SocketAddr,
@@ -47,7 +48,7 @@ impl Echo {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let shared = Arc::clone(&shared);
-                // The peer may go away at any time; that ends its connection only.
+                // The client may disconnect at any time; that ends this connection only.
                 thread::spawn(move || shared.serve(stream));
             }
         });
@@ -58,7 +59,7 @@ impl Echo {
         format!("http://{}", self.address)
     }
 
-    /// What was received so far, oldest first.
+    /// Returns the descriptions of all requests so far, oldest first.
     pub fn seen(&self) -> Vec<Value> {
         self.shared.lock_seen().clone()
     }
@@ -85,7 +86,7 @@ impl Shared {
         Ok(())
     }
 
-    /// One request and its answer; tells whether the connection goes on.
+    /// Answers one request. Returns whether the connection stays open.
     fn exchange(
         &self,
         reader: &mut BufReader<TcpStream>,
@@ -114,7 +115,7 @@ impl Shared {
     }
 }
 
-/// Makes the close that follows a reset: the kernel then sends nothing but that.
+/// Makes the kernel send a reset, and nothing else, when the stream is closed.
 fn reset(stream: &TcpStream) -> io::Result<bool> {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))?;
     Ok(false)
@@ -238,7 +239,7 @@ fn number_after(path: &str, marker: &str) -> Option<u64> {
     digits.into_iter().next()?.parse().ok()
 }
 
-/// `a=1&b` as `{"a": "1", "b": true}`: a name without `=` is true.
+/// Parses a query string: `a=1&b` becomes `{"a": "1", "b": true}`. A name without `=` has the value `true`.
 fn parse_query(text: &str) -> Value {
     let pairs =
         text.split('&')

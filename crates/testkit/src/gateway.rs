@@ -1,4 +1,4 @@
-//! The real program, started on free ports with a prefix of its own.
+//! The real program, started on free ports with its own prefix.
 
 use crate::http::{self, Answer};
 use serde_json::Value;
@@ -10,33 +10,33 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longer than any start or end takes on a busy machine.
+/// Time limit for starting and stopping; more than either takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const ADDRESSES_FILE: &str = "silverback.addresses.json";
 const PID_FILE: &str = "silverback.pid";
 const LOG_FILE: &str = "test.log";
 
-/// How a gateway is to be started.
+/// Settings and arguments for starting a gateway.
 #[derive(Debug)]
 pub struct Launch {
     binary: PathBuf,
     prefix: PathBuf,
-    /// Removed with the gateway; absent when the prefix is the caller's.
+    /// The temporary prefix, removed with the gateway; `None` if the caller chose the prefix.
     _directory: Option<TempDir>,
     file: Option<PathBuf>,
-    /// The most files it may have open.
+    /// Maximum number of open files.
     open_files: Option<u32>,
-    /// The settings file, when there is one.
+    /// The settings file, if there is one.
     conf: Option<PathBuf>,
     settings: Vec<(String, String)>,
     variables: Vec<(String, String)>,
-    /// Takes the place of the log file as standard error.
+    /// Standard error of the gateway, instead of the log file.
     errors: Option<Stdio>,
 }
 
 impl Launch {
-    /// The binary on a fresh prefix, one worker, listening on free ports of the loopback address.
+    /// Launches the binary with a new temporary prefix and one worker, on free ports of the loopback address.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let prefix = directory.path().to_owned();
@@ -46,7 +46,7 @@ impl Launch {
         }
     }
 
-    /// The same on a prefix that outlives the gateway.
+    /// Launches like [`Launch::new`], but with a prefix that is kept when the gateway stops.
     pub fn in_prefix(binary: impl Into<PathBuf>, prefix: impl Into<PathBuf>) -> Self {
         Self {
             binary: binary.into(),
@@ -74,25 +74,25 @@ impl Launch {
         self
     }
 
-    /// Limits the files that it may have open.
+    /// Limits the number of open files.
     pub fn open_files(mut self, most: u32) -> Self {
         self.open_files = Some(most);
         self
     }
 
-    /// Leaves a setting to its default, or to the settings file.
+    /// Removes a setting, so that its default or the settings file applies.
     pub fn unset(mut self, name: &str) -> Self {
         self.settings.retain(|(present, _)| present != name);
         self
     }
 
-    /// Gives the gateway another standard error than the file that [`Gateway::log`] reads.
+    /// Redirects standard error, which otherwise goes to the file that [`Gateway::log`] reads.
     pub fn errors(mut self, errors: impl Into<Stdio>) -> Self {
         self.errors = Some(errors.into());
         self
     }
 
-    /// Writes a settings file, which can be written anew while the gateway runs.
+    /// Writes a settings file. The test can overwrite it while the gateway runs.
     pub fn conf(mut self, text: &str) -> Self {
         let path = self.prefix.join("silverback.conf");
         fs::create_dir_all(&self.prefix).expect("the prefix can be created");
@@ -106,7 +106,7 @@ impl Launch {
         self
     }
 
-    /// Starts with a declarative configuration, written to a file in the prefix.
+    /// Starts with a declarative configuration, which is written to a file in the prefix.
     pub fn configuration(self, text: &str) -> Self {
         let path = self.prefix.join("kong.yml");
         fs::create_dir_all(&self.prefix).expect("the prefix can be created");
@@ -123,7 +123,7 @@ impl Launch {
         &self.prefix
     }
 
-    /// The command line that starts the gateway, without the variables of this process.
+    /// Returns the command that starts the gateway, without the gateway's variables of this process.
     pub fn command(&self) -> Command {
         let mut command = match self.open_files {
             None => Command::new(&self.binary),
@@ -147,7 +147,7 @@ impl Launch {
         command
     }
 
-    /// Another command of the program (`stop`, `check` …) with the same settings.
+    /// Returns another command of the program (`stop`, `check` …) with the same settings.
     pub fn other(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(words);
@@ -165,14 +165,14 @@ impl Launch {
         }
     }
 
-    /// Starts and waits until it listens; panics with its log when it ends instead.
+    /// Starts the gateway and waits until it listens. Panics with the log if it exits instead.
     pub fn start(self) -> Gateway {
         self.try_start().unwrap_or_else(|log| {
             panic!("the gateway did not start:\n{log}");
         })
     }
 
-    /// Starts and waits until it listens, or gives what it said before it ended.
+    /// Starts the gateway and waits until it listens. Returns the log if it exits instead.
     pub fn try_start(mut self) -> Result<Gateway, String> {
         fs::create_dir_all(&self.prefix).expect("the prefix can be created");
         let addresses_file = self.prefix.join(ADDRESSES_FILE);
@@ -204,10 +204,10 @@ impl Launch {
     }
 }
 
-/// A running gateway; killed when dropped.
+/// A running gateway. It is killed when dropped.
 #[derive(Debug)]
 pub struct Gateway {
-    /// The first plain listener of the proxy.
+    /// The first listener of the proxy without TLS.
     pub proxy: SocketAddr,
     /// The first TLS listener of the proxy.
     pub proxy_tls: Option<SocketAddr>,
@@ -217,11 +217,11 @@ pub struct Gateway {
     pub status: SocketAddr,
     /// The first TLS listener of the Status API.
     pub status_tls: Option<SocketAddr>,
-    /// All of them by what they are for: `stream`, `stream_tls`, `stream_udp` and others.
+    /// All addresses by kind of listener: `stream`, `stream_tls`, `stream_udp` and others.
     addresses: Value,
     launch: Launch,
     child: Child,
-    /// The process that has taken over from the child, which it is not one of.
+    /// The process that replaced `child` after an upgrade. It is not a child of this process.
     successor: Option<u32>,
 }
 
@@ -247,19 +247,19 @@ impl Gateway {
         }
     }
 
-    /// The addresses of a kind, in the order of the settings.
+    /// Returns the addresses of one kind of listener, in the order of the settings.
     pub fn listening(&self, kind: &str) -> Vec<SocketAddr> {
         let of_kind = self.addresses[kind].as_array().into_iter().flatten();
         let texts = of_kind.filter_map(|address| address.as_str()?.parse().ok());
         texts.collect()
     }
 
-    /// Of the process that serves.
+    /// Returns the id of the process that serves.
     pub fn pid(&self) -> u32 {
         self.successor.unwrap_or(self.child.id())
     }
 
-    /// Lets the binary take over from itself, by the command for it. Gives what that said when it failed.
+    /// Runs the `upgrade` command with the same binary. If it fails, returns its error output.
     pub fn upgrade(&mut self) -> Result<(), String> {
         let output = self.launch.other(&["upgrade"]).output();
         let output = output.expect("the program can be run");
@@ -276,17 +276,17 @@ impl Gateway {
         &self.launch
     }
 
-    /// `GET` through the proxy.
+    /// Sends a `GET` request through the proxy.
     pub fn get(&self, target: &str, headers: &[(&str, &str)]) -> Answer {
         http::get(self.proxy, target, headers)
     }
 
-    /// `GET` from the Admin API.
+    /// Sends a `GET` request to the Admin API.
     pub fn admin_get(&self, target: &str) -> Answer {
         http::get(self.admin, target, &[])
     }
 
-    /// A request to the Admin API with a JSON body, or none when it is empty.
+    /// Sends a request to the Admin API. An empty `json` sends no body.
     pub fn admin_send(&self, method: &str, target: &str, json: &str) -> Answer {
         let headers: &[(&str, &str)] = match json {
             "" => &[],
@@ -301,12 +301,12 @@ impl Gateway {
         http::request(self.admin, "POST", "/config", &headers, text.as_bytes())
     }
 
-    /// Everything it logged so far.
+    /// Returns the log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.launch.prefix.join(LOG_FILE)).unwrap_or_default()
     }
 
-    /// Waits until the log holds a text; panics with the log when it does not come.
+    /// Waits until the log contains a text. Panics with the log if it does not appear in time.
     pub fn wait_for_log(&self, text: &str) {
         let deadline = Instant::now() + LIMIT;
         while !self.log().contains(text) {
@@ -328,13 +328,13 @@ impl Gateway {
         assert!(status.success(), "kill -s {name} failed");
     }
 
-    /// Whether the process that was started first, and may have been replaced since, has ended.
+    /// Whether the process that was started first has exited; an upgrade may have replaced it.
     pub fn first_has_ended(&mut self) -> bool {
         let status = self.child.try_wait();
         status.expect("a child can be waited for").is_some()
     }
 
-    /// Waits until the process that has taken over has ended, which is nobody's child here.
+    /// Waits until the process of the last upgrade has exited. It cannot be waited for as a child.
     pub fn wait_for_successor(&self) {
         let deadline = Instant::now() + LIMIT;
         while is_alive(self.pid()) {
@@ -347,13 +347,13 @@ impl Gateway {
         }
     }
 
-    /// Kills it at once, as a crash would.
+    /// Kills the gateway immediately, as a crash would.
     pub fn kill(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits until the process exits by itself. Panics if that takes longer than a minute.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -369,12 +369,12 @@ impl Gateway {
         }
     }
 
-    /// Waits for the process to end by itself, however long it takes.
+    /// Waits until the process exits by itself, without a time limit.
     pub fn wait_forever(&mut self) {
         let _ = self.child.wait();
     }
 
-    /// The most memory that the process ever had resident, in bytes.
+    /// Returns the peak resident memory of the process in bytes.
     pub fn peak_memory(&self) -> u64 {
         let path = format!("/proc/{}/status", self.pid());
         let status = fs::read_to_string(path).expect("the process runs");
@@ -383,7 +383,7 @@ impl Gateway {
         number.expect("the kernel tells it") * 1024
     }
 
-    /// Asks it to end and waits until it has.
+    /// Sends SIGTERM and waits until the process has exited.
     pub fn stop(mut self) -> ExitStatus {
         self.signal("TERM");
         self.wait()
@@ -406,7 +406,7 @@ impl Drop for Gateway {
     }
 }
 
-/// An orphan that nobody has waited for is a zombie where there is no init.
+/// Whether a process runs. A zombie does not count: without an init process, an orphan stays a zombie after it exits.
 fn is_alive(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat"));
     status.is_ok_and(|status| {

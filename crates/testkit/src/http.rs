@@ -1,24 +1,24 @@
-//! A plain HTTP/1.1 client: one connection, exact bytes out, the answer as it came.
+//! A plain HTTP/1.1 client: it sends exact bytes on one connection and returns the response unchanged.
 
 use crate::message::{self, Head};
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than anything a test waits for; a hang becomes a failure with a message.
+/// Time limit for reads and writes; longer than any test waits. It turns a hang into a failure with a message.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A connection to a server. `S` is the stream: TCP, or TLS over it.
+/// A connection to a server. `S` is the stream: TCP, or TLS over TCP.
 #[derive(Debug)]
 pub struct Client<S: Read + Write = TcpStream> {
     reader: BufReader<S>,
 }
 
-/// An answer, headers as they came.
+/// A response with its headers as received.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub status: u16,
-    /// The first line.
+    /// The status line.
     pub line: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -49,19 +49,19 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// What it speaks over.
+    /// Returns the underlying stream.
     pub fn stream_ref(&self) -> &S {
         self.reader.get_ref()
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let stream = self.reader.get_mut();
         stream.write_all(bytes.as_ref())?;
         stream.flush()
     }
 
-    /// Reads the final answer to a request of a method, past any interim ones.
+    /// Reads the final response to a request with this method and skips interim responses.
     pub fn receive(&mut self, method: &str) -> io::Result<Answer> {
         loop {
             let head = message::read_head(&mut self.reader)?
@@ -80,7 +80,7 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Sends a request with `Host` and `Content-Length` filled in, and reads its answer.
+    /// Sends a request with `Host` and `Content-Length` filled in, and reads its response.
     pub fn request(
         &mut self,
         method: &str,
@@ -97,7 +97,7 @@ impl<S: Read + Write> Client<S> {
     /// Whether the server closes the connection without sending more.
     pub fn is_closed(&mut self) -> bool {
         let mut byte = [0];
-        // A reset is as closed as an end.
+        // A reset counts as closed too.
         !matches!(self.reader.read(&mut byte), Ok(1))
     }
 
@@ -120,7 +120,7 @@ impl<S: Read + Write> Client<S> {
 }
 
 impl Answer {
-    /// The first header of a name, in any case.
+    /// Returns the first header with this name, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self
             .headers
@@ -140,7 +140,7 @@ impl Answer {
     }
 }
 
-/// The bytes of a request; `Host` and `Content-Length` are added unless given.
+/// Encodes a request. `Host` and `Content-Length` are added unless they are given.
 pub fn encode(method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let given = |name: &str| {
         headers
@@ -164,7 +164,7 @@ pub fn encode(method: &str, target: &str, headers: &[(&str, &str)], body: &[u8])
     bytes
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 pub fn request(
     address: SocketAddr,
     method: &str,
@@ -175,7 +175,7 @@ pub fn request(
     Client::connect(address).request(method, target, headers, body)
 }
 
-/// One `GET` on a connection of its own.
+/// Sends one `GET` request on a new connection.
 pub fn get(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Answer {
     request(address, "GET", target, headers, b"")
 }

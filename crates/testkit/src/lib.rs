@@ -1,9 +1,9 @@
-//! What tests of the whole program stand on: the real binary on free ports, upstreams that echo or misbehave, and a plain
-//! HTTP client that sends exactly the bytes it is told to. Blocking and without a runtime, so that a test reads top-down. And rule sets for
-//! routers, real and hostile ([`rules`]), an allocator that counts ([`memory`]),
-//! tests of what input costs ([`cost`]), and random numbers ([`random`]).
+//! Support for tests of the whole program: the real binary on free ports, upstreams that echo or misbehave, and a plain
+//! HTTP client that sends exactly the bytes it is given. All of it is blocking and needs no runtime, so that a test
+//! reads from top to bottom. The crate also has real and adversarial rule sets for routers ([`rules`]), an allocator
+//! that counts ([`memory`]), tests of how cost grows with the input ([`cost`]), and random numbers ([`random`]).
 //!
-//! For development only: a failure panics, with what was expected.
+//! For development only: every failure panics with the expected value.
 
 #![deny(unsafe_code)]
 

@@ -1,28 +1,29 @@
-//! An allocator that counts what each thread asks of it: for tests that something allocates nothing, or how much it holds.
+//! An allocator that counts the allocations of each thread. Tests use it to check that code allocates nothing, or how
+//! much memory it holds.
 //!
-//! A binary makes it its own: `#[global_allocator] static ALLOCATOR: Counting<System> = Counting(System);`
+//! To use it in a binary: `#[global_allocator] static ALLOCATOR: Counting<System> = Counting(System);`
 
 #![expect(unsafe_code, reason = "the interface of allocators is unsafe")]
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 
-/// Another allocator, counted.
+/// An allocator that counts and passes every call to another allocator.
 pub struct Counting<A>(pub A);
 
-/// What this thread has asked for since it began.
+/// Allocation counts of the current thread since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How often memory was taken or grown.
+    /// Number of allocations and reallocations.
     pub allocations: u64,
-    /// Bytes taken, whether or not they were given back.
+    /// Bytes allocated, including bytes that were freed later.
     pub taken: u64,
-    /// Bytes taken less bytes given back, whoever took them.
+    /// Bytes allocated minus bytes freed, including memory that another thread allocated.
     pub held: i64,
 }
 
 thread_local! {
-    // Neither is made at the first use nor dropped at the end, so that counting allocates nothing itself.
+    // The cell needs no lazy initialization and no destructor, so that counting itself allocates nothing.
     static COUNTS: Cell<Counts> = const { Cell::new(Counts { allocations: 0, taken: 0, held: 0 }) };
 }
 
@@ -31,7 +32,7 @@ impl Counts {
         COUNTS.get()
     }
 
-    /// What was asked for since then.
+    /// Returns the difference between the current counts and `before`.
     pub fn since(before: Self) -> Self {
         let now = Self::of_this_thread();
         Self {
@@ -50,11 +51,11 @@ fn count(allocations: u64, taken: usize, given: usize) {
     COUNTS.set(counts);
 }
 
-// SAFETY: every call goes to the other allocator as it is.
+// SAFETY: every call is passed to the other allocator unchanged.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size(), 0);
-        // SAFETY: the caller's promises are those that are asked for.
+        // SAFETY: the caller keeps the contract of this function, which is the contract of the called function.
         unsafe { self.0.alloc(layout) }
     }
 

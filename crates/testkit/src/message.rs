@@ -1,8 +1,8 @@
-//! HTTP/1.1 messages for tests: read leniently, kept as they came.
+//! HTTP/1.1 messages for tests, parsed leniently and kept as received.
 
 use std::io::{self, BufRead, Read};
 
-/// The head of a message: its first line and its header lines, names as they came.
+/// The head of a message: its first line and its headers, with names as received.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) first: String,
@@ -10,7 +10,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// The first header of a name, in any case.
+    /// Returns the first header with this name, in any case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self
             .headers
@@ -29,7 +29,7 @@ impl Head {
     }
 }
 
-/// Reads a head; `None` when the peer closed before one began.
+/// Reads a head. Returns `None` if the connection was closed before a head began.
 pub(crate) fn read_head(reader: &mut impl BufRead) -> io::Result<Option<Head>> {
     let mut first = String::new();
     while first.is_empty() {
@@ -49,7 +49,7 @@ pub(crate) fn read_head(reader: &mut impl BufRead) -> io::Result<Option<Head>> {
     }
 }
 
-/// Reads a chunked body to its end, trailers included, and returns its content.
+/// Reads a chunked body including its trailers, and returns the content.
 pub(crate) fn read_chunked(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -81,6 +81,6 @@ fn read_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     while matches!(bytes.last(), Some(b'\n' | b'\r')) {
         bytes.pop();
     }
-    // Latin-1: every byte is a character, so that nothing is lost.
+    // Latin-1 maps every byte to a character, so that no byte is lost.
     Ok(Some(bytes.into_iter().map(char::from).collect()))
 }

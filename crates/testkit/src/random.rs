@@ -1,5 +1,5 @@
-//! Random numbers for tests, the same for the same seed, so that a failure can be had again; and the environment variables
-//! by which a test is told its seed, or to try more.
+//! Random numbers for tests. The same seed gives the same numbers, so that a failure can be reproduced. Environment
+//! variables can set a test's seed and its number of attempts.
 
 use fastrand::Rng;
 
@@ -11,17 +11,17 @@ impl Random {
         Self(Rng::with_seed(seed))
     }
 
-    /// A number less than `end`, which is not 0.
+    /// Returns a number less than `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0.u64(..end)
     }
 
-    /// A place in a list of this length, which is not empty.
+    /// Returns an index into a list of this length, which must not be 0.
     pub fn index(&mut self, length: usize) -> usize {
         self.0.usize(..length)
     }
 
-    /// Whether one of so many chances is the one.
+    /// Returns true with a probability of 1 in `chances`.
     pub fn one_in(&mut self, chances: u64) -> bool {
         self.below(chances) == 0
     }
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// The number in an environment variable, if it is set.
+/// Returns the number in an environment variable, if the variable is set.
 pub fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().expect("a number"))

@@ -1,4 +1,5 @@
-//! An upstream that does with each connection what the test says: resets it, stalls, answers nonsense.
+//! An upstream that handles each connection as a script says: it can reset the connection, stall or send an invalid
+//! response.
 
 use socket2::{Domain, Socket, Type};
 use std::io::Read;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// An address that refuses connections for as long as the process lives: the port is taken, and nobody listens.
+/// Returns an address that refuses connections until the process ends: the port is bound, but nothing listens on it.
 pub fn refusing() -> SocketAddr {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -18,7 +19,7 @@ pub fn refusing() -> SocketAddr {
     bound.as_socket().expect("an IP address")
 }
 
-/// A listener on a free port whose connections are given to a function, each in a thread.
+/// A listener on a free port that passes each connection to a function in a thread of its own.
 #[derive(Debug)]
 pub struct Scripted {
     pub address: SocketAddr,
@@ -44,7 +45,7 @@ impl Scripted {
         }
     }
 
-    /// An upstream that reads a request head and then writes these bytes and closes.
+    /// Starts an upstream that reads a request head, writes these bytes and closes the connection.
     pub fn answering(bytes: &'static [u8]) -> Self {
         Self::start(move |mut stream| {
             read_until_blank_line(&mut stream);
@@ -52,29 +53,30 @@ impl Scripted {
         })
     }
 
-    /// An upstream that reads whatever comes and never answers.
+    /// Starts an upstream that reads everything and never responds.
     pub fn silent() -> Self {
         Self::start(|mut stream| {
             let _ = std::io::copy(&mut stream, &mut std::io::sink());
         })
     }
 
-    /// An upstream that resets each connection after reading the head of a request.
+    /// Starts an upstream that resets each connection after it has read a request head.
     pub fn resetting() -> Self {
         Self::start(|mut stream| {
             read_until_blank_line(&mut stream);
-            // Closed without lingering, the kernel sends a reset. A failure leaves an ordinary close.
+            // With a linger time of zero, closing sends a reset. If the option fails, the connection is closed
+            // normally.
             let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
         })
     }
 
-    /// How many connections came in.
+    /// Returns the number of accepted connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
-/// Reads the head of a request, byte by byte so that nothing after it is taken.
+/// Reads the head of a request byte by byte, so that the bytes after it stay unread.
 pub fn read_until_blank_line(stream: &mut TcpStream) {
     let mut seen = Vec::new();
     let mut byte = [0];

@@ -1,9 +1,10 @@
-//! connectrpc's conformance suite: its clients (connect-go's and grpc-go's) call its reference server through the gateway.
+//! connectrpc's conformance suite. Its clients (for connect-go and grpc-go) call its reference server through the
+//! gateway.
 //!
-//! The suite starts a server for each combination of protocol, HTTP version and TLS, tells it by its input what to be, and
-//! reads from its output where it is. What it starts here is a stand-in of ours ([`stand_in`]) that passes the message to
-//! this process, where the reference server and a gateway in front of it are started and the gateway's address is
-//! answered. So both end when the stand-in does, however that ends.
+//! The suite starts a server for each combination of protocol, HTTP version and TLS. It writes the server's
+//! configuration to the server's input and reads the server's address from its output. Here the suite starts a stand-in
+//! ([`stand_in`]) that passes the configuration to this process. This process starts the reference server with a
+//! gateway in front of it, and responds with the gateway's address. Both stop when the stand-in exits for any reason.
 
 use super::Bench;
 use super::go::Program;
@@ -18,7 +19,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 
-/// The newest whose dependencies the module proxy gives: 1.0.7 needs connectrpc.com/connect/v2 2.0.2, which it refuses.
+/// Newest version with dependencies that the module proxy has. 1.0.7 needs connectrpc.com/connect/v2 2.0.2, which the
+/// proxy refuses.
 const VERSION: &str = "v1.0.6";
 const RUNNER: Program = Program {
     package: "connectrpc.com/conformance/cmd/connectconformance",
@@ -29,7 +31,7 @@ const SERVER: Program = Program {
     version: VERSION,
 };
 
-/// Everything that the suite has but what `LEFT_OUT` says.
+/// All features of the suite except those in `LEFT_OUT`.
 const FEATURES: &str = "\
 features:
   versions: [HTTP_VERSION_1, HTTP_VERSION_2]
@@ -58,7 +60,7 @@ const LEFT_OUT: [(&str, &str); 2] = [
     ),
 ];
 
-/// Numbers of the suite's enumerations and of the fields of its messages (server_compat.proto, config.proto).
+/// Numbers of the suite's enum values and message fields (server_compat.proto, config.proto).
 mod field {
     pub(super) const PROTOCOL: u64 = 1;
     pub(super) const HTTP_VERSION: u64 = 2;
@@ -103,7 +105,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
                 .args(["compat-server", &address.to_string()]);
         }
     }
-    // Its status only says whether something failed, which its output does better.
+    // The exit status only says whether a case failed; the output says which.
     let output = command
         .stderr(Stdio::inherit())
         .output()
@@ -129,7 +131,8 @@ fn judge(said: &str) -> Result<Outcome, String> {
     })
 }
 
-/// How many passed, and those that did not, which are told one by one before the sums; each with lines about it, indented.
+/// Parses the number of passed cases and the failed cases. The suite prints each failed case with indented details, and
+/// the totals after them.
 fn read(said: &str) -> Option<(usize, Vec<Case>)> {
     let mut failed: Vec<Case> = Vec::new();
     let mut sums = None;
@@ -150,7 +153,7 @@ fn read(said: &str) -> Option<(usize, Vec<Case>)> {
     (failed.len() >= count).then_some((passed, failed))
 }
 
-/// Where stand-ins bring what the suite says.
+/// The side of this process that serves the stand-ins.
 struct Desk {
     gateway: PathBuf,
     server: PathBuf,
@@ -174,14 +177,14 @@ impl Desk {
         Ok(address)
     }
 
-    /// Starts what one stand-in stands for, and keeps it until the stand-in has gone.
+    /// Starts the server and gateway for one stand-in, and keeps them until the stand-in disconnects.
     fn attend(&self, mut stream: TcpStream) -> Result<(), String> {
         let io = |error: io::Error| error.to_string();
         let asked = wire::read_message(&mut stream).map_err(io)?;
         let folder = tempfile::tempdir().map_err(io)?;
         let started = self.start(&asked, folder.path())?;
         wire::write_message(&mut stream, &started.answer).map_err(io)?;
-        // Nothing more is said; it is closed when the suite has ended the stand-in.
+        // The stand-in sends nothing more. The read ends when the suite has stopped the stand-in.
         let _ = stream.read(&mut [0]);
         Ok(())
     }
@@ -221,7 +224,7 @@ impl Desk {
         })
     }
 
-    /// The reference server, as it would be without a gateway.
+    /// Starts the reference server in the same way as without a gateway.
     fn start_server(&self, asked: &[u8]) -> Result<(Process, SocketAddr), String> {
         let mut command = Command::new(&self.server);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -234,12 +237,12 @@ impl Desk {
             .map_err(|error| format!("the reference server did not start: {error}"))?;
         let fields = wire::fields(&answer).ok_or("the server's message cannot be read")?;
         let port = wire::number(&fields, field::ANSWER_PORT);
-        let port = u16::try_from(port).map_err(|_| "the server tells no port")?;
+        let port = u16::try_from(port).map_err(|_| "the server reported no port")?;
         Ok((server, SocketAddr::from(([127, 0, 0, 1], port))))
     }
 }
 
-/// Runs until dropped.
+/// A reference server and its gateway, which run until this is dropped.
 struct Started {
     answer: Vec<u8>,
     _gateway: testkit::Gateway,
@@ -261,7 +264,8 @@ fn write_certificate(credentials: &[u8], folder: &Path) -> Result<Certificate, S
     })
 }
 
-/// What the suite starts as its server: hands the suite's message in, the answer out, and stays until it is ended.
+/// Runs as the server that the suite starts: sends the suite's message to `address`, prints the response, and runs
+/// until it is stopped.
 pub(crate) fn stand_in(address: &str) -> Result<(), String> {
     let io = |error: io::Error| error.to_string();
     let asked = wire::read_message(&mut io::stdin().lock()).map_err(io)?;

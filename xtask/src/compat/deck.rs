@@ -1,8 +1,8 @@
-//! decK, which keeps a gateway like files that describe it, against the gateway with the embedded store. decK lists all,
-//! compares, and writes what differs: with PUT, under ids of its own, ten requests at a time.
+//! Tests of decK with the gateway and its embedded store. decK makes a gateway's configuration equal to that of files:
+//! it lists all entities, compares them, and writes the differences with PUT and its own ids, ten requests at a time.
 //!
-//! It is built by the module in xtask/compat/deck, whose folder also has the files that the scenario is made of. Each step
-//! of the scenario is a case; they build on each other.
+//! decK is built from the module in the directory xtask/compat/deck, which also has the files of the scenario. Each
+//! step of the scenario is a case. Steps depend on the steps before them.
 
 use super::Bench;
 use super::go::{Go, Trouble};
@@ -29,7 +29,7 @@ const FILES: [&str; 8] = [
     "wrong.yml",
     "wrong-expressions.yml",
 ];
-/// Certificates and keys that the files take from the environment.
+/// Directory of the certificates and keys that the scenario's files read from environment variables.
 const TEST_DATA: &str = "crates/admin/tests/data";
 const VARIABLES: [(&str, &str); 5] = [
     ("DECK_CA_CERT", "ca.crt"),
@@ -40,7 +40,8 @@ const VARIABLES: [(&str, &str); 5] = [
 ];
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What becomes of kong.yml for the second sync: something of each kind, and things that come and go.
+/// Replacements that turn kong.yml into the file for the second sync. They change entities of every type, and add and
+/// remove some.
 const CHANGES: [(&str, &str); 12] = [
     ("read_timeout: 3000", "read_timeout: 4000"),
     ("paths: [/nowhere]", "paths: [/elsewhere, /there]"),
@@ -62,7 +63,7 @@ const CHANGES: [(&str, &str); 12] = [
     ("- name: \"*.example.org\"", "- name: \"*.example.net\""),
 ];
 
-/// The same for expressions.yml.
+/// Replacements that turn expressions.yml into the file for the second sync.
 const CHANGES_OF_EXPRESSIONS: [(&str, &str); 3] = [
     ("priority: 33820977671045", "priority: 33820977671046"),
     ("http.queries.page != \"1\"", "http.queries.page == \"2\""),
@@ -72,21 +73,21 @@ const CHANGES_OF_EXPRESSIONS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Creates, updates and deletes, as decK counts them.
+/// Numbers of creates, updates and deletes, as decK counts them.
 type Counts = (usize, usize, usize);
 
 const CLEAN: Counts = (0, 0, 0);
-/// What there is in kong.yml.
+/// Number of entities in kong.yml.
 const ALL: usize = 52;
 const OF_A_TEAM: usize = 7;
-/// What there is in expressions.yml.
+/// Number of entities in expressions.yml.
 const EXPRESSIONS: usize = 7;
-/// What there is in plugins.yml.
+/// Number of entities in plugins.yml.
 const PLUGINS: usize = 46;
 const MANY_SERVICES: usize = 100;
 const MANY_ROUTES: usize = 10_000;
 
-/// A command of decK's and what is expected of it.
+/// A decK command and its expected result.
 struct Step {
     name: &'static str,
     words: &'static [&'static str],
@@ -115,7 +116,7 @@ const fn changes(name: &'static str, words: &'static [&'static str], counts: Cou
     step(name, words, 0, Some(counts), &[])
 }
 
-/// A comparison ends with 2 when something differs.
+/// Creates a step with `deck gateway diff`, whose exit status is 2 if there are differences.
 const fn diff(name: &'static str, words: &'static [&'static str], counts: Counts) -> Step {
     let status = match counts {
         CLEAN => 0,
@@ -212,7 +213,7 @@ const SCENARIO: [Step; 30] = [
     changes("sync of the dump", &["sync", "dump.yml"], (ALL, 0, 0)),
 ];
 
-/// Against a gateway with `router_flavor = expressions`.
+/// Scenario for a gateway with `router_flavor = expressions`.
 const SCENARIO_OF_EXPRESSIONS: [Step; 11] = [
     step(
         "validate expressions",
@@ -262,7 +263,7 @@ const SCENARIO_OF_EXPRESSIONS: [Step; 11] = [
     ),
 ];
 
-/// What decK looks for in other editions, and takes for absent at a 404.
+/// Paths of other editions of Kong that decK requests. A 404 tells decK that they do not exist.
 const ABSENT: [&str; 9] = [
     "/workspaces",
     "/default/services",
@@ -296,7 +297,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     Ok(vec![outcome, expressions])
 }
 
-/// Gets what decK is built of; gives the folder of the module.
+/// Downloads the dependencies of decK; returns the directory of the module.
 pub(super) fn fetch(go: &Go) -> Result<PathBuf, Trouble> {
     let module = shell::root().join(MODULE);
     go.fetch(&module, ".")?;
@@ -310,7 +311,7 @@ pub(super) fn build(go: &Go) -> Result<PathBuf, Trouble> {
     Ok(go.make(&fetch(go)?, &words, "deck")?)
 }
 
-/// A folder with the files of the scenario.
+/// Creates a directory with the files of the scenario.
 fn prepare() -> Result<TempDir, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let write = |name: &str, text: &str| {
@@ -327,12 +328,12 @@ fn prepare() -> Result<TempDir, String> {
     Ok(folder)
 }
 
-/// A file with some of its texts replaced, each of which it has once.
+/// Returns a file with some of its texts replaced. Each text must occur exactly once.
 fn changed(name: &str, changes: &[(&str, &str)]) -> Result<String, String> {
     let mut changed = read(&Path::new(MODULE).join(name))?;
     for (old, new) in changes {
         if changed.matches(old).count() != 1 {
-            return Err(format!("{name} has not one `{old}`"));
+            return Err(format!("{name} must contain `{old}` exactly once"));
         }
         changed = changed.replace(old, new);
     }
@@ -347,7 +348,7 @@ fn read(path: &Path) -> Result<String, String> {
 fn many() -> String {
     let mut text = "_format_version: \"3.0\"\nservices:\n".to_owned();
     for service in 0..MANY_SERVICES {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
             "- name: service-{service}\n  url: http://service-{service}.internal\n  routes:\n"
@@ -369,7 +370,7 @@ struct Deck<'p> {
 }
 
 impl<'p> Deck<'p> {
-    /// A gateway with the embedded store, and a folder of its own for decK.
+    /// Starts a gateway with the embedded store, and creates a directory for decK.
     fn start(program: &'p Path, launch: Launch) -> Result<Self, String> {
         let gateway = launch
             .set("database", "lmdb")
@@ -382,7 +383,7 @@ impl<'p> Deck<'p> {
         })
     }
 
-    /// Takes the steps that were asked for.
+    /// Runs the selected steps.
     fn play(
         &self,
         way: &'static str,
@@ -420,7 +421,7 @@ impl<'p> Deck<'p> {
         Ok(())
     }
 
-    /// The inner error is what was wrong.
+    /// Runs one step. The inner error says why the step failed.
     fn take(&self, step: &Step) -> Result<Result<(), String>, String> {
         let mut command = Command::new(self.program);
         command
@@ -436,12 +437,12 @@ impl<'p> Deck<'p> {
         }
         let (status, said) = match run_for(&mut command, LIMIT)? {
             End::Status(status, said) => (status.code(), said),
-            End::TooLate(said) => return Ok(Err(format!("does not end:\n{said}"))),
+            End::TooLate(said) => return Ok(Err(format!("did not finish in time:\n{said}"))),
         };
         Ok(step.check(status, &said))
     }
 
-    /// Makes the gateway serve many routes and nothing else, and says how long that takes.
+    /// Syncs many routes as the gateway's only configuration, and reports how long that takes.
     fn take_many(&self, outcome: &mut Outcome) -> Result<(), String> {
         const COUNT: usize = MANY_SERVICES + MANY_ROUTES;
         let steps = [
@@ -483,7 +484,7 @@ impl Step {
                 "ended with {status:?}, not {}:\n{said}",
                 self.status
             )),
-            Some(text) => Err(format!("did not say `{text}`:\n{said}")),
+            Some(text) => Err(format!("did not print `{text}`:\n{said}")),
             None => Ok(()),
         }
     }

@@ -1,21 +1,22 @@
-//! Programs written in Go, installed into the target directory by Go itself: released ones, and ones of a module's folder.
+//! Programs written in Go, which Go itself installs into the target directory: released programs, and programs of a
+//! module in this repository.
 
 use crate::shell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Go's own archive puts it, for those who have not put it on the PATH.
+/// Path of Go's own installation, for users who do not have it on their PATH.
 const USUAL_PLACE: &str = "/usr/local/go/bin/go";
 
-/// A program of a Go module.
+/// A program in a Go module.
 pub(super) struct Program {
     pub(super) package: &'static str,
     pub(super) version: &'static str,
 }
 
-/// Why something of Go's is not to be had.
+/// The reason why Go or a Go program is not available.
 pub(super) enum Trouble {
-    /// There is no Go, or no way to the module proxy.
+    /// Go is not installed or cannot reach the module proxy.
     Absent(String),
     Failed(String),
 }
@@ -36,7 +37,7 @@ impl From<Trouble> for String {
 
 pub(super) struct Go {
     program: PathBuf,
-    /// Below it each package has a folder for each version.
+    /// Directory with a subdirectory for each package and version.
     folder: PathBuf,
 }
 
@@ -56,12 +57,12 @@ impl Go {
         })
     }
 
-    /// Where files of a suite may be put.
+    /// Directory in which suites may create files.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The path of an installed program; installs it unless this version is there.
+    /// Returns the path of an installed program, after installing it if this version is missing.
     pub(super) fn install(&self, program: &Program) -> Result<PathBuf, String> {
         let Program { package, version } = program;
         let name = package.rsplit('/').next().unwrap_or(package);
@@ -86,7 +87,7 @@ impl Go {
         Ok(path)
     }
 
-    /// The folder of a module's files, for test data that a suite keeps beside its programs.
+    /// Returns the directory of a module's files, for test data that a suite keeps next to its programs.
     pub(super) fn module(&self, module: &str, version: &str) -> Result<PathBuf, Trouble> {
         let mut command = Command::new(&self.program);
         command.current_dir(self.writable()?).args([
@@ -101,10 +102,11 @@ impl Go {
         let folder = told["Dir"].as_str();
         folder
             .map(PathBuf::from)
-            .ok_or_else(|| format!("go mod download {module} tells no folder").into())
+            .ok_or_else(|| format!("go mod download {module} reported no directory").into())
     }
 
-    /// Gets all that the packages of a module's folder need, tests included. What fails here is the way to the module proxy.
+    /// Downloads all dependencies of the packages in a module's directory, including those of tests. A failure here
+    /// means that the module proxy cannot be reached.
     pub(super) fn fetch(&self, module: &Path, packages: &str) -> Result<(), Trouble> {
         let mut command = Command::new(&self.program);
         let command = command
@@ -118,8 +120,8 @@ impl Go {
         })
     }
 
-    /// Runs a command of Go's in a module's folder that makes a program, and gives its path. Go does again only what has
-    /// changed.
+    /// Runs a Go command that builds a program in a module's directory, and returns the program's path. Go rebuilds
+    /// only packages that have changed.
     pub(super) fn make(
         &self,
         module: &Path,
@@ -139,7 +141,7 @@ impl Go {
         Ok(path)
     }
 
-    /// Outside of the repository's folders Go looks for no module of ours.
+    /// Creates and returns a directory in which Go finds no module of this repository.
     fn writable(&self) -> Result<&Path, String> {
         std::fs::create_dir_all(&self.folder)
             .map_err(|error| format!("cannot make {}: {error}", self.folder.display()))?;

@@ -1,10 +1,10 @@
-//! The tests of go-kong, the client library that decK, Kong's ingress controller and its Terraform provider are made with,
-//! against the gateway: with the embedded store, with a declarative configuration only, and with the router flavour
+//! The tests of go-kong, the client library of decK, Kong's ingress controller and its Terraform provider, against the
+//! gateway. They run with the embedded store, with a declarative configuration only, and with the router flavour
 //! `expressions`.
 //!
-//! The tests ask `GET /` which database there is, and skip what needs one unless it is called `postgres`. That word is
-//! the only thing which is changed in them. Every test must pass but those that are listed with a reason in
-//! xtask/compat/go-kong.txt.
+//! The tests query `GET /` for the name of the database, and skip tests that need a database unless the name is
+//! `postgres`. Only this name is changed in the tests. Every test must pass, except those that xtask/compat/go-kong.txt
+//! lists with a reason.
 
 use super::Bench;
 use super::go::{Go, Trouble};
@@ -20,21 +20,21 @@ use testkit::Launch;
 
 const MODULE: &str = "github.com/kong/go-kong";
 const VERSION: &str = "v0.76.1";
-/// The package of the module that has the tests of its client.
+/// The package of the module that contains the client's tests.
 const PACKAGE: &str = "kong";
-/// What decides whether a test runs with the database that there is, and what it is replaced by.
+/// Code that decides whether a test runs with the current database, and its replacement.
 const GUARD: (&str, &str) = (
     "if dbMode != dbmode {",
     "if (dbMode == \"off\") != (dbmode == \"off\") {",
 );
 const GUARDED: &str = "test_utils.go";
-/// Wants to see the address that the client takes when it is told none, so it is told none.
+/// This test checks the client's default address, so it runs without an address in the environment.
 const WITHOUT_ADDRESS: &str = "TestBaseRootURL";
 
 const LIST: &str = "xtask/compat/go-kong.txt";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The names of gateways, and their settings.
+/// Names of the gateways, and their settings.
 const WAYS: [(&str, &[(&str, &str)]); 3] = [
     ("lmdb", &[("database", "lmdb")]),
     ("off", &[("database", "off")]),
@@ -71,7 +71,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     Ok(outcomes)
 }
 
-/// Copies the package out of the module cache, where nothing may be changed, and gets what it needs.
+/// Copies the package out of the read-only module cache, and downloads its dependencies.
 pub(super) fn fetch(go: &Go) -> Result<PathBuf, Trouble> {
     let module = go.module(MODULE, VERSION)?;
     let copy = go.folder().join(format!("go-kong@{VERSION}"));
@@ -91,7 +91,7 @@ pub(super) fn fetch(go: &Go) -> Result<PathBuf, Trouble> {
     Ok(copy)
 }
 
-/// Copies contents only: what is in the module cache may not be written, and its copy has to be.
+/// Copies file contents without permissions: the module cache is read-only, but the copy must be writable.
 fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
     if !from.is_dir() {
         return fs::write(to, fs::read(from)?);
@@ -106,7 +106,7 @@ fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
 
 struct Suite {
     program: PathBuf,
-    /// Where the tests look for their data.
+    /// Directory in which the tests look for their data.
     folder: PathBuf,
     exempt: Exemptions,
 }
@@ -138,7 +138,7 @@ impl Suite {
     fn command(&self, pattern: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["-test.v", "-test.run", pattern]);
-        // What they read of the environment.
+        // The environment variables that the tests read.
         for name in ["KONG_ADMIN_URL", "KONG_ADMIN_TOKEN", "KONG_LICENSE_DATA"] {
             command.env_remove(name);
         }
@@ -147,9 +147,9 @@ impl Suite {
 
     fn output(&self, command: &mut Command) -> Result<String, String> {
         match run_for(command.current_dir(&self.folder), LIMIT)? {
-            // Its status only says whether something failed.
+            // The exit status only says whether a test failed.
             End::Status(_, said) => Ok(said),
-            End::TooLate(said) => Err(format!("go-kong's tests do not end:\n{said}")),
+            End::TooLate(said) => Err(format!("go-kong's tests did not finish in time:\n{said}")),
         }
     }
 
@@ -172,7 +172,7 @@ impl Suite {
                 (Some(Ended::Passed), reason) => {
                     outcome.passed += 1;
                     if reason.is_some() {
-                        eprintln!("note: {name} passes over {way}, though {LIST} has it");
+                        eprintln!("note: {name} passes with {way}, although {LIST} lists it");
                     }
                 }
                 (Some(_), Some(reason)) => *left_out.entry(reason).or_default() += 1,
@@ -199,16 +199,16 @@ fn exactly(name: &str) -> String {
     format!("^{name}$")
 }
 
-/// What became of a test.
+/// Result of a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
     Passed,
-    /// What it said before.
+    /// Holds the output of the test before the skip.
     Skipped(String),
     Failed(String),
 }
 
-/// Reads what `-test.v` prints: tests by name. Of tests inside of tests only what they say counts.
+/// Parses the output of `-test.v` into results by test name. The output of subtests counts for their top-level test.
 fn read(said: &str) -> BTreeMap<String, Ended> {
     let mut results = BTreeMap::new();
     let mut text = String::new();
@@ -236,11 +236,11 @@ fn read(said: &str) -> BTreeMap<String, Ended> {
     results
 }
 
-/// Which tests do not apply, and why.
+/// Tests that do not apply, with the reasons.
 #[derive(Debug, Default)]
 struct Exemptions(Vec<Exemption>);
 
-/// A paragraph of the list.
+/// One paragraph of the list.
 #[derive(Debug, Default)]
 struct Exemption {
     ways: Vec<String>,
@@ -255,7 +255,7 @@ impl Exemptions {
         Self::parse(&text)
     }
 
-    /// A line `[ways] reason` stands above the names of its tests; `#` begins a comment.
+    /// Parses the list: a line `[ways] reason` precedes the names of its tests; `#` begins a comment.
     fn parse(text: &str) -> Result<Self, String> {
         let mut found: Vec<Exemption> = Vec::new();
         for line in text.lines().map(str::trim) {

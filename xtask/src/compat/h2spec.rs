@@ -1,8 +1,9 @@
-//! h2spec, which sends HTTP/2 frames, proper and improper, and looks at what a server does (RFC 9113, RFC 7541). Strict mode
-//! has every case.
+//! h2spec sends valid and invalid HTTP/2 frames and checks how the server reacts (RFC 9113, RFC 7541). Strict mode runs
+//! every case.
 //!
-//! The upstream reads every body and answers with one of its own: cases about flow control skip an empty answer, and ones
-//! about malformed bodies are only meant when the answer does not come before the body is read.
+//! The upstream reads the whole request body and then responds with a body. h2spec's cases about flow control skip an
+//! empty response, and its cases about malformed bodies need a response that does not begin before the body has been
+//! read.
 
 use super::Bench;
 use super::go::Program;
@@ -13,12 +14,12 @@ use std::path::Path;
 use std::process::Command;
 use testkit::Echo;
 
-/// The newest that the module proxy gives: later tags are not in the form that Go wants of a module.
+/// Newest version in the module proxy. Later tags do not have the form that Go requires for modules.
 const PROGRAM: Program = Program {
     package: "github.com/summerwind/h2spec/cmd/h2spec",
     version: "v2.2.1+incompatible",
 };
-/// What this version has in strict mode; fewer means that something kept it from running.
+/// Number of cases of this version in strict mode. Fewer cases mean that the run was incomplete.
 const CASES: usize = 146;
 
 pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
@@ -39,7 +40,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     for (way, tls) in [("cleartext", false), ("TLS", true)] {
         eprintln!("== h2spec over {way}");
         let report = bench.go.folder().join("h2spec.xml");
-        // What an earlier run left would be taken for this one's.
+        // A report of an earlier run must not be read as the report of this run.
         let _ = std::fs::remove_file(&report);
         let mut command = Command::new(&program);
         command.args(["--strict", "--host", "127.0.0.1", "--port"]);
@@ -49,7 +50,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
             command.args(["--tls", "--insecure"]);
         }
         command.args(bench.only);
-        // Its status only says whether something failed, which the report does better.
+        // The exit status only says whether a case failed; the report says which.
         let _ = shell::output(&mut command);
         let outcome = read_report(way, &report)?;
         if bench.only.is_none() && outcome.cases() != CASES {
@@ -77,7 +78,8 @@ fn read_report(way: &'static str, report: &Path) -> Result<Outcome, String> {
     })
 }
 
-/// Reads a report in JUnit's form: what passed is counted, what did not is named. One that was skipped has shown nothing.
+/// Parses a report in JUnit's format: returns the number of passed cases and the other cases by name. A skipped case
+/// does not count as passed.
 fn read(report: &str) -> (usize, Vec<Case>) {
     let mut passed = 0;
     let mut failed = Vec::new();

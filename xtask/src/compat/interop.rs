@@ -21,14 +21,14 @@ const SERVER: Program = Program {
     version: VERSION,
 };
 
-/// The name in the certificate that the module's test data has.
+/// The name in the certificate of the module's test data.
 const NAME: &str = "foo.test.google.fr";
-/// As in the module's own run of the cases.
+/// Service config that the module's own test script uses too.
 const SERVICE_CONFIG: &str =
     r#"{"loadBalancingConfig": [{"test_backend_metrics_load_balancer": {}}]}"#;
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// All that the client has and the module's own run of them has as well.
+/// The cases of the client that the module's own test script runs too.
 const CASES: [&str; 18] = [
     "empty_unary",
     "large_unary",
@@ -83,7 +83,7 @@ struct Suite {
 }
 
 impl Suite {
-    /// Every case; TLS on both sides of the gateway or on none.
+    /// Runs every case, with TLS on both sides of the gateway or on neither.
     fn run(&self, way: &'static str, tls: bool, bench: &Bench<'_>) -> Result<Outcome, String> {
         let (_server, server) = self.serve(tls)?;
         let certificate = self.certificate();
@@ -115,7 +115,7 @@ impl Suite {
         Ok(outcome)
     }
 
-    /// Runs one case; gives what was wrong.
+    /// Runs one case. Returns the failure if there is one.
     fn call(&self, case: &str, address: SocketAddr, tls: bool) -> Result<Option<String>, String> {
         let mut command = Command::new(&self.client);
         command
@@ -132,11 +132,11 @@ impl Suite {
         Ok(match run_for(&mut command, LIMIT)? {
             End::Status(status, _) if status.success() => None,
             End::Status(status, said) => Some(format!("{status}: {}", last_line(&said))),
-            End::TooLate(said) => Some(format!("does not end: {}", last_line(&said))),
+            End::TooLate(said) => Some(format!("did not finish in time: {}", last_line(&said))),
         })
     }
 
-    /// Starts the server on a free port, which it tells in its log.
+    /// Starts the server on a free port, and reads the port from its log.
     fn serve(&self, tls: bool) -> Result<(Process, SocketAddr), String> {
         let mut command = Command::new(&self.server);
         command

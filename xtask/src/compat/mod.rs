@@ -1,8 +1,8 @@
-//! `cargo xtask compat`: protocol suites of others and clients of Kong against the real gateway. They come from the module
-//! proxy of Go into the target directory, in the versions named here; nothing of them is kept in the repository. What they
-//! said last is in docs/compatibility.md (`--record`).
+//! `cargo xtask compat`: runs protocol suites of other projects and clients of Kong against the real gateway. They are
+//! downloaded from Go's module proxy into the target directory, in the versions named here. The repository contains
+//! none of their code. `--record` writes the latest results into docs/compatibility.md.
 //!
-//! The clients are part of `check` where Go has them or can get them; the protocol suites, which take long, are not.
+//! The clients are part of `check` where Go has them or can download them. The protocol suites take too long for that.
 
 mod conformance;
 mod deck;
@@ -43,7 +43,7 @@ usage: cargo xtask compat [SUITE...] [--gateway PROGRAM] [--direct] [--short] [-
 Needs Go (on the PATH or in /usr/local/go) and, the first time, the network.
 ";
 
-/// A suite's name, and what runs it.
+/// A suite's name and the function that runs it.
 struct Suite {
     name: &'static str,
     run: fn(&Bench<'_>) -> Result<Vec<Outcome>, String>,
@@ -72,14 +72,14 @@ const SUITES: [Suite; 5] = [
     },
 ];
 
-/// What the suites run with.
+/// The environment of a run of the suites.
 struct Bench<'a> {
     go: &'a Go,
-    /// Absent: the suites talk to their own servers.
+    /// The gateway's binary. `None` runs the suites against their own servers.
     gateway: Option<&'a Path>,
-    /// Some cases, in the suite's own way to name them; absent: all.
+    /// Selects some cases in the suite's own syntax. `None` runs all cases.
     only: Option<&'a str>,
-    /// Leave out what takes long.
+    /// Whether to leave out cases that take long.
     short: bool,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     verdict(&outcomes)
 }
 
-/// decK's program, built where Go can do that; says so where it cannot.
+/// Builds decK and returns its path. If Go cannot build it, prints the reason and returns `None`.
 pub(crate) fn deck() -> Result<Option<PathBuf>, String> {
     match Go::find().and_then(|go| deck::build(&go)) {
         Ok(program) => Ok(Some(program)),
@@ -131,7 +131,8 @@ pub(crate) fn deck() -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// The clients of Kong against the gateway that the tests were run with; says so and is content where Go cannot have them.
+/// Runs the clients of Kong against the gateway that the tests use. If Go cannot provide the clients, prints the reason
+/// and succeeds.
 pub(crate) fn check() -> Result<(), String> {
     let had = Go::find().and_then(|go| {
         deck::fetch(&go)?;

@@ -1,4 +1,4 @@
-//! Programs that run beside the suite, and ones that must end in time.
+//! Programs that run in the background of a suite, and programs with a time limit.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A program that runs until this is dropped.
+/// A program that is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Process(pub(super) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -27,7 +27,7 @@ impl Process {
         Ok(Self(child))
     }
 
-    /// Starts it and reads what it says on its error output until a line holds `marker`; gives what follows the marker.
+    /// Starts the program and reads its error output until a line contains `marker`. Returns the text after the marker.
     pub(super) fn start_until(
         command: &mut Command,
         marker: &str,
@@ -54,14 +54,14 @@ impl Process {
     }
 }
 
-/// What a program came to.
+/// How a program with a time limit ended.
 pub(super) enum End {
     Status(ExitStatus, String),
-    /// It was still running, and was killed.
+    /// The program exceeded the time limit and was killed.
     TooLate(String),
 }
 
-/// Runs to the end, at most for `limit`; gives its output, then its error output.
+/// Runs a program until it exits, at most for `limit`. Returns its output followed by its error output.
 pub(super) fn run_for(command: &mut Command, limit: Duration) -> Result<End, String> {
     let mut process = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     let output = process.0.stdout.take().ok_or("no output")?;
@@ -86,12 +86,12 @@ pub(super) fn run_for(command: &mut Command, limit: Duration) -> Result<End, Str
 
 fn read_text(mut from: impl Read) -> String {
     let mut bytes = Vec::new();
-    // What came before a failure is still worth showing.
+    // Output before a read error is still useful.
     let _ = from.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Reads on, so that the program never waits for a full pipe.
+/// Reads and discards further output, so that the program never blocks on a full pipe.
 fn discard(mut from: BufReader<ChildStderr>) {
     thread::spawn(move || std::io::copy(&mut from, &mut std::io::sink()));
 }

@@ -1,4 +1,4 @@
-//! Writes results into the documentation, between two marks.
+//! Writes results into the documentation, between two markers.
 
 use super::report::{self, Outcome};
 use crate::shell;

@@ -1,23 +1,23 @@
-//! What the suites said, as a table and lists.
+//! Results of the suites as a table and lists.
 
 use std::fmt::Write;
 
-/// What a suite said of one way to reach the gateway.
+/// Results of one suite for one kind of connection to the gateway.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) suite: &'static str,
     pub(super) version: String,
-    /// Such as `TLS`.
+    /// The kind of connection, for example `TLS`.
     pub(super) way: &'static str,
     pub(super) passed: usize,
     pub(super) failed: Vec<Case>,
-    /// What was not run.
+    /// Cases that were not run.
     pub(super) left_out: Vec<Case>,
-    /// What else is worth knowing, such as how long something took.
+    /// Further information, for example how long a part took.
     pub(super) notes: Vec<String>,
 }
 
-/// A case of a suite, or several, and why they are named.
+/// One or several cases of a suite, with the reason for listing them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -34,7 +34,7 @@ impl Case {
 }
 
 impl Outcome {
-    /// Counts a case, which has failed when there is a reason.
+    /// Counts a case. A case with a reason has failed.
     pub(super) fn count(&mut self, name: &str, failure: Option<String>) {
         match failure {
             None => self.passed += 1,
@@ -47,14 +47,14 @@ impl Outcome {
     }
 }
 
-/// For the terminal.
+/// Formats results for the terminal.
 pub(super) fn text(outcomes: &[Outcome]) -> String {
     let mut text = format!(
         "\n{:<14}{:<10}{:<12}{:>7}{:>8}{:>8}\n",
         "suite", "version", "over", "cases", "passed", "failed"
     );
     for outcome in outcomes {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "{:<14}{:<10}{:<12}{:>7}{:>8}{:>8}",
@@ -84,7 +84,7 @@ pub(super) fn text(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// For the documentation.
+/// Formats results for the documentation.
 pub(super) fn markdown(outcomes: &[Outcome]) -> String {
     let mut text =
         "| suite | version | over | cases | passed | failed |\n|---|---|---|---|---|---|\n"

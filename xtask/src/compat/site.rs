@@ -1,10 +1,10 @@
-//! A gateway for a suite: everything goes to one upstream.
+//! A gateway for a suite, with one route to one upstream.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use testkit::{Gateway, Launch};
 
-/// How the gateway speaks to the upstream.
+/// The protocol between the gateway and the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speech {
     /// HTTP/1.1.
@@ -13,7 +13,7 @@ pub(super) enum Speech {
     Grpc,
 }
 
-/// Files in PEM.
+/// Paths of PEM files.
 #[derive(Debug, Clone)]
 pub(super) struct Certificate {
     pub(super) chain: PathBuf,
@@ -23,16 +23,16 @@ pub(super) struct Certificate {
 pub(super) struct Site<'a> {
     pub(super) upstream: SocketAddr,
     pub(super) speech: Speech,
-    /// Whether the upstream wants TLS.
+    /// Whether the upstream uses TLS.
     pub(super) tls: bool,
-    /// Which protocols of requests the route takes, as in a configuration.
+    /// The route's `protocols`, as in a configuration.
     pub(super) routed: &'a str,
-    /// Shown to clients whose name has no other.
+    /// Default certificate for clients whose server name has no certificate of its own.
     pub(super) certificate: Option<&'a Certificate>,
 }
 
 impl Site<'_> {
-    /// Starts a gateway with a cleartext and a TLS listener, both for HTTP/2.
+    /// Starts a gateway with a plaintext and a TLS listener, both with HTTP/2.
     pub(super) fn start(&self, program: &Path) -> Result<Gateway, String> {
         let mut launch = Launch::new(program)
             .set("proxy_listen", "127.0.0.1:0 http2, 127.0.0.1:0 ssl http2")
@@ -74,7 +74,7 @@ impl Site<'_> {
     }
 }
 
-/// The listener that a suite is pointed at.
+/// Returns the address of the listener that a suite connects to.
 pub(super) fn listener(gateway: &Gateway, tls: bool) -> Result<SocketAddr, String> {
     if tls {
         gateway

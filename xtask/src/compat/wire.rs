@@ -1,9 +1,9 @@
-//! The few messages that connectrpc's suite exchanges with a server under test: protocol buffers behind a length of four
-//! bytes. What else a message holds is passed on as it is.
+//! The few messages between connectrpc's suite and a server under test: protocol buffers after a length of four bytes.
+//! Unknown fields of a message are passed on unchanged.
 
 use std::io::{self, Read, Write};
 
-/// Larger than any that the suite sends.
+/// Maximum message length; larger than any message of the suite.
 const MOST: usize = 16 * 1024 * 1024;
 
 pub(super) fn read_message(from: &mut impl Read) -> io::Result<Vec<u8>> {
@@ -32,7 +32,8 @@ pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message with their numbers; `None` when it is not one, or has fields of fixed width, which these do not.
+/// Parses the numbered fields of a message. Returns `None` if the message is malformed or has fields of fixed width,
+/// which the suite's messages do not use.
 pub(super) fn fields(mut message: &[u8]) -> Option<Vec<(u64, Value<'_>)>> {
     let mut fields = Vec::new();
     while !message.is_empty() {
@@ -52,7 +53,7 @@ pub(super) fn fields(mut message: &[u8]) -> Option<Vec<(u64, Value<'_>)>> {
     Some(fields)
 }
 
-/// The last field of a number, as the encoding says; zero when there is none.
+/// Returns the last field with this number, as the encoding requires, or zero if there is none.
 pub(super) fn number(fields: &[(u64, Value<'_>)], wanted: u64) -> u64 {
     let found = fields.iter().rev().find(|(number, _)| *number == wanted);
     match found {
@@ -120,7 +121,7 @@ mod tests {
             (7, Value::Bytes(b"certificate")),
         ];
         let message = encode(&written);
-        // Field 6, and 204800 in groups of seven bits, lowest first.
+        // Field 6, then 204800 in groups of seven bits, lowest group first.
         assert_eq!(message[2..6], [0x30, 0x80, 0xc0, 0x0c]);
         let read = fields(&message).expect("it is a message");
         assert_eq!(read, written);
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn malformed_messages_are_refused() {
         for bad in [&b"\x08"[..], b"\x12\x05ab", b"\x0d\0\0\0\0", &[0xff; 12]] {
             assert_eq!(fields(bad), None, "{bad:02x?}");
         }

@@ -1,9 +1,9 @@
-//! Comparing an output with what a page shows of it.
+//! Comparison of an output with the output that a page shows.
 
-/// Stands for any text of a line; alone on a line for any number of lines.
+/// Matches any text within a line; alone on a line it matches any number of lines.
 const ANY: char = '…';
 
-/// Whether the output is as shown. White space at the end of lines does not count.
+/// Whether the output matches the shown output. White space at the end of lines is ignored.
 pub(super) fn is_as_shown(shown: &str, output: &str) -> bool {
     let shown: Vec<&str> = shown.lines().map(str::trim_end).collect();
     let output: Vec<&str> = output.lines().map(str::trim_end).collect();

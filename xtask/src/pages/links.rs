@@ -1,4 +1,4 @@
-//! Links between the files of the repository.
+//! Checks of links between the files of the repository.
 
 use crate::shell;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// Every link of a Markdown file to a file or heading that is not there.
+/// Returns every link in a Markdown file to a missing file or heading.
 pub(super) fn broken() -> Result<Vec<String>, String> {
     let mut list = Command::new("git");
     list.current_dir(shell::root()).args([
@@ -20,7 +20,7 @@ pub(super) fn broken() -> Result<Vec<String>, String> {
     let mut headings = HashMap::new();
     let mut broken = Vec::new();
     for file in files.lines().filter(|file| !file.starts_with("vendor/")) {
-        // A file that was deleted and is not committed yet.
+        // The file was deleted, and the deletion is not committed yet.
         let Ok(text) = fs::read_to_string(shell::root().join(file)) else {
             continue;
         };
@@ -33,7 +33,7 @@ pub(super) fn broken() -> Result<Vec<String>, String> {
     Ok(broken)
 }
 
-/// The lines and targets of links outside of code that lead into the repository.
+/// Returns the line numbers and targets of links into the repository, except those in code.
 fn targets(text: &str) -> Vec<(usize, String)> {
     let mut targets = Vec::new();
     for (line, number) in prose(text) {
@@ -50,7 +50,7 @@ fn targets(text: &str) -> Vec<(usize, String)> {
     targets
 }
 
-/// The lines with their numbers, without fences and code within lines.
+/// Returns the lines with their numbers, without code blocks and inline code.
 fn prose(text: &str) -> Vec<(String, usize)> {
     let mut is_code = false;
     let mut lines = Vec::new();
@@ -85,7 +85,7 @@ fn leads_somewhere(from: &str, target: &str, headings: &mut HashMap<PathBuf, Vec
     known.iter().any(|anchor| anchor == heading)
 }
 
-/// The path of a link, without `..`.
+/// Returns the path of a link with every `..` resolved.
 fn within(folder: &Path, link: &str) -> PathBuf {
     let mut path = PathBuf::new();
     for component in folder.join(link).components() {
@@ -100,7 +100,7 @@ fn within(folder: &Path, link: &str) -> PathBuf {
     path
 }
 
-/// The anchors of a page's headings, as GitHub makes them.
+/// Returns the anchors of a page's headings in GitHub's format.
 fn anchors(text: &str) -> Vec<String> {
     let mut is_code = false;
     let mut anchors: Vec<String> = Vec::new();
@@ -132,7 +132,8 @@ fn is_numbered(known: &str, anchor: &str) -> bool {
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// Lower case, blanks as dashes, and of the rest letters, digits, dashes and underscores. Of a link in a title its text.
+/// Returns the anchor of a title: in lower case, with spaces as dashes, and otherwise only letters, digits, dashes and
+/// underscores. A link in the title counts with its text.
 fn anchor(title: &str) -> String {
     let mut text = String::new();
     let mut rest = title.trim();

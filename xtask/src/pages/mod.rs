@@ -1,9 +1,9 @@
-//! The commands of the documentation, run on the built gateway in the order of each page, and compared with the output that
-//! the page shows; and the links between pages.
+//! Checks of the documentation. Runs the commands of each page in order on the built gateway, and compares their output
+//! with the output on the page. Also checks the links between pages.
 //!
-//! A fence `sh` holds commands. A fence `text`, `json`, `yaml` or `http` right after it shows their output, in which `…`
-//! stands for any text and a line of only `…` for any lines. `sh background` runs until the end of the page, `sh fails` must
-//! end with another status than 0, and `sh norun` is for readers only.
+//! A `sh` block holds commands. A `text`, `json`, `yaml` or `http` block right after it shows their output, in which
+//! `…` matches any text, and a line with only `…` matches any lines. `sh background` runs until the end of the page,
+//! `sh fails` must exit with a status other than 0, and `sh norun` is not run.
 
 mod expected;
 mod links;
@@ -19,7 +19,7 @@ use session::Session;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Every example beside them has a page of its own.
+/// Pages that are run, in addition to the page of every example.
 const PAGES: [&str; 13] = [
     "docs/quick-start.md",
     "docs/migrating-from-kong.md",
@@ -37,7 +37,7 @@ const PAGES: [&str; 13] = [
 ];
 const EXAMPLES: &str = "examples";
 
-/// Checks all links, then runs all pages, or those that are named.
+/// Checks all links, then runs the named pages, or all pages if none is named.
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     let (gateway, named) = match words {
         ["--gateway", gateway, named @ ..] => (PathBuf::from(gateway), named),
@@ -61,13 +61,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Builds the gateway as for the tests.
+/// Builds the gateway with the profile of the tests.
 fn build() -> Result<PathBuf, String> {
     shell::run(&mut cargo(&["build", "--package", "gateway"]))?;
     Ok(shell::target_directory()?.join("debug").join("silverback"))
 }
 
-/// The paths of all pages that are run, from the root.
+/// Returns the paths of all pages that are run, relative to the root.
 fn all() -> Result<Vec<String>, String> {
     let mut pages: Vec<String> = PAGES.iter().map(|page| (*page).to_owned()).collect();
     let folder = shell::root().join(EXAMPLES);
@@ -86,9 +86,9 @@ fn all() -> Result<Vec<String>, String> {
     Ok(pages)
 }
 
-/// What pages run: the gateway, and decK where there is one.
+/// The programs that pages run: the gateway, and decK if it is available.
 struct Programs {
-    /// A folder that has nothing but them.
+    /// Directory that contains only these programs.
     folder: PathBuf,
     has_deck: bool,
 }
@@ -114,7 +114,8 @@ impl Programs {
         })
     }
 
-    /// Runs the page in a folder of its own, which begins with the files beside the page of an example.
+    /// Runs the page in a new directory. For an example, the directory starts with a copy of the files next to its
+    /// page.
     fn run(&self, page: &str) -> Result<(), String> {
         let path = shell::root().join(page);
         let text = fs::read_to_string(&path).map_err(|error| format!("cannot read it: {error}"))?;
@@ -140,14 +141,17 @@ impl Programs {
             return Ok(());
         }
         if needs_deck && !self.has_deck {
-            eprintln!("note: line {} is not run: there is no decK", block.line);
+            eprintln!(
+                "note: line {} is not run: decK is not available",
+                block.line
+            );
             return Ok(());
         }
         session.run(block)
     }
 }
 
-/// Copies a folder's files with the ports in them replaced.
+/// Copies the files of a directory and replaces the ports in them.
 fn copy(from: &Path, to: &Path, ports: &mut Ports) -> std::io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;

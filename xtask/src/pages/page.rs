@@ -1,42 +1,42 @@
-//! The blocks of a page: commands, and the output that is shown of them.
+//! The blocks of a page: commands and their shown output.
 
-/// How a block's commands are run.
+/// How the commands of a block are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// To their end, which is good.
+    /// Runs to the end and must succeed.
     Succeeds,
-    /// To their end, which must tell of a failure.
+    /// Runs to the end and must fail.
     Fails,
-    /// Until the end of the page.
+    /// Runs in the background until the end of the page.
     Background,
-    /// Only readers run them.
+    /// Is not run.
     Never,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// Where it begins in the page, from 1.
+    /// Line number in the page at which the block begins, from 1.
     pub(super) line: usize,
     pub(super) way: Way,
     pub(super) commands: String,
     pub(super) output: Option<String>,
 }
 
-/// The languages of fences that show an output.
+/// Languages of blocks that show an output.
 const OUTPUTS: [&str; 4] = ["text", "json", "yaml", "http"];
 
-/// At most so many lines with text may stand between commands and their output.
+/// Maximum number of non-empty lines between commands and their output.
 const LINES_BETWEEN: usize = 1;
 
 struct Fence<'t> {
     line: usize,
     words: Vec<&'t str>,
     content: String,
-    /// Lines with text between the fence before it and this one.
+    /// Number of non-empty lines between the previous block and this one.
     text_before: usize,
 }
 
-/// The blocks of commands in the order of the page.
+/// Returns the blocks of commands in the order of the page.
 pub(super) fn blocks(text: &str) -> Result<Vec<Block>, String> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut follows_commands = false;
@@ -72,11 +72,11 @@ fn way(words: &[&str]) -> Result<Way, String> {
         ["fails"] => Ok(Way::Fails),
         ["background"] => Ok(Way::Background),
         ["norun"] => Ok(Way::Never),
-        _ => Err(format!("`sh {}` is no way to run a block", words.join(" "))),
+        _ => Err(format!("unknown kind of block: `sh {}`", words.join(" "))),
     }
 }
 
-/// The fences of a page. One within a list is indented, and its content as far.
+/// Returns the fenced blocks of a page. A block in a list is indented, and its content has the same indentation.
 fn fences(text: &str) -> Result<Vec<Fence<'_>>, String> {
     let mut fences = Vec::new();
     let mut text_before = 0;
@@ -91,7 +91,7 @@ fn fences(text: &str) -> Result<Vec<Fence<'_>>, String> {
         let mut content = String::new();
         loop {
             let Some((line, _)) = lines.next() else {
-                return Err(format!("line {number}: the fence has no end"));
+                return Err(format!("line {number}: the fence is not closed"));
             };
             if line.trim() == "```" {
                 break;
@@ -166,10 +166,10 @@ d
     }
 
     #[test]
-    fn what_cannot_be_run_is_an_error_with_its_line() {
+    fn an_invalid_block_is_an_error_with_its_line() {
         let unknown = blocks("\n```sh slowly\na\n```\n").unwrap_err();
-        assert_eq!(unknown, "line 2: `sh slowly` is no way to run a block");
+        assert_eq!(unknown, "line 2: unknown kind of block: `sh slowly`");
         let open = blocks("```sh\na\n").unwrap_err();
-        assert_eq!(open, "line 1: the fence has no end");
+        assert_eq!(open, "line 1: the fence is not closed");
     }
 }

@@ -1,9 +1,9 @@
-//! The ports that pages name, and free ones in their place.
+//! Replacement of the ports that pages name by free ports.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 
-/// Where the gateway listens unless it is told otherwise, as pages expect it.
+/// The gateway's default listeners, which pages expect.
 const LISTENERS: [(&str, &[(u16, &str)]); 3] = [
     (
         "KONG_PROXY_LISTEN",
@@ -16,16 +16,16 @@ const LISTENERS: [(&str, &[(u16, &str)]); 3] = [
     ("KONG_STATUS_LISTEN", &[(8007, "")]),
 ];
 
-/// The free port for each port of a page.
+/// Maps each port of a page to a free port.
 #[derive(Default)]
 pub(super) struct Ports {
     chosen: BTreeMap<u16, u16>,
-    /// Keep others from choosing the same port until all are chosen.
+    /// Listeners that reserve the chosen ports until all ports are chosen.
     held: Vec<TcpListener>,
 }
 
 impl Ports {
-    /// The text with free ports for those from 8000 to 9999 that stand after a colon or an equals sign.
+    /// Replaces ports from 8000 to 9999 after a colon or an equals sign by free ports.
     pub(super) fn replace(&mut self, text: &str) -> String {
         let mut replaced = String::with_capacity(text.len());
         let mut rest = text;
@@ -51,8 +51,8 @@ impl Ports {
         replaced
     }
 
-    /// Settings of the environment that put the gateway's usual listeners onto free ports. The ports may be taken by the
-    /// page from now on.
+    /// Returns environment variables that move the gateway's default listeners to free ports, and releases the reserved
+    /// ports for the page.
     pub(super) fn listeners(&mut self) -> Vec<(&'static str, String)> {
         let settings = LISTENERS.map(|(name, listeners)| {
             let values: Vec<String> = listeners
@@ -69,7 +69,7 @@ impl Ports {
         if let Some(chosen) = self.chosen.get(&port) {
             return *chosen;
         }
-        // Without a free port the page fails with the port that it names.
+        // If there is no free port, the page fails and names its own port.
         let Ok(listener) = TcpListener::bind("127.0.0.1:0") else {
             return port;
         };

@@ -1,4 +1,4 @@
-//! A shell in which the commands of one page are run.
+//! A shell that runs the commands of one page.
 
 use super::expected::is_as_shown;
 use super::page::{Block, Way};
@@ -12,27 +12,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A debug build on a busy machine takes its time.
+/// Time limit for a block; enough for a debug build on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Any command that fails makes its block fail, but none ends the shell.
+/// Makes a block fail if any of its commands fails, without ending the shell.
 const PRELUDE: &str = "exec 2>&1\ntrap 'status=$?' ERR\n";
 
 pub(super) struct Session {
     shell: Child,
     commands: ChildStdin,
     lines: Receiver<String>,
-    /// The blocks as files, and the outputs of those in the background.
+    /// Directory with the blocks as files, and with the outputs of those in the background.
     files: TempDir,
     blocks: usize,
     background: Vec<PathBuf>,
-    /// Tells the end of a block's output from the output.
+    /// Unique text that separates the end of a block's output from the output itself.
     marker: String,
 }
 
 impl Session {
-    /// A shell in a folder, that finds `programs` before all others and has no settings of Kong's but those given.
+    /// Starts a shell in a directory. It finds `programs` before all other programs, and has no Kong settings except
+    /// the given ones.
     pub(super) fn start(
         folder: &Path,
         programs: &Path,
@@ -43,7 +44,7 @@ impl Session {
         command
             .args(["--noprofile", "--norc"])
             .current_dir(folder)
-            // All that it starts can be ended together.
+            // A process group allows to stop all programs that the shell starts.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -92,7 +93,7 @@ impl Session {
         })
     }
 
-    /// Runs a block, and compares its output with what the page shows.
+    /// Runs a block and compares its output with the output on the page.
     pub(super) fn run(&mut self, block: &Block) -> Result<(), String> {
         self.blocks += 1;
         let file = self.files.path().join(format!("block-{}", self.blocks));
@@ -111,10 +112,10 @@ impl Session {
         }
     }
 
-    /// The status of what failed last, and the output.
+    /// Returns the status of the last failed command, and the output.
     fn run_to_end(&mut self, file: &Path) -> Result<(String, String), String> {
         let marker = self.marker.clone();
-        // What a command prints need not end with a line feed.
+        // The output of a command may lack a final line feed.
         self.send(&format!(
             "status=0; . '{}' </dev/null; printf '\\n{marker} %s\\n' \"$status\"\n",
             file.display()
@@ -126,7 +127,7 @@ impl Session {
             match self.lines.recv_timeout(left) {
                 Ok(line) => {
                     if let Some(status) = line.strip_prefix(&marker) {
-                        // The marker's own line feed.
+                        // Remove the line feed that precedes the marker.
                         if output.ends_with("\n\n") || output == "\n" {
                             output.pop();
                         }
@@ -135,16 +136,16 @@ impl Session {
                     output.push_str(&line);
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("has not ended in time:\n{output}"));
+                    return Err(format!("did not finish in time:\n{output}"));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(format!("has ended the shell:\n{output}"));
+                    return Err(format!("ended the shell:\n{output}"));
                 }
             }
         }
     }
 
-    /// Starts it and waits for the output that the page shows.
+    /// Starts a block and waits for the output that the page shows.
     fn run_in_background(&mut self, file: &Path, block: &Block) -> Result<(), String> {
         let output_file = file.with_extension("output");
         let done = file.with_extension("done");
@@ -173,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Whatever ran in the background must have been stopped by the page itself.
+    /// Ends the session. The page itself must have stopped all its background commands.
     pub(super) fn finish(self) -> Result<(), String> {
         let deadline = Instant::now() + LIMIT;
         while self.background.iter().any(|done| !done.exists()) {
@@ -194,7 +195,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // All of its programs, which may be none any more.
+        // Kill the whole process group; it may be empty already.
         let group = format!("-{}", self.shell.id());
         let _ = Command::new("kill")
             .args(["-KILL", "--", &group])
@@ -265,6 +266,6 @@ mod tests {
     #[test]
     fn the_end_of_the_shell_is_an_error() {
         let error = run(&[(Way::Succeeds, "exit 3\n", None)]).unwrap_err();
-        assert!(error.contains("has ended the shell"), "{error}");
+        assert!(error.contains("ended the shell"), "{error}");
     }
 }

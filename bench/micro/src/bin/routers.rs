@@ -1,5 +1,6 @@
-//! The program `routers`: what a match, a build, a change and a route cost, by kind and number of routes. It times what it
-//! measures itself, so that one run shows every figure of one machine at one time; instructions are counted by `micro`.
+//! The program `routers`: the cost of matching, building and changing routers, and the memory per route, by kind and
+//! number of routes. It measures everything by itself, so that one run gives all figures of one machine at one time.
+//! The program `micro` counts instructions.
 
 #![forbid(unsafe_code)]
 
@@ -16,35 +17,35 @@ use std::time::{Duration, Instant};
 use testkit::memory::{Counting, Counts};
 use testkit::rules::{Hostile, Kind, RuleSet, Sample, hostile};
 
-/// As the gateway has it, counted: what a router holds is what it asked for.
+/// The gateway's allocator, with counts. A router's memory is the sum of its allocations.
 #[global_allocator]
 static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
 const COUNTS: [usize; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
-/// Requests take turns: as many as keep the routes of large sets out of the processor's nearest caches.
+/// Maximum number of different requests: enough to keep the routes of large sets out of the processor's nearest caches.
 const MOST_REQUESTS: usize = 10_000;
 const FEWEST_REQUESTS: usize = 1_000;
-/// So many requests are timed at once: enough to hide what looking at the clock costs, and few enough to stay in the nearest
-/// cache from when they are touched.
+/// Number of requests timed together: enough to hide the cost of reading the clock, and few enough to stay in the
+/// nearest cache after [`touch`].
 const BATCH: usize = 16;
-/// Each figure is the median of at least so many measurements, and of as many as fit into the time.
+/// Minimum number of measurements of a figure. The figure is the median of as many as fit into the time.
 const FEWEST_TIMES: usize = 5;
 
-/// What a match, a build, a change and a route cost, by kind and number of routes
+/// Measures the cost of matches, builds, changes and routes, by kind and number of routes
 #[derive(Parser)]
 struct Cli {
-    /// Kinds whose name begins so; all without
+    /// Kinds whose names begin with these texts; default: all kinds
     kinds: Vec<String>,
-    /// Leave out more routes than this
+    /// Largest number of routes to measure
     #[arg(long, default_value_t = 100_000)]
     largest: usize,
     /// Milliseconds for each figure
     #[arg(long, default_value_t = 300)]
     time: u64,
-    /// The `traditional` flavour, for kinds that it has
+    /// Use the `traditional` flavour for the kinds that it supports
     #[arg(long)]
     traditional: bool,
-    /// Write every figure here as JSON
+    /// Write every figure to this file as JSON
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -61,10 +62,10 @@ struct Line {
     routes: usize,
     hit_ns: f64,
     miss_ns: f64,
-    /// By 1,000 requests that hit, and as many that miss; none is the aim.
+    /// Allocations in 1,000 requests that match and 1,000 that do not. The goal is zero.
     allocations: f64,
     build_ms: f64,
-    /// One route changed in the router that is there.
+    /// Time for changing one route of an existing router.
     replace_us: f64,
     bytes_per_route: f64,
 }
@@ -130,7 +131,7 @@ impl Cli {
     }
 }
 
-/// None for routes that this version cannot use, which it says.
+/// Measures one kind with one number of routes. If this version cannot use the routes, prints that and returns `None`.
 fn measure(kind: Kind, count: usize, cli: &Cli) -> Option<Line> {
     let set = kind.set(count, count.clamp(FEWEST_REQUESTS, MOST_REQUESTS));
     let routes = rules::routes(&set.rules);
@@ -173,7 +174,7 @@ fn measure(kind: Kind, count: usize, cli: &Cli) -> Option<Line> {
     Some(line)
 }
 
-/// What finds nothing, or everything, is not worth measuring.
+/// Checks that every hit finds a route and every miss finds none; otherwise the figures would mean nothing.
 fn check(kind: Kind, set: &RuleSet, router: &Router) {
     let mut scratch = Scratch::default();
     for (sample, number) in &set.hits {
@@ -188,7 +189,7 @@ fn check(kind: Kind, set: &RuleSet, router: &Router) {
     }
 }
 
-/// Nanoseconds of one match, and how often 1,000 of them allocate.
+/// Returns the nanoseconds of one match, and the number of allocations in 1,000 matches.
 fn time_matches(router: &Router, samples: &[&Sample], time: Duration) -> (f64, f64) {
     let requests: Vec<_> = samples
         .iter()
@@ -200,7 +201,7 @@ fn time_matches(router: &Router, samples: &[&Sample], time: Duration) -> (f64, f
             black_box(router.matches(black_box(request), &mut scratch));
         }
     };
-    // Regexes make what they search with at the first use.
+    // The first use of a regex allocates its search caches.
     all();
     let before = Counts::of_this_thread();
     all();
@@ -223,8 +224,8 @@ fn time_matches(router: &Router, samples: &[&Sample], time: Duration) -> (f64, f
     (middle(passes), allocations as f64 * 1000.0 * each)
 }
 
-/// Reads a request once: a gateway has just received what it routes, so that the request is in the nearest cache, whatever of
-/// the router is.
+/// Reads a request once, to load it into the nearest cache. A gateway has just received the request that it routes, but
+/// the router may be in a slower cache.
 fn touch(sample: &Sample) {
     let headers = sample.headers.iter();
     let lengths = headers.map(|(name, value)| sum(name) + sum(value));
@@ -239,7 +240,8 @@ fn time_builds(routes: &[Route], flavor: Flavor, time: Duration) -> f64 {
     median(time, || (), |()| rules::build(routes, flavor, None)) * 1e3
 }
 
-/// Another route each time; each change is made to the router that the one before has made, as in a gateway.
+/// Times changes of single routes, a different one each time. Each change starts from the router that the change before
+/// produced, as in a gateway.
 fn time_changes(router: &Router, routes: &[Route], time: Duration) -> f64 {
     let mut at = 0;
     let mut last: Option<Router> = None;
@@ -258,9 +260,10 @@ fn time_changes(router: &Router, routes: &[Route], time: Duration) -> f64 {
 
 fn measure_hostile(set: &Hostile, cli: &Cli) -> HostileLine {
     let routes = rules::routes(&set.rules);
-    let flavor = match cli.traditional {
-        true => Flavor::Traditional,
-        false => Flavor::TraditionalCompatible,
+    let flavor = if cli.traditional {
+        Flavor::Traditional
+    } else {
+        Flavor::TraditionalCompatible
     };
     let started = Instant::now();
     let router = rules::build(&routes, flavor, None).expect("every flavour has these");
@@ -287,7 +290,7 @@ fn measure_hostile(set: &Hostile, cli: &Cli) -> HostileLine {
     line
 }
 
-/// Seconds of `run` on what `make` gives it; making it and dropping what comes out do not count.
+/// Returns the median time of `run` in seconds. The time for `make` and for dropping results is not counted.
 fn median<I, O>(time: Duration, mut make: impl FnMut() -> I, mut run: impl FnMut(I) -> O) -> f64 {
     let mut seconds = Vec::new();
     let started = Instant::now();

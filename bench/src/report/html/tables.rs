@@ -13,7 +13,7 @@ const PERCENTILES: [(f64, &str); 4] = [
     (0.999, "p99.9"),
     (0.9999, "p99.99"),
 ];
-/// Below as many cases a table of all of them says nothing that those of each do not.
+/// A scenario with fewer cases gets no overview table, because it would repeat the tables of the cases.
 const FEW: usize = 2;
 
 pub fn machine(report: &Report) -> Vec<(String, String)> {
@@ -54,7 +54,7 @@ pub fn pairs(title: &str, pairs: &[(String, String)]) -> String {
     format!("<div><h4>{}</h4>{table}</div>", escape(title))
 }
 
-/// The main quantity of every case: cases in rows, subjects in columns.
+/// Returns a table of the main quantity, with cases in rows and subjects in columns.
 pub fn overview(scenario: &Scenario) -> String {
     let cases = scenario.cases();
     let mut groups: Vec<(String, Vec<&Case<'_>>)> = Vec::new();
@@ -98,7 +98,7 @@ fn overview_of(title: &str, cases: &[&Case<'_>]) -> String {
     table("", &columns, rows)
 }
 
-/// A row for each subject: every quantity, multiples of the references, percentiles of latency.
+/// Returns a table with a row for each subject: every quantity, ratios to the references, percentiles of latency.
 pub fn case(case: &Case<'_>) -> String {
     let references = case.references();
     let mut columns = vec![String::new()];
@@ -160,7 +160,7 @@ fn spread(figure: &Figure) -> String {
     )
 }
 
-/// Of every figure of the case.
+/// Returns a table with the statistics of every figure of the case.
 pub fn statistics(case: &Case<'_>) -> String {
     let columns = [
         "",
@@ -204,7 +204,7 @@ fn described(samples: &Samples) -> Vec<String> {
     ]
 }
 
-/// Cells are HTML already. A table too wide for the page scrolls by itself.
+/// Returns a table from cells that are already HTML. A table that is too wide for the page gets its own scroll bar.
 fn table(class: &str, columns: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
     let cells = |tag: &str, cells: &[String]| -> String {
         let cells = cells.iter().map(|cell| format!("<{tag}>{cell}</{tag}>"));

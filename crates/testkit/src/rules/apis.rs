@@ -1,9 +1,10 @@
-//! The route tables of public APIs (`data/apis`), and what a template becomes: a regex, an expression over segments, a path.
+//! The route tables of public APIs (`data/apis`). Each path template can be turned into a regex, an expression over
+//! segments, or a sample path.
 
 use super::one_of;
 use std::fmt::Write as _;
 
-/// A public API whose paths are known.
+/// A public API with known paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
     GitHub,
@@ -11,18 +12,18 @@ pub enum Api {
     Kubernetes,
 }
 
-/// A path with the methods it takes.
+/// A path with its allowed methods.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     pub methods: Vec<&'static str>,
     pub template: Template,
 }
 
-/// A path with parameters.
+/// A path template with parameters.
 #[derive(Debug, Clone)]
 pub struct Template {
     pub text: &'static str,
-    /// Between slashes, without the empty one at the start.
+    /// The segments between slashes, without the empty one before the first slash.
     pub segments: Vec<Part>,
 }
 
@@ -30,19 +31,19 @@ pub struct Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     Literal(&'static str),
-    /// Any one segment.
+    /// A parameter that matches one segment.
     Parameter(&'static str),
-    /// Two parameters with a text between them.
+    /// Two parameters in one segment with a text between them.
     Pair {
         first: &'static str,
         between: &'static str,
         second: &'static str,
     },
-    /// Any number of segments, at least one; the last part.
+    /// The last part of a template; it matches one or more segments.
     Rest(&'static str),
 }
 
-/// What parameters are given: of each sort that their texts have.
+/// Sample values of parameters, one for each usual form of text.
 const VALUES: [&str; 8] = [
     "octocat",
     "42",
@@ -57,7 +58,7 @@ const VALUES: [&str; 8] = [
 impl Api {
     pub const ALL: [Self; 3] = [Self::GitHub, Self::Stripe, Self::Kubernetes];
 
-    /// Every path, sorted by its text.
+    /// Returns every endpoint, sorted by path.
     pub fn endpoints(self) -> Vec<Endpoint> {
         let text = match self {
             Self::GitHub => include_str!("../../data/apis/github.txt"),
@@ -79,7 +80,7 @@ impl Endpoint {
         }
     }
 
-    /// The expression of this endpoint below a prefix without a slash at its end, by regex.
+    /// Returns a regex expression for this endpoint below `prefix`, which must not end in a slash.
     pub fn regex_expression(&self, prefix: &str) -> String {
         let regex = self.template.regex();
         let mut text = format!(r##"http.path ~ r#"^{prefix}{regex}"#"##);
@@ -87,7 +88,7 @@ impl Endpoint {
         text
     }
 
-    /// The expression of this endpoint below a prefix of one segment or none, by segments.
+    /// Returns a segment expression for this endpoint below `prefix`, which has one segment or is empty.
     pub fn segments_expression(&self, prefix: &str) -> String {
         let mut text = self.template.segments_expression(prefix);
         self.write_methods(&mut text);
@@ -111,7 +112,8 @@ impl Template {
         }
     }
 
-    /// Behind the `~` of a route's path: names for the parameters, and nothing may follow.
+    /// Returns the regex that follows `~` in a route's path. Parameters become named groups; the regex is anchored at
+    /// the end.
     pub fn regex(&self) -> String {
         let mut regex = String::new();
         for part in &self.segments {
@@ -122,18 +124,18 @@ impl Template {
         regex
     }
 
-    /// Of two templates that both take a path, the one that says more about it is greater.
+    /// Returns a priority for templates that match the same path: the more specific template has the greater one.
     pub fn priority(&self) -> u16 {
-        // Kong's priority word has room for 12 bits.
+        // Kong's priority value has room for 12 bits.
         let bits = self.segments.iter().zip((0..12).rev());
         bits.filter(|(part, _)| matches!(part, Part::Literal(_)))
             .fold(0, |all, (_, bit)| all | 1 << bit)
     }
 
-    /// Without regexes: how many segments, and what those are that are no parameters.
+    /// Returns an expression without regexes that compares the number of segments and all literal segments.
     fn segments_expression(&self, prefix: &str) -> String {
         let before = usize::from(!prefix.is_empty());
-        // A slash at the end is no segment.
+        // An empty segment after a final slash does not count.
         let own = self.segments.iter();
         let count = before + own.filter(|part| **part != Part::Literal("")).count();
         let operator = match self.segments.last() {
@@ -155,12 +157,12 @@ impl Template {
         text
     }
 
-    /// A path that it takes, as it is normalised; others for other numbers.
+    /// Returns a normalised path that matches this template. Different numbers give different paths.
     pub fn path(&self, number: usize) -> String {
         let mut path = String::new();
         for (at, part) in self.segments.iter().enumerate() {
             let mut value = VALUES[(number + at) % VALUES.len()].to_owned();
-            // Beyond the first few all paths differ.
+            // After the first few values, a suffix makes all paths differ.
             if number >= VALUES.len() {
                 write!(value, "-{number}").expect("it is a String");
             }
@@ -177,7 +179,7 @@ impl Template {
         path
     }
 
-    /// Whether a normalised path is one of these, without regexes: what routers are compared with.
+    /// Whether a normalised path matches, computed without regexes. The routers' results are compared with this.
     pub fn takes(&self, path: &str) -> bool {
         let Some(inner) = path.strip_prefix('/') else {
             return false;
@@ -221,7 +223,7 @@ impl Part {
         match self {
             Self::Literal(literal) => regex.push_str(&escaped(literal)),
             Self::Parameter(name) => {
-                // Names of groups have no hyphens.
+                // Group names must not contain hyphens.
                 let name = name.replace('-', "_");
                 write!(regex, "(?<{name}>[^/]+)").expect("it is a String");
             }
@@ -242,7 +244,7 @@ impl Part {
         match self {
             Self::Literal(literal) => *literal == segment,
             Self::Parameter(_) | Self::Rest(_) => !segment.is_empty(),
-            // The text may come several times: one place with something on both sides is enough.
+            // The text may occur several times. One occurrence with text on both sides is enough.
             Self::Pair { between, .. } => segment
                 .match_indices(between)
                 .any(|(at, found)| at > 0 && at + found.len() < segment.len()),
@@ -250,7 +252,7 @@ impl Part {
     }
 }
 
-/// Only what the tables have of what means something in regexes.
+/// Escapes dots, the only regex metacharacter in the literals of the tables.
 fn escaped(literal: &str) -> String {
     literal.replace('.', r"\.")
 }

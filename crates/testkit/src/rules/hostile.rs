@@ -1,26 +1,26 @@
-//! Rule sets and requests that cost a router as much as they can: each is a way in which a match could stop being cheap.
+//! Adversarial rule sets and requests: each one tries to make a match as expensive as possible in a different way.
 
 use super::{Rule, Sample, repeated};
 
-/// What the longest request head leaves of a path.
+/// Maximum length of a path in the longest request head.
 const LONG: usize = 8 << 10;
 
-/// Rules that are hard on a router, and one request for each way to be.
+/// A rule set that is expensive for a router, with one request.
 #[derive(Debug, Clone)]
 pub struct Hostile {
     pub name: &'static str,
     pub about: &'static str,
     pub rules: Vec<Rule>,
-    /// None of the rules takes it, so that all that could must be looked at.
+    /// A request that matches no rule, so that a router must try every possible candidate.
     pub sample: Sample,
 }
 
-/// Every such set; all in attributes, which every flavour has.
+/// Returns all adversarial sets. Their rules use attributes only, which every router flavour supports.
 pub fn hostile() -> Vec<Hostile> {
     vec![
         Hostile {
             name: "nested-regexes",
-            about: "100 regexes of nested repetitions, which backtracking would take for ever on; 8 KB path",
+            about: "100 regexes with nested repetitions, on which backtracking would never finish; 8 KB path",
             rules: (0..100)
                 .map(|number| path(format!("~/((a+)+)+b{number}$")))
                 .collect(),
@@ -28,7 +28,7 @@ pub fn hostile() -> Vec<Hostile> {
         },
         Hostile {
             name: "searching-regexes",
-            about: "1,000 regexes that begin with anything, which nothing can sort out beforehand; 8 KB path",
+            about: "1,000 regexes that begin with `.*`, so that no prefix excludes them; 8 KB path",
             rules: (0..1000)
                 .map(|number| path(format!("~/.*x{number}$")))
                 .collect(),
@@ -36,7 +36,7 @@ pub fn hostile() -> Vec<Hostile> {
         },
         Hostile {
             name: "indexed-texts",
-            about: "40 regexes with a text each, by which they are found; 8 KB path that holds some of the texts again and again",
+            about: "40 regexes, each indexed by a literal text; 8 KB path that repeats some of the texts",
             rules: (0..40)
                 .map(|number| path(format!("~/f/.*/name{number:02}/.*x$")))
                 .collect(),
@@ -44,7 +44,7 @@ pub fn hostile() -> Vec<Hostile> {
         },
         Hostile {
             name: "many-indexed-texts",
-            about: "1,000 regexes with a text each, by which they are found; 8 KB path that holds them all",
+            about: "1,000 regexes, each indexed by a literal text; 8 KB path that contains all of the texts",
             rules: (0..1000)
                 .map(|number| path(format!("~/f/.*/name{number:03}/.*x$")))
                 .collect(),
@@ -58,7 +58,7 @@ pub fn hostile() -> Vec<Hostile> {
         },
         Hostile {
             name: "user-agents",
-            about: "1,000 regexes of the User-Agent with a text each; one of 8 KiB that holds many of them",
+            about: "1,000 regexes of the User-Agent with a literal text each; a User-Agent of 8,000 bytes with all of the texts",
             rules: (0..1000)
                 .map(|number| Rule {
                     headers: vec![("user-agent".to_owned(), format!("~*bot-{number:03}.*x$"))],
@@ -72,7 +72,7 @@ pub fn hostile() -> Vec<Hostile> {
         },
         Hostile {
             name: "overlapping-prefixes",
-            about: "4,000 prefixes, each the beginning of the next, of which none has its header; 8 KB path",
+            about: "4,000 prefixes, each the start of the next, with a header that is missing; 8 KB path",
             rules: (1..=4000)
                 .map(|length| with_header(path(repeated_path("a")[..=length].to_owned())))
                 .collect(),
@@ -80,7 +80,7 @@ pub fn hostile() -> Vec<Hostile> {
         },
         Hostile {
             name: "overlapping-segments",
-            about: "2,000 prefixes of whole segments, each the beginning of the next, of which none has its header; 8 KB path",
+            about: "2,000 prefixes of whole segments, each the start of the next, with a header that is missing; 8 KB path",
             rules: (1..=2000)
                 .map(|count| with_header(path("/a".repeat(count))))
                 .collect(),
@@ -88,7 +88,7 @@ pub fn hostile() -> Vec<Hostile> {
         },
         Hostile {
             name: "wildcards",
-            about: "1,000 wildcard hosts over each other, of which none has its header; a host of 1,000 labels",
+            about: "1,000 overlapping wildcard hosts with a header that is missing; a host of 1,000 labels",
             rules: (1..=1000)
                 .map(|count| Rule {
                     hosts: vec![format!("*.{}", "a.".repeat(count).trim_end_matches('.'))],
@@ -99,7 +99,7 @@ pub fn hostile() -> Vec<Hostile> {
         },
         Hostile {
             name: "headers",
-            about: "10,000 rules by as many headers; a request with 90 others",
+            about: "10,000 rules, each with its own header; a request with 90 other headers",
             rules: (0..10_000)
                 .map(|number| Rule {
                     headers: vec![(format!("x-{number}"), "yes".to_owned())],
@@ -112,7 +112,7 @@ pub fn hostile() -> Vec<Hostile> {
         },
         Hostile {
             name: "header-flood",
-            about: "10,000 rules by the values of one header; a request with 90 other values of it",
+            about: "10,000 rules for different values of one header; a request with 90 other values of it",
             rules: (0..10_000)
                 .map(|number| Rule {
                     headers: vec![("x-version".to_owned(), format!("v{number}"))],
@@ -141,7 +141,7 @@ fn path(path: String) -> Rule {
     }
 }
 
-/// A header that no request has, so that the rest of the rule decides nothing.
+/// Adds a header condition that no request fulfils, so that no other part of the rule can decide the match.
 fn with_header(rule: Rule) -> Rule {
     Rule {
         headers: vec![("x-none".to_owned(), "~*^yes$".to_owned())],

@@ -1,6 +1,6 @@
-//! Rule sets for tests and measurements of the router: real ones, from the route tables of public APIs, ones of any size, and
-//! hostile ones. They are texts, as an operator would write them, so that whoever routes by them can make of them what it
-//! needs: routes of any flavour, a configuration, or expressions for another router.
+//! Rule sets for tests and benchmarks of the router: real ones from the route tables of public APIs, generated ones of
+//! any size, and adversarial ones. Their rules are texts, as an operator would write them. The code that uses a rule
+//! set can turn it into routes of any flavour, a configuration, or expressions for another router.
 
 mod apis;
 mod hostile;
@@ -13,46 +13,46 @@ pub use sets::Kind;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// A route, either by attributes or by an expression.
+/// A route, given either by attributes or by an expression.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
     pub methods: Vec<&'static str>,
     pub hosts: Vec<String>,
-    /// As routes have it: a prefix, or a regex after `~`.
+    /// A path prefix, or a regex after `~`, as in Kong's routes.
     pub path: Option<String>,
     pub headers: Vec<(String, String)>,
-    /// In place of all others.
+    /// The rule's expression. If it is set, the attributes are empty.
     pub expression: Option<String>,
-    /// Of a regex, or of the expression. Higher ones come first.
+    /// Priority of the regex or of the expression. Higher priorities are tried first.
     pub priority: u16,
 }
 
-/// A request for a rule set.
+/// A sample request for a rule set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     pub method: &'static str,
     pub host: String,
     pub path: String,
-    /// All of them, `Host` too.
+    /// All headers, including `Host`.
     pub headers: Vec<(String, String)>,
     pub source: SocketAddr,
     pub destination: IpAddr,
-    /// Of the listener.
+    /// Port of the listener.
     pub port: u16,
 }
 
-/// Rules, and requests that are spread over them.
+/// Rules, and sample requests spread over all rules.
 #[derive(Debug, Clone)]
 pub struct RuleSet {
     pub rules: Vec<Rule>,
-    /// Each with the number of the rule that it was made for.
+    /// Requests that match, each with the index of its rule.
     pub hits: Vec<(Sample, usize)>,
-    /// None of the rules takes these.
+    /// Requests that match no rule.
     pub misses: Vec<Sample>,
 }
 
 impl Rule {
-    /// The rule as one text of Kong's expression language: its own expression, or what its attributes say.
+    /// Returns the rule in Kong's expression language: its own expression, or the equivalent of its attributes.
     pub fn text(&self) -> String {
         if let Some(expression) = &self.expression {
             return expression.clone();
@@ -83,7 +83,7 @@ impl Rule {
 }
 
 impl Sample {
-    /// As curl would send it, with a key.
+    /// Creates a `GET` request with the headers that curl sends and an API key.
     pub fn get(path: impl Into<String>) -> Self {
         const HOST: &str = "gateway.test:8000";
         let headers = [
@@ -126,12 +126,12 @@ impl Sample {
     }
 }
 
-/// `(field op "a" || field op "b")`; nothing of nothing.
+/// Returns `(field op "a" || field op "b")`, or `None` if there are no values.
 fn one_of<'v>(test: &str, values: impl Iterator<Item = &'v str>) -> Option<String> {
     any(values.map(|value| format!(r#"{test} "{value}""#)).collect())
 }
 
-/// One of these, in parentheses if there are several.
+/// Joins alternatives with `||`, in parentheses if there are several.
 fn any(parts: Vec<String>) -> Option<String> {
     match &parts[..] {
         [] => None,
@@ -140,20 +140,20 @@ fn any(parts: Vec<String>) -> Option<String> {
     }
 }
 
-/// `count` of the numbers below `of`, spread over all of them and in no order.
+/// Returns `count` of the numbers below `of`, spread over the whole range and not in order.
 fn spread(count: usize, of: usize) -> impl Iterator<Item = usize> {
-    // A prime that divides no `of` in use: all numbers come once before any comes twice.
+    // The prime divides no `of` in use, so every number comes once before a number comes twice.
     (0..count).map(move |number| number * 7919 % of)
 }
 
-/// Text of so many bytes.
+/// Repeats `part` to a text of exactly this many bytes.
 fn repeated(part: &str, bytes: usize) -> String {
     let mut text = part.repeat(bytes.div_ceil(part.len()));
     text.truncate(bytes);
     text
 }
 
-/// A number as a text that says where it comes from.
+/// Returns a number as a text with a prefix.
 fn named(kind: &str, number: usize) -> String {
     let mut text = String::with_capacity(kind.len() + 8);
     write!(text, "{kind}-{number}").expect("writing to a String cannot fail");

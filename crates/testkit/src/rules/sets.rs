@@ -1,24 +1,24 @@
-//! Rule sets of any size, of each kind that gateways have.
+//! Generated rule sets of any size, one for each usual kind of gateway configuration.
 
 use super::{Api, Endpoint, Rule, RuleSet, Sample, named, spread};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What the rules of a set ask for.
+/// The kind of conditions in a rule set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Plain paths.
+    /// Plain path prefixes.
     Prefixes,
     /// Ten plain paths on each of many hosts.
     Hosts,
-    /// One path for all; method and a header make the difference.
+    /// Rules with the same path that differ in method and one header.
     Headers,
-    /// The endpoints of all public APIs, parameters as regexes, again below another prefix when there are no more.
+    /// The endpoints of all public APIs, with parameters as regexes. Larger sets repeat them below other prefixes.
     Regexes,
-    /// The same as expressions with a regex.
+    /// The rules of [`Kind::Regexes`] as expressions with a regex.
     Expressions,
-    /// The same as expressions over segments.
+    /// The rules of [`Kind::Regexes`] as expressions over path segments.
     Segments,
-    /// Expressions over ranges: of addresses, of ports and of numbers of segments.
+    /// Expressions over ranges of addresses, ports and numbers of segments.
     Ranges,
 }
 
@@ -47,12 +47,12 @@ impl Kind {
         }
     }
 
-    /// Whether its rules are expressions, which not every flavour has.
+    /// Whether the rules are expressions, which not every router flavour supports.
     pub fn is_of_expressions(self) -> bool {
         matches!(self, Self::Expressions | Self::Segments | Self::Ranges)
     }
 
-    /// `count` rules, and so many requests of either sort.
+    /// Returns a set of `count` rules with `requests` hits and as many misses.
     pub fn set(self, count: usize, requests: usize) -> RuleSet {
         match self {
             Self::Prefixes => prefixes(count, requests),
@@ -76,7 +76,7 @@ impl Kind {
     }
 }
 
-/// As the configurations of the benchmark have them.
+/// Returns rules like those in the benchmark's configurations.
 fn prefixes(count: usize, requests: usize) -> RuleSet {
     let path = |number: usize| format!("/service-{}/route-{number}", number % 100);
     let rule = |number| Rule {
@@ -143,7 +143,8 @@ fn headers(count: usize, requests: usize) -> RuleSet {
     }
 }
 
-/// Fewer than all endpoints are spread over all of them; for more, there is one service after the other that has them all.
+/// Returns rules from the endpoints of all APIs. Fewer rules than endpoints are spread over all of them; more rules
+/// repeat all endpoints below one service prefix after the other.
 fn of_apis(count: usize, requests: usize, rule: impl Fn(&str, &Endpoint) -> Rule) -> RuleSet {
     let endpoints: Vec<_> = Api::ALL.into_iter().flat_map(Api::endpoints).collect();
     let all = endpoints.len();
@@ -169,7 +170,7 @@ fn of_apis(count: usize, requests: usize, rule: impl Fn(&str, &Endpoint) -> Rule
         let sample = Sample::get(path(turn, number));
         (sample.with_method(methods[turn % methods.len()]), number)
     });
-    // Longer than every endpoint has it. Where `{path}` would take that, below none of the services.
+    // A miss has more segments than any endpoint. Where `{path}` would match those, it is below no service prefix.
     let open: Vec<_> = endpoints
         .iter()
         .filter_map(|endpoint| endpoint.template.text.strip_suffix("{path}"))
@@ -177,12 +178,11 @@ fn of_apis(count: usize, requests: usize, rule: impl Fn(&str, &Endpoint) -> Rule
     let misses = turns(requests, count).map(|(turn, number)| {
         let path = path(turn, number);
         let text = format!("{}/", endpoint(number).template.text);
-        match open.iter().any(|start| text.starts_with(start)) {
-            true => Sample::get(format!("/none{path}")),
-            false => {
-                let path = path.trim_end_matches('/');
-                Sample::get(format!("{path}/none/of/these/has/so/many/segments"))
-            }
+        if open.iter().any(|start| text.starts_with(start)) {
+            Sample::get(format!("/none{path}"))
+        } else {
+            let path = path.trim_end_matches('/');
+            Sample::get(format!("{path}/none/of/these/has/so/many/segments"))
         }
     });
     RuleSet {
@@ -192,8 +192,8 @@ fn of_apis(count: usize, requests: usize, rule: impl Fn(&str, &Endpoint) -> Rule
     }
 }
 
-/// A quarter of them each: an IPv4 block and a port; a prefix and a range of ports; a prefix and a range of numbers of
-/// segments; an IPv6 block and a least number of segments.
+/// Returns four kinds of rules, a quarter each: an IPv4 block and a port; a path prefix and a range of ports; a path
+/// prefix and a range of segment counts; an IPv6 block and a minimum segment count.
 fn ranges(count: usize, requests: usize) -> RuleSet {
     let rule = |number: usize| Rule {
         expression: Some(range_expression(number)),
@@ -214,7 +214,7 @@ fn ranges(count: usize, requests: usize) -> RuleSet {
     }
 }
 
-/// Numbers of requests with those of the rules that they are for.
+/// Numbers the requests and pairs each with the index of its rule.
 fn turns(requests: usize, rules: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..).zip(spread(requests, rules))
 }
@@ -249,7 +249,7 @@ fn range_sample(number: usize) -> Sample {
         2 => format!("/tree-{number}/users/42/orders"),
         _ => "/api/users/42/orders".to_owned(),
     });
-    // A port in the Host header would count instead of the listener's.
+    // Without this, a port in the Host header would override the listener's port.
     sample = sample.with_host("gateway.test".to_owned());
     match number % 4 {
         0 => sample
