@@ -1,5 +1,5 @@
-//! Plugins behave as recorded from Kong 3.9.1: each case of `data/cases/` loads its configuration and sends its requests.
-//! The responses and the requests that reach the upstream must equal the recorded ones.
+//! Plugins behave as recorded from Kong 3.9.1. Each case of `data/cases/` loads its configuration and sends its requests;
+//! the responses, and the requests that reach the upstream, must be as recorded.
 
 use crate::launch;
 use regex::Regex;
@@ -107,7 +107,7 @@ const COMPARED: [&str; 9] = [
     "upstream_saw",
 ];
 
-/// The keys of a recorded case that [`run_case`] reads.
+/// The keys of a recorded case; below, those of a step and of a request. [`run_case`] and [`send`] read them.
 const CASE: [&str; 5] = ["name", "plugin", "source", "config", "steps"];
 const STEP: [&str; 2] = ["request", "expect"];
 const REQUEST: [&str; 6] = ["method", "path", "host", "headers", "body", "target"];
@@ -174,9 +174,10 @@ fn joined(answer: &Answer, name: &str) -> Value {
         .filter(|(present, _)| present.eq_ignore_ascii_case(name))
         .map(|(_, value)| value.as_str())
         .collect();
-    match lines.is_empty() {
-        true => Value::Null,
-        false => lines.join(", ").into(),
+    if lines.is_empty() {
+        Value::Null
+    } else {
+        lines.join(", ").into()
     }
 }
 

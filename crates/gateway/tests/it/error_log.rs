@@ -154,7 +154,7 @@ fn a_503_after_all_targets_have_failed_is_logged_with_the_last_failure() {
 }
 
 #[test]
-fn a_refused_request_is_logged_with_its_reason_at_level_info() {
+fn a_refused_request_is_logged_with_its_reason_at_level_debug() {
     let gateway = launch()
         .set("log_level", "debug")
         .configuration(&one_route(&dead_upstream(), "/dead"))

@@ -1,5 +1,5 @@
-//! WebSockets, limits and failing upstreams with the real binary: settings reach the data plane, and whatever happens to
-//! one request, the next one is served.
+//! WebSockets, limits and failing upstreams with the real binary: settings reach the data plane, and whatever happens
+//! to one request, the next one is served.
 
 use super::launch;
 use std::io::{Read, Write};

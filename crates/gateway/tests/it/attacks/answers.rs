@@ -163,9 +163,10 @@ fn check(number: usize, case: &Case, proxy: SocketAddr) -> Result<(), String> {
     compare(case, &answer)?;
     if case.then.as_deref() == Some("closed") || answer.header("connection") == Some("close") {
         let rest = wire.rest();
-        return match rest.is_empty() {
-            true => Ok(()),
-            false => Err(format!("more than was due: {}", shown(&rest))),
+        return if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("more than was due: {}", shown(&rest)))
         };
     }
     let after = upstream_connection(&mut wire)?;

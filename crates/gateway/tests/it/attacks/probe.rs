@@ -105,8 +105,9 @@ fn check_need(need: &str, answer: &Message, wire: &mut Wire) -> Result<(), Strin
             answer.body == body.as_bytes()
         }
     };
-    match fulfilled {
-        true => Ok(()),
-        false => Err(format!("{need}: {:?} {:?}", answer.line, answer.lines)),
+    if fulfilled {
+        Ok(())
+    } else {
+        Err(format!("{need}: {:?} {:?}", answer.line, answer.lines))
     }
 }
