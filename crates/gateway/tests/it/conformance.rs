@@ -1,5 +1,5 @@
-//! Plugins behave as recorded from Kong 3.9.1. Each case of `data/cases/` loads its configuration and sends its requests;
-//! the responses, and the requests that reach the upstream, must be as recorded.
+//! Plugins behave as recorded from Kong 3.9.1. Each case of `data/cases/` loads its configuration and sends its
+//! requests; the responses, and the requests that reach the upstream, must be as recorded.
 
 use crate::launch;
 use regex::Regex;

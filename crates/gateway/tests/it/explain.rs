@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use testkit::{Gateway, Launch};
 
-/// Two routes match `/a/b`; the others are an unrelated one, one for TLS only and one without a service.
+/// Routes of several kinds: two match `GET /a/b`, one nearly does, two are for HTTPS only, and one has no service.
 const CONFIGURATION: &str = r#"
 _format_version: "3.0"
 services:

@@ -15,7 +15,7 @@ const ALGORITHMS: [&str; 4] = [
     "latency",
 ];
 
-/// A gateway with a service at `/host` and, for each balancing algorithm, one at the algorithm's name. All use one name.
+/// A gateway with a service at `/host` and one at the name of each balancing algorithm. All have the same host name.
 fn start(server: &NameServer, port: u16) -> Gateway {
     let mut services = format!(
         "- {{name: host, host: shop.test., port: {port}, routes: [{{name: host, paths: [/host]}}]}}\n"

@@ -135,7 +135,7 @@ impl Traffic {
     }
 }
 
-/// The consumers whose creation was acknowledged, and those that were refused.
+/// The consumers that the test has tried to create, and those whose creation was acknowledged.
 #[derive(Default)]
 struct Ledger {
     next: usize,
