@@ -242,7 +242,7 @@ fn stored(gateway: &Gateway) -> BTreeSet<Entity> {
     found
 }
 
-/// Checks with requests that the stored groups are live and that removed ones are not.
+/// Checks with requests that stored routes are live and that one that was never created is not.
 fn check_traffic(gateway: &Gateway, writer: &Writer) {
     let shops = writer.groups.iter().filter_map(|group| match group {
         Group::Shop(number) => Some(*number),

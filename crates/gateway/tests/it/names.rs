@@ -255,7 +255,7 @@ fn a_reload_changes_the_name_servers() {
 }
 
 #[test]
-fn wrong_settings_are_told_at_start() {
+fn wrong_dns_settings_are_reported_at_start() {
     let failure = launch()
         .configuration("_format_version: \"3.0\"")
         .set("dns_resolver", "10.0.0.1, resolver.test")

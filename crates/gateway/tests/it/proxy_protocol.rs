@@ -40,7 +40,7 @@ fn real_ip(answer: &Answer) -> serde_json::Value {
 }
 
 #[test]
-fn the_announced_address_is_the_clients_if_the_listener_expects_a_header() {
+fn the_announced_address_is_used_from_trusted_senders() {
     let echo = Echo::start();
     let gateway = gateway(&echo, "127.0.0.1", "proxy_protocol");
     for header in [LINE, &binary_header()] {

@@ -184,7 +184,7 @@ fn without_gateway_and_store_there_is_no_history() {
 }
 
 #[test]
-fn expired_revisions_are_removed_without_further_changes() {
+fn revisions_beyond_the_limit_are_removed_without_further_changes() {
     let gateway = launch().set("history_max_revisions", "2").start();
     for number in 0..5 {
         let body = format!(r#"{{"username": "c{number}"}}"#);

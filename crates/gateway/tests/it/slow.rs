@@ -22,7 +22,7 @@ const STAGES: [&[u8]; 8] = [
     b"GET /open/__bytes/300000 HTTP/1.1\r\nHost: a\r\n\r\n",
 ];
 
-/// The wanted number of connections, or fewer if the descriptor limit of the test process is lower.
+/// The wanted number of connections, but at most a third of the descriptors that the test process may have.
 fn most_connections(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -39,7 +39,7 @@ fn most_connections(wanted: u64) -> u64 {
 /// The cost of a request.
 #[derive(Debug)]
 struct Cost {
-    /// The median response time in the best of several rounds. Tests that run at the same time disturb only some rounds.
+    /// The median response time in the best of several rounds, because other tests run at the same time.
     time: Duration,
     /// CPU time of the gateway, which other processes hardly affect.
     processor: Duration,

@@ -144,7 +144,7 @@ fn a_mismatched_certificate_and_key_are_reported_with_setting_and_file() {
 }
 
 #[test]
-fn wrong_settings_are_told_at_start() {
+fn wrong_tls_settings_are_reported_at_start() {
     for (name, value, message) in [
         ("ssl_protocols", "TLSv1.4", "`TLSv1.4` is no TLS version"),
         ("ssl_protocols", "TLSv1.1", "no TLS version is left"),
@@ -166,7 +166,7 @@ fn wrong_settings_are_told_at_start() {
     assert!(log.contains("`ECDHE-STRONG` is no cipher"), "{log}");
 }
 
-/// Whether sessions are resumed. Several connections are tried, because they reach different workers.
+/// Whether every connection after the first one resumes the session. Successive connections reach different workers.
 fn resumes(gateway: &Gateway, config: &Arc<ClientConfig>) -> bool {
     for attempt in 0..12 {
         let mut shaken = connect(address(gateway), config).expect("a handshake");

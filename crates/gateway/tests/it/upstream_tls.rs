@@ -130,7 +130,7 @@ fn indented(pem: &str) -> String {
 const AUTHORITY_ID: &str = "6f1b0f0e-5c1f-4a52-9d2a-000000000001";
 const CERTIFICATE_ID: &str = "6f1b0f0e-5c1f-4a52-9d2a-000000000002";
 
-/// A configuration with a service `s` at `/` that has these additional lines, a CA certificate and a client certificate.
+/// A configuration with a service `s` at `/` and these lines for it, a CA certificate and a client certificate.
 fn configuration(upstream: &Upstream, lines: &str, authority: &Issued, own: &Issued) -> String {
     let lines: String = lines.lines().map(|line| format!("  {line}\n")).collect();
     format!(
