@@ -1,5 +1,5 @@
-//! Other servers parse the gateway's upstream requests in the same way: whatever bytes a client sends, nginx, HAProxy and
-//! hyper find the same requests with the same bodies in the bytes that reach the upstream.
+//! Other servers parse the gateway's upstream requests in the same way: whatever bytes a client sends, nginx, HAProxy
+//! and hyper find the same requests with the same bodies in the bytes that reach the upstream.
 
 use super::origin::{Connection, Origin};
 use super::others::{Reading, readers};
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// Maximum length of a mutated input. Longer inputs test limits, for which mutations are of little use.
 const MOST_BYTES: usize = 2000;
 
-/// Last request of each replay. A server that parses the bytes differently misses it, or finds other requests before it.
+/// Last request of each replay. A server that parses the bytes differently misses it, or finds others before it.
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
 
 #[test]

@@ -1,5 +1,5 @@
-//! The scored cases of Http11Probe (github.com/MDA2AV/Http11Probe, suites of February 2026) under their names there, with
-//! the outcomes that it counts as passing. Where the RFC leaves a choice, the stricter outcome is required.
+//! The scored cases of Http11Probe (github.com/MDA2AV/Http11Probe, suites of February 2026) under its names, with the
+//! outcomes that it counts as passing. Where the RFC leaves a choice, the stricter outcome is required.
 
 use super::origin::Origin;
 use super::requests::start;
