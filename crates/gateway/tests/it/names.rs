@@ -157,11 +157,12 @@ fn a_flapping_target_costs_no_request() {
     let one = echo_at("127.0.0.1:0");
     let port = one.address.port();
     let two = echo_at(&format!("127.0.0.4:{port}"));
-    let zone = |both: bool, last: u8| match both {
-        true => {
+    let zone = |both: bool, last: u8| {
+        if both {
             server.set("shop.test 1 A 127.0.0.1\nshop.test 1 A 127.0.0.4\nshop.test 1 A 127.0.0.9")
+        } else {
+            server.set(&format!("shop.test 1 A 127.0.0.{last}"))
         }
-        false => server.set(&format!("shop.test 1 A 127.0.0.{last}")),
     };
     zone(true, 0);
     let gateway = start(&server, "shop.test.", port);
