@@ -1,4 +1,4 @@
-//! Access logs, from the setting to the file.
+//! Access logs: their settings, their formats and the files that they are written to.
 
 use crate::{launch, shop};
 use regex::Regex;
@@ -13,7 +13,7 @@ fn file(gateway: &Gateway, name: &str) -> PathBuf {
     gateway.launch().prefix().join(name)
 }
 
-/// Lines are written a moment after their request.
+/// Waits until the log has `count` lines, because a line is written shortly after its request.
 fn lines(gateway: &Gateway, name: &str, count: usize) -> Vec<String> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -107,7 +107,7 @@ fn json_lines_tell_route_service_upstream_and_times() {
 }
 
 #[test]
-fn files_are_rotated_by_a_signal_and_go_on_after_an_upgrade() {
+fn files_are_rotated_by_a_signal_and_continued_after_an_upgrade() {
     let echo = Echo::start();
     let mut gateway = launch()
         .set("proxy_access_log", "access.log own")
@@ -131,7 +131,7 @@ fn files_are_rotated_by_a_signal_and_go_on_after_an_upgrade() {
 }
 
 #[test]
-fn the_last_lines_are_written_before_the_end() {
+fn the_last_lines_are_written_before_the_process_exits() {
     let echo = Echo::start();
     let mut gateway = launch()
         .set("proxy_access_log", "access.log combined")
@@ -169,13 +169,13 @@ fn the_apis_have_logs_of_their_own() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_costs_lines_and_no_request() {
+fn a_blocked_log_reader_loses_lines_but_fails_no_request() {
     let echo = Echo::start();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let pipe = directory.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo can be run").success());
-    // Open for both, so that opening waits for nobody; never read.
+    // Opened for reading and writing, so that opening the pipe does not block. Nothing reads from it.
     let held = fs::File::options()
         .read(true)
         .write(true)
@@ -205,7 +205,7 @@ fn a_reader_that_does_not_read_costs_lines_and_no_request() {
 }
 
 #[test]
-fn what_cannot_be_logged_so_is_told_at_the_start() {
+fn wrong_log_settings_are_reported_at_start() {
     for (value, told) in [
         ("access.log nonsense", "there is no log format `nonsense`"),
         ("access.log combined gzip", "`gzip` is not known"),
@@ -253,7 +253,7 @@ fn streams_have_lines_of_their_own() {
         line,
         &format!(r"127\.0\.0\.1 {TIME} TCP 200 1\d\d\d 66 \d+\.\d{{3}}"),
     );
-    // No route leads from there.
+    // No route matches connections to this listener.
     assert!(Client::connect(listening[1]).is_closed());
     let line = &lines(&gateway, "logs/access.log", 2)[1];
     matches(

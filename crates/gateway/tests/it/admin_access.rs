@@ -1,4 +1,4 @@
-//! Who may use the Admin API over the network: tokens, their roles, and what is refused at the start.
+//! Access to the Admin API over the network: tokens, their roles, and settings that are refused at start.
 
 use crate::{launch, launch_in};
 use std::os::unix::net::UnixStream;
@@ -40,7 +40,7 @@ fn failure(launch: Launch) -> String {
 }
 
 #[test]
-fn the_first_token_closes_the_door_and_each_opens_it_as_far_as_its_role_goes() {
+fn the_first_token_ends_open_access_and_each_token_allows_what_its_role_allows() {
     let gateway = launch().start();
     assert_eq!(ask(&gateway, "POST", "/services", &[]).status, 201);
     let writer = token(gateway.launch(), "ci", "admin");
@@ -87,11 +87,11 @@ fn the_first_token_closes_the_door_and_each_opens_it_as_far_as_its_role_goes() {
 }
 
 #[test]
-fn what_needs_no_token() {
+fn some_requests_need_no_token() {
     let gateway = launch().start();
     token(gateway.launch(), "ci", "admin");
     assert_eq!(ask(&gateway, "GET", "/", &[]).status, 401);
-    // What browsers ask before they send one.
+    // Browsers send this preflight request without a token.
     assert_eq!(ask(&gateway, "OPTIONS", "/services", &[]).status, 204);
     assert_eq!(
         testkit::get(gateway.status, "/status/ready", &[]).status,
@@ -104,7 +104,7 @@ fn what_needs_no_token() {
 }
 
 #[test]
-fn a_revoked_token_is_worth_nothing_at_once() {
+fn a_revoked_token_is_refused_immediately() {
     let gateway = launch().start();
     let launch = gateway.launch();
     let first = bearer(&token(launch, "first", "admin"));
@@ -123,7 +123,7 @@ fn a_revoked_token_is_worth_nothing_at_once() {
     }
     said(&run(launch, &["tokens", "revoke", "first"]));
     assert_eq!((status(&first), status(&second)), (401, 200));
-    // A file that is broken lets nobody in who was not, and keeps nobody out who was.
+    // When the token file becomes unreadable, the tokens that were loaded before stay valid and no others do.
     let file = launch.prefix().join("admin_tokens");
     std::fs::write(&file, "nonsense\n").expect("writable");
     assert_eq!((status(&first), status(&second)), (401, 200));
@@ -185,7 +185,7 @@ fn other_machines_are_let_in_only_by_credentials_or_on_purpose() {
         ask(&gateway, "GET", "/", &[("Authorization", &text)]).status,
         200
     );
-    // Without the last token the listener is not open but shut, and no other process would start so.
+    // After the last token is revoked, the listener refuses everybody, and a new process would refuse to start.
     said(&run(gateway.launch(), &["tokens", "revoke", "ci"]));
     for headers in [&[][..], &[("Authorization", &*text)]] {
         assert_eq!(ask(&gateway, "GET", "/", headers).status, 401);
@@ -200,7 +200,7 @@ fn other_machines_are_let_in_only_by_credentials_or_on_purpose() {
 }
 
 #[test]
-fn a_file_of_tokens_that_cannot_be_used_is_told_at_the_start() {
+fn an_unusable_token_file_is_reported_at_start() {
     let launch = launch();
     let file = launch.prefix().join("admin_tokens");
     std::fs::write(&file, "# fine\nci admin\n").expect("writable");

@@ -1,4 +1,4 @@
-//! What clients of the Admin API may cost, by the settings.
+//! The settings that limit clients of the Admin API.
 
 use crate::launch;
 use std::io::Read;
@@ -6,16 +6,16 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use testkit::{Client, get};
 
-/// Whether the server has closed it without a word.
+/// Whether the server closes the connection without sending anything.
 fn is_shut(client: &mut Client) -> bool {
     let mut rest = Vec::new();
-    // A reset says as little as an end.
+    // A reset counts like a regular close.
     let _ = client.stream().read_to_end(&mut rest);
     rest.is_empty()
 }
 
 #[test]
-fn heads_bodies_and_the_next_request_have_their_times() {
+fn heads_bodies_and_idle_connections_have_timeouts() {
     let gateway = launch()
         .set("nginx_admin_client_header_timeout", "50ms")
         .set("nginx_admin_client_body_timeout", "50ms")
@@ -46,7 +46,7 @@ fn heads_bodies_and_the_next_request_have_their_times() {
 }
 
 #[test]
-fn connections_are_counted_and_the_operator_gets_in_all_the_same() {
+fn connections_are_limited_but_the_local_operator_still_gets_in() {
     let gateway = launch().set("admin_max_connections", "2").start();
     let mut kept: Vec<Client> = (0..2).map(|_| Client::connect(gateway.admin)).collect();
     for client in &mut kept {
@@ -65,7 +65,7 @@ fn connections_are_counted_and_the_operator_gets_in_all_the_same() {
     let local = Client::over(stream).request("GET", "/status", &[], b"");
     assert_eq!(local.status, 200);
     drop(kept);
-    // The server may hear of it a moment later.
+    // The server may notice a closed connection a moment later.
     let taken = |stream: TcpStream| {
         let mut client = Client::over(stream);
         let sent = client.send("GET /status HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -75,7 +75,7 @@ fn connections_are_counted_and_the_operator_gets_in_all_the_same() {
 }
 
 #[test]
-fn limits_that_shut_everybody_out_are_refused() {
+fn limits_that_allow_nobody_are_refused() {
     for name in ["admin_max_connections", "admin_max_requests"] {
         let log = launch().set(name, "0").try_start().map(drop);
         let log = log.expect_err("it started");

@@ -28,7 +28,7 @@ fn token(gateway: &Gateway, name: &str, role: &str) -> String {
 }
 
 #[test]
-fn every_write_that_was_tried_is_told_and_nothing_of_its_body() {
+fn every_attempted_write_is_logged_without_its_body() {
     let mut gateway = launch().start();
     let path = log_of(&gateway);
     let (writer, reader) = (
@@ -141,7 +141,7 @@ fn every_write_that_was_tried_is_told_and_nothing_of_its_body() {
 }
 
 #[test]
-fn it_is_opened_anew_with_the_other_logs() {
+fn it_is_reopened_with_the_other_logs() {
     let mut gateway = launch().start();
     let path = log_of(&gateway);
     let write = |name: &str| {
@@ -158,7 +158,7 @@ fn it_is_opened_anew_with_the_other_logs() {
     let moved = path.with_extension("1");
     fs::rename(&path, &moved).expect("it is there");
     gateway.signal("USR1");
-    // The thread that writes does it when its turn comes.
+    // The thread that writes the log reopens the file a moment later.
     while !path.exists() {
         std::thread::yield_now();
     }
@@ -174,7 +174,7 @@ fn it_is_opened_anew_with_the_other_logs() {
 }
 
 #[test]
-fn it_can_be_off_or_somewhere_else() {
+fn it_can_be_off_or_in_another_file() {
     let mut gateway = launch().set("admin_audit_log", "off").start();
     let path = log_of(&gateway);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Requests over the targets of an upstream, by the whole program.
+//! Load balancing of requests over the targets of an upstream, with the real binary.
 
 use crate::launch;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testkit::{Answer, Backend, Client, Echo, Gateway, http};
 
-/// A service in front of an upstream of these fields and targets.
+/// A configuration with a service whose upstream has these fields and targets.
 pub(crate) fn pool(fields: &Value, targets: &[(String, u32)]) -> String {
     let mut upstream = json!({
         "name": "pool",
@@ -53,7 +53,7 @@ pub(crate) fn dead() -> String {
     testkit::upstream::refusing().to_string()
 }
 
-/// Who answers so many requests, and how often.
+/// Sends this many requests, and returns how many each target answered.
 pub(crate) fn shares(gateway: &Gateway, requests: usize) -> BTreeMap<String, usize> {
     let mut shares = BTreeMap::new();
     let mut client = Client::connect(gateway.proxy);
@@ -73,7 +73,7 @@ pub(crate) fn expect(shares: &[(&str, usize)]) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Waits for what happens in the background.
+/// Waits until a condition holds that something in the background brings about.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {
@@ -103,7 +103,7 @@ fn targets_get_their_shares() {
 }
 
 #[test]
-fn requests_pass_by_a_dead_target_and_name_the_one_they_reach() {
+fn requests_skip_a_dead_target_and_name_the_one_they_reach() {
     let echo = Echo::start();
     let targets = [(dead(), 100), (echo.address.to_string(), 100)];
     for algorithm in [
@@ -134,7 +134,7 @@ fn without_a_usable_target_there_is_a_503() {
     }
 }
 
-/// The targets that requests lead to; each must always lead to the same one.
+/// The targets that answer these requests. Checks that a repeated request always reaches the same target.
 fn leads(gateway: &Gateway, requests: &[(String, Vec<(&str, String)>)]) -> BTreeSet<String> {
     let ask = |(target, headers): &(String, Vec<(&str, String)>)| {
         let headers: Vec<_> = headers
@@ -205,7 +205,7 @@ fn requests_that_are_alike_go_to_the_same_target() {
 }
 
 #[test]
-fn clients_that_are_not_told_apart_share_a_target() {
+fn clients_without_a_hash_value_share_a_target() {
     let backends: [Backend; 4] = backends();
     let cases = [
         json!({"hash_on": "ip"}),
@@ -221,7 +221,7 @@ fn clients_that_are_not_told_apart_share_a_target() {
 }
 
 #[test]
-fn consumers_have_a_target_of_their_own() {
+fn each_consumer_always_gets_the_same_target() {
     let backends: [Backend; 4] = backends();
     let fields = json!({"algorithm": "consistent-hashing", "hash_on": "consumer"});
     let gateway = start(&fields, &targets(&backends));
@@ -275,14 +275,14 @@ fn keys_keep_their_target_through_a_restart_and_the_loss_of_another() {
     }
 }
 
-/// In the background, so that it may be held.
+/// Sends a request on another thread, because the upstream may hold its response back.
 fn ask(gateway: &Gateway) -> thread::JoinHandle<Answer> {
     let proxy = gateway.proxy;
     thread::spawn(move || http::get(proxy, "/open", &[]))
 }
 
 #[test]
-fn a_busy_target_is_passed_by() {
+fn a_busy_target_is_avoided() {
     let backends: [Backend; 2] = backends();
     let gateway = start(
         &json!({"algorithm": "least-connections"}),
@@ -304,7 +304,7 @@ fn a_busy_target_is_passed_by() {
     }
 }
 
-/// A service in front of an upstream, through the Admin API of a gateway with a store.
+/// A gateway with a store, whose service and upstream were created over the Admin API.
 fn writable(backends: &[Backend], fields: &Value) -> Gateway {
     let gateway = launch().start();
     let mut upstream = fields.clone();

@@ -1,4 +1,4 @@
-//! Targets that are names, by the whole program and a name server of the test.
+//! Targets that are host names, with the real binary and a name server run by the test.
 
 use crate::balancing::{admin, dead, expect, pool, shares, wait_until};
 use crate::launch;
@@ -14,7 +14,7 @@ fn start(server: &NameServer, fields: &Value, targets: &[(String, u32)]) -> Gate
         .start()
 }
 
-/// Two upstreams of one port, on different addresses.
+/// Two upstreams that listen on the same port of different addresses.
 fn twins() -> [Backend; 2] {
     for _ in 0..100 {
         let one = Backend::start("one");
@@ -27,7 +27,7 @@ fn twins() -> [Backend; 2] {
 }
 
 #[test]
-fn every_address_of_a_name_is_a_target_and_changes_are_followed() {
+fn every_address_of_a_name_is_a_target_and_dns_changes_are_followed() {
     let server = NameServer::start();
     server.set("pair.test 1 A 127.0.0.1\npair.test 1 A 127.0.0.2");
     let [one, _two] = twins();
@@ -107,7 +107,7 @@ fn srv_records_give_ports_weights_and_names() {
     }
 }
 
-/// Kong has one address for each SRV record, which it calls by the name that the record gives.
+/// Kong has one address for each SRV record, and reports it under the name in the record.
 #[test]
 fn health_shows_and_sets_the_names_of_srv_records() {
     let server = NameServer::start();
@@ -145,7 +145,7 @@ fn health_shows_and_sets_the_names_of_srv_records() {
     assert_eq!(shown(), (expected("HEALTHY", "HEALTHY"), json!(60)));
     set("pair.test:8001", "unhealthy");
     assert_eq!(shown(), (expected("UNHEALTHY", "HEALTHY"), json!(40)));
-    // One address of a name is enough for it.
+    // A target is healthy while one address of its name is.
     set("127.0.0.1:8001", "healthy");
     assert_eq!(shown(), (expected("HEALTHY", "HEALTHY"), json!(50)));
     set("Same.test:8001", "unhealthy");

@@ -1,4 +1,4 @@
-//! Where one request ends and the next begins, when plugins read bodies or nobody does.
+//! Boundaries between the requests of a connection, when a plugin reads the body and when nothing does.
 
 use super::launch;
 use testkit::http::Client;
@@ -31,7 +31,7 @@ consumers:
 
 const NEXT: &str = "GET /fixed HTTP/1.1\r\nHost: a.test\r\n\r\n";
 
-/// The statuses of two pipelined requests: the given one, and one for `/fixed`.
+/// The response statuses of two pipelined requests: the given one, and one for `/fixed`.
 fn pipelined(first: &str) -> (u16, u16) {
     let gateway = launch().configuration(CONFIGURATION).start();
     let mut client = Client::connect(gateway.proxy);
@@ -63,7 +63,7 @@ fn a_body_that_nobody_read_is_skipped() {
 }
 
 #[test]
-fn an_answer_below_200_ends_the_connection() {
+fn a_response_below_200_closes_the_connection() {
     let gateway = launch().configuration(CONFIGURATION).start();
     let mut client = Client::connect(gateway.proxy);
     client
@@ -71,6 +71,6 @@ fn an_answer_below_200_ends_the_connection() {
             "GET /interim HTTP/1.1\r\nHost: a.test\r\n\r\n{NEXT}"
         ))
         .expect("the gateway reads");
-    // Not final: a client goes on reading, and must not find the answer to the second request.
+    // A status below 200 is not final. The client keeps reading, and must not take the next response for this one's.
     assert!(client.receive("GET").is_err());
 }

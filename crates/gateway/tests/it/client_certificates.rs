@@ -1,4 +1,4 @@
-//! Clients of the Admin API that show certificates: beside tokens, instead of them, and what is refused.
+//! Client certificates for the Admin API: in addition to tokens, instead of them, and wrong settings.
 
 use crate::launch;
 use crate::tls::trusting_anyone_as;
@@ -12,14 +12,14 @@ use testkit::{Answer, Client, Gateway, Launch};
 const CERTIFICATE: &str = "nginx_admin_ssl_client_certificate";
 const VERIFY: &str = "nginx_admin_ssl_verify_client";
 
-/// A gateway to be, whose Admin API listens with TLS and without, and believes an authority.
+/// Launch of a gateway whose Admin API listens with and without TLS and trusts this CA certificate.
 fn trusting(authority: &Issued) -> Launch {
     launch()
         .set("admin_listen", "127.0.0.1:0, 127.0.0.1:0 ssl")
         .set(CERTIFICATE, authority.pem())
 }
 
-/// One exchange over TLS; none where the handshake or the first answer fails.
+/// Sends one request over TLS. Returns `None` when the handshake or reading the response fails.
 fn ask(
     gateway: &Gateway,
     shown: Option<&Issued>,
@@ -45,7 +45,7 @@ fn status(gateway: &Gateway, shown: Option<&Issued>, headers: &[(&str, &str)]) -
 }
 
 #[test]
-fn a_certificate_of_the_authority_is_as_good_as_a_token() {
+fn a_certificate_of_the_trusted_ca_replaces_a_token() {
     let authority = Issued::new("authority", true, None);
     let operator = Issued::new("operator", false, Some(&authority));
     let stranger = Issued::new("stranger", false, Some(&Issued::new("other", true, None)));
@@ -64,7 +64,7 @@ fn a_certificate_of_the_authority_is_as_good_as_a_token() {
     let header = [("Authorization", &*bearer)];
     let read = ask(&gateway, None, "GET", &header).map(|answer| answer.status);
     assert_eq!(read, Some(200));
-    // Whoever shows both is who the token says.
+    // When a client sends both, the token decides who it is.
     assert_eq!(status(&gateway, Some(&operator), &header), Some(403));
     let audit = gateway.launch().prefix().join("logs/admin_audit.log");
     gateway.signal("TERM");
@@ -86,10 +86,10 @@ fn certificates_have_a_role_of_their_own() {
 }
 
 #[test]
-fn a_certificate_can_be_a_must() {
+fn a_certificate_can_be_required() {
     let authority = Issued::new("authority", true, None);
     let operator = Issued::new("operator", false, Some(&authority));
-    // Which is enough to be reached by other machines.
+    // Required client certificates are enough for a listener that other machines can reach.
     let gateway = trusting(&authority)
         .set("admin_listen", "0.0.0.0:0 ssl")
         .set(VERIFY, "on")
@@ -99,7 +99,7 @@ fn a_certificate_can_be_a_must() {
 }
 
 #[test]
-fn wrong_settings_are_told_at_the_start() {
+fn wrong_certificate_settings_are_reported_at_start() {
     let failure = |launch: Launch| launch.try_start().map(drop).expect_err("it started");
     let log = failure(launch().set(VERIFY, "on"));
     assert!(log.contains(CERTIFICATE), "{log}");

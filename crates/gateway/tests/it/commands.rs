@@ -1,4 +1,4 @@
-//! The commands and their exit status, and what is said about wrong settings and files.
+//! The commands: exit status, and messages about wrong settings and files.
 
 use crate::{launch, shop};
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ fn run(words: &[&str]) -> Output {
     command.args(words).output().expect("it runs")
 }
 
-/// Exit status, standard output, standard error.
+/// Exit status, standard output and standard error of a command.
 fn told(output: &Output) -> (i32, String, String) {
     (
         output.status.code().unwrap_or(-1),
@@ -65,7 +65,7 @@ fn check_names_the_file_of_an_error() {
 }
 
 #[test]
-fn check_and_start_warn_of_plugins_that_can_hardly_be_meant() {
+fn check_and_start_warn_of_suspicious_plugins() {
     let text = "_format_version: '3.0'\nconsumers: [{username: c, plugins: [{name: key-auth}]}]\n\
                 services: [{name: s, host: h, plugins: [{name: key-auth}]}]\n\
                 plugins: [{name: key-auth, service: s}]\n";
@@ -80,7 +80,7 @@ fn check_and_start_warn_of_plugins_that_can_hardly_be_meant() {
 }
 
 #[test]
-fn check_shows_where_a_file_is_wrong_and_what_was_probably_meant() {
+fn check_points_at_errors_in_a_file_and_suggests_corrections() {
     let text = "_format_version: '3.0'\nservices:\n- name: a\n  ulr: http://a\n\
                 plugins:\n- name: cors\n  config: {}\n  config: {origin: ['*']}\n";
     let (status, _, errors) = check(text, &[]);
@@ -286,7 +286,7 @@ fn stop_without_a_gateway_fails() {
 }
 
 #[test]
-fn stop_ends_a_gateway_and_waits_for_it() {
+fn stop_stops_a_gateway_and_waits_until_it_has_exited() {
     let mut gateway = launch().set("database", "off").start();
     let output = gateway.launch().other(&["stop"]).output().expect("it runs");
     assert!(output.status.success());

@@ -1,4 +1,4 @@
-//! From a declarative configuration to proxied requests, and what happens to a wrong one.
+//! Loading declarative configurations: requests are proxied by them, and invalid ones are refused.
 
 use crate::{launch, launch_in, one_route, shop};
 use serde_json::json;
@@ -30,7 +30,7 @@ fn a_file_is_served_with_authentication() {
 }
 
 #[test]
-fn a_posted_configuration_is_live_when_it_is_answered() {
+fn a_posted_configuration_is_live_when_the_response_arrives() {
     let echo = Echo::start();
     let gateway = launch()
         .set("database", "off")
@@ -41,7 +41,7 @@ fn a_posted_configuration_is_live_when_it_is_answered() {
         let path = format!("/round-{round}");
         let posted = gateway.post_config(&one_route(&echo.url(), &path));
         assert_eq!(posted.status, 201, "{}", posted.text());
-        // Connections are spread over the workers: each must have it.
+        // Connections are spread over the workers, and each worker must have the configuration.
         for _ in 0..4 {
             assert_eq!(gateway.get(&path, &[]).status, 200, "{path}");
         }
@@ -53,7 +53,7 @@ fn a_posted_configuration_is_live_when_it_is_answered() {
 }
 
 #[test]
-fn what_guards_or_limits_requests_and_does_not_work_yet_refuses_them() {
+fn unimplemented_plugins_that_guard_or_limit_refuse_requests() {
     let echo = Echo::start();
     let route = |name: &str, plugin: &str, config: serde_json::Value| {
         json!({
@@ -214,7 +214,7 @@ fn a_body_of_64_mib_is_handled_in_bounded_memory() {
         answer.json()["body"].as_str().map(str::len),
         Some(body.len())
     );
-    // The body streams: it is never whole in the gateway.
+    // The body is streamed, so the gateway never holds all of it.
     assert!(gateway.peak_memory() < body.len() as u64 * 3 / 2);
     let nonsense = gateway.post_config(&"- ".repeat(32 << 20));
     assert!(matches!(nonsense.status, 400 | 413), "{}", nonsense.status);

@@ -1,5 +1,5 @@
-//! The recorded behaviour of plugins: each case of `data/cases/` loads its configuration and sends its requests; answers and
-//! what the upstream saw must be as Kong 3.9.1 gave them.
+//! Plugins behave as recorded from Kong 3.9.1. Each case of `data/cases/` loads its configuration and sends its
+//! requests; the responses, and the requests that reach the upstream, must be as recorded.
 
 use crate::launch;
 use regex::Regex;
@@ -52,7 +52,7 @@ fn run_case(gateway: &Gateway, echo: &Echo, case: &Value) -> Vec<String> {
     failures
 }
 
-/// The headers that a client sends unless the case says otherwise.
+/// Headers that the client sends unless the case gives others.
 const CLIENT_HEADERS: [(&str, &str); 1] = [("Host", "localhost")];
 
 fn send(gateway: &Gateway, request: &Value) -> Answer {
@@ -107,12 +107,12 @@ const COMPARED: [&str; 9] = [
     "upstream_saw",
 ];
 
-/// The keys of a recorded case, of a step and of a request that [`run_case`] and [`send`] follow.
+/// The keys of a recorded case; below, those of a step and of a request. [`run_case`] and [`send`] read them.
 const CASE: [&str; 5] = ["name", "plugin", "source", "config", "steps"];
 const STEP: [&str; 2] = ["request", "expect"];
 const REQUEST: [&str; 6] = ["method", "path", "host", "headers", "body", "target"];
 
-/// A key that nothing reads asserts nothing: it is misspelt, or needs support here.
+/// Reports keys that no code here reads: they are misspelt, or need support, and would assert nothing.
 fn unknown_keys(value: &Value, known: &[&str]) -> impl Iterator<Item = String> {
     fields(value)
         .map(|(name, _)| name)
@@ -120,7 +120,7 @@ fn unknown_keys(value: &Value, known: &[&str]) -> impl Iterator<Item = String> {
         .map(|name| format!("the key `{name}` means nothing here"))
 }
 
-/// Everything in which the answer, or what the upstream saw, is not as expected.
+/// All differences between the expected and the actual response or upstream request.
 fn differences(expect: &Value, answer: &Answer, seen: &[Value]) -> Vec<String> {
     let mut wrong: Vec<String> = unknown_keys(expect, &COMPARED).collect();
     let mut expected = |what: &str, wanted: &Value, actual: Value| {
@@ -166,7 +166,7 @@ fn differences(expect: &Value, answer: &Answer, seen: &[Value]) -> Vec<String> {
     wrong
 }
 
-/// The lines of a header as one; null when there is none.
+/// The values of a header joined with commas; null when the header is missing.
 fn joined(answer: &Answer, name: &str) -> Value {
     let lines: Vec<&str> = answer
         .headers
@@ -174,13 +174,14 @@ fn joined(answer: &Answer, name: &str) -> Value {
         .filter(|(present, _)| present.eq_ignore_ascii_case(name))
         .map(|(_, value)| value.as_str())
         .collect();
-    match lines.is_empty() {
-        true => Value::Null,
-        false => lines.join(", ").into(),
+    if lines.is_empty() {
+        Value::Null
+    } else {
+        lines.join(", ").into()
     }
 }
 
-/// Equal, or as `{"regex"}`, `{"not"}` or `{"absent"}` say; an object needs the expected fields only.
+/// Whether a value is equal, or fulfils `{"regex"}`, `{"not"}` or `{"absent"}`. An object may have more fields.
 fn matches(wanted: &Value, actual: &Value) -> bool {
     let Some(object) = wanted.as_object() else {
         return wanted == actual;
@@ -212,7 +213,7 @@ fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 #[test]
-fn what_a_case_expects_is_compared_or_refused() {
+fn every_key_of_a_case_is_compared_or_refused() {
     use serde_json::json;
     let absent = Value::Null;
     assert!(!matches(&json!({ "not": "x" }), &absent));

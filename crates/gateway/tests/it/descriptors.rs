@@ -1,4 +1,4 @@
-//! What happens when the process may not open more files.
+//! Behaviour when the process has reached its limit of open files.
 
 use crate::{launch, shop};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ fn metric(admin: &mut Client, name: &str) -> u64 {
 }
 
 #[test]
-fn without_descriptors_connections_wait_and_those_there_are_go_on() {
+fn without_descriptors_new_connections_wait_and_open_ones_work() {
     let echo = Echo::start();
     let gateway = launch()
         .configuration(&shop(&echo))
@@ -28,7 +28,7 @@ fn without_descriptors_connections_wait_and_those_there_are_go_on() {
         .start();
     let mut admin = Client::connect(gateway.admin);
     assert_eq!(metric(&mut admin, "silverback_accept_errors_total"), 0);
-    // Idle connections to the upstream, to be given up first.
+    // These leave idle connections to the upstream, which the gateway closes first.
     let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(gateway.proxy)).collect();
     for client in &mut clients {
         client
@@ -47,10 +47,10 @@ fn without_descriptors_connections_wait_and_those_there_are_go_on() {
         thread::sleep(Duration::from_millis(20));
     }
     for client in &mut clients {
-        // Needs no upstream.
+        // This route needs no connection to the upstream.
         assert_eq!(client.request("GET", "/gone", &[], b"").status, 410);
     }
-    // Needs one, for which there is no descriptor now: an error, soon, and of the server.
+    // This route needs one, but no descriptor is left: the gateway must soon respond with a server error.
     let answer = clients[0].request("GET", "/open", &[], b"");
     assert!(matches!(answer.status, 200 | 502 | 503), "{}", answer.line);
     gateway.wait_for_log("cannot accept connections");
@@ -61,7 +61,7 @@ fn without_descriptors_connections_wait_and_those_there_are_go_on() {
         gateway.log()
     );
     drop(flood);
-    // The connections that are gone were all that was in the way.
+    // After connections are closed, everything works again.
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let mut client = Client::connect(gateway.proxy);

@@ -1,16 +1,16 @@
-//! nginx's directives that work here, through the real program.
+//! Supported nginx directives, with the real binary.
 
 use crate::{launch, one_route};
 use std::io::Write;
 use testkit::Scripted;
 use testkit::upstream::read_until_blank_line;
 
-/// An upstream whose answers are pages without a charset.
+/// An upstream whose responses have content types without a charset.
 fn pages() -> Scripted {
     Scripted::start(|mut stream| {
         read_until_blank_line(&mut stream);
         let answer = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nX-Inner: yes\r\nContent-Length: 2\r\n\r\nhi";
-        // The gateway may be gone.
+        // The gateway may have closed the connection.
         let _ = stream.write_all(answer.as_bytes());
     })
 }
@@ -48,7 +48,7 @@ fn headers_of_every_response_are_added_set_and_cleared() {
 }
 
 #[test]
-fn texts_get_a_charset_unless_that_is_off() {
+fn text_responses_get_a_charset_unless_it_is_off() {
     let pages = pages();
     let url = format!("http://{}", pages.address);
     let gateway = launch().configuration(&one_route(&url, "/page")).start();

@@ -1,4 +1,4 @@
-//! The error log: it delays nobody, and no client can fill it.
+//! The error log: writing it delays no request, and clients cannot fill it.
 
 use crate::{launch, one_route};
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ fn dead_upstream() -> String {
     format!("http://{address}")
 }
 
-/// Sends requests one after the other; all are answered by the gateway.
+/// Sends requests one after the other. The gateway itself answers all of them with an error.
 fn ask_in_vain(gateway: &testkit::Gateway, requests: usize) {
     let mut client = Client::connect(gateway.proxy);
     for _ in 0..requests {
@@ -27,7 +27,7 @@ fn a_log_that_nobody_reads_delays_no_request() {
     const FILLING: usize = 1 << 20;
     let (mut pipe, full) = io::pipe().expect("a pipe");
     let mut filler = full.try_clone().expect("a descriptor");
-    // Takes whatever room there is in the pipe, until somebody reads it.
+    // Fills the pipe, and blocks until it is read.
     let filler = thread::spawn(move || filler.write_all(&b"x".repeat(FILLING)));
     let gateway = launch()
         .set("log_level", "debug")
@@ -40,7 +40,7 @@ fn a_log_that_nobody_reads_delays_no_request() {
         metrics.contains("\nsilverback_error_log_dropped_lines_total "),
         "{metrics}"
     );
-    // Now somebody reads it, and the end of the process waits for the last lines.
+    // From here on the pipe is read, and the process must write the last lines before it exits.
     let reader = thread::spawn(move || {
         let mut text = Vec::new();
         pipe.read_to_end(&mut text).map(|_| text)
@@ -55,7 +55,7 @@ fn a_log_that_nobody_reads_delays_no_request() {
 }
 
 #[test]
-fn what_clients_bring_about_does_not_fill_the_log() {
+fn errors_caused_by_clients_do_not_fill_the_log() {
     const REQUESTS: usize = 1_000;
     let mut gateway = launch()
         .configuration(&one_route(&dead_upstream(), "/dead"))
@@ -68,12 +68,12 @@ fn what_clients_bring_about_does_not_fill_the_log() {
         .lines()
         .filter(|line| line.contains("cannot connect to upstream"))
         .collect();
-    // The machine may be so slow that several intervals have passed.
+    // On a slow machine several intervals may have passed, each with its line.
     assert!(told.len() < REQUESTS, "{} lines", told.len());
     assert!(told.iter().any(|line| line.contains(" more like it: ")));
 }
 
-/// An upstream that answers each connection with the same bytes and closes it.
+/// An upstream that sends the same bytes on each connection and closes it.
 fn upstream_that_sends(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound address");
@@ -81,7 +81,7 @@ fn upstream_that_sends(answer: &'static [u8]) -> SocketAddr {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
             let mut request = [0; 4096];
-            // The gateway sends the head in one piece; whatever it says, the answer is the same.
+            // The gateway sends the head in one piece. Its content does not matter here.
             let _ = stream.read(&mut request);
             let _ = stream.write_all(answer);
         }
@@ -154,7 +154,7 @@ fn a_503_after_all_targets_have_failed_is_logged_with_the_last_failure() {
 }
 
 #[test]
-fn a_refused_request_is_logged_with_its_reason_for_those_who_ask() {
+fn a_refused_request_is_logged_with_its_reason_at_level_debug() {
     let gateway = launch()
         .set("log_level", "debug")
         .configuration(&one_route(&dead_upstream(), "/dead"))
@@ -176,10 +176,10 @@ fn a_refused_request_is_logged_with_its_reason_for_those_who_ask() {
 }
 
 #[test]
-fn a_gateway_that_cannot_start_ends_though_nobody_reads_why() {
+fn a_gateway_that_cannot_start_exits_even_if_its_output_is_not_read() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken = taken.local_addr().expect("a bound address").to_string();
-    // One is wrong before there is a log, one after that.
+    // The first setting fails before the log is open, the second one after that.
     for (setting, value) in [("proxy_listen", "nowhere"), ("admin_listen", &taken)] {
         let (pipe, full) = io::pipe().expect("a pipe");
         let mut filler = full.try_clone().expect("a descriptor");
@@ -192,7 +192,7 @@ fn a_gateway_that_cannot_start_ends_though_nobody_reads_why() {
 }
 
 #[test]
-fn a_gateway_that_cannot_start_does_not_panic_when_nobody_can_read_why() {
+fn a_gateway_that_cannot_start_does_not_panic_when_its_output_is_closed() {
     let (pipe, closed) = io::pipe().expect("a pipe");
     drop(pipe);
     let mut command = launch().set("proxy_listen", "nowhere").command();

@@ -17,10 +17,10 @@ use testkit::{Answer, Client, Gateway, Launch, http};
 
 const WRITERS: usize = 5;
 const WRITES_EACH: usize = 200;
-/// Longer than any event takes on a busy machine.
+/// Maximum time to wait for an event; longer than any takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// `silverback events`, and the lines that it prints. Killed when dropped.
+/// A running `silverback events` and the lines that it prints. It is killed when dropped.
 struct Printed {
     child: Child,
     lines: Receiver<String>,
@@ -53,7 +53,7 @@ impl Printed {
         serde_json::from_str(&self.next()).expect("a line of JSON")
     }
 
-    /// The numbers of this many revisions; of each it is checked that it tells of one change.
+    /// Reads this many revisions and returns their numbers. Checks that each contains one change.
     fn revisions(&self, count: usize) -> Vec<u64> {
         let revision = |_| {
             let event = self.json();
@@ -79,7 +79,7 @@ fn socket(prefix: &Path) -> PathBuf {
     prefix.join("events.sock")
 }
 
-/// A subscriber that speaks the protocol itself.
+/// A subscriber that uses the protocol directly, without the command.
 struct Raw {
     stream: UnixStream,
     read: Vec<u8>,
@@ -88,7 +88,7 @@ struct Raw {
 impl Raw {
     fn subscribe(prefix: &Path, start: Start) -> Self {
         let mut raw = Self::connect(prefix);
-        // A process that goes may have closed it already, which is found by reading.
+        // A process that is stopping may have closed the connection already; the next read finds that.
         let _ = raw.stream.write_all(&wire::encode_opening(start));
         raw
     }
@@ -102,7 +102,7 @@ impl Raw {
         }
     }
 
-    /// The next revision that is complete; an error when the connection has ended, with the reason if one was told.
+    /// The next complete revision; an error when the connection has ended, with the reason if the gateway sent one.
     fn revision(&mut self) -> Result<u64, Option<Reason>> {
         let mut coming = None;
         loop {
@@ -131,7 +131,7 @@ impl Raw {
     }
 }
 
-/// Follows with a connection for every few revisions.
+/// Follows all revisions, with a new connection after every few of them.
 fn reconnecting(prefix: &Path, last: u64) -> Vec<u64> {
     let mut seen = Vec::new();
     while seen.len() < last as usize {
@@ -157,7 +157,7 @@ fn write(gateway: &Gateway, writer: usize, number: usize) {
 }
 
 #[test]
-fn whoever_follows_sees_every_revision_once_and_in_order_through_an_upgrade() {
+fn subscribers_see_every_revision_once_and_in_order_through_an_upgrade() {
     let mut gateway = launch().start();
     let prefix = gateway.launch().prefix().to_owned();
     let total = (WRITERS * WRITES_EACH) as u64;
@@ -177,7 +177,7 @@ fn whoever_follows_sees_every_revision_once_and_in_order_through_an_upgrade() {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| scope.spawn(move || write(writer)))
             .collect();
-        // In the middle of them.
+        // The upgrade comes in the middle of the revisions.
         assert_eq!(fast.revisions(100), (1..=100).collect::<Vec<_>>());
         gateway.upgrade().expect("it takes over");
         for writer in writers {
@@ -189,7 +189,7 @@ fn whoever_follows_sees_every_revision_once_and_in_order_through_an_upgrade() {
         );
         let all: Vec<u64> = (1..=total).collect();
         assert_eq!(hopping.join().expect("it follows"), all);
-        // It has read nothing so far, and its process has told it in between that it goes.
+        // This subscriber has read nothing so far, and its process has announced its end in between.
         let mut seen = Vec::new();
         let ended = loop {
             match slow.revision() {
@@ -207,7 +207,7 @@ fn whoever_follows_sees_every_revision_once_and_in_order_through_an_upgrade() {
     assert!(gateway.wait().success());
 }
 
-/// Creates consumers until the gateway is gone, and gives the ids of those that were acknowledged.
+/// Creates consumers until the gateway is gone, and returns the ids of the acknowledged ones.
 fn write_until_killed(admin: SocketAddr, writer: usize) -> Vec<String> {
     let mut acknowledged = Vec::new();
     for number in 0.. {
@@ -234,7 +234,7 @@ fn id_of(created: &Answer) -> String {
 }
 
 #[test]
-fn a_crash_loses_nothing_that_was_told_and_tells_nothing_twice() {
+fn a_crash_loses_no_reported_revision_and_repeats_none() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let prefix = directory.path();
     let first = launch_in(prefix).start();
@@ -269,7 +269,7 @@ fn a_crash_loses_nothing_that_was_told_and_tells_nothing_twice() {
     );
     let told: BTreeSet<String> = told.iter().map(id).collect();
     assert!(acknowledged.iter().all(|id| told.contains(id)));
-    // Nothing was told that is not there.
+    // Every reported consumer exists.
     for id in &told {
         let answer = second.admin_get(&format!("/consumers/{id}"));
         assert_eq!(answer.status, 200, "{id}");
@@ -277,7 +277,7 @@ fn a_crash_loses_nothing_that_was_told_and_tells_nothing_twice() {
 }
 
 #[test]
-fn a_line_tells_who_did_what() {
+fn each_line_says_who_changed_what() {
     let gateway = launch().start();
     let prefix = gateway.launch().prefix().to_owned();
     let mode = std::fs::metadata(socket(&prefix))
@@ -304,7 +304,7 @@ fn a_line_tells_who_did_what() {
 }
 
 #[test]
-fn hostile_clients_end_alone_and_the_gateway_goes_on() {
+fn hostile_clients_are_disconnected_and_others_unaffected() {
     let gateway = launch().start();
     let prefix = gateway.launch().prefix().to_owned();
     let follower = Printed::start(gateway.launch(), &["--json", "--from", "1"]);
@@ -312,7 +312,7 @@ fn hostile_clients_end_alone_and_the_gateway_goes_on() {
     assert_eq!(follower.revisions(1), [1]);
     let hostile = |bytes: &[u8]| {
         let mut raw = Raw::connect(&prefix);
-        // It may be closed before all of it is taken.
+        // The gateway may close the connection before it has read everything.
         let _ = raw.stream.write_all(bytes);
         let _ = raw.stream.shutdown(std::net::Shutdown::Write);
         while raw.revision().is_ok() {}
@@ -338,7 +338,7 @@ fn hostile_clients_end_alone_and_the_gateway_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_said() {
+fn following_reports_why_it_is_impossible() {
     let failed = |mut command: Command| {
         let output = command.output().expect("the program can be run");
         assert_eq!(output.status.code(), Some(1));

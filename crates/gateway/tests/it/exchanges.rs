@@ -1,5 +1,5 @@
-//! WebSockets, limits and failing upstreams with the whole program: settings reach the data plane, and whatever happens to
-//! one request, the next one is served.
+//! WebSockets, limits and failing upstreams with the real binary: settings reach the data plane, and whatever happens
+//! to one request, the next one is served.
 
 use super::launch;
 use std::io::{Read, Write};
@@ -26,7 +26,7 @@ services:
     )
 }
 
-/// The next bytes of a connection, so many.
+/// Reads exactly `length` bytes from a connection.
 fn take(stream: &mut TcpStream, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     stream.read_exact(&mut bytes).expect("as many bytes");
@@ -75,7 +75,7 @@ fn a_websocket_is_a_tunnel_until_one_side_ends_it() {
 
 #[test]
 fn whatever_an_upstream_does_the_next_request_is_served() {
-    // What a connection gets instead of an answer, by its number; then it is closed.
+    // Each connection gets a different faulty response, chosen by its number, and is then closed.
     let number = std::sync::atomic::AtomicUsize::new(0);
     let upstream = Scripted::start(move |mut stream| {
         read_until_blank_line(&mut stream);
@@ -86,7 +86,7 @@ fn whatever_an_upstream_does_the_next_request_is_served() {
             3 => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
             4 => b"nonsense\r\n\r\n",
             5 => {
-                // Silent for longer than the service waits.
+                // Sends nothing for longer than the service's timeout.
                 let _ = stream.read(&mut [0]);
                 return;
             }

@@ -1,4 +1,4 @@
-//! Explanations of the running program: over the Admin API and at the command line, with a gateway and without.
+//! Explanations of routing decisions, over the Admin API and on the command line, with and without a running gateway.
 
 use crate::{launch, launch_in};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use testkit::{Gateway, Launch};
 
-/// Two routes in question for `/a/b`, one further off, one for clients with TLS alone, one without a service.
+/// Routes of several kinds: two match `GET /a/b`, one nearly does, two are for HTTPS only, and one has no service.
 const CONFIGURATION: &str = r#"
 _format_version: "3.0"
 services:
@@ -57,7 +57,7 @@ fn say(launch: &Launch, words: &[&str]) -> String {
 }
 
 #[test]
-fn candidates_are_told_in_their_order_with_what_keeps_the_others_out() {
+fn candidates_are_listed_in_order_with_the_reason_why_others_do_not_match() {
     let gateway = configured();
     let told = explain(
         &gateway,
@@ -94,7 +94,7 @@ fn candidates_are_told_in_their_order_with_what_keeps_the_others_out() {
 }
 
 #[test]
-fn plugins_are_told_in_their_order_with_where_they_come_from() {
+fn plugins_are_listed_in_order_with_their_scope() {
     let gateway = configured();
     let plugins = |question: Value| {
         let told = explain(&gateway, &question);
@@ -128,7 +128,7 @@ fn plugins_are_told_in_their_order_with_where_they_come_from() {
 }
 
 #[test]
-fn captures_and_answers_of_the_gateway_are_told() {
+fn captures_and_responses_of_the_gateway_are_shown() {
     let gateway = configured();
     let told = explain(&gateway, &json!({"url": "http://h:81/users/7/x"}));
     assert_eq!(told["captures"], json!({"1": "7", "id": "7"}));
@@ -151,7 +151,7 @@ fn captures_and_answers_of_the_gateway_are_told() {
 }
 
 #[test]
-fn a_route_is_explained_when_it_is_asked_about() {
+fn a_named_route_is_explained_on_request() {
     let gateway = configured();
     let told = explain(
         &gateway,
@@ -170,7 +170,7 @@ fn a_route_is_explained_when_it_is_asked_about() {
 }
 
 #[test]
-fn what_is_wrong_with_a_question_is_told_by_field() {
+fn errors_in_an_explain_request_are_reported_by_field() {
     let gateway = configured();
     let answer = gateway.admin_send("POST", "/router/explain", r#"{"url": "x", "closest": "1"}"#);
     assert_eq!(answer.status, 400);
@@ -179,10 +179,10 @@ fn what_is_wrong_with_a_question_is_told_by_field() {
 }
 
 #[test]
-fn the_command_line_tells_the_same_of_gateway_store_and_document() {
+fn the_command_line_explains_gateway_store_and_document_alike() {
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let file = prefix.path().join("explained.yml");
-    // With ids, since those of a document without are made up anew, and they decide ties.
+    // The ids are given because they decide between routes of equal priority and are otherwise generated on each load.
     let text = CONFIGURATION.replace(
         "name: long,",
         "name: long, id: 5c1dd8bb-8e4c-4f2f-a86c-5b6bd9e3c1ef,",
@@ -229,7 +229,7 @@ fn the_command_line_tells_the_same_of_gateway_store_and_document() {
 }
 
 #[test]
-fn without_gateway_and_store_there_is_nobody_to_ask() {
+fn explaining_without_gateway_and_store_fails() {
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let launch = launch_in(prefix.path());
     let output = launch.other(&["explain", "http://h/"]).output();
@@ -253,7 +253,7 @@ fn conflicts_are_listed_and_bounded() {
     assert_eq!(gateway.admin_get("/router/conflicts?route=x").status, 400);
 }
 
-/// In each flavour a route of requests that gets none, and one of streams.
+/// For each flavour, an HTTP route that can never match and a stream route that can never match.
 const SHADOWED: &str = r#"
 _format_version: "3.0"
 services:
@@ -269,7 +269,7 @@ services:
 "#;
 
 #[test]
-fn conflicts_of_streams_are_listed_beside_those_of_requests() {
+fn conflicts_of_streams_are_listed_with_those_of_requests() {
     for flavor in ["traditional", "traditional_compatible", "expressions"] {
         let launch = launch().set("router_flavor", flavor);
         let gateway = launch.configuration(SHADOWED).start();
@@ -312,7 +312,7 @@ fn conflicts_of_streams_are_listed_beside_those_of_requests() {
         let first_only = told("?size=1");
         assert_eq!(pairs(&first_only), [pair("old", "new")]);
         assert_eq!(first_only["truncated"], true);
-        // Both match the example, and the first gets it.
+        // Both routes match the example, and the first one is chosen.
         let mut example = all["ties"][1]["example"].clone();
         example["route"] = json!("some");
         let explained = explain(&gateway, &example);
@@ -323,7 +323,7 @@ fn conflicts_of_streams_are_listed_beside_those_of_requests() {
 }
 
 #[test]
-fn streams_are_explained_by_their_ends_and_names() {
+fn streams_are_explained_by_addresses_and_server_names() {
     let configuration = r#"
 _format_version: "3.0"
 services:
@@ -349,7 +349,7 @@ services:
     assert_eq!(reason["found"]["net.src.ip"], json!(["192.0.2.1"]));
     let told = explain(&gateway, &json!({"protocol": "tls", "sni": "Mail.example"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
-    // Kong lets a client that names no server past the server names of a route.
+    // As in Kong, a client that sends no server name matches a route despite its server names.
     let told = explain(&gateway, &json!({"protocol": "udp", "destination": ":53"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
     let told = explain(
@@ -361,7 +361,7 @@ services:
 }
 
 #[test]
-fn writes_warn_of_conflicts_when_they_are_asked_to() {
+fn writes_warn_of_conflicts_on_request() {
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let gateway = launch_in(prefix.path()).start();
     let write = |path: &str, body: &str| {
@@ -406,7 +406,7 @@ fn writes_warn_of_conflicts_when_they_are_asked_to() {
     );
 }
 
-/// Routes whose comparison takes as long as a search may last.
+/// Routes whose search for conflicts takes as long as its limit allows.
 fn alike() -> String {
     let routes = (0..20).map(|route| {
         let hosts: Vec<_> = (0..1000).map(|host| format!("*.h{host}.test")).collect();

@@ -1,10 +1,10 @@
-//! Routes that are expressions, through the real program: what they see of requests, and what plugins see of them.
+//! Expression routes, with the real binary: the request fields that they match, and the captures that plugins get.
 
 use crate::launch;
 use serde_json::{Value, json};
 use testkit::{Client, Gateway};
 
-/// Each route answers with its own name and what it captured.
+/// A configuration in which each route responds with its own name and its captures.
 fn configuration(routes: &[(&str, u32, &str)]) -> String {
     let mut text = String::from("_format_version: '3.0'\nroutes:\n");
     for (name, priority, expression) in routes {
@@ -26,7 +26,7 @@ fn gateway(routes: &[(&str, u32, &str)]) -> Gateway {
         .start()
 }
 
-/// The name of the route, and what it captured.
+/// Sends a request and returns the name of the matched route and its captures.
 fn asked(gateway: &Gateway, target: &str, headers: &[(&str, &str)]) -> (String, Value) {
     let answer = gateway.get(target, headers).json();
     let name = answer["matched_route"]["name"].as_str();
@@ -74,7 +74,7 @@ fn routes_see_the_query_the_segments_and_both_ends() {
 }
 
 #[test]
-fn each_connection_knows_the_address_that_it_has_reached() {
+fn routes_match_the_address_that_each_connection_has_reached() {
     let gateway = gateway(&[
         ("first", 2, "net.dst.ip == 127.0.0.1"),
         ("second", 1, "net.dst.ip == 127.0.0.2"),
@@ -100,7 +100,7 @@ fn plugins_see_what_an_expression_captured() {
     assert_eq!(name, "captures");
     assert_eq!(captured["named"]["uid"], "12");
     assert_eq!(captured["named"]["tag"], "7");
-    // The later predicate's first group takes the place of the earlier one's.
+    // The first group of the later predicate overwrites that of the earlier one.
     assert_eq!(captured["unnamed"], json!(["7", "abc"]));
     assert_eq!(asked(&gateway, "/u/12/abc", &[]).0, "none");
 }

@@ -1,4 +1,4 @@
-//! `silverback expr`: expressions at the command line, without a gateway.
+//! `silverback expr`: expressions on the command line, without a gateway.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -13,7 +13,7 @@ fn expr(words: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped());
     let mut child = command.spawn().expect("it runs");
     let mut stdin = child.stdin.take().expect("it was asked for");
-    // A command that was given its text elsewhere may have ended.
+    // A command that does not read standard input may have exited already.
     drop(stdin.write_all(input.as_bytes()));
     drop(stdin);
     child.wait_with_output().expect("it ends")
@@ -65,7 +65,7 @@ fn check_underlines_what_is_wrong_in_each_file() {
 }
 
 #[test]
-fn what_is_hardly_meant_is_a_warning() {
+fn suspicious_expressions_get_a_warning() {
     let (status, _, errors) = told(&expr(&["check", r#"http.path ~ "/a""#], ""));
     assert_eq!(status, 0);
     assert!(
@@ -95,7 +95,7 @@ fn format_prints_or_rewrites_files_and_changes_nothing_twice() {
 }
 
 #[test]
-fn explain_says_it_in_words() {
+fn explain_describes_an_expression_in_words() {
     let text = r#"http.path ^= "/a" && lower(http.headers.x_y) == "B""#;
     let (status, output, _) = told(&expr(&["explain", text], ""));
     assert_eq!(status, 0);

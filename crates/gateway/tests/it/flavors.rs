@@ -1,11 +1,11 @@
-//! `router_flavor`: which routes a gateway takes by it, how it says what is wrong with an expression, and what becomes of a
-//! store when it changes.
+//! `router_flavor`: the routes that a gateway accepts in each flavor, its messages about wrong expressions, and stores
+//! whose flavor changes.
 
 use crate::{launch, launch_in};
 use serde_json::{Value, json};
 use testkit::{Echo, Gateway, Launch};
 
-/// What stands in every answer about [`WRONG`]: the place in the text, and the underlined field.
+/// Text in every response about [`WRONG`]: the position of the error, and the field underlined.
 const WRONG: &str = "http.method == \"GET\" &&\nhttp.pathh == \"/a\"";
 const UNDERLINED: &str = "http.pathh == \"/a\"\n";
 
@@ -29,7 +29,7 @@ fn points_at_the_field(text: &str) {
 }
 
 #[test]
-fn the_node_and_its_schemas_tell_the_flavor() {
+fn the_node_and_its_schemas_show_the_flavor() {
     let gateway = expressions().set("database", "lmdb").start();
     let node = gateway.admin_get("/").json();
     assert_eq!(node["configuration"]["router_flavor"], "expressions");
@@ -102,7 +102,7 @@ fn a_configuration_shows_what_is_wrong_with_an_expression() {
     points_at_the_field(&String::from_utf8_lossy(&output.stderr));
 }
 
-/// A service with a route of each kind.
+/// Creates a service with a classic route and an expression route.
 fn both(gateway: &Gateway, echo: &Echo) {
     let classic = json!({"name": "classic", "paths": ["/classic"]});
     let expression = json!({
@@ -120,7 +120,7 @@ fn both(gateway: &Gateway, echo: &Echo) {
 }
 
 #[test]
-fn a_store_outlives_a_change_of_the_flavor() {
+fn a_store_keeps_its_content_when_the_flavor_changes() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let start = |flavor: &str| {

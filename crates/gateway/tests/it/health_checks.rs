@@ -1,4 +1,4 @@
-//! Targets that fail and recover, by the whole program: passive and active checks, and what the Admin API says of them.
+//! Passive and active health checks of targets that fail and recover, and their state in the Admin API.
 
 use crate::balancing::{admin, backends, dead, expect, pool, shares, start, targets, wait_until};
 use crate::launch;
@@ -9,7 +9,7 @@ fn passive(unhealthy: Value) -> Value {
     json!({"healthchecks": {"passive": {"unhealthy": unhealthy}}})
 }
 
-/// Active checks every 50 ms, each of which counts.
+/// Active checks every 50 ms, where a single result changes the state of the target.
 fn active(fields: Value) -> Value {
     let mut active = json!({
         "http_path": "/probe", "timeout": 1,
@@ -22,7 +22,7 @@ fn active(fields: Value) -> Value {
     json!({"healthchecks": {"active": active}})
 }
 
-/// What the Admin API says of each target.
+/// The name and the health of each target in the Admin API.
 fn health(gateway: &Gateway) -> Vec<(String, String)> {
     let shown = gateway.admin_get("/upstreams/pool/health").json();
     let data = shown["data"].as_array().expect("a list of targets");
@@ -96,7 +96,7 @@ fn a_target_that_answers_errors_is_left_out_until_an_administrator_says_otherwis
 }
 
 #[test]
-fn a_target_that_keeps_silent_is_left_out() {
+fn a_target_that_does_not_respond_is_left_out() {
     let backends: [Backend; 1] = backends();
     let silent = testkit::Scripted::silent();
     let mut targets = targets(&backends);
@@ -124,7 +124,7 @@ fn probes_find_a_target_that_fails_and_one_that_recovers() {
 }
 
 #[test]
-fn probes_say_what_they_are_told_to() {
+fn probes_send_the_configured_request() {
     let backends: [Backend; 1] = backends();
     let mut fields = active(json!({"http_path": "/probe/a/b", "headers": {"X-Check": ["1", "2"]}}));
     fields["host_header"] = json!("shop.test");
@@ -138,7 +138,7 @@ fn probes_say_what_they_are_told_to() {
 }
 
 #[test]
-fn probes_begin_and_end_with_their_targets_and_health_outlives_other_changes() {
+fn probes_start_and_stop_with_their_targets_and_other_changes_keep_health() {
     let backends: [Backend; 3] = backends();
     let gateway = start(
         &active(json!({"healthy": {"interval": 0.05, "successes": 0}})),
@@ -149,7 +149,7 @@ fn probes_begin_and_end_with_their_targets_and_health_outlives_other_changes() {
     });
     let target = backends[0].address.to_string();
     assert_eq!(set(&gateway, &target, "unhealthy").status, 204);
-    // One more target, and one less.
+    // One target is added, and one is removed.
     let changed = pool(
         &active(json!({"healthy": {"interval": 0.05, "successes": 0}})),
         &targets(&[backends[0].clone(), backends[2].clone()]),
@@ -159,7 +159,7 @@ fn probes_begin_and_end_with_their_targets_and_health_outlives_other_changes() {
         !backends[2].probes().is_empty()
     });
     assert_eq!(health_of(&gateway, &backends[0]), "UNHEALTHY");
-    // A probe that was under way may still have come.
+    // A probe that had already started may still arrive.
     let (known, gone) = (backends[0].probes().len(), backends[1].probes().len());
     wait_until("more probes", || backends[0].probes().len() > known + 4);
     assert!(backends[1].probes().len() <= gone + 1);
@@ -167,7 +167,7 @@ fn probes_begin_and_end_with_their_targets_and_health_outlives_other_changes() {
 }
 
 #[test]
-fn probes_speak_tls_and_believe_whom_they_are_told_to() {
+fn probes_use_tls_and_verify_certificates_as_configured() {
     let issued =
         rcgen::generate_simple_self_signed(["shop.test".to_owned()]).expect("a valid name");
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -180,7 +180,7 @@ fn probes_speak_tls_and_believe_whom_they_are_told_to() {
         std::fs::write(&path, text).expect("writable");
         path.display().to_string()
     });
-    // It knows no route, and says so.
+    // The TLS server of this test has no routes, so it responds with 404.
     let server = launch()
         .set("database", "off")
         .set("proxy_listen", "127.0.0.1:0 ssl")
@@ -203,7 +203,7 @@ fn probes_speak_tls_and_believe_whom_they_are_told_to() {
             .configuration(&config)
             .start();
         let now = || health(&gateway).remove(0).1;
-        // From the other state, so that only a probe can have brought it there.
+        // The target starts in the other state, so only a probe can have changed it.
         let other = if expected == "HEALTHY" {
             "unhealthy"
         } else {
@@ -268,7 +268,7 @@ fn the_admin_api_shows_addresses_and_weights() {
         json!({"total": 400, "available": 400, "unavailable": 0})
     );
     assert_eq!(before["details"]["hosts"].as_array().map(Vec::len), Some(2));
-    // A quarter is left, which is not enough.
+    // A quarter of the weight is still available, which is below the threshold.
     assert_eq!(set(&gateway, &targets[1].0, "unhealthy").status, 204);
     let after = whole(&gateway);
     assert_eq!(after["health"], "UNHEALTHY");

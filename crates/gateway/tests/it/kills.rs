@@ -1,7 +1,7 @@
-//! `kill -9` at random moments under writers of single entities and of change sets: what was acknowledged is there, and what was not is
-//! there whole or not at all.
+//! `kill -9` at random moments while clients write single entities and change sets. After each kill every acknowledged
+//! write is present, and an unacknowledged write is either complete or absent.
 //!
-//! `ENDURE_KILLS` and `ENDURE_SEED` make it longer (`cargo xtask soak`) or another one.
+//! `ENDURE_KILLS` sets the number of kills (`cargo xtask soak` sets more), `ENDURE_SEED` the random seed.
 
 use crate::launch_in;
 use std::collections::BTreeSet;
@@ -14,13 +14,13 @@ use store::{Options, Recovery, Store};
 use testkit::random::{Random, setting};
 use testkit::{Client, Echo, Gateway, http};
 
-/// When nobody asks for more.
+/// Default number of kills.
 const KILLS: u64 = 15;
 const WRITERS: u64 = 6;
-/// Groups of a writer, more or less.
+/// Approximate number of groups that each writer keeps in the store.
 const GROUPS: usize = 12;
 
-/// What is written together.
+/// Entities that are written together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Consumer(u64),
@@ -28,7 +28,7 @@ enum Group {
     Shop(u64),
 }
 
-/// Collection and name of an entity.
+/// The collection and the name of an entity.
 type Entity = (&'static str, String);
 
 impl Group {
@@ -79,7 +79,7 @@ impl Group {
         }
     }
 
-    /// The credential goes with its consumer.
+    /// The changes that remove the group. Deleting a consumer also deletes its credential.
     fn removals(self, writer: u64) -> Vec<String> {
         let entities = self.entities(writer).into_iter().rev();
         entities
@@ -91,7 +91,7 @@ impl Group {
     }
 }
 
-/// A write, and what it makes of the groups.
+/// A write, and the groups that it adds and removes.
 struct Write {
     method: &'static str,
     target: String,
@@ -100,12 +100,12 @@ struct Write {
     removed: Vec<Group>,
 }
 
-/// What one writer has written: nobody else touches it.
+/// A client that writes, and its groups, which nobody else changes.
 struct Writer {
     number: u64,
     random: Random,
     groups: BTreeSet<Group>,
-    /// The write that was not acknowledged.
+    /// The last write, if it was not acknowledged.
     pending: Option<Write>,
     next: u64,
     acknowledged: u64,
@@ -134,7 +134,7 @@ impl Writer {
                 added: vec![Group::Consumer(number)],
                 removed: vec![],
             },
-            // Those that are there make room.
+            // There are enough groups: remove one.
             (3, Some(old)) if is_enough => self.change_set(vec![], vec![old], url),
             (_, old) => {
                 let removed = Vec::from_iter(old.filter(|_| is_enough));
@@ -187,7 +187,7 @@ impl Writer {
         }
     }
 
-    /// Compares what there is with what there may be, and takes it over.
+    /// Checks that the entities found are those with or without the pending write, and continues from them.
     fn settle(&mut self, found: &BTreeSet<Entity>) {
         let prefix = format!("w{}-", self.number);
         let own: BTreeSet<Entity> = found
@@ -221,7 +221,7 @@ impl Write {
     }
 }
 
-/// Everything that is stored, by its name.
+/// All stored entities.
 fn stored(gateway: &Gateway) -> BTreeSet<Entity> {
     let mut found = BTreeSet::new();
     for (collection, field) in [
@@ -242,7 +242,7 @@ fn stored(gateway: &Gateway) -> BTreeSet<Entity> {
     found
 }
 
-/// What was live before the kill is live after it, and what is gone stays gone.
+/// Checks with requests that stored routes are live and that one that was never created is not.
 fn check_traffic(gateway: &Gateway, writer: &Writer) {
     let shops = writer.groups.iter().filter_map(|group| match group {
         Group::Shop(number) => Some(*number),
@@ -274,7 +274,7 @@ fn kill_at_start(prefix: &Path, pause: Duration) {
 }
 
 #[test]
-fn every_acknowledged_write_survives_kills_and_no_half_of_another_does() {
+fn acknowledged_writes_survive_kills_and_others_are_complete_or_absent() {
     let kills = setting("ENDURE_KILLS").unwrap_or(KILLS);
     let seed = setting("ENDURE_SEED").unwrap_or(2026);
     let started = Instant::now();
@@ -309,7 +309,7 @@ fn every_acknowledged_write_survives_kills_and_no_half_of_another_does() {
                 let url = &url;
                 scope.spawn(move || writer.write(admin, url));
             }
-            // Another moment of the writes in each round; no moment is a wrong one.
+            // Each round kills at a different moment of the writes, and must succeed at any moment.
             thread::sleep(Duration::from_micros(random.below(150_000)));
             gateway.kill();
         });

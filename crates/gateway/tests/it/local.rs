@@ -1,4 +1,4 @@
-//! The socket in the prefix: always there, for its owner alone, and the newest process's.
+//! The Admin API socket in the prefix: it always exists, only its owner may use it, and the newest process serves it.
 
 use crate::{launch, launch_in};
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,7 @@ fn it_serves_the_whole_admin_api_without_any_listener() {
 }
 
 #[test]
-fn what_a_crash_leaves_is_taken_over() {
+fn the_socket_left_by_a_crash_is_replaced() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let prefix = directory.path();
     launch_in(prefix).start().kill();

@@ -1,4 +1,4 @@
-//! The whole program: the real binary on free ports, in front of upstreams of this process.
+//! Tests of the real binary, which listens on free ports and forwards to upstreams in the test process.
 
 mod access_log;
 mod admin_access;
@@ -49,13 +49,13 @@ fn launch() -> Launch {
     Launch::new(env!("CARGO_BIN_EXE_silverback"))
 }
 
-/// A launch whose prefix outlives the gateway.
+/// A launch with a prefix that is kept after the gateway has stopped.
 fn launch_in(prefix: &std::path::Path) -> Launch {
     Launch::in_prefix(env!("CARGO_BIN_EXE_silverback"), prefix)
 }
 
-/// A service in front of an upstream, with an open route `/open`, a route `/closed` that wants alice's key, and a route
-/// `/gone` that is answered by the gateway.
+/// A configuration with one service and three routes: `/open` for everybody, `/closed` requires alice's key, and the
+/// gateway itself responds on `/gone`.
 fn shop(echo: &Echo) -> String {
     let url = echo.url();
     format!(
@@ -82,7 +82,7 @@ consumers:
     )
 }
 
-/// One service and one route, at a path of choice.
+/// A configuration with one service and one route with this path.
 fn one_route(url: &str, path: &str) -> String {
     format!(
         r#"

@@ -1,9 +1,9 @@
-//! What `GET /metrics` says of changes of the configuration.
+//! The metrics about configuration changes in `GET /metrics`.
 
 use crate::launch;
 use testkit::{Echo, Gateway};
 
-/// The value of a sample, by its name with labels.
+/// The value of the sample with this name and these labels.
 fn sample(gateway: &Gateway, name: &str) -> f64 {
     let answer = gateway.admin_get("/metrics");
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -25,7 +25,7 @@ fn stages(gateway: &Gateway, stage: &str) -> u64 {
     sample(gateway, &name) as u64
 }
 
-/// How many things of each part were made so far.
+/// The number of rebuilt items so far, for each of [`PARTS`].
 fn made(gateway: &Gateway) -> [u64; PARTS.len()] {
     PARTS.map(|part| {
         let name = format!("silverback_rebuilt_total{{part=\"{part}\"}}");
@@ -74,7 +74,7 @@ consumers:
 }
 
 #[test]
-fn only_what_a_change_touches_is_built_again() {
+fn only_parts_affected_by_a_change_are_rebuilt() {
     let echo = Echo::start();
     let gateway = launch()
         .configuration(&configuration(&echo, "/a", "alice"))
@@ -91,7 +91,7 @@ fn only_what_a_change_touches_is_built_again() {
         assert_eq!(difference, expected, "{with}");
         before = after;
     };
-    // certificates, services, balancers, plugins, plans, router
+    // The counts are in the order of PARTS.
     check("/a]", "/b]", [0, 0, 0, 0, 1, 1]);
     check("alice", "bob", [0; 6]);
     check(
@@ -130,7 +130,7 @@ fn stages_and_revision_follow_the_changes() {
     assert_eq!(after, before.map(|count| count + 1));
     assert_eq!(sample(&gateway, "silverback_revision"), revision + 1.0);
 
-    // Nothing differs: there is nothing to commit.
+    // The configuration is the same, so nothing is committed.
     assert_eq!(gateway.post_config(&text).status, 201);
     let again = all.map(|stage| stages(&gateway, stage));
     assert_eq!(again[0], after[0] + 1);

@@ -1,4 +1,4 @@
-//! Hosts by name: the real binary asks a name server of this process.
+//! Services with host names: the real binary queries a name server in the test process.
 
 use crate::launch;
 use std::net::SocketAddr;
@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testkit::{Echo, Gateway, Launch, NameServer};
 
-/// A gateway that asks this server only, with one route `/a` to a host; the search list of the machine does not matter, since
-/// the names end with a dot.
+/// A gateway that queries this server only, with one route `/a` to a host. The names end with a dot, so that the search
+/// list of the machine does not matter.
 fn launch_with(server: &NameServer, host: &str, port: u16) -> Launch {
     let configuration = format!(
         r#"
@@ -30,7 +30,7 @@ fn start(server: &NameServer, host: &str, port: u16) -> Gateway {
     launch_with(server, host, port).start()
 }
 
-/// An upstream at a loopback address and port of choice.
+/// An upstream that listens on this loopback address and port.
 fn echo_at(address: &str) -> Echo {
     Echo::start_on(address).expect("a loopback address")
 }
@@ -42,7 +42,7 @@ fn check(gateway: &Gateway, status: u16, text: &str) {
     assert!(body.contains(text), "{body}");
 }
 
-/// Requests until they reach the upstream; none may fail.
+/// Sends requests until one reaches the upstream. No request may fail.
 fn until_reached(gateway: &Gateway, upstream: &Echo) {
     let deadline = Instant::now() + Duration::from_secs(30);
     let before = upstream.seen().len();
@@ -105,7 +105,7 @@ fn starting_and_other_routes_do_not_wait_for_name_servers() {
     let gateway = start(&server, "slow.test.", 80);
     assert_eq!(gateway.get("/nowhere", &[]).status, 404);
     assert!(started.elapsed() < Duration::from_secs(4));
-    // Its name is known as soon as somebody answers, without a request.
+    // The name is resolved as soon as a name server responds; that needs no request.
     let echo = Echo::start();
     let port = echo.address.port();
     server.set(&format!(
@@ -127,7 +127,7 @@ fn an_outage_of_the_name_servers_is_not_seen_by_traffic() {
     server.set("shop.test 1 A 127.0.0.1");
     let gateway = start(&server, "shop.test.", one.address.port());
     check(&gateway, 200, "");
-    // Many times its TTL, in each way to fail.
+    // Each kind of outage lasts many times the TTL of the record.
     for outage in [None, Some(2), Some(5)] {
         match outage {
             None => server.go_silent(),
@@ -145,23 +145,24 @@ fn an_outage_of_the_name_servers_is_not_seen_by_traffic() {
         assert!(two.seen().is_empty());
         server.recover();
     }
-    // Afterwards changes are followed again.
+    // After the outage, DNS changes take effect again.
     server.set("shop.test 1 A 127.0.0.3");
     until_reached(&gateway, &two);
 }
 
-/// The address moves back and forth under load, and what it moves from dies: requests follow without one that fails.
+/// The name moves between two addresses under load, and the upstream at the previous address stops. No request fails.
 #[test]
 fn a_flapping_target_costs_no_request() {
     let server = NameServer::start();
     let one = echo_at("127.0.0.1:0");
     let port = one.address.port();
     let two = echo_at(&format!("127.0.0.4:{port}"));
-    let zone = |both: bool, last: u8| match both {
-        true => {
+    let zone = |both: bool, last: u8| {
+        if both {
             server.set("shop.test 1 A 127.0.0.1\nshop.test 1 A 127.0.0.4\nshop.test 1 A 127.0.0.9")
+        } else {
+            server.set(&format!("shop.test 1 A 127.0.0.{last}"))
         }
-        false => server.set(&format!("shop.test 1 A 127.0.0.{last}")),
     };
     zone(true, 0);
     let gateway = start(&server, "shop.test.", port);
@@ -177,7 +178,7 @@ fn a_flapping_target_costs_no_request() {
             }
         });
     };
-    // Nobody listens at the third: each try there fails, and goes on to another.
+    // Nothing listens at the third address: attempts there fail, and the request is retried at another one.
     requests(1);
     for round in 0..3 {
         zone(false, if round % 2 == 0 { 4 } else { 1 });
@@ -189,7 +190,7 @@ fn a_flapping_target_costs_no_request() {
 }
 
 #[test]
-fn statistics_are_told_with_the_newer_client_only() {
+fn dns_statistics_need_the_new_dns_client() {
     let server = NameServer::start();
     let echo = Echo::start();
     server.set("shop.test 60 A 127.0.0.1");
@@ -212,7 +213,7 @@ fn statistics_are_told_with_the_newer_client_only() {
         let stats = gateway.admin_get("/status/dns").json();
         stats["stats"]["shop.test.:all"]["runs"].as_u64()
     };
-    // This one may have had to wait for the answer, and looks again then.
+    // This request may have waited for the DNS answer and then looked the name up a second time.
     check(&gateway, 200, "");
     let before = runs().expect("uses are counted");
     for _ in 0..3 {
@@ -231,7 +232,7 @@ fn statistics_are_told_with_the_newer_client_only() {
 }
 
 #[test]
-fn a_reload_takes_other_name_servers_over() {
+fn a_reload_changes_the_name_servers() {
     let (old, new) = (NameServer::start(), NameServer::start());
     let one = echo_at("127.0.0.1:0");
     let two = echo_at(&format!("127.0.0.5:{}", one.address.port()));
@@ -255,7 +256,7 @@ fn a_reload_takes_other_name_servers_over() {
 }
 
 #[test]
-fn wrong_settings_are_told_at_start() {
+fn wrong_dns_settings_are_reported_at_start() {
     let failure = launch()
         .configuration("_format_version: \"3.0\"")
         .set("dns_resolver", "10.0.0.1, resolver.test")

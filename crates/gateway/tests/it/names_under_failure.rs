@@ -1,4 +1,5 @@
-//! Services and targets by name while name servers fail and addresses come and go, under load: no request fails that need not.
+//! Services and targets with host names, under load, while name servers fail and addresses change. Requests succeed
+//! whenever they can.
 
 use crate::launch;
 use std::fmt::Write;
@@ -14,7 +15,7 @@ const ALGORITHMS: [&str; 4] = [
     "latency",
 ];
 
-/// A service by name at `/host`, and one for each algorithm, at its name, with the same name as its target.
+/// A gateway with a service at `/host` and one at the name of each balancing algorithm. All have the same host name.
 fn start(server: &NameServer, port: u16) -> Gateway {
     let mut services = format!(
         "- {{name: host, host: shop.test., port: {port}, routes: [{{name: host, paths: [/host]}}]}}\n"
@@ -43,7 +44,7 @@ fn start(server: &NameServer, port: u16) -> Gateway {
         .start()
 }
 
-/// Upstreams of one port on different loopback addresses.
+/// Two upstreams that listen on the same port of different loopback addresses.
 fn twins() -> [Echo; 2] {
     for _ in 0..100 {
         let one = Echo::start();
@@ -55,8 +56,8 @@ fn twins() -> [Echo; 2] {
     panic!("no port is free on both addresses");
 }
 
-/// Sends requests to every service from several threads while `events` happen; gives how many there were. None may fail, nor
-/// wait.
+/// Sends requests to every service from several threads while `events` runs, and returns their number. No request may
+/// fail or be delayed.
 fn load(gateway: &Gateway, events: impl FnOnce()) -> usize {
     let (over, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -88,7 +89,7 @@ fn load(gateway: &Gateway, events: impl FnOnce()) -> usize {
 }
 
 fn pass(seconds: f64) {
-    // Time itself is what these tests are about: TTLs of a second.
+    // These tests depend on real time, because the records have TTLs of one second.
     thread::sleep(Duration::from_secs_f64(seconds));
 }
 
@@ -104,7 +105,7 @@ fn name_servers_that_are_down_for_many_ttls_cost_no_request() {
         pass(6.0);
         server.fail(2);
         pass(3.0);
-        // Answers that no name server gives.
+        // Invalid responses, which no proper name server sends.
         server.behave(|question, _| vec![question.truncated(), vec![0xff; 40]]);
         pass(3.0);
     });
@@ -126,7 +127,7 @@ fn name_servers_that_are_down_for_many_ttls_cost_no_request() {
     }
 }
 
-/// One address, the other, both, and one where nobody listens beside them.
+/// The name resolves to one address, to the other, to both, and to both and one where nothing listens.
 #[test]
 fn addresses_that_come_and_go_cost_no_request() {
     let server = NameServer::start();
@@ -150,9 +151,9 @@ fn addresses_that_come_and_go_cost_no_request() {
     assert!(one.requests() > 50 && two.requests() > 50);
 }
 
-/// From one port to another, by SRV, while requests are under way.
+/// SRV records move the name to another port during a request.
 #[test]
-fn a_request_under_way_ends_where_it_began() {
+fn a_request_stays_with_its_upstream_when_dns_changes() {
     let server = NameServer::start();
     let (one, two) = (Echo::start(), Echo::start());
     let at = |echo: &Echo| {
@@ -181,7 +182,7 @@ fn a_request_under_way_ends_where_it_began() {
 }
 
 #[test]
-fn thousands_of_names_neither_hold_up_the_start_nor_each_other() {
+fn thousands_of_names_delay_neither_the_start_nor_each_other() {
     const NAMES: usize = 2_000;
     let server = NameServer::start();
     let echo = Echo::start();

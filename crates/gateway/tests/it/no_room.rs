@@ -1,8 +1,8 @@
-//! Nothing can be written: a full disk, a file that may not grow, a full store, a store that is read-only. Writes are refused for what
-//! it is, everything else goes on, and so do writes when there is room again.
+//! The store cannot be written: full disk, file size limit, full store, read-only store. Writes are refused with the
+//! cause, everything else keeps working, and writes succeed again when there is room.
 //!
-//! What needs a file system of its own runs again in a mount namespace of its own, where the system lets it (`unshare`); without that
-//! it says that it is skipped.
+//! Tests that need their own file system run themselves again in a new mount namespace (`unshare`). Where the system
+//! does not allow that, they print that they are skipped.
 
 use crate::launch_in;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -19,7 +19,7 @@ use testkit::{Answer, Echo, Gateway, Launch};
 
 const MOUNTED: &str = "NO_ROOM_MOUNTED";
 
-/// Runs `work` with a directory that is a file system of so many bytes; `test` is the name of the test that calls this.
+/// Runs `work` with a directory on a file system of `bytes` bytes. `test` is the name of the calling test.
 fn in_small_filesystem(test: &str, bytes: usize, work: impl FnOnce(&Path)) {
     if let Some(directory) = std::env::var_os(MOUNTED) {
         let directory = PathBuf::from(directory);
@@ -47,7 +47,7 @@ fn in_small_filesystem(test: &str, bytes: usize, work: impl FnOnce(&Path)) {
     assert!(again, "{test} failed in its own mount namespace");
 }
 
-/// Whether it could be run and was successful.
+/// Whether the command could be started and succeeded.
 fn run(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
@@ -56,7 +56,7 @@ fn launch_small(prefix: &Path) -> Launch {
     launch_in(prefix).set("database", "lmdb")
 }
 
-/// An open route `/open` and one that wants alice's key, `/closed`.
+/// Creates a route `/open` for everybody and a route `/closed` that requires alice's key.
 fn open_shop(gateway: &Gateway, echo: &Echo) {
     let create = |kind: &str, data: &str| {
         format!(r#"{{"action": "create", "type": "{kind}", "data": {data}}}"#)
@@ -87,7 +87,7 @@ fn open_shop(gateway: &Gateway, echo: &Echo) {
     assert_eq!(made.status, 200, "{}", made.text());
 }
 
-/// Requests all the time, until they are asked for: none may fail.
+/// Sends requests in the background until it is stopped. No request may fail.
 struct Traffic {
     stop: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
@@ -106,7 +106,7 @@ impl Traffic {
                 while !stop.load(Ordering::Relaxed) {
                     assert_eq!(get("/open", ""), 200);
                     assert_eq!(get("/closed", "alice-key"), 200);
-                    // Not in any cache: the store is asked.
+                    // This key is in no cache, so the gateway must read the store.
                     let number = rounds.fetch_add(1, Ordering::Relaxed);
                     let key = format!("nobody-{number}");
                     assert_eq!(get("/closed", &key), 401);
@@ -120,7 +120,7 @@ impl Traffic {
         }
     }
 
-    /// Waits until some more have been answered from here on.
+    /// Waits until some more requests have been answered.
     fn proceed(&self) {
         let until = self.rounds.load(Ordering::Relaxed) + 5;
         while self.rounds.load(Ordering::Relaxed) < until {
@@ -135,7 +135,7 @@ impl Traffic {
     }
 }
 
-/// Consumers of which each is acknowledged or was refused.
+/// The consumers that the test has tried to create, and those whose creation was acknowledged.
 #[derive(Default)]
 struct Ledger {
     next: usize,
@@ -143,7 +143,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// A consumer with a long name.
+    /// Creates a consumer with a long name.
     fn write(&mut self, gateway: &Gateway) -> Answer {
         let username = format!("{}-{}", "long".repeat(500), self.next);
         self.next += 1;
@@ -155,7 +155,7 @@ impl Ledger {
         answer
     }
 
-    /// Writes until one is refused, and gives the answer to that.
+    /// Writes until a write is refused, and returns the response to it.
     fn write_until_refused(&mut self, gateway: &Gateway) -> Answer {
         for _ in 0..5000 {
             let answer = self.write(gateway);
@@ -166,7 +166,7 @@ impl Ledger {
         panic!("nothing was refused");
     }
 
-    /// The consumers are those that were acknowledged, and alice.
+    /// Checks that the store has exactly the acknowledged consumers and alice.
     fn check(&self, gateway: &Gateway) {
         let mut found = BTreeSet::new();
         let mut next = Some("/consumers?size=1000".to_owned());
@@ -182,7 +182,7 @@ impl Ledger {
     }
 }
 
-/// While nothing can be written: every kind of write says so, and everything else works.
+/// Checks that every kind of write is refused with the cause and that everything else works.
 fn check_refused(gateway: &Gateway, traffic: &Traffic, ledger: &mut Ledger, cause: &str) {
     let refused = ledger.write_until_refused(gateway);
     assert_eq!(refused.status, 507, "{}", refused.text());
@@ -211,14 +211,14 @@ fn check_refused(gateway: &Gateway, traffic: &Traffic, ledger: &mut Ledger, caus
     assert!(metrics.contains("silverback_panics_total 0"), "{metrics}");
 }
 
-/// Of a write that was cut short more is not known.
+/// Checks that the response names the cause, or the general one that an incomplete write to the disk gives.
 fn assert_cause(refused: &Answer, cause: &str) {
     let text = refused.text();
     let is_cut_short = text.contains("the disk is full or failing") && cause != "lmdb_map_size";
     assert!(text.contains(cause) || is_cut_short, "{text}");
 }
 
-/// There is room again.
+/// Checks that writes succeed again.
 fn check_recovered(gateway: &Gateway, traffic: &Traffic, ledger: &mut Ledger) {
     for _ in 0..20 {
         let answer = ledger.write(gateway);
@@ -228,7 +228,7 @@ fn check_recovered(gateway: &Gateway, traffic: &Traffic, ledger: &mut Ledger) {
     traffic.proceed();
 }
 
-/// Takes all the room that is left.
+/// Writes a file that takes all the free space.
 fn fill(path: &Path) {
     let mut file = File::create(path).expect("it can be created");
     while file.write_all(&[7; 4096]).is_ok() {}
@@ -259,7 +259,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     });
 }
 
-/// Where it listens, which it cannot write to the prefix: `proxy 127.0.0.1:8000, admin 127.0.0.1:8001`.
+/// The listening addresses from the log (`proxy 127.0.0.1:8000, admin 127.0.0.1:8001`); the prefix cannot be written.
 fn logged_addresses(log: impl BufRead) -> String {
     for line in log.lines().map_while(Result::ok) {
         if line.contains("is serving") {
@@ -311,7 +311,7 @@ fn a_start_on_a_full_disk_serves_what_is_stored() {
     });
 }
 
-/// `ulimit -f` stands for a full disk where nothing can be mounted, and is a limit of its own.
+/// `ulimit -f` is a limit in itself, and replaces a full disk where nothing can be mounted.
 #[test]
 fn a_file_that_may_not_grow_refuses_writes_until_it_may() {
     let echo = Echo::start();
@@ -367,7 +367,7 @@ fn a_full_store_refuses_writes_until_something_is_removed() {
     assert!(gateway.stop().success());
 }
 
-/// A file that nobody may write, not even who has it open.
+/// A file with the immutable attribute: nobody can write it, not even through an open descriptor.
 struct Immutable(PathBuf);
 
 impl Immutable {
@@ -404,7 +404,7 @@ fn a_store_that_becomes_read_only_refuses_writes_until_it_is_writable() {
     assert!(gateway.stop().success());
 }
 
-/// What is open stays writable.
+/// Files that are already open stay writable.
 #[test]
 fn a_directory_that_becomes_read_only_changes_nothing() {
     let echo = Echo::start();

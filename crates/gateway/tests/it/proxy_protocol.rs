@@ -7,7 +7,7 @@ use testkit::{Answer, Client, Echo, Gateway};
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Version 2, TCP over IPv4, from 192.0.2.9:1234.
+/// A PROXY protocol header of version 2: TCP over IPv4, from 192.0.2.9:1234.
 fn binary_header() -> Vec<u8> {
     let body = [192, 0, 2, 9, 127, 0, 0, 1, 4, 210, 0, 80];
     [SIGNATURE, &[0x21, 0x11, 0, 12], &body].concat()
@@ -27,7 +27,7 @@ fn gateway(echo: &Echo, trusted: &str, header: &str) -> Gateway {
         .start()
 }
 
-/// A request behind these bytes.
+/// Sends these bytes and then a request on one connection.
 fn request(gateway: &Gateway, preface: &[u8]) -> std::io::Result<Answer> {
     let mut client = Client::connect(gateway.proxy);
     client.send(preface)?;
@@ -40,7 +40,7 @@ fn real_ip(answer: &Answer) -> serde_json::Value {
 }
 
 #[test]
-fn the_address_told_is_the_clients_where_it_is_asked_for() {
+fn the_announced_address_is_used_from_trusted_senders() {
     let echo = Echo::start();
     let gateway = gateway(&echo, "127.0.0.1", "proxy_protocol");
     for header in [LINE, &binary_header()] {
@@ -56,7 +56,7 @@ fn the_address_told_is_the_clients_where_it_is_asked_for() {
 }
 
 #[test]
-fn the_address_told_is_not_believed_of_anybody_else() {
+fn the_announced_address_is_ignored_from_untrusted_senders() {
     let echo = Echo::start();
     for (trusted, header) in [("10.0.0.0/8", "proxy_protocol"), ("127.0.0.1", "X-Real-IP")] {
         let gateway = gateway(&echo, trusted, header);

@@ -1,4 +1,4 @@
-//! What is left after a crash, and a store that cannot be read.
+//! The store after a crash, and stores that cannot be read.
 
 use crate::{launch_in, one_route, shop};
 use std::fs;
@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 use testkit::{Client, Echo, Gateway, http};
 
-/// Routes in each configuration; every one carries its number, so that a mixture of two would show.
+/// Number of routes in each configuration. Every route contains the configuration's number, so that mixtures are found.
 const ROUTES: usize = 300;
 
 fn numbered(echo: &Echo, number: usize) -> String {
@@ -25,7 +25,7 @@ fn numbered(echo: &Echo, number: usize) -> String {
     text
 }
 
-/// The number of the configuration that is served, which must be one of these, whole and alone.
+/// The number of the served configuration. Checks that it is one of `candidates`, complete and not mixed with another.
 fn served(gateway: &Gateway, candidates: std::ops::Range<usize>) -> usize {
     let is_served = |route: usize, number: usize| {
         gateway.get(&format!("/{route}/of/{number}"), &[]).status == 200
@@ -43,7 +43,7 @@ fn served(gateway: &Gateway, candidates: std::ops::Range<usize>) -> usize {
     *number
 }
 
-/// Posts configurations until the gateway is gone, and sends the number of each that was acknowledged.
+/// Posts configurations until the gateway is gone, and reports the number of each acknowledged one.
 fn post_until_killed(
     admin: SocketAddr,
     texts: Vec<(usize, String)>,
@@ -60,7 +60,7 @@ fn post_until_killed(
             Ok(answer) => assert_eq!(answer.status, 201, "{}", answer.text()),
             Err(_) => break,
         }
-        // The test has failed already when nobody receives.
+        // If the receiver is gone, the test has already failed.
         let _ = acknowledged.send(number);
     }
 }
@@ -76,7 +76,7 @@ fn a_kill_during_loads_leaves_the_old_or_the_new_configuration_whole() {
     let mut acknowledged = 0;
     for round in 0..8 {
         let gateway = launch_in(prefix.path()).set("database", "off").start();
-        // One more than was acknowledged may have been stored when the answer was lost.
+        // The configuration after the last acknowledged one may have been stored although its response was lost.
         acknowledged = served(&gateway, acknowledged..acknowledged + 2);
         let texts: Vec<_> = (acknowledged + 1..acknowledged + 200)
             .map(|number| (number, numbered(&echo, number)))
@@ -85,7 +85,7 @@ fn a_kill_during_loads_leaves_the_old_or_the_new_configuration_whole() {
         let (sender, numbers) = mpsc::channel();
         let loader = thread::spawn(move || post_until_killed(admin, texts, &sender));
         acknowledged = numbers.recv().expect("a load was acknowledged");
-        // The next load is under way. Each round kills at another moment of it; no moment is a wrong one.
+        // The next load is in progress. Each round kills at a different moment of it, and must succeed at any moment.
         thread::sleep(Duration::from_millis(4 * round));
         gateway.kill();
         loader.join().expect("a load was refused");
@@ -94,7 +94,7 @@ fn a_kill_during_loads_leaves_the_old_or_the_new_configuration_whole() {
 }
 
 #[test]
-fn a_damaged_store_is_told_and_not_served_as_empty() {
+fn a_damaged_store_is_reported_and_not_served_as_empty() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let first = launch_in(prefix.path()).configuration(&shop(&echo)).start();
@@ -115,7 +115,7 @@ fn a_damaged_store_is_told_and_not_served_as_empty() {
     assert_eq!(persisted.get("/open", &[]).status, 200);
 }
 
-/// Cuts the file of the store after its meta pages.
+/// Truncates the file of the store after its meta pages.
 fn damage(directory: &Path) {
     let path = directory.join("data.mdb");
     let file = fs::File::options().write(true).open(path);
@@ -166,7 +166,7 @@ fn a_store_of_another_program_is_refused_and_kept() {
 }
 
 #[test]
-fn an_id_that_cannot_be_read_is_told_by_its_file() {
+fn an_unreadable_node_id_is_reported_with_its_file() {
     let prefix = tempfile::tempdir().expect("a temporary directory");
     fs::create_dir(prefix.path().join("silverback.id")).expect("writable");
     let log = launch_in(prefix.path()).try_start().map(drop);
@@ -197,7 +197,7 @@ fn a_start_with_a_wrong_file_keeps_the_store() {
 }
 
 #[test]
-fn a_start_that_cannot_listen_keeps_the_store_and_tells_what_else_is_wrong() {
+fn a_start_that_cannot_listen_keeps_the_store_and_reports_other_errors() {
     let echo = Echo::start();
     let occupied = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = occupied.local_addr().expect("a bound address").to_string();

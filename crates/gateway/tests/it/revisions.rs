@@ -1,11 +1,11 @@
-//! History of the running program: over the Admin API and at the command line, with a gateway and without.
+//! The history of revisions, over the Admin API and on the command line, with and without a running gateway.
 
 use crate::{launch, launch_in, shop};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use testkit::{Echo, Gateway, Launch};
 
-/// What a command has printed; it must end well.
+/// Runs a command that must succeed, and returns its output.
 fn say(launch: &Launch, words: &[&str]) -> String {
     let output = launch.other(words).output().expect("it runs");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -24,7 +24,7 @@ fn in_json(launch: &Launch, words: &[&str]) -> Value {
     serde_json::from_str(&say(launch, &words)).expect("JSON")
 }
 
-/// Revision 1 makes a service, 2 a route of it, 3 moves the route.
+/// Makes three revisions: 1 creates a service, 2 creates a route of it, 3 changes the path of the route.
 fn three_revisions(gateway: &Gateway, echo: &Echo) {
     let service = format!(r#"{{"name": "shop", "url": "{}"}}"#, echo.url());
     let route = r#"{"name": "r", "paths": ["/old"]}"#;
@@ -43,7 +43,7 @@ fn statuses(gateway: &Gateway) -> [u16; 2] {
 }
 
 #[test]
-fn a_rollback_is_live_when_it_is_answered_and_after_a_restart() {
+fn a_rollback_is_live_when_the_response_arrives_and_after_a_restart() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let gateway = launch_in(prefix.path()).start();
@@ -83,13 +83,13 @@ fn without_a_database_the_hash_goes_back_with_the_configuration() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(gateway.get("/open", &[]).status, 200);
     assert_eq!(hash(&gateway), first);
-    // What is loaded next is compared with what is there now.
+    // The next configuration is compared with the one after the rollback.
     assert_eq!(gateway.post_config(&shop(&echo)).status, 201);
     assert_eq!(gateway.get("/open", &[]).status, 200);
 }
 
 #[test]
-fn the_command_line_tells_the_same_with_and_without_a_gateway() {
+fn the_command_line_shows_the_same_with_and_without_a_gateway() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let gateway = launch_in(prefix.path()).start();
@@ -138,7 +138,7 @@ fn the_command_line_tells_the_same_with_and_without_a_gateway() {
 }
 
 #[test]
-fn a_store_that_nobody_serves_is_rolled_back_for_the_next_start() {
+fn a_store_without_a_gateway_is_rolled_back_for_the_next_start() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let gateway = launch_in(prefix.path()).start();
@@ -184,7 +184,7 @@ fn without_gateway_and_store_there_is_no_history() {
 }
 
 #[test]
-fn what_is_not_to_be_kept_is_removed_while_nothing_changes() {
+fn revisions_beyond_the_limit_are_removed_without_further_changes() {
     let gateway = launch().set("history_max_revisions", "2").start();
     for number in 0..5 {
         let body = format!(r#"{{"username": "c{number}"}}"#);

@@ -48,7 +48,7 @@ fn draining_ends_after_its_limit() {
 }
 
 #[test]
-fn an_idle_connection_to_the_admin_api_keeps_nothing_waiting() {
+fn an_idle_connection_to_the_admin_api_does_not_delay_the_shutdown() {
     let mut gateway = launch()
         .set("database", "off")
         .set("drain_timeout", "3600")
@@ -61,7 +61,7 @@ fn an_idle_connection_to_the_admin_api_keeps_nothing_waiting() {
 }
 
 #[test]
-fn sigint_and_sigquit_end_it_as_well() {
+fn sigint_and_sigquit_stop_the_gateway_too() {
     for name in ["INT", "QUIT"] {
         let mut gateway = launch().set("database", "off").start();
         gateway.signal(name);
@@ -166,7 +166,7 @@ fn reload_refuses_settings_that_would_not_reach_the_gateway() {
     assert!(reload(prefix, &["--set", &same]).status.success());
 }
 
-/// Runs `reload` with nothing but the prefix and these words.
+/// Runs `reload` with the prefix and these arguments, and no other settings.
 fn reload(prefix: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_silverback"));
     let command = command.arg("reload").arg("--prefix").arg(prefix);
@@ -187,7 +187,7 @@ fn a_second_gateway_in_the_prefix_is_refused() {
 }
 
 #[test]
-fn a_port_in_use_is_told_with_setting_address_and_owner() {
+fn a_port_in_use_is_reported_with_setting_address_and_owner() {
     let occupied = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = occupied.local_addr().expect("a bound address").to_string();
     for setting in ["proxy_listen", "admin_listen"] {

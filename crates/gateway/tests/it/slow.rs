@@ -1,4 +1,4 @@
-//! Clients that are slow on purpose, or do nothing, at every stage: what they cost, and that others do not notice.
+//! Clients that are slow on purpose, or idle, at every stage of a request: their cost, and their effect on others.
 
 use crate::{launch, shop};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use testkit::http::Client;
 use testkit::{Echo, Gateway};
 
-/// What slow clients have sent, each stopping at another place.
+/// Bytes that slow clients send before they stop, each at a different stage of a request.
 const STAGES: [&[u8]; 8] = [
     b"",
     b"G",
@@ -18,11 +18,11 @@ const STAGES: [&[u8]; 8] = [
     b"POST /open HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nslow",
     b"POST /open HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nsl",
     b"POST /open HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n",
-    // Its answer is never read.
+    // The client never reads the response.
     b"GET /open/__bytes/300000 HTTP/1.1\r\nHost: a\r\n\r\n",
 ];
 
-/// As many descriptors as this process may have; the gateway is a process of its own.
+/// The wanted number of connections, but at most a third of the descriptors that the test process may have.
 fn most_connections(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -36,12 +36,12 @@ fn most_connections(wanted: u64) -> u64 {
     (allowed.unwrap_or(u64::MAX) / 3).min(wanted)
 }
 
-/// What a request costs.
+/// The cost of a request.
 #[derive(Debug)]
 struct Cost {
-    /// The median time to its answer, in the best of several rounds: other tests run beside this one and do not disturb all.
+    /// The median response time in the best of several rounds, because other tests run at the same time.
     time: Duration,
-    /// The gateway's own time on a processor, which other processes hardly change.
+    /// CPU time of the gateway, which other processes hardly affect.
     processor: Duration,
 }
 
@@ -70,11 +70,11 @@ fn median(gateway: &Gateway, requests: u32) -> Duration {
     times[times.len() / 2]
 }
 
-/// The time that the threads of the gateway have had a processor.
+/// The CPU time that all threads of the gateway have used.
 fn on_processor(gateway: &Gateway) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{}/task", gateway.pid())).expect("the process runs");
     let nanoseconds = tasks.filter_map(|task| {
-        // A thread may have ended since.
+        // The thread may have exited since the directory was listed.
         let statistics = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
         statistics.split_whitespace().next()?.parse::<u64>().ok()
     });
@@ -93,16 +93,16 @@ fn slow_clients_at_every_stage_leave_others_unharmed() {
         stream.write_all(stage).expect("it reads");
         slow.push(stream);
     }
-    // What the slow ones cost while they come is no other's.
+    // The cost of accepting the slow clients must not be counted as a cost of other requests.
     wait_until_read(&gateway);
     let during = Cost::of(&gateway);
     println!("{count} slow clients: {before:?} before, {during:?} during");
-    // A look at each of them for every request of another would be a multiple of what a request costs.
+    // If each request made the gateway visit every slow client, it would cost many times as much.
     assert!(
         during.processor < before.processor * 2,
         "a request cost {before:?}, and costs {during:?}"
     );
-    // Twice a request's time, and what the scheduler makes of it: a wait for a slow client would be longer.
+    // Allows twice the time, and 2 ms for the scheduler. Waiting for a slow client would take longer.
     assert!(
         during.time < before.time * 2 + Duration::from_millis(2),
         "a request took {before:?}, and takes {during:?}"
@@ -126,7 +126,7 @@ fn an_idle_connection_costs_little_memory() {
             })
             .collect()
     };
-    // What a first connection needs is there afterwards.
+    // Memory that the gateway allocates once, for the first connections, is not counted.
     let first = connect(200);
     let before = resident(&gateway);
     let count = most_connections(2000);
@@ -138,7 +138,7 @@ fn an_idle_connection_costs_little_memory() {
 }
 
 #[test]
-fn what_a_slow_client_sent_is_all_that_it_costs() {
+fn a_slow_client_costs_no_more_memory_than_it_has_sent() {
     let echo = Echo::start();
     let gateway = launch().configuration(&shop(&echo)).start();
     let head = format!("GET /open HTTP/1.1\r\nHost: a\r\nX: {}", "y".repeat(1000));
@@ -163,14 +163,14 @@ fn what_a_slow_client_sent_is_all_that_it_costs() {
     drop((first, slow));
 }
 
-/// One worker takes what came in the order it came.
+/// Waits until the gateway has read what clients have sent: its one worker handles input in the order of arrival.
 fn wait_until_read(gateway: &Gateway) {
     for _ in 0..3 {
         assert_eq!(gateway.get("/open", &[]).status, 200);
     }
 }
 
-/// Resident memory that is the process's own, in bytes.
+/// Private resident memory of the gateway process, in bytes.
 fn resident(gateway: &Gateway) -> u64 {
     let path = format!("/proc/{}/status", gateway.pid());
     let mut status = String::new();

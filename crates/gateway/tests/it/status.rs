@@ -1,4 +1,4 @@
-//! The Status API, and what it tells while the node ends.
+//! The Status API, also while the node shuts down.
 
 use crate::{launch, one_route, shop};
 use std::io::Write;
@@ -41,7 +41,7 @@ fn a_node_is_ready_when_every_worker_serves_what_is_stored() {
     let hash =
         |gateway: &Gateway| gateway.admin_get("/status").json()["configuration_hash"].clone();
     assert_eq!(hash(&gateway), "0".repeat(32));
-    // The workers are idle; that they see each change all the same is what is tested.
+    // This tests that idle workers see each change too.
     for path in ["/a", "/b", "/c"] {
         assert_eq!(
             gateway.post_config(&one_route(&echo.url(), path)).status,
@@ -61,7 +61,7 @@ fn an_empty_store_is_a_configuration() {
 }
 
 #[test]
-fn status_and_metrics_are_those_of_the_admin_api_and_nothing_else_is_there() {
+fn status_and_metrics_are_as_in_the_admin_api_and_nothing_else_exists() {
     let gateway = launch().start();
     let status = get(gateway.status, "/status", &[]);
     assert_eq!(status.status, 200);
@@ -90,7 +90,7 @@ fn status_and_metrics_are_those_of_the_admin_api_and_nothing_else_is_there() {
 }
 
 #[test]
-fn a_node_can_be_told_to_say_that_it_drains() {
+fn a_node_can_be_set_to_report_that_it_drains() {
     let echo = Echo::start();
     let gateway = launch().configuration(&shop(&echo)).start();
     let form = "application/x-www-form-urlencoded";
@@ -108,7 +108,7 @@ fn a_node_can_be_told_to_say_that_it_drains() {
 }
 
 #[test]
-fn before_listeners_close_the_node_says_that_it_drains_and_serves_on() {
+fn before_listeners_close_the_node_reports_draining_and_keeps_serving() {
     let echo = Echo::start();
     let mut gateway = launch()
         .set("drain_delay", "3600")
@@ -122,7 +122,7 @@ fn before_listeners_close_the_node_says_that_it_drains_and_serves_on() {
     gateway.signal("TERM");
     gateway.wait_for_log("connections are still taken");
     assert_eq!(ready(&gateway), (503, "draining".to_owned()));
-    // Connections end with their next answer, so that clients go elsewhere. A worker may be told a moment later.
+    // Connections close after their next response, so that clients go elsewhere. A worker may learn of it a bit later.
     let deadline = Instant::now() + Duration::from_secs(30);
     while gateway.get("/open", &[]).header("connection") != Some("close") {
         assert!(Instant::now() < deadline, "connections are kept");
@@ -132,14 +132,14 @@ fn before_listeners_close_the_node_says_that_it_drains_and_serves_on() {
         Some("close")
     );
     assert!(kept.is_closed());
-    // A second signal ends the wait.
+    // A second signal ends the waiting time before the shutdown.
     gateway.signal("TERM");
     assert!(gateway.wait().success());
 }
 
 #[test]
-fn the_apis_end_after_the_last_request() {
-    // Answers when it is told to, however long the rest takes.
+fn the_apis_close_after_the_last_request() {
+    // The upstream holds its response until the test releases it.
     let (release, held) = mpsc::channel();
     let held = Mutex::new(held);
     let upstream = Scripted::start(move |mut stream| {
@@ -195,7 +195,7 @@ fn connections_in_the_queue_are_answered_at_the_end() {
     let echo = Echo::start();
     let mut gateway = launch().configuration(&shop(&echo)).start();
     let proxy = gateway.proxy;
-    // Stopped, the process accepts nothing; the system takes connections in its name all the same.
+    // A stopped process accepts nothing, but the kernel still puts new connections in its queue.
     gateway.signal("STOP");
     let mut queued: Vec<Client> = (0..20).map(|_| Client::connect(proxy)).collect();
     for client in &mut queued {
@@ -207,7 +207,7 @@ fn connections_in_the_queue_are_answered_at_the_end() {
     gateway.signal("CONT");
     for client in &mut queued {
         let answer = client.receive("GET").expect("an answer");
-        // Some may be taken before the worker is told to end.
+        // The worker may accept some of them before it learns that it must stop.
         assert_eq!(answer.status, 200);
     }
     assert!(gateway.wait().success());

@@ -1,4 +1,4 @@
-//! Streams through the real program: every kind of route, in front of upstreams of this process.
+//! Streams with the real binary: every kind of stream route, with upstreams in the test process.
 
 use crate::launch;
 use crate::tls::trusting_anyone;
@@ -13,7 +13,7 @@ use testkit::{Gateway, Launch, Scripted};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// An upstream that says its name and then repeats what it hears, until its peer has ended.
+/// An upstream that sends its name and then echoes everything, until the other side closes.
 fn named_echo(name: &'static str) -> Scripted {
     Scripted::start(move |mut stream| {
         let _ = stream.write_all(name.as_bytes());
@@ -22,7 +22,7 @@ fn named_echo(name: &'static str) -> Scripted {
     })
 }
 
-/// A service with one route. `route` is the rest of the route, in YAML's flow form.
+/// A service with one route, in YAML. `route` has the remaining fields of the route in YAML's flow style.
 fn service(name: &str, protocol: &str, address: SocketAddr, route: &str) -> String {
     format!(
         "- name: {name}\n  protocol: {protocol}\n  host: {}\n  port: {}\n  read_timeout: 20000\n  connect_timeout: 2000\n  \
@@ -49,7 +49,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Says something, ends, and reads everything.
+/// Sends a text, closes its sending side, and reads the whole response.
 fn ask(mut stream: TcpStream, question: &str) -> String {
     stream.write_all(question.as_bytes()).expect("it reads");
     stream.shutdown(Shutdown::Write).expect("it is open");
@@ -82,7 +82,7 @@ fn connections_are_routed_by_addresses_and_pass_both_ways() {
         ]))
         .start();
     let listening = gateway.listening("stream");
-    // The end of the question is passed on, and the answer comes after it.
+    // The gateway forwards the end of the client's data, and the response comes after it.
     assert_eq!(ask(connect(listening[0]), "hello"), "one:hello");
     assert_eq!(ask(connect(listening[1]), "hello"), "two:hello");
     let large = "x".repeat(3_000_000);
@@ -137,7 +137,7 @@ fn routes_of_streams_and_of_http_do_not_see_each_other() {
         )]))
         .start();
     assert_eq!(gateway.get("/", &[]).status, 404);
-    // A route that becomes one of HTTP is no route of streams any more, and the reverse.
+    // A stream route that is changed into an HTTP route no longer matches streams, and the reverse.
     let http = "_format_version: '3.0'\nservices:\n- {name: s, url: 'http://127.0.0.1:9', routes: [{name: s, paths: [/]}]}\n";
     assert_eq!(gateway.post_config(http).status, 201);
     assert!(is_closed(connect(gateway.listening("stream")[0])));
@@ -146,7 +146,7 @@ fn routes_of_streams_and_of_http_do_not_see_each_other() {
 }
 
 #[test]
-fn a_connection_that_cannot_be_passed_on_is_closed_and_told() {
+fn a_connection_that_cannot_be_forwarded_is_closed_and_logged() {
     let closed = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let nowhere = closed.local_addr().expect("a bound address");
     drop(closed);
@@ -231,7 +231,7 @@ fn an_idle_connection_ends_after_the_read_timeout() {
 }
 
 #[test]
-fn a_drain_lets_open_connections_go_on() {
+fn a_drain_keeps_open_connections() {
     let upstream = named_echo("d:");
     let gateway = stream_launch("127.0.0.1:0")
         .configuration(&configuration(&[service(
@@ -291,7 +291,7 @@ struct TlsEcho {
     address: SocketAddr,
 }
 
-/// A TLS server of this name, which says its name and the one that it was asked for, then what it hears.
+/// A TLS server that sends its name and the requested server name, then echoes everything.
 fn tls_echo(name: &'static str) -> TlsEcho {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a valid name");
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
@@ -313,7 +313,7 @@ fn tls_echo(name: &'static str) -> TlsEcho {
         let asked = tls.server_name().unwrap_or("nobody").to_owned();
         let mut tls = StreamOwned::new(tls, stream);
         let _ = tls.write_all(format!("{name}({asked}):").as_bytes());
-        // To the end: closing a socket with something unread resets it, and what was said is lost.
+        // Reads to the end, because closing a socket with unread data resets it, and the sent data would be lost.
         let mut heard = Vec::new();
         let _ = tls.read_to_end(&mut heard);
         let _ = tls.write_all(&heard);
@@ -325,7 +325,7 @@ fn tls_echo(name: &'static str) -> TlsEcho {
     }
 }
 
-/// Everything that a TLS server says to five bytes.
+/// Sends five bytes over TLS and returns the whole response.
 fn ask_tls(address: SocketAddr, name: &str) -> io::Result<String> {
     ask_tls_over(connect(address), name)
 }
@@ -376,7 +376,7 @@ fn handshakes_are_passed_to_the_upstream_of_their_name() {
 }
 
 #[test]
-fn tls_ends_here_and_may_begin_anew_towards_the_upstream() {
+fn tls_is_terminated_and_may_be_used_again_towards_the_upstream() {
     let (plain, secure) = (named_echo("plain:"), tls_echo("secure.test"));
     let text = configuration(&[
         service(
@@ -398,7 +398,7 @@ fn tls_ends_here_and_may_begin_anew_towards_the_upstream() {
             "protocols: [tls], snis: [host.test]",
         ),
     ]);
-    // A name instead of an address, so that there is something to ask for.
+    // The service has a host name instead of an address, so that the gateway sends a server name.
     let text = text.replace(
         "- name: host\n  protocol: tls\n  host: 127.0.0.1",
         "- name: host\n  protocol: tls\n  host: localhost",
@@ -427,7 +427,7 @@ fn an_upstream_that_resets_is_no_proper_end_of_tls() {
     let upstream = Scripted::start(|mut stream| {
         let _ = stream.write_all(b"half of");
         let mut byte = [0];
-        // Closed with the rest unread: reset.
+        // Closing with unread data resets the connection.
         let _ = stream.read_exact(&mut byte);
     });
     let gateway = stream_launch("127.0.0.1:0 ssl")
@@ -439,7 +439,7 @@ fn an_upstream_that_resets_is_no_proper_end_of_tls() {
         )]))
         .start();
     let lost = ask_tls(gateway.listening("stream_tls")[0], "half.test");
-    // Reset where the client's own end comes after the gateway has closed.
+    // The client sees a reset if it closes its side after the gateway has closed.
     let kind = lost.expect_err("no end").kind();
     assert!(
         matches!(
@@ -469,7 +469,7 @@ fn a_hello_may_come_in_pieces_and_behind_a_proxy_header() {
     stream
         .write_all(b"PROXY TCP4 192.0.2.9 127.0.0.1 1234 80\r\n")
         .expect("it reads");
-    // A listener in between that sends every byte on its own.
+    // A relay in front of the gateway that sends every byte separately.
     let between = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let near = connect(between.local_addr().expect("a bound address"));
     let (mut far, _) = between.accept().expect("a connection");
@@ -507,7 +507,7 @@ fn a_route_of_another_protocol_does_not_get_a_handshake() {
 
 // === Datagrams ===
 
-/// An upstream that answers each datagram with its name and the datagram, twice.
+/// An upstream that answers each datagram with two datagrams, which contain its name and the received text.
 fn udp_echo(name: &'static str) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let address = socket.local_addr().expect("a bound address");
@@ -524,7 +524,7 @@ fn udp_echo(name: &'static str) -> SocketAddr {
 
 fn udp_client(address: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    // Answers from elsewhere are not received.
+    // A connected socket receives responses from this address only.
     socket.connect(address).expect("a route to it");
     socket.set_read_timeout(Some(LIMIT)).expect("a limit");
     socket
@@ -581,7 +581,7 @@ fn large_and_empty_datagrams_pass() {
 }
 
 #[test]
-fn datagrams_without_a_route_are_told_and_lost() {
+fn datagrams_without_a_route_are_logged_and_dropped() {
     let gateway = stream_launch("127.0.0.1:0 udp")
         .set("database", "off")
         .start();
@@ -591,7 +591,7 @@ fn datagrams_without_a_route_are_told_and_lost() {
 }
 
 #[test]
-fn a_port_in_use_is_told_for_datagrams_too() {
+fn a_port_in_use_is_reported_for_datagrams_too() {
     let taken = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("a bound address");
     let log = stream_launch(&format!("{address} udp"))
@@ -606,7 +606,7 @@ fn a_port_in_use_is_told_for_datagrams_too() {
 }
 
 #[test]
-fn an_upgrade_keeps_streams_and_goes_on_with_datagrams() {
+fn an_upgrade_keeps_streams_and_datagram_service() {
     let upstream = named_echo("s:");
     let mut gateway = stream_launch("127.0.0.1:0, 127.0.0.1:0 udp")
         .set("nginx_worker_processes", "2")

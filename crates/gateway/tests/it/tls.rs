@@ -22,7 +22,7 @@ fn issue(name: &str) -> Issued {
     }
 }
 
-/// A connection that trusts nothing but the given certificate.
+/// A TLS connection that trusts only the given certificate.
 fn connect(
     address: SocketAddr,
     name: &str,
@@ -165,7 +165,7 @@ impl rustls::client::danger::ServerCertVerifier for Unverified {
     }
 }
 
-/// A client's settings that believe any certificate.
+/// Client settings that accept any server certificate.
 pub(crate) fn trusting_anyone(
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> ClientConfig {
@@ -185,7 +185,7 @@ pub(crate) fn trusting_anyone_by(
         .with_no_client_auth()
 }
 
-/// The same as somebody, or as nobody.
+/// Client settings that accept any server certificate, with or without a client certificate.
 pub(crate) fn trusting_anyone_as(
     shown: Option<(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>)>,
 ) -> ClientConfig {
@@ -204,7 +204,7 @@ pub(crate) fn trusting_anyone_as(
     }
 }
 
-/// TLS that believes any certificate, over a connection that is there already.
+/// Starts TLS on an open connection, and accepts any server certificate.
 pub(crate) fn over(
     stream: TcpStream,
     name: &str,

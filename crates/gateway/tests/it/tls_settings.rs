@@ -1,5 +1,5 @@
-//! How TLS is spoken with clients: versions, ciphers, two kinds of keys, resumed sessions, and certificates that change under open
-//! connections.
+//! TLS with clients: versions, ciphers, two key types, resumed sessions, and certificates that change while connections
+//! are open.
 
 use crate::launch;
 use crate::tls::trusting_anyone;
@@ -25,7 +25,7 @@ fn address(gateway: &Gateway) -> SocketAddr {
     gateway.proxy_tls.expect("a TLS listener")
 }
 
-/// Shakes hands by itself and then asks for something: session tickets of TLS 1.3 come with the answer.
+/// Completes the handshake and then sends a request, because session tickets of TLS 1.3 arrive with the response.
 fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<Shaken, std::io::Error> {
     let name = ServerName::try_from("shop.test").expect("a valid name");
     let mut connection = ClientConnection::new(Arc::clone(config), name).expect("a valid setup");
@@ -91,7 +91,7 @@ fn custom_ciphers_are_offered_in_the_order_of_the_settings() {
 }
 
 #[test]
-fn the_apis_speak_http2_where_their_listeners_say_so() {
+fn the_apis_use_http2_on_listeners_with_that_flag() {
     let gateway = launch()
         .set("database", "off")
         .set("status_listen", "127.0.0.1:0 ssl http2")
@@ -110,7 +110,7 @@ fn the_apis_speak_http2_where_their_listeners_say_so() {
 }
 
 #[test]
-fn a_wrong_pair_of_files_is_told_by_setting_and_file() {
+fn a_mismatched_certificate_and_key_are_reported_with_setting_and_file() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -144,7 +144,7 @@ fn a_wrong_pair_of_files_is_told_by_setting_and_file() {
 }
 
 #[test]
-fn wrong_settings_are_told_at_start() {
+fn wrong_tls_settings_are_reported_at_start() {
     for (name, value, message) in [
         ("ssl_protocols", "TLSv1.4", "`TLSv1.4` is no TLS version"),
         ("ssl_protocols", "TLSv1.1", "no TLS version is left"),
@@ -166,7 +166,7 @@ fn wrong_settings_are_told_at_start() {
     assert!(log.contains("`ECDHE-STRONG` is no cipher"), "{log}");
 }
 
-/// Connections one after the other reach different workers.
+/// Whether every connection after the first one resumes the session. Successive connections reach different workers.
 fn resumes(gateway: &Gateway, config: &Arc<ClientConfig>) -> bool {
     for attempt in 0..12 {
         let mut shaken = connect(address(gateway), config).expect("a handshake");
@@ -198,7 +198,7 @@ fn sessions_are_resumed_by_their_ids_without_tickets() {
     assert!(resumes(&gateway, &config(&[&TLS13])));
 }
 
-/// A pair of a kind of key.
+/// A new certificate and its key, of this key type.
 fn issue(algorithm: &'static rcgen::SignatureAlgorithm) -> (String, String, Vec<u8>) {
     let params = rcgen::CertificateParams::new(vec!["shop.test".to_owned()]).expect("a name");
     let key = rcgen::KeyPair::generate_for(algorithm).expect("a key");
@@ -229,7 +229,7 @@ fn with_certificate(pairs: &[&(String, String, Vec<u8>)]) -> String {
     text
 }
 
-/// A client that can check only one kind of signature.
+/// Client settings that can verify only these signature schemes.
 fn checking(schemes: &'static [SignatureScheme]) -> Arc<ClientConfig> {
     let mut provider = default_provider();
     provider.cipher_suites = vec![
@@ -247,7 +247,7 @@ fn checking(schemes: &'static [SignatureScheme]) -> Arc<ClientConfig> {
     Arc::new(crate::tls::trusting_anyone_by(provider, BOTH))
 }
 
-/// RSA keys take long to generate; this one is for tests only.
+/// An RSA key for tests only. It is stored because generating one is slow.
 const RSA_KEY: &str = include_str!("../data/rsa-key.pem");
 
 fn issue_rsa() -> (String, String, Vec<u8>) {
@@ -260,7 +260,7 @@ fn issue_rsa() -> (String, String, Vec<u8>) {
 }
 
 #[test]
-fn each_client_gets_the_kind_of_certificate_that_it_can_check() {
+fn each_client_gets_a_certificate_that_it_can_verify() {
     let (rsa, elliptic) = (issue_rsa(), issue(&rcgen::PKCS_ECDSA_P256_SHA256));
     let text = with_certificate(&[&rsa, &elliptic]);
     let gateway = tls_launch().configuration(&text).start();

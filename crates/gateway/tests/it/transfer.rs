@@ -1,4 +1,4 @@
-//! Import and export on the command line, with a gateway and without one.
+//! Import and export on the command line, with and without a running gateway.
 
 use crate::{launch, launch_in};
 use std::fs;
@@ -23,7 +23,7 @@ fn exported(launch: &Launch) -> String {
     text
 }
 
-/// A file in the prefix.
+/// Writes a file in the prefix and returns its path.
 fn file(launch: &Launch, name: &str, text: &str) -> String {
     let path = launch.prefix().join(name);
     fs::write(&path, text).expect("writable");
@@ -37,7 +37,7 @@ fn import(launch: &Launch, path: &str) -> String {
 }
 
 #[test]
-fn an_export_whose_reader_has_read_enough_is_no_failure() {
+fn an_export_succeeds_when_its_reader_closes_the_pipe() {
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let offline = launch_in(prefix.path());
     let entities = "_format_version: '3.0'\nconsumers: [{username: a}]\n";
@@ -54,7 +54,7 @@ fn an_export_whose_reader_has_read_enough_is_no_failure() {
     }
 }
 
-/// With a plugin and credentials that only show when they are live.
+/// A configuration whose plugin and credentials affect requests only once they are live.
 fn shop(echo: &Echo) -> String {
     crate::shop(echo)
 }
@@ -71,7 +71,7 @@ fn an_import_is_live_in_the_running_gateway() {
         text,
         "import successful: 9 created, 0 updated, 0 unchanged, revision 1\n"
     );
-    // Standard error is no terminal here.
+    // Standard error is not a terminal in this test.
     let stages: Vec<&str> = errors.lines().collect();
     assert_eq!(
         stages,
@@ -86,7 +86,7 @@ fn an_import_is_live_in_the_running_gateway() {
 }
 
 #[test]
-fn what_is_exported_by_one_store_fills_another_online_and_offline() {
+fn an_export_of_one_store_can_be_imported_into_another_online_and_offline() {
     let echo = Echo::start();
     let gateway = launch().start();
     let origin = gateway.launch();
@@ -114,7 +114,7 @@ fn what_is_exported_by_one_store_fills_another_online_and_offline() {
 }
 
 #[test]
-fn what_is_wrong_is_told_alike_and_changes_nothing() {
+fn errors_are_the_same_online_and_offline_and_change_nothing() {
     let echo = Echo::start();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let offline = launch_in(directory.path());
@@ -153,7 +153,7 @@ fn what_is_wrong_is_told_alike_and_changes_nothing() {
             r#"{"_format_version": "3.0", "services": [{"name": "a","#.to_owned(),
             vec!["failed parsing"],
         ),
-        // Valid by its schema, but no configuration with it can be served.
+        // The schema allows it, but no configuration with it can be served.
         (
             "regex.yml",
             "_format_version: '3.0'\nroutes: [{name: r, paths: ['~/(?<x>a)\\\\k<x>{99999999}']}]\n".to_owned(),
@@ -210,7 +210,7 @@ fn files_are_for_their_owner_and_db_export_overwrites_none() {
     assert!(export(&["config", "db_export", &named(&other)]).0);
     let json = fs::read_to_string(&other).expect("it was written");
     assert!(json.starts_with("{\n  \"_format_version\""), "{json}");
-    // For a file under version control.
+    // Overwriting is useful for a file under version control.
     fs::write(&new, "old").expect("writable");
     let (done, _, errors) = export(&["export", "--output", &named(&new)]);
     assert!(done, "{errors}");
@@ -234,7 +234,7 @@ fn kongs_spelling_has_kongs_default() {
 }
 
 #[test]
-fn without_a_store_or_a_database_it_is_told() {
+fn a_missing_store_or_database_is_reported() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let launch = launch_in(directory.path());
     let (done, _, errors) = run(&launch, &["export"]);

@@ -1,4 +1,4 @@
-//! Replacing the running program by another process.
+//! Upgrades: a new process takes over from the running one.
 
 use crate::{launch, one_route, shop};
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ const UPGRADES: usize = 10;
 const WEBSOCKETS: usize = 30;
 const CLIENTS: usize = 6;
 
-/// Clients that send requests without a pause until they are told to stop, and panic at the first that fails.
+/// Clients that send requests without a pause until they are stopped, and panic at the first failed request.
 struct Load {
     stop: Arc<AtomicBool>,
     requests: Arc<AtomicU64>,
@@ -59,7 +59,7 @@ impl Load {
     }
 }
 
-/// Uses each connection for as long as the gateway lets it.
+/// A client that uses each connection until the gateway closes it.
 fn keep_alive_client(proxy: std::net::SocketAddr) -> impl Fn(&AtomicU64, &AtomicBool) + Clone {
     move |requests, stop| {
         let mut client = Client::connect(proxy);
@@ -74,7 +74,7 @@ fn keep_alive_client(proxy: std::net::SocketAddr) -> impl Fn(&AtomicU64, &Atomic
     }
 }
 
-/// Changes a route, and looks at once whether it is so.
+/// A client of the Admin API that changes a route and immediately checks the change with a request.
 fn administrator(gateway: &Gateway) -> impl Fn(&AtomicU64, &AtomicBool) + Clone + use<> {
     let (admin, proxy) = (gateway.admin, gateway.proxy);
     move |changes, stop| {
@@ -96,7 +96,7 @@ fn administrator(gateway: &Gateway) -> impl Fn(&AtomicU64, &AtomicBool) + Clone 
     }
 }
 
-/// An upstream that takes every upgrade and then sends back what it gets.
+/// An upstream that accepts every WebSocket upgrade and then echoes everything.
 fn echoing_websockets() -> Scripted {
     Scripted::start(|mut stream| {
         read_until_blank_line(&mut stream);
@@ -192,7 +192,7 @@ fn ten_upgrades_under_load_lose_no_request_no_change_and_no_websocket() {
             .upgrade()
             .unwrap_or_else(|reason| panic!("upgrade {number}: {reason}"));
         assert_ne!(gateway.pid(), before);
-        // Every process has some that outlive it as the gateway.
+        // Each process accepts some that are still open after it has been replaced.
         websockets.push(WebSocket::open(gateway.proxy));
         kept.wait_for(20);
         fresh.wait_for(5);
@@ -212,7 +212,7 @@ fn ten_upgrades_under_load_lose_no_request_no_change_and_no_websocket() {
 }
 
 #[test]
-fn what_cannot_start_takes_nothing_over() {
+fn a_process_that_cannot_start_takes_nothing_over() {
     let echo = Echo::start();
     let mut gateway = launch()
         .configuration(&one_route(&echo.url(), "/before"))
@@ -260,12 +260,12 @@ fn listeners_and_workers_may_change() {
     for workers in [1, 4, 2] {
         std::fs::write(&path, conf(workers, "")).expect("writable");
         gateway.upgrade().expect("it takes over");
-        // Sockets of workers that there are no more are looked after as well: connections are spread over all.
+        // Connections are spread over all sockets, and those of workers that no longer exist must be served too.
         for _ in 0..40 {
             assert_eq!(gateway.get("/open", &[]).status, 200);
         }
     }
-    // The connection is the first process's until its next answer.
+    // The first process keeps the connection until its next response.
     let answer = client.request("GET", "/open", &[], b"");
     assert_eq!(
         (answer.status, answer.header("connection")),
@@ -279,7 +279,7 @@ fn listeners_and_workers_may_change() {
 }
 
 #[test]
-fn a_replaced_process_ends_soon_when_the_gateway_is_stopped() {
+fn a_replaced_process_exits_soon_when_the_gateway_is_stopped() {
     let sockets = echoing_websockets();
     let mut gateway = launch().set("drain_timeout", "0.2").start();
     let service = format!(r#"{{"url": "http://{}"}}"#, sockets.address);

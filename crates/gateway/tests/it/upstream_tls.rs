@@ -1,4 +1,4 @@
-//! TLS with upstreams: who is believed, who we are, and sessions that are resumed.
+//! TLS with upstreams: verification of their certificates, client certificates, and resumed sessions.
 
 use crate::launch;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use testkit::{Gateway, Scripted};
 
-/// An authority, or what one has issued.
+/// A CA certificate, or a certificate that a CA has issued.
 pub(crate) struct Issued {
     issuer: Issuer<'static, KeyPair>,
     certificate: rcgen::Certificate,
@@ -26,7 +26,7 @@ impl Issued {
         Self::of(params, by)
     }
 
-    /// With a common name only.
+    /// A certificate with a common name and no alternative names.
     fn without_alternative_name(name: &str, by: &Self) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -59,7 +59,7 @@ impl Issued {
     }
 }
 
-/// How the upstream saw a handshake.
+/// A handshake as the upstream saw it.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     kind: Option<HandshakeKind>,
@@ -71,7 +71,7 @@ struct Upstream {
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
-/// An HTTPS server with this chain that closes every connection after one answer.
+/// An HTTPS server with this certificate chain that closes every connection after one response.
 fn upstream(chain: &[&Issued], clients: Option<&Issued>) -> Upstream {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -130,7 +130,7 @@ fn indented(pem: &str) -> String {
 const AUTHORITY_ID: &str = "6f1b0f0e-5c1f-4a52-9d2a-000000000001";
 const CERTIFICATE_ID: &str = "6f1b0f0e-5c1f-4a52-9d2a-000000000002";
 
-/// A service `s` at `/`, with these lines, an authority and a certificate to show.
+/// A configuration with a service `s` at `/` and these lines for it, a CA certificate and a client certificate.
 fn configuration(upstream: &Upstream, lines: &str, authority: &Issued, own: &Issued) -> String {
     let lines: String = lines.lines().map(|line| format!("  {line}\n")).collect();
     format!(
@@ -152,7 +152,7 @@ fn status(gateway: &Gateway, text: &str) -> u16 {
 }
 
 #[test]
-fn an_upstream_is_verified_as_its_service_says() {
+fn an_upstream_is_verified_by_the_settings_of_its_service() {
     let root = Issued::new("root", true, None);
     let between = Issued::new("between", true, Some(&root));
     let lower = Issued::new("lower", true, Some(&between));
@@ -185,7 +185,7 @@ fn an_upstream_is_verified_as_its_service_says() {
 }
 
 #[test]
-fn a_common_name_is_taken_with_a_warning_unless_the_settings_say_otherwise() {
+fn a_common_name_is_accepted_with_a_warning_unless_settings_forbid_it() {
     let root = Issued::new("root", true, None);
     let leaf = Issued::without_alternative_name("localhost", &root);
     let upstream = upstream(&[&leaf], None);
@@ -202,7 +202,7 @@ fn a_common_name_is_taken_with_a_warning_unless_the_settings_say_otherwise() {
 }
 
 #[test]
-fn an_upstream_that_wants_a_certificate_is_shown_that_of_the_service() {
+fn an_upstream_that_asks_for_a_certificate_gets_that_of_the_service() {
     let authority = Issued::new("authority", true, None);
     let server = Issued::new("localhost", false, Some(&authority));
     let own = Issued::new("gateway", false, Some(&authority));
@@ -219,7 +219,7 @@ fn an_upstream_that_wants_a_certificate_is_shown_that_of_the_service() {
 }
 
 #[test]
-fn the_certificate_of_the_settings_is_shown_where_a_service_has_none() {
+fn the_certificate_of_the_settings_is_sent_if_a_service_has_none() {
     let authority = Issued::new("authority", true, None);
     let server = Issued::new("localhost", false, Some(&authority));
     let own = Issued::new("gateway", false, Some(&authority));

@@ -1,4 +1,4 @@
-//! Upstreams that misbehave: a clear answer, and the gateway goes on.
+//! Upstreams that misbehave: the client gets a clear response, and the gateway keeps running.
 
 use crate::{launch, one_route, shop};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -98,7 +98,7 @@ fn bodies_stream_both_ways() {
     );
 }
 
-/// Ten thousand, or half of what this process may open: other tests run beside this one.
+/// Ten thousand, or half of the descriptors that this process may open, since other tests run at the same time.
 fn most_connections() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

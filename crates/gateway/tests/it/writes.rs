@@ -1,11 +1,12 @@
-//! Writes of single entities over the Admin API of the embedded store: by many at once, live when they are answered.
+//! Writes of single entities over the Admin API with the embedded store: concurrent writes, and writes that are live
+//! when the response arrives.
 
 use crate::{launch, launch_in};
 use std::thread;
 use testkit::Echo;
 
 #[test]
-fn a_write_is_live_when_it_is_answered_and_survives_a_kill() {
+fn a_write_is_live_when_the_response_arrives_and_survives_a_kill() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let gateway = launch_in(prefix.path()).start();
@@ -29,7 +30,7 @@ fn a_write_is_live_when_it_is_answered_and_survives_a_kill() {
 }
 
 #[test]
-fn writes_at_the_same_time_are_all_kept_or_refused_for_what_they_are() {
+fn concurrent_writes_are_all_kept_or_refused_with_the_right_reason() {
     const WRITERS: usize = 16;
     const EACH: usize = 20;
     let gateway = launch().start();
@@ -72,9 +73,9 @@ fn writes_at_the_same_time_are_all_kept_or_refused_for_what_they_are() {
     assert_eq!(listed, 1 + WRITERS * EACH + EACH);
 }
 
-/// A PATCH merges with what is stored when its turn comes, not when it was read.
+/// A PATCH is merged with the entity as it is stored when the write is applied, not when the request was read.
 #[test]
-fn patches_at_the_same_time_lose_nothing() {
+fn concurrent_patches_lose_nothing() {
     const FIELDS: [&str; 5] = [
         "connect_timeout",
         "read_timeout",
@@ -104,7 +105,7 @@ fn patches_at_the_same_time_lose_nothing() {
 }
 
 #[test]
-fn a_change_set_is_live_whole_when_it_is_answered() {
+fn a_change_set_is_completely_live_when_the_response_arrives() {
     let echo = Echo::start();
     let gateway = launch().start();
     let body = format!(
@@ -125,7 +126,7 @@ fn a_change_set_is_live_whole_when_it_is_answered() {
     assert_eq!(made.json()["revision"], 1);
     assert_eq!(gateway.get("/shop", &[]).status, 401);
     assert_eq!(gateway.get("/shop", &[("apikey", "k")]).status, 200);
-    // What is valid and still cannot be served is refused as well, in a dry run too.
+    // A valid change that cannot be served is refused too, also in a dry run.
     let broken = r#"{"changes": [{"action": "create", "type": "plugins", "data":
         {"name": "key-auth", "config": {"key_names": ["bad name"]}}}]}"#;
     for broken in [
@@ -139,7 +140,7 @@ fn a_change_set_is_live_whole_when_it_is_answered() {
 
 /// Workers remember the keys that they have looked up, until a credential or a consumer changes.
 #[test]
-fn a_key_that_was_in_use_is_gone_when_its_removal_is_answered() {
+fn a_key_in_use_is_invalid_once_the_response_to_its_removal_arrives() {
     let echo = Echo::start();
     let gateway = launch().start();
     let body = format!(
@@ -158,7 +159,7 @@ fn a_key_that_was_in_use_is_gone_when_its_removal_is_answered() {
         let made = gateway.admin_send("POST", "/consumers/alice/key-auth", r#"{"key": "k"}"#);
         assert_eq!(made.status, 201, "{}", made.text());
         assert_eq!(asked().status, 200);
-        // Of something else, which leaves what is remembered.
+        // A change of something else, which keeps the remembered keys.
         let route = format!(r#"{{"paths": ["/aside/{round}"]}}"#);
         assert_eq!(gateway.admin_send("POST", "/routes", &route).status, 201);
         assert_eq!(asked().status, 200);

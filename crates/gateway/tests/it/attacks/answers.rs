@@ -1,4 +1,5 @@
-//! What upstreams send: one answer reaches the client as it is meant, or a 502, and never what was not asked for.
+//! Responses of upstreams: the client receives exactly one response with the intended meaning, or a 502, and never data
+//! that belongs to no request of its own.
 
 use super::wire::{End, Framing, Message, Wire};
 use super::{bytes, cases, check_all, shown};
@@ -18,24 +19,24 @@ struct Case {
     #[allow(dead_code, reason = "for readers of the data")]
     rfc: String,
     answer: String,
-    /// The upstream closes after its answer.
+    /// The upstream closes the connection after its response.
     #[serde(default)]
     closes: bool,
-    /// It resets the connection instead, once the client has seen something.
+    /// The upstream resets the connection after the client has received some bytes.
     #[serde(default)]
     resets: bool,
     method: Option<String>,
     version: Option<String>,
     status: u16,
-    /// How the client is told where the body ends.
+    /// Framing of the body in the response to the client.
     framing: Option<String>,
     body: Option<String>,
-    /// The client sees that the answer did not end.
+    /// The client can see that the response is incomplete.
     #[serde(default)]
     broken: bool,
-    /// The upstream's connection serves the next request.
+    /// Whether the connection to the upstream is used for the next request.
     reused: Option<bool>,
-    /// 1xx answers that reach the client.
+    /// Statuses of the 1xx responses that reach the client.
     interims: Option<Vec<u16>>,
     #[serde(default)]
     interims_without: Vec<String>,
@@ -45,12 +46,12 @@ struct Case {
     has: Vec<String>,
     #[serde(default)]
     without: Vec<String>,
-    /// `closed`, or open for the next request.
+    /// `closed` when the gateway closes the client's connection; otherwise it serves the next request.
     then: Option<String>,
 }
 
 #[test]
-fn answers_reach_the_client_as_one_reading_or_not_at_all() {
+fn responses_reach_the_client_unambiguously_or_not_at_all() {
     let cases: Vec<Case> = cases("answers.json");
     assert!(cases.len() >= 100);
     let cases = Arc::new(cases);
@@ -75,7 +76,7 @@ services:
     assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
 }
 
-/// Answers `/case/N` with the bytes of that case, `/sync` with the number of its connection.
+/// Starts an upstream that answers `/case/N` with the bytes of case N and `/sync` with the number of the connection.
 fn start_upstream(cases: Arc<Vec<Case>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound address");
@@ -111,7 +112,7 @@ fn serve(stream: TcpStream, connection: usize, cases: &[Case]) {
             return;
         }
         if case.is_some_and(|case| case.resets) {
-            // A reset overtakes what was sent: the client's first bytes must be through.
+            // A reset discards data that was not read yet, so wait until the client has received its first bytes.
             let mut byte = [0];
             let limit = Some(Duration::from_millis(200));
             wire.stream
@@ -163,9 +164,10 @@ fn check(number: usize, case: &Case, proxy: SocketAddr) -> Result<(), String> {
     compare(case, &answer)?;
     if case.then.as_deref() == Some("closed") || answer.header("connection") == Some("close") {
         let rest = wire.rest();
-        return match rest.is_empty() {
-            true => Ok(()),
-            false => Err(format!("more than was due: {}", shown(&rest))),
+        return if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("more than was due: {}", shown(&rest)))
         };
     }
     let after = upstream_connection(&mut wire)?;
@@ -182,7 +184,7 @@ fn connect(proxy: SocketAddr) -> Result<Wire, String> {
     Ok(Wire::new(stream))
 }
 
-/// Which of its connections the upstream answers on next.
+/// The upstream's number of the connection that serves the next request.
 fn upstream_connection(wire: &mut Wire) -> Result<String, String> {
     let sync = b"GET /sync HTTP/1.1\r\nHost: a.test\r\n\r\n";
     wire.stream

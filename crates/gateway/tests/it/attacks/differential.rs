@@ -1,5 +1,5 @@
-//! What the gateway sends upstream means the same to others: for whatever bytes a client sends, nginx, HAProxy and hyper take what
-//! reaches the upstream for the same requests with the same bodies.
+//! Other servers parse the gateway's upstream requests in the same way: whatever bytes a client sends, nginx, HAProxy
+//! and hyper find the same requests with the same bodies in the bytes that reach the upstream.
 
 use super::origin::{Connection, Origin};
 use super::others::{Reading, readers};
@@ -13,24 +13,24 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use testkit::random::Random;
 
-/// How many changes of the corpus are sent.
+/// Number of mutated inputs that are sent.
 const CHANGES: usize = 4000;
-/// How long sending them may take. Fewer changes would show less, so the test fails then.
+/// Maximum time for sending them. The test fails after that, because fewer inputs would find less.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Longer inputs are about limits, which changes say little about.
+/// Maximum length of a mutated input. Longer inputs test limits, for which mutations are of little use.
 const MOST_BYTES: usize = 2000;
 
-/// Ends each replay: a server that is out of step does not see it, or sees something else before it.
+/// Last request of each replay. A server that parses the bytes differently misses it, or finds others before it.
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
 
 #[test]
-fn others_read_what_goes_upstream_as_the_same_requests() {
+fn other_servers_parse_upstream_requests_in_the_same_way() {
     let cases: Vec<Value> = cases("requests.json");
     let seeds: Vec<Vec<u8>> = cases
         .iter()
         .map(|case| bytes(case["send"].as_str().expect("a text")))
         .collect();
-    // A change of what is refused is mostly refused too.
+    // Mutations of refused inputs are mostly refused too, so only inputs that pass are mutated.
     let passing = cases.iter().zip(&seeds).filter(|(case, seed)| {
         case["upstream"].is_array() && case["refused"].is_null() && seed.len() <= MOST_BYTES
     });
@@ -51,7 +51,7 @@ fn others_read_what_goes_upstream_as_the_same_requests() {
             if read == expected {
                 continue;
             }
-            // Refusing is no other reading. Whatever came before must be the same.
+            // A server may refuse a request, but the requests before it must be the same.
             let refuses = [400, 405, 414, 431, 501].iter().any(|status| {
                 let line = format!("HTTP/1.1 {status} ");
                 memmem(&answer, line.as_bytes())
@@ -77,7 +77,7 @@ fn others_read_what_goes_upstream_as_the_same_requests() {
 }
 
 #[test]
-fn another_reading_would_be_seen() {
+fn a_different_parse_would_be_detected() {
     let hidden = b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 4\r\n\r\nbodyGET /hidden HTTP/1.1\r\nHost: a.test\r\n\r\n";
     let replay = [&hidden[..], LAST].concat();
     for reader in readers() {
@@ -88,10 +88,10 @@ fn another_reading_would_be_seen() {
     }
 }
 
-/// The distinct connections that the gateway makes for the corpus and changes of it.
+/// The distinct upstream connections that the gateway makes for the inputs and for their mutations.
 fn what_goes_upstream(seeds: &[Vec<u8>], passing: &[&Vec<u8>]) -> Vec<Connection> {
     let origin = Origin::start();
-    // A connection for each request: what one of them does to the next is seen in the replay.
+    // Each request has its own connection. The replay shows how a request affects the next one.
     let gateway = launch()
         .set("upstream_keepalive_pool_size", "0")
         .configuration(&configuration(&origin))
@@ -114,7 +114,7 @@ fn what_goes_upstream(seeds: &[Vec<u8>], passing: &[&Vec<u8>]) -> Vec<Connection
         send(gateway.proxy, &changed(&mut random, inputs));
     }
     assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
-    // Everything of its connections has come once it is gone.
+    // After the gateway has stopped, all data of its connections has arrived.
     gateway.stop();
     let mut known = HashSet::new();
     let mut connections = Vec::new();
@@ -138,7 +138,7 @@ fn send(proxy: SocketAddr, input: &[u8]) {
     let _ = stream.read_to_end(&mut answer);
 }
 
-/// Equal requests have different ids.
+/// Removes request ids, which differ between equal requests.
 fn without_ids(bytes: &[u8]) -> Vec<u8> {
     let name = b"X-Kong-Request-Id: ";
     let mut out = bytes.to_vec();
@@ -170,7 +170,7 @@ fn memmem(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// One input with the end of another, or with a few bytes replaced, removed or inserted.
+/// A mutated input: with the end of another one, or with a few bytes replaced, removed or inserted.
 fn changed(random: &mut Random, inputs: &[&Vec<u8>]) -> Vec<u8> {
     const TELLING: &[u8] = b"\r\n\0 \t:;,=/\\%#?\"0159afFxX+-@[]\x0b\x7f\x80\xa0\xff";
     let mut input = inputs[random.index(inputs.len())].clone();

@@ -1,5 +1,5 @@
-//! What HTTP/2 can carry and HTTP/1.1 cannot: a field that would become a line of its own, or another request, on the way to an
-//! HTTP/1.1 upstream. Refused, or passed on as one request with the body that was sent.
+//! HTTP/2 requests that HTTP/1.1 cannot represent: a field that would become another line or another request on the way
+//! to an HTTP/1.1 upstream. They are refused, or forwarded as one request with the original body.
 
 use super::origin::{Origin, Seen};
 use super::requests::configuration;
@@ -17,12 +17,12 @@ struct Case {
     name: String,
     #[allow(dead_code, reason = "for readers of the data")]
     rfc: String,
-    /// `refused`: nothing whole reaches the upstream. `passes`: the one request does. `safe`: either.
+    /// `refused`: no complete request reaches the upstream. `passes`: exactly one does. `safe`: either.
     must: String,
     fields: Vec<(String, String)>,
     body: Option<String>,
     trailers: Option<Vec<(String, String)>>,
-    /// Lines of the request at the upstream, in lower case.
+    /// Header lines of the request at the upstream, in lower case.
     #[serde(default)]
     lines: Vec<String>,
 }
@@ -37,7 +37,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 #[test]
-fn fields_of_http2_do_not_become_requests() {
+fn http2_fields_do_not_become_requests() {
     let cases: Vec<Case> = cases("http2.json");
     assert!(cases.len() >= 100);
     let origin = Origin::start();
@@ -57,7 +57,7 @@ fn check(case: &Case, proxy: SocketAddr, origin: &Origin) -> Result<(), String> 
     origin.take();
     let how = exchange(case, proxy)?;
     let mut seen = origin.take();
-    // Of what was refused while it streamed, the upstream may have seen the beginning.
+    // If a request is refused while it streams, the upstream may have received its beginning.
     seen.retain(|seen| !matches!(seen, Seen::Cut));
     match (&seen[..], case.must.as_str()) {
         ([], "refused" | "safe") => Ok(()),
@@ -86,7 +86,7 @@ fn compare(case: &Case, request: &Message) -> Result<(), String> {
     }
 }
 
-/// Sends the one request, and waits until its stream has been answered whole, or reset, or the connection ended.
+/// Sends the request, and waits for its complete response, a reset of its stream, or the end of the connection.
 fn exchange(case: &Case, proxy: SocketAddr) -> Result<String, String> {
     let mut stream = TcpStream::connect(proxy).map_err(|error| error.to_string())?;
     let limit = Some(Duration::from_secs(20));
@@ -138,7 +138,7 @@ fn push_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8
     out.extend_from_slice(payload);
 }
 
-/// Every field as a literal that is not indexed (RFC 7541 section 6.2.2).
+/// A header block with every field as a literal without indexing (RFC 7541 section 6.2.2).
 fn block(fields: &[(String, String)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in fields {

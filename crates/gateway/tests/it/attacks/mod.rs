@@ -1,5 +1,5 @@
-//! Attacks on message framing, both directions, as data (`tests/data/attacks`), put to the real binary; and Http11Probe's
-//! cases. `README.md` beside the data says what the fields mean.
+//! Attacks on message framing by clients and by upstreams, against the real binary, and the cases of Http11Probe. The
+//! cases are data in `tests/data/attacks`; `README.md` there explains their fields.
 
 mod answers;
 mod differential;
@@ -22,7 +22,7 @@ fn cases<T: serde::de::DeserializeOwned>(file: &str) -> Vec<T> {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The bytes that a text of a case stands for: each character is one byte, `<<text*count>>` that text so many times.
+/// Decodes a text of a case: each character is one byte, and `<<text*count>>` repeats the text `count` times.
 fn bytes(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text;
@@ -43,7 +43,7 @@ fn latin1(text: &str) -> Vec<u8> {
     text.chars().map(byte).collect()
 }
 
-/// For messages of failures: what can be read, not too much of it.
+/// The bytes as shortened, readable text for failure messages.
 fn shown(bytes: &[u8]) -> String {
     let text: String = bytes
         .iter()
@@ -53,7 +53,7 @@ fn shown(bytes: &[u8]) -> String {
     format!("{text:?} ({} bytes)", bytes.len())
 }
 
-/// Runs every case, and fails with all that went wrong.
+/// Runs every case, and panics with a list of all failures.
 fn check_all<T>(cases: &[T], name: impl Fn(&T) -> &str, check: impl Fn(&T) -> Result<(), String>) {
     let wrong: Vec<String> = cases
         .iter()

@@ -1,4 +1,4 @@
-//! The upstream of these tests: an origin that does what RFC 9110 asks of one, reads strictly, and remembers what came.
+//! The upstream of these tests: an origin server that follows RFC 9110, parses strictly, and records what it receives.
 
 use super::wire::{End, Message, Wire};
 use std::io::Write;
@@ -7,13 +7,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What came in on one connection after another.
+/// An event on a connection to the origin.
 #[derive(Debug, Clone)]
 pub(super) enum Seen {
     Request(Message),
-    /// A request that did not end.
+    /// An incomplete request.
     Cut,
-    /// What nobody may send.
+    /// Invalid bytes, which no client may send.
     Wrong {
         #[allow(dead_code, reason = "for messages of failures")]
         what: String,
@@ -26,12 +26,12 @@ pub(super) struct Origin {
     connections: Arc<Mutex<Vec<Connection>>>,
 }
 
-/// One connection that has ended: its bytes, and the requests that they are.
+/// A closed connection: its bytes, and the requests in them.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub(super) bytes: Vec<u8>,
     pub(super) requests: Vec<Message>,
-    /// Nothing came that was not a whole request.
+    /// Whether the bytes are complete requests and nothing else.
     pub(super) whole: bool,
 }
 
@@ -59,7 +59,7 @@ impl Origin {
         }
     }
 
-    /// The connections that have ended since this was last asked.
+    /// Takes the connections that have ended since the last call.
     pub(super) fn take_connections(&self) -> Vec<Connection> {
         let mut ended = self
             .connections
@@ -68,13 +68,13 @@ impl Origin {
         std::mem::take(&mut ended)
     }
 
-    /// What came since this was last asked.
+    /// Takes everything received since the last call.
     pub(super) fn take(&self) -> Vec<Seen> {
         let mut seen = self.seen.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut seen)
     }
 
-    /// The same, once at least so much has come.
+    /// Takes everything received since the last call, after waiting for at least `count` events.
     pub(super) fn take_at_least(&self, count: usize) -> Vec<Seen> {
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut seen = self.seen.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,10 +128,10 @@ fn serve(stream: TcpStream, note: &dyn Fn(Seen)) -> Connection {
     }
 }
 
-/// The body comes back. Methods are as on a resource that can be read and posted to.
+/// The response to a request. It echoes the body, and treats methods like a resource that allows GET and POST.
 fn answer(request: &Message) -> Vec<u8> {
     let (status, allow) = match request.method() {
-        // It speaks no other protocol, nor another version of this one.
+        // This origin supports no other protocol and no other version of HTTP.
         "GET" if request.header("upgrade").is_some() => ("426 Upgrade Required", false),
         "OPTIONS" => ("204 No Content", true),
         "GET" | "HEAD" | "POST" | "PUT" => ("200 OK", false),

@@ -1,5 +1,5 @@
-//! Other servers as readers of HTTP/1.1: nginx and HAProxy in front of the strict origin, and hyper. Each says which requests it
-//! took some bytes for.
+//! Other servers as HTTP/1.1 parsers: nginx and HAProxy in front of the strict origin, and hyper. Each reports the
+//! requests that it finds in some bytes.
 
 use super::origin::{Origin, Seen};
 use http_body_util::BodyExt;
@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What is compared of a request.
+/// The parts of a request that are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) method: String,
@@ -26,11 +26,11 @@ pub(super) struct Reading {
 
 pub(super) trait Reader {
     fn name(&self) -> &'static str;
-    /// The requests that it took the bytes for, and what it answered. With `cut`, the client ends its side after them.
+    /// The requests that the server finds in the bytes, and its responses. With `cut`, the client then closes its side.
     fn read(&self, bytes: &[u8], cut: bool) -> (Vec<Reading>, Vec<u8>);
 }
 
-/// Starts all readers that are installed, and says which are not. In continuous integration (`CI=true`) all must be.
+/// Starts all installed readers, and prints which ones are missing. In continuous integration (`CI=true`) none may be.
 pub(super) fn readers() -> Vec<Box<dyn Reader>> {
     let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut readers: Vec<Box<dyn Reader>> = vec![Box::new(Hyper::start())];
@@ -71,7 +71,7 @@ backend out
   server origin @ORIGIN@
 ";
 
-/// A proxy of its own process.
+/// A proxy that runs as a separate process.
 struct Program {
     name: &'static str,
     address: SocketAddr,
@@ -81,7 +81,7 @@ struct Program {
 }
 
 impl Program {
-    /// `None` when it is not installed.
+    /// Starts the proxy. Returns `None` when it is not installed.
     fn start(name: &'static str, configuration: &str) -> Option<Self> {
         let origin = Origin::start();
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -142,7 +142,7 @@ impl Reader for Program {
                 target: request.target().to_owned(),
                 body: request.body,
             }),
-            // Passed on before it was whole, which it never became.
+            // The proxy forwarded the beginning of a request that never became complete.
             Seen::Cut => None,
             wrong @ Seen::Wrong { .. } => panic!("{} sends {wrong:?}", self.name),
         });
@@ -150,7 +150,7 @@ impl Reader for Program {
     }
 }
 
-/// hyper's server on a thread of its own.
+/// hyper's server, on a separate thread.
 struct Hyper {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Reading>>>,
@@ -176,7 +176,7 @@ impl Hyper {
                     let service = service_fn(move |request| note(request, seen.clone()));
                     let io = hyper_util::rt::TokioIo::new(stream);
                     let mut builder = http1::Builder::new();
-                    // A head that is refused ends the connection; what it was does not matter here.
+                    // A refused head ends the connection. The error does not matter here.
                     tokio::spawn(builder.half_close(true).serve_connection(io, service));
                 }
             });
@@ -190,7 +190,7 @@ async fn note(
     seen: Arc<Mutex<Vec<Reading>>>,
 ) -> Result<Response<http_body_util::Full<Bytes>>, Infallible> {
     let (method, target) = (request.method().to_string(), request.uri().to_string());
-    // One that breaks off was no request.
+    // A request whose body is incomplete does not count.
     if let Ok(body) = request.into_body().collect().await {
         let body = body.to_bytes().to_vec();
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,15 +215,15 @@ impl Reader for Hyper {
     }
 }
 
-/// Sends everything, and reads what comes back until the server closes. Some give up what a client asked for that has ended its
-/// side, so that is done only where nothing else would end the connection.
+/// Sends everything, and reads the responses until the server closes. Some servers drop the requests of a client that
+/// has closed its side, so the client does that only where nothing else would end the connection.
 fn exchange(address: SocketAddr, bytes: &[u8], cut: bool) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let limit = Some(Duration::from_secs(20));
     stream
         .set_read_timeout(limit)
         .expect("a limit above zero is accepted");
-    // One that refuses early may close before everything is written.
+    // A server that refuses early may close before everything is written.
     let _ = stream.write_all(bytes);
     if cut {
         let _ = stream.shutdown(Shutdown::Write);

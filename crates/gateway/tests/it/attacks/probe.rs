@@ -1,5 +1,5 @@
-//! The scored cases of Http11Probe (github.com/MDA2AV/Http11Probe, suites of February 2026) by their names, with the outcomes
-//! that it counts as passing; where the RFC leaves a choice, the stricter.
+//! The scored cases of Http11Probe (github.com/MDA2AV/Http11Probe, suites of February 2026) under its names, with the
+//! outcomes that it counts as passing. Where the RFC leaves a choice, the stricter outcome is required.
 
 use super::origin::Origin;
 use super::requests::start;
@@ -16,15 +16,15 @@ struct Case {
     id: String,
     /// `@HOST@` is the address of the gateway.
     send: String,
-    /// Sent after the first answer, where the connection is still open.
+    /// Bytes sent after the first response if the connection is still open.
     follow: Option<String>,
-    /// Statuses, `2xx`, `4xx`, `5xx`, `close` (without an answer) or `silence` (neither).
+    /// Passing outcomes: statuses, `2xx`, `4xx`, `5xx`, `close` (without a response) or `silence` (neither).
     passes: Vec<String>,
     #[serde(default)]
     needs: Vec<String>,
 }
 
-/// How long nothing comes before that counts as silence.
+/// Time without any data after which the outcome is `silence`.
 const SILENCE: Duration = Duration::from_millis(300);
 
 #[test]
@@ -105,8 +105,9 @@ fn check_need(need: &str, answer: &Message, wire: &mut Wire) -> Result<(), Strin
             answer.body == body.as_bytes()
         }
     };
-    match fulfilled {
-        true => Ok(()),
-        false => Err(format!("{need}: {:?} {:?}", answer.line, answer.lines)),
+    if fulfilled {
+        Ok(())
+    } else {
+        Err(format!("{need}: {:?} {:?}", answer.line, answer.lines))
     }
 }

@@ -1,4 +1,5 @@
-//! What clients send: refused, or passed on as exactly one request, with the connection left where the next one begins.
+//! Requests of clients: each is refused, or forwarded as exactly one request, after which the connection is at the
+//! beginning of the next one.
 
 use super::origin::{Origin, Seen};
 use super::wire::{Framing, Message, Wire};
@@ -16,22 +17,22 @@ struct Case {
     #[allow(dead_code, reason = "for readers of the data")]
     rfc: String,
     send: String,
-    /// Answered with this status alone, then closed; nothing complete reaches the upstream.
+    /// Status of the only response; the connection then closes, and no complete request reaches the upstream.
     refused: Option<u16>,
-    /// What reaches the upstream.
+    /// The requests that reach the upstream.
     #[serde(default)]
     upstream: Vec<Expected>,
-    /// The statuses of the answers; one 2xx or 5xx of the upstream's for each of its requests when absent.
+    /// Statuses of the responses. If absent, each request at the upstream gets one 2xx or 5xx from it.
     answers: Option<Vec<u16>>,
-    /// `closed`, or open for the next request.
+    /// `closed` when the gateway closes the connection; otherwise it serves the next request.
     then: Option<String>,
-    /// The client ends its side after sending.
+    /// The client closes its side after sending.
     #[serde(default)]
     end: bool,
-    /// There is no answer, and the connection is closed.
+    /// The gateway closes the connection without a response.
     #[serde(default)]
     silent: bool,
-    /// The upstream sees the beginning of a request that never ends.
+    /// The upstream receives only the beginning of a request.
     #[serde(default)]
     cut: bool,
 }
@@ -45,7 +46,7 @@ struct Expected {
     chunked: bool,
     #[serde(default)]
     body: String,
-    /// The body as it travels.
+    /// The body as it is transferred, with chunk headers.
     raw: Option<String>,
     #[serde(default)]
     lines: Vec<String>,
@@ -57,7 +58,7 @@ struct Expected {
 
 const SYNC: &[u8] = b"GET /sync HTTP/1.1\r\nHost: a.test\r\n\r\n";
 
-/// A catch-all route, and one whose requests stream.
+/// A configuration with a catch-all route and a route that streams request bodies.
 pub(super) fn configuration(origin: &Origin) -> String {
     format!(
         r#"
@@ -74,13 +75,13 @@ services:
     )
 }
 
-/// A gateway with it.
+/// Starts a gateway with [`configuration`].
 pub(super) fn start(origin: &Origin) -> Gateway {
     launch().configuration(&configuration(origin)).start()
 }
 
 #[test]
-fn requests_are_refused_or_passed_on_as_one_reading() {
+fn requests_are_refused_or_forwarded_unambiguously() {
     let cases: Vec<Case> = cases("requests.json");
     assert!(cases.len() >= 300);
     let origin = Origin::start();
@@ -97,7 +98,7 @@ fn check(case: &Case, gateway: &Gateway, origin: &Origin) -> Result<(), String> 
     origin.take();
     let stream = TcpStream::connect(gateway.proxy).map_err(|error| error.to_string())?;
     let mut wire = Wire::new(stream);
-    // One that refuses early may close before everything is written.
+    // A gateway that refuses early may close before everything is written.
     let _ = wire.stream.write_all(&bytes(&case.send));
     let stays_open =
         case.refused.is_none() && !case.silent && case.then.as_deref() != Some("closed");
@@ -170,7 +171,7 @@ fn check_upstream(case: &Case, origin: &Origin, synced: bool) -> Result<(), Stri
             return Err(format!("last at the upstream: {last:?}"));
         }
     }
-    // Of a refused request that streamed, the upstream may have seen the beginning.
+    // If a request is refused while it streams, the upstream may have received its beginning.
     seen.retain(|seen| !matches!(seen, Seen::Cut));
     if seen.len() != case.upstream.len() {
         return Err(format!("the upstream saw {seen:?}"));
@@ -232,7 +233,7 @@ fn compare(request: &Message, expected: &Expected) -> Result<(), String> {
 }
 
 #[test]
-fn a_strict_reader_tells_how_a_message_ended() {
+fn the_strict_parser_reports_how_a_message_ended() {
     let origin = Origin::start();
     let read = |sent: &[u8]| {
         let mut stream = TcpStream::connect(origin.address).expect("it listens");

@@ -1,14 +1,14 @@
-//! HTTP/1.1 messages as the strictest reader would take them, written apart from the gateway's own parser: what this does not
-//! accept, the gateway must not send.
+//! A strict HTTP/1.1 parser that shares no code with the gateway's. The gateway must not send anything that this parser
+//! refuses.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Longer than anything waits that is right.
+/// Maximum time to wait for data; longer than any correct exchange takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// How a message says where its body ends.
+/// The framing of a message body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     None,
@@ -20,30 +20,30 @@ pub(super) enum Framing {
 #[derive(Debug, Clone)]
 pub(super) struct Message {
     pub(super) line: String,
-    /// As they came, without their ends.
+    /// The header lines as received, without their line ends.
     pub(super) lines: Vec<String>,
     pub(super) framing: Framing,
     pub(super) body: Vec<u8>,
-    /// The body as it travelled.
+    /// The body as it was transferred, with chunk headers.
     pub(super) raw: Vec<u8>,
 }
 
-/// Why there is no message.
+/// The reason why no message could be read.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The peer closed between messages.
+    /// The other side closed the connection between messages.
     Closed,
-    /// The peer closed or reset within one.
+    /// The other side closed or reset the connection within a message.
     Cut,
     Reset,
-    /// Nobody may send this.
+    /// The bytes are invalid; the text says why.
     Wrong(String),
 }
 
-/// A connection, read strictly.
+/// A connection whose messages are parsed strictly.
 pub(super) struct Wire {
     pub(super) stream: TcpStream,
-    /// Everything that came.
+    /// All received bytes.
     pub(super) came: Vec<u8>,
     buffer: Vec<u8>,
 }
@@ -89,7 +89,7 @@ impl Wire {
         }
     }
 
-    /// The next request.
+    /// Reads the next request.
     pub(super) fn request(&mut self) -> Result<Message, End> {
         let (line, lines) = self.head()?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -109,7 +109,7 @@ impl Wire {
         self.message(line, lines, framing)
     }
 
-    /// The next answer, interim or final, to a request of that method.
+    /// Reads the next response, interim or final, to a request with this method.
     pub(super) fn answer(&mut self, method: &str) -> Result<Message, End> {
         let (line, lines) = self.head()?;
         let status = line.split(' ').nth(1).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Wire {
         self.message(line, lines, said.unwrap_or(Framing::Close))
     }
 
-    /// Bytes that are there but belong to no message, once the peer is done.
+    /// The remaining bytes, which belong to no message, after the other side has closed.
     pub(super) fn rest(&mut self) -> Vec<u8> {
         while matches!(self.fill(), Ok(read) if read > 0) {}
         std::mem::take(&mut self.buffer)
@@ -269,7 +269,7 @@ impl Wire {
     }
 }
 
-/// What the lengths say; both, or one twice, is never right.
+/// The framing according to `Content-Length` and `Transfer-Encoding`. Having both, or one twice, is an error.
 fn framing(lines: &[String]) -> Result<Option<Framing>, End> {
     let mut found = None;
     for line in lines {
