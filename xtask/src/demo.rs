@@ -11,7 +11,7 @@ const PROXY_PORT: u16 = 8000;
 const ADMIN_PORT: u16 = 8001;
 const UPSTREAM_PORT: u16 = 8090;
 
-/// What to do with the gateway after the requests.
+/// Action after the requests: keep the gateway running, or stop it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     Stay,

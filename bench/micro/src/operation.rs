@@ -1,4 +1,4 @@
-//! What an operation is, and how callgrind is told which instructions are its own.
+//! Definition of an operation, and of the functions in which callgrind counts its instructions.
 
 use std::hint::black_box;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 pub struct Operation {
     /// Area, what is done, how much of it: `router/prefixes/10000`.
     pub name: String,
-    /// How often it is run for one count of instructions: enough that what differs between runs evens out.
+    /// Number of runs for one count of instructions: enough to even out differences between runs.
     pub count: u32,
     /// Whether [`Work::prepare`] does anything.
     pub prepares: bool,
@@ -166,7 +166,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
-    /// Where in a page the stack of a run is.
+    /// Returns the offset of a run's stack within its memory page.
     #[inline(never)]
     fn place_of_stack() -> usize {
         let place = Arc::new(AtomicUsize::new(0));

@@ -155,7 +155,7 @@ fn an_answer_that_is_longer_than_announced_fails() {
     assert!(outcome.failed > 0);
     assert_eq!(outcome.failed, outcome.requests);
     let failure = outcome.first_failure.unwrap();
-    assert!(failure.contains("longer"), "{failure}");
+    assert!(failure.contains("after the end"), "{failure}");
 }
 
 #[test]

@@ -245,7 +245,7 @@ fn a_name_that_no_peer_has_is_refused() {
     assert!(
         options(&["--peer", "apache=/bin/true"])
             .unwrap_err()
-            .contains("no peer apache")
+            .contains("unknown peer apache")
     );
     assert!(
         options(&["--peer", "nginx"])

@@ -120,7 +120,7 @@ struct Made {
 /// The entities that changes have written.
 #[derive(Default)]
 struct Written {
-    /// What the response shows.
+    /// The written entities, for the response.
     shown: Vec<Made>,
     routes: Vec<Uuid>,
     plugins: Vec<Object>,

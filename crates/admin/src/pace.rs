@@ -16,7 +16,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// What the server expects from the client. The stream and its requests share this state.
+/// Progress of a client, which decides its time limits. The stream and its requests share this state.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// Whether several requests may share the connection, as in HTTP/2.

@@ -100,9 +100,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// The same as `check`
+    /// Does what `check` does
     Parse(CheckArgs),
-    /// The same as `import`
+    /// Does what `import` does
     #[command(name = "db_import", alias = "db-import")]
     DbImport(ImportArgs),
     /// Write all entities of the store to a file that does not exist yet

@@ -264,7 +264,7 @@ impl Sockets {
     }
 }
 
-/// What [`Sockets::addresses`] has, as the log shows it: `proxy 127.0.0.1:8000, admin 127.0.0.1:8001`.
+/// Formats the result of [`Sockets::addresses`] for the log: `proxy 127.0.0.1:8000, admin 127.0.0.1:8001`.
 pub(crate) fn in_words(addresses: &serde_json::Value) -> String {
     let kinds = addresses.as_object().into_iter().flatten();
     let each = kinds.flat_map(|(kind, addresses)| {

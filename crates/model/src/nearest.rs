@@ -1,4 +1,4 @@
-//! What somebody probably meant who wrote a name that is not known.
+//! Suggestions for unknown names.
 
 /// One letter in so many may be wrong in a name for another to be suggested; in a shorter one, one letter.
 const LETTERS_PER_DIFFERENCE: usize = 4;
@@ -16,7 +16,7 @@ pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&
         .map(|(_, known)| known)
 }
 
-/// How many letters must be changed, added, left out, or exchanged with the next one, to make one name the other.
+/// Returns the number of letters to change, add, remove, or swap with the next one, to turn one name into the other.
 fn differences(left: &str, right: &str) -> usize {
     let left: Vec<char> = left.chars().collect();
     let right: Vec<char> = right.chars().collect();

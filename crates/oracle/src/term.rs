@@ -20,7 +20,7 @@ pub(crate) enum Term {
     Address(AddressField, AddressOperator),
 }
 
-/// How the values of a field are compared: quantifier and transformation.
+/// Method to compare the values of a field: quantifier and transformation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) any: bool,

@@ -1,5 +1,5 @@
-//! What users are told about plugins that they have configured and that are not implemented. The log, `silverback check` and
-//! the Admin API use the same words.
+//! Notices for users about configured plugins that are not implemented. The log, `silverback check` and the Admin API
+//! use the same words.
 
 use crate::def::{Implementation, Lack, PluginDef};
 use model::EntityKind;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use uuid::Uuid;
 
-/// How many names a notice has at most, so that its length is limited.
+/// Maximum number of names in a notice, so that its length is limited.
 const MOST_NAMES: usize = 5;
 
 /// A plugin that is not implemented, and the entities that it is configured for.
@@ -21,7 +21,7 @@ pub struct Notice {
     routes: Vec<String>,
     services: Vec<String>,
     consumers: Vec<String>,
-    /// How many more entities there are than names.
+    /// Number of entities that are not named.
     more: usize,
 }
 

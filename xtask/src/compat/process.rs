@@ -54,7 +54,7 @@ impl Process {
     }
 }
 
-/// How a program with a time limit ended.
+/// End of a program that has a time limit.
 pub(super) enum End {
     Status(ExitStatus, String),
     /// The program exceeded the time limit and was killed.

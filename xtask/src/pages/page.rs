@@ -1,6 +1,6 @@
 //! The blocks of a page: commands and their shown output.
 
-/// How the commands of a block are run.
+/// Way to run the commands of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// Runs to the end and must succeed.

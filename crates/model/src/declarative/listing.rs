@@ -1,5 +1,5 @@
-//! What is wrong with a document as text for people: the indented listing of `config parse`, with the lines of the entities and
-//! the names that were probably meant. What the Admin API answers is as Kong has it, and has neither.
+//! The errors of a document as text: the indented listing of `config parse`, with the lines of the entities and
+//! suggestions for unknown names. The responses of the Admin API are Kong's, and have neither.
 
 use super::positions::{DOCUMENT, Positions};
 use super::relations::{self, Relations};
@@ -50,7 +50,7 @@ struct Listing<'a> {
     flavor: RouterFlavor,
 }
 
-/// What a part of the tree of errors is about.
+/// The subject of a part of the tree of errors.
 #[derive(Clone, Copy)]
 enum Place {
     Document,

@@ -1,4 +1,4 @@
-//! Where the entities of a document are in its text, and which names its objects have more than once.
+//! The lines of a document's entities, and the names that its objects contain more than once.
 //!
 //! The loader knows nothing of places. This is another pass over a text that has been parsed already, only for a document
 //! with errors or with repeated names. It keeps some numbers for each entity.
@@ -10,14 +10,14 @@ use crate::kind::EntityKind;
 use compact_str::CompactString;
 use std::collections::HashMap;
 
-/// What a text consists of.
+/// A part of a text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
     /// A list begins.
     List,
     /// An object begins.
     Map,
-    /// What began last ends.
+    /// The end of the innermost list or map.
     End,
     /// A scalar, as it would be read as a name.
     Text(CompactString),
@@ -106,7 +106,7 @@ enum Tokens<'a> {
     Yaml(Box<yaml::Tokens<'a>>),
 }
 
-/// What a node is in the document.
+/// The role of a node in the document.
 #[derive(Clone, Copy)]
 enum Role {
     Document,
@@ -214,7 +214,7 @@ impl Survey<'_> {
     }
 }
 
-/// What the value of a field is.
+/// Returns the role of a field's value.
 fn value_role(role: Role, name: &str) -> Role {
     match role {
         Role::Document => {

@@ -1,4 +1,4 @@
-//! What people are shown of a text: the lines of its entities, names that were probably meant, and names given twice.
+//! Lines of entities, suggestions for unknown names, and names given twice, as users see them.
 
 use crate::running::{Running, options};
 use model::Error;

@@ -29,7 +29,7 @@ const JSON: &str = concat!(
     r#""user_agent":"$http_user_agent"}"#,
 );
 
-/// How values from clients are escaped.
+/// Method to escape values from clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Escape {
     Default,

@@ -18,7 +18,7 @@ pub enum Outcome {
     Timeout,
 }
 
-/// How often each event must occur in a row to change the state, and the statuses that count as healthy and unhealthy.
+/// Number of consecutive events that change the state, and the statuses that count as healthy and unhealthy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     successes: u8,

@@ -102,7 +102,7 @@ impl Tries {
         (self.contacted, self.address) = (now, Some(address));
     }
 
-    /// Of the last try.
+    /// Address of the last attempt.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.address
     }

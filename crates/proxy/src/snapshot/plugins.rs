@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tables::Sorted;
 
-/// What the plugins of a configuration become, but for plans.
+/// The compiled plugins of a configuration, without the plugin chains.
 #[derive(Clone, Default)]
 pub(super) struct PluginTables {
     pub(super) instances: Instances,
@@ -27,7 +27,7 @@ pub(super) struct PluginTables {
     pub(super) plans: Plans,
 }
 
-/// What makes two configured plugins the same instance: a digest of name, configuration and, unless equal ones share an
+/// Identifies the instance of a configured plugin: a digest of name, configuration and, unless equal ones share an
 /// instance, id. Keeping these of ten thousand plugins to compare them would cost more memory than the plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity([u64; 2]);
@@ -35,7 +35,7 @@ struct Identity([u64; 2]);
 #[derive(Debug, Clone, Copy)]
 struct Known {
     index: InstanceIndex,
-    /// How many configured plugins it stands for.
+    /// Number of configured plugins that share the instance.
     uses: u32,
 }
 
@@ -44,7 +44,7 @@ struct Applied {
     def: &'static PluginDef,
     order: u16,
     scope: Scope,
-    /// None where it has no effect.
+    /// `None` if the plugin has no effect.
     build: Option<BuildFn>,
     identity: Identity,
 }
@@ -104,7 +104,7 @@ impl PluginTables {
         changed
     }
 
-    /// None for a plugin that does nothing.
+    /// Returns `None` for a plugin that does nothing.
     fn acquire(
         &mut self,
         plugin: &Plugin,
@@ -173,7 +173,7 @@ impl PluginTables {
 /// Reads plugins. They must stay where they are meanwhile.
 struct Reader {
     table: HashMap<&'static str, (u16, &'static PluginDef)>,
-    /// Of the values that plugins share, by their address.
+    /// Digests of the values that plugins share, by the address of the value.
     digests: FastMap<usize, [u64; 2]>,
     /// Memory for digests.
     bytes: Vec<u8>,
@@ -191,7 +191,7 @@ impl Reader {
         }
     }
 
-    /// None for a plugin that takes no part.
+    /// Returns `None` for a plugin that takes no part in requests.
     fn applied(&mut self, plugin: &Plugin) -> Result<Option<Applied>, BuildError> {
         let is_http = plugin.protocols.iter().copied().any(Protocol::is_http);
         if !plugin.enabled || !is_http {

@@ -1,4 +1,4 @@
-//! What reading the bytes of an answer costs, and looking in it for what was asked.
+//! Cost of parsing the bytes of a DNS response and of searching the response for the records of a query.
 
 use super::script::settings;
 use crate::dns::answer::ResolveError;
