@@ -49,6 +49,8 @@ pub(crate) struct Places {
     /// Expensive reads and writes have separate limits: writes wait for each other, and reads must not wait for writes.
     heavy_reads: Arc<Semaphore>,
     heavy_writes: Arc<Semaphore>,
+    /// Validations keep processors busy, and neither reads nor writes must wait for them.
+    validations: Arc<Semaphore>,
     large_answers: Arc<Semaphore>,
     pub(crate) bodies: Budget,
 }
@@ -56,6 +58,17 @@ pub(crate) struct Places {
 /// Maximum expensive requests in progress at a time: reads, then writes.
 const HEAVY_READS: usize = 4;
 const HEAVY_WRITES: usize = 16;
+
+/// Maximum validations in progress at a time.
+const VALIDATIONS: usize = 2;
+
+/// Reasons why a request may take long enough to delay others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heavy {
+    Read,
+    Write,
+    Validation,
+}
 
 /// Maximum responses as large as the store that are sent at a time.
 const LARGE_ANSWERS: usize = 8;
@@ -88,6 +101,7 @@ impl Places {
             requests: places(limits.requests),
             heavy_reads: places(HEAVY_READS),
             heavy_writes: places(HEAVY_WRITES),
+            validations: places(VALIDATIONS),
             large_answers: places(LARGE_ANSWERS),
             bodies: Budget::new(limits.body_memory),
         }
@@ -106,12 +120,31 @@ impl Places {
     }
 
     /// Waits for a slot among the expensive requests.
-    pub(crate) async fn heavy(&self, writes: bool) -> Option<Place> {
-        let places = if writes {
-            &self.heavy_writes
-        } else {
-            &self.heavy_reads
+    pub(crate) async fn heavy(&self, heavy: Heavy) -> Option<Place> {
+        let places = match heavy {
+            Heavy::Read => &self.heavy_reads,
+            Heavy::Write => &self.heavy_writes,
+            Heavy::Validation => &self.validations,
         };
         Arc::clone(places).acquire_owned().await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn reads_and_writes_do_not_wait_for_validations() {
+        let places = Places::new(&Limits::default());
+        let mut held = Vec::new();
+        while let Some(place) = places.heavy(Heavy::Validation).now_or_never() {
+            held.push(place);
+        }
+        assert_eq!(held.len(), VALIDATIONS);
+        for heavy in [Heavy::Read, Heavy::Write] {
+            assert!(places.heavy(heavy).now_or_never().is_some(), "{heavy:?}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::auth;
 use crate::body;
 use crate::control::{Api, Control};
 use crate::endpoints::{self, Action, Endpoint};
-use crate::peer::{Connection, Place, Places};
+use crate::peer::{Connection, Heavy, Place, Places};
 use crate::proposal::Preview;
 use crate::receive;
 use crate::request::{self, Call};
@@ -108,15 +108,14 @@ async fn serve(
         None => None,
     };
     let started = Started(Instant::now());
-    let heavy = is_heavy(action, &parts.method, bytes.len());
-    let writes = auth::writes(&parts);
+    let heavy = heavy(action, &parts, bytes.len());
     let answered = async move {
         let answered = answer(&app, action, asked, &parts, bytes).await;
         answered.unwrap_or_else(Failure::into_response)
     };
     let mut response = match (heavy, places) {
-        (true, Some(places)) => {
-            let heavy = places.heavy(writes).await;
+        (Some(heavy), Some(places)) => {
+            let heavy = places.heavy(heavy).await;
             off_thread(answered, [place, heavy]).await
         }
         _ => answered.await,
@@ -128,9 +127,9 @@ async fn serve(
 /// Minimum size of a body that counts as expensive to decode and validate.
 const HEAVY_BODY: usize = 64 << 10;
 
-/// Whether a request may take long enough to delay others. Lists have up to a thousand entities of any size. Validation
+/// Returns why a request may take long enough to delay others, or `None`. Lists have up to a thousand entities of any size. Validation
 /// compiles regexes, and a body of a few kilobytes can have thousands of them.
-fn is_heavy(action: Action, method: &Method, body: usize) -> bool {
+fn heavy(action: Action, parts: &Parts, body: usize) -> Option<Heavy> {
     let lists = matches!(
         action,
         Action::Collection(_)
@@ -146,7 +145,17 @@ fn is_heavy(action: Action, method: &Method, body: usize) -> bool {
         action,
         Action::ValidateEntity | Action::ValidatePlugin | Action::ValidateVault
     );
-    body > HEAVY_BODY || validates || lists && *method == Method::GET
+    if validates {
+        Some(Heavy::Validation)
+    } else if body > HEAVY_BODY || lists && parts.method == Method::GET {
+        Some(if auth::writes(parts) {
+            Heavy::Write
+        } else {
+            Heavy::Read
+        })
+    } else {
+        None
+    }
 }
 
 /// Handles a request on another thread, so that the thread that serves all connections is not blocked. The work

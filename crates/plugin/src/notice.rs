@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use uuid::Uuid;
 
-/// Maximum number of names in a notice, so that its length is limited.
+/// Maximum number of names in a notice, and of characters in a name, so that the length of a notice is limited.
 const MOST_NAMES: usize = 5;
+const MOST_OF_NAME: usize = 64;
 
 /// A plugin that is not implemented, and the entities that it is configured for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,22 @@ pub fn of<'p>(
     notices.into_values().collect()
 }
 
+/// Returns the beginning of a name without control characters: a notice is one line of a log, and a header of a response.
+fn shown(name: &str) -> String {
+    let plain = |character: char| {
+        if character.is_control() {
+            ' '
+        } else {
+            character
+        }
+    };
+    let mut shown: String = name.chars().take(MOST_OF_NAME).map(plain).collect();
+    if name.chars().nth(MOST_OF_NAME).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
 impl Notice {
     fn new(plugin: &'static str, lack: Lack) -> Self {
         Self {
@@ -76,7 +93,8 @@ impl Notice {
             self.more += 1;
             return;
         }
-        let name = |kind, id: Uuid| name(kind, id).unwrap_or_else(|| id.to_string());
+        let name =
+            |kind, id: Uuid| name(kind, id).map_or_else(|| id.to_string(), |name| shown(&name));
         let mut text = name(kind, id);
         for (kind, id) in scope {
             let role = match kind {
@@ -204,6 +222,16 @@ mod tests {
         let wanted =
             "plugin log is not implemented: it is ignored (routes: r0, r1, r2, r3, r4 and 3 more)";
         assert_eq!(notices(&all), [wanted]);
+    }
+
+    #[test]
+    fn a_name_in_a_notice_is_short_and_stays_in_one_line() {
+        let long = "a\r\nb".to_owned() + &"é".repeat(300_000);
+        let configured = [plugin("log", &json!({"route": 1}))];
+        let found = of(&[&LOG], &configured, |_, _| Some(long.clone()));
+        let name = "a  b".to_owned() + &"é".repeat(60) + "…";
+        let wanted = format!("plugin log is not implemented: it is ignored (routes: {name})");
+        assert_eq!(found[0].to_string(), wanted);
     }
 
     #[test]

@@ -71,11 +71,10 @@ impl Answer {
     }
 }
 
-/// Returns the field `message` of a JSON object.
+/// Returns the field `message` of a JSON object, if a header can contain it.
 fn message_of(table: &[u8]) -> Option<Cow<'_, str>> {
-    let text = std::str::from_utf8(table).ok()?;
-    let (_, rest) = text.split_once("\"message\":\"")?;
-    printable(rest.split('"').next()?.into())
+    let table: serde_json::Value = serde_json::from_slice(table).ok()?;
+    printable(table.get("message")?.as_str()?.to_owned().into())
 }
 
 /// Returns the text if a header can contain it: it is not empty and is printable ASCII.

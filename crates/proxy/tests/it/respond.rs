@@ -162,6 +162,13 @@ fn an_answer_to_a_grpc_call_has_its_type_and_its_message() {
         ),
         (Response::new(400, "not so"), "3", "not so"),
         (
+            Response::message(403, r#"say "hi" \ x"#),
+            "7",
+            r#"say "hi" \ x"#,
+        ),
+        // No header can contain a line end.
+        (Response::message(403, "a\nb"), "7", "PermissionDenied"),
+        (
             Response::new(400, r#"{"message":"a text"}"#),
             "3",
             r#"{"message":"a text"}"#,

@@ -187,12 +187,15 @@ impl Ranges {
         self.holds((0, choice.into()))
     }
 
-    /// Returns `wished` if it is in the set, else another address. `None` if there is none.
+    /// Returns `wished` if the ranges contain it, else another address of its family.
     pub(super) fn address(&self, wished: IpAddr) -> Option<IpAddr> {
+        let (family, _) = address(wished);
+        let mut spans = self.spans.iter();
         if self.holds(address(wished)) {
             Some(wished)
         } else {
-            self.example()?.address()
+            let span = spans.find(|span| span.first.0 == family)?;
+            Example::Value(span.first).address()
         }
     }
 

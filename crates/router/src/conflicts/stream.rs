@@ -57,14 +57,20 @@ impl Decider for StreamRouter {
             Answer::Nothing => return Answer::Nothing,
             Answer::Unknown => return Answer::Unknown,
         };
-        let local = local_address(case);
         let source = (AddressField::Source, NumberField::SourcePort);
         let destination = (AddressField::Destination, NumberField::DestinationPort);
-        let ends = (
-            end(case, source, SocketAddr::new(local, CLIENT_PORT)),
-            end(case, destination, SocketAddr::new(local, PORT)),
-        );
-        let (Some(source), Some(destination)) = ends else {
+        // Both ends of a stream have addresses of one family.
+        let locals = [
+            IpAddr::from(Ipv4Addr::LOCALHOST),
+            Ipv6Addr::LOCALHOST.into(),
+        ];
+        let ends = locals.into_iter().find_map(|local| {
+            Some((
+                end(case, source, SocketAddr::new(local, CLIENT_PORT))?,
+                end(case, destination, SocketAddr::new(local, PORT))?,
+            ))
+        });
+        let Some((source, destination)) = ends else {
             return Answer::Nothing;
         };
         Answer::One(StreamWitness {
@@ -147,20 +153,7 @@ fn server_name(demand: &Demand<'_>, automata: &Automata) -> Answer<String> {
     }
 }
 
-/// Returns the loopback address of the family that one of the ends requires, or of IPv4 if none does.
-fn local_address(case: &Case<'_>) -> IpAddr {
-    let usual = IpAddr::from(Ipv4Addr::LOCALHOST);
-    let other = [AddressField::Source, AddressField::Destination].map(|field| {
-        let address = ranges(case, Field::Address(field))?.address(usual);
-        address.filter(IpAddr::is_ipv6)
-    });
-    match other {
-        [None, None] => usual,
-        _ => Ipv6Addr::LOCALHOST.into(),
-    }
-}
-
-/// Returns the usual address and port as far as the case permits them.
+/// Returns the usual address and port as far as the case permits them; the address is of the usual one's family.
 fn end(
     case: &Case<'_>,
     (address, port): (AddressField, NumberField),

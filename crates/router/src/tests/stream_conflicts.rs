@@ -112,11 +112,18 @@ fn sample(random: &mut Random) -> StreamWitness {
         let address = random.text(ADDRESSES).parse().unwrap();
         SocketAddr::new(address, *random.pick(&[9000, 9001, 1]))
     };
+    let is_ipv4 = |end: SocketAddr| end.ip().to_canonical().is_ipv4();
+    let source = end(random);
+    let mut destination = end(random);
+    // Both ends of a stream have addresses of one family.
+    while is_ipv4(destination) != is_ipv4(source) {
+        destination = end(random);
+    }
     let datagrams = random.index(4) == 0;
     let named = !datagrams && random.index(3) > 0;
     StreamWitness {
-        source: end(random),
-        destination: end(random),
+        source,
+        destination,
         sni: named.then(|| random.text(NAMES).to_owned()),
         datagrams,
     }
@@ -460,6 +467,8 @@ fn expressions_that_no_stream_satisfies_are_contradictions() {
         "net.src.ip in 10.0.0.0/9 && net.src.ip in 10.128.0.0/9",
         "net.dst.ip in fd00::/8 && net.dst.ip in 10.0.0.0/8",
         "!(net.src.ip in 0.0.0.0/0) && !(net.src.ip in ::/0)",
+        // Both ends of a stream have addresses of one family.
+        "net.src.ip in fe80::/10 && net.dst.ip in 10.0.0.0/8",
         "!(net.dst.port >= 0)",
         // Routers treat mapped addresses as IPv4.
         "net.src.ip in ::ffff:0:0/96",
@@ -494,6 +503,8 @@ fn expressions_that_unusual_streams_satisfy_are_no_contradictions() {
         r#"tls.sni != "x" && tls.sni != "a.test""#,
         r##"tls.sni ~ "^[A-Z]?b" && tls.sni =^ ".test""##,
         "net.src.ip not in 0.0.0.0/0",
+        "(net.src.ip in 10.0.0.0/8 || net.src.ip in fe80::/10) && net.dst.ip in fd00::/8",
+        "net.src.ip not in 10.0.0.0/8 && net.dst.ip in fd00::/8",
         "net.dst.port != 9000 && net.dst.port <= 9001 && net.dst.port >= 9000",
         "net.dst.port == 0",
     ] {
