@@ -65,7 +65,7 @@ pub(crate) struct Candidate {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     Compatible(Reverse<u64>, Reverse<Uuid>),
-    /// Behind a pointer because it is large and belongs to the rarer flavor.
+    /// The rank is behind a pointer, because it is large and belongs to the rarer flavor.
     Traditional(Arc<crate::priority::Traditional>, RouteId),
     /// The position of a stream candidate in the `traditional` flavor.
     TraditionalStream {

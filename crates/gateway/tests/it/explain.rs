@@ -349,7 +349,7 @@ services:
     assert_eq!(reason["found"]["net.src.ip"], json!(["192.0.2.1"]));
     let told = explain(&gateway, &json!({"protocol": "tls", "sni": "Mail.example"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
-    // As in Kong, a client that sends no server name matches a route despite its server names.
+    // A client that sends no server name matches a route despite its server names, as in Kong.
     let told = explain(&gateway, &json!({"protocol": "udp", "destination": ":53"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
     let told = explain(

@@ -1,6 +1,6 @@
 //! Conflicts that are found without requests must be true for all requests.
 
-use super::fixtures::{ALL_OPTIONS, numbered, route, router, search};
+use super::fixtures::{ALL_OPTIONS, assert_ties_are_reported, numbered, route, router, search};
 use super::index::{random_route, random_sample};
 use crate::{Conflicts, Flavor, Options, Reason, RouteIndex, Router, Scratch, Search, Witness};
 use model::entities::Route;
@@ -110,29 +110,13 @@ fn pairs_that_are_tied_for_a_request_are_reported() {
             let ranked = all.table().in_order();
             for _ in 0..100 {
                 let sample = random_sample(&mut random);
-                let matching: Vec<_> = (ranked.iter().map(|(_, candidate)| candidate))
+                let matching: Vec<_> = (ranked.iter().map(|(_, candidate)| *candidate))
                     .filter(|candidate| {
                         all.satisfies(&sample.request(), &candidate.expression, &mut scratch)
                     })
                     .collect();
-                for (at, first) in matching.iter().enumerate() {
-                    for second in &matching[at + 1..] {
-                        if first.route == second.route || !first.place.ranks_as(&second.place) {
-                            continue;
-                        }
-                        common += 1;
-                        let known = conflicts.ties.iter().any(|tie| {
-                            let pair = [tie.first, tie.second];
-                            pair.contains(&first.route) && pair.contains(&second.route)
-                        });
-                        assert!(
-                            known || conflicts.undecided > 0,
-                            "{options:?} {round} {sample:?} {:?} {:?}",
-                            first.expression,
-                            second.expression
-                        );
-                    }
-                }
+                let what = (options, round, sample);
+                common += assert_ties_are_reported(&matching, &conflicts, &what);
             }
         }
         assert!(common > 200, "{common} say little");

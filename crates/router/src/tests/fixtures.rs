@@ -1,7 +1,9 @@
 //! Routes and routers for tests.
 
-use crate::{Calculation, Flavor, Options, RouteIndex, Router, Scheme, Search};
+use crate::candidate::Candidate;
+use crate::{Calculation, Conflicts, Flavor, Options, RouteIndex, Router, Scheme, Search};
 use model::entities::{Route, RouteId};
+use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 use uuid::Uuid;
 
@@ -92,4 +94,33 @@ impl Sample {
             headers: &self.headers,
         }
     }
+}
+
+/// Asserts that each pair of equal rank among candidates that match one request or stream is reported as a tie. Returns
+/// the number of such pairs.
+pub(super) fn assert_ties_are_reported<W>(
+    matching: &[&Candidate],
+    conflicts: &Conflicts<W>,
+    what: &dyn Debug,
+) -> usize {
+    let mut pairs = 0;
+    for (at, first) in matching.iter().enumerate() {
+        for second in &matching[at + 1..] {
+            if first.route == second.route || !first.place.ranks_as(&second.place) {
+                continue;
+            }
+            pairs += 1;
+            let known = conflicts.ties.iter().any(|tie| {
+                let pair = [tie.first, tie.second];
+                pair.contains(&first.route) && pair.contains(&second.route)
+            });
+            assert!(
+                known || conflicts.undecided > 0,
+                "{what:?} {:?} {:?}",
+                first.expression,
+                second.expression
+            );
+        }
+    }
+    pairs
 }

@@ -1,6 +1,6 @@
 //! Conflicts that are found without streams must be true for all streams.
 
-use super::fixtures::{ALL_OPTIONS, numbered, route, search};
+use super::fixtures::{ALL_OPTIONS, assert_ties_are_reported, numbered, route, search};
 use super::stream::{EXPRESSIONS, end, expression, stream};
 use crate::{Conflicts, Flavor, Options, Reason, RouteIndex, Search, StreamRouter, StreamWitness};
 use expr::NoObserver;
@@ -217,27 +217,11 @@ fn pairs_that_are_tied_for_a_stream_are_reported() {
                 let matches = |expression: &expr::Expression| {
                     expression.evaluate(&request, &mut Vec::new(), &mut NoObserver)
                 };
-                let matching: Vec<_> = (ranked.iter().map(|(_, candidate)| candidate))
+                let matching: Vec<_> = (ranked.iter().map(|(_, candidate)| *candidate))
                     .filter(|candidate| matches(&candidate.expression))
                     .collect();
-                for (at, first) in matching.iter().enumerate() {
-                    for second in &matching[at + 1..] {
-                        if first.route == second.route || !first.place.ranks_as(&second.place) {
-                            continue;
-                        }
-                        common += 1;
-                        let known = conflicts.ties.iter().any(|tie| {
-                            let pair = [tie.first, tie.second];
-                            pair.contains(&first.route) && pair.contains(&second.route)
-                        });
-                        assert!(
-                            known || conflicts.undecided > 0,
-                            "{options:?} {round} {sample:?} {:?} {:?}",
-                            first.expression,
-                            second.expression
-                        );
-                    }
-                }
+                let what = (options, round, sample);
+                common += assert_ties_are_reported(&matching, &conflicts, &what);
             }
         }
         assert!(common > 200, "{common} say little");

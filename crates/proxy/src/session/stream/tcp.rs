@@ -40,7 +40,7 @@ impl Server {
         let mut client = peer;
         if self.proxy_protocol {
             let header = peek::take_proxy_header(&mut stream).await?;
-            // As in nginx, an untrusted peer's header is read but not used.
+            // The header of an untrusted peer is read but not used, as in nginx.
             let told = header.addresses.map(|addresses| addresses.source);
             let trusted = self.plane.settings.real_ip.trusts(peer.ip());
             client = told.filter(|_| trusted).unwrap_or(peer);
@@ -49,7 +49,7 @@ impl Server {
             None => None,
             Some(_) => match peek::opening(&stream).await? {
                 Opening::Hello { server_name } => server_name,
-                // As in nginx, the stream then has no server name: a passthrough route by address may carry other
+                // The stream then has no server name, as in nginx: a passthrough route by address may carry other
                 // protocols.
                 Opening::NotTls => None,
             },
