@@ -11,9 +11,9 @@ use std::path::PathBuf;
 
 /// Maximum length of a list of requests. It is long enough that no cache holds the route or key of a request because of
 /// the request before it, and short enough to keep the list small.
-const MOST_REQUESTS: usize = 100_000;
+const MAX_REQUESTS: usize = 100_000;
 /// Consumers beyond this number have only a name and a key, so that a million of them need less than 100 MB of text.
-const MOST_FULL_CONSUMERS: usize = 100_000;
+const MAX_FULL_CONSUMERS: usize = 100_000;
 
 #[derive(Args, Clone)]
 pub struct Options {
@@ -179,7 +179,7 @@ impl Shape {
             "username": format!("consumer-{number}"),
             "keyauth_credentials": [{"key": key(number)}],
         });
-        if self.consumers <= MOST_FULL_CONSUMERS {
+        if self.consumers <= MAX_FULL_CONSUMERS {
             consumer["custom_id"] = format!("customer-{number}").into();
             consumer["tags"] = json!([format!("team-{}", number % 50)]);
         }
@@ -202,7 +202,7 @@ pub fn requests(shape: &Shape) -> Vec<Request> {
     } else {
         0
     };
-    let count = shape.routes.max(keys).clamp(1, MOST_REQUESTS);
+    let count = shape.routes.max(keys).clamp(1, MAX_REQUESTS);
     // Different strides, so that a route is not always combined with the same part of the keys.
     let (route_stride, key_stride) = (stride(count, 0.618), stride(count, 0.755));
     (0..count)
@@ -355,8 +355,8 @@ mod tests {
             changed: 0,
         };
         let sent = sent(&shape);
-        assert_eq!(sent.len(), MOST_REQUESTS);
-        assert_eq!(sent.iter().collect::<HashSet<_>>().len(), MOST_REQUESTS);
+        assert_eq!(sent.len(), MAX_REQUESTS);
+        assert_eq!(sent.iter().collect::<HashSet<_>>().len(), MAX_REQUESTS);
         assert!(sent.iter().any(|request| request.contains("/route-19999")));
         assert!(!sent.iter().any(|request| request.contains("apikey")));
     }

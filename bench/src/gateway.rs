@@ -187,7 +187,7 @@ impl Gateway {
         Ok(sample_of(&answer.start, sample))
     }
 
-    pub fn get(&self, path: &str) -> Result<Answer> {
+    pub fn get(&self, path: &str) -> Result<AdminResponse> {
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
             self.admin
@@ -212,14 +212,14 @@ pub struct Posted {
     pub whole: f64,
 }
 
-pub struct Answer {
+pub struct AdminResponse {
     pub status: u16,
     head: String,
     /// The body, or its first megabyte, which is enough for metrics and errors.
     pub start: String,
 }
 
-impl Answer {
+impl AdminResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head
             .lines()
@@ -232,7 +232,7 @@ impl Answer {
 const KEPT: usize = 1024 * 1024;
 
 /// Sends one request on a new connection.
-pub fn exchange(address: SocketAddr, head: &str, body: &[u8]) -> Result<Answer> {
+pub fn exchange(address: SocketAddr, head: &str, body: &[u8]) -> Result<AdminResponse> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.set_nodelay(true)?;
@@ -258,7 +258,7 @@ pub fn exchange(address: SocketAddr, head: &str, body: &[u8]) -> Result<Answer> 
         .nth(1)
         .and_then(|status| status.parse().ok())
         .context("an answer has no status")?;
-    Ok(Answer {
+    Ok(AdminResponse {
         status,
         head: head.to_owned(),
         start: start.to_owned(),

@@ -4,7 +4,7 @@ use crate::shell::{self, cargo};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use testkit::{Answer, Echo, Gateway, Launch, http};
+use testkit::{Echo, Gateway, HttpResponse, Launch, http};
 
 /// Preferred ports; a free port is used if one of them is taken.
 const PROXY_PORT: u16 = 8000;
@@ -108,7 +108,7 @@ fn show_requests(gateway: &Gateway) -> Result<(), String> {
     Ok(())
 }
 
-fn show(at: SocketAddr, what: &str, target: &str, headers: &[(&str, &str)], answer: &Answer) {
+fn show(at: SocketAddr, what: &str, target: &str, headers: &[(&str, &str)], answer: &HttpResponse) {
     let headers: String = headers
         .iter()
         .map(|(name, value)| format!(" -H '{name}: {value}'"))

@@ -4,7 +4,7 @@
 use crate::shell;
 use std::path::Path;
 
-const MOST_LINES: usize = 800;
+const MAX_LINES: usize = 800;
 /// Text that the header comment of a longer file must contain.
 const REASON: &str = "One piece because";
 const HEADER_LINES: usize = 30;
@@ -45,9 +45,9 @@ fn judge(path: &Path) -> Result<Option<String>, String> {
         .lines()
         .take(HEADER_LINES)
         .any(|line| line.contains(REASON));
-    if lines > MOST_LINES && !explained {
+    if lines > MAX_LINES && !explained {
         return Ok(Some(format!(
-            "{shown} has {lines} lines, more than {MOST_LINES}: split it, or begin a sentence of its header with \
+            "{shown} has {lines} lines, more than {MAX_LINES}: split it, or begin a sentence of its header with \
              `{REASON}`"
         )));
     }

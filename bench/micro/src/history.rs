@@ -6,7 +6,7 @@ use crate::operation::Operation;
 use model::{EntityKind, Object, codec};
 use std::hint::black_box;
 use store::{
-    Change, ChangeSet, History, Journal, Options, Origin, Period, Retention, Revision, Store,
+    Change, ChangeLog, ChangeSet, History, Options, Origin, Period, Retention, Revision, Store,
 };
 use tempfile::TempDir;
 

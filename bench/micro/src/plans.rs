@@ -14,7 +14,7 @@ use plugin::{
     Client, KeyOwner, Lookup, LookupError, RequestBody, RequestCx, Scheme, UpstreamEdits,
 };
 use proxy::plan::{
-    Access, InstanceIndex, Instances, Picked, Places, Planner, Plans, Scope, Scoped, Walk,
+    Access, InstanceIndex, Instances, Picked, Planner, Plans, Scope, ScopeTable, Scoped, Walk,
 };
 use proxy::snapshot::Snapshot;
 use std::hint::black_box;
@@ -58,7 +58,7 @@ fn build(name: &str, sharing: Sharing) -> Operation {
         let (instances, scoped) = scopes(&built, sharing);
         let run = move |()| {
             let mut instances = instances.clone();
-            let places = Places::new(&mut instances, &scoped);
+            let places = ScopeTable::new(&mut instances, &scoped);
             let mut plans = Plans::default();
             let mut planner = Planner::new(&instances, &places, &mut plans);
             let plans =

@@ -11,7 +11,7 @@ use model::entities::{Config, Route};
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
 use plugin::{Lookup, NoLookup};
-use proxy::session::{self, DataPlane, Entrances, Settings, Stop};
+use proxy::session::{self, DataPlane, Entrances, SessionSettings, Stop};
 use proxy::snapshot::{Live, Snapshot};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -210,7 +210,7 @@ fn start_gateway(
     let mut sockets = bind(&listen, 1).expect("a free port can be listened on");
     let socket = sockets.remove(0);
     let address = socket.local_addr().expect("the socket is bound");
-    let plane = Arc::new(DataPlane::new(live, Settings::default(), lookup, 1));
+    let plane = Arc::new(DataPlane::new(live, SessionSettings::default(), lookup, 1));
     tokio::spawn(session::serve(
         plane,
         0,

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::time::Duration;
-use store::{Change, ChangeSet, Journal, Mirror, Origin, Revision, Store};
+use store::{Change, ChangeLog, ChangeSet, ExistingEntities, Origin, Revision, Store};
 use tempfile::TempDir;
 
 const ROUTES: usize = 1000;
@@ -153,7 +153,7 @@ impl Loaded {
 
     fn load(&mut self, text: &[u8]) -> Document {
         let view = self.store.view().expect("the store can be read");
-        let mirror = Mirror::new(&view);
+        let mirror = ExistingEntities::new(&view);
         let document = load(&mut self.loader, text, &mirror, view.revision());
         mirror.finish().expect("the store can be read");
         document

@@ -61,8 +61,8 @@ impl From<io::Error> for Failure {
 }
 
 /// The state of reading one response.
-pub struct Answer {
-    state: State,
+pub struct ResponseReader {
+    state: ReaderState,
     status: u16,
     closes: bool,
     pattern: Arc<Pattern>,
@@ -75,7 +75,7 @@ pub struct Answer {
 }
 
 #[derive(Default)]
-enum State {
+enum ReaderState {
     /// The response is complete, or none is expected. Further bytes are an error.
     #[default]
     Whole,
@@ -87,10 +87,10 @@ enum State {
     Failed(Failure),
 }
 
-impl Answer {
+impl ResponseReader {
     pub fn new(pattern: Arc<Pattern>) -> Self {
         Self {
-            state: State::Whole,
+            state: ReaderState::Whole,
             status: 0,
             closes: false,
             pattern,
@@ -107,7 +107,7 @@ impl Answer {
 
     /// Expects a response with an upstream body of this length, or with any body if the length is `None`.
     pub fn begin(&mut self, expected: Option<usize>) {
-        self.state = State::Head;
+        self.state = ReaderState::Head;
         self.expected = expected;
         self.received = 0;
         self.closes = false;
@@ -117,10 +117,10 @@ impl Answer {
     /// Returns the result, or `None` while the response is incomplete.
     pub fn result(&self) -> Option<Result<(), Failure>> {
         match &self.state {
-            State::Whole if self.status != 200 => Some(Err(Failure::Status(self.status))),
-            State::Whole if self.is_short() => Some(Err(Failure::WrongBody)),
-            State::Whole => Some(Ok(())),
-            State::Failed(failure) => Some(Err(failure.clone())),
+            ReaderState::Whole if self.status != 200 => Some(Err(Failure::Status(self.status))),
+            ReaderState::Whole if self.is_short() => Some(Err(Failure::WrongBody)),
+            ReaderState::Whole => Some(Ok(())),
+            ReaderState::Failed(failure) => Some(Err(failure.clone())),
             _ => None,
         }
     }
@@ -132,38 +132,38 @@ impl Answer {
 
     /// Whether the connection cannot be used for another request.
     pub fn closes(&self) -> bool {
-        self.closes || matches!(self.state, State::Failed(_))
+        self.closes || matches!(self.state, ReaderState::Failed(_))
     }
 
     pub fn take(&mut self, bytes: &[u8]) {
         let mut bytes = bytes;
         while !bytes.is_empty() {
             bytes = match &mut self.state {
-                State::Head => self.take_head(bytes),
-                State::Body { left } => {
+                ReaderState::Head => self.take_head(bytes),
+                ReaderState::Body { left } => {
                     let (body, rest) = bytes.split_at(bytes.len().min(*left));
                     *left -= body.len();
                     if *left == 0 {
-                        self.state = State::Whole;
+                        self.state = ReaderState::Whole;
                     }
                     self.compare(body);
                     rest
                 }
-                State::Chunked(chunked) => {
+                ReaderState::Chunked(chunked) => {
                     let (body, rest) = chunked.take(bytes);
                     match chunked {
-                        Chunked::End => self.state = State::Whole,
-                        Chunked::Bad => self.state = State::Failed(Failure::BadChunk),
+                        Chunked::End => self.state = ReaderState::Whole,
+                        Chunked::Bad => self.state = ReaderState::Failed(Failure::BadChunk),
                         _ => {}
                     }
                     self.compare(body);
                     rest
                 }
-                State::Whole => {
-                    self.state = State::Failed(Failure::LongerThanAnnounced);
+                ReaderState::Whole => {
+                    self.state = ReaderState::Failed(Failure::LongerThanAnnounced);
                     return;
                 }
-                State::Failed(_) => return,
+                ReaderState::Failed(_) => return,
             }
         }
     }
@@ -176,7 +176,7 @@ impl Answer {
         };
         let end = self.received + piece.len();
         if end > expected || !self.pattern.holds(self.received, piece) {
-            self.state = State::Failed(Failure::WrongBody);
+            self.state = ReaderState::Failed(Failure::WrongBody);
         }
         self.received = end;
     }
@@ -194,7 +194,7 @@ impl Answer {
         let from = before.saturating_sub(3);
         let Some(end) = memmem::find(&self.partial[from..], b"\r\n\r\n") else {
             if self.partial.len() > LONGEST_HEAD {
-                self.state = State::Failed(Failure::HeadTooLong);
+                self.state = ReaderState::Failed(Failure::HeadTooLong);
             }
             return &[];
         };
@@ -205,9 +205,9 @@ impl Answer {
     }
 
     /// Parses a head. Each of its lines ends with CR LF.
-    fn read_head(&mut self, head: &[u8]) -> State {
+    fn read_head(&mut self, head: &[u8]) -> ReaderState {
         let Some(status) = head.strip_prefix(b"HTTP/1.1 ").and_then(status) else {
-            return State::Failed(Failure::NotHttp);
+            return ReaderState::Failed(Failure::NotHttp);
         };
         self.status = status;
         let (mut length, mut chunked) = (None, false);
@@ -234,11 +234,11 @@ impl Answer {
             }
         }
         match length {
-            _ if chunked => State::Chunked(Chunked::default()),
-            Some(0) => State::Whole,
-            Some(left) => State::Body { left },
-            None if status != 200 => State::Failed(Failure::Status(status)),
-            None => State::Failed(Failure::NoLength),
+            _ if chunked => ReaderState::Chunked(Chunked::default()),
+            Some(0) => ReaderState::Whole,
+            Some(left) => ReaderState::Body { left },
+            None if status != 200 => ReaderState::Failed(Failure::Status(status)),
+            None => ReaderState::Failed(Failure::NoLength),
         }
     }
 }
@@ -344,8 +344,8 @@ mod tests {
     const PLAIN: &str = "HTTP/1.1 200 OK\r\nServer: x\r\ncontent-LENGTH: 5\r\n\r\nhello";
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nA;x=1\r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\n";
 
-    fn awaited(expected: Option<usize>) -> Answer {
-        let mut answer = Answer::new(Arc::new(Pattern::new(1024)));
+    fn awaited(expected: Option<usize>) -> ResponseReader {
+        let mut answer = ResponseReader::new(Arc::new(Pattern::new(1024)));
         answer.begin(expected);
         answer
     }

@@ -1,7 +1,7 @@
 //! One connection, with one request and its response at a time.
 
 use super::Request;
-use super::answer::{Answer, Failure};
+use super::answer::{Failure, ResponseReader};
 use super::transport::Transport;
 use crate::upstream::Pattern;
 use mio::event::Event;
@@ -11,7 +11,7 @@ use std::time::Instant;
 pub struct Connection {
     /// The transport; `None` after either side closed the connection.
     transport: Option<Transport>,
-    answer: Answer,
+    answer: ResponseReader,
     /// Start of the latency of the outstanding response; `None` if no response is outstanding.
     since: Option<Instant>,
     /// Indexes of the last request and of the next one.
@@ -35,7 +35,7 @@ impl Connection {
     pub fn new(transport: Transport, next: usize, pattern: Arc<Pattern>) -> Self {
         Self {
             transport: Some(transport),
-            answer: Answer::new(pattern),
+            answer: ResponseReader::new(pattern),
             since: None,
             current: next,
             next,

@@ -18,7 +18,7 @@ pub(super) static DEFINITION: Definition = Definition {
 };
 
 /// Maximum number of keys. An expression has at most 100,000 characters, so more keys would need too many expressions.
-const MOST_KEYS: usize = 10_000;
+const MAX_KEYS: usize = 10_000;
 const KEYS_IN_EXPRESSION: usize = 2_500;
 
 /// Returns the version. `caddy version` prints `v2.11.9 h1:…`, or `unknown` if Caddy was installed by `go install`;
@@ -38,7 +38,7 @@ fn version(program: &Path) -> Option<String> {
 }
 
 fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Result<Option<Plan>> {
-    if workload.keys > MOST_KEYS {
+    if workload.keys > MAX_KEYS {
         return Ok(None);
     }
     let text = configuration(workload, address).to_string();

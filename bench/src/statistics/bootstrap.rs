@@ -11,7 +11,7 @@ use super::{Samples, quantile_of_sorted};
 const RESAMPLES_TO_SHOW: usize = 2_000;
 const FEWEST_RESAMPLES: usize = 10_000;
 /// Maximum number of resamples; takes a tenth of a second for two figures of 100 samples.
-const MOST_RESAMPLES: usize = 300_000;
+const MAX_RESAMPLES: usize = 300_000;
 /// Number of resamples that should lie beyond each end of the interval. With fewer, the ends depend on the seed.
 const BEYOND_EACH_END: f64 = 10.0;
 
@@ -72,7 +72,7 @@ fn moved(
     let interval =
         |resamples| bootstrap(a, b, confidence, resamples, seed, combine).widened(centre, factor);
     let wanted = BEYOND_EACH_END / ((1.0 - confidence) / 2.0);
-    let wanted = (wanted as usize).clamp(FEWEST_RESAMPLES, MOST_RESAMPLES);
+    let wanted = (wanted as usize).clamp(FEWEST_RESAMPLES, MAX_RESAMPLES);
     let first = interval(FEWEST_RESAMPLES);
     if wanted > FEWEST_RESAMPLES && !first.contains(still) {
         interval(wanted)

@@ -9,10 +9,10 @@ use crate::explain::conflicts;
 use crate::proposal::propose;
 use crate::render;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, json_bytes};
+use crate::respond::{ApiResult, Failure, json_bytes};
 use crate::shown::Entity;
 use axum::http::StatusCode;
-use model::declarative::MOST_OF_DOCUMENT;
+use model::declarative::MAX_OF_DOCUMENT;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -59,7 +59,7 @@ impl Verb {
     }
 }
 
-pub(crate) async fn apply(call: &Call<'_>) -> Answer {
+pub(crate) async fn apply(call: &Call<'_>) -> ApiResult {
     let body = call.json_body()?;
     if call.control.database() == Database::Off {
         let message = "cannot apply changes when not using a database";
@@ -128,7 +128,7 @@ struct Written {
 
 /// Applies each change to the state that the changes before it have left. Returns the changes with their entities, and
 /// the ids of the written routes. After an invalid change the others are still tried, so that the error lists up to
-/// [`MOST_OF_DOCUMENT`] problems.
+/// [`MAX_OF_DOCUMENT`] problems.
 fn apply_all(
     changes: &[Result<Change, String>],
     control: &dyn Control,
@@ -140,7 +140,7 @@ fn apply_all(
         let error = problem(index, failure);
         told += error["problems"].as_array().map_or(1, Vec::len);
         errors.push(error);
-        told >= MOST_OF_DOCUMENT
+        told >= MAX_OF_DOCUMENT
     };
     let mut written = Written::default();
     for (index, change) in changes.iter().enumerate() {

@@ -5,7 +5,7 @@ use crate::control::{Database, DeclarativeBody, Load, LoadError, Loaded};
 use crate::proposal::unwritable;
 use crate::render;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, empty};
+use crate::respond::{ApiResult, Failure, empty};
 use crate::stream::Slot;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use model::{Object, Value, declarative};
 use store::Origin;
 
-pub(crate) async fn handle(call: &Call<'_>) -> Answer {
+pub(crate) async fn handle(call: &Call<'_>) -> ApiResult {
     if call.control.database() != Database::Off {
         return Err(Failure::bad_request(
             "this endpoint is only available when Kong is configured to not use a database",
@@ -27,13 +27,13 @@ pub(crate) async fn handle(call: &Call<'_>) -> Answer {
 }
 
 /// Returns `{"config": "<YAML>"}`, which can be as large as the store.
-async fn export(call: &Call<'_>) -> Answer {
+async fn export(call: &Call<'_>) -> ApiResult {
     let slot = Slot::take(call, "/config")?;
     let store = call.control.store().clone();
     render::exported(slot, store, call.control.context().flavor).await
 }
 
-async fn load(call: &Call<'_>) -> Answer {
+async fn load(call: &Call<'_>) -> ApiResult {
     let slot = Slot::take(call, "/config")?;
     let mut load = decode(call).await?;
     load.origin = call.origin.clone();
@@ -66,7 +66,7 @@ fn is_syntax_error(error: &model::Error) -> bool {
         .is_some_and(|text| text.starts_with("failed parsing declarative configuration"))
 }
 
-fn refused(error: LoadError) -> Answer {
+fn refused(error: LoadError) -> ApiResult {
     let say = |status, text: &'static str| Err(Failure::Message(status, text.into()));
     match error {
         LoadError::Invalid(error) => Err(Failure::Error(error)),

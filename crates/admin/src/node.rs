@@ -4,7 +4,7 @@
 use crate::control::{Connections, Control, Database, DnsStatistics, LogLevel, Memory, Pids};
 use crate::endpoints;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, empty, json, message};
+use crate::respond::{ApiResult, Failure, empty, json, message};
 use axum::http::StatusCode;
 use model::EntityKind;
 use model::schema::registry;
@@ -58,7 +58,7 @@ struct Available {
     priority: i32,
 }
 
-pub(crate) fn root(call: &Call<'_>) -> Answer {
+pub(crate) fn root(call: &Call<'_>) -> ApiResult {
     let control = call.control;
     let node = control.node();
     let root = Root {
@@ -167,7 +167,7 @@ enum Size {
     Scaled(String),
 }
 
-pub(crate) fn status(call: &Call<'_>) -> Answer {
+pub(crate) fn status(call: &Call<'_>) -> ApiResult {
     let unit = Unit::of(call.query("unit").unwrap_or("m"))?;
     let scale = match call.query("scale") {
         None => 2,
@@ -252,7 +252,7 @@ pub(crate) struct Paths {
     data: Vec<String>,
 }
 
-pub(crate) fn endpoints(call: &Call<'_>) -> Answer {
+pub(crate) fn endpoints(call: &Call<'_>) -> ApiResult {
     let endpoints = endpoints::all(call.control.node().role).into_iter();
     let paths = Paths {
         data: endpoints.map(|endpoint| endpoint.path).collect(),
@@ -297,7 +297,7 @@ struct Flamegraph {
     elapsed_time: &'static str,
 }
 
-pub(crate) fn timers(call: &Call<'_>) -> Answer {
+pub(crate) fn timers(call: &Call<'_>) -> ApiResult {
     const NOTHING: &str = "@@@@@@ 0\n";
     let timers = Timers {
         worker: Worker {
@@ -325,7 +325,7 @@ pub(crate) struct DnsStatus {
     stats: net::dns::Counters,
 }
 
-pub(crate) fn dns_status(call: &Call<'_>) -> Answer {
+pub(crate) fn dns_status(call: &Call<'_>) -> ApiResult {
     let Some(DnsStatistics { workers, counters }) = call.control.dns_statistics() else {
         return Ok(message(
             StatusCode::NOT_IMPLEMENTED,
@@ -342,12 +342,12 @@ pub(crate) fn dns_status(call: &Call<'_>) -> Answer {
     Ok(json(StatusCode::OK, &status))
 }
 
-pub(crate) fn log_level(call: &Call<'_>) -> Answer {
+pub(crate) fn log_level(call: &Call<'_>) -> ApiResult {
     let text = format!("log level: {}", call.control.log_level());
     Ok(message(StatusCode::OK, &text))
 }
 
-pub(crate) fn set_log_level(call: &Call<'_>) -> Answer {
+pub(crate) fn set_log_level(call: &Call<'_>) -> ApiResult {
     if call.control.database() == Database::Off {
         return Err(Failure::Message(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -375,14 +375,14 @@ fn log_level_timeout(given: Option<&str>) -> Result<Duration, Failure> {
 }
 
 /// The gateway has no cache besides the store, so no key is ever found and there is nothing to purge.
-pub(crate) fn cache_key(call: &Call<'_>) -> Answer {
+pub(crate) fn cache_key(call: &Call<'_>) -> ApiResult {
     match call.method {
         "GET" => Err(Failure::not_found()),
         _ => cache_purge(),
     }
 }
 
-pub(crate) fn cache_purge() -> Answer {
+pub(crate) fn cache_purge() -> ApiResult {
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -392,7 +392,7 @@ pub(crate) struct EnabledPlugins {
     enabled_plugins: Vec<String>,
 }
 
-pub(crate) fn enabled_plugins(call: &Call<'_>) -> Answer {
+pub(crate) fn enabled_plugins(call: &Call<'_>) -> ApiResult {
     let enabled_plugins = call.control.enabled_plugins();
     Ok(json(StatusCode::OK, &EnabledPlugins { enabled_plugins }))
 }

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub struct Connection {
     pub(crate) peer: Peer,
     pub(crate) limits: Limits,
-    pub(crate) places: Places,
+    pub(crate) permits: Permits,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl fmt::Display for Peer {
 
 /// Limits on concurrent connections and requests, shared by all connections.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
+pub(crate) struct Permits {
     connections: Arc<Semaphore>,
     requests: Arc<Semaphore>,
     /// Expensive reads and writes have separate limits: writes wait for each other, and reads must not wait for writes.
@@ -74,7 +74,7 @@ pub(crate) enum Heavy {
 const LARGE_ANSWERS: usize = 8;
 
 /// One slot, released when this is dropped.
-pub(crate) type Place = OwnedSemaphorePermit;
+pub(crate) type Permit = OwnedSemaphorePermit;
 
 impl Connection {
     /// A connection with the operator's rights, like one over the local socket. [`crate::serve`] adds the real
@@ -83,7 +83,7 @@ impl Connection {
         Arc::new(Self {
             peer: Peer::Local,
             limits,
-            places: Places::new(&limits),
+            permits: Permits::new(&limits),
         })
     }
 
@@ -93,40 +93,40 @@ impl Connection {
     }
 }
 
-impl Places {
+impl Permits {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let places = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
+        let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
-            connections: places(limits.connections),
-            requests: places(limits.requests),
-            heavy_reads: places(HEAVY_READS),
-            heavy_writes: places(HEAVY_WRITES),
-            validations: places(VALIDATIONS),
-            large_answers: places(LARGE_ANSWERS),
+            connections: permits(limits.connections),
+            requests: permits(limits.requests),
+            heavy_reads: permits(HEAVY_READS),
+            heavy_writes: permits(HEAVY_WRITES),
+            validations: permits(VALIDATIONS),
+            large_answers: permits(LARGE_ANSWERS),
             bodies: Budget::new(limits.body_memory),
         }
     }
 
-    pub(crate) fn connection(&self) -> Option<Place> {
+    pub(crate) fn connection(&self) -> Option<Permit> {
         Arc::clone(&self.connections).try_acquire_owned().ok()
     }
 
-    pub(crate) fn request(&self) -> Option<Place> {
+    pub(crate) fn request(&self) -> Option<Permit> {
         Arc::clone(&self.requests).try_acquire_owned().ok()
     }
 
-    pub(crate) fn large_answer(&self) -> Option<Place> {
+    pub(crate) fn large_answer(&self) -> Option<Permit> {
         Arc::clone(&self.large_answers).try_acquire_owned().ok()
     }
 
     /// Waits for a slot among the expensive requests.
-    pub(crate) async fn heavy(&self, heavy: Heavy) -> Option<Place> {
-        let places = match heavy {
+    pub(crate) async fn heavy(&self, heavy: Heavy) -> Option<Permit> {
+        let permits = match heavy {
             Heavy::Read => &self.heavy_reads,
             Heavy::Write => &self.heavy_writes,
             Heavy::Validation => &self.validations,
         };
-        Arc::clone(places).acquire_owned().await.ok()
+        Arc::clone(permits).acquire_owned().await.ok()
     }
 }
 
@@ -137,14 +137,14 @@ mod tests {
 
     #[test]
     fn reads_and_writes_do_not_wait_for_validations() {
-        let places = Places::new(&Limits::default());
+        let permits = Permits::new(&Limits::default());
         let mut held = Vec::new();
-        while let Some(place) = places.heavy(Heavy::Validation).now_or_never() {
-            held.push(place);
+        while let Some(permit) = permits.heavy(Heavy::Validation).now_or_never() {
+            held.push(permit);
         }
         assert_eq!(held.len(), VALIDATIONS);
         for heavy in [Heavy::Read, Heavy::Write] {
-            assert!(places.heavy(heavy).now_or_never().is_some(), "{heavy:?}");
+            assert!(permits.heavy(heavy).now_or_never().is_some(), "{heavy:?}");
         }
     }
 }

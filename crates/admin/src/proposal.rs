@@ -293,7 +293,7 @@ pub(crate) fn unwritable(error: &io::Error) -> Failure {
 mod tests {
     use super::*;
     use model::{EntityKind, Object, codec};
-    use store::{Change, ChangeSet, Journal, Options};
+    use store::{Change, ChangeLog, ChangeSet, Options};
     use uuid::Uuid;
 
     /// With very many changes, a violated uniqueness rule is found when half of them are already written.

@@ -46,9 +46,9 @@ pub(crate) async fn whole(
         return Err(too_large(limit));
     }
     let connection = Connection::of(&request.extensions);
-    let share = connection.map(|connection| connection.places.bodies.share());
+    let share = connection.map(|connection| connection.permits.bodies.share());
     if let Some(connection) = connection
-        && announced > connection.places.bodies.room()
+        && announced > connection.permits.bodies.room()
     {
         drain(request, body).await;
         return Err(no_room(connection, announced));
@@ -194,7 +194,7 @@ fn too_large(limit: usize) -> Response {
 
 /// Response if all bodies together take too much memory. A body that can never fit gets a different response.
 fn no_room(connection: &Connection, size: usize) -> Response {
-    let largest = connection.places.bodies.largest();
+    let largest = connection.permits.bodies.largest();
     if size > largest {
         return too_large(largest);
     }

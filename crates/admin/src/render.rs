@@ -5,7 +5,7 @@ use crate::control::Control;
 use crate::entities::certificates;
 use crate::entities::find::Found;
 use crate::entities::target;
-use crate::respond::{Answer, Failure, JSON};
+use crate::respond::{ApiResult, Failure, JSON};
 use crate::stream::{Chunks, Slot};
 use crate::transfer;
 use axum::http::StatusCode;
@@ -72,7 +72,7 @@ pub(crate) async fn loaded_entities(
     store: Store,
     flavor: RouterFlavor,
     untransformed: Vec<(EntityKind, Uuid, Object)>,
-) -> Answer {
+) -> ApiResult {
     let directory = store.directory().to_owned();
     let answer = slot.answer(&directory, JSON, move |chunks| {
         let replaced = untransformed
@@ -151,7 +151,7 @@ fn write_kind(
 }
 
 /// `GET /config`: the configuration as YAML in a JSON string.
-pub(crate) async fn exported(slot: Slot, store: Store, flavor: RouterFlavor) -> Answer {
+pub(crate) async fn exported(slot: Slot, store: Store, flavor: RouterFlavor) -> ApiResult {
     let directory = store.directory().to_owned();
     let answer = slot.answer(&directory, JSON, move |chunks| {
         let mut yaml = Vec::new();

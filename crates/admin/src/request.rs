@@ -4,7 +4,7 @@ use crate::audit::Made;
 use crate::auth::Caller;
 use crate::body::{self, Body, form};
 use crate::control::Control;
-use crate::peer::{Connection, Places};
+use crate::peer::{Connection, Permits};
 use crate::proposal::Preview;
 use crate::respond::Failure;
 use crate::state::App;
@@ -33,7 +33,7 @@ pub(crate) struct Call<'a> {
     pub(crate) accept: Option<&'a str>,
     pub(crate) bytes: Bytes,
     /// The limits that all requests share.
-    pub(crate) places: Option<&'a Places>,
+    pub(crate) permits: Option<&'a Permits>,
 }
 
 impl Call<'_> {

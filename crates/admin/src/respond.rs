@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
-pub(crate) type Answer = Result<Response, Failure>;
+pub(crate) type ApiResult = Result<Response, Failure>;
 
 /// The reason why a request failed.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use crate::paging::{self, Offset, escape, offset_after};
 use crate::proposal::{carry_out, propose};
 use crate::render;
 use crate::request::{self, Call};
-use crate::respond::{Answer, Failure, json_bytes};
+use crate::respond::{ApiResult, Failure, json_bytes};
 use crate::shown::{Entity, Page};
 use crate::time;
 use answer::{Action, Change, Diff, Listed, RolledBack, Shown};
@@ -22,7 +22,7 @@ use model::schema::{Context, registry};
 use model::{EntityKind, Object, Value};
 use serde::Serialize;
 use store::{
-    Counts, Difference, History, JournalError, Origin, Period, Revision, Store, StoreError,
+    ChangeLogError, Counts, Difference, History, Origin, Period, Revision, Store, StoreError,
     Transaction, View,
 };
 use uuid::Uuid;
@@ -30,13 +30,13 @@ use uuid::Uuid;
 type Query = [(String, Option<String>)];
 
 /// `GET /revisions`
-pub(crate) fn list(call: &Call<'_>) -> Answer {
+pub(crate) fn list(call: &Call<'_>) -> ApiResult {
     let context = call.control.context();
     Ok(ok(all(call.control.store(), &context, &call.query)?))
 }
 
 /// `GET /revisions/{revision}`
-pub(crate) fn show(call: &Call<'_>) -> Answer {
+pub(crate) fn show(call: &Call<'_>) -> ApiResult {
     let (revision, context) = (call.parameter("revision"), call.control.context());
     Ok(ok(one(
         call.control.store(),
@@ -47,7 +47,7 @@ pub(crate) fn show(call: &Call<'_>) -> Answer {
 }
 
 /// `GET /revisions/{from}/diff/{to}`
-pub(crate) fn diff(call: &Call<'_>) -> Answer {
+pub(crate) fn diff(call: &Call<'_>) -> ApiResult {
     let ends = [call.parameter("from"), call.parameter("to")];
     let context = call.control.context();
     Ok(ok(between(
@@ -59,7 +59,7 @@ pub(crate) fn diff(call: &Call<'_>) -> Answer {
 }
 
 /// `GET /services/{services}/revisions`
-pub(crate) fn of_entity(call: &Call<'_>, kind: EntityKind) -> Answer {
+pub(crate) fn of_entity(call: &Call<'_>, kind: EntityKind) -> ApiResult {
     let context = call.control.context();
     let entity = (kind, call.parameter(kind.name()));
     let view = call.control.store().view().map_err(Failure::internal)?;
@@ -82,7 +82,7 @@ pub fn read(store: &Store, context: &Context, path: &str) -> (u16, Vec<u8>) {
     in_memory(read_path(store, context, path))
 }
 
-fn in_memory(answer: Answer) -> (u16, Vec<u8>) {
+fn in_memory(answer: ApiResult) -> (u16, Vec<u8>) {
     let answer = answer.unwrap_or_else(IntoResponse::into_response);
     let status = answer.status().as_u16();
     let body = axum::body::to_bytes(answer.into_body(), usize::MAX).now_or_never();
@@ -90,7 +90,7 @@ fn in_memory(answer: Answer) -> (u16, Vec<u8>) {
     (status, body.to_vec())
 }
 
-fn read_path(store: &Store, context: &Context, path: &str) -> Answer {
+fn read_path(store: &Store, context: &Context, path: &str) -> ApiResult {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let query = request::query(query)?;
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -314,11 +314,11 @@ fn bad(name: &str, text: &str) -> Failure {
     Failure::bad_request(format!("{name}: {text}"))
 }
 
-fn missing(error: JournalError) -> Failure {
+fn missing(error: ChangeLogError) -> Failure {
     let status = match error {
-        JournalError::Unknown { .. } => StatusCode::NOT_FOUND,
-        JournalError::NotKept { .. } => StatusCode::GONE,
-        JournalError::Store(error) => return Failure::internal(error),
+        ChangeLogError::Unknown { .. } => StatusCode::NOT_FOUND,
+        ChangeLogError::NotKept { .. } => StatusCode::GONE,
+        ChangeLogError::Store(error) => return Failure::internal(error),
     };
     Failure::Message(status, error.to_string().into())
 }
@@ -333,7 +333,7 @@ struct Request {
 
 /// `POST /revisions/{revision}/rollback`: creates a revision with the content of a kept one. Works with `database =
 /// off` too, because the stored configuration is served there too and its hash is part of the content.
-pub(crate) async fn rollback(call: &Call<'_>) -> Answer {
+pub(crate) async fn rollback(call: &Call<'_>) -> ApiResult {
     let to = revision("revision", call.parameter("revision"))?;
     let request = Request::read(call.json_body()?)?;
     let size = paging::page(&call.query, false)?.size;
@@ -361,7 +361,7 @@ fn roll_back_stored(
     context: &Context,
     (to, body): (Revision, &[u8]),
     check: &mut dyn FnMut(&View<'_>) -> Result<(), model::Error>,
-) -> Answer {
+) -> ApiResult {
     let body = Bytes::copy_from_slice(body);
     let Body::Json(body) = body::decode(Some("application/json"), &body)? else {
         return Err(Failure::UnsupportedMediaType);

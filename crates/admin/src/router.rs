@@ -4,11 +4,11 @@ use crate::auth;
 use crate::body;
 use crate::control::{Api, Control};
 use crate::endpoints::{self, Action, Endpoint};
-use crate::peer::{Connection, Heavy, Place, Places};
+use crate::peer::{Connection, Heavy, Permit, Permits};
 use crate::proposal::Preview;
 use crate::receive;
 use crate::request::{self, Call};
-use crate::respond::{Answer, Failure, empty, message};
+use crate::respond::{ApiResult, Failure, empty, message};
 use crate::state::App;
 use crate::transport::{self, Started};
 use crate::{
@@ -101,10 +101,10 @@ async fn serve(
         Ok(bytes) => bytes,
         Err(response) => return response,
     };
-    let places = Connection::of(&parts.extensions).map(|connection| connection.places.clone());
-    let place = match places.as_ref().map(Places::request) {
+    let permits = Connection::of(&parts.extensions).map(|connection| connection.permits.clone());
+    let permit = match permits.as_ref().map(Permits::request) {
         Some(None) => return too_many(&parts),
-        Some(place) => place,
+        Some(permit) => permit,
         None => None,
     };
     let started = Started(Instant::now());
@@ -113,10 +113,10 @@ async fn serve(
         let answered = answer(&app, action, asked, &parts, bytes).await;
         answered.unwrap_or_else(Failure::into_response)
     };
-    let mut response = match (heavy, places) {
-        (Some(heavy), Some(places)) => {
-            let heavy = places.heavy(heavy).await;
-            off_thread(answered, [place, heavy]).await
+    let mut response = match (heavy, permits) {
+        (Some(heavy), Some(permits)) => {
+            let heavy = permits.heavy(heavy).await;
+            off_thread(answered, [permit, heavy]).await
         }
         _ => answered.await,
     };
@@ -162,11 +162,11 @@ fn heavy(action: Action, parts: &Parts, body: usize) -> Option<Heavy> {
 /// continues after the client has disconnected, so the slots are held until it ends.
 async fn off_thread(
     answered: impl Future<Output = Response> + Send + 'static,
-    places: [Option<Place>; 2],
+    permits: [Option<Permit>; 2],
 ) -> Response {
     let runtime = Handle::current();
     let work = move || {
-        let _places = places;
+        let _places = permits;
         runtime.block_on(answered)
     };
     let done = tokio::task::spawn_blocking(work).await;
@@ -248,7 +248,7 @@ fn header(parts: &Parts, name: HeaderName) -> Option<&str> {
     parts.headers.get(name)?.to_str().ok()
 }
 
-async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: Bytes) -> Answer {
+async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: Bytes) -> ApiResult {
     let call = Call {
         app,
         control: app.control(),
@@ -262,7 +262,7 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
         content_type: header(parts, CONTENT_TYPE),
         accept: header(parts, ACCEPT),
         bytes,
-        places: Connection::of(&parts.extensions).map(|connection| &connection.places),
+        permits: Connection::of(&parts.extensions).map(|connection| &connection.permits),
     };
     if matches!(call.method, "POST" | "PUT" | "PATCH") {
         call.check_content_type(takes_yaml(action))?;
@@ -282,7 +282,7 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
     Ok(response)
 }
 
-async fn dispatch(call: &Call<'_>, action: Action) -> Answer {
+async fn dispatch(call: &Call<'_>, action: Action) -> ApiResult {
     match action {
         Action::Root => node::root(call),
         Action::Status => node::status(call),
@@ -363,8 +363,8 @@ mod tests {
 
     #[tokio::test]
     async fn work_continues_and_keeps_its_slot_when_the_client_disconnects() {
-        let places = Arc::new(Semaphore::new(1));
-        let place = Arc::clone(&places).try_acquire_owned().ok();
+        let permits = Arc::new(Semaphore::new(1));
+        let permit = Arc::clone(&permits).try_acquire_owned().ok();
         let (begin, begun) = oneshot::channel();
         let (end, ended) = oneshot::channel::<()>();
         let work = async move {
@@ -373,11 +373,11 @@ mod tests {
             Response::default()
         };
         tokio::select! {
-            _ = off_thread(work, [place, None]) => panic!("it has not been told to end"),
+            _ = off_thread(work, [permit, None]) => panic!("it has not been told to end"),
             begun = begun => begun.expect("it begins"),
         }
-        assert_eq!(places.available_permits(), 0);
+        assert_eq!(permits.available_permits(), 0);
         end.send(()).expect("it goes on");
-        drop(places.acquire().await.expect("a place"));
+        drop(permits.acquire().await.expect("a permit"));
     }
 }

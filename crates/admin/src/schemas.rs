@@ -4,26 +4,26 @@
 use crate::body::Body;
 use crate::infer::infer;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, json, message};
+use crate::respond::{ApiResult, Failure, json, message};
 use axum::http::StatusCode;
 use model::schema::registry;
 use model::{EntityKind, Object};
 
-pub(crate) fn entity(call: &Call<'_>) -> Answer {
+pub(crate) fn entity(call: &Call<'_>) -> ApiResult {
     let kind = kind(call)?;
     let flavor = call.control.context().flavor;
     let schema = registry().entity(kind).schema_json(flavor);
     Ok(json(StatusCode::OK, &schema))
 }
 
-pub(crate) fn plugin(call: &Call<'_>) -> Answer {
+pub(crate) fn plugin(call: &Call<'_>) -> ApiResult {
     let name = call.parameter("name");
     let schema = registry().plugin(name).ok_or_else(|| no_plugin(name))?;
     Ok(json(StatusCode::OK, &schema.schema_json()))
 }
 
 /// The deprecated endpoint, which returns only the fields of `config`.
-pub(crate) fn plugin_config(call: &Call<'_>) -> Answer {
+pub(crate) fn plugin_config(call: &Call<'_>) -> ApiResult {
     let name = call.parameter("name");
     let schema = registry().plugin(name).ok_or_else(|| no_plugin(name))?;
     let mut schema = schema.schema_json();
@@ -42,7 +42,7 @@ fn no_plugin(name: &str) -> Failure {
     missing(format!("No plugin named '{name}'"))
 }
 
-pub(crate) fn vault(call: &Call<'_>) -> Answer {
+pub(crate) fn vault(call: &Call<'_>) -> ApiResult {
     let name = call.parameter("name");
     let schema = registry()
         .entity(EntityKind::Vaults)
@@ -51,17 +51,17 @@ pub(crate) fn vault(call: &Call<'_>) -> Answer {
     Ok(json(StatusCode::OK, &schema))
 }
 
-pub(crate) fn filter(call: &Call<'_>) -> Answer {
+pub(crate) fn filter(call: &Call<'_>) -> ApiResult {
     let name = call.parameter("name");
     Err(missing(format!("Filter '{name}' not found")))
 }
 
-pub(crate) fn validate_entity(call: &Call<'_>) -> Answer {
+pub(crate) fn validate_entity(call: &Call<'_>) -> ApiResult {
     validate(call, kind(call)?)
 }
 
 /// Runs schema and entity checks. Uniqueness and references are not checked.
-pub(crate) fn validate(call: &Call<'_>, kind: EntityKind) -> Answer {
+pub(crate) fn validate(call: &Call<'_>, kind: EntityKind) -> ApiResult {
     let entity = match call.body()? {
         Body::Form(mut fields) => {
             infer(kind, &mut fields, None);

@@ -3,7 +3,7 @@
 //! are enforced here.
 
 use crate::pace::{Pace, Paced};
-use crate::peer::{Connection, Peer, Place, Places, Remote};
+use crate::peer::{Connection, Peer, Permit, Permits, Remote};
 use crate::receive;
 use axum::Router;
 use axum::extract::Request;
@@ -39,7 +39,7 @@ const FAREWELL: Duration = Duration::from_millis(300);
 /// Pause after a failed accept on the local socket.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Minimum time between two log lines about refused connections.
-const TELLING_INTERVAL: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum concurrent requests on an HTTP/2 connection.
 const MAX_STREAMS: u32 = 32;
@@ -110,8 +110,8 @@ where
     let server = Server {
         router,
         limits,
-        remote: Places::new(&limits),
-        local: Places::new(&limits),
+        remote: Permits::new(&limits),
+        local: Permits::new(&limits),
         told: Arc::default(),
         stopped: announce.subscribe(),
         _alive: alive,
@@ -177,8 +177,8 @@ impl Version {
 struct Server {
     router: Router,
     limits: Limits,
-    remote: Places,
-    local: Places,
+    remote: Permits,
+    local: Permits,
     /// Time of the last log line about refused connections.
     told: Arc<Mutex<Option<Instant>>>,
     stopped: watch::Receiver<bool>,
@@ -217,7 +217,7 @@ impl Server {
     }
 
     fn admit(&self, stream: TcpStream, remote: Remote, opening: Opening) {
-        let Some(place) = self.place(&self.remote) else {
+        let Some(permit) = self.permit(&self.remote) else {
             return;
         };
         let server = self.clone();
@@ -226,17 +226,17 @@ impl Server {
             Opening::Http1 => drop(tokio::spawn(server.exchange(
                 stream,
                 peer,
-                place,
+                permit,
                 Version::Http1,
             ))),
             Opening::Either => drop(tokio::spawn(server.exchange(
                 stream,
                 peer,
-                place,
+                permit,
                 Version::Either,
             ))),
             Opening::Tls(tls) => drop(tokio::spawn(
-                server.exchange_over_tls(tls, stream, remote, place),
+                server.exchange_over_tls(tls, stream, remote, permit),
             )),
         }
     }
@@ -247,7 +247,7 @@ impl Server {
         tls: ServerTls,
         stream: TcpStream,
         remote: Remote,
-        place: Place,
+        permit: Permit,
     ) {
         let address = remote.address;
         let handshake = async {
@@ -273,12 +273,12 @@ impl Server {
                     certificate,
                     ..remote
                 });
-                self.exchange(stream, peer, place, version).await;
+                self.exchange(stream, peer, permit, version).await;
             }
             Ok(Ok(Opened::Plain(stream))) => {
                 self.router = Router::new().fallback(refuse_plain_http);
                 let peer = Peer::Remote(remote);
-                self.exchange(stream, peer, place, Version::Http1).await;
+                self.exchange(stream, peer, permit, Version::Http1).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, %address, "a TLS handshake failed"),
             Err(_) => tracing::debug!(%address, "a TLS handshake took too long"),
@@ -315,18 +315,18 @@ impl Server {
     }
 
     fn admit_local(&self, stream: UnixStream) {
-        if let Some(place) = self.place(&self.local) {
+        if let Some(permit) = self.permit(&self.local) {
             let served = self.clone();
-            tokio::spawn(served.exchange(stream, Peer::Local, place, Version::Http1));
+            tokio::spawn(served.exchange(stream, Peer::Local, permit, Version::Http1));
         }
     }
 
     /// Returns a slot for a new connection. The caller closes the connection if there is none.
-    fn place(&self, places: &Places) -> Option<Place> {
-        let place = places.connection();
-        if place.is_none() {
+    fn permit(&self, permits: &Permits) -> Option<Permit> {
+        let permit = permits.connection();
+        if permit.is_none() {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            if told.is_none_or(|told| told.elapsed() > TELLING_INTERVAL) {
+            if told.is_none_or(|told| told.elapsed() > LOG_INTERVAL) {
                 *told = Some(Instant::now());
                 let limit = self.limits.connections;
                 tracing::warn!(
@@ -335,23 +335,23 @@ impl Server {
                 );
             }
         }
-        place
+        permit
     }
 
     fn connection(&self, peer: Peer) -> Arc<Connection> {
-        let places = match peer {
+        let permits = match peer {
             Peer::Local => &self.local,
             Peer::Remote(_) => &self.remote,
         };
         Arc::new(Connection {
             peer,
             limits: self.limits,
-            places: places.clone(),
+            permits: permits.clone(),
         })
     }
 
     /// Serves a connection until it ends.
-    async fn exchange<S>(self, stream: S, peer: Peer, _place: Place, version: Version)
+    async fn exchange<S>(self, stream: S, peer: Peer, _place: Permit, version: Version)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

@@ -4,16 +4,16 @@
 use crate::body::Body;
 use crate::control::{Control, Readiness};
 use crate::request::Call;
-use crate::respond::{Answer, Failure, empty, message};
+use crate::respond::{ApiResult, Failure, empty, message};
 use axum::http::StatusCode;
 use std::time::Duration;
 
 /// Maximum time `/status/ready` waits for a revision that is not yet live in every worker, so that probes do not fail
 /// during changes.
-const PATIENCE: Duration = Duration::from_millis(500);
+const READY_WAIT: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-pub(crate) async fn ready(call: &Call<'_>) -> Answer {
+pub(crate) async fn ready(call: &Call<'_>) -> ApiResult {
     if call.method == "POST" {
         return drain(call);
     }
@@ -25,7 +25,7 @@ pub(crate) async fn ready(call: &Call<'_>) -> Answer {
 }
 
 async fn settled(control: &dyn Control) -> Readiness {
-    let mut left = PATIENCE;
+    let mut left = READY_WAIT;
     loop {
         match control.readiness() {
             Readiness::Building { .. } if !left.is_zero() => {
@@ -49,7 +49,7 @@ fn reason(readiness: Readiness) -> String {
 }
 
 /// Makes the node report that it is draining, until it exits.
-fn drain(call: &Call<'_>) -> Answer {
+fn drain(call: &Call<'_>) -> ApiResult {
     let given = match call.body()? {
         Body::Json(object) | Body::Form(object) => object,
         Body::None | Body::Yaml(_) => return Err(bad_status()),

@@ -1,7 +1,7 @@
 //! Responses that may be too large for memory. Each is first written completely, to an unnamed temporary file next to
 //! the store, and then sent from it. So a slow client holds only a file, but no snapshot of the store and no thread.
 
-use crate::peer::Place;
+use crate::peer::Permit;
 use crate::request::Call;
 use crate::respond::Failure;
 use axum::body::Body;
@@ -24,17 +24,17 @@ const IN_MEMORY: usize = 1 << 20;
 /// The right to send a large response. Their number is limited because each may use as much disk space as the store.
 pub(crate) struct Slot {
     endpoint: &'static str,
-    place: Option<Place>,
+    permit: Option<Permit>,
 }
 
 impl Slot {
     /// Takes a slot before any other work is done. Refuses the request if there are too many large responses.
     pub(crate) fn take(call: &Call<'_>, endpoint: &'static str) -> Result<Self, Failure> {
-        let place = match call.places {
+        let permit = match call.permits {
             None => None,
-            Some(places) => Some(places.large_answer().ok_or_else(too_many)?),
+            Some(permits) => Some(permits.large_answer().ok_or_else(too_many)?),
         };
-        Ok(Self { endpoint, place })
+        Ok(Self { endpoint, permit })
     }
 
     /// Returns the response that `write` produces on another thread.
@@ -48,18 +48,18 @@ impl Slot {
             spool: spooled_tempfile_in(IN_MEMORY, directory),
             buffer: Vec::with_capacity(CHUNK + 8192),
         };
-        let Self { endpoint, place } = self;
+        let Self { endpoint, permit } = self;
         // The slot moves into the task, which continues when the client disconnects.
         let written = spawn_blocking(move || {
             let written = write(&mut chunks).map_err(io::Error::other);
-            (written.and_then(|()| chunks.finish()), place)
+            (written.and_then(|()| chunks.finish()), permit)
         });
-        let (written, place) = written.await.map_err(Failure::internal)?;
+        let (written, permit) = written.await.map_err(Failure::internal)?;
         let written = written.map_err(|error| unwritten(endpoint, &error))?;
         let mut response = match written {
             Written::InMemory(bytes) => Body::from(bytes).into_response(),
             Written::InFile(file, length) => {
-                let mut response = sent_from(file, place).into_response();
+                let mut response = sent_from(file, permit).into_response();
                 response.headers_mut().insert(CONTENT_LENGTH, length.into());
                 response
             }
@@ -131,8 +131,8 @@ impl Write for Chunks {
 }
 
 /// A body that is read from the file as fast as the client receives it.
-fn sent_from(file: SpooledTempFile, place: Option<Place>) -> Body {
-    let pieces = futures_util::stream::try_unfold((file, place), |(mut file, place)| async {
+fn sent_from(file: SpooledTempFile, permit: Option<Permit>) -> Body {
+    let pieces = futures_util::stream::try_unfold((file, permit), |(mut file, permit)| async {
         let read = spawn_blocking(move || {
             let mut piece = vec![0; CHUNK];
             let length = file.read(&mut piece)?;
@@ -140,7 +140,7 @@ fn sent_from(file: SpooledTempFile, place: Option<Place>) -> Body {
             Ok::<_, io::Error>((file, piece))
         });
         let (file, piece) = read.await.map_err(io::Error::other)??;
-        let next = (!piece.is_empty()).then(|| (Bytes::from(piece), (file, place)));
+        let next = (!piece.is_empty()).then(|| (Bytes::from(piece), (file, permit)));
         Ok::<_, io::Error>(next)
     });
     Body::from_stream(pieces)

@@ -3,7 +3,7 @@
 use crate::control::Database;
 use crate::paging::{self, Offset, escape, offset_after};
 use crate::request::Call;
-use crate::respond::{Answer, Failure, json};
+use crate::respond::{ApiResult, Failure, json};
 use axum::http::StatusCode;
 use model::EntityKind;
 use schemars::JsonSchema;
@@ -12,15 +12,15 @@ use serde_json::json;
 use store::Tagged;
 use uuid::Uuid;
 
-pub(crate) fn all(call: &Call<'_>) -> Answer {
+pub(crate) fn all(call: &Call<'_>) -> ApiResult {
     list(call, None)
 }
 
-pub(crate) fn one(call: &Call<'_>) -> Answer {
+pub(crate) fn one(call: &Call<'_>) -> ApiResult {
     list(call, Some(call.parameter("tags")))
 }
 
-fn list(call: &Call<'_>, tag: Option<&str>) -> Answer {
+fn list(call: &Call<'_>, tag: Option<&str>) -> ApiResult {
     let page = paging::page(&call.query, false)?;
     let after = match &page.offset {
         Offset::Start => None,

@@ -5,7 +5,7 @@ use crate::audit::Later;
 use crate::control::{Control, Database};
 use crate::proposal::{self, Refusal};
 use crate::request::Call;
-use crate::respond::{Answer, Failure, json};
+use crate::respond::{ApiResult, Failure, json};
 use crate::stream::Slot;
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::io::{self, Write};
 use std::sync::Arc;
-use store::{Change, ChangeSet, Mirror, Origin, Revision, Store, StoreError, Transaction};
+use store::{
+    Change, ChangeSet, ExistingEntities, Origin, Revision, Store, StoreError, Transaction,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The progress of an import.
@@ -52,7 +54,7 @@ pub fn merge(
     watch(Progress::Reading);
     let document = {
         let view = transaction.view()?;
-        let mirror = Mirror::new(&view);
+        let mirror = ExistingEntities::new(&view);
         let mut validated = |done, total| watch(Progress::Validating { done, total });
         let merged = declarative::merge(text, format, options, &mirror, &mut validated);
         mirror.finish()?;
@@ -80,7 +82,7 @@ pub const NO_DATABASE: &str = "with database = off a declarative file is the con
     `silverback reload`, or post the whole configuration to /config. To import entities, start with database = lmdb";
 
 /// `POST /import`: responds when the import is live. Clients that accept lines get progress reports meanwhile.
-pub(crate) async fn import(call: &Call<'_>) -> Answer {
+pub(crate) async fn import(call: &Call<'_>) -> ApiResult {
     if call.control.database() == Database::Off {
         return Err(Failure::bad_request(NO_DATABASE));
     }
@@ -214,7 +216,7 @@ pub fn export(
     out: &mut dyn Write,
 ) -> Result<(), Unreadable> {
     let view = store.view()?;
-    let mirror = Mirror::new(&view);
+    let mirror = ExistingEntities::new(&view);
     let written = declarative::export(&mirror, format, flavor, out);
     mirror.finish()?;
     Ok(written?)
@@ -222,7 +224,7 @@ pub fn export(
 
 /// `GET /export`, as YAML unless the client asks for JSON. It shows the state of one revision, however slowly the
 /// client reads.
-pub(crate) async fn show(call: &Call<'_>) -> Answer {
+pub(crate) async fn show(call: &Call<'_>) -> ApiResult {
     let accepted = call.accept.unwrap_or_default();
     let format = match call.query("format") {
         Some("yaml") => ExportFormat::Yaml,

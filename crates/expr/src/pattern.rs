@@ -4,7 +4,7 @@
 use crate::bounds::{self, TooComplex};
 use crate::engine::{self, Engine, Located};
 use crate::plain;
-use crate::starts::{MAX_STEPS, Place, Starts};
+use crate::starts::{MAX_STEPS, Position, Starts};
 use crate::steps::{Step, Steps};
 use crate::{literals, prefix};
 use regex_syntax::hir::{Hir, HirKind};
@@ -203,7 +203,7 @@ impl Regex {
             steps += 1;
         });
         begins[steps] = end.unwrap_or_default();
-        let at = |place: Place| begins[usize::from(place.step)] + usize::from(place.offset);
+        let at = |place: Position| begins[usize::from(place.step)] + usize::from(place.offset);
         for span in &starts.groups {
             if usize::from(span.alternative) == alternative {
                 let number = usize::from(span.group);

@@ -36,13 +36,13 @@ pub(crate) struct Starts {
 pub(crate) struct Span {
     pub(crate) alternative: u8,
     pub(crate) group: u16,
-    pub(crate) start: Place,
-    pub(crate) end: Place,
+    pub(crate) start: Position,
+    pub(crate) end: Position,
 }
 
 /// A position: an offset in bytes from the beginning of a step, or from the end of the last step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) step: u8,
     pub(crate) offset: u16,
 }
@@ -349,13 +349,13 @@ impl Path {
         spans.any(|span| here.is_none_or(|here| span.start == here || span.end == here))
     }
 
-    /// The current position. Returns `None` if it is too large for [`Place`].
-    fn place(&self) -> Option<Place> {
+    /// The current position. Returns `None` if it is too large for [`Position`].
+    fn place(&self) -> Option<Position> {
         let (step, offset) = match self.parts.last() {
             Some(Part::Literal(literal)) => (self.parts.len() - 1, literal.len()),
             _ => (self.parts.len(), 0),
         };
-        Some(Place {
+        Some(Position {
             step: step.try_into().ok()?,
             offset: offset.try_into().ok()?,
         })

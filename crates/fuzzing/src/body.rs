@@ -5,7 +5,7 @@ use model::value::MAX_DEPTH;
 use model::{Object, Value};
 
 /// Maximum number of arguments in a form (Kong reads no more).
-const MOST_FIELDS: usize = 1000;
+const MAX_FIELDS: usize = 1000;
 /// Maximum nesting of fields. JSON has up to 128 levels, and in a multipart body a JSON value can belong to a key with
 /// `MAX_DEPTH` levels. Schemas refuse values that are nested deeper than entities.
 const DEEPEST: usize = 128 + MAX_DEPTH;
@@ -25,7 +25,7 @@ pub fn body(data: &[u8]) {
         return;
     };
     if first % 4 != 3 {
-        assert!(fields.len() <= MOST_FIELDS);
+        assert!(fields.len() <= MAX_FIELDS);
     }
     assert!(depth_of(&fields) <= DEEPEST);
     // Every accepted field can be stored and shown, because its texts are valid UTF-8.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 /// Maximum length of a regex here. Longer ones take too long to compile and find no further errors.
-const MOST_PATTERN: usize = 200;
+const MAX_PATTERN: usize = 200;
 
 /// Checks an expression. The first byte of the input chooses the subsystem and the line width of the layout. The text
 /// follows, and after a separator that is not valid UTF-8 the values of a request.
@@ -75,7 +75,7 @@ fn answers(compiled: &Expression, subsystem: Subsystem, request: &Request<'_>) {
 
 fn regex(pattern: &str) -> Result<Regex, RegexError> {
     let pattern = match pattern.len() {
-        0..=MOST_PATTERN => pattern,
+        0..=MAX_PATTERN => pattern,
         _ => "",
     };
     Regex::new(pattern, Dialect::Rust)

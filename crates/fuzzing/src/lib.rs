@@ -54,11 +54,11 @@ pub use schema::schema;
 pub use uri::uri;
 
 /// Maximum number of cuts that a check tries. For longer input it skips some cuts.
-const MOST_CUTS: usize = 300;
+const MAX_CUTS: usize = 300;
 
 /// Returns prefixes of the bytes, as if a connection had stopped there: all prefixes of short input, some of long
 /// input.
 fn beginnings(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let step = bytes.len() / MOST_CUTS + 1;
+    let step = bytes.len() / MAX_CUTS + 1;
     (0..bytes.len()).step_by(step).map(|end| &bytes[..end])
 }

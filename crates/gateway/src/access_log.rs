@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum time that the end of the process waits for the last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
-const TELLING_INTERVAL: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// All access logs, and the requests to their writer thread.
 pub(crate) struct AccessLogs {
@@ -193,7 +193,7 @@ struct Log {
     target: LogTarget,
     output: Output,
     lanes: Arc<[Lane]>,
-    /// Time of the last logged failure. Failures are logged at most once per `TELLING_INTERVAL`.
+    /// Time of the last logged failure. Failures are logged at most once per `LOG_INTERVAL`.
     told: Option<Instant>,
 }
 
@@ -216,10 +216,7 @@ impl Log {
                 any = true;
                 if let Err(error) = self.output.write(&lines) {
                     lane.count_dropped(lines.iter().filter(|byte| **byte == b'\n').count() as u64);
-                    if self
-                        .told
-                        .is_none_or(|told| told.elapsed() > TELLING_INTERVAL)
-                    {
+                    if self.told.is_none_or(|told| told.elapsed() > LOG_INTERVAL) {
                         self.told = Some(Instant::now());
                         tracing::error!(%error, log = %self.target, "lines of an access log are lost");
                     }

@@ -35,14 +35,14 @@ pub(crate) enum ClientError {
 
 /// A client of the gateway that runs with this prefix.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ApiClient {
     prefix: PathBuf,
     runtime: Runtime,
 }
 
 /// A complete response with any status.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     pub(crate) body: Bytes,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Lines<'c> {
     searched: usize,
 }
 
-impl Client {
+impl ApiClient {
     /// Fails when no gateway listens on the socket of the prefix.
     pub(crate) fn connect(prefix: &Path) -> Result<Self, ClientError> {
         let client = Self {
@@ -76,10 +76,10 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<ApiResponse, ClientError> {
         let response = self.send(method, path, headers, body.into())?;
         let (head, body) = response.into_parts();
-        Ok(Answer {
+        Ok(ApiResponse {
             status: head.status.as_u16(),
             body: self.runtime.block_on(body.collect())?.to_bytes(),
         })
@@ -141,7 +141,7 @@ impl Client {
     }
 }
 
-impl Answer {
+impl ApiResponse {
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
@@ -210,7 +210,7 @@ mod tests {
         let prefix = answering(&[
             "HTTP/1.1 404 Not Found\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         ]);
-        let client = Client::connect(prefix.path()).expect("it runs");
+        let client = ApiClient::connect(prefix.path()).expect("it runs");
         let answer = client
             .request("GET", "/x", &[("C", "d")], "")
             .expect("an answer");
@@ -223,7 +223,7 @@ mod tests {
         let prefix = answering(&[
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n6\r\n\ntwo\n\n\r\n4\r\nlast\r\n0\r\n\r\n",
         ]);
-        let client = Client::connect(prefix.path()).expect("it runs");
+        let client = ApiClient::connect(prefix.path()).expect("it runs");
         let mut lines = client.lines("GET", "/x", &[], "").expect("an answer");
         let mut seen = Vec::new();
         while let Some(line) = lines.next_line().expect("it goes on") {
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn an_answer_that_breaks_off_is_an_error() {
         let prefix = answering(&["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf\n"]);
-        let client = Client::connect(prefix.path()).expect("it runs");
+        let client = ApiClient::connect(prefix.path()).expect("it runs");
         let error = client
             .request("GET", "/x", &[], "")
             .expect_err("half of it");
@@ -246,7 +246,7 @@ mod tests {
     fn a_prefix_without_a_gateway_is_an_error() {
         let prefix = tempfile::tempdir().expect("a temporary directory");
         for _ in 0..2 {
-            let error = Client::connect(prefix.path()).expect_err("nobody is there");
+            let error = ApiClient::connect(prefix.path()).expect_err("nobody is there");
             assert!(matches!(error, ClientError::NotRunning(_)), "{error}");
             // The socket file of a dead process must give the same error.
             drop(local::listen(prefix.path(), local::ADMIN).expect("a socket"));

@@ -88,11 +88,11 @@ pub(crate) fn api_certificates(settings: &Settings) -> Result<ApiCertificates, F
 }
 
 /// Returns the settings of connections and requests.
-pub(crate) fn settings(settings: &Settings) -> Result<session::Settings, Failure> {
+pub(crate) fn settings(settings: &Settings) -> Result<session::SessionSettings, Failure> {
     let mut problems = Problems::default();
     let proxy = &settings.proxy;
     let (buffers, size) = proxy.header_buffers;
-    let plane = session::Settings {
+    let plane = session::SessionSettings {
         pool: PoolSettings {
             size: proxy.keepalive_pool_size,
             max_requests: u32::try_from(proxy.keepalive_max_requests).unwrap_or(u32::MAX),
@@ -105,7 +105,7 @@ pub(crate) fn settings(settings: &Settings) -> Result<session::Settings, Failure
             lines: proxy.header_lines,
         },
         real_ip: problems.real_ip(proxy),
-        respond: respond::Settings {
+        respond: respond::ResponseSettings {
             headers: HeaderSet {
                 charset: proxy.charset,
                 ..HeaderSet::from_names(proxy.headers.iter().map(String::as_str))
@@ -137,7 +137,7 @@ pub(crate) fn settings(settings: &Settings) -> Result<session::Settings, Failure
         connections: proxy.connections,
         min_rate: proxy.min_rate,
         upstream: proxy.upstream,
-        ..session::Settings::default()
+        ..session::SessionSettings::default()
     };
     problems.or(plane)
 }
@@ -291,8 +291,8 @@ impl Problems {
 fn http2_settings(proxy: &ProxySettings) -> Http2Settings {
     /// Initial window of every HTTP/2 connection (RFC 9113 section 6.9.2).
     const LEAST_WINDOW: u32 = 65_535;
-    const MOST_WINDOW: u32 = (1 << 31) - 1;
-    let window = proxy.http2_stream_window.clamp(LEAST_WINDOW, MOST_WINDOW);
+    const MAX_WINDOW: u32 = (1 << 31) - 1;
+    let window = proxy.http2_stream_window.clamp(LEAST_WINDOW, MAX_WINDOW);
     let defaults = Http2Settings::default();
     Http2Settings {
         streams: proxy.http2_streams,

@@ -214,8 +214,8 @@ impl<S: Socket> Bound<S> {
         own.into_iter().chain(shared).map(S::another).collect()
     }
 
-    fn each(&self) -> impl Iterator<Item = Known<'_>> {
-        self.sockets.iter().map(|socket| Known {
+    fn each(&self) -> impl Iterator<Item = ListeningSocket<'_>> {
+        self.sockets.iter().map(|socket| ListeningSocket {
             setting: self.setting,
             listen: &self.listen,
             address: self.address,
@@ -225,7 +225,7 @@ impl<S: Socket> Bound<S> {
 }
 
 /// A socket with its listener.
-pub(crate) struct Known<'s> {
+pub(crate) struct ListeningSocket<'s> {
     pub(crate) setting: &'static str,
     pub(crate) listen: &'s Listen,
     pub(crate) address: SocketAddr,
@@ -234,7 +234,7 @@ pub(crate) struct Known<'s> {
 
 impl Sockets {
     /// Returns the sockets of all listeners, without the Unix sockets in the prefix.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Known<'_>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = ListeningSocket<'_>> {
         let connections = [&self.proxy, &self.streams, &self.admin, &self.status];
         let connections = connections.into_iter().flatten().flat_map(Bound::each);
         connections.chain(self.datagrams.iter().flat_map(Bound::each))

@@ -164,7 +164,7 @@ fn prepare(
 struct Checked {
     node: Node,
     build: BuildSettings,
-    plane: session::Settings,
+    plane: session::SessionSettings,
     certificates: ApiCertificates,
     access_logs: AccessLogs,
     access: Access,
@@ -357,7 +357,7 @@ fn served_snapshot(
 }
 
 fn store_name(store: &Store) -> String {
-    use store::Journal;
+    use store::ChangeLog;
     format!("the store (revision {})", store.head())
 }
 

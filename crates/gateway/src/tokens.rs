@@ -35,11 +35,11 @@ pub(crate) enum FileError {
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<LoadedTokens>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct LoadedTokens {
     identity: Option<Identity>,
     tokens: Arc<Tokens>,
 }
@@ -67,7 +67,7 @@ impl TokenFile {
         let (identity, tokens) = read(path)?;
         Ok(Self {
             path: path.to_owned(),
-            known: Mutex::new(Known {
+            known: Mutex::new(LoadedTokens {
                 identity,
                 tokens: Arc::new(tokens),
             }),
@@ -86,7 +86,7 @@ impl TokenFile {
                         tokens = tokens.iter().count(),
                         "tokens of the Admin API are read again"
                     );
-                    *known = Known {
+                    *known = LoadedTokens {
                         identity,
                         tokens: Arc::new(tokens),
                     };

@@ -2,7 +2,7 @@
 //! gateway of the prefix. If none runs, they open the store, which admits one process at a time.
 
 use crate::cli::TextFormat;
-use crate::client::{Client, ClientError};
+use crate::client::{ApiClient, ClientError};
 use crate::commands::{Failure, print};
 use crate::control::{rebuild, writer};
 use crate::declarative_file::{self, Text};
@@ -31,7 +31,7 @@ pub(crate) struct Imported {
 pub(crate) fn import(settings: &Settings, file: &Path) -> Result<Imported, Failure> {
     let text = declarative_file::read_file(file).map_err(Failure::new)?;
     let mut progress = Progress::new();
-    let imported = match Client::connect(&settings.prefix) {
+    let imported = match ApiClient::connect(&settings.prefix) {
         Ok(client) => import_online(&client, settings, &text, &mut progress),
         Err(ClientError::NotRunning(_)) => import_offline(settings, &text, &mut progress),
         Err(error) => Err(Failure::new(error)),
@@ -108,7 +108,7 @@ pub(crate) fn export_format(asked: Option<TextFormat>, file: Option<&Path>) -> E
 // === with the gateway of the prefix ===
 
 fn import_online(
-    client: &Client,
+    client: &ApiClient,
     settings: &Settings,
     text: &Text,
     progress: &mut Progress,
@@ -225,14 +225,18 @@ fn import_offline(
 }
 
 fn write(settings: &Settings, format: ExportFormat, out: &mut dyn Write) -> Result<(), Failure> {
-    match Client::connect(&settings.prefix) {
+    match ApiClient::connect(&settings.prefix) {
         Ok(client) => write_online(&client, format, out),
         Err(ClientError::NotRunning(_)) => write_offline(settings, format, out),
         Err(error) => Err(Failure::new(error)),
     }
 }
 
-fn write_online(client: &Client, format: ExportFormat, out: &mut dyn Write) -> Result<(), Failure> {
+fn write_online(
+    client: &ApiClient,
+    format: ExportFormat,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let path = match format {
         ExportFormat::Yaml => "/export?format=yaml",
         ExportFormat::Json => "/export?format=json",

@@ -354,7 +354,7 @@ fn is_ending(stop: Stop) -> bool {
 
 /// Starts the thread that resolves names. It runs until the process ends, because draining requests may still need
 /// names.
-pub(crate) fn serve_names(settings: net::dns::Settings) -> Result<Resolver, Failure> {
+pub(crate) fn serve_names(settings: net::dns::DnsSettings) -> Result<Resolver, Failure> {
     let (resolver, background) = Resolver::new(settings);
     let run = || match current_thread_runtime() {
         Ok(runtime) => runtime.block_on(background.run()),

@@ -102,10 +102,10 @@ impl Error {
         self
     }
 
-    /// The error of an entity that a schema refuses. `problems` has the shape of the entity. At most [`MOST_OF_ENTITY`]
+    /// The error of an entity that a schema refuses. `problems` has the shape of the entity. At most [`MAX_OF_ENTITY`]
     /// of them are reported.
     pub fn schema_violation(problems: Object) -> Self {
-        let problems = bounded(problems, MOST_OF_ENTITY);
+        let problems = bounded(problems, MAX_OF_ENTITY);
         let texts = violations(&problems);
         let message = match texts.len() {
             1 => format!("schema violation ({})", texts[0]),
@@ -149,7 +149,7 @@ fn json(value: &impl serde::Serialize) -> serde_json::Value {
 }
 
 /// Maximum number of problems reported of one entity. An entity can have hundreds of thousands, and nobody reads more.
-pub const MOST_OF_ENTITY: usize = 1_000;
+pub const MAX_OF_ENTITY: usize = 1_000;
 
 /// Replaces the first problem that is not reported.
 pub const MORE: &str = "there are more errors, which are not shown";

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 const DEFAULT_BACKLOG: u32 = 16_384;
 /// Pause after an accept failed for lack of descriptors or memory, long enough for some to be freed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const TELLING_INTERVAL: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// One entry of a `*_listen` setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -300,7 +300,7 @@ pub async fn accept_loop(
     mut serve: impl FnMut(TcpStream, SocketAddr),
     mut refused: impl FnMut(&io::Error),
 ) {
-    let mut told = Told::default();
+    let mut told = AcceptFailures::default();
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => serve(prepared(stream, keepalive), canonical(peer)),
@@ -353,17 +353,17 @@ fn prepared(stream: TcpStream, keepalive: Keepalive) -> TcpStream {
     stream
 }
 
-/// Limits the log lines about failed accepts, which come ten times a second, to one per `TELLING_INTERVAL`.
+/// Limits the log lines about failed accepts, which come ten times a second, to one per `LOG_INTERVAL`.
 #[derive(Default)]
-struct Told {
+struct AcceptFailures {
     at: Option<Instant>,
     since: u64,
 }
 
-impl Told {
+impl AcceptFailures {
     fn note(&mut self, error: &io::Error) {
         self.since += 1;
-        if self.at.is_none_or(|at| at.elapsed() >= TELLING_INTERVAL) {
+        if self.at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             let times = self.since;
             tracing::warn!(%error, times, "cannot accept connections; new ones wait, and idle upstream connections are closed");
             *self = Self {

@@ -32,7 +32,7 @@ pub struct Memory {
 }
 
 /// Reads that find no data after each write to a patient end. A task that reads this often has nothing more to send.
-const PATIENCE: u8 = 6;
+const ROUNDS_TO_WAIT: u8 = 6;
 
 /// The bytes that were written to a [`Memory`].
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ impl Memory {
     /// Makes the other end send nothing until it has received everything that this end has to send.
     pub fn patient(mut self) -> Self {
         self.patient = true;
-        self.patience = PATIENCE;
+        self.patience = ROUNDS_TO_WAIT;
         self
     }
 
@@ -104,7 +104,7 @@ impl Memory {
         let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = outgoing.len();
         if self.patient {
-            self.patience = PATIENCE;
+            self.patience = ROUNDS_TO_WAIT;
         }
         let bytes = first.iter().chain(second);
         outgoing.extend(bytes.take(self.piece));

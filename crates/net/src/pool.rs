@@ -120,7 +120,7 @@ impl Idle {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct IdleSlot {
     generation: u64,
     /// Has no strong references once no target may use the connections.
     slot: Weak<Slot>,
@@ -133,7 +133,7 @@ struct Place {
 #[derive(Debug, Default)]
 pub struct Pool {
     settings: PoolSettings,
-    places: Vec<Place>,
+    places: Vec<IdleSlot>,
 }
 
 impl Pool {
@@ -218,8 +218,8 @@ impl Pool {
     }
 
     #[inline]
-    fn place(&mut self, slot: &Arc<Slot>) -> &mut Place {
-        let current = |place: &Place| place.generation == slot.generation;
+    fn place(&mut self, slot: &Arc<Slot>) -> &mut IdleSlot {
+        let current = |place: &IdleSlot| place.generation == slot.generation;
         if !self.places.get(slot.number).is_some_and(current) {
             self.renew(slot);
         }
@@ -229,11 +229,11 @@ impl Pool {
     #[cold]
     fn renew(&mut self, slot: &Arc<Slot>) {
         if self.places.len() <= slot.number {
-            self.places.resize_with(slot.number + 1, Place::default);
+            self.places.resize_with(slot.number + 1, IdleSlot::default);
         }
         // The stack belonged to an earlier slot. A number is reused only after its slot was dropped, so the connections
         // can be closed.
-        self.places[slot.number] = Place {
+        self.places[slot.number] = IdleSlot {
             generation: slot.generation,
             slot: Arc::downgrade(slot),
             idle: Vec::new(),

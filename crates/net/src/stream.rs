@@ -1,7 +1,7 @@
 //! A connection to a client or an upstream, plain or TLS, or an HTTP/2 stream used like one. It is an enum, because no
 //! other types exist, and a generic would compile the whole request lifecycle once for each.
 
-use crate::http2::{Called, Served};
+use crate::http2::{ClientStream, UpstreamStream};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -15,9 +15,9 @@ pub enum Stream {
     Tcp(TcpStream),
     Tls(Box<tokio_rustls::TlsStream<TcpStream>>),
     /// HTTP/2 streams of a client, one after the other.
-    Served(Box<Served>),
+    Served(Box<ClientStream>),
     /// HTTP/2 stream to an upstream, for one request.
-    Called(Box<Called>),
+    Called(Box<UpstreamStream>),
     #[cfg(feature = "memory")]
     Memory(Box<crate::memory::Memory>),
 }

@@ -1,6 +1,6 @@
 //! The resolver against a name server over real sockets: transport, malformed messages and adversarial ones.
 
-use net::dns::{Answer, Kind, ResolveError, Resolver, Settings};
+use net::dns::{DnsAnswer, DnsSettings, LookupKind, ResolveError, Resolver};
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ fn start(servers: &[SocketAddr], options: &str) -> (Resolver, tempfile::TempDir)
     let resolv_conf = folder.path().join("resolv.conf");
     let options = format!("options timeout:1 attempts:1 {options}\n");
     fs::write(&resolv_conf, options).expect("a file");
-    let (resolver, background) = Resolver::new(Settings {
+    let (resolver, background) = Resolver::new(DnsSettings {
         servers: servers.to_vec(),
         resolv_conf,
         hosts_file: folder.path().join("hosts"),
-        order: vec![Kind::A],
-        ..Settings::default()
+        order: vec![LookupKind::A],
+        ..DnsSettings::default()
     });
     tokio::spawn(background.run());
     (resolver, folder)
 }
 
-async fn resolve(resolver: &Resolver, name: &str) -> Result<Arc<Answer>, ResolveError> {
+async fn resolve(resolver: &Resolver, name: &str) -> Result<Arc<DnsAnswer>, ResolveError> {
     resolver.host(name, 80).resolved(LIMIT).await
 }
 
-fn addresses(answer: &Answer) -> Vec<String> {
+fn addresses(answer: &DnsAnswer) -> Vec<String> {
     let records = answer.records.iter();
     records.map(|record| record.address.to_string()).collect()
 }
@@ -57,11 +57,16 @@ async fn records_of_all_kinds_come_over_the_wire() {
         "a.test 60 SRV 0 5 8080 b.test\nb.test 60 CNAME c.test\nc.test 60 A 10.0.0.1\nc.test 60 A 10.0.0.2\n\
          d.test 60 AAAA fd00::1",
     );
-    let (resolver, background) = Resolver::new(Settings {
+    let (resolver, background) = Resolver::new(DnsSettings {
         servers: vec![server.address],
         resolv_conf: "/nonexistent".into(),
-        order: vec![Kind::Last, Kind::Srv, Kind::A, Kind::Aaaa],
-        ..Settings::default()
+        order: vec![
+            LookupKind::Last,
+            LookupKind::Srv,
+            LookupKind::A,
+            LookupKind::Aaaa,
+        ],
+        ..DnsSettings::default()
     });
     tokio::spawn(background.run());
     let answer = resolve(&resolver, "A.test").await.unwrap();

@@ -1,7 +1,7 @@
 //! Test cases: builds a router of random routes and checks that it agrees with the references on random requests.
 
 use crate::engine::Engines;
-use crate::judge::{Answer, Judge};
+use crate::judge::{Decision, Judge};
 use crate::naive::Naive;
 use crate::random::Random;
 use crate::requests::Sample;
@@ -111,7 +111,7 @@ impl Reference {
         }
     }
 
-    fn decide(&self, sample: &Sample, engines: &mut Engines) -> Option<Answer> {
+    fn decide(&self, sample: &Sample, engines: &mut Engines) -> Option<Decision> {
         match self {
             Self::Naive(naive) => naive.decide(sample, engines),
             Self::Traditional(traditional) => traditional.decide(sample, engines),
@@ -138,7 +138,7 @@ impl Bench {
 
     /// Returns whether a route was found, or a description of the difference.
     fn difference(&mut self, sample: &Sample) -> Result<bool, String> {
-        let found = Answer::of_router(&self.router, sample, &mut self.scratch);
+        let found = Decision::of_router(&self.router, sample, &mut self.scratch);
         let judged = self.judge.decide(sample, &mut self.engines);
         let wanted = self.reference.decide(sample, &mut self.engines);
         if found == judged && judged == wanted {

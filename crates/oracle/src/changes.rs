@@ -2,7 +2,7 @@
 
 use crate::cases::Tally;
 use crate::engine::Engines;
-use crate::judge::{Answer, Judge};
+use crate::judge::{Decision, Judge};
 use crate::random::Random;
 use crate::requests::Sample;
 use crate::routes::Drawn;
@@ -26,7 +26,7 @@ pub struct Changes {
 /// A version of the router and its answers.
 pub struct Kept {
     router: Arc<Router>,
-    answers: Vec<(Sample, Option<Answer>)>,
+    answers: Vec<(Sample, Option<Decision>)>,
 }
 
 /// The trend in the number of routes.
@@ -166,7 +166,7 @@ impl Changes {
         let samples = (0..requests).map(|_| Sample::random(random, &self.world));
         let mut scratch = Scratch::default();
         let answers = samples.map(|sample| {
-            let answer = Answer::of_router(&self.router, &sample, &mut scratch);
+            let answer = Decision::of_router(&self.router, &sample, &mut scratch);
             (sample, answer)
         });
         Kept {
@@ -217,7 +217,7 @@ impl Kept {
         let mut scratch = Scratch::default();
         for (sample, answer) in &self.answers {
             assert_eq!(
-                Answer::of_router(&self.router, sample, &mut scratch),
+                Decision::of_router(&self.router, sample, &mut scratch),
                 *answer
             );
         }
@@ -229,8 +229,8 @@ fn decision(
     router: &Router,
     sample: &Sample,
     scratch: &mut Scratch,
-) -> Option<(Answer, Vec<Vec<u8>>)> {
-    let answer = Answer::of_router(router, sample, scratch)?;
+) -> Option<(Decision, Vec<Vec<u8>>)> {
+    let answer = Decision::of_router(router, sample, scratch)?;
     let request = sample.request();
     let found = router.matches(&request, scratch)?;
     let path = scratch.path(&request);

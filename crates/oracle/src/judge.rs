@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// A decision and its results.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct Decision {
     pub route: RouteIndex,
     /// The stripped part of the path.
     pub prefix: Option<Vec<u8>>,
@@ -53,7 +53,7 @@ impl Judge {
         }
     }
 
-    pub fn decide(&self, sample: &Sample, engines: &mut Engines) -> Option<Answer> {
+    pub fn decide(&self, sample: &Sample, engines: &mut Engines) -> Option<Decision> {
         let facts = Facts::new(sample, self.options);
         let mut candidates = self.candidates.iter();
         candidates.find_map(|candidate| candidate.ask(&facts, engines))
@@ -61,14 +61,14 @@ impl Judge {
 }
 
 impl Judged {
-    pub(crate) fn ask(&self, facts: &Facts, engines: &mut Engines) -> Option<Answer> {
+    pub(crate) fn ask(&self, facts: &Facts, engines: &mut Engines) -> Option<Decision> {
         let mut trail = Trail::default();
         let holds = self.term.holds(facts, engines, &mut trail);
         // An empty text counts as none, as in Kong.
         let located = trail
             .located
             .filter(|range| self.strips && !range.is_empty());
-        holds.then(|| Answer {
+        holds.then(|| Decision {
             route: self.route,
             // A range in a transformed text of another length may not exist in the path.
             prefix: located.and_then(|range| Some(facts.path.get(range)?.to_vec())),
@@ -77,7 +77,7 @@ impl Judged {
     }
 }
 
-impl Answer {
+impl Decision {
     pub fn of_router(router: &Router, sample: &Sample, scratch: &mut Scratch) -> Option<Self> {
         let request = sample.request();
         let found = router.matches(&request, scratch)?;

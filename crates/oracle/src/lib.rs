@@ -31,7 +31,7 @@ pub use cases::{Size, Tally, all_options, decide_alike, numbered, router};
 pub use changes::{Changes, Course, Kept};
 pub use engine::Engines;
 pub use expressions::read_alike;
-pub use judge::{Answer, Judge};
+pub use judge::{Decision, Judge};
 pub use naive::Naive;
 pub use random::Random;
 pub use requests::Sample;

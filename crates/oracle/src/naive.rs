@@ -3,7 +3,7 @@
 
 use crate::engine::Engines;
 use crate::facts::Facts;
-use crate::judge::{Answer, Judged};
+use crate::judge::{Decision, Judged};
 use crate::requests::Sample;
 use crate::routes::Drawn;
 use crate::term::{AddressOperator, Lower, Operator, Taken, Term};
@@ -47,7 +47,7 @@ impl Naive {
         }
     }
 
-    pub fn decide(&self, sample: &Sample, engines: &mut Engines) -> Option<Answer> {
+    pub fn decide(&self, sample: &Sample, engines: &mut Engines) -> Option<Decision> {
         let facts = Facts::new(sample, self.options);
         let mut candidates = self.candidates.iter();
         candidates.find_map(|candidate| candidate.ask(&facts, engines))

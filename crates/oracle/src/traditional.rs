@@ -6,7 +6,7 @@
 //! router this is reproduced only for hosts that are listed with the port of the request.
 
 use crate::engine::Engines;
-use crate::judge::Answer;
+use crate::judge::Decision;
 use crate::requests::Sample;
 use crate::routes::Drawn;
 use model::entities::Route;
@@ -66,9 +66,9 @@ impl Traditional {
         }
     }
 
-    pub fn decide(&self, sample: &Sample, engines: &mut Engines) -> Option<Answer> {
+    pub fn decide(&self, sample: &Sample, engines: &mut Engines) -> Option<Decision> {
         let asked = Asked::new(sample, self.options);
-        let mut best: Option<(Rank, Answer)> = None;
+        let mut best: Option<(Rank, Decision)> = None;
         for (index, route) in &self.routes {
             if !asked.passes_all_but_paths(route, engines) {
                 continue;
@@ -249,12 +249,12 @@ impl<'s> Asked<'s> {
         })
     }
 
-    fn answer(&self, index: RouteIndex, route: &Route, taken: Taken) -> Answer {
+    fn answer(&self, index: RouteIndex, route: &Route, taken: Taken) -> Decision {
         // An empty text counts as none, as in Kong.
         let range = taken
             .range
             .filter(|range| route.strip_path && !range.is_empty());
-        Answer {
+        Decision {
             route: index,
             prefix: range.map(|range| self.path[range].to_vec()),
             captures: taken.captures,

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use oracle::{Answer, Changes, Course, Drawn, Random, Sample, World, all_options, router};
+use oracle::{Changes, Course, Decision, Drawn, Random, Sample, World, all_options, router};
 use router::Scratch;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -119,6 +119,6 @@ fn an_empty_router_takes_little_memory() {
     let before = held();
     let router = router(&[], options);
     assert!(held() - before < 10_000, "{}", held() - before);
-    let answer = Answer::of_router(&router, &Sample::get(b"/"), &mut Scratch::default());
+    let answer = Decision::of_router(&router, &Sample::get(b"/"), &mut Scratch::default());
     assert_eq!(answer, None);
 }

@@ -9,8 +9,8 @@ use std::fmt;
 use uuid::Uuid;
 
 /// Maximum number of names in a notice, and of characters in a name, so that the length of a notice is limited.
-const MOST_NAMES: usize = 5;
-const MOST_OF_NAME: usize = 64;
+const MAX_NAMES: usize = 5;
+const MAX_NAME_BYTES: usize = 64;
 
 /// A plugin that is not implemented, and the entities that it is configured for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,8 +60,8 @@ fn shown(name: &str) -> String {
             character
         }
     };
-    let mut shown: String = name.chars().take(MOST_OF_NAME).map(plain).collect();
-    if name.chars().nth(MOST_OF_NAME).is_some() {
+    let mut shown: String = name.chars().take(MAX_NAME_BYTES).map(plain).collect();
+    if name.chars().nth(MAX_NAME_BYTES).is_some() {
         shown.push('…');
     }
     shown
@@ -89,7 +89,7 @@ impl Notice {
             self.is_global = true;
             return;
         };
-        if self.routes.len() + self.services.len() + self.consumers.len() == MOST_NAMES {
+        if self.routes.len() + self.services.len() + self.consumers.len() == MAX_NAMES {
             self.more += 1;
             return;
         }

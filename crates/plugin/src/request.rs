@@ -8,7 +8,7 @@ use crate::lookup::Lookup;
 use bytes::Bytes;
 use compact_str::CompactString;
 pub use model::entities::Consumer;
-use net::http1::{Known, RequestHead};
+use net::http1::{KnownHeader, RequestHead};
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
@@ -67,7 +67,7 @@ impl RequestCx<'_> {
 
     /// Whether the client's content type is that of gRPC.
     pub fn has_grpc_type(&self) -> bool {
-        let mut types = self.head.known(Known::ContentType);
+        let mut types = self.head.known(KnownHeader::ContentType);
         types
             .next()
             .is_some_and(|content_type| content_type.starts_with(b"application/grpc"))

@@ -3,7 +3,7 @@
 //! responses.
 //! Source: kong/runloop/handler.lua access.before and access.after.
 
-use net::http1::{Framing, Known, RequestHead, Version, list_contains};
+use net::http1::{Framing, KnownHeader, RequestHead, Version, list_contains};
 use plugin::{HeaderEdits, Scheme};
 use std::io::Write;
 use std::net::IpAddr;
@@ -89,7 +89,7 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
         write_line(out, b"X-Kong-Request-Id: ", id);
     }
     for (name, value) in request.edits.added() {
-        if !is_ours(Known::classify(name.as_bytes())) {
+        if !is_ours(KnownHeader::classify(name.as_bytes())) {
             write_header(out, name.as_bytes(), value);
         }
     }
@@ -112,47 +112,47 @@ fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
     head.copy_lines(out, |line| {
         let known = line.known();
         match known {
-            Known::Other => {}
-            Known::ContentLength => seen.content_length = true,
-            Known::Te => seen.te = true,
-            Known::Via
-            | Known::XForwardedFor
-            | Known::XForwardedHost
-            | Known::XForwardedPath
-            | Known::XForwardedPort
-            | Known::XForwardedPrefix
-            | Known::XForwardedProto => seen.forwarded = true,
+            KnownHeader::Other => {}
+            KnownHeader::ContentLength => seen.content_length = true,
+            KnownHeader::Te => seen.te = true,
+            KnownHeader::Via
+            | KnownHeader::XForwardedFor
+            | KnownHeader::XForwardedHost
+            | KnownHeader::XForwardedPath
+            | KnownHeader::XForwardedPort
+            | KnownHeader::XForwardedPrefix
+            | KnownHeader::XForwardedProto => seen.forwarded = true,
             _ => {}
         }
         // A client must not choose the id under which it is logged.
-        let replaced = known == Known::XKongRequestId && request.request_id.is_some();
+        let replaced = known == KnownHeader::XKongRequestId && request.request_id.is_some();
         !(replaced || is_ours(known) || line.is_hop() || edited && edits.drops(line.name()))
     });
     seen
 }
 
 /// Whether a header is not copied, because it belongs to this hop only or is written anew.
-fn is_ours(known: Known) -> bool {
+fn is_ours(known: KnownHeader) -> bool {
     matches!(
         known,
-        Known::Connection
-            | Known::ContentLength
-            | Known::Expect
-            | Known::Host
-            | Known::KeepAlive
-            | Known::Proxy
-            | Known::ProxyConnection
-            | Known::Te
-            | Known::TransferEncoding
-            | Known::Upgrade
-            | Known::Via
-            | Known::XForwardedFor
-            | Known::XForwardedHost
-            | Known::XForwardedPath
-            | Known::XForwardedPort
-            | Known::XForwardedPrefix
-            | Known::XForwardedProto
-            | Known::XRealIp
+        KnownHeader::Connection
+            | KnownHeader::ContentLength
+            | KnownHeader::Expect
+            | KnownHeader::Host
+            | KnownHeader::KeepAlive
+            | KnownHeader::Proxy
+            | KnownHeader::ProxyConnection
+            | KnownHeader::Te
+            | KnownHeader::TransferEncoding
+            | KnownHeader::Upgrade
+            | KnownHeader::Via
+            | KnownHeader::XForwardedFor
+            | KnownHeader::XForwardedHost
+            | KnownHeader::XForwardedPath
+            | KnownHeader::XForwardedPort
+            | KnownHeader::XForwardedPrefix
+            | KnownHeader::XForwardedProto
+            | KnownHeader::XRealIp
     )
 }
 
@@ -173,7 +173,7 @@ fn write_length(request: &Outbound<'_>, seen: Seen, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn asks_for_trailers(head: &RequestHead) -> bool {
-    head.known(Known::Te)
+    head.known(KnownHeader::Te)
         .any(|value| list_contains(value, b"trailers"))
 }
 
@@ -208,34 +208,34 @@ fn write_forwarded(head: &RequestHead, hop: &Hop<'_>, seen: Seen, out: &mut Vec<
     out.extend_from_slice(b"X-Real-IP: ");
     write_address(out, hop.client);
     out.extend_from_slice(b"\r\nX-Forwarded-For: ");
-    let mut before = seen.forwarded && write_joined(head, Known::XForwardedFor, out);
+    let mut before = seen.forwarded && write_joined(head, KnownHeader::XForwardedFor, out);
     if before {
         out.extend_from_slice(b", ");
     }
     write_address(out, if before { hop.peer } else { hop.client });
     out.extend_from_slice(b"\r\n");
     before = seen.forwarded && hop.trusted;
-    let mut said = |known: Known, name: &[u8], ours: &[u8]| {
+    let mut said = |known: KnownHeader, name: &[u8], ours: &[u8]| {
         let theirs = before.then(|| head.known(known).next()).flatten();
         write_line(out, name, theirs.unwrap_or(ours));
     };
     said(
-        Known::XForwardedProto,
+        KnownHeader::XForwardedProto,
         b"X-Forwarded-Proto: ",
         hop.scheme.name().as_bytes(),
     );
     said(
-        Known::XForwardedHost,
+        KnownHeader::XForwardedHost,
         b"X-Forwarded-Host: ",
         hop.host.as_bytes(),
     );
     said(
-        Known::XForwardedPort,
+        KnownHeader::XForwardedPort,
         b"X-Forwarded-Port: ",
         itoa::Buffer::new().format(hop.port).as_bytes(),
     );
     said(
-        Known::XForwardedPath,
+        KnownHeader::XForwardedPath,
         b"X-Forwarded-Path: ",
         head.path_bytes(),
     );
@@ -245,7 +245,7 @@ fn write_forwarded(head: &RequestHead, hop: &Hop<'_>, seen: Seen, out: &mut Vec<
 /// Writes `X-Forwarded-Prefix`: a trusted peer's, or else the stripped prefix if it is longer than a slash.
 fn write_prefix(head: &RequestHead, hop: &Hop<'_>, believed: bool, out: &mut Vec<u8>) {
     let theirs = believed
-        .then(|| head.known(Known::XForwardedPrefix).next())
+        .then(|| head.known(KnownHeader::XForwardedPrefix).next())
         .flatten();
     let ours = hop.stripped.filter(|prefix| !matches!(*prefix, b"" | b"/"));
     if let Some(prefix) = theirs.or(ours) {
@@ -255,7 +255,7 @@ fn write_prefix(head: &RequestHead, hop: &Hop<'_>, believed: bool, out: &mut Vec
 
 fn write_via(head: &RequestHead, http2: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Via: ");
-    if write_joined(head, Known::Via, out) {
+    if write_joined(head, KnownHeader::Via, out) {
         out.extend_from_slice(b", ");
     }
     out.extend_from_slice(match head.version() {
@@ -268,7 +268,7 @@ fn write_via(head: &RequestHead, http2: bool, out: &mut Vec<u8>) {
 }
 
 /// Writes all lines of a header as one list; returns whether there were any.
-fn write_joined(head: &RequestHead, known: Known, out: &mut Vec<u8>) -> bool {
+fn write_joined(head: &RequestHead, known: KnownHeader, out: &mut Vec<u8>) -> bool {
     let mut any = false;
     for value in head.known(known) {
         if any {

@@ -4,7 +4,7 @@
 
 use crate::forward::{VIA, write_header, write_line, write_number};
 use crate::respond::{HeaderSet, SERVER, with_charset};
-use net::http1::{Framing, Known, RequestHead, ResponseHead, Version};
+use net::http1::{Framing, KnownHeader, RequestHead, ResponseHead, Version};
 use plugin::HeaderEdits;
 
 /// The parts of a response head from an upstream.
@@ -113,7 +113,7 @@ pub fn write_interim(head: &ResponseHead, out: &mut Vec<u8>) {
     head.copy_lines(out, |line| {
         let known = line.known();
         // A 1xx response must not have a length (RFC 9110 section 8.6).
-        !is_ours(known) && known != Known::ContentLength && !line.is_hop()
+        !is_ours(known) && known != KnownHeader::ContentLength && !line.is_hop()
     });
     out.extend_from_slice(b"\r\n");
 }
@@ -152,48 +152,48 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     head.copy_lines(out, |line| {
         let known = line.known();
         let passes = match known {
-            Known::Other => true,
+            KnownHeader::Other => true,
             // This header is meant for the gateway.
-            Known::XAccelBuffering => false,
-            Known::Date => {
+            KnownHeader::XAccelBuffering => false,
+            KnownHeader::Date => {
                 seen.date = true;
                 true
             }
-            Known::Server => {
+            KnownHeader::Server => {
                 seen.server = true;
                 true
             }
-            Known::ContentType => {
+            KnownHeader::ContentType => {
                 text = answer.headers.charset
                     && head.known(known).next().is_some_and(may_want_charset);
                 !text
             }
             // A 101 or 204 must not have a length (RFC 9110 section 8.6), and chunks of the gateway would contradict
             // one.
-            Known::ContentLength => {
+            KnownHeader::ContentLength => {
                 !matches!(answer.status, 101 | 204) && answer.framing == ClientFraming::AsReceived
             }
-            Known::Upgrade => answer.request.asks_for_websocket() && head.offers_websocket(),
-            Known::TransferEncoding => {
+            KnownHeader::Upgrade => answer.request.asks_for_websocket() && head.offers_websocket(),
+            KnownHeader::TransferEncoding => {
                 seen.chunked = true;
                 false
             }
             // Only a client that accepts trailers may get their announcement.
-            Known::Trailer => crate::forward::asks_for_trailers(answer.request),
-            Known::Via => {
+            KnownHeader::Trailer => crate::forward::asks_for_trailers(answer.request),
+            KnownHeader::Via => {
                 seen.via = true;
                 !answer.headers.via
             }
             // The gateway's own id replaces it.
-            Known::XKongRequestId => !answer.headers.request_id,
+            KnownHeader::XKongRequestId => !answer.headers.request_id,
             _ => !is_ours(known),
         };
         // The length is kept even if `Connection` names it, because the body still has it.
-        let is_hop = line.is_hop() && known != Known::ContentLength;
+        let is_hop = line.is_hop() && known != KnownHeader::ContentLength;
         passes && !is_hop && !(edited && edits.drops(line.name()))
     });
     if text && !edits.drops("content-type") {
-        for value in head.known(Known::ContentType) {
+        for value in head.known(KnownHeader::ContentType) {
             write_header(out, b"Content-Type", &with_charset(value));
         }
     }
@@ -208,14 +208,14 @@ fn may_want_charset(content_type: &[u8]) -> bool {
             && !content_type.starts_with(b"application/json")
 }
 
-fn is_ours(known: Known) -> bool {
+fn is_ours(known: KnownHeader) -> bool {
     matches!(
         known,
-        Known::Connection
-            | Known::KeepAlive
-            | Known::ProxyConnection
-            | Known::TransferEncoding
-            | Known::Upgrade
+        KnownHeader::Connection
+            | KnownHeader::KeepAlive
+            | KnownHeader::ProxyConnection
+            | KnownHeader::TransferEncoding
+            | KnownHeader::Upgrade
     )
 }
 
@@ -249,7 +249,7 @@ fn write_via(answer: &Inbound<'_>, seen: bool, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b"Via: ");
     if seen {
-        for value in head.known(Known::Via) {
+        for value in head.known(KnownHeader::Via) {
             out.extend_from_slice(value);
             out.extend_from_slice(b", ");
         }

@@ -4,10 +4,10 @@
 //! Sources: kong/runloop/plugins_iterator.lua, kong/init.lua execute_collecting_plugins_iterator().
 
 mod build;
-mod places;
+mod scope_table;
 
 pub use build::{Planner, Plans};
-pub use places::{Place, Places, Scope, Scoped};
+pub use scope_table::{RouteScope, Scope, ScopeTable, Scoped};
 
 use model::entities::ConsumerId;
 use plugin::{

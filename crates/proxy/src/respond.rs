@@ -23,7 +23,7 @@ pub const SERVER: &str = "kong/3.9.1";
 
 /// The settings that responses depend on.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct ResponseSettings {
     pub headers: HeaderSet,
     pub templates: Templates,
     /// `error_default_type`. `None` means plain text.
@@ -91,7 +91,7 @@ impl HeaderSet {
 
 /// A response that is ready for the filter phases and for writing.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct GatewayResponse {
     pub status: u16,
     pub headers: HeaderEdits,
     pub body: Bytes,
@@ -119,14 +119,14 @@ pub enum Latency {
     Tried { upstream: u64, proxy: u64 },
 }
 
-impl Answer {
+impl GatewayResponse {
     /// Builds the response of a plugin or the gateway to a gRPC call. If a plugin sets a content type other than
     /// gRPC's, its response is sent unchanged, as in Kong.
     pub fn to_grpc(
         response: Response,
         request: Option<&RequestHead>,
         request_id: &str,
-        settings: &Settings,
+        settings: &ResponseSettings,
     ) -> Self {
         match response.headers.value("content-type") {
             Some(named) if !named.starts_with(grpc::TYPE.as_bytes()) => {
@@ -142,7 +142,7 @@ impl Answer {
         response: Response,
         request: Option<&RequestHead>,
         request_id: &str,
-        settings: &Settings,
+        settings: &ResponseSettings,
     ) -> Self {
         let Response {
             status,
@@ -188,7 +188,7 @@ impl Answer {
         message: Option<&str>,
         request: Option<&RequestHead>,
         request_id: &str,
-        settings: &Settings,
+        settings: &ResponseSettings,
     ) -> Self {
         let message =
             message.map_or_else(|| default_message(status), |text| text.to_owned().into());
@@ -214,7 +214,7 @@ impl Answer {
         format: Format,
         message: &str,
         request_id: &str,
-        settings: &Settings,
+        settings: &ResponseSettings,
     ) -> Self {
         if let Some(content_type) = format.content_type() {
             headers.set("Content-Type", content_type);

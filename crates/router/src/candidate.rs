@@ -48,7 +48,7 @@ pub enum Problem {
 #[derive(Clone)]
 pub(crate) struct Candidate {
     pub(crate) route: RouteIndex,
-    pub(crate) place: Place,
+    pub(crate) place: Precedence,
     /// The number of this candidate in its route. If positions are equal, candidates with smaller numbers are tried
     /// first.
     part: u32,
@@ -63,7 +63,7 @@ pub(crate) struct Candidate {
 /// A candidate's position in the order; smaller positions are tried first. Only positions of the same flavor are
 /// compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum Precedence {
     Compatible(Reverse<u64>, Reverse<Uuid>),
     /// The rank is behind a pointer, because it is large and belongs to the rarer flavor.
     Traditional(Arc<crate::priority::Traditional>, RouteId),
@@ -80,7 +80,7 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
+impl Precedence {
     /// Whether the two differ only in the tie-break.
     pub(crate) fn ranks_as(&self, other: &Self) -> bool {
         match (self, other) {
@@ -225,7 +225,7 @@ impl Hash for Pattern {
     }
 }
 
-impl Place {
+impl Precedence {
     /// Returns the most significant part of the position in 64 bits.
     pub(crate) fn rank(&self) -> Rank {
         match self {
@@ -266,7 +266,7 @@ impl Catalog<'_> {
 impl Candidate {
     pub(crate) fn new(
         (route, settings): (RouteIndex, &Route),
-        (place, part): (Place, u32),
+        (place, part): (Precedence, u32),
         expression: Expression,
     ) -> Self {
         let mut captures = false;

@@ -2,7 +2,7 @@
 //! paths have different priorities.
 
 use crate::Calculation;
-use crate::candidate::{Candidate, Place, Problem, Regexes, RouteIndex, sni_name};
+use crate::candidate::{Candidate, Precedence, Problem, Regexes, RouteIndex, sni_name};
 use crate::ends::{self, End, Side};
 use crate::host;
 use crate::priority::Weight;
@@ -39,7 +39,7 @@ impl Compatible<'_> {
                 _ => split_id(route.id.0, number as usize + 1),
             };
             let word = Weight::new(route, paths).word(self.calculation);
-            let place = Place::Compatible(Reverse(word), Reverse(id));
+            let place = Precedence::Compatible(Reverse(word), Reverse(id));
             let expression = self.expression(route, paths);
             each(
                 expression

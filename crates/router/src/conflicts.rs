@@ -22,7 +22,7 @@ use self::near::Keys;
 use self::reach::Fate;
 use self::steps::{STEPS_OF_AUTOMATA, STEPS_OF_TEXTS, Steps};
 pub use self::stream::StreamWitness;
-use self::texts::Answer;
+use self::texts::Solution;
 pub use self::witness::Witness;
 use crate::candidate::Candidate;
 use crate::table::Table;
@@ -123,7 +123,7 @@ trait Decider {
     fn table(&self) -> &Table;
 
     /// Returns a request that satisfies the case, provided that its fields do not depend on each other.
-    fn example(&self, case: &Case<'_>, automata: &Automata) -> Answer<Self::Witness>;
+    fn example(&self, case: &Case<'_>, automata: &Automata) -> Solution<Self::Witness>;
 
     /// Whether a request satisfies an expression.
     fn accepts(
@@ -217,14 +217,14 @@ struct Prober<'r, 'e, D> {
 }
 
 impl<'r, D: Decider> Prober<'r, '_, D> {
-    fn example(&self, case: &Case<'_>) -> Answer<D::Witness> {
+    fn example(&self, case: &Case<'_>) -> Solution<D::Witness> {
         let solving = if case.has_regex() {
             STEPS_OF_AUTOMATA
         } else {
             STEPS_OF_TEXTS
         };
         if !self.search.steps.spend(solving + case.size()) {
-            return Answer::Unknown;
+            return Solution::Unknown;
         }
         self.router.example(case, &self.automata)
     }
@@ -362,12 +362,12 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
             return ControlFlow::Continue(());
         }
         match self.common_request(candidates, left, right) {
-            Answer::Nothing => {}
-            Answer::Unknown => {
+            Solution::Nothing => {}
+            Solution::Unknown => {
                 self.undecided += 1;
                 self.unknown_pairs -= 1;
             }
-            Answer::One(witness) => {
+            Solution::One(witness) => {
                 take_one(&self.prober.search.ties);
                 self.ties.insert((first, second), witness);
                 self.tied_routes.insert(routes);
@@ -382,14 +382,14 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         candidates: [&Candidate; 2],
         left: &[Case<'r>],
         right: &[Case<'r>],
-    ) -> Answer<D::Witness> {
+    ) -> Solution<D::Witness> {
         let mut unknown = false;
         for (left, right) in left
             .iter()
             .flat_map(|left| right.iter().map(move |right| (left, right)))
         {
             if !self.prober.search.steps.spend(left.meeting(right)) {
-                return Answer::Unknown;
+                return Solution::Unknown;
             }
             if left.excludes(right) {
                 continue;
@@ -397,24 +397,24 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
             let answer = match left.and(right) {
                 Ok(None) => continue,
                 Ok(Some(both)) => self.prober.example(&both),
-                Err(TooMany) => Answer::Unknown,
+                Err(TooMany) => Solution::Unknown,
             };
             match answer {
-                Answer::Nothing => {}
-                Answer::One(witness)
+                Solution::Nothing => {}
+                Solution::One(witness)
                     if candidates
                         .iter()
                         .all(|one| self.prober.accepts(&one.expression, &witness)) =>
                 {
-                    return Answer::One(witness);
+                    return Solution::One(witness);
                 }
-                Answer::One(_) | Answer::Unknown => unknown = true,
+                Solution::One(_) | Solution::Unknown => unknown = true,
             }
         }
         if unknown {
-            Answer::Unknown
+            Solution::Unknown
         } else {
-            Answer::Nothing
+            Solution::Nothing
         }
     }
 

@@ -2,7 +2,7 @@
 //! Both match only requests of their protocols. Source: kong/router/expressions.lua, kong/router/transform.lua.
 
 use crate::Calculation;
-use crate::candidate::{Candidate, Place, Problem, Regexes, RouteIndex};
+use crate::candidate::{Candidate, Precedence, Problem, Regexes, RouteIndex};
 use crate::compatible::Compatible;
 use expr::{Dialect, Expression, Regex, RegexError, Subsystem, TextField, TextTest};
 use model::entities::{Protocol, Route};
@@ -40,8 +40,8 @@ impl Expressions<'_> {
 }
 
 /// Returns the position of a route with an expression.
-pub(crate) fn place(route: &Route) -> Place {
-    Place::Compatible(Reverse(word(route)), Reverse(route.id.0))
+pub(crate) fn place(route: &Route) -> Precedence {
+    Precedence::Compatible(Reverse(word(route)), Reverse(route.id.0))
 }
 
 /// Returns the priority word of a route with an expression.

@@ -22,10 +22,10 @@ use tables::{Map, Slots};
 
 /// Maximum number of index positions for a cover. If there would be more, its paths are replaced by their common
 /// prefix.
-const MOST_PLACES: usize = 64;
+const MAX_PLACES: usize = 64;
 
 /// Maximum number of buckets that wait to be checked. Further buckets are checked as soon as they are found.
-const MOST_PENDING: usize = 16;
+const MAX_PENDING: usize = 16;
 
 /// The bit for all methods that have no bit of their own.
 const OTHER_METHODS: u32 = 1 << 31;
@@ -276,7 +276,7 @@ struct Search<'s, 'i, F> {
     best: Option<Found>,
     /// Buckets that wait to be checked, each with the number of path bytes that its key matched. On the stack, so that
     /// matching does not allocate.
-    pending: SmallVec<[(&'i Bucket, u32); MOST_PENDING]>,
+    pending: SmallVec<[(&'i Bucket, u32); MAX_PENDING]>,
 }
 
 impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
@@ -310,7 +310,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
     fn add(&mut self, bucket: &'i Bucket, at: usize) {
         // A longer path does not fit into a request head.
         let at = u32::try_from(at).unwrap_or(u32::MAX);
-        if self.pending.len() == MOST_PENDING {
+        if self.pending.len() == MAX_PENDING {
             self.ask(bucket, at);
         } else if !bucket.is_empty() {
             self.pending.push((bucket, at));
@@ -366,9 +366,9 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
             pending,
             ..
         } = self;
-        let mut crowded: SmallVec<[&'i Bucket; MOST_PENDING]> = SmallVec::new();
+        let mut crowded: SmallVec<[&'i Bucket; MAX_PENDING]> = SmallVec::new();
         let mut add = |bucket: &'i Bucket| {
-            if pending.len() < MOST_PENDING {
+            if pending.len() < MAX_PENDING {
                 pending.push((bucket, at));
             } else {
                 crowded.push(bucket);
@@ -468,7 +468,7 @@ fn file(cover: Cover, entry: Entry, rest: Rest, filings: &mut Vec<Filing>) {
         None => vec![None],
     };
     let mut paths = cover.paths.unwrap_or_else(|| vec![PathKey::anything()]);
-    if hosts.len() * paths.len() > MOST_PLACES && paths.len() > 1 {
+    if hosts.len() * paths.len() > MAX_PLACES && paths.len() > 1 {
         paths = vec![PathKey::common(&paths)];
     }
     let is_exact = entry.methods == ALL_METHODS || entry.methods & OTHER_METHODS == 0;

@@ -15,10 +15,10 @@ use expr::{
 use smallvec::SmallVec;
 
 /// Maximum number of covers of an expression.
-const MOST_COVERS: usize = 64;
+const MAX_COVERS: usize = 64;
 
 /// Maximum number of conditions of a cover.
-const MOST_DEMANDS: usize = 64;
+const MAX_DEMANDS: usize = 64;
 
 /// Limits on the values that the covers of an expression may contain, and on the values that may be copied or compared
 /// while the covers are computed.
@@ -28,7 +28,7 @@ const FREE_WORK: usize = 1 << 16;
 const WORK_PER_PREDICATE: usize = 128;
 
 /// Maximum number of classes in a path key, which limits the recursion depth of lookups.
-const MOST_CLASSES: usize = 32;
+const MAX_CLASSES: usize = 32;
 
 /// Conditions on a request. In each dimension the request must have one of the values; `None` means that the dimension
 /// is not restricted.
@@ -185,7 +185,7 @@ impl Reader {
 
     /// Combines the covers of two parts that must both be true.
     fn both(&mut self, left: Vec<Cover>, right: Vec<Cover>) -> Result<Vec<Cover>, TooMuch> {
-        let (mut left, mut right) = if left.len() * right.len() <= MOST_COVERS {
+        let (mut left, mut right) = if left.len() * right.len() <= MAX_COVERS {
             (left, right)
         } else if left.len() > right.len() {
             (left, vec![common(right)])
@@ -217,7 +217,7 @@ impl Reader {
     /// Adds an alternative. If an existing cover differs from it in one dimension only, the two are merged.
     fn add(&mut self, any: &mut Vec<Cover>, cover: Cover) -> Result<(), TooMuch> {
         // Only the latest covers are compared, so that the work for many alternatives stays linear.
-        let near = any.iter_mut().rev().take(MOST_COVERS);
+        let near = any.iter_mut().rev().take(MAX_COVERS);
         for known in near {
             self.spend(1 + cover.size())?;
             if known.merge(&cover) {
@@ -230,7 +230,7 @@ impl Reader {
 }
 
 fn bound(covers: Vec<Cover>) -> Vec<Cover> {
-    if covers.len() > MOST_COVERS {
+    if covers.len() > MAX_COVERS {
         vec![common(covers)]
     } else {
         covers
@@ -288,7 +288,7 @@ impl Cover {
             let mut known = self.demands.iter_mut();
             if let Some(known) = known.find(|known| known.is_of_same(demand)) {
                 known.narrow(demand);
-            } else if self.demands.len() < MOST_DEMANDS {
+            } else if self.demands.len() < MAX_DEMANDS {
                 // Further conditions hardly distinguish candidates any better.
                 self.demands.push(demand.clone());
             }
@@ -630,11 +630,11 @@ fn path_keys(test: &TextTest) -> Option<Vec<PathKey>> {
 }
 
 impl PathKey {
-    /// Cuts the key so that it has at most [`MOST_CLASSES`] classes.
+    /// Cuts the key so that it has at most [`MAX_CLASSES`] classes.
     fn bounded(mut self) -> Self {
         let is_class = |step: &Step| matches!(step, Step::Class(_));
         let classes = (0..self.steps.len()).filter(|&at| is_class(&self.steps[at]));
-        if let Some(end) = classes.into_iter().nth(MOST_CLASSES) {
+        if let Some(end) = classes.into_iter().nth(MAX_CLASSES) {
             self.steps.truncate(end);
             self.at_end = false;
             self.answer = PathAnswer::Open;

@@ -42,7 +42,7 @@ pub use expr::{Block, Group};
 pub use request::{HeaderSource, Request, Scheme};
 pub use router::{Match, Options, Router, Scratch};
 pub use stream::{StreamRequest, StreamRouter};
-pub use work::{MOST_STEPS, TOO_COSTLY, TooCostly};
+pub use work::{MAX_STEPS, TOO_COSTLY, TooCostly};
 
 /// The router flavor, which decides how routes are matched (`router_flavor`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

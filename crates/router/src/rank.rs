@@ -1,24 +1,24 @@
 //! Describes in words why a candidate has its position in the order. The first criterion is the most important.
 
-use crate::candidate::Place;
+use crate::candidate::Precedence;
 use crate::expressions::EXPRESSION;
 use crate::priority::{self, Word};
 use crate::router::Options;
 use std::cmp::Reverse;
 use uuid::Uuid;
 
-pub(crate) fn of(place: &Place, options: Options) -> Vec<String> {
+pub(crate) fn of(place: &Precedence, options: Options) -> Vec<String> {
     match place {
-        Place::Compatible(Reverse(word), Reverse(id)) => compatible(*word, id, |word| {
+        Precedence::Compatible(Reverse(word), Reverse(id)) => compatible(*word, id, |word| {
             vec![Word::new(word, options.calculation).describe()]
         }),
-        Place::Traditional(priority, id) => {
+        Precedence::Traditional(priority, id) => {
             let mut words = priority::Traditional::describe(priority);
             words.push(format!("if still equal, the smaller id: {id}"));
             words
         }
         // The HTTP router has no such positions.
-        Place::TraditionalStream { .. } => Vec::new(),
+        Precedence::TraditionalStream { .. } => Vec::new(),
     }
 }
 
@@ -34,10 +34,10 @@ fn compatible(word: u64, id: &Uuid, classic: impl Fn(u64) -> Vec<String>) -> Vec
 
 /// Describes the position of a stream candidate. Source of the order: kong/router/transform.lua (stream_get_priority)
 /// and traditional.lua.
-pub(crate) fn of_stream(place: &Place) -> Vec<String> {
+pub(crate) fn of_stream(place: &Precedence) -> Vec<String> {
     match place {
-        Place::Compatible(Reverse(word), Reverse(id)) => compatible(*word, id, of_ends),
-        Place::TraditionalStream {
+        Precedence::Compatible(Reverse(word), Reverse(id)) => compatible(*word, id, of_ends),
+        Precedence::TraditionalStream {
             kinds: Reverse(kinds),
             category: Reverse(category),
             ends: (source, destination),
@@ -60,7 +60,7 @@ pub(crate) fn of_stream(place: &Place) -> Vec<String> {
             words
         }
         // The stream router has no such positions.
-        Place::Traditional(..) => Vec::new(),
+        Precedence::Traditional(..) => Vec::new(),
     }
 }
 

@@ -143,7 +143,7 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// Fails if the match would take more than [`MOST_STEPS`](crate::MOST_STEPS), even if a route was already found: a
+    /// Fails if the match would take more than [`MAX_STEPS`](crate::MAX_STEPS), even if a route was already found: a
     /// better one may be among the candidates that were not checked.
     pub fn find(
         &self,

@@ -6,7 +6,7 @@
 //! up server names, addresses and ports. As in Kong, only the `expressions` flavor matches the protocols of a route;
 //! the other flavors check them after a route was found.
 
-use crate::candidate::{Candidate, Place, Problem, RouteError, RouteIndex, sni_name};
+use crate::candidate::{Candidate, Precedence, Problem, RouteError, RouteIndex, sni_name};
 use crate::compatible::wildcard_test;
 use crate::ends::{self, End, Side};
 use crate::table::Table;
@@ -173,7 +173,7 @@ fn compile(of: (RouteIndex, &Route), options: Options) -> Result<Vec<Candidate>,
             let category = u8::from(!route.snis.is_empty()) << 2
                 | u8::from(!sources.is_empty()) << 1
                 | u8::from(!destinations.is_empty());
-            let place = Place::TraditionalStream {
+            let place = Precedence::TraditionalStream {
                 kinds: Reverse(category.count_ones()),
                 category: Reverse(category),
                 ends: (source_class, destination_class),
@@ -188,8 +188,8 @@ fn compile(of: (RouteIndex, &Route), options: Options) -> Result<Vec<Candidate>,
     Ok(candidates)
 }
 
-fn compatible_place(route: &Route, word: u64) -> Place {
-    Place::Compatible(Reverse(word), Reverse(route.id.0))
+fn compatible_place(route: &Route, word: u64) -> Precedence {
+    Precedence::Compatible(Reverse(word), Reverse(route.id.0))
 }
 
 /// Returns the condition of a classic route, restricted to these of its sources and destinations.

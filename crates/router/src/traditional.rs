@@ -6,7 +6,7 @@
 //! from the plain order only in collisions, for example if several regexes match one path (Kong/kong#14839); this is
 //! not reproduced.
 
-use crate::candidate::{Candidate, Place, Problem, Regexes, RouteIndex, sni_name};
+use crate::candidate::{Candidate, Precedence, Problem, Regexes, RouteIndex, sni_name};
 use crate::host::Host;
 use crate::priority::Traditional as Priority;
 use compact_str::CompactString;
@@ -41,7 +41,7 @@ impl Traditional<'_> {
                 let priority = Priority::new(route, path, headers, with_port);
                 let expression = self.expression(route, &hosts, path);
                 each(expression.map(|expression| {
-                    let place = Place::Traditional(Arc::new(priority), route.id);
+                    let place = Precedence::Traditional(Arc::new(priority), route.id);
                     Candidate::new((index, route), (place, part), expression)
                 }));
                 part += 1;

@@ -5,14 +5,14 @@ use std::cell::Cell;
 
 /// Maximum number of steps for a match. A step is about one byte of the request that is examined. A usual match takes a
 /// few hundred steps; this limit is some milliseconds.
-pub const MOST_STEPS: usize = 4 << 20;
+pub const MAX_STEPS: usize = 4 << 20;
 
 /// The message for a client whose request is [`TooCostly`].
 pub const TOO_COSTLY: &str = "the request takes too much work to route";
 
-/// No route was found within [`MOST_STEPS`]. The request may still match one.
+/// No route was found within [`MAX_STEPS`]. The request may still match one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("finding a route for the request takes more than {MOST_STEPS} steps")]
+#[error("finding a route for the request takes more than {MAX_STEPS} steps")]
 pub struct TooCostly;
 
 /// The steps that are left.
@@ -37,18 +37,18 @@ impl Budget {
     }
 
     pub(crate) fn spent(&self) -> usize {
-        MOST_STEPS.saturating_sub_signed(self.left.get().max(0))
+        MAX_STEPS.saturating_sub_signed(self.left.get().max(0))
     }
 
     pub(crate) fn refill(&self) {
-        self.left.set(MOST_STEPS as isize);
+        self.left.set(MAX_STEPS as isize);
     }
 }
 
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            left: Cell::new(MOST_STEPS as isize),
+            left: Cell::new(MAX_STEPS as isize),
         }
     }
 }
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     fn spent_steps_are_available_again_after_a_refill() {
         let budget = Budget::default();
-        assert!(budget.spend(MOST_STEPS - 1) && budget.spend(1));
+        assert!(budget.spend(MAX_STEPS - 1) && budget.spend(1));
         assert!(!budget.is_exhausted());
         assert!(!budget.spend(1) && budget.is_exhausted());
-        assert_eq!(budget.spent(), MOST_STEPS);
+        assert_eq!(budget.spent(), MAX_STEPS);
         budget.refill();
         assert!(!budget.is_exhausted() && budget.spent() == 0);
     }

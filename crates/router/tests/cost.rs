@@ -1,7 +1,7 @@
 //! Limits on the cost of routes and requests. For matches the test counts steps; for the work done once per route it
 //! uses the allocated memory as a measure. Twice the input must not cost much more than twice as much.
 
-use router::{Flavor, MOST_STEPS, Options, RouteIndex, Router, Scratch, TooCostly};
+use router::{Flavor, MAX_STEPS, Options, RouteIndex, Router, Scratch, TooCostly};
 use std::alloc::System;
 use testkit::memory::{Counting, Counts};
 use testkit::rules::{Hostile, Rule, Sample, hostile};
@@ -48,7 +48,7 @@ fn no_request_takes_more_than_its_steps() {
         let router = build(&set.rules, Flavor::Expressions);
         let (is_whole, steps) = steps(&router, &set.sample);
         println!("{}: {steps} steps", set.name);
-        assert!(steps <= MOST_STEPS && is_whole == (steps < MOST_STEPS));
+        assert!(steps <= MAX_STEPS && is_whole == (steps < MAX_STEPS));
     }
 }
 

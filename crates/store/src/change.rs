@@ -4,7 +4,7 @@ use model::EntityKind;
 use std::fmt;
 use uuid::Uuid;
 
-/// The number of a change set in the journal. An empty store has revision 0; each commit that changes something adds
+/// The number of a change set in the change log. An empty store has revision 0; each commit that changes something adds
 /// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision(pub u64);

@@ -1,8 +1,8 @@
-//! Follows the journal, revision by revision. The journal itself is the queue: a follower holds only the number of the
+//! Follows the change log, revision by revision. The change log itself is the queue: a follower holds only the number of the
 //! last revision that it has seen. So a slow follower costs nothing and always notices missed revisions.
 
 use crate::change::Revision;
-use crate::journal::JournalError;
+use crate::change_log::ChangeLogError;
 use crate::past::Difference;
 use crate::record::RevisionInfo;
 use crate::store::Store;
@@ -52,10 +52,10 @@ impl Follower {
     }
 
     /// Returns the event after the last one, up to the revision `limit`; `None` if there is no event. To follow all
-    /// durable revisions, wait with [`crate::Journal::watch`] for the newest revision to grow.
+    /// durable revisions, wait with [`crate::ChangeLog::watch`] for the newest revision to grow.
     ///
     /// The function reads the map, like every lookup, and keeps no transaction open.
-    pub fn next(&mut self, limit: Revision) -> Result<Option<Event>, JournalError> {
+    pub fn next(&mut self, limit: Revision) -> Result<Option<Event>, ChangeLogError> {
         if self.seen >= limit {
             return Ok(None);
         }
@@ -83,7 +83,7 @@ impl Follower {
         revision: Revision,
         from: usize,
         size: usize,
-    ) -> Result<Vec<Changed>, JournalError> {
+    ) -> Result<Vec<Changed>, ChangeLogError> {
         let view = self.store.view()?;
         let differences = view.history()?.changes(revision, from, size)?;
         Ok(differences.iter().map(Changed::from).collect())

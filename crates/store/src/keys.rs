@@ -138,7 +138,7 @@ pub(crate) fn journal(revision: u64, piece: u32) -> [u8; 12] {
     key
 }
 
-/// Parses the revision and the piece number in a key of the journal.
+/// Parses the revision and the piece number in a key of the table `journal`.
 pub(crate) fn parse_journal(key: &[u8]) -> Option<(u64, u32)> {
     let (revision, piece) = key.split_at_checked(8)?;
     let revision = u64::from_be_bytes(revision.try_into().ok()?);

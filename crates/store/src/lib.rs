@@ -1,7 +1,7 @@
 //! The store: an LMDB file of this node with every entity of the newest revision (the entity tables), and with the
-//! ordered revisions that led there (the journal).
+//! ordered revisions that led there (the change log).
 //!
-//! - [`Store`] opens the file, creates views ([`Store::view`], [`Reader`]) and is the local [`Journal`].
+//! - [`Store`] opens the file, creates views ([`Store::view`], [`Reader`]) and is the local [`ChangeLog`].
 //! - [`View`] reads one revision: by id, by unique field, by reference, by tag, page by page.
 //! - [`View::history`] reads older revisions: the changes of each, and the state at each.
 //! - [`Store::transact`] applies change sets in one write transaction: references, uniqueness, cascades, indexes and
@@ -12,17 +12,17 @@
 
 mod apply;
 mod change;
+mod change_log;
 mod checksum;
 mod env;
 mod error;
+mod existing_entities;
 mod facts;
 mod follow;
 mod header;
 mod history;
-mod journal;
 mod keys;
 mod map;
-mod mirror;
 mod page;
 mod past;
 mod reader;
@@ -35,11 +35,11 @@ mod verify;
 mod view;
 
 pub use change::{Change, ChangeSet, Origin, Revision, Touched};
+pub use change_log::{ChangeLog, ChangeLogError, Changes};
 pub use env::Recovery;
 pub use error::{CommitError, Damage, OpenError, Rejected, StoreError, Violation};
+pub use existing_entities::ExistingEntities;
 pub use follow::{Changed, Effect, Event, Follower};
-pub use journal::{Changes, Journal, JournalError};
-pub use mirror::Mirror;
 pub use model::declarative::KeyPart;
 pub use page::{Page, TagFilter, Tagged};
 pub use past::{Difference, History, PastPage, Period};

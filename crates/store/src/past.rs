@@ -2,9 +2,9 @@
 //! ordered table, so the cost depends on the size of the result, not on the length of the history.
 
 use crate::change::{Change, ChangeSet, Revision};
+use crate::change_log::ChangeLogError;
 use crate::error::{Damage, StoreError};
 use crate::history::{PIECE_KEYS, parse_piece};
-use crate::journal::JournalError;
 use crate::keys::{self, EntityKey, HEAD_PIECE};
 use crate::record::{self, RevisionInfo};
 use crate::view::View;
@@ -72,7 +72,7 @@ impl<'v> History<'v> {
     }
 
     /// Returns the record of a revision after the oldest.
-    pub fn info(&self, revision: Revision) -> Result<RevisionInfo, JournalError> {
+    pub fn info(&self, revision: Revision) -> Result<RevisionInfo, ChangeLogError> {
         self.check_record(revision)?;
         Ok(self.kept_info(revision.0)?)
     }
@@ -149,7 +149,7 @@ impl<'v> History<'v> {
         revision: Revision,
         from: usize,
         size: usize,
-    ) -> Result<Vec<Difference<'v>>, JournalError> {
+    ) -> Result<Vec<Difference<'v>>, ChangeLogError> {
         self.check_record(revision)?;
         let first = u32::try_from(from / PIECE_KEYS).unwrap_or(u32::MAX - 1) + HEAD_PIECE + 1;
         let pieces = self.pieces(revision.0, first, revision.0)?;
@@ -173,7 +173,7 @@ impl<'v> History<'v> {
         kind: EntityKind,
         id: Uuid,
         revision: Revision,
-    ) -> Result<Option<&'v [u8]>, JournalError> {
+    ) -> Result<Option<&'v [u8]>, ChangeLogError> {
         self.check_state(revision)?;
         Ok(self.state(&keys::entity(kind, id), revision.0)?)
     }
@@ -185,7 +185,7 @@ impl<'v> History<'v> {
         from: Revision,
         to: Revision,
         after: Option<(EntityKind, Uuid)>,
-    ) -> Result<impl Iterator<Item = Result<Difference<'v>, StoreError>> + use<'v>, JournalError>
+    ) -> Result<impl Iterator<Item = Result<Difference<'v>, StoreError>> + use<'v>, ChangeLogError>
     {
         self.check_state(from)?;
         self.check_state(to)?;
@@ -201,7 +201,7 @@ impl<'v> History<'v> {
     }
 
     /// Returns the changes from the newest state back to that of a revision.
-    pub fn changes_to(&self, revision: Revision) -> Result<ChangeSet, JournalError> {
+    pub fn changes_to(&self, revision: Revision) -> Result<ChangeSet, ChangeLogError> {
         let changes = self.diff(self.newest(), revision, None)?;
         let meta = self.meta_since(revision)?.into_iter();
         Ok(ChangeSet {
@@ -211,7 +211,7 @@ impl<'v> History<'v> {
     }
 
     /// Returns the changes from the state of a revision to the newest.
-    pub fn changes_since(&self, revision: Revision) -> Result<ChangeSet, JournalError> {
+    pub fn changes_since(&self, revision: Revision) -> Result<ChangeSet, ChangeLogError> {
         let changes = self.diff(revision, self.newest(), None)?;
         let meta = self.meta_since(revision)?.into_iter();
         Ok(ChangeSet {
@@ -341,24 +341,24 @@ impl<'v> History<'v> {
         Ok(record::info(revision, self.head(revision)?).ok_or(DAMAGED_JOURNAL)?)
     }
 
-    fn check_state(&self, revision: Revision) -> Result<(), JournalError> {
+    fn check_state(&self, revision: Revision) -> Result<(), ChangeLogError> {
         let (head, oldest) = (self.newest(), self.oldest());
         if revision > head {
-            Err(JournalError::Unknown { revision, head })
+            Err(ChangeLogError::Unknown { revision, head })
         } else if revision < oldest {
-            Err(JournalError::NotKept { revision, oldest })
+            Err(ChangeLogError::NotKept { revision, oldest })
         } else {
             Ok(())
         }
     }
 
-    fn check_record(&self, revision: Revision) -> Result<(), JournalError> {
+    fn check_record(&self, revision: Revision) -> Result<(), ChangeLogError> {
         let (head, oldest) = (self.newest(), Revision(self.oldest + 1));
         // Revision 0, the empty store, has no record.
         if revision > head || revision.0 == 0 {
-            Err(JournalError::Unknown { revision, head })
+            Err(ChangeLogError::Unknown { revision, head })
         } else if revision < oldest {
-            Err(JournalError::NotKept { revision, oldest })
+            Err(ChangeLogError::NotKept { revision, oldest })
         } else {
             Ok(())
         }

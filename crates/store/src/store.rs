@@ -1,9 +1,9 @@
-//! The store of this node: the entity tables and the local journal in one LMDB file.
+//! The store of this node: the entity tables and the local change log in one LMDB file.
 
 use crate::change::{ChangeSet, Origin, Revision};
+use crate::change_log::{ChangeLog, ChangeLogError, Changes};
 use crate::env::{self, Environment, Recovery};
 use crate::error::{CommitError, Damage, OpenError, StoreError};
-use crate::journal::{Changes, Journal, JournalError};
 use crate::keys;
 use crate::map;
 use crate::past::Difference;
@@ -221,7 +221,7 @@ impl Store {
 /// A multiple of the page size of every system.
 const MAP_GRANULE: usize = 1 << 16;
 
-impl Journal for Store {
+impl ChangeLog for Store {
     fn commit(
         &self,
         expected_head: Option<Revision>,
@@ -238,7 +238,7 @@ impl Journal for Store {
         })
     }
 
-    fn changes_since(&self, revision: Revision) -> Result<Changes, JournalError> {
+    fn changes_since(&self, revision: Revision) -> Result<Changes, ChangeLogError> {
         let view = self.view()?;
         let change_set = view.history()?.changes_since(revision)?;
         Ok(Changes {
@@ -252,7 +252,7 @@ impl Journal for Store {
         &self,
         revision: Revision,
         visit: &mut dyn FnMut(EntityKind, Uuid, &[u8]),
-    ) -> Result<(), JournalError> {
+    ) -> Result<(), ChangeLogError> {
         let view = self.view()?;
         let history = view.history()?;
         let mut then = history.diff(history.newest(), revision, None)?.peekable();

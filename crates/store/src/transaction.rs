@@ -3,11 +3,11 @@
 
 use crate::apply::{self, Work};
 use crate::change::{Change, ChangeSet, Origin, Revision, Touched};
+use crate::change_log::ChangeLogError;
 use crate::env::{Environment, Tables};
 use crate::error::{CommitError, StoreError, Violation};
 use crate::header::{HEADER_KEY, Header, META};
 use crate::history::{self, Record};
-use crate::journal::JournalError;
 use crate::keys::{self, EntityKey};
 use crate::record;
 use crate::store::{Retention, Store, lock};
@@ -195,7 +195,7 @@ impl Transaction<'_> {
     }
 
     /// Returns the changes from the newest sealed revision back to the state of a kept one.
-    pub fn changes_to(&self, revision: Revision) -> Result<ChangeSet, JournalError> {
+    pub fn changes_to(&self, revision: Revision) -> Result<ChangeSet, ChangeLogError> {
         self.view()?.history()?.changes_to(revision)
     }
 

@@ -19,7 +19,7 @@ type Segment<K, V> = Arc<Vec<(K, V)>>;
 
 /// Position of a key, or where it would be inserted.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Position {
     segment: usize,
     at: usize,
 }
@@ -29,7 +29,7 @@ impl<K: Ord, V> Sorted<K, V> {
     where
         K: Borrow<Q>,
     {
-        let Place { segment, at } = self.find(|known| known.borrow().cmp(key)).ok()?;
+        let Position { segment, at } = self.find(|known| known.borrow().cmp(key)).ok()?;
         Some(&self.segments[segment][at].1)
     }
 
@@ -60,17 +60,17 @@ impl<K: Ord, V> Sorted<K, V> {
         self.length == 0
     }
 
-    fn find(&self, compare: impl Fn(&K) -> Ordering) -> Result<Place, Place> {
+    fn find(&self, compare: impl Fn(&K) -> Ordering) -> Result<Position, Position> {
         let behind = self
             .segments
             .partition_point(|segment| compare(&segment[0].0).is_le());
         let segment = behind.saturating_sub(1);
         let Some(entries) = self.segments.get(segment) else {
-            return Err(Place { segment, at: 0 });
+            return Err(Position { segment, at: 0 });
         };
         match entries.binary_search_by(|(key, _)| compare(key)) {
-            Ok(at) => Ok(Place { segment, at }),
-            Err(at) => Err(Place { segment, at }),
+            Ok(at) => Ok(Position { segment, at }),
+            Err(at) => Err(Position { segment, at }),
         }
     }
 }
@@ -91,7 +91,7 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
     where
         K: Borrow<Q>,
     {
-        let Place { segment, at } = self.find(|known| known.borrow().cmp(key)).ok()?;
+        let Position { segment, at } = self.find(|known| known.borrow().cmp(key)).ok()?;
         let segments = Arc::make_mut(&mut self.segments);
         let entries = Arc::make_mut(&mut segments[segment]);
         let (_, value) = entries.remove(at);
@@ -112,12 +112,12 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
         Some(self.value(place))
     }
 
-    fn value(&mut self, place: Place) -> &mut V {
+    fn value(&mut self, place: Position) -> &mut V {
         let segments = Arc::make_mut(&mut self.segments);
         &mut Arc::make_mut(&mut segments[place.segment])[place.at].1
     }
 
-    fn add(&mut self, Place { segment, at }: Place, key: K, value: V) {
+    fn add(&mut self, Position { segment, at }: Position, key: K, value: V) {
         self.length += 1;
         let segments = Arc::make_mut(&mut self.segments);
         let Some(full) = segments.get(segment).map(|entries| entries.len() == MOST) else {

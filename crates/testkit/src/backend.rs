@@ -12,11 +12,11 @@ use std::thread;
 #[derive(Debug, Clone)]
 pub struct Backend {
     pub address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<BackendState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct BackendState {
     name: String,
     status: AtomicU16,
     requests: AtomicU64,
@@ -37,7 +37,7 @@ impl Backend {
         let listener = TcpListener::bind(address)?;
         let backend = Self {
             address: listener.local_addr()?,
-            state: Arc::new(State {
+            state: Arc::new(BackendState {
                 name: name.to_owned(),
                 status: AtomicU16::new(200),
                 requests: AtomicU64::new(0),
@@ -84,7 +84,7 @@ impl Backend {
     }
 }
 
-impl State {
+impl BackendState {
     fn serve(&self, stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut reader = BufReader::new(stream.try_clone()?);

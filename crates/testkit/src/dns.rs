@@ -15,11 +15,11 @@ const OPT: u16 = 41;
 /// A running name server. It stops with the process.
 pub struct NameServer {
     pub address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ServerState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct ServerState {
     /// Encoded records by lower-case name and record type.
     zone: HashMap<(String, u16), Vec<Vec<u8>>>,
     behaviour: Option<Arc<Behaviour>>,
@@ -46,7 +46,7 @@ impl NameServer {
     pub fn start() -> Self {
         let (udp, tcp) = bind();
         let address = tcp.local_addr().expect("a bound address");
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(ServerState::default()));
         let of_udp = Arc::clone(&state);
         thread::spawn(move || serve_udp(&udp, &of_udp));
         let of_tcp = Arc::clone(&state);
@@ -114,7 +114,7 @@ impl NameServer {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -200,7 +200,7 @@ fn bind() -> (UdpSocket, TcpListener) {
     panic!("no port is free for UDP and TCP");
 }
 
-fn serve_udp(socket: &UdpSocket, state: &Mutex<State>) {
+fn serve_udp(socket: &UdpSocket, state: &Mutex<ServerState>) {
     let mut buffer = [0; 4096];
     while let Ok((length, asker)) = socket.recv_from(&mut buffer) {
         for message in answer(&buffer[..length], false, state) {
@@ -209,7 +209,7 @@ fn serve_udp(socket: &UdpSocket, state: &Mutex<State>) {
     }
 }
 
-fn serve_tcp(mut stream: TcpStream, state: &Mutex<State>) {
+fn serve_tcp(mut stream: TcpStream, state: &Mutex<ServerState>) {
     let mut length = [0; 2];
     while stream.read_exact(&mut length).is_ok() {
         let mut message = vec![0; u16::from_be_bytes(length).into()];
@@ -226,7 +226,7 @@ fn serve_tcp(mut stream: TcpStream, state: &Mutex<State>) {
     }
 }
 
-fn answer(message: &[u8], over_tcp: bool, state: &Mutex<State>) -> Vec<Vec<u8>> {
+fn answer(message: &[u8], over_tcp: bool, state: &Mutex<ServerState>) -> Vec<Vec<u8>> {
     let Some(question) = Question::read(message, over_tcp) else {
         return Vec::new();
     };
@@ -242,7 +242,7 @@ fn answer(message: &[u8], over_tcp: bool, state: &Mutex<State>) -> Vec<Vec<u8>> 
     }
 }
 
-fn right_answer(question: &Question, state: &State) -> Vec<u8> {
+fn right_answer(question: &Question, state: &ServerState) -> Vec<u8> {
     let of = |kind| state.zone.get(&(question.name.clone(), kind));
     let exists = state.zone.keys().any(|(name, _)| *name == question.name);
     match of(question.kind).or_else(|| of(5)) {

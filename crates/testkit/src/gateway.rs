@@ -1,6 +1,6 @@
 //! The real program, started on free ports with its own prefix.
 
-use crate::http::{self, Answer};
+use crate::http::{self, HttpResponse};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -277,17 +277,17 @@ impl Gateway {
     }
 
     /// Sends a `GET` request through the proxy.
-    pub fn get(&self, target: &str, headers: &[(&str, &str)]) -> Answer {
+    pub fn get(&self, target: &str, headers: &[(&str, &str)]) -> HttpResponse {
         http::get(self.proxy, target, headers)
     }
 
     /// Sends a `GET` request to the Admin API.
-    pub fn admin_get(&self, target: &str) -> Answer {
+    pub fn admin_get(&self, target: &str) -> HttpResponse {
         http::get(self.admin, target, &[])
     }
 
     /// Sends a request to the Admin API. An empty `json` sends no body.
-    pub fn admin_send(&self, method: &str, target: &str, json: &str) -> Answer {
+    pub fn admin_send(&self, method: &str, target: &str, json: &str) -> HttpResponse {
         let headers: &[(&str, &str)] = match json {
             "" => &[],
             _ => &[("Content-Type", "application/json")],
@@ -296,7 +296,7 @@ impl Gateway {
     }
 
     /// Posts a declarative configuration as text.
-    pub fn post_config(&self, text: &str) -> Answer {
+    pub fn post_config(&self, text: &str) -> HttpResponse {
         let headers = [("Content-Type", "text/yaml")];
         http::request(self.admin, "POST", "/config", &headers, text.as_bytes())
     }

@@ -16,7 +16,7 @@ pub struct Client<S: Read + Write = TcpStream> {
 
 /// A response with its headers as received.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: u16,
     /// The status line.
     pub line: String,
@@ -62,7 +62,7 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// Reads the final response to a request with this method and skips interim responses.
-    pub fn receive(&mut self, method: &str) -> io::Result<Answer> {
+    pub fn receive(&mut self, method: &str) -> io::Result<HttpResponse> {
         loop {
             let head = message::read_head(&mut self.reader)?
                 .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "closed, no answer"))?;
@@ -71,7 +71,7 @@ impl<S: Read + Write> Client<S> {
                 continue;
             }
             let body = self.read_body(method, status, &head)?;
-            return Ok(Answer {
+            return Ok(HttpResponse {
                 status,
                 line: head.first,
                 headers: head.headers,
@@ -87,7 +87,7 @@ impl<S: Read + Write> Client<S> {
         target: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Answer {
+    ) -> HttpResponse {
         self.send(encode(method, target, headers, body))
             .unwrap_or_else(|error| panic!("cannot send {method} {target}: {error}"));
         self.receive(method)
@@ -119,7 +119,7 @@ impl<S: Read + Write> Client<S> {
     }
 }
 
-impl Answer {
+impl HttpResponse {
     /// Returns the first header with this name, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self
@@ -171,12 +171,12 @@ pub fn request(
     target: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> Answer {
+) -> HttpResponse {
     Client::connect(address).request(method, target, headers, body)
 }
 
 /// Sends one `GET` request on a new connection.
-pub fn get(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Answer {
+pub fn get(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> HttpResponse {
     request(address, "GET", target, headers, b"")
 }
 

@@ -23,5 +23,5 @@ pub use backend::Backend;
 pub use dns::NameServer;
 pub use echo::Echo;
 pub use gateway::{Gateway, Launch};
-pub use http::{Answer, Client, get, request};
+pub use http::{Client, HttpResponse, get, request};
 pub use upstream::Scripted;

@@ -23,7 +23,7 @@ static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
 const COUNTS: [usize; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
 /// Maximum number of different requests: enough to keep the routes of large sets out of the processor's nearest caches.
-const MOST_REQUESTS: usize = 10_000;
+const MAX_REQUESTS: usize = 10_000;
 const FEWEST_REQUESTS: usize = 1_000;
 /// Number of requests timed together: enough to hide the cost of reading the clock, and few enough to stay in the
 /// nearest cache after [`touch`].
@@ -133,7 +133,7 @@ impl Cli {
 
 /// Measures one kind with one number of routes. If this version cannot use the routes, prints that and returns `None`.
 fn measure(kind: Kind, count: usize, cli: &Cli) -> Option<Line> {
-    let set = kind.set(count, count.clamp(FEWEST_REQUESTS, MOST_REQUESTS));
+    let set = kind.set(count, count.clamp(FEWEST_REQUESTS, MAX_REQUESTS));
     let routes = rules::routes(&set.rules);
     let flavor = cli.flavor(kind);
     let before = Counts::of_this_thread();

@@ -6,7 +6,7 @@ use crate::control::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 use crate::paging::escape;
 use crate::render;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, empty, json};
+use crate::respond::{ApiResult, Failure, empty, json};
 use crate::shown::{Entity, Page};
 use axum::http::StatusCode;
 use model::EntityKind;
@@ -106,7 +106,7 @@ enum Word {
 
 /// `GET /upstreams/{upstreams}/health`: the health of each target, or with `balancer_health=1` of the upstream as a
 /// whole.
-pub(crate) fn upstream(call: &Call<'_>) -> Answer {
+pub(crate) fn upstream(call: &Call<'_>) -> ApiResult {
     let upstream = parent_id(call, TARGETS)?;
     let view = view(call)?;
     let health = call.control.upstream_health(upstream);
@@ -267,7 +267,7 @@ fn weights(weight: Weight) -> Weights {
 }
 
 /// `PUT …/targets/{targets}/healthy`, `…/{address}/unhealthy`.
-pub(crate) fn set_target(call: &Call<'_>, healthy: bool) -> Answer {
+pub(crate) fn set_target(call: &Call<'_>, healthy: bool) -> ApiResult {
     let upstream = parent_id(call, TARGETS)?;
     let view = view(call)?;
     let segment = call.parameter("targets");

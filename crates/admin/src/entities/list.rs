@@ -5,7 +5,7 @@ use crate::entities::find::{self, Found};
 use crate::paging::{self, Encoding, Offset, Page, Tags, escape, offset_after_id};
 use crate::render;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, json_bytes};
+use crate::respond::{ApiResult, Failure, json_bytes};
 use crate::shown::{self, Entity};
 use axum::http::StatusCode;
 use model::{EntityKind, Error};
@@ -20,7 +20,7 @@ pub(crate) struct Listed {
 }
 
 /// `GET /services`
-pub(crate) fn collection(call: &Call<'_>, kind: EntityKind) -> Answer {
+pub(crate) fn collection(call: &Call<'_>, kind: EntityKind) -> ApiResult {
     if kind == EntityKind::Consumers
         && let Some(custom_id) = call.query("custom_id")
     {
@@ -66,7 +66,7 @@ pub(crate) fn children(
     view: &View<'_>,
     relation: crate::endpoints::Relation,
     parent: Uuid,
-) -> Answer {
+) -> ApiResult {
     let nested = crate::endpoints::nested(relation.child);
     let path = format!("{}/{nested}", parent_path(call, relation));
     by_id(call, view, relation, parent, &path)
@@ -79,7 +79,7 @@ fn parent_path(call: &Call<'_>, relation: crate::endpoints::Relation) -> String 
 }
 
 /// `GET /upstreams/{upstream}/targets/all`.
-pub(crate) fn all_targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> Answer {
+pub(crate) fn all_targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> ApiResult {
     let path = format!("{}/targets/all", parent_path(call, super::TARGETS));
     by_id(call, view, super::TARGETS, upstream, &path)
 }
@@ -91,7 +91,7 @@ fn by_id(
     relation: crate::endpoints::Relation,
     parent: Uuid,
     path: &str,
-) -> Answer {
+) -> ApiResult {
     let page = paging::page(&call.query, false)?;
     let kind = relation.child;
     let listed = match start(call.control, &page.offset)? {
@@ -167,7 +167,7 @@ fn answer(
     listed: Listed,
     path: &str,
     repeated: &[(&str, Option<&str>)],
-) -> Answer {
+) -> ApiResult {
     let shown =
         |found: &Found| Entity::written(|out| render::entity(out, control, view, kind, found));
     let data: Vec<_> = listed
@@ -183,7 +183,7 @@ fn answer(
     Ok(json_bytes(StatusCode::OK, body))
 }
 
-fn consumer_by_custom_id(call: &Call<'_>, custom_id: &str) -> Answer {
+fn consumer_by_custom_id(call: &Call<'_>, custom_id: &str) -> ApiResult {
     const KIND: EntityKind = EntityKind::Consumers;
     if custom_id.is_empty() {
         return Err(Failure::bad_request("custom_id must be an unempty string"));
@@ -201,7 +201,7 @@ fn consumer_by_custom_id(call: &Call<'_>, custom_id: &str) -> Answer {
 }
 
 /// `GET /upstreams/{upstream}/targets`.
-pub(crate) fn targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> Answer {
+pub(crate) fn targets(call: &Call<'_>, view: &View<'_>, upstream: Uuid) -> ApiResult {
     let listed = page_of_targets(call, view, upstream)?;
     let path = format!("{}/targets", parent_path(call, super::TARGETS));
     answer(call.control, view, EntityKind::Targets, listed, &path, &[])
@@ -220,7 +220,7 @@ pub(crate) fn page_of_targets(
         .map_err(Failure::internal)?;
     let mut targets = Vec::with_capacity(read.entities.len());
     for (id, bytes) in read.entities {
-        targets.push((Place::of(id, bytes)?, bytes));
+        targets.push((TargetPosition::of(id, bytes)?, bytes));
     }
     targets.sort_unstable_by_key(|(place, _)| std::cmp::Reverse(*place));
     let start = match call.query("offset").map(|text| (text, Start::parse(text))) {
@@ -233,7 +233,7 @@ pub(crate) fn page_of_targets(
     let rest = targets.get(start..).unwrap_or_default();
     let shown = &rest[..page.size.min(rest.len())];
     let last = shown.last().filter(|_| shown.len() < rest.len());
-    let found = |(place, bytes): &(Place, &[u8])| {
+    let found = |(place, bytes): &(TargetPosition, &[u8])| {
         let (id, entity) = (place.id, find::decode(bytes)?);
         Ok(Found { id, entity })
     };
@@ -245,7 +245,7 @@ pub(crate) fn page_of_targets(
 
 /// The position of a target in the list, which does not change when other targets are created or deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct TargetPosition {
     /// Milliseconds since 1970.
     created: u64,
     id: Uuid,
@@ -255,13 +255,13 @@ struct Place {
 #[derive(Debug, PartialEq)]
 enum Start {
     At(usize),
-    After(Place),
+    After(TargetPosition),
 }
 
 /// Number of decimal digits of an id.
 const ID_DIGITS: usize = 39;
 
-impl Place {
+impl TargetPosition {
     fn of(id: Uuid, target: &[u8]) -> Result<Self, Failure> {
         #[derive(serde::Deserialize)]
         struct Age {
@@ -275,7 +275,7 @@ impl Place {
 }
 
 /// A number, like Kong's offsets of targets.
-impl fmt::Display for Place {
+impl fmt::Display for TargetPosition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
@@ -295,7 +295,7 @@ impl Start {
             None | Some(0) => text.parse().ok().map(Self::At),
             Some(end) => {
                 let (created, id) = text.split_at(end);
-                Some(Self::After(Place {
+                Some(Self::After(TargetPosition {
                     created: created.parse().ok()?,
                     id: Uuid::from_u128(id.parse().ok()?),
                 }))
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn the_offset_of_a_target_is_its_position_as_a_number() {
         for id in [Uuid::nil(), Uuid::from_u128(7), Uuid::max()] {
-            let place = Place {
+            let place = TargetPosition {
                 created: 1_790_000_000_250,
                 id,
             };

@@ -12,7 +12,7 @@ pub(crate) mod write;
 use crate::endpoints::Relation;
 use crate::render;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, empty, json_bytes};
+use crate::respond::{ApiResult, Failure, empty, json_bytes};
 use axum::http::StatusCode;
 use find::{Found, Selector};
 use model::schema::registry;
@@ -22,7 +22,7 @@ use uuid::Uuid;
 use write::{Action, Input, Owner, Write};
 
 /// `/services`
-pub(crate) async fn collection(call: &Call<'_>, kind: EntityKind) -> Answer {
+pub(crate) async fn collection(call: &Call<'_>, kind: EntityKind) -> ApiResult {
     match call.method {
         "GET" => list::collection(call, kind),
         _ => write(call, kind, Action::Insert, None).await,
@@ -30,7 +30,7 @@ pub(crate) async fn collection(call: &Call<'_>, kind: EntityKind) -> Answer {
 }
 
 /// `/services/{services}`
-pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> Answer {
+pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> ApiResult {
     let segment = call.parameter(kind.name());
     if call.method == "GET" {
         let view = view(call)?;
@@ -46,7 +46,7 @@ pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> Answer {
 }
 
 /// `/services/{services}/routes`
-pub(crate) async fn children(call: &Call<'_>, relation: Relation) -> Answer {
+pub(crate) async fn children(call: &Call<'_>, relation: Relation) -> ApiResult {
     let parent = parent_id(call, relation)?;
     match call.method {
         "GET" if relation.child == EntityKind::Targets => list::targets(call, &view(call)?, parent),
@@ -59,7 +59,7 @@ pub(crate) async fn children(call: &Call<'_>, relation: Relation) -> Answer {
 }
 
 /// `/services/{services}/routes/{routes}`
-pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> Answer {
+pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> ApiResult {
     let parent = parent_id(call, relation)?;
     let (kind, segment) = (relation.child, call.parameter(relation.child.name()));
     let found = {
@@ -89,7 +89,7 @@ pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> Answer {
 }
 
 /// `/routes/{routes}/service`
-pub(crate) async fn referenced(call: &Call<'_>, relation: Relation) -> Answer {
+pub(crate) async fn referenced(call: &Call<'_>, relation: Relation) -> ApiResult {
     let (owner, id) = {
         let view = view(call)?;
         let segment = call.parameter(relation.child.name());
@@ -133,7 +133,7 @@ async fn write(
     kind: EntityKind,
     action: Action,
     link: Option<(&'static str, Uuid)>,
-) -> Answer {
+) -> ApiResult {
     let (status, input) = match action {
         Action::Insert => (StatusCode::CREATED, Input::of(call)?),
         Action::Delete(_) => (StatusCode::NO_CONTENT, Input::default()),
@@ -158,7 +158,7 @@ async fn write(
 }
 
 /// `/upstreams/{upstreams}/targets/all`: lists targets as they are stored.
-pub(crate) fn all_targets(call: &Call<'_>) -> Answer {
+pub(crate) fn all_targets(call: &Call<'_>) -> ApiResult {
     let parent = parent_id(call, TARGETS)?;
     list::all_targets(call, &view(call)?, parent)
 }
@@ -181,7 +181,7 @@ fn parent_id(call: &Call<'_>, relation: Relation) -> Result<Uuid, Failure> {
     Ok(found.ok_or_else(Failure::not_found)?.id)
 }
 
-fn show(call: &Call<'_>, view: &View<'_>, kind: EntityKind, found: Option<Found>) -> Answer {
+fn show(call: &Call<'_>, view: &View<'_>, kind: EntityKind, found: Option<Found>) -> ApiResult {
     let found = found.ok_or_else(Failure::not_found)?;
     shown(call, view, kind, &found, StatusCode::OK)
 }
@@ -192,7 +192,7 @@ fn shown(
     kind: EntityKind,
     found: &Found,
     status: StatusCode,
-) -> Answer {
+) -> ApiResult {
     let mut out = Vec::with_capacity(1024);
     render::entity(&mut out, call.control, view, kind, found)?;
     Ok(json_bytes(status, out))

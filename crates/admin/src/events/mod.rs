@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
-use store::{Event, Follower, JournalError, Revision, RevisionInfo, Store};
+use store::{ChangeLogError, Event, Follower, Revision, RevisionInfo, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -108,7 +108,7 @@ enum Ended {
     #[error("revision {start} is unknown, the newest is {newest}")]
     Unknown { start: Revision, newest: Revision },
     #[error(transparent)]
-    Journal(#[from] JournalError),
+    ChangeLog(#[from] ChangeLogError),
     #[error("the record of revision {0} is incomplete")]
     Short(Revision),
     #[error("this process is stopping or was replaced")]
@@ -123,8 +123,10 @@ impl Ended {
             Ended::Malformed(Malformed::Version(_)) => Some(Reason::Version),
             Ended::Malformed(_) => Some(Reason::Malformed),
             Ended::Unknown { .. } => Some(Reason::Unknown),
-            Ended::Journal(JournalError::Store(_)) | Ended::Short(_) => Some(Reason::Unreadable),
-            Ended::Journal(_) => Some(Reason::Lost),
+            Ended::ChangeLog(ChangeLogError::Store(_)) | Ended::Short(_) => {
+                Some(Reason::Unreadable)
+            }
+            Ended::ChangeLog(_) => Some(Reason::Lost),
             Ended::Leaving => Some(Reason::Leaving),
         }
     }
@@ -145,7 +147,7 @@ impl Subscriber {
         let (mut reader, mut writer) = stream.split();
         let Err(ended) = self.exchange(&mut reader, &mut writer).await;
         match &ended {
-            Ended::Journal(JournalError::Store(_)) | Ended::Short(_) => {
+            Ended::ChangeLog(ChangeLogError::Store(_)) | Ended::Short(_) => {
                 tracing::error!(%ended, "events cannot be sent to a subscriber");
             }
             _ => tracing::debug!(%ended, "a subscriber was disconnected"),
@@ -189,7 +191,7 @@ impl Subscriber {
         }
     }
 
-    fn newest(&self) -> Result<Revision, JournalError> {
+    fn newest(&self) -> Result<Revision, ChangeLogError> {
         Ok(self.feed.store.view()?.revision())
     }
 

@@ -4,7 +4,7 @@
 use super::Named;
 use crate::proposal::Preview;
 use crate::request::Call;
-use crate::respond::{Answer, Failure, json_bytes};
+use crate::respond::{ApiResult, Failure, json_bytes};
 use axum::http::StatusCode;
 use model::{Error, Object, Value};
 use schemars::JsonSchema;
@@ -114,7 +114,7 @@ pub struct Example {
 const SIZE: usize = 100;
 const MOST: usize = 1000;
 
-pub(crate) async fn list(call: &Call<'_>) -> Answer {
+pub(crate) async fn list(call: &Call<'_>) -> ApiResult {
     let size = match call.query("size") {
         None => Some(SIZE),
         Some(text) => text.parse().ok().filter(|size| (1..=MOST).contains(size)),

@@ -13,11 +13,11 @@ pub use conflicts::{Among, Cause, Conflicts, Example, Never, Search, Subsystem, 
 pub use question::{Protocol, Question};
 
 use crate::request::Call;
-use crate::respond::{Answer, Failure, json_bytes};
+use crate::respond::{ApiResult, Failure, json_bytes};
 use axum::http::StatusCode;
 use model::{Error, Object, Value};
 
-pub(crate) async fn explain(call: &Call<'_>) -> Answer {
+pub(crate) async fn explain(call: &Call<'_>) -> ApiResult {
     let question = Question::read(call.json_body()?)?;
     let explanation = call.control.explain(question).await?;
     let bytes = serde_json::to_vec(&explanation).map_err(Failure::internal)?;

@@ -90,10 +90,10 @@ impl fmt::Display for Protocol {
 }
 
 /// Maximum number of reported unknown fields or invalid headers.
-const MOST_TOLD: usize = 100;
+const MAX_REPORTED: usize = 100;
 
 /// Maximum number of header lines of a request.
-const MOST_HEADERS: usize = 1000;
+const MAX_HEADERS: usize = 1000;
 
 pub(crate) const CLOSEST: usize = 5;
 pub(crate) const LIMIT: usize = 100;
@@ -109,7 +109,7 @@ impl Question {
         let question = reader.read();
         let Reader { body, mut problems } = reader;
         // The reader removes the fields that it knows, so no problem has one of these names yet.
-        for (name, _) in body.into_iter().take(MOST_TOLD) {
+        for (name, _) in body.into_iter().take(MAX_REPORTED) {
             problems.push(name, Value::from("unknown field"));
         }
         if problems.is_empty() {
@@ -128,7 +128,7 @@ struct Reader {
 
 /// Scheme, authority and target of a URL, or of the fields that are given instead of one.
 #[derive(Default)]
-struct Place {
+struct UrlParts {
     protocol: Option<Protocol>,
     authority: Option<String>,
     target: Option<String>,
@@ -175,10 +175,10 @@ impl Reader {
         }
     }
 
-    fn place(&mut self) -> Place {
+    fn place(&mut self) -> UrlParts {
         let url = self.parsed("url", read_url);
         let is_url = url.is_some() || self.problems.contains("url");
-        let place = Place {
+        let place = UrlParts {
             protocol: self.parsed("protocol", Protocol::from_str),
             authority: self.parsed("host", |text| host(text).map(str::to_owned)),
             target: self.parsed("path", |text| target(text).map(str::to_owned)),
@@ -215,15 +215,15 @@ impl Reader {
                         // Each name occurs only once in an object.
                         Err(problem) => problems.push(name, Value::from(problem)),
                     }
-                    if problems.len() == MOST_TOLD || headers.len() > MOST_HEADERS {
+                    if problems.len() == MAX_REPORTED || headers.len() > MAX_HEADERS {
                         break;
                     }
                 }
             }
             Some(_) => self.refuse("headers", "expected an object of names and values"),
         }
-        if headers.len() > MOST_HEADERS {
-            self.refuse("headers", format!("at most {MOST_HEADERS} lines"));
+        if headers.len() > MAX_HEADERS {
+            self.refuse("headers", format!("at most {MAX_HEADERS} lines"));
         } else if !problems.is_empty() {
             self.problems.insert("headers", Value::Object(problems));
         }
@@ -319,7 +319,7 @@ fn target(text: &str) -> Result<&str, &'static str> {
     }
 }
 
-fn read_url(text: &str) -> Result<Place, String> {
+fn read_url(text: &str) -> Result<UrlParts, String> {
     let Some((protocol, rest)) = text.split_once("://") else {
         // A path alone is what is given most often.
         let path = match target(text) {
@@ -337,7 +337,7 @@ fn read_url(text: &str) -> Result<Place, String> {
     } else {
         format!("/{path}")
     };
-    Ok(Place {
+    Ok(UrlParts {
         protocol: Some(protocol),
         authority: Some(host(authority)?.to_owned()),
         target: Some(target(&path)?.to_owned()),
@@ -450,10 +450,13 @@ mod tests {
             serde_json::Value::Object(fields.collect())
         };
         let told = problems(many(80_000, json!(1)));
-        assert_eq!(told.as_object().map(serde_json::Map::len), Some(MOST_TOLD));
+        assert_eq!(
+            told.as_object().map(serde_json::Map::len),
+            Some(MAX_REPORTED)
+        );
         let told = problems(json!({ "headers": many(80_000, json!(1)) }));
         let told = told["headers"].as_object().map(serde_json::Map::len);
-        assert_eq!(told, Some(MOST_TOLD));
+        assert_eq!(told, Some(MAX_REPORTED));
         let told = problems(json!({ "headers": many(1001, json!("v")) }));
         assert_eq!(told["headers"], "at most 1000 lines");
         let told = problems(json!({ "headers": { "a": vec!["v"; 1001] } }));

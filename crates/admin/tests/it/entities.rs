@@ -1,6 +1,6 @@
 //! Entities in a writable store.
 
-use crate::fake::{Answer, Api};
+use crate::fake::{Api, FakeResponse};
 use futures_util::future::join_all;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -288,7 +288,7 @@ async fn an_invalid_target_has_one_text_when_created_and_another_when_changed() 
     let good = json!({ "target": "a.test" });
     assert_eq!(api.json("POST", targets, &good).await.status, 201);
     let bad = json!({ "target": "a b" });
-    let problem = |answer: Answer| {
+    let problem = |answer: FakeResponse| {
         assert_eq!(answer.status, 400, "{}", answer.text);
         answer.json()["fields"]["target"].clone()
     };

@@ -4,7 +4,7 @@ use admin::events::wire::{self, Frame, HEARTBEAT, Head, MAX_FRAME, Reason, SILEN
 use admin::events::{Feed, MAX_SUBSCRIBERS, serve};
 use model::{EntityKind, Object, codec};
 use std::path::PathBuf;
-use store::{Change, ChangeSet, Journal, Options, Origin, Retention, Revision, Store};
+use store::{Change, ChangeLog, ChangeSet, Options, Origin, Retention, Revision, Store};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -231,7 +231,7 @@ async fn a_slow_subscriber_gets_a_gap_even_in_the_middle_of_a_revision() {
     let mut slow = server.subscribe(Start::Now).await;
     slow.expect_welcome(0).await;
     server.publish(COUNT as u128);
-    // Only as much is sent as the buffers hold; the rest stays in the journal.
+    // Only as much is sent as the buffers hold; the rest stays in the change log.
     let first = slow.next().await.expect("a frame");
     assert!(matches!(decoded(&first), Frame::Revision(_)));
     for _ in 0..5 {

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::{Change, ChangeSet, CommitError, Journal, Mirror, Origin, Store};
+use store::{Change, ChangeLog, ChangeSet, CommitError, ExistingEntities, Origin, Store};
 use tempfile::TempDir;
 use tower::ServiceExt;
 use uuid::Uuid;
@@ -113,7 +113,7 @@ impl Fake {
             flatten_errors: load.flatten_errors,
         };
         let view = self.store.view().unwrap();
-        let existing = Mirror::new(&view);
+        let existing = ExistingEntities::new(&view);
         let source = match &load.body {
             DeclarativeBody::Json(text) => Source::JsonBody(text),
             DeclarativeBody::Structured(object) => Source::Object(object.clone()),
@@ -305,13 +305,13 @@ impl Control for Fake {
 }
 
 /// A response with its body.
-pub(crate) struct Answer {
+pub(crate) struct FakeResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl FakeResponse {
     pub(crate) fn json(&self) -> Value {
         match self.text.as_str() {
             "" => Value::String(String::new()),
@@ -371,11 +371,11 @@ impl Api {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Body>,
-    ) -> Answer {
+    ) -> FakeResponse {
         let response = self.exchange(method, path, headers, body.into()).await;
         let (parts, body) = response.into_parts();
         let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-        Answer {
+        FakeResponse {
             status: parts.status.as_u16(),
             headers: parts.headers,
             text: String::from_utf8(bytes.to_vec()).unwrap(),
@@ -403,16 +403,16 @@ impl Api {
         self.router.clone().oneshot(request).await.unwrap()
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> FakeResponse {
         self.send("GET", path, &[], "").await
     }
 
-    pub(crate) async fn json(&self, method: &str, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn json(&self, method: &str, path: &str, body: &Value) -> FakeResponse {
         let headers = [("content-type", "application/json")];
         self.send(method, path, &headers, body.to_string()).await
     }
 
-    pub(crate) async fn form(&self, method: &str, path: &str, body: &'static str) -> Answer {
+    pub(crate) async fn form(&self, method: &str, path: &str, body: &'static str) -> FakeResponse {
         let headers = [("content-type", "application/x-www-form-urlencoded")];
         self.send(method, path, &headers, body).await
     }

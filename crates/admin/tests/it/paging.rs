@@ -1,6 +1,6 @@
 //! Lists that are read page by page during writes show entities that exist throughout exactly once.
 
-use crate::fake::{Answer, Api};
+use crate::fake::{Api, FakeResponse};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ async fn read_while_written(api: &Api, list: &List) {
     let mut shown: HashMap<String, usize> = HashMap::new();
     let (mut next, mut created) = (Some(list.path.to_owned()), 2 * STAYING);
     while let Some(path) = next {
-        let page: Answer = api.get(&with_size(&path)).await;
+        let page: FakeResponse = api.get(&with_size(&path)).await;
         assert_eq!(page.status, 200, "{path}: {}", page.text);
         let page = page.json();
         let entries = page["data"].as_array().unwrap();

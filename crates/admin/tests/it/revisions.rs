@@ -1,13 +1,13 @@
 //! History in the Admin API: listing and comparing revisions, and rollback.
 
-use crate::fake::{Answer, Api, Fake};
+use crate::fake::{Api, Fake, FakeResponse};
 use crate::openapi::assert_described;
 use crate::vectors::Exchange;
 use admin::Control;
 use admin::control::Database;
 use model::{EntityKind, Error, ErrorCode, Object, codec};
 use serde_json::{Value, json};
-use store::{Change, ChangeSet, Journal, Options, Origin, Retention, Revision, View};
+use store::{Change, ChangeLog, ChangeSet, Options, Origin, Retention, Revision, View};
 use uuid::Uuid;
 
 /// The API and its exchanges so far.
@@ -51,7 +51,13 @@ impl Asked {
         (status, answer["message"].as_str().unwrap().to_owned())
     }
 
-    async fn write(&mut self, method: &str, path: &str, body: &Value, message: &str) -> Answer {
+    async fn write(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &Value,
+        message: &str,
+    ) -> FakeResponse {
         let headers = [
             ("content-type", "application/json"),
             ("x-change-message", message),

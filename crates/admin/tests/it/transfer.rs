@@ -1,6 +1,6 @@
 //! `/import` and `/export`: all entities as one document, and documents that add to existing entities.
 
-use crate::fake::{Answer, Api, Fake};
+use crate::fake::{Api, Fake, FakeResponse};
 use admin::control::Database;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn services(names: &[&str]) -> Value {
     json!({"_format_version": "3.0", "services": services})
 }
 
-async fn import(api: &Api, document: &Value) -> Answer {
+async fn import(api: &Api, document: &Value) -> FakeResponse {
     api.json("POST", "/import", document).await
 }
 

@@ -1,14 +1,14 @@
 //! Replays exchanges recorded from Kong 3.9.1, in their order, because they depend on earlier ones.
 
 use crate::compare::{Bound, differ, fill, fill_text};
-use crate::fake::{Answer, Api};
+use crate::fake::{Api, FakeResponse};
 use serde_json::Value;
 
 /// A request and its response.
 pub(crate) struct Exchange {
     pub(crate) method: String,
     pub(crate) path: String,
-    pub(crate) answer: Answer,
+    pub(crate) answer: FakeResponse,
 }
 
 /// The exchanges, and how many of the responses were compared with Kong's.
@@ -113,7 +113,7 @@ async fn replay(api: &Api, request: &Value, bound: &mut Bound) -> Exchange {
     }
 }
 
-fn check(wanted: &Value, answer: &Answer, bound: &mut Bound) -> Result<(), String> {
+fn check(wanted: &Value, answer: &FakeResponse, bound: &mut Bound) -> Result<(), String> {
     if wanted["status"] != answer.status {
         return Err(format!("status {}: {}", answer.status, answer.text));
     }

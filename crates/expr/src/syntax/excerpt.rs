@@ -8,7 +8,7 @@ const WIDTH: usize = 100;
 /// Maximum number of columns shown before the marked part.
 const BEFORE: usize = 50;
 /// Maximum number of characters shown of a part of the line, because some characters take no column.
-const MOST_CHARACTERS: usize = 200;
+const MAX_CHARACTERS: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Excerpt {
@@ -110,7 +110,7 @@ fn beginning(before: &str) -> String {
     let mut from = before.len();
     for (number, (at, character)) in before.char_indices().rev().enumerate() {
         columns += columns_of(character);
-        if columns > BEFORE || number == MOST_CHARACTERS {
+        if columns > BEFORE || number == MAX_CHARACTERS {
             break;
         }
         from = at;
@@ -128,7 +128,7 @@ fn append(shown: &mut String, text: &str) -> bool {
     let mut columns = width(shown);
     for (number, character) in text.chars().enumerate() {
         columns += columns_of(character);
-        if columns > WIDTH || number == MOST_CHARACTERS {
+        if columns > WIDTH || number == MAX_CHARACTERS {
             shown.push('…');
             return false;
         }

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::{Journal, Revision, Store};
+use store::{ChangeLog, Revision, Store};
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 use writer::Writer;
@@ -306,7 +306,7 @@ impl Gateway {
     }
 
     /// Applies new resolver settings, and reads resolv.conf and the hosts file again.
-    pub(crate) fn apply_dns(&self, settings: &net::dns::Settings) {
+    pub(crate) fn apply_dns(&self, settings: &net::dns::DnsSettings) {
         self.resolver.reload(settings.clone());
     }
 

@@ -17,7 +17,8 @@ use proxy::snapshot::{BuildSettings, Snapshot};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use store::{
-    Change, ChangeSet, CommitError, Mirror, Origin, Rejected, Revision, Store, Transaction,
+    Change, ChangeSet, CommitError, ExistingEntities, Origin, Rejected, Revision, Store,
+    Transaction,
 };
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ impl Writer {
         let head = self.store.refresh().map_err(internal)?;
         let document = {
             let view = self.store.view().map_err(internal)?;
-            let mirror = Mirror::new(&view);
+            let mirror = ExistingEntities::new(&view);
             let loaded = self.loader.load(input.source, &options, &mirror, head.0);
             mirror.finish().map_err(internal)?;
             loaded.map_err(|error| LoadError::Invalid(Box::new(error)))?

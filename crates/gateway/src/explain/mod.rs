@@ -5,7 +5,7 @@ mod text;
 
 use crate::check;
 use crate::cli::ExplainArgs;
-use crate::client::{Client, ClientError};
+use crate::client::{ApiClient, ClientError};
 use crate::commands::{Failure, resolved_settings, say};
 use crate::control::{explain, rebuild};
 use crate::declarative_file;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let body = question(args);
     let explanation = match &args.config {
         Some(file) => of_document(file, &settings, &body)?,
-        None => match Client::connect(&settings.prefix) {
+        None => match ApiClient::connect(&settings.prefix) {
             Ok(client) => of_gateway(&client, &body)?,
             Err(error @ ClientError::NotRunning(_)) => {
                 if Store::exists(&settings.store.path) {
@@ -70,7 +70,7 @@ fn question(args: &ExplainArgs) -> Value {
     })
 }
 
-fn of_gateway(client: &Client, body: &Value) -> Result<Explanation, Failure> {
+fn of_gateway(client: &ApiClient, body: &Value) -> Result<Explanation, Failure> {
     let headers = [("content-type", "application/json")];
     let answer = client.request("POST", "/router/explain", &headers, body.to_string());
     let answer = answer.map_err(Failure::new)?;

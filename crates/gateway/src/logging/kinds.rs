@@ -18,7 +18,7 @@ use tracing_subscriber::layer::Context;
 const BURST: u64 = 100;
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum bytes of a message that are repeated when held lines are reported.
-const MOST_TEXT: usize = 200;
+const MAX_TEXT: usize = 200;
 
 /// All kinds that have logged so far. There are at most as many as places in the program that log.
 pub(super) struct Kinds {
@@ -180,7 +180,7 @@ impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             self.0 = format!("{value:?}");
-            self.0.truncate(self.0.floor_char_boundary(MOST_TEXT));
+            self.0.truncate(self.0.floor_char_boundary(MAX_TEXT));
         }
     }
 }

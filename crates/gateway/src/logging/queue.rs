@@ -13,9 +13,9 @@ use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Maximum bytes that may wait to be written.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 /// Maximum number of lines that may wait to be written.
-const MOST_LINES: usize = 1 << 14;
+const MAX_LINES: usize = 1 << 14;
 /// Size in bytes at which a batch of lines is written.
 const BATCH_BYTES: usize = 64 * 1024;
 /// Maximum wait for the last lines at the end of the process.
@@ -55,7 +55,7 @@ impl Queue {
     /// Adds a line to the queue, or counts it as lost if there is no room.
     fn push(&self, line: &[u8]) {
         let waiting = self.shared.bytes.fetch_add(line.len(), Ordering::Relaxed);
-        let has_room = waiting + line.len() <= MOST_BYTES;
+        let has_room = waiting + line.len() <= MAX_BYTES;
         if !has_room || self.sender.try_send(Item::Line(line.to_vec())).is_err() {
             self.shared.bytes.fetch_sub(line.len(), Ordering::Relaxed);
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl Drop for Flush {
 
 /// Creates both ends of a queue.
 pub(super) fn queue() -> (Queue, Lane) {
-    let (sender, items) = sync_channel(MOST_LINES);
+    let (sender, items) = sync_channel(MAX_LINES);
     let shared = Arc::<Shared>::default();
     let queue = Queue {
         sender,
@@ -306,7 +306,7 @@ mod tests {
         });
         // More lines than the queue and the pipe have room for, while nobody reads.
         let line = [b"x".repeat(1023), vec![b'\n']].concat();
-        let count = (2 * MOST_BYTES / line.len()) as u64;
+        let count = (2 * MAX_BYTES / line.len()) as u64;
         (0..count).for_each(|_| queue.push(&line));
         assert!(queue.lost() > 0);
         let reader = thread::spawn(move || {
@@ -336,7 +336,7 @@ mod tests {
         let output = Output::File(File::from(OwnedFd::from(write)));
         let kinds = Arc::new(Kinds::new(queue.clone()));
         let flush = start(&queue, lane, output, kinds).expect("a thread");
-        queue.push(&b"x".repeat(MOST_BYTES / 2));
+        queue.push(&b"x".repeat(MAX_BYTES / 2));
         drop(flush);
         drop(read);
     }

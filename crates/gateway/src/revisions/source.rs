@@ -1,6 +1,6 @@
 //! Source of the history: the running gateway, over its socket, or the store if no gateway runs.
 
-use crate::client::{Client, ClientError};
+use crate::client::{ApiClient, ClientError};
 use crate::commands::Failure;
 use crate::control::{rebuild, writer};
 use crate::plane;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use store::{Revision, Store};
 
 pub(super) enum Source {
-    Running(Client),
+    Running(ApiClient),
     Stored(Box<Stored>),
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Stored {
 
 impl Source {
     pub(super) fn open(settings: &Settings) -> Result<Self, Failure> {
-        match Client::connect(&settings.prefix) {
+        match ApiClient::connect(&settings.prefix) {
             Ok(client) => Ok(Self::Running(client)),
             Err(ClientError::NotRunning(_)) => Ok(Self::Stored(Box::new(Stored::open(settings)?))),
             Err(error) => Err(Failure::new(error)),

@@ -2,14 +2,14 @@
 
 use super::raw::RawSettings;
 use super::{flag, number, values};
-use net::dns::{Kind, Settings, parse_server};
+use net::dns::{DnsSettings, LookupKind, parse_server};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Kong's maximum, about 136 years.
-const MOST_SECONDS: f64 = 4_294_967_295.0;
+const MAX_SECONDS: f64 = 4_294_967_295.0;
 
-pub(super) fn settings(raw: &mut RawSettings) -> Settings {
+pub(super) fn settings(raw: &mut RawSettings) -> DnsSettings {
     if flag(raw, "new_dns_client") {
         newer(raw)
     } else {
@@ -17,8 +17,8 @@ pub(super) fn settings(raw: &mut RawSettings) -> Settings {
     }
 }
 
-fn legacy(raw: &mut RawSettings) -> Settings {
-    Settings {
+fn legacy(raw: &mut RawSettings) -> DnsSettings {
+    DnsSettings {
         servers: servers(raw, "dns_resolver"),
         hosts_file: raw.text("dns_hostsfile").unwrap_or("/etc/hosts").into(),
         order: order(raw),
@@ -27,14 +27,14 @@ fn legacy(raw: &mut RawSettings) -> Settings {
         not_found_ttl: seconds(number(raw, "dns_not_found_ttl")),
         error_ttl: seconds(number(raw, "dns_error_ttl")),
         cache_size: number(raw, "dns_cache_size") as usize,
-        ..Settings::default()
+        ..DnsSettings::default()
     }
 }
 
 /// Reads the `resolver_*` settings. There is none for names that do not exist: they are cached for 30 seconds
 /// (kong/dns/client.lua DEFAULT_EMPTY_TTL).
-fn newer(raw: &mut RawSettings) -> Settings {
-    Settings {
+fn newer(raw: &mut RawSettings) -> DnsSettings {
+    DnsSettings {
         servers: servers(raw, "resolver_address"),
         hosts_file: raw
             .text("resolver_hosts_file")
@@ -45,7 +45,7 @@ fn newer(raw: &mut RawSettings) -> Settings {
         stale_ttl: seconds(number(raw, "resolver_stale_ttl")),
         error_ttl: seconds(number(raw, "resolver_error_ttl")),
         cache_size: number(raw, "resolver_lru_cache_size") as usize,
-        ..Settings::default()
+        ..DnsSettings::default()
     }
 }
 
@@ -64,24 +64,30 @@ fn servers(raw: &mut RawSettings, name: &str) -> Vec<SocketAddr> {
     servers
 }
 
-fn order(raw: &mut RawSettings) -> Vec<Kind> {
-    let all = [Kind::Last, Kind::Srv, Kind::A, Kind::Aaaa, Kind::Cname];
+fn order(raw: &mut RawSettings) -> Vec<LookupKind> {
+    let all = [
+        LookupKind::Last,
+        LookupKind::Srv,
+        LookupKind::A,
+        LookupKind::Aaaa,
+        LookupKind::Cname,
+    ];
     kinds(raw, "dns_order", &all)
 }
 
 /// Returns the record types in the fixed order of the newer client (kong/dns/client.lua resolve_query_types()).
-fn families(raw: &mut RawSettings) -> Vec<Kind> {
-    let all = [Kind::Srv, Kind::A, Kind::Aaaa];
+fn families(raw: &mut RawSettings) -> Vec<LookupKind> {
+    let all = [LookupKind::Srv, LookupKind::A, LookupKind::Aaaa];
     let chosen = kinds(raw, "resolver_family", &all);
     all.into_iter()
         .filter(|kind| chosen.contains(kind))
         .collect()
 }
 
-fn kinds(raw: &mut RawSettings, name: &str, known: &[Kind]) -> Vec<Kind> {
+fn kinds(raw: &mut RawSettings, name: &str, known: &[LookupKind]) -> Vec<LookupKind> {
     let mut kinds = Vec::new();
     for text in list(raw, name) {
-        match Kind::from_name(&text).filter(|kind| known.contains(kind)) {
+        match LookupKind::from_name(&text).filter(|kind| known.contains(kind)) {
             Some(kind) => kinds.push(kind),
             None => {
                 let names: Vec<&str> = known.iter().map(|kind| kind.name()).collect();
@@ -108,5 +114,5 @@ fn valid_ttl(raw: &mut RawSettings, name: &str) -> Option<Duration> {
 }
 
 fn seconds(number: f64) -> Duration {
-    Duration::from_secs_f64(number.clamp(0.0, MOST_SECONDS))
+    Duration::from_secs_f64(number.clamp(0.0, MAX_SECONDS))
 }

@@ -68,7 +68,7 @@ pub(crate) struct Settings {
     pub(crate) store: StoreSettings,
     pub(crate) model: ModelSettings,
     pub(crate) proxy: ProxySettings,
-    pub(crate) dns: net::dns::Settings,
+    pub(crate) dns: net::dns::DnsSettings,
     pub(crate) admin: AdminSettings,
     /// All settings under their Kong names, for the Admin API. Sensitive values are masked.
     pub(crate) shown: serde_json::Value,

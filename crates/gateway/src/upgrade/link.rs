@@ -1,6 +1,6 @@
 //! The link between a process and its successor, while both live. Each tells the other which revision it has committed.
 //! The other one confirms when the revision is live on its side. A change is therefore acknowledged when it is live in
-//! both processes, whichever of them accepted it, unless the other one takes longer than `PATIENCE`. When a process
+//! both processes, whichever of them accepted it, unless the other one takes longer than `ANSWER_TIMEOUT`. When a process
 //! ends, its link is closed.
 
 use crate::control::Gateway;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 /// Maximum time that a change waits for the other process, which may be busy shutting down.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Events that a link reports to the main thread.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Link {
     ) -> io::Result<Arc<Self>> {
         let reader = stream.try_clone()?;
         // If the other process does not read, it must not block this one.
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         let link = Arc::new(Self {
             stream: Mutex::new(stream),
             live: watch::Sender::new(0),
@@ -111,12 +111,12 @@ impl Link {
     }
 
     /// Announces a revision to the other process, and waits until it is live there or that process is gone, but no
-    /// longer than `PATIENCE`.
+    /// longer than `ANSWER_TIMEOUT`.
     pub(crate) async fn announce(&self, revision: u64) {
         self.tell(revision);
         let mut live = self.live.subscribe();
         let there = live.wait_for(|live| *live >= revision || self.is_closed());
-        if tokio::time::timeout(PATIENCE, there).await.is_err() {
+        if tokio::time::timeout(ANSWER_TIMEOUT, there).await.is_err() {
             tracing::warn!(
                 revision,
                 "the other process has not taken over a change in time"

@@ -3,7 +3,7 @@
 use crate::{launch, launch_in};
 use std::os::unix::net::UnixStream;
 use std::process::Output;
-use testkit::{Answer, Client, Gateway, Launch, request};
+use testkit::{Client, Gateway, HttpResponse, Launch, request};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 const SERVICE: &[u8] = br#"{"url": "http://a.test"}"#;
@@ -25,7 +25,7 @@ fn token(launch: &Launch, name: &str, role: &str) -> String {
     said(&run(launch, &["tokens", "create", name, "--role", role]))
 }
 
-fn ask(gateway: &Gateway, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+fn ask(gateway: &Gateway, method: &str, path: &str, headers: &[(&str, &str)]) -> HttpResponse {
     let headers = [&[JSON], headers].concat();
     let body = if method == "GET" { b"" } else { SERVICE };
     request(gateway.admin, method, path, &headers, body)

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
-use testkit::{Answer, Backend, Client, Echo, Gateway, http};
+use testkit::{Backend, Client, Echo, Gateway, HttpResponse, http};
 
 /// A configuration with a service whose upstream has these fields and targets.
 pub(crate) fn pool(fields: &Value, targets: &[(String, u32)]) -> String {
@@ -82,7 +82,7 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-pub(crate) fn admin(gateway: &Gateway, method: &str, path: &str, body: &Value) -> Answer {
+pub(crate) fn admin(gateway: &Gateway, method: &str, path: &str, body: &Value) -> HttpResponse {
     let headers = [("Content-Type", "application/json")];
     http::request(
         gateway.admin,
@@ -276,7 +276,7 @@ fn keys_keep_their_target_through_a_restart_and_the_loss_of_another() {
 }
 
 /// Sends a request on another thread, because the upstream may hold its response back.
-fn ask(gateway: &Gateway) -> thread::JoinHandle<Answer> {
+fn ask(gateway: &Gateway) -> thread::JoinHandle<HttpResponse> {
     let proxy = gateway.proxy;
     thread::spawn(move || http::get(proxy, "/open", &[]))
 }

@@ -7,7 +7,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use std::net::TcpStream;
 use std::sync::Arc;
-use testkit::{Answer, Client, Gateway, Launch};
+use testkit::{Client, Gateway, HttpResponse, Launch};
 
 const CERTIFICATE: &str = "nginx_admin_ssl_client_certificate";
 const VERIFY: &str = "nginx_admin_ssl_verify_client";
@@ -25,7 +25,7 @@ fn ask(
     shown: Option<&Issued>,
     method: &str,
     headers: &[(&str, &str)],
-) -> Option<Answer> {
+) -> Option<HttpResponse> {
     let config = Arc::new(trusting_anyone_as(shown.map(Issued::pair)));
     let name = ServerName::try_from("admin.test").expect("a valid name");
     let connection = ClientConnection::new(config, name).expect("a valid setup");

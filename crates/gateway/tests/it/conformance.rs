@@ -4,7 +4,7 @@
 use crate::launch;
 use regex::Regex;
 use serde_json::Value;
-use testkit::{Answer, Echo, Gateway, http};
+use testkit::{Echo, Gateway, HttpResponse, http};
 
 #[test]
 fn key_auth_behaves_as_recorded() {
@@ -55,7 +55,7 @@ fn run_case(gateway: &Gateway, echo: &Echo, case: &Value) -> Vec<String> {
 /// Headers that the client sends unless the case gives others.
 const CLIENT_HEADERS: [(&str, &str); 1] = [("Host", "localhost")];
 
-fn send(gateway: &Gateway, request: &Value) -> Answer {
+fn send(gateway: &Gateway, request: &Value) -> HttpResponse {
     let text = |name: &str| request[name].as_str();
     let mut headers: Vec<(&str, &str)> = Vec::new();
     for (name, value) in request["headers"].as_object().into_iter().flatten() {
@@ -121,7 +121,7 @@ fn unknown_keys(value: &Value, known: &[&str]) -> impl Iterator<Item = String> {
 }
 
 /// All differences between the expected and the actual response or upstream request.
-fn differences(expect: &Value, answer: &Answer, seen: &[Value]) -> Vec<String> {
+fn differences(expect: &Value, answer: &HttpResponse, seen: &[Value]) -> Vec<String> {
     let mut wrong: Vec<String> = unknown_keys(expect, &COMPARED).collect();
     let mut expected = |what: &str, wanted: &Value, actual: Value| {
         if !wanted.is_null() && !matches(wanted, &actual) {
@@ -167,7 +167,7 @@ fn differences(expect: &Value, answer: &Answer, seen: &[Value]) -> Vec<String> {
 }
 
 /// The values of a header joined with commas; null when the header is missing.
-fn joined(answer: &Answer, name: &str) -> Value {
+fn joined(answer: &HttpResponse, name: &str) -> Value {
     let lines: Vec<&str> = answer
         .headers
         .iter()
@@ -219,7 +219,7 @@ fn every_key_of_a_case_is_compared_or_refused() {
     assert!(!matches(&json!({ "not": "x" }), &absent));
     assert!(!matches(&json!({ "not": "x" }), &json!("x")));
     assert!(matches(&json!({ "not": "x" }), &json!("y")));
-    let answer = Answer {
+    let answer = HttpResponse {
         status: 200,
         line: String::new(),
         headers: Vec::new(),

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
-use testkit::{Answer, Client, Gateway, Launch, http};
+use testkit::{Client, Gateway, HttpResponse, Launch, http};
 
 const WRITERS: usize = 5;
 const WRITES_EACH: usize = 200;
@@ -228,7 +228,7 @@ fn write_until_killed(admin: SocketAddr, writer: usize) -> Vec<String> {
     acknowledged
 }
 
-fn id_of(created: &Answer) -> String {
+fn id_of(created: &HttpResponse) -> String {
     let id = &created.json()["id"];
     id.as_str().expect("an id").to_owned()
 }

@@ -13,7 +13,7 @@ fn expressions() -> Launch {
     launch().set("router_flavor", "expressions")
 }
 
-fn send(gateway: &Gateway, method: &str, path: &str, body: &Value) -> testkit::Answer {
+fn send(gateway: &Gateway, method: &str, path: &str, body: &Value) -> testkit::HttpResponse {
     gateway.admin_send(method, path, &body.to_string())
 }
 

@@ -3,7 +3,7 @@
 use crate::balancing::{admin, backends, dead, expect, pool, shares, start, targets, wait_until};
 use crate::launch;
 use serde_json::{Value, json};
-use testkit::{Answer, Backend, Gateway};
+use testkit::{Backend, Gateway, HttpResponse};
 
 fn passive(unhealthy: Value) -> Value {
     json!({"healthchecks": {"passive": {"unhealthy": unhealthy}}})
@@ -45,7 +45,7 @@ fn health_of(gateway: &Gateway, backend: &Backend) -> String {
     found.expect("the target is listed").1
 }
 
-fn set(gateway: &Gateway, target: &str, health: &str) -> Answer {
+fn set(gateway: &Gateway, target: &str, health: &str) -> HttpResponse {
     admin(
         gateway,
         "PUT",

@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use testkit::{Answer, Client};
+use testkit::{Client, HttpResponse};
 
 fn socket(prefix: &Path) -> PathBuf {
     prefix.join("admin.sock")
 }
 
-fn ask(prefix: &Path, method: &str, target: &str, body: &[u8]) -> Answer {
+fn ask(prefix: &Path, method: &str, target: &str, body: &[u8]) -> HttpResponse {
     let stream = UnixStream::connect(socket(prefix)).expect("somebody listens");
     let headers = [("Content-Type", "application/json")];
     Client::over(stream).request(method, target, &headers, body)
@@ -48,7 +48,7 @@ fn the_socket_left_by_a_crash_is_replaced() {
 fn an_upgrade_loses_no_request_and_leaves_the_socket_to_the_new_process() {
     let mut gateway = launch().start();
     let prefix = gateway.launch().prefix().to_owned();
-    let pid = |answer: Answer| answer.json()["pids"]["master"].as_u64();
+    let pid = |answer: HttpResponse| answer.json()["pids"]["master"].as_u64();
     let first = Some(u64::from(gateway.pid()));
     assert_eq!(pid(ask(&prefix, "GET", "/", b"")), first);
     let stop = AtomicBool::new(false);

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use testkit::{Answer, Echo, Gateway, Launch};
+use testkit::{Echo, Gateway, HttpResponse, Launch};
 
 const MOUNTED: &str = "NO_ROOM_MOUNTED";
 
@@ -144,7 +144,7 @@ struct Ledger {
 
 impl Ledger {
     /// Creates a consumer with a long name.
-    fn write(&mut self, gateway: &Gateway) -> Answer {
+    fn write(&mut self, gateway: &Gateway) -> HttpResponse {
         let username = format!("{}-{}", "long".repeat(500), self.next);
         self.next += 1;
         let body = format!(r#"{{"username": "{username}"}}"#);
@@ -156,7 +156,7 @@ impl Ledger {
     }
 
     /// Writes until a write is refused, and returns the response to it.
-    fn write_until_refused(&mut self, gateway: &Gateway) -> Answer {
+    fn write_until_refused(&mut self, gateway: &Gateway) -> HttpResponse {
         for _ in 0..5000 {
             let answer = self.write(gateway);
             if answer.status != 201 {
@@ -212,7 +212,7 @@ fn check_refused(gateway: &Gateway, traffic: &Traffic, ledger: &mut Ledger, caus
 }
 
 /// Checks that the response names the cause, or the general one that an incomplete write to the disk gives.
-fn assert_cause(refused: &Answer, cause: &str) {
+fn assert_cause(refused: &HttpResponse, cause: &str) {
     let text = refused.text();
     let is_cut_short = text.contains("the disk is full or failing") && cause != "lmdb_map_size";
     assert!(text.contains(cause) || is_cut_short, "{text}");

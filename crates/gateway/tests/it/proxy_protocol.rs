@@ -3,7 +3,7 @@
 use crate::{launch, one_route};
 use std::io::Write;
 use std::net::TcpStream;
-use testkit::{Answer, Client, Echo, Gateway};
+use testkit::{Client, Echo, Gateway, HttpResponse};
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
@@ -28,14 +28,14 @@ fn gateway(echo: &Echo, trusted: &str, header: &str) -> Gateway {
 }
 
 /// Sends these bytes and then a request on one connection.
-fn request(gateway: &Gateway, preface: &[u8]) -> std::io::Result<Answer> {
+fn request(gateway: &Gateway, preface: &[u8]) -> std::io::Result<HttpResponse> {
     let mut client = Client::connect(gateway.proxy);
     client.send(preface)?;
     client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n")?;
     client.receive("GET")
 }
 
-fn real_ip(answer: &Answer) -> serde_json::Value {
+fn real_ip(answer: &HttpResponse) -> serde_json::Value {
     answer.json()["headers"]["x-real-ip"].clone()
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 use testkit::upstream::read_until_blank_line;
-use testkit::{Answer, Client, Echo, Gateway, Scripted, get, request};
+use testkit::{Client, Echo, Gateway, HttpResponse, Scripted, get, request};
 
 fn ready(gateway: &Gateway) -> (u16, String) {
     let answer = get(gateway.status, "/status/ready", &[]);
@@ -16,7 +16,7 @@ fn ready(gateway: &Gateway) -> (u16, String) {
     (answer.status, message)
 }
 
-fn post(gateway: &Gateway, path: &str, kind: &str, body: &[u8]) -> Answer {
+fn post(gateway: &Gateway, path: &str, kind: &str, body: &[u8]) -> HttpResponse {
     request(
         gateway.status,
         "POST",

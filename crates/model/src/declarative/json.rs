@@ -7,7 +7,7 @@ use super::positions::Token;
 use compact_str::CompactString;
 
 /// Maximum number of fields of an object that is split here. The parser finds repeated names faster in larger ones.
-const MOST_FIELDS: usize = 128;
+const MAX_FIELDS: usize = 128;
 
 /// A top-level field of a document.
 #[derive(Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub(super) fn split(text: &[u8]) -> Option<Vec<(CompactString, Field<'_>)>> {
             b'[' => Field::Array(scanner.elements()?),
             _ => Field::Other(scanner.value()?),
         };
-        if fields.len() == MOST_FIELDS || fields.iter().any(|(other, _)| *other == name) {
+        if fields.len() == MAX_FIELDS || fields.iter().any(|(other, _)| *other == name) {
             return None;
         }
         fields.push((name, field));

@@ -35,7 +35,7 @@ pub fn format_cli_errors(
         positions: &positions,
         flavor,
     };
-    listing.fields(fields, 0, Place::Document);
+    listing.fields(fields, 0, Subject::Document);
     let mut out = listing.out;
     for warning in positions.into_warnings() {
         let _ = writeln!(out, "warning: {warning}");
@@ -52,7 +52,7 @@ struct Listing<'a> {
 
 /// The subject of a part of the tree of errors.
 #[derive(Clone, Copy)]
-enum Place {
+enum Subject {
     Document,
     /// The entities of a kind, with the entity that they are nested in if that was found in the text.
     Collection(EntityKind, Option<usize>),
@@ -64,28 +64,28 @@ enum Place {
 }
 
 impl Listing<'_> {
-    fn fields(&mut self, fields: &Object, indent: usize, place: Place) {
+    fn fields(&mut self, fields: &Object, indent: usize, place: Subject) {
         let mut fields: Vec<_> = fields.iter().collect();
         fields.sort_by_key(|(name, _)| *name);
         for (name, value) in fields {
             let title = format!("in '{name}'");
-            if let Place::Collection(kind, _) = place {
+            if let Subject::Collection(kind, _) = place {
                 // Problems with references are told by the names of the entities.
                 let entity = self.positions.named(kind, name);
                 let title = self.with_line(title, entity);
-                self.value(&title, name, value, indent, Place::Other);
+                self.value(&title, name, value, indent, Subject::Other);
             } else if value.as_str() == Some("unknown field")
                 && let Some(known) = place.nearest(name)
             {
                 let hint = format!("unknown field; did you mean `{known}`?").into();
-                self.value(&title, name, &hint, indent, Place::Other);
+                self.value(&title, name, &hint, indent, Subject::Other);
             } else {
                 self.value(&title, name, value, indent, place.of_field(name));
             }
         }
     }
 
-    fn value(&mut self, title: &str, name: &str, value: &Value, indent: usize, place: Place) {
+    fn value(&mut self, title: &str, name: &str, value: &Value, indent: usize, place: Subject) {
         let _ = write!(self.out, "{:indent$}{title}:", "");
         match value {
             Value::Object(inner) => {
@@ -98,11 +98,11 @@ impl Listing<'_> {
                 for (index, value) in present.filter(|(_, value)| !value.is_null()) {
                     let title = format!("- in entry {} of '{name}'", index + 1);
                     let (title, place) = match place {
-                        Place::Collection(kind, parent) => {
+                        Subject::Collection(kind, parent) => {
                             let entity = self.entity(kind, parent, index, value);
                             let record = self.record(kind, entity);
                             let title = self.with_line(title, entity);
-                            (title, Place::Entity(kind, entity, record))
+                            (title, Subject::Entity(kind, entity, record))
                         }
                         _ => (title, place),
                     };
@@ -154,7 +154,7 @@ impl Listing<'_> {
     }
 }
 
-impl Place {
+impl Subject {
     fn of_field(self, name: &str) -> Self {
         let of_record =
             |record: &'static Record| record.inner(name).map_or(Self::Other, Self::Record);

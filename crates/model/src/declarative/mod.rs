@@ -27,7 +27,7 @@ mod yaml;
 pub use export::{ExportError, ExportFormat, export};
 pub use listing::format_cli_errors;
 pub use loader::{Loader, load, merge};
-pub use problems::MOST_OF_DOCUMENT;
+pub use problems::MAX_OF_DOCUMENT;
 pub use text::{EMPTY_HASH, Parameters, hash, parse, sniff, structured_hash};
 
 use crate::kind::EntityKind;

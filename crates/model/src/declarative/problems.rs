@@ -1,7 +1,7 @@
 //! Collects the problems of a document per entity and reports them in three forms: `fields` that mirror the document,
 //! `flattened_errors` (kong/db/errors.lua), and the indented list of `config parse`.
 
-use crate::error::{Error, ErrorCode, MOST_OF_ENTITY, bounded, brace_notation, keep, keep_fields};
+use crate::error::{Error, ErrorCode, MAX_OF_ENTITY, bounded, brace_notation, keep, keep_fields};
 use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ const FLATTENED_KEEPS_DANGLING: bool = false;
 
 /// Maximum number of problems reported of a document, enough for a common mistake in thousands of entities. A document
 /// can have millions, and a response with all of them would be larger than the document.
-pub const MOST_OF_DOCUMENT: usize = 10_000;
+pub const MAX_OF_DOCUMENT: usize = 10_000;
 
 /// The error for a text that cannot be parsed as a document.
 pub(super) fn unreadable(problem: &str) -> Error {
@@ -34,7 +34,7 @@ pub(super) fn invalid(fields: Object) -> Error {
 
 /// A position in a document, normally that of an entity.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DocumentEntity {
     pub kind: EntityKind,
     /// The entity around this one.
     pub parent: Option<usize>,
@@ -49,7 +49,7 @@ pub(super) struct Place {
     pub problems: Vec<Problem>,
 }
 
-impl Place {
+impl DocumentEntity {
     pub(super) fn new(kind: EntityKind, parent: Option<usize>, index: usize) -> Self {
         Self {
             kind,
@@ -100,7 +100,7 @@ impl Problem {
 pub(super) struct Report {
     /// Problems of the document's own fields.
     pub top: Object,
-    pub places: Vec<Place>,
+    pub places: Vec<DocumentEntity>,
 }
 
 impl Report {
@@ -111,9 +111,9 @@ impl Report {
         if self.is_of_references()
             && let Some(fields) = self.references()
         {
-            return invalid(bounded(fields, MOST_OF_DOCUMENT));
+            return invalid(bounded(fields, MAX_OF_DOCUMENT));
         }
-        let mut left = MOST_OF_DOCUMENT;
+        let mut left = MAX_OF_DOCUMENT;
         let mut fields = std::mem::take(&mut self.top);
         let mut is_all = keep_fields(&mut fields, &mut left);
         for at in 0..self.places.len() {
@@ -148,7 +148,7 @@ impl Report {
         &self,
         forms: &mut References,
         at: usize,
-        place: &Place,
+        place: &DocumentEntity,
         problem: &Problem,
     ) -> Option<()> {
         let collection = place.kind.name();
@@ -188,7 +188,7 @@ impl Report {
         path
     }
 
-    /// An entity's problems as a tree with at most [`MOST_OF_ENTITY`] texts, or as a single text about the whole
+    /// An entity's problems as a tree with at most [`MAX_OF_ENTITY`] texts, or as a single text about the whole
     /// entity.
     fn tree(&self, at: usize) -> Value {
         let problems = &self.places[at].problems;
@@ -217,13 +217,13 @@ impl Report {
                 Problem::Duplicate { message, .. } => add_entity_message(&mut tree, message),
             }
         }
-        Value::Object(bounded(tree, MOST_OF_ENTITY))
+        Value::Object(bounded(tree, MAX_OF_ENTITY))
     }
 
     /// The error with `flattened_errors`. Problems that belong to no entity stay in `fields`.
     fn flattened(mut self) -> Error {
         let after_validation = self.is_of_references();
-        let mut left = MOST_OF_DOCUMENT;
+        let mut left = MAX_OF_DOCUMENT;
         let mut fields = std::mem::take(&mut self.top);
         let mut is_all = keep_fields(&mut fields, &mut left);
         let mut entries = Vec::new();

@@ -2,8 +2,8 @@
 
 use crate::running::{object, options};
 use model::Error;
-use model::declarative::{self, Format, MOST_OF_DOCUMENT, Nothing, format_cli_errors};
-use model::error::{MORE, MOST_OF_ENTITY};
+use model::declarative::{self, Format, MAX_OF_DOCUMENT, Nothing, format_cli_errors};
+use model::error::{MAX_OF_ENTITY, MORE};
 use model::schema::RouterFlavor;
 use serde_json::{Value as Json, json};
 
@@ -250,43 +250,43 @@ fn fields_of(document: Json) -> Json {
 #[test]
 fn a_list_of_many_bad_elements_is_reported_up_to_a_number() {
     let routes = |hosts| json!({"routes": [{"hosts": vec![1; hosts]}]});
-    let all = fields_of(routes(MOST_OF_ENTITY));
-    assert_eq!(texts(&all).len(), MOST_OF_ENTITY);
+    let all = fields_of(routes(MAX_OF_ENTITY));
+    assert_eq!(texts(&all).len(), MAX_OF_ENTITY);
     assert!(!texts(&all).contains(&MORE));
-    let more = fields_of(routes(3 * MOST_OF_ENTITY));
-    assert_eq!(more["routes"][0]["hosts"][MOST_OF_ENTITY], MORE);
-    assert_eq!(texts(&more).len(), MOST_OF_ENTITY + 1);
+    let more = fields_of(routes(3 * MAX_OF_ENTITY));
+    assert_eq!(more["routes"][0]["hosts"][MAX_OF_ENTITY], MORE);
+    assert_eq!(texts(&more).len(), MAX_OF_ENTITY + 1);
 }
 
 #[test]
 fn many_bad_entities_are_reported_up_to_a_number() {
     let services = |count| json!({"services": vec![json!({"path": "/"}); count]});
-    let all = fields_of(services(MOST_OF_DOCUMENT));
-    assert_eq!(texts(&all).len(), MOST_OF_DOCUMENT);
+    let all = fields_of(services(MAX_OF_DOCUMENT));
+    assert_eq!(texts(&all).len(), MAX_OF_DOCUMENT);
     assert!(!texts(&all).contains(&MORE));
-    let more = fields_of(services(MOST_OF_DOCUMENT + 5));
-    assert_eq!(more["services"][MOST_OF_DOCUMENT], json!({"host": MORE}));
-    assert_eq!(texts(&more).len(), MOST_OF_DOCUMENT + 1);
+    let more = fields_of(services(MAX_OF_DOCUMENT + 5));
+    assert_eq!(more["services"][MAX_OF_DOCUMENT], json!({"host": MORE}));
+    assert_eq!(texts(&more).len(), MAX_OF_DOCUMENT + 1);
 }
 
 #[test]
 fn many_elements_that_are_no_entities_are_reported_up_to_a_number() {
-    let more = fields_of(json!({"services": vec![5; MOST_OF_DOCUMENT + 5]}));
-    assert_eq!(more["services"][MOST_OF_DOCUMENT], MORE);
-    assert_eq!(texts(&more).len(), MOST_OF_DOCUMENT + 1);
+    let more = fields_of(json!({"services": vec![5; MAX_OF_DOCUMENT + 5]}));
+    assert_eq!(more["services"][MAX_OF_DOCUMENT], MORE);
+    assert_eq!(texts(&more).len(), MAX_OF_DOCUMENT + 1);
 }
 
 #[test]
 fn many_duplicates_and_dangling_references_are_reported_up_to_a_number() {
-    let consumers = vec![json!({"username": "a"}); MOST_OF_DOCUMENT + 5];
+    let consumers = vec![json!({"username": "a"}); MAX_OF_DOCUMENT + 5];
     let plugin = json!({"name": "key-auth", "service": "missing"});
     for document in [
         json!({"consumers": consumers}),
-        json!({"plugins": vec![plugin; MOST_OF_DOCUMENT + 5]}),
+        json!({"plugins": vec![plugin; MAX_OF_DOCUMENT + 5]}),
     ] {
         let fields = fields_of(document);
         let texts = texts(&fields);
-        assert_eq!(texts.len(), MOST_OF_DOCUMENT + 1);
+        assert_eq!(texts.len(), MAX_OF_DOCUMENT + 1);
         assert!(texts.contains(&MORE));
     }
 }
@@ -294,13 +294,13 @@ fn many_duplicates_and_dangling_references_are_reported_up_to_a_number() {
 #[test]
 fn flattened_errors_are_reported_up_to_a_number() {
     let bad = json!({"name": "a", "host": "h", "tags": vec![1; 6]});
-    let error = refused(json!({"services": vec![bad; MOST_OF_DOCUMENT]}), true);
+    let error = refused(json!({"services": vec![bad; MAX_OF_DOCUMENT]}), true);
     let entries = serde_json::to_value(&error.flattened_errors).expect("json");
     let entries = entries.as_array().expect("a list");
     let of_entry = |entry: &Json| entry["errors"].as_array().expect("a list").len();
     assert_eq!(
         entries.iter().map(of_entry).sum::<usize>(),
-        MOST_OF_DOCUMENT + 1
+        MAX_OF_DOCUMENT + 1
     );
     let last = entries.last().map(|entry| &entry["errors"][0]["message"]);
     assert_eq!(last, Some(&json!(MORE)));

@@ -44,7 +44,7 @@ pub struct Record {
 /// All addresses of a host, at least one. They are sorted, so that name servers that rotate their records change
 /// nothing.
 #[derive(Debug)]
-pub struct Answer {
+pub struct DnsAnswer {
     pub records: Box<[Record]>,
     /// Grows whenever the records of the host change.
     pub number: u64,
@@ -64,9 +64,9 @@ enum Turns {
     },
 }
 
-static NUMBER: AtomicU64 = AtomicU64::new(Answer::FIXED + 1);
+static NUMBER: AtomicU64 = AtomicU64::new(DnsAnswer::FIXED + 1);
 
-impl Answer {
+impl DnsAnswer {
     /// Number of all answers that never change.
     pub(super) const FIXED: u64 = 1;
 
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    fn counts(answer: &Answer, turns: usize) -> Vec<usize> {
+    fn counts(answer: &DnsAnswer, turns: usize) -> Vec<usize> {
         let mut counts = vec![0; answer.records.len()];
         for turn in 0..turns {
             let picked = answer.pick(turn, &[]).address;
@@ -166,14 +166,14 @@ mod tests {
 
     #[test]
     fn even_records_take_turns_whatever_their_order() {
-        let answer = Answer::new(vec![record(2, 1), record(1, 1), record(2, 1)]).unwrap();
+        let answer = DnsAnswer::new(vec![record(2, 1), record(1, 1), record(2, 1)]).unwrap();
         let ports: Vec<u16> = (0..4).map(|t| answer.pick(t, &[]).address.port()).collect();
         assert_eq!(ports, [1, 2, 1, 2]);
     }
 
     #[test]
     fn weighted_records_are_picked_by_their_share_and_not_in_a_row() {
-        let answer = Answer::new(vec![record(1, 3), record(2, 1), record(3, 6)]).unwrap();
+        let answer = DnsAnswer::new(vec![record(1, 3), record(2, 1), record(3, 6)]).unwrap();
         assert_eq!(counts(&answer, 10), [3, 1, 6]);
         assert_eq!(counts(&answer, 1000), [300, 100, 600]);
         let ports: Vec<u16> = (0..10)
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn the_largest_weights_do_not_overflow() {
         let records = (0..4096).map(|port| record(port, 65_535 - port)).collect();
-        let answer = Answer::new(records).unwrap();
+        let answer = DnsAnswer::new(records).unwrap();
         for turn in [0, 1, usize::MAX / 2, usize::MAX] {
             answer.pick(turn, &[]);
         }
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_address_to_avoid_is_picked_only_when_all_are() {
-        let answer = Answer::new(vec![record(1, 1), record(2, 1), record(3, 1)]).unwrap();
+        let answer = DnsAnswer::new(vec![record(1, 1), record(2, 1), record(3, 1)]).unwrap();
         let avoid = [record(1, 1).address, record(2, 1).address];
         for turn in 0..3 {
             assert_eq!(answer.pick(turn, &avoid).address.port(), 3);
@@ -204,8 +204,8 @@ mod tests {
 
     #[test]
     fn the_number_grows_with_each_answer() {
-        let one = Answer::new(vec![record(1, 1)]).unwrap().number;
-        assert!(Answer::new(vec![record(1, 1)]).unwrap().number > one);
+        let one = DnsAnswer::new(vec![record(1, 1)]).unwrap().number;
+        assert!(DnsAnswer::new(vec![record(1, 1)]).unwrap().number > one);
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
             },
             |lists| {
                 for records in lists {
-                    drop(Answer::new(records));
+                    drop(DnsAnswer::new(records));
                 }
             },
         );

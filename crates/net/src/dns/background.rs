@@ -4,10 +4,10 @@
 //! resolved together spread out. If the name servers fail, the previous answer is used for up to `stale_ttl` after its
 //! expiry, and the retry interval grows. Names that requests wait for are queried first.
 
-use super::answer::{Answer, ResolveError};
-use super::host::{Host, Known, PER_USE_INTERVAL, Renewal};
+use super::answer::{DnsAnswer, ResolveError};
+use super::host::{Host, KnownAnswer, PER_USE_INTERVAL, Renewal};
 use super::lookup::{Found, Lookup};
-use super::settings::{Kind, Settings};
+use super::settings::{DnsSettings, LookupKind};
 use super::statistics::Statistics;
 use super::system::{Stamp, System};
 use super::transport::{Servers, Transport};
@@ -21,9 +21,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Maximum concurrent lookups for refreshing. Lookups that requests wait for may use the rest of [`MOST_LOOKUPS`].
-const MOST_REFRESHES: usize = 64;
-const MOST_LOOKUPS: usize = 512;
+/// Maximum concurrent lookups for refreshing. Lookups that requests wait for may use the rest of [`MAX_LOOKUPS`].
+const MAX_REFRESHES: usize = 64;
+const MAX_LOOKUPS: usize = 512;
 /// Minimum interval between two background lookups of a name, whatever the TTL.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum interval between retries while the name servers fail and no previous answer is usable.
@@ -35,7 +35,7 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval between checks of resolv.conf and the hosts file for changes.
 const FILES_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of failing names that are logged as warnings at one time.
-const MOST_TOLD: usize = 10;
+const MAX_REPORTED: usize = 10;
 /// Time over which all names are queried again after a change of the files.
 const SPREAD: Duration = Duration::from_secs(5);
 
@@ -46,7 +46,7 @@ pub(super) enum Command {
     Hurry(Weak<Host>),
     /// The last handle with this id was dropped.
     Forget(u64),
-    Reload(Settings),
+    Reload(DnsSettings),
 }
 
 /// The background's ends of the connections to the resolver's handles.
@@ -60,7 +60,7 @@ type Connect = Box<dyn Fn(&System) -> Arc<dyn Transport> + Send>;
 
 /// Resolves names while its future runs, which ends when the resolver and all handles are dropped.
 pub struct Background {
-    settings: Settings,
+    settings: DnsSettings,
     connect: Connect,
     commands: mpsc::UnboundedReceiver<Command>,
     lookup: Arc<Lookup>,
@@ -90,15 +90,15 @@ struct Done {
 /// State of a name, apart from its answer.
 struct Entry {
     host: Weak<Host>,
-    state: State,
-    last: Option<Kind>,
+    state: LookupState,
+    last: Option<LookupKind>,
     /// Expiry of the current answer; `None` if there is no answer.
     expires: Option<Instant>,
     failures: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum LookupState {
     /// A lookup starts at this time.
     Due(Instant),
     /// A lookup starts as soon as there is room.
@@ -110,13 +110,13 @@ enum State {
 }
 
 impl Background {
-    pub(super) fn new(settings: Settings, ends: Ends) -> Self {
+    pub(super) fn new(settings: DnsSettings, ends: Ends) -> Self {
         let connect = |system: &System| Arc::new(Servers::new(&system.conf)) as Arc<dyn Transport>;
         Self::with_transport(settings, ends, Box::new(connect))
     }
 
     pub(super) fn with_transport(
-        settings: Settings,
+        settings: DnsSettings,
         Ends {
             commands,
             statistics,
@@ -210,9 +210,9 @@ impl Background {
                 continue;
             };
             match &mut entry.state {
-                State::Due(_) => self.schedule(id, now + within),
-                State::Running { again, .. } => *again = true,
-                State::Urgent => {}
+                LookupState::Due(_) => self.schedule(id, now + within),
+                LookupState::Running { again, .. } => *again = true,
+                LookupState::Urgent => {}
             }
         }
     }
@@ -225,7 +225,7 @@ impl Background {
         let Some(entry) = self.names.get_mut(&id) else {
             let entry = Entry {
                 host,
-                state: State::Urgent,
+                state: LookupState::Urgent,
                 last: None,
                 expires: None,
                 failures: 0,
@@ -234,7 +234,7 @@ impl Background {
             self.urgent.push_back(id);
             return;
         };
-        let State::Due(due) = entry.state else {
+        let LookupState::Due(due) = entry.state else {
             return;
         };
         let now = Instant::now();
@@ -244,7 +244,7 @@ impl Background {
             None => now,
         };
         if earliest <= now {
-            entry.state = State::Urgent;
+            entry.state = LookupState::Urgent;
             self.urgent.push_back(id);
         } else if earliest < due {
             self.schedule(id, earliest);
@@ -257,7 +257,7 @@ impl Background {
             return;
         };
         let state = self.names.get(&id).map(|entry| entry.state);
-        if state == Some(State::Urgent) {
+        if state == Some(LookupState::Urgent) {
             self.urgent.push_front(id);
         }
     }
@@ -268,35 +268,35 @@ impl Background {
             let names = &self.names;
             self.due.retain(|Reverse((at, id))| {
                 let state = names.get(id).map(|entry| entry.state);
-                state == Some(State::Due(*at))
+                state == Some(LookupState::Due(*at))
             });
         }
     }
 
     fn schedule(&mut self, id: u64, at: Instant) {
         if let Some(entry) = self.names.get_mut(&id) {
-            entry.state = State::Due(at);
+            entry.state = LookupState::Due(at);
             self.due.push(Reverse((at, id)));
         }
     }
 
     fn start_lookups(&mut self) {
-        while self.running.len() < MOST_LOOKUPS {
+        while self.running.len() < MAX_LOOKUPS {
             let Some(id) = self.urgent.pop_front() else {
                 break;
             };
             // A name with a waiting request is in the list twice.
             let state = self.names.get(&id).map(|entry| entry.state);
-            if state == Some(State::Urgent) {
+            if state == Some(LookupState::Urgent) {
                 self.start(id, false);
             }
         }
         let now = Instant::now();
         while let Some(Reverse((at, id))) = self.due.peek().copied() {
             let current = self.names.get(&id).map(|entry| entry.state);
-            if current != Some(State::Due(at)) {
+            if current != Some(LookupState::Due(at)) {
                 self.due.pop();
-            } else if at <= now && self.refreshing < MOST_REFRESHES {
+            } else if at <= now && self.refreshing < MAX_REFRESHES {
                 self.due.pop();
                 self.start(id, true);
             } else {
@@ -314,7 +314,7 @@ impl Background {
             self.remove(id);
             return;
         };
-        entry.state = State::Running { again: false };
+        entry.state = LookupState::Running { again: false };
         self.refreshing += usize::from(refresh);
         let (lookup, last) = (self.lookup.clone(), entry.last);
         // The task holds no handle of the host, so that it does not keep the name in use.
@@ -332,7 +332,7 @@ impl Background {
     /// Returns the time of the next lookup, or `None` if one can start only after another has finished.
     fn next_due(&self) -> Option<Instant> {
         let Reverse((at, _)) = self.due.peek()?;
-        (self.refreshing < MOST_REFRESHES).then_some(*at)
+        (self.refreshing < MAX_REFRESHES).then_some(*at)
     }
 
     fn finish(&mut self, done: Done) {
@@ -342,7 +342,7 @@ impl Background {
         let Some(entry) = self.names.get_mut(&id) else {
             return;
         };
-        let again = entry.state == State::Running { again: true };
+        let again = entry.state == LookupState::Running { again: true };
         let Some(host) = entry.host.upgrade() else {
             self.remove(id);
             return;
@@ -378,7 +378,7 @@ impl Background {
         }
     }
 
-    /// Logs a failing name. Beyond [`MOST_TOLD`] failing names it logs at level debug only, so that an outage does not
+    /// Logs a failing name. Beyond [`MAX_REPORTED`] failing names it logs at level debug only, so that an outage does not
     /// flood the log.
     fn begin_failing(&mut self, host: &Host, error: Option<ResolveError>) {
         self.failing += 1;
@@ -386,10 +386,10 @@ impl Background {
         let error = error.map(|error| error.to_string()).unwrap_or_default();
         let stale = host.known().is_some_and(|known| known.outcome.is_ok());
         match self.failing {
-            ..=MOST_TOLD => tracing::warn!(%name, %error, stale, "cannot resolve a name"),
+            ..=MAX_REPORTED => tracing::warn!(%name, %error, stale, "cannot resolve a name"),
             _ => tracing::debug!(%name, %error, stale, "cannot resolve a name"),
         }
-        if self.failing == MOST_TOLD + 1 {
+        if self.failing == MAX_REPORTED + 1 {
             tracing::warn!("more names cannot be resolved; they are logged at level debug only");
         }
     }
@@ -417,9 +417,9 @@ impl Entry {
         let former = host.known().and_then(|known| known.outcome.clone().ok());
         let answer = match former {
             Some(former) if same(&former, &found) => Some(former),
-            _ => Answer::new(found.records).map(Arc::new),
+            _ => DnsAnswer::new(found.records).map(Arc::new),
         };
-        host.learn(Known {
+        host.learn(KnownAnswer {
             outcome: answer.ok_or(ResolveError::NotFound),
             at: now,
             renewal: if is_per_use {
@@ -437,7 +437,7 @@ impl Entry {
 
     /// Handles a response without records. Until the previous answer expires it stays in use, and the name servers are
     /// queried again: one that has just started, or lags behind the others, may not know any name.
-    fn miss(&mut self, host: &Host, settings: &Settings, now: Instant) -> Duration {
+    fn miss(&mut self, host: &Host, settings: &DnsSettings, now: Instant) -> Duration {
         self.failures = 0;
         let left = self
             .expires
@@ -446,7 +446,7 @@ impl Entry {
         if let (Some(former), Some(left)) = (former, left)
             && !left.is_zero()
         {
-            host.learn(Known {
+            host.learn(KnownAnswer {
                 outcome: Ok(former),
                 at: now,
                 renewal: Renewal::Ahead,
@@ -454,7 +454,7 @@ impl Entry {
             return settings.error_ttl.max(SHORTEST_INTERVAL).min(left);
         }
         self.expires = None;
-        host.learn(Known {
+        host.learn(KnownAnswer {
             outcome: Err(ResolveError::NotFound),
             at: now,
             renewal: Renewal::Ahead,
@@ -467,7 +467,7 @@ impl Entry {
         &mut self,
         host: &Host,
         error: ResolveError,
-        settings: &Settings,
+        settings: &DnsSettings,
         now: Instant,
         chance: f64,
     ) -> Duration {
@@ -487,12 +487,12 @@ impl Entry {
             host.count_stale();
         }
         host.learn(match usable {
-            Some(answer) => Known {
+            Some(answer) => KnownAnswer {
                 outcome: Ok(answer),
                 at: now,
                 renewal: Renewal::Ahead,
             },
-            None => Known {
+            None => KnownAnswer {
                 outcome: Err(error),
                 at: now,
                 renewal: Renewal::Hurried,
@@ -511,7 +511,7 @@ impl Entry {
 }
 
 /// Whether an answer has the same records as a lookup, in any order.
-fn same(answer: &Answer, found: &Found) -> bool {
+fn same(answer: &DnsAnswer, found: &Found) -> bool {
     let mut records: Vec<_> = found.records.iter().collect();
     records.sort();
     records.dedup();

@@ -1,11 +1,11 @@
 //! The handle of a name, and the resolver that creates handles. Known answers are read without a lock; a request waits
 //! only for a name that has no answer yet.
 
-use super::answer::{Answer, ResolveError};
+use super::answer::{DnsAnswer, ResolveError};
 use super::background::{Background, Command, Ends};
 use super::name::normal;
 use super::parse_ip;
-use super::settings::Settings;
+use super::settings::DnsSettings;
 use super::statistics::{Counters, Statistics, Totals};
 use arc_swap::{ArcSwapOption, Guard};
 use std::collections::{BTreeMap, HashMap};
@@ -60,7 +60,7 @@ enum Source {
 struct Named {
     me: Weak<Host>,
     shared: Arc<Shared>,
-    known: ArcSwapOption<Known>,
+    known: ArcSwapOption<KnownAnswer>,
     /// Notified of every change of `known`.
     changed: Notify,
     turns: AtomicUsize,
@@ -75,8 +75,8 @@ struct Named {
 
 /// The latest answer for a name, or the error.
 #[derive(Debug)]
-pub(super) struct Known {
-    pub(super) outcome: Result<Arc<Answer>, ResolveError>,
+pub(super) struct KnownAnswer {
+    pub(super) outcome: Result<Arc<DnsAnswer>, ResolveError>,
     pub(super) at: Instant,
     pub(super) renewal: Renewal,
 }
@@ -103,7 +103,7 @@ pub enum Next {
 
 impl Resolver {
     /// Creates a resolver and its background half, which must run to resolve names.
-    pub fn new(settings: Settings) -> (Self, Background) {
+    pub fn new(settings: DnsSettings) -> (Self, Background) {
         Self::with_background(|ends| Background::new(settings, ends))
     }
 
@@ -146,7 +146,7 @@ impl Resolver {
     }
 
     /// Changes the settings, and reads the files again that they name. Answers stay until they are replaced.
-    pub fn reload(&self, settings: Settings) {
+    pub fn reload(&self, settings: DnsSettings) {
         let _ = self.0.commands.send(Command::Reload(settings));
     }
 
@@ -186,7 +186,7 @@ impl Resolver {
 /// A resolver whose background half does not run, so that it resolves only addresses.
 impl Default for Resolver {
     fn default() -> Self {
-        Self::new(Settings::default()).0
+        Self::new(DnsSettings::default()).0
     }
 }
 
@@ -256,9 +256,9 @@ impl Host {
 
     /// Returns the current answer, or `None` before the first one. An answer with TTL 0 is returned too, and this
     /// queries it again.
-    pub fn answer(&self) -> Option<Result<Arc<Answer>, ResolveError>> {
+    pub fn answer(&self) -> Option<Result<Arc<DnsAnswer>, ResolveError>> {
         match &self.source {
-            Source::Fixed(address) => Some(Ok(Arc::new(Answer::fixed(*address)))),
+            Source::Fixed(address) => Some(Ok(Arc::new(DnsAnswer::fixed(*address)))),
             Source::Named(named) => {
                 let known = named.known();
                 known.as_ref().map(|known| known.outcome.clone())
@@ -269,7 +269,7 @@ impl Host {
     /// Returns a number that changes with the answer; 0 before the first one. It starts no query.
     pub fn number(&self) -> u64 {
         match &self.source {
-            Source::Fixed(_) => Answer::FIXED,
+            Source::Fixed(_) => DnsAnswer::FIXED,
             Source::Named(named) => named
                 .known
                 .load()
@@ -279,9 +279,9 @@ impl Host {
     }
 
     /// Waits until there is a usable answer, at most for `limit`.
-    pub async fn resolved(&self, limit: Duration) -> Result<Arc<Answer>, ResolveError> {
+    pub async fn resolved(&self, limit: Duration) -> Result<Arc<DnsAnswer>, ResolveError> {
         match &self.source {
-            Source::Fixed(address) => Ok(Arc::new(Answer::fixed(*address))),
+            Source::Fixed(address) => Ok(Arc::new(DnsAnswer::fixed(*address))),
             Source::Named(named) => match timeout(named.patience(limit), named.resolved()).await {
                 Ok(resolved) => resolved,
                 // An old answer is better than none.
@@ -314,7 +314,7 @@ impl Host {
     }
 
     /// Replaces the answer and wakes all waiting requests. Only the background calls this.
-    pub(super) fn learn(&self, known: Known) {
+    pub(super) fn learn(&self, known: KnownAnswer) {
         if let Source::Named(named) = &self.source {
             let number = known.number();
             let former = named.known.swap(Some(Arc::new(known)));
@@ -337,7 +337,7 @@ impl Host {
         self.id
     }
 
-    pub(super) fn known(&self) -> Option<Arc<Known>> {
+    pub(super) fn known(&self) -> Option<Arc<KnownAnswer>> {
         match &self.source {
             Source::Fixed(..) => None,
             Source::Named(named) => named.known.load_full(),
@@ -363,7 +363,7 @@ impl Named {
 
     /// Returns the answer. If its users must renew it, starts a query.
     #[inline]
-    fn known(&self) -> Guard<Option<Arc<Known>>> {
+    fn known(&self) -> Guard<Option<Arc<KnownAnswer>>> {
         let known = self.known.load();
         if !known.as_ref().is_some_and(|known| known.is_current()) {
             self.ask();
@@ -386,7 +386,7 @@ impl Named {
         }
     }
 
-    async fn resolved(&self) -> Result<Arc<Answer>, ResolveError> {
+    async fn resolved(&self) -> Result<Arc<DnsAnswer>, ResolveError> {
         let mut waits = false;
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -409,7 +409,7 @@ impl Named {
     }
 }
 
-impl Known {
+impl KnownAnswer {
     /// Returns the number of the answer. All errors have the same number.
     fn number(&self) -> u64 {
         self.outcome

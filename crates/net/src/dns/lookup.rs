@@ -4,7 +4,7 @@
 use super::answer::{Record, ResolveError};
 use super::name::{candidates, normal};
 use super::records::{Kept, Records};
-use super::settings::{Kind, Settings};
+use super::settings::{DnsSettings, LookupKind};
 use super::statistics::Statistics;
 use super::system::System;
 use super::transport::{Reply, Transport};
@@ -17,17 +17,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Maximum length of a chain of aliases, as in BIND.
-const MOST_ALIASES: usize = 16;
+const MAX_ALIASES: usize = 16;
 /// Maximum number of addresses of a host that are used. It is far more than fit into a UDP response.
-const MOST_RECORDS: usize = 4096;
+const MAX_RECORDS: usize = 4096;
 /// Maximum number of SRV targets that are resolved; each may need a query.
-const MOST_TARGETS: usize = 512;
+const MAX_TARGETS: usize = 512;
 
 /// Result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) records: Vec<Record>,
-    pub(super) kind: Kind,
+    pub(super) kind: LookupKind,
     /// Time until the result expires; `None` for results from the hosts file, which do not expire.
     pub(super) ttl: Option<Duration>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Found {
 pub(super) struct Lookup {
     pub(super) records: Records,
     system: System,
-    order: Vec<Kind>,
+    order: Vec<LookupKind>,
 }
 
 /// Addresses with their remaining time.
@@ -47,7 +47,7 @@ struct Addresses {
 
 impl Lookup {
     pub(super) fn new(
-        settings: &Settings,
+        settings: &DnsSettings,
         system: System,
         transport: Arc<dyn Transport>,
         statistics: Arc<Statistics>,
@@ -64,12 +64,12 @@ impl Lookup {
         &self,
         name: &str,
         port: u16,
-        last: Option<Kind>,
+        last: Option<LookupKind>,
     ) -> Result<Found, ResolveError> {
         if let Some(ips) = self.in_hosts_file(name) {
             return Ok(Found {
                 records: plain(ips, port),
-                kind: last.unwrap_or(Kind::A),
+                kind: last.unwrap_or(LookupKind::A),
                 ttl: None,
             });
         }
@@ -109,11 +109,11 @@ impl Lookup {
         }
     }
 
-    fn kinds(&self, last: Option<Kind>) -> Vec<Kind> {
+    fn kinds(&self, last: Option<LookupKind>) -> Vec<LookupKind> {
         let mut kinds = Vec::with_capacity(self.order.len());
         for kind in &self.order {
             let kind = match kind {
-                Kind::Last => last,
+                LookupKind::Last => last,
                 other => Some(*other),
             };
             kinds.extend(kind.filter(|kind| !kinds.contains(kind)));
@@ -124,10 +124,10 @@ impl Lookup {
     /// Returns a name's addresses from the hosts file, of the first family in `order` that has any, else all of them.
     fn in_hosts_file(&self, name: &str) -> Option<Vec<IpAddr>> {
         let all = self.system.hosts.find(name);
-        let family = |kind: &Kind| {
+        let family = |kind: &LookupKind| {
             let of_kind = |ip: &&IpAddr| match kind {
-                Kind::A => ip.is_ipv4(),
-                Kind::Aaaa => ip.is_ipv6(),
+                LookupKind::A => ip.is_ipv4(),
+                LookupKind::Aaaa => ip.is_ipv6(),
                 _ => false,
             };
             let ips: Vec<IpAddr> = all.iter().filter(of_kind).copied().collect();
@@ -140,16 +140,21 @@ impl Lookup {
         asked_for.or_else(|| Some(all.to_vec()))
     }
 
-    async fn ask(&self, name: &Name, port: u16, kind: Kind) -> Result<Option<Found>, ResolveError> {
+    async fn ask(
+        &self,
+        name: &Name,
+        port: u16,
+        kind: LookupKind,
+    ) -> Result<Option<Found>, ResolveError> {
         let addresses = match kind {
-            Kind::Srv => return self.services(name, port).await,
-            Kind::A => self.addresses(name, RecordType::A, Stale::Refuse).await?,
-            Kind::Aaaa => {
+            LookupKind::Srv => return self.services(name, port).await,
+            LookupKind::A => self.addresses(name, RecordType::A, Stale::Refuse).await?,
+            LookupKind::Aaaa => {
                 self.addresses(name, RecordType::AAAA, Stale::Refuse)
                     .await?
             }
-            Kind::Cname => self.behind_alias(name).await?,
-            Kind::Last => None,
+            LookupKind::Cname => self.behind_alias(name).await?,
+            LookupKind::Last => None,
         };
         Ok(addresses.map(|addresses| Found {
             records: plain(addresses.ips, port),
@@ -167,7 +172,7 @@ impl Lookup {
     ) -> Result<Option<Addresses>, ResolveError> {
         let mut left = None;
         let mut current = name.clone();
-        for _ in 0..MOST_ALIASES {
+        for _ in 0..MAX_ALIASES {
             let kept = self.records(&current, kind, stale).await?;
             let end = follow(&kept.reply, &current)?;
             let ips = ips_of(&kept.reply, &end, kind);
@@ -220,8 +225,8 @@ impl Lookup {
     /// Returns the address families in `order`; only IPv4 if none is listed.
     fn families(&self) -> Vec<RecordType> {
         let listed = self.order.iter().filter_map(|kind| match kind {
-            Kind::A => Some(RecordType::A),
-            Kind::Aaaa => Some(RecordType::AAAA),
+            LookupKind::A => Some(RecordType::A),
+            LookupKind::Aaaa => Some(RecordType::AAAA),
             _ => None,
         });
         let families: Vec<_> = listed.collect();
@@ -236,7 +241,7 @@ impl Lookup {
     async fn services(&self, name: &Name, port: u16) -> Result<Option<Found>, ResolveError> {
         let mut left = None;
         let mut current = name.clone();
-        for _ in 0..MOST_ALIASES {
+        for _ in 0..MAX_ALIASES {
             let kept = self.records.get(&current, RecordType::SRV).await?;
             let end = follow(&kept.reply, &current)?;
             let services = services_of(&kept.reply, &end);
@@ -290,13 +295,13 @@ impl Lookup {
                 srv: Some(srv.clone()),
             }));
         }
-        records.truncate(MOST_RECORDS);
+        records.truncate(MAX_RECORDS);
         if records.is_empty() {
             return Err(failed);
         }
         Ok(Some(Found {
             records,
-            kind: Kind::Srv,
+            kind: LookupKind::Srv,
             ttl: left,
         }))
     }
@@ -350,7 +355,7 @@ fn said_by_server(error: ResolveError) -> bool {
 }
 
 fn plain(ips: Vec<IpAddr>, port: u16) -> Vec<Record> {
-    let ips = ips.into_iter().take(MOST_RECORDS);
+    let ips = ips.into_iter().take(MAX_RECORDS);
     ips.map(|ip| Record {
         address: SocketAddr::new(ip, port),
         priority: 0,
@@ -364,7 +369,7 @@ fn plain(ips: Vec<IpAddr>, port: u16) -> Vec<Record> {
 /// ignored, so that a response cannot answer a query that was not sent.
 fn follow(reply: &Reply, name: &Name) -> Result<Name, ResolveError> {
     let mut current = name;
-    for _ in 0..=MOST_ALIASES {
+    for _ in 0..=MAX_ALIASES {
         let alias = reply.answers.iter().find_map(|record| match &record.data {
             RData::CNAME(target) if record.name == *current => Some(&target.0),
             _ => None,
@@ -422,7 +427,7 @@ fn services_of(reply: &Reply, owner: &Name) -> Vec<SRV> {
     let mut services: Vec<SRV> = owned.collect();
     let lowest = services.iter().map(|service| service.priority).min();
     services.retain(|service| Some(service.priority) == lowest);
-    services.truncate(MOST_TARGETS);
+    services.truncate(MAX_TARGETS);
     services
 }
 

@@ -22,10 +22,10 @@ mod transport;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Answer, Record, ResolveError};
+pub use answer::{DnsAnswer, Record, ResolveError};
 pub use background::Background;
 pub use host::{Host, Next, Resolver};
-pub use settings::{Kind, Settings, parse_server};
+pub use settings::{DnsSettings, LookupKind, parse_server};
 pub use statistics::{Counters, Totals};
 
 use std::net::IpAddr;

@@ -4,9 +4,9 @@
 use super::answer::ResolveError;
 use hickory_resolver::proto::rr::Name;
 
-const MOST_LABEL: usize = 63;
+const MAX_LABEL: usize = 63;
 /// Maximum length of a name as text, without the final dot (RFC 1035 §3.1: 255 bytes with the lengths of the labels).
-const MOST_NAME: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// Normalises a name for comparison and sharing: lower case, with other bytes than ASCII unchanged.
 pub(super) fn normal(name: &str) -> Box<str> {
@@ -56,13 +56,13 @@ pub(super) fn candidates(
 
 /// Splits a name into labels as written, without escapes or conversion.
 pub(super) fn absolute_name(bare: &str) -> Result<Name, ResolveError> {
-    if bare.len() > MOST_NAME {
+    if bare.len() > MAX_NAME {
         return Err(ResolveError::InvalidName("it is longer than 253 bytes"));
     }
     for label in bare.split('.') {
         match label.len() {
             0 => return Err(ResolveError::InvalidName("a part of it is empty")),
-            1..=MOST_LABEL => {}
+            1..=MAX_LABEL => {}
             _ => {
                 return Err(ResolveError::InvalidName(
                     "a part of it is longer than 63 bytes",

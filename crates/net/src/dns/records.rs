@@ -2,7 +2,7 @@
 //! query. The number of concurrent queries is limited, so that thousands of names do not flood a name server.
 
 use super::answer::ResolveError;
-use super::settings::Settings;
+use super::settings::DnsSettings;
 use super::statistics::Statistics;
 use super::transport::{Reply, Transport};
 use futures_util::FutureExt;
@@ -15,9 +15,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// Maximum concurrent queries.
-const MOST_ASKED: usize = 256;
+const MAX_QUERIED: usize = 256;
 /// Maximum TTL. A longer one is a mistake or an attack (RFC 8767 §4).
-const MOST_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
+const MAX_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Remaining time that an expired response is given, until the next query.
 const PAST_END: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ pub(super) struct Records {
     transport: Arc<dyn Transport>,
     permits: Arc<Semaphore>,
     statistics: Arc<Statistics>,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
     size: usize,
     valid_ttl: Option<Duration>,
     stale_ttl: Duration,
@@ -66,7 +66,7 @@ pub(super) struct Records {
 }
 
 #[derive(Default)]
-struct State {
+struct CacheState {
     kept: HashMap<Key, Arc<Kept>>,
     asked: HashMap<Key, Asked>,
 }
@@ -74,12 +74,12 @@ struct State {
 impl Records {
     pub(super) fn new(
         transport: Arc<dyn Transport>,
-        settings: &Settings,
+        settings: &DnsSettings,
         statistics: Arc<Statistics>,
     ) -> Self {
         Self {
             transport,
-            permits: Arc::new(Semaphore::new(MOST_ASKED)),
+            permits: Arc::new(Semaphore::new(MAX_QUERIED)),
             statistics,
             state: Mutex::default(),
             size: settings.cache_size,
@@ -200,13 +200,13 @@ impl Records {
         self.state().kept.len()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn ttl(seconds: u32, valid: Option<Duration>) -> Duration {
-    valid.unwrap_or_else(|| Duration::from_secs(seconds.into()).min(MOST_TTL))
+    valid.unwrap_or_else(|| Duration::from_secs(seconds.into()).min(MAX_TTL))
 }
 
 /// Removes the eighth that expires first, so that this work is rare.

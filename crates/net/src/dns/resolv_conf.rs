@@ -12,9 +12,9 @@ const ATTEMPTS: usize = 2;
 const NDOTS: usize = 1;
 
 /// Upper limits of glibc.
-const MOST_TIMEOUT: u64 = 30;
-const MOST_ATTEMPTS: usize = 5;
-const MOST_NDOTS: usize = 15;
+const MAX_TIMEOUT: u64 = 30;
+const MAX_ATTEMPTS: usize = 5;
+const MAX_NDOTS: usize = 15;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ResolvConf {
@@ -64,12 +64,12 @@ impl ResolvConf {
     fn set(&mut self, option: &str) {
         let (name, value) = option.split_once(':').unwrap_or((option, ""));
         match (name, value.parse::<u64>().ok()) {
-            ("ndots", Some(ndots)) => self.ndots = bounded(ndots, MOST_NDOTS),
+            ("ndots", Some(ndots)) => self.ndots = bounded(ndots, MAX_NDOTS),
             ("attempts", Some(attempts)) if attempts > 0 => {
-                self.attempts = bounded(attempts, MOST_ATTEMPTS);
+                self.attempts = bounded(attempts, MAX_ATTEMPTS);
             }
             ("timeout", Some(seconds)) if seconds > 0 => {
-                self.timeout = Duration::from_secs(seconds.min(MOST_TIMEOUT));
+                self.timeout = Duration::from_secs(seconds.min(MAX_TIMEOUT));
             }
             ("rotate", _) => self.rotate = true,
             _ => {}
@@ -151,7 +151,7 @@ mod tests {
         );
         assert_eq!(conf, ResolvConf::default());
         let conf = ResolvConf::parse("options ndots:99999999999 timeout:4000 attempts:77");
-        assert_eq!((conf.ndots, conf.attempts), (MOST_NDOTS, MOST_ATTEMPTS));
-        assert_eq!(conf.timeout, Duration::from_secs(MOST_TIMEOUT));
+        assert_eq!((conf.ndots, conf.attempts), (MAX_NDOTS, MAX_ATTEMPTS));
+        assert_eq!(conf.timeout, Duration::from_secs(MAX_TIMEOUT));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A record type to query, named as in Kong's `dns_order`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum LookupKind {
     /// The type of the previous answer.
     Last,
     Srv,
@@ -17,7 +17,7 @@ pub enum Kind {
     Cname,
 }
 
-impl Kind {
+impl LookupKind {
     /// Parses Kong's name, in any case.
     pub fn from_name(name: &str) -> Option<Self> {
         let kinds = [Self::Last, Self::Srv, Self::A, Self::Aaaa, Self::Cname];
@@ -38,7 +38,7 @@ impl Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct DnsSettings {
     /// `dns_resolver`: the name servers; if empty, those of resolv.conf.
     pub servers: Vec<SocketAddr>,
     /// Path of resolv.conf, for the search list, the options and the default name servers.
@@ -46,7 +46,7 @@ pub struct Settings {
     /// `dns_hostsfile`: the path of the hosts file.
     pub hosts_file: PathBuf,
     /// `dns_order`: the record types to query, in order.
-    pub order: Vec<Kind>,
+    pub order: Vec<LookupKind>,
     /// `dns_valid_ttl`: the TTL to use instead of the TTLs of records.
     pub valid_ttl: Option<Duration>,
     /// `dns_stale_ttl`: how long an expired answer is used while the name servers fail.
@@ -59,14 +59,19 @@ pub struct Settings {
     pub cache_size: usize,
 }
 
-impl Default for Settings {
+impl Default for DnsSettings {
     /// Returns Kong's defaults.
     fn default() -> Self {
         Self {
             servers: Vec::new(),
             resolv_conf: "/etc/resolv.conf".into(),
             hosts_file: "/etc/hosts".into(),
-            order: vec![Kind::Last, Kind::Srv, Kind::A, Kind::Cname],
+            order: vec![
+                LookupKind::Last,
+                LookupKind::Srv,
+                LookupKind::A,
+                LookupKind::Cname,
+            ],
             valid_ttl: None,
             stale_ttl: Duration::from_secs(3600),
             not_found_ttl: Duration::from_secs(30),

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub type Counters = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// Maximum number of distinct queries to count. Beyond it counting restarts, since names come and go.
-const MOST_NAMES: usize = 20_000;
+const MAX_NAMES: usize = 20_000;
 
 /// Statistics of all queries to name servers.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl Statistics {
         total.0 += 1;
         total.1 += took;
         let key = (name.clone(), kind);
-        if counted.by_question.len() >= MOST_NAMES && !counted.by_question.contains_key(&key) {
+        if counted.by_question.len() >= MAX_NAMES && !counted.by_question.contains_key(&key) {
             counted.by_question.clear();
         }
         let question = counted.by_question.entry(key).or_default();

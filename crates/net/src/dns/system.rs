@@ -2,7 +2,7 @@
 
 use super::hosts_file::HostsFile;
 use super::resolv_conf::ResolvConf;
-use super::settings::Settings;
+use super::settings::DnsSettings;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +20,7 @@ pub(super) struct Stamp([Option<(u64, i64, i64, u64)>; 2]);
 
 impl System {
     /// Reads both files. An unreadable file counts as empty, so that the other one still works.
-    pub(super) fn read(settings: &Settings) -> Self {
+    pub(super) fn read(settings: &DnsSettings) -> Self {
         let mut conf = ResolvConf::parse(&read(&settings.resolv_conf));
         if !settings.servers.is_empty() {
             conf.servers.clone_from(&settings.servers);
@@ -37,7 +37,7 @@ impl System {
         }
     }
 
-    pub(super) fn stamp(settings: &Settings) -> Stamp {
+    pub(super) fn stamp(settings: &DnsSettings) -> Stamp {
         Stamp([stamp(&settings.resolv_conf), stamp(&settings.hosts_file)])
     }
 }

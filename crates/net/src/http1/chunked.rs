@@ -20,7 +20,7 @@ const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding",
 
 /// In the order in which a body comes to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-enum State {
+enum ChunkState {
     SizeStart,
     Size,
     // Extensions are `;name=value`, `;name="quoted"` or `;name` (RFC 9112 section 7.1.1). Blanks in them are not
@@ -47,7 +47,7 @@ enum State {
 /// Position within a chunked body.
 #[derive(Debug, Clone)]
 pub struct Chunked {
-    state: State,
+    state: ChunkState,
     /// While reading a size: its value so far. While reading data: the rest of the chunk.
     size: u64,
     /// Bytes of extensions in this chunk, or of trailers.
@@ -60,7 +60,7 @@ pub struct Chunked {
 impl Default for Chunked {
     fn default() -> Self {
         Self {
-            state: State::SizeStart,
+            state: ChunkState::SizeStart,
             size: 0,
             spent: 0,
             name_length: 0,
@@ -72,7 +72,7 @@ impl Default for Chunked {
 impl Chunked {
     #[inline]
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkState::Done
     }
 
     /// Parses `data` and passes the payload to `payload`; returns how many bytes belong to this body.
@@ -81,7 +81,7 @@ impl Chunked {
         data: &[u8],
         payload: impl FnMut(&[u8]),
     ) -> Result<usize, BadChunk> {
-        self.advance_to(State::Done, data, payload)
+        self.advance_to(ChunkState::Done, data, payload)
     }
 
     /// Like [`Self::advance`], but stops after the last chunk, where trailers may begin.
@@ -90,28 +90,28 @@ impl Chunked {
         data: &[u8],
         payload: impl FnMut(&[u8]),
     ) -> Result<usize, BadChunk> {
-        self.advance_to(State::TrailerStart, data, payload)
+        self.advance_to(ChunkState::TrailerStart, data, payload)
     }
 
     #[inline]
     fn advance_to(
         &mut self,
-        end: State,
+        end: ChunkState,
         data: &[u8],
         mut payload: impl FnMut(&[u8]),
     ) -> Result<usize, BadChunk> {
         let mut at = 0;
         while at < data.len() && self.state < end {
-            if self.state == State::Data {
+            if self.state == ChunkState::Data {
                 let available = (data.len() - at) as u64;
                 let taken = self.size.min(available) as usize;
                 payload(&data[at..at + taken]);
                 self.size -= taken as u64;
                 at += taken;
                 if self.size == 0 {
-                    self.state = State::DataCr;
+                    self.state = ChunkState::DataCr;
                 }
-            } else if self.state == State::TrailerValue {
+            } else if self.state == ChunkState::TrailerValue {
                 at += self.skip_trailer_value(&data[at..])?;
             } else {
                 self.state = self.step(data[at])?;
@@ -122,59 +122,59 @@ impl Chunked {
     }
 
     #[inline]
-    fn step(&mut self, byte: u8) -> Result<State, BadChunk> {
+    fn step(&mut self, byte: u8) -> Result<ChunkState, BadChunk> {
         match (self.state, byte) {
-            (State::SizeStart | State::Size, _) => self.size_byte(byte),
-            (State::SizeLf, b'\n') if self.size == 0 => {
+            (ChunkState::SizeStart | ChunkState::Size, _) => self.size_byte(byte),
+            (ChunkState::SizeLf, b'\n') if self.size == 0 => {
                 self.spent = 0;
-                Ok(State::TrailerStart)
+                Ok(ChunkState::TrailerStart)
             }
-            (State::SizeLf, b'\n') => Ok(State::Data),
-            (State::DataCr, b'\r') => Ok(State::DataLf),
-            (State::DataLf, b'\n') => Ok(State::SizeStart),
+            (ChunkState::SizeLf, b'\n') => Ok(ChunkState::Data),
+            (ChunkState::DataCr, b'\r') => Ok(ChunkState::DataLf),
+            (ChunkState::DataLf, b'\n') => Ok(ChunkState::SizeStart),
             _ => self.unusual_step(byte),
         }
     }
 
     /// A byte of an extension or of trailers, or one that must not be there.
     #[cold]
-    fn unusual_step(&mut self, byte: u8) -> Result<State, BadChunk> {
+    fn unusual_step(&mut self, byte: u8) -> Result<ChunkState, BadChunk> {
         match (self.state, byte) {
             (
-                State::ExtensionStart
-                | State::ExtensionName
-                | State::ExtensionValueStart
-                | State::ExtensionValue
-                | State::ExtensionQuoted
-                | State::ExtensionEscaped
-                | State::ExtensionEnd,
+                ChunkState::ExtensionStart
+                | ChunkState::ExtensionName
+                | ChunkState::ExtensionValueStart
+                | ChunkState::ExtensionValue
+                | ChunkState::ExtensionQuoted
+                | ChunkState::ExtensionEscaped
+                | ChunkState::ExtensionEnd,
                 _,
             ) => self.extension_byte(byte),
-            (State::TrailerStart, b'\r') => Ok(State::EndLf),
-            (State::TrailerName, b':') if self.is_forbidden() => Err(BadChunk),
-            (State::TrailerName, b':') => Ok(State::TrailerValue),
-            (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => {
+            (ChunkState::TrailerStart, b'\r') => Ok(ChunkState::EndLf),
+            (ChunkState::TrailerName, b':') if self.is_forbidden() => Err(BadChunk),
+            (ChunkState::TrailerName, b':') => Ok(ChunkState::TrailerValue),
+            (ChunkState::TrailerStart | ChunkState::TrailerName, _) if is_token_byte(byte) => {
                 self.spend(MAX_TRAILERS)?;
                 self.note_name_byte(byte);
-                Ok(State::TrailerName)
+                Ok(ChunkState::TrailerName)
             }
-            (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
-            (State::EndLf, b'\n') => Ok(State::Done),
+            (ChunkState::TrailerLf, b'\n') => Ok(ChunkState::TrailerStart),
+            (ChunkState::EndLf, b'\n') => Ok(ChunkState::Done),
             _ => Err(BadChunk),
         }
     }
 
     #[inline]
-    fn size_byte(&mut self, byte: u8) -> Result<State, BadChunk> {
+    fn size_byte(&mut self, byte: u8) -> Result<ChunkState, BadChunk> {
         let digit = match byte {
             b'0'..=b'9' => byte - b'0',
             b'a'..=b'f' => byte - b'a' + 10,
             b'A'..=b'F' => byte - b'A' + 10,
-            b'\r' if self.state == State::Size => return Ok(State::SizeLf),
-            b';' if self.state == State::Size => return Ok(State::ExtensionStart),
+            b'\r' if self.state == ChunkState::Size => return Ok(ChunkState::SizeLf),
+            b';' if self.state == ChunkState::Size => return Ok(ChunkState::ExtensionStart),
             _ => return Err(BadChunk),
         };
-        if self.state == State::SizeStart {
+        if self.state == ChunkState::SizeStart {
             self.size = 0;
             self.spent = 0;
         }
@@ -184,37 +184,43 @@ impl Chunked {
         if self.size > MAX_SIZE {
             return Err(BadChunk);
         }
-        Ok(State::Size)
+        Ok(ChunkState::Size)
     }
 
-    fn extension_byte(&mut self, byte: u8) -> Result<State, BadChunk> {
+    fn extension_byte(&mut self, byte: u8) -> Result<ChunkState, BadChunk> {
         self.spend(MAX_EXTENSION)?;
         match (self.state, byte) {
-            (State::ExtensionStart | State::ExtensionName, _) if is_token_byte(byte) => {
-                Ok(State::ExtensionName)
+            (ChunkState::ExtensionStart | ChunkState::ExtensionName, _) if is_token_byte(byte) => {
+                Ok(ChunkState::ExtensionName)
             }
-            (State::ExtensionName, b'=') => Ok(State::ExtensionValueStart),
-            (State::ExtensionValueStart, b'"') => Ok(State::ExtensionQuoted),
-            (State::ExtensionValueStart | State::ExtensionValue, _) if is_token_byte(byte) => {
-                Ok(State::ExtensionValue)
+            (ChunkState::ExtensionName, b'=') => Ok(ChunkState::ExtensionValueStart),
+            (ChunkState::ExtensionValueStart, b'"') => Ok(ChunkState::ExtensionQuoted),
+            (ChunkState::ExtensionValueStart | ChunkState::ExtensionValue, _)
+                if is_token_byte(byte) =>
+            {
+                Ok(ChunkState::ExtensionValue)
             }
-            (State::ExtensionQuoted, b'"') => Ok(State::ExtensionEnd),
-            (State::ExtensionQuoted, b'\\') => Ok(State::ExtensionEscaped),
-            (State::ExtensionQuoted | State::ExtensionEscaped, _) if is_value_byte(byte) => {
-                Ok(State::ExtensionQuoted)
+            (ChunkState::ExtensionQuoted, b'"') => Ok(ChunkState::ExtensionEnd),
+            (ChunkState::ExtensionQuoted, b'\\') => Ok(ChunkState::ExtensionEscaped),
+            (ChunkState::ExtensionQuoted | ChunkState::ExtensionEscaped, _)
+                if is_value_byte(byte) =>
+            {
+                Ok(ChunkState::ExtensionQuoted)
             }
-            (State::ExtensionName | State::ExtensionValue | State::ExtensionEnd, b';') => {
-                Ok(State::ExtensionStart)
-            }
-            (State::ExtensionName | State::ExtensionValue | State::ExtensionEnd, b'\r') => {
-                Ok(State::SizeLf)
-            }
+            (
+                ChunkState::ExtensionName | ChunkState::ExtensionValue | ChunkState::ExtensionEnd,
+                b';',
+            ) => Ok(ChunkState::ExtensionStart),
+            (
+                ChunkState::ExtensionName | ChunkState::ExtensionValue | ChunkState::ExtensionEnd,
+                b'\r',
+            ) => Ok(ChunkState::SizeLf),
             _ => Err(BadChunk),
         }
     }
 
     fn note_name_byte(&mut self, byte: u8) {
-        if self.state == State::TrailerStart {
+        if self.state == ChunkState::TrailerStart {
             self.name_length = 0;
             self.may_be = (1 << FORBIDDEN_TRAILERS.len()) - 1;
         }
@@ -247,7 +253,7 @@ impl Chunked {
             .filter(|spent| *spent <= MAX_TRAILERS)
             .ok_or(BadChunk)?;
         if end.is_some() {
-            self.state = State::TrailerLf;
+            self.state = ChunkState::TrailerLf;
         }
         Ok(value.len() + usize::from(end.is_some()))
     }

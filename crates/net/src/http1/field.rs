@@ -1,8 +1,8 @@
 //! A header line as offsets into the buffer of its head, and the header names that the gateway itself handles.
 
-/// A header name that a proxy handles. All others are [`Known::Other`] and are forwarded unchanged.
+/// A header name that a proxy handles. All others are [`KnownHeader::Other`] and are forwarded unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum KnownHeader {
     Other,
     Authorization,
     Connection,
@@ -34,7 +34,7 @@ pub enum Known {
     XRealIp,
 }
 
-impl Known {
+impl KnownHeader {
     /// Classifies a name, by its length first: for most names this costs one comparison.
     #[inline]
     pub fn classify(name: &[u8]) -> Self {
@@ -85,7 +85,7 @@ pub struct Field {
     pub(super) value_start: u32,
     pub(super) value_len: u32,
     pub(super) name_len: u16,
-    pub(super) known: Known,
+    pub(super) known: KnownHeader,
     /// Whether `Connection` names this header, so that it is for this hop only.
     pub(super) hop: bool,
 }

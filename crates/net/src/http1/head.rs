@@ -1,7 +1,7 @@
 //! Storage of a head: its bytes in one buffer, its header lines as offsets. Both come from a stack per thread and
 //! return to it when the head is dropped. Thus a request allocates nothing, and an idle connection owns no buffer.
 
-use super::field::{Field, Known};
+use super::field::{Field, KnownHeader};
 use super::request::{Facts, HostName};
 use super::scan::{self, BadLine};
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ const KEPT_BYTES: usize = 4 * 1024;
 const KEPT_FIELDS: usize = 256;
 
 #[derive(Debug, Default)]
-pub(super) struct Store {
+pub(super) struct HeadBuffer {
     pub(super) bytes: Vec<u8>,
     pub(super) fields: Vec<Field>,
     /// Used by request heads only.
@@ -28,12 +28,12 @@ pub(super) struct Store {
 thread_local! {
     // The boxes themselves are reused, so that a head is one pointer wide wherever it moves.
     #[expect(clippy::vec_box)]
-    static STORES: RefCell<Vec<Box<Store>>> = const { RefCell::new(Vec::new()) };
+    static STORES: RefCell<Vec<Box<HeadBuffer>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A [`Store`] borrowed from its thread's stack; it returns there on drop.
+/// A [`HeadBuffer`] borrowed from its thread's stack; it returns there on drop.
 #[derive(Debug)]
-pub(super) struct Head(Option<Box<Store>>);
+pub(super) struct Head(Option<Box<HeadBuffer>>);
 
 impl Head {
     pub(super) fn new() -> Self {
@@ -63,10 +63,10 @@ impl Head {
     /// quadratic time.
     #[cold]
     pub(super) fn mark_hops(&mut self) {
-        let Store { bytes, fields, .. } = self.store_mut();
+        let HeadBuffer { bytes, fields, .. } = self.store_mut();
         let lines = fields
             .iter()
-            .filter(|field| field.known == Known::Connection);
+            .filter(|field| field.known == KnownHeader::Connection);
         let values = lines.map(|field| field.value_of(bytes));
         let mut named: Vec<&[u8]> = values
             .flat_map(|value| value.split(|&byte| byte == b','))
@@ -82,12 +82,12 @@ impl Head {
     }
 
     #[inline]
-    pub(super) fn store(&self) -> &Store {
+    pub(super) fn store(&self) -> &HeadBuffer {
         self.0.as_deref().expect("taken only when dropped")
     }
 
     #[inline]
-    pub(super) fn store_mut(&mut self) -> &mut Store {
+    pub(super) fn store_mut(&mut self) -> &mut HeadBuffer {
         self.0.as_deref_mut().expect("taken only when dropped")
     }
 
@@ -116,7 +116,7 @@ impl Head {
     }
 
     #[inline]
-    pub(super) fn fields(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = (KnownHeader, &[u8], &[u8])> {
         let store = self.store();
         store
             .fields
@@ -126,7 +126,7 @@ impl Head {
 
     /// Returns whole lines with their line ends, for copying them unchanged.
     #[inline]
-    pub(super) fn lines(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+    pub(super) fn lines(&self) -> impl Iterator<Item = (KnownHeader, &[u8], &[u8])> {
         let store = self.store();
         let ends = store.fields.iter().skip(1).map(|field| field.name_start);
         let last = store.bytes.len() as u32 - 2;
@@ -176,7 +176,7 @@ impl Head {
             .map(|field| self.value(field))
     }
 
-    pub(super) fn known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn known(&self, known: KnownHeader) -> impl Iterator<Item = &[u8]> {
         let fields = self.store().fields.iter();
         fields
             .filter(move |field| field.known == known)
@@ -194,7 +194,7 @@ pub struct Line<'h> {
 impl<'h> Line<'h> {
     /// Returns the class of the header's name.
     #[inline]
-    pub fn known(self) -> Known {
+    pub fn known(self) -> KnownHeader {
         self.field.known
     }
 

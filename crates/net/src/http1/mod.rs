@@ -14,7 +14,7 @@ mod tests;
 
 pub use body::{Body, Framing};
 pub use chunked::{BadChunk, Chunked};
-pub use field::{Field, Known, list_contains};
+pub use field::{Field, KnownHeader, list_contains};
 pub use head::Line;
 pub use request::{BadRequest, RequestHead};
 pub use response::{BadResponse, ResponseHead};

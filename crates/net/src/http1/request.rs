@@ -1,8 +1,8 @@
 //! Parses the head of a request: `scan` finds its lines, and this module applies the stricter rules of RFC 9112. After
 //! the response to a refused request the connection is closed, because the start of the next request is uncertain.
 
-use super::field::Known;
-use super::head::{Head, Line, Options, Store, parse_number};
+use super::field::KnownHeader;
+use super::head::{Head, HeadBuffer, Line, Options, parse_number};
 use super::scan::{self, BadLine, RequestLine};
 use super::{Framing, Limits, Version};
 
@@ -120,38 +120,40 @@ impl RequestHead {
         let (mut content_type, mut authorized) = (None, false);
         let mut options = Options::default();
         for (index, field) in self.head.store().fields.iter().enumerate() {
-            if field.known == Known::Other {
+            if field.known == KnownHeader::Other {
                 continue;
             }
             let value = self.head.value(field);
             match field.known {
-                Known::Host if host.is_some() => return Err(BadRequest::Host),
-                Known::Host => host = Some(index as u16),
+                KnownHeader::Host if host.is_some() => return Err(BadRequest::Host),
+                KnownHeader::Host => host = Some(index as u16),
                 // Recipients must ignore further blanks, but do not agree which bytes are blanks.
-                Known::ContentLength if length.is_some() || !self.head.is_plain(field) => {
+                KnownHeader::ContentLength if length.is_some() || !self.head.is_plain(field) => {
                     return Err(BadRequest::Length);
                 }
-                Known::ContentLength => {
+                KnownHeader::ContentLength => {
                     length = Some(parse_length(value).ok_or(BadRequest::Length)?);
                 }
-                Known::LengthLookalike => return Err(BadRequest::Length),
-                Known::TransferEncoding if chunked || !value.eq_ignore_ascii_case(b"chunked") => {
+                KnownHeader::LengthLookalike => return Err(BadRequest::Length),
+                KnownHeader::TransferEncoding
+                    if chunked || !value.eq_ignore_ascii_case(b"chunked") =>
+                {
                     return Err(self.refuse_coding());
                 }
-                Known::TransferEncoding => chunked = true,
+                KnownHeader::TransferEncoding => chunked = true,
                 // The gateway and the upstream could choose different lines (RFC 9110 section 8.3). nginx refuses
                 // repeated credentials too.
-                Known::ContentType if content_type.is_some_and(|other| other != value) => {
+                KnownHeader::ContentType if content_type.is_some_and(|other| other != value) => {
                     return Err(BadRequest::Repeated);
                 }
-                Known::ContentType => content_type = Some(value),
-                Known::Authorization if authorized => return Err(BadRequest::Repeated),
-                Known::Authorization => authorized = true,
-                Known::Connection => options.add(value),
-                Known::Expect if !value.eq_ignore_ascii_case(b"100-continue") => {
+                KnownHeader::ContentType => content_type = Some(value),
+                KnownHeader::Authorization if authorized => return Err(BadRequest::Repeated),
+                KnownHeader::Authorization => authorized = true,
+                KnownHeader::Connection => options.add(value),
+                KnownHeader::Expect if !value.eq_ignore_ascii_case(b"100-continue") => {
                     return Err(BadRequest::Expectation);
                 }
-                Known::Expect => expects = true,
+                KnownHeader::Expect => expects = true,
                 _ => {}
             }
         }
@@ -178,8 +180,8 @@ impl RequestHead {
     /// clear, but the codings are not supported (RFC 9112 section 6.1). With any other list the body's end is unknown.
     #[cold]
     fn refuse_coding(&self) -> BadRequest {
-        let has_length = self.known(Known::ContentLength).next().is_some();
-        let values = self.known(Known::TransferEncoding);
+        let has_length = self.known(KnownHeader::ContentLength).next().is_some();
+        let values = self.known(KnownHeader::TransferEncoding);
         let codings = values.flat_map(|value| value.split(|&byte| byte == b','));
         let (mut before, mut last) = (0, false);
         for coding in codings.map(<[u8]>::trim_ascii) {
@@ -215,7 +217,7 @@ impl RequestHead {
     }
 
     fn check_new_host(&mut self) -> Result<HostName, BadRequest> {
-        let Store {
+        let HeadBuffer {
             bytes,
             fields,
             request,
@@ -366,7 +368,7 @@ impl RequestHead {
 
     /// Returns the class, name and value of each header, for rewriting a head without comparing names again.
     #[inline]
-    pub fn fields(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+    pub fn fields(&self) -> impl Iterator<Item = (KnownHeader, &[u8], &[u8])> {
         self.head.fields()
     }
 
@@ -378,7 +380,7 @@ impl RequestHead {
 
     /// Returns the class, the name and the whole line of each header, for copying.
     #[inline]
-    pub fn lines(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+    pub fn lines(&self) -> impl Iterator<Item = (KnownHeader, &[u8], &[u8])> {
         self.head.lines()
     }
 
@@ -409,7 +411,7 @@ impl RequestHead {
     }
 
     /// Returns the values of a header that the gateway handles itself.
-    pub fn known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+    pub fn known(&self, known: KnownHeader) -> impl Iterator<Item = &[u8]> {
         self.head.known(known)
     }
 
@@ -429,7 +431,7 @@ impl RequestHead {
     /// Returns the requested upgrade protocol if the request is valid for an upgrade (RFC 9110 section 7.8).
     pub fn upgrade(&self) -> Option<&[u8]> {
         (self.facts().options.upgrade && self.facts().version == Version::Http11)
-            .then(|| self.known(Known::Upgrade).next())
+            .then(|| self.known(KnownHeader::Upgrade).next())
             .flatten()
     }
 
@@ -442,7 +444,7 @@ impl RequestHead {
 
     #[cold]
     fn names_websocket(&self) -> bool {
-        let mut named = self.known(Known::Upgrade);
+        let mut named = self.known(KnownHeader::Upgrade);
         self.facts().version == Version::Http11
             && named
                 .next()

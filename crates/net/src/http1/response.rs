@@ -2,7 +2,7 @@
 //! connection. Two habits of old servers are unambiguous and accepted: lines that all end in a bare LF, and chunks in
 //! an HTTP/1.0 response.
 
-use super::field::Known;
+use super::field::KnownHeader;
 use super::head::{Head, Line, Options, parse_number};
 use super::scan::{self, BadLine, StatusLine};
 use super::{Framing, Limits, Version};
@@ -107,20 +107,22 @@ impl ResponseHead {
         let (mut length, mut chunked) = (None, false);
         let mut options = Options::default();
         for field in &self.head.store().fields {
-            if field.known == Known::Other {
+            if field.known == KnownHeader::Other {
                 continue;
             }
             let value = self.head.value(field);
             match field.known {
-                Known::ContentLength if length.is_some() => return Err(BadResponse::Length),
-                Known::ContentLength => {
+                KnownHeader::ContentLength if length.is_some() => return Err(BadResponse::Length),
+                KnownHeader::ContentLength => {
                     length = Some(parse_number(value).ok_or(BadResponse::Length)?);
                 }
-                Known::TransferEncoding if chunked || !value.eq_ignore_ascii_case(b"chunked") => {
+                KnownHeader::TransferEncoding
+                    if chunked || !value.eq_ignore_ascii_case(b"chunked") =>
+                {
                     return Err(BadResponse::Length);
                 }
-                Known::TransferEncoding => chunked = true,
-                Known::Connection => options.add(value),
+                KnownHeader::TransferEncoding => chunked = true,
+                KnownHeader::Connection => options.add(value),
                 _ => {}
             }
         }
@@ -177,7 +179,7 @@ impl ResponseHead {
 
     /// Whether `Upgrade` names WebSocket and nothing else.
     pub fn offers_websocket(&self) -> bool {
-        let mut named = self.known(Known::Upgrade);
+        let mut named = self.known(KnownHeader::Upgrade);
         named
             .next()
             .is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
@@ -204,7 +206,7 @@ impl ResponseHead {
     }
 
     #[inline]
-    pub fn fields(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+    pub fn fields(&self) -> impl Iterator<Item = (KnownHeader, &[u8], &[u8])> {
         self.head.fields()
     }
 
@@ -216,7 +218,7 @@ impl ResponseHead {
 
     /// Returns the class, the name and the whole line of each header, for copying.
     #[inline]
-    pub fn lines(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
+    pub fn lines(&self) -> impl Iterator<Item = (KnownHeader, &[u8], &[u8])> {
         self.head.lines()
     }
 
@@ -224,7 +226,7 @@ impl ResponseHead {
         self.head.values(usize::MAX, name.as_bytes()).next()
     }
 
-    pub fn known(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+    pub fn known(&self, known: KnownHeader) -> impl Iterator<Item = &[u8]> {
         self.head.known(known)
     }
 }

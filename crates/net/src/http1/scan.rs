@@ -2,7 +2,7 @@
 //! no blank precedes a colon, no line is folded, and no control characters occur.
 
 use super::Version;
-use super::field::{Field, Known};
+use super::field::{Field, KnownHeader};
 
 /// Why a head was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,13 +134,13 @@ pub(super) fn fields(
         }
         let colon = first_colon(data, at);
         let name = &data[at..colon];
-        let known = Known::classify(name);
+        let known = KnownHeader::classify(name);
         // The loop has no early exit: names are nearly always valid, and the compiler can check several bytes at once.
         let is_token = || {
             let both = |ok, byte: &u8| ok & TOKEN[usize::from(*byte)];
             name.iter().fold(true, both)
         };
-        if known == Known::Other && !is_token() {
+        if known == KnownHeader::Other && !is_token() {
             return Err(BadLine::Malformed);
         }
         if colon == data.len() {

@@ -8,7 +8,7 @@ use http::HeaderMap;
 const MAX_TRAILERS: usize = 16 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum DechunkState {
     Size,
     /// The rest of the line with the chunk size.
     Extension,
@@ -21,7 +21,7 @@ enum State {
 
 #[derive(Debug)]
 pub(super) struct Dechunker {
-    state: State,
+    state: DechunkState,
     size: u64,
     digits: u8,
     trailers: Vec<u8>,
@@ -33,7 +33,7 @@ pub(super) struct Malformed;
 impl Dechunker {
     pub(super) fn new() -> Self {
         Self {
-            state: State::Size,
+            state: DechunkState::Size,
             size: 0,
             digits: 0,
             trailers: Vec::new(),
@@ -41,7 +41,7 @@ impl Dechunker {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == DechunkState::Done
     }
 
     /// Returns the trailers of a complete body, if it had any.
@@ -59,33 +59,33 @@ impl Dechunker {
     ) -> Result<(), Malformed> {
         while let Some((&byte, rest)) = data.split_first() {
             match self.state {
-                State::Done => return Ok(()),
-                State::Data => {
+                DechunkState::Done => return Ok(()),
+                DechunkState::Data => {
                     let available = data.len() as u64;
                     let taken = self.size.min(available) as usize;
                     payload.extend_from_slice(&data[..taken]);
                     self.size -= taken as u64;
                     data = &data[taken..];
                     if self.size == 0 {
-                        self.state = State::AfterData;
+                        self.state = DechunkState::AfterData;
                     }
                     continue;
                 }
-                State::Size => self.size_byte(byte)?,
-                State::Extension => {
+                DechunkState::Size => self.size_byte(byte)?,
+                DechunkState::Extension => {
                     if byte == b'\n' {
                         self.state = match self.size {
-                            0 => State::Trailers,
-                            _ => State::Data,
+                            0 => DechunkState::Trailers,
+                            _ => DechunkState::Data,
                         };
                     }
                 }
-                State::AfterData => match byte {
+                DechunkState::AfterData => match byte {
                     b'\r' => {}
                     b'\n' => self.begin_size(),
                     _ => return Err(Malformed),
                 },
-                State::Trailers => self.trailer_byte(byte)?,
+                DechunkState::Trailers => self.trailer_byte(byte)?,
             }
             data = rest;
         }
@@ -93,7 +93,7 @@ impl Dechunker {
     }
 
     fn begin_size(&mut self) {
-        self.state = State::Size;
+        self.state = DechunkState::Size;
         self.size = 0;
         self.digits = 0;
     }
@@ -105,7 +105,7 @@ impl Dechunker {
             b'A'..=b'F' => byte - b'A' + 10,
             _ if self.digits == 0 => return Err(Malformed),
             _ => {
-                self.state = State::Extension;
+                self.state = DechunkState::Extension;
                 return Ok(());
             }
         };
@@ -123,7 +123,7 @@ impl Dechunker {
             return Err(Malformed);
         }
         if self.trailers == b"\r\n" || self.trailers.ends_with(b"\r\n\r\n") {
-            self.state = State::Done;
+            self.state = DechunkState::Done;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! An HTTP/2 connection to an upstream, with many streams, driven by its own task. [`Links`](super::Links) chooses the
 //! connection of a request.
 
-use super::called::Called;
 use super::links::LinkKey;
+use super::upstream_stream::UpstreamStream;
 use super::wire::Wire;
 use crate::deadline::Deadline;
 use crate::pool::Slot;
@@ -37,7 +37,7 @@ const PONG_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// State shared by a connection's handle and its task.
 #[derive(Debug, Default)]
-struct State {
+struct LinkState {
     streams: AtomicUsize,
     wants_ping: AtomicBool,
     over: AtomicBool,
@@ -47,7 +47,7 @@ struct State {
 
 /// Counts a stream as in use until it is dropped.
 #[derive(Debug)]
-pub(super) struct Use(Arc<State>);
+pub(super) struct Use(Arc<LinkState>);
 
 impl Use {
     /// Whether the upstream has ended the connection with an error; `h2` does not report this to its streams.
@@ -66,7 +66,7 @@ impl Drop for Use {
 #[derive(Debug)]
 pub struct Link {
     request: SendRequest<Bytes>,
-    state: Arc<State>,
+    state: Arc<LinkState>,
     wire: Wire,
     key: LinkKey,
     requests: u32,
@@ -92,7 +92,7 @@ impl Link {
             .max_send_buffer_size(super::SEND_BUFFER);
         let opened = builder.handshake(wire.clone()).await;
         let (request, mut connection) = opened.map_err(super::to_io)?;
-        let state = Arc::<State>::default();
+        let state = Arc::<LinkState>::default();
         let driver = Driver {
             pings: connection.ping_pong(),
             connection,
@@ -136,7 +136,7 @@ impl Link {
 
     /// Opens a stream on this connection. `number` grows with every use of any connection of the worker; `slot` belongs
     /// to the target.
-    pub(super) fn call(&mut self, number: u64, slot: &Arc<Slot>) -> Called {
+    pub(super) fn call(&mut self, number: u64, slot: &Arc<Slot>) -> UpstreamStream {
         if self.wire.line().last_read.elapsed() > SILENCE {
             self.state.wants_ping.store(true, Ordering::Relaxed);
         }
@@ -149,7 +149,7 @@ impl Link {
         self.state.streams.fetch_add(1, Ordering::Relaxed);
         let counted = Use(Arc::clone(&self.state));
         let (request, watch) = (self.request.clone(), self.wire.watch());
-        Called::new(request, watch, self.key.tls.is_some(), counted)
+        UpstreamStream::new(request, watch, self.key.tls.is_some(), counted)
     }
 
     pub(super) fn key(&self) -> &LinkKey {
@@ -195,7 +195,7 @@ impl Link {
 pub struct Driver {
     connection: Connection<Wire, Bytes>,
     pings: Option<PingPong>,
-    state: Arc<State>,
+    state: Arc<LinkState>,
     wire: Wire,
     pinged: Option<Box<Deadline>>,
 }

@@ -1,9 +1,9 @@
 //! The HTTP/2 connections of one worker to upstreams, by address and then by [`LinkKey`]. A request gets a stream on
 //! one of them, waits for the attempt of another request, or connects itself.
 
-use super::called::Called;
 use super::dial::{Dial, Dialer};
 use super::link::Link;
+use super::upstream_stream::UpstreamStream;
 use crate::pool::Slot;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Maximum connections per key; beyond it requests wait for a stream instead of opening another connection.
-const MOST_OF_KEY: usize = 16;
+const MAX_PER_KEY: usize = 16;
 
 /// The part of Kong's `upstream_keepalive_*` that applies to shared connections.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +46,7 @@ pub enum Wanted {
 /// Result of a request for a stream to an address.
 #[derive(Debug)]
 pub enum Found {
-    Call(Box<Called>),
+    Call(Box<UpstreamStream>),
     /// Another request is connecting; wait for its result.
     Dialing(Dial),
     /// The caller must connect and report the result.
@@ -83,7 +83,7 @@ impl Links {
         let groups = self.by_address.entry(address).or_default();
         let group = groups.entry(key.clone()).or_default();
         let best = group.best(wanted, settings, cx);
-        let is_full = group.links.len() >= MOST_OF_KEY;
+        let is_full = group.links.len() >= MAX_PER_KEY;
         match best.filter(|(_, room)| *room > 0 || is_full) {
             Some((at, _)) => {
                 self.uses += 1;
@@ -102,7 +102,7 @@ impl Links {
         slot: &Arc<Slot>,
         settings: &LinkSettings,
         cx: &mut Context<'_>,
-    ) -> Option<Box<Called>> {
+    ) -> Option<Box<UpstreamStream>> {
         let group = self.by_address.get_mut(&address)?.get_mut(key)?;
         let (at, _) = group.best(Wanted::Any, settings, cx)?;
         self.uses += 1;
@@ -116,7 +116,7 @@ impl Links {
         mut link: Link,
         slot: &Arc<Slot>,
         settings: &LinkSettings,
-    ) -> Box<Called> {
+    ) -> Box<UpstreamStream> {
         self.uses += 1;
         let call = link.call(self.uses, slot);
         let groups = self.by_address.entry(address).or_default();

@@ -1,30 +1,30 @@
-//! HTTP/2 on both sides, translated for the HTTP/1.1 engine. A client's stream ([`Served`]) is read as the HTTP/1.1
-//! text of its request and accepts the text of the response. A stream to an upstream ([`Called`]) is the mirror image.
+//! HTTP/2 on both sides, translated for the HTTP/1.1 engine. A client's stream ([`ClientStream`]) is read as the HTTP/1.1
+//! text of its request and accepts the text of the response. A stream to an upstream ([`UpstreamStream`]) is the mirror image.
 //! The `h2` crate implements the protocol (RFC 9113, RFC 7541); this module adds the checks that it leaves to its user.
 //!
 //! The meaning of requests does not belong here. The engine parses this text as strictly as any other.
 
-mod called;
 mod chunks;
+mod client_stream;
 mod dial;
 mod link;
 mod links;
 mod receiving;
 mod sending;
-mod served;
 mod server;
 #[cfg(test)]
 mod tests;
 mod text;
+mod upstream_stream;
 mod wire;
 
-pub use called::Called;
+pub use client_stream::ClientStream;
 pub use dial::{Dial, DialFailure, Dialed, Dialer};
 pub use h2::Reason;
 pub use link::{Driver, Link};
 pub use links::{Found, LinkKey, LinkSettings, Links, Wanted};
-pub use served::Served;
 pub use server::{Ended, Server, ServerSettings};
+pub use upstream_stream::UpstreamStream;
 
 use std::io::{self, ErrorKind};
 

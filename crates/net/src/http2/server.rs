@@ -1,7 +1,7 @@
 //! A client's HTTP/2 connection: drives the `h2` connection, distributes its streams, and closes it when it is idle,
 //! stuck, abusive, or draining.
 
-use super::served::{Accepted, Served, Shared};
+use super::client_stream::{Accepted, ClientStream, Shared};
 use super::text;
 use super::wire::Wire;
 use crate::deadline::Deadline;
@@ -26,10 +26,10 @@ const DEFAULT_STREAMS: u32 = 128;
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Streams that a client may reset before their response within [`RESET_WINDOW`]. Each may have cost an upstream
 /// request.
-const MOST_RESETS: usize = 1000;
+const MAX_RESETS: usize = 1000;
 const RESET_WINDOW: Duration = Duration::from_secs(30);
 /// Maximum bytes of framing beyond eight times the payload; nginx, under Kong, counts the same way.
-const MOST_FRAMING: u64 = 1024 * 1024;
+const MAX_FRAMING: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy)]
 pub struct ServerSettings {
@@ -76,14 +76,14 @@ pub enum Ended {
     Timeout,
 }
 
-enum State {
+enum ConnectionPhase {
     Handshake(Box<Handshake<Wire, Bytes>>),
     Open(Box<Connection<Wire, Bytes>>),
 }
 
 /// The server's side of a connection, to be polled by a separate task.
 pub struct Server {
-    state: State,
+    state: ConnectionPhase,
     wire: Wire,
     shared: Arc<Shared>,
     settings: ServerSettings,
@@ -111,7 +111,7 @@ impl Server {
         }
         let now = Instant::now();
         Self {
-            state: State::Handshake(Box::new(builder.handshake(wire.clone()))),
+            state: ConnectionPhase::Handshake(Box::new(builder.handshake(wire.clone()))),
             shared: Arc::new(Shared::new(wire.watch())),
             wire,
             settings,
@@ -134,7 +134,7 @@ impl Server {
 
     /// Stops accepting streams, lets the open ones finish, then closes (RFC 9113 section 6.8).
     pub fn leave(&mut self) {
-        if let State::Open(connection) = &mut self.state
+        if let ConnectionPhase::Open(connection) = &mut self.state
             && !std::mem::replace(&mut self.leaving, true)
         {
             connection.graceful_shutdown();
@@ -143,7 +143,11 @@ impl Server {
     }
 
     /// Ready when the connection has ended. Passes each new session to `start`.
-    pub fn poll(&mut self, cx: &mut Context<'_>, mut start: impl FnMut(Served)) -> Poll<Ended> {
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut start: impl FnMut(ClientStream),
+    ) -> Poll<Ended> {
         let driven = match self.poll_streams(cx, &mut start) {
             Poll::Pending => self.poll_limits(cx),
             ended => ended,
@@ -158,16 +162,16 @@ impl Server {
     fn poll_streams(
         &mut self,
         cx: &mut Context<'_>,
-        start: &mut impl FnMut(Served),
+        start: &mut impl FnMut(ClientStream),
     ) -> Poll<Ended> {
         loop {
             let progress = match &mut self.state {
-                State::Handshake(handshake) => {
+                ConnectionPhase::Handshake(handshake) => {
                     Pin::new(&mut **handshake).poll(cx).map(|connection| {
-                        connection.map(|open| self.state = State::Open(Box::new(open)))
+                        connection.map(|open| self.state = ConnectionPhase::Open(Box::new(open)))
                     })
                 }
-                State::Open(connection) => match connection.poll_accept(cx) {
+                ConnectionPhase::Open(connection) => match connection.poll_accept(cx) {
                     Poll::Ready(Some(Ok(accepted))) => {
                         if let Some(session) = offer(&self.shared, accepted) {
                             start(session);
@@ -196,7 +200,7 @@ impl Server {
 
     /// Applies the time limits and the limits against abuse.
     fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
-        if matches!(self.state, State::Open(_)) {
+        if matches!(self.state, ConnectionPhase::Open(_)) {
             if self.is_abusive() {
                 self.throw_out();
                 return self.poll_streams(cx, &mut drop);
@@ -209,7 +213,7 @@ impl Server {
         }
         loop {
             ready!(self.deadline.poll_passed(cx));
-            if matches!(self.state, State::Handshake(_)) {
+            if matches!(self.state, ConnectionPhase::Handshake(_)) {
                 return Poll::Ready(Ended::Timeout);
             }
             let now = Instant::now();
@@ -243,11 +247,11 @@ impl Server {
             let state = self.shared.state();
             (state.given_up, state.payload)
         };
-        if self.wire.line().read / 8 > payload + MOST_FRAMING {
+        if self.wire.line().read / 8 > payload + MAX_FRAMING {
             return true;
         }
         let (counted, since) = self.resets_counted;
-        if given_up < counted + MOST_RESETS {
+        if given_up < counted + MAX_RESETS {
             return false;
         }
         let now = Instant::now();
@@ -259,7 +263,7 @@ impl Server {
         tracing::debug!(
             "an HTTP/2 client sends too many frames without payload or too many resets"
         );
-        if let State::Open(connection) = &mut self.state {
+        if let ConnectionPhase::Open(connection) = &mut self.state {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
         self.leaving = true;
@@ -273,7 +277,7 @@ impl Drop for Server {
 }
 
 /// Refuses requests that cannot become HTTP/1.1 text; passes others to a session, which is returned if it is new.
-fn offer(shared: &Arc<Shared>, (request, mut respond): Accepted) -> Option<Served> {
+fn offer(shared: &Arc<Shared>, (request, mut respond): Accepted) -> Option<ClientStream> {
     let (parts, body) = request.into_parts();
     if !text::is_well_formed(&parts) {
         respond.send_reset(Reason::PROTOCOL_ERROR);

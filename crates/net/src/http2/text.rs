@@ -289,7 +289,7 @@ impl Head {
 
 /// The parsed head of the engine's response to a client.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ResponseHead {
     pub(super) response: Response<()>,
     /// [`Length::Known`] with 0 if the response has no body, also for a HEAD request.
     pub(super) length: Length,
@@ -298,7 +298,7 @@ pub(super) struct Answer {
 }
 
 /// Parses the head of a response, which ends in an empty line.
-pub(super) fn read_answer(text: &[u8], to_head: bool) -> Result<Answer, Malformed> {
+pub(super) fn read_answer(text: &[u8], to_head: bool) -> Result<ResponseHead, Malformed> {
     let mut head = Head::read(text)?;
     let code = head.first_line().get(9..12).ok_or(Malformed)?;
     let mut status = StatusCode::from_bytes(code).map_err(|_| Malformed)?;
@@ -323,7 +323,7 @@ pub(super) fn read_answer(text: &[u8], to_head: bool) -> Result<Answer, Malforme
     let mut response = Response::new(());
     *response.status_mut() = status;
     *response.headers_mut() = head.headers;
-    Ok(Answer {
+    Ok(ResponseHead {
         response,
         length,
         switches,

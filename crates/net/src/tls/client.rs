@@ -50,7 +50,7 @@ pub struct ClientIdentity {
     pub key: String,
 }
 
-type Settings = (Trust, Option<ClientIdentity>);
+type ConfigKey = (Trust, Option<ClientIdentity>);
 
 #[derive(Debug)]
 struct Shared {
@@ -62,12 +62,12 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    by_settings: HashMap<Settings, Weak<Shared>>,
+struct SharedConfigs {
+    by_settings: HashMap<ConfigKey, Weak<Shared>>,
     made: usize,
 }
 
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Mutex<SharedConfigs>> = LazyLock::new(Mutex::default);
 
 /// Protocols that an upstream may choose from (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -65,13 +65,13 @@ impl fmt::Debug for Warned {
 }
 
 /// Maximum number of hosts to remember. There are no warnings for further hosts.
-const MOST_WARNED: usize = 100;
+const MAX_WARNED: usize = 100;
 
 impl Warned {
     pub(super) fn warn(&self, host: &ServerName<'_>) {
         let mut hosts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let host = host.to_str();
-        if hosts.len() < MOST_WARNED && hosts.insert(host.to_string()) {
+        if hosts.len() < MAX_WARNED && hosts.insert(host.to_string()) {
             drop(hosts);
             tracing::warn!(
                 %host,

@@ -82,46 +82,46 @@ pub fn read_versions(setting: &str) -> Result<Read<Versions>, SuiteError> {
 }
 
 /// A TLS 1.2 cipher with the words that select it in OpenSSL's cipher lists.
-struct Known {
+struct OpensslCipher {
     name: &'static str,
     suite: SupportedCipherSuite,
     words: [&'static str; 3],
 }
 
-static KNOWN: [Known; 6] = [
-    Known {
+static KNOWN: [OpensslCipher; 6] = [
+    OpensslCipher {
         name: "ECDHE-ECDSA-AES256-GCM-SHA384",
         suite: suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
         words: ["ECDSA", "AES256", "SHA384"],
     },
-    Known {
+    OpensslCipher {
         name: "ECDHE-RSA-AES256-GCM-SHA384",
         suite: suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
         words: ["RSA", "AES256", "SHA384"],
     },
-    Known {
+    OpensslCipher {
         name: "ECDHE-ECDSA-CHACHA20-POLY1305",
         suite: suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
         words: ["ECDSA", "CHACHA20", ""],
     },
-    Known {
+    OpensslCipher {
         name: "ECDHE-RSA-CHACHA20-POLY1305",
         suite: suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
         words: ["RSA", "CHACHA20", ""],
     },
-    Known {
+    OpensslCipher {
         name: "ECDHE-ECDSA-AES128-GCM-SHA256",
         suite: suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
         words: ["ECDSA", "AES128", ""],
     },
-    Known {
+    OpensslCipher {
         name: "ECDHE-RSA-AES128-GCM-SHA256",
         suite: suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
         words: ["RSA", "AES128", ""],
     },
 ];
 
-impl Known {
+impl OpensslCipher {
     fn has(&self, word: &str) -> bool {
         let [signature, cipher, hash] = self.words;
         match word {
@@ -223,7 +223,7 @@ const NAME_PARTS: [&str; 32] = [
 
 /// Parses a cipher list in OpenSSL's syntax. It does not affect TLS 1.3, whose ciphers are all offered, as in nginx.
 pub fn read_ciphers(list: &str) -> Result<Read<Vec<CipherSuite>>, SuiteError> {
-    let mut chosen: Vec<&'static Known> = Vec::new();
+    let mut chosen: Vec<&'static OpensslCipher> = Vec::new();
     let mut barred: Vec<&'static str> = Vec::new();
     let mut lacking = Vec::new();
     for item in list.split([':', ',', ' ']).filter(|item| !item.is_empty()) {
@@ -236,7 +236,7 @@ pub fn read_ciphers(list: &str) -> Result<Read<Vec<CipherSuite>>, SuiteError> {
             _ => (b' ', item),
         };
         let matching = matching(words).ok_or_else(|| SuiteError::Cipher(item.to_owned()))?;
-        let is_one = |known: &&Known| matching.iter().any(|other| other.name == known.name);
+        let is_one = |known: &&OpensslCipher| matching.iter().any(|other| other.name == known.name);
         match sign {
             b'!' => {
                 chosen.retain(|known| !is_one(known));
@@ -268,8 +268,8 @@ pub fn read_ciphers(list: &str) -> Result<Read<Vec<CipherSuite>>, SuiteError> {
 }
 
 /// Returns the ciphers that have all of these words, joined by `+`, or `None` if a word is unknown.
-fn matching(words: &str) -> Option<Vec<&'static Known>> {
-    let mut matching: Vec<&'static Known> = KNOWN.iter().collect();
+fn matching(words: &str) -> Option<Vec<&'static OpensslCipher>> {
+    let mut matching: Vec<&'static OpensslCipher> = KNOWN.iter().collect();
     for word in words.split('+') {
         if !KNOWN.iter().any(|known| known.has(word)) && !is_elsewhere(word) {
             return None;

@@ -62,12 +62,12 @@ enum Search<'s, 'r> {
     Several,
     Found {
         key: Cow<'r, [u8]>,
-        place: Place<'s>,
+        place: KeySource<'s>,
     },
 }
 
 /// The part of the request that has the key, and the configured name under which it was found.
-enum Place<'s> {
+enum KeySource<'s> {
     Header(&'s str),
     Query(&'s str),
     Body(&'s str, ParsedBody),
@@ -110,20 +110,20 @@ impl KeyAuth {
         let body = LazyCell::new(|| cx.parse_body());
         for name in &config.key_names {
             let mut field = Field::Absent;
-            let mut place = Place::Header(name);
+            let mut place = KeySource::Header(name);
             if config.key_in_header {
                 field = cx.header_field(name);
             }
             if config.key_in_query && field == Field::Absent {
                 field = cx.query_field(name);
-                place = Place::Query(name);
+                place = KeySource::Query(name);
             }
             if config.key_in_body
                 && field == Field::Absent
                 && let Some(body) = &*body
             {
                 field = owned(body.field(name));
-                place = Place::Body(name, body.clone());
+                place = KeySource::Body(name, body.clone());
             }
             match field {
                 Field::Absent | Field::Other => {}
@@ -140,7 +140,7 @@ impl KeyAuth {
     }
 }
 
-impl Place<'_> {
+impl KeySource<'_> {
     fn hide(self, cx: &mut RequestCx<'_>) {
         match self {
             Self::Header(name) => cx.remove_header_field(name),

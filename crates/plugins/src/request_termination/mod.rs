@@ -23,10 +23,10 @@ pub(crate) static DEF: PluginDef = PluginDef {
 
 struct RequestTermination {
     trigger: Option<compact_str::CompactString>,
-    answer: Answer,
+    answer: Termination,
 }
 
-enum Answer {
+enum Termination {
     Fixed(Response),
     Echo(Box<Echo>),
 }
@@ -47,20 +47,20 @@ fn build(
         .message
         .or(default_message(status).map(str::to_owned));
     let answer = match (config.echo, config.body, message) {
-        (true, _, message) => Answer::Echo(Box::new(Echo {
+        (true, _, message) => Termination::Echo(Box::new(Echo {
             status,
             message,
             node: cx.node.clone(),
         })),
         (false, Some(body), _) => {
             let response = Response::new(status, body);
-            Answer::Fixed(match config.content_type {
+            Termination::Fixed(match config.content_type {
                 Some(content_type) => response.with_header("Content-Type", content_type),
                 None => response,
             })
         }
-        (false, None, Some(message)) => Answer::Fixed(Response::message(status, &message)),
-        (false, None, None) => Answer::Fixed(Response::new(status, Bytes::new())),
+        (false, None, Some(message)) => Termination::Fixed(Response::message(status, &message)),
+        (false, None, None) => Termination::Fixed(Response::new(status, Bytes::new())),
     };
     Ok(Arc::new(RequestTermination {
         trigger: config.trigger,
@@ -77,16 +77,16 @@ impl Plugin for RequestTermination {
             return Ok(Step::Continue);
         }
         let response = match &self.answer {
-            Answer::Fixed(response) => response.clone(),
-            Answer::Echo(echo) => echo.answer(cx)?,
+            Termination::Fixed(response) => response.clone(),
+            Termination::Echo(echo) => echo.answer(cx)?,
         };
         Ok(Step::Respond(response))
     }
 
     fn request_body(&self) -> BodyUse {
         match self.answer {
-            Answer::Fixed(_) => BodyUse::Stream,
-            Answer::Echo(_) => BodyUse::Buffered,
+            Termination::Fixed(_) => BodyUse::Stream,
+            Termination::Echo(_) => BodyUse::Buffered,
         }
     }
 }

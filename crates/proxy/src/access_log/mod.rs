@@ -120,7 +120,7 @@ impl Lane {
 }
 
 /// A worker's access to the log.
-pub(crate) struct Journal {
+pub(crate) struct LogBuffer {
     log: AccessLog,
     lane: usize,
     clock: Clock,
@@ -129,15 +129,15 @@ pub(crate) struct Journal {
     lines: u64,
 }
 
-/// Tells the caller of [`Journal::write`] whether to schedule a hand-over.
+/// Tells the caller of [`LogBuffer::write`] whether to schedule a hand-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// The line is the first in the buffer: call [`Journal::hand_over`] after [`HAND_OVER_AFTER`].
+    /// The line is the first in the buffer: call [`LogBuffer::hand_over`] after [`HAND_OVER_AFTER`].
     First,
     Another,
 }
 
-impl Journal {
+impl LogBuffer {
     pub(crate) fn new(log: &AccessLog, lane: usize) -> Self {
         Self {
             log: log.clone(),

@@ -163,7 +163,7 @@ fn log(lanes: usize) -> AccessLog {
 #[test]
 fn lines_reach_the_writer_whole_and_in_order() {
     let log = log(2);
-    let mut journal = Journal::new(&log, 1);
+    let mut journal = LogBuffer::new(&log, 1);
     assert_eq!(journal.write(&facts(&(), parsed(), &[])), Written::First);
     assert_eq!(journal.write(&facts(&(), parsed(), &[])), Written::Another);
     assert!(journal.has_lines());
@@ -179,7 +179,7 @@ fn lines_reach_the_writer_whole_and_in_order() {
 #[test]
 fn lines_that_the_writer_cannot_take_are_dropped_and_counted() {
     let log = log(1);
-    let mut journal = Journal::new(&log, 0);
+    let mut journal = LogBuffer::new(&log, 0);
     let mut written = 0;
     while log.lanes[0].dropped() == 0 {
         journal.write(&facts(&(), parsed(), &[]));
@@ -200,7 +200,7 @@ fn lines_that_the_writer_cannot_take_are_dropped_and_counted() {
 #[test]
 fn a_worker_does_not_wait_for_the_writer() {
     let log = log(1);
-    let mut journal = Journal::new(&log, 0);
+    let mut journal = LogBuffer::new(&log, 0);
     let looking = log.lanes[0].lock();
     journal.write(&facts(&(), parsed(), &[]));
     journal.hand_over();

@@ -19,7 +19,7 @@ mod wheel;
 mod tests;
 
 pub use hashing::{Group, HashSource, Hashing, Key};
-pub use peer::{Peer, Place, Stay};
+pub use peer::{Peer, PeerAddress, Stay};
 pub use status::{AddressStatus, NoChecker, TargetStatus, UpstreamStatus, Weight};
 
 use crate::health::{Checks, Health, Outcome, Probing};
@@ -40,7 +40,7 @@ use tokio::task::JoinSet;
 
 /// An upstream entity with its targets.
 pub struct Upstream {
-    pub settings: Settings,
+    pub settings: BalancerSettings,
     pub hashing: Option<Hashing>,
     /// The health checks, if any are enabled.
     pub checks: Option<Checks>,
@@ -52,7 +52,7 @@ pub struct Upstream {
 
 /// The settings of an upstream. If they are equal, the existing upstream is reused.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct BalancerSettings {
     pub entity: entities::Upstream,
     pub targets: Vec<TargetSettings>,
     /// The different connection settings of its services.
@@ -78,7 +78,7 @@ pub struct TargetSettings {
 #[derive(Debug, Default)]
 struct Shared {
     /// The peers in use.
-    peers: Mutex<HashMap<Place, Weak<Peer>>>,
+    peers: Mutex<HashMap<PeerAddress, Weak<Peer>>>,
     /// Number of picks so far, for taking turns.
     turns: AtomicU64,
     /// Incremented whenever a peer becomes usable or unusable.
@@ -127,7 +127,11 @@ pub enum NoPeer {
 
 impl Upstream {
     /// Builds an upstream with the state of `previous`. Returns `previous` itself if the settings are equal.
-    pub fn new(settings: Settings, resolver: &Resolver, previous: Option<&Arc<Self>>) -> Arc<Self> {
+    pub fn new(
+        settings: BalancerSettings,
+        resolver: &Resolver,
+        previous: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
         if let Some(same) = previous.filter(|previous| previous.settings == settings) {
             return same.clone();
         }
@@ -281,7 +285,7 @@ impl Upstream {
 
 impl Shared {
     /// Returns the peer for an address. If none is in use yet, one is created with the given latency.
-    fn peer(&self, place: Place, latency: f32) -> Arc<Peer> {
+    fn peer(&self, place: PeerAddress, latency: f32) -> Arc<Peer> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(peer) = peers.get(&place).and_then(Weak::upgrade) {
             return peer;

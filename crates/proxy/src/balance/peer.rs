@@ -1,7 +1,7 @@
 //! One address of an upstream: its state, shared by all workers, and the requests in progress there.
 
 use super::latency::Average;
-use crate::health::{Event, Health};
+use crate::health::{Health, HealthEvent};
 use crate::upstream::Target;
 use model::address::Host;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The state of one address of an upstream. It is kept as long as the upstream has the address or requests are in
 /// progress there, whatever else in the configuration changes.
 pub struct Peer {
-    pub(super) place: Place,
+    pub(super) place: PeerAddress,
     connections: AtomicU32,
     pub(super) latency: Average,
     health: AtomicU64,
@@ -21,13 +21,13 @@ pub struct Peer {
 
 /// The address and port that identify a peer of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct PeerAddress {
     pub host: Box<str>,
     pub port: u16,
 }
 
 impl Peer {
-    pub(super) fn new(place: Place, latency: f32, now: Duration) -> Self {
+    pub(super) fn new(place: PeerAddress, latency: f32, now: Duration) -> Self {
         Self {
             place,
             connections: AtomicU32::new(0),
@@ -46,7 +46,7 @@ impl Peer {
     }
 
     /// Counts an event, and returns the new health if the peer became usable or unusable.
-    pub(super) fn report(&self, event: Event, limit: u8) -> Option<Health> {
+    pub(super) fn report(&self, event: HealthEvent, limit: u8) -> Option<Health> {
         self.change(|health| health.after(event, limit))
     }
 
@@ -73,7 +73,7 @@ impl Peer {
 }
 
 /// Uses the form in which targets are written: IPv6 in full and in brackets.
-impl From<SocketAddr> for Place {
+impl From<SocketAddr> for PeerAddress {
     fn from(address: SocketAddr) -> Self {
         let host = match address.ip() {
             IpAddr::V4(ip) => ip.to_string(),
@@ -86,14 +86,14 @@ impl From<SocketAddr> for Place {
     }
 }
 
-impl Place {
+impl PeerAddress {
     pub fn address(&self) -> Option<SocketAddr> {
         let bare = self.host.trim_start_matches('[').trim_end_matches(']');
         bare.parse().ok().map(|ip| SocketAddr::new(ip, self.port))
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PeerAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:{}", self.host, self.port)
     }
@@ -131,7 +131,7 @@ impl Member {
 
     /// Whether this address has the given port and the given IP address or SRV host name.
     pub(super) fn is_at(&self, host: &str, port: u16) -> bool {
-        let Place {
+        let PeerAddress {
             host: ip,
             port: own,
         } = &self.peer.place;

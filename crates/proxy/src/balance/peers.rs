@@ -1,9 +1,9 @@
 //! The current peers of an upstream, and the algorithm that picks one.
 
-use super::peer::{Member, Peer, Place};
+use super::peer::{Member, Peer, PeerAddress};
 use super::ring::Ring;
 use super::wheel::Wheel;
-use super::{PickInput, Settings, Shared, TargetSettings, Tried, latency, least, ring};
+use super::{BalancerSettings, PickInput, Shared, TargetSettings, Tried, latency, least, ring};
 use crate::health::Checks;
 use model::entities::Algorithm;
 use net::dns::Host;
@@ -52,7 +52,7 @@ pub struct Weight {
 
 impl Peers {
     pub(super) fn new(
-        settings: &Settings,
+        settings: &BalancerSettings,
         hosts: &[Option<Arc<Host>>],
         checks: Option<&Checks>,
         shared: &Shared,
@@ -188,7 +188,7 @@ impl Peers {
 }
 
 impl Chooser {
-    fn new(settings: &Settings, members: &[Arc<Member>]) -> Self {
+    fn new(settings: &BalancerSettings, members: &[Arc<Member>]) -> Self {
         match settings.entity.algorithm {
             Algorithm::RoundRobin => Self::Wheel(Wheel::new(members.iter().map(|one| one.weight))),
             Algorithm::ConsistentHashing => {
@@ -208,7 +208,7 @@ impl Chooser {
 /// A member before its shared state ([`Peer`]) is found or created.
 struct Draft {
     target: usize,
-    place: Place,
+    place: PeerAddress,
     weight: u32,
     /// The host name in an SRV record.
     srv: Option<Arc<str>>,
@@ -218,7 +218,7 @@ impl Draft {
     fn of_target(number: usize, target: &TargetSettings) -> Self {
         Self {
             target: number,
-            place: Place {
+            place: PeerAddress {
                 host: target.host.clone(),
                 port: target.port,
             },
@@ -236,7 +236,7 @@ impl Draft {
         };
         let records = answer.records.iter().map(|record| Self {
             target: number,
-            place: Place::from(record.address),
+            place: PeerAddress::from(record.address),
             weight: match record.srv {
                 Some(_) if target.weight > 0 => record.weight.into(),
                 _ => target.weight,
@@ -254,7 +254,7 @@ fn numbers(hosts: &[Option<Arc<Host>>]) -> impl Iterator<Item = u64> {
 /// Returns the connection settings of a peer for each way of the upstream.
 /// Source: kong/runloop/balancer/init.lua execute(), set_host_header(); balancers.lua setHostHeader().
 fn ways(
-    settings: &Settings,
+    settings: &BalancerSettings,
     target: &TargetSettings,
     srv: Option<&str>,
     peer: &Peer,
@@ -266,7 +266,7 @@ fn ways(
         .as_deref()
         .or(srv)
         .unwrap_or(&target.host);
-    let Place { host, port } = &peer.place;
+    let PeerAddress { host, port } = &peer.place;
     let ways = settings.ways.iter();
     ways.map(|way| way.to(host, *port, name)).collect()
 }

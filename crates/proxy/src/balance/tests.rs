@@ -31,7 +31,7 @@ impl Draft {
             });
             TargetSettings::new(&serde_json::from_value(target).unwrap()).unwrap()
         });
-        let settings = Settings {
+        let settings = BalancerSettings {
             entity: serde_json::from_value(entity).unwrap(),
             targets: targets.collect(),
             ways: vec![way("http", 5)],

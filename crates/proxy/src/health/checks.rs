@@ -1,6 +1,6 @@
 //! The `healthchecks` of an upstream, compiled: which outcome counts as a success or a failure.
 
-use super::state::Event;
+use super::state::HealthEvent;
 use model::entities::{
     ActiveChecks, CheckType, Healthchecks, HealthyChecks, PassiveChecks, UnhealthyChecks,
 };
@@ -83,18 +83,18 @@ impl Limits {
 
     /// Returns the event that an outcome counts as, and its limit. Returns `None` if the outcome does not count.
     /// Source: lua-resty-healthcheck report_http_status(), report_tcp_failure(), report_timeout().
-    pub fn judge(&self, outcome: Outcome) -> Option<(Event, u8)> {
+    pub fn judge(&self, outcome: Outcome) -> Option<(HealthEvent, u8)> {
         match outcome {
             Outcome::Status(status) if self.healthy.contains(status) => {
-                Some((Event::Success, self.successes))
+                Some((HealthEvent::Success, self.successes))
             }
             Outcome::Status(status) if status == 0 || self.unhealthy.contains(status) => {
-                Some((Event::HttpFailure, self.http_failures))
+                Some((HealthEvent::HttpFailure, self.http_failures))
             }
             Outcome::Status(_) => None,
-            Outcome::Connected => Some((Event::Success, self.successes)),
-            Outcome::TcpFailure => Some((Event::TcpFailure, self.tcp_failures)),
-            Outcome::Timeout => Some((Event::Timeout, self.timeouts)),
+            Outcome::Connected => Some((HealthEvent::Success, self.successes)),
+            Outcome::TcpFailure => Some((HealthEvent::TcpFailure, self.tcp_failures)),
+            Outcome::Timeout => Some((HealthEvent::Timeout, self.timeouts)),
         }
     }
 }
@@ -193,30 +193,30 @@ mod tests {
             passive, active, ..
         } = made.unwrap();
         for (outcome, expected) in [
-            (Outcome::Status(200), Some((Event::Success, 1))),
-            (Outcome::Status(308), Some((Event::Success, 1))),
-            (Outcome::Status(429), Some((Event::HttpFailure, 2))),
-            (Outcome::Status(500), Some((Event::HttpFailure, 2))),
-            (Outcome::Status(0), Some((Event::HttpFailure, 2))),
+            (Outcome::Status(200), Some((HealthEvent::Success, 1))),
+            (Outcome::Status(308), Some((HealthEvent::Success, 1))),
+            (Outcome::Status(429), Some((HealthEvent::HttpFailure, 2))),
+            (Outcome::Status(500), Some((HealthEvent::HttpFailure, 2))),
+            (Outcome::Status(0), Some((HealthEvent::HttpFailure, 2))),
             // These statuses are in neither list.
             (Outcome::Status(404), None),
             (Outcome::Status(502), None),
             (Outcome::Status(999), None),
             (Outcome::Status(u16::MAX), None),
-            (Outcome::Connected, Some((Event::Success, 1))),
-            (Outcome::TcpFailure, Some((Event::TcpFailure, 3))),
-            (Outcome::Timeout, Some((Event::Timeout, 4))),
+            (Outcome::Connected, Some((HealthEvent::Success, 1))),
+            (Outcome::TcpFailure, Some((HealthEvent::TcpFailure, 3))),
+            (Outcome::Timeout, Some((HealthEvent::Timeout, 4))),
         ] {
             assert_eq!(passive.judge(outcome), expected, "{outcome:?}");
         }
         assert_eq!(
             active.judge(Outcome::Status(302)),
-            Some((Event::Success, 5))
+            Some((HealthEvent::Success, 5))
         );
         assert_eq!(active.judge(Outcome::Status(201)), None);
         assert_eq!(
             active.judge(Outcome::Status(404)),
-            Some((Event::HttpFailure, 6))
+            Some((HealthEvent::HttpFailure, 6))
         );
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let passive = made.unwrap().passive;
         assert_eq!(
             passive.judge(Outcome::Status(500)),
-            Some((Event::Success, 0))
+            Some((HealthEvent::Success, 0))
         );
     }
 }

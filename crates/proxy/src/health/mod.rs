@@ -10,4 +10,4 @@ mod state;
 
 pub use checks::{Checks, Limits, Outcome, StatusSet};
 pub use probe::Probing;
-pub use state::{Event, Health, State};
+pub use state::{Health, HealthEvent, HealthState};

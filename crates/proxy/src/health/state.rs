@@ -3,7 +3,7 @@
 
 /// The health of an address. An address in an intermediate state is treated as in the state before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum HealthState {
     Healthy,
     /// Healthy, with some failures.
     MostlyHealthy,
@@ -14,7 +14,7 @@ pub enum State {
 
 /// An event at an address that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum HealthEvent {
     Success,
     HttpFailure,
     TcpFailure,
@@ -25,9 +25,9 @@ pub enum Event {
 /// probes share them without a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
-    state: State,
+    state: HealthState,
     successes: u8,
-    /// Counters of the events after [`Event::Success`], in their order.
+    /// Counters of the events after [`HealthEvent::Success`], in their order.
     failures: [u8; 3],
 }
 
@@ -39,52 +39,55 @@ impl Health {
     pub const fn forced(healthy: bool) -> Self {
         Self {
             state: if healthy {
-                State::Healthy
+                HealthState::Healthy
             } else {
-                State::Unhealthy
+                HealthState::Unhealthy
             },
             successes: 0,
             failures: [0; 3],
         }
     }
 
-    pub fn state(self) -> State {
+    pub fn state(self) -> HealthState {
         self.state
     }
 
     /// Whether requests may be sent to the address.
     pub fn is_available(self) -> bool {
-        matches!(self.state, State::Healthy | State::MostlyHealthy)
+        matches!(
+            self.state,
+            HealthState::Healthy | HealthState::MostlyHealthy
+        )
     }
 
     /// Returns the health after an event. `limit` events in a row change the state. Events with limit 0 do not count,
     /// and neither do events that confirm a settled state.
     #[must_use]
-    pub fn after(self, event: Event, limit: u8) -> Self {
+    pub fn after(self, event: HealthEvent, limit: u8) -> Self {
         let settled = match event {
-            Event::Success => State::Healthy,
-            _ => State::Unhealthy,
+            HealthEvent::Success => HealthState::Healthy,
+            _ => HealthState::Unhealthy,
         };
         if limit == 0 || self.state == settled {
             return self;
         }
         let mut next = self.counted(event);
         if next.count(event) >= limit {
-            return Self::forced(event == Event::Success);
+            return Self::forced(event == HealthEvent::Success);
         }
         next.state = match self.state {
-            State::Healthy => State::MostlyHealthy,
-            State::Unhealthy => State::MostlyUnhealthy,
+            HealthState::Healthy => HealthState::MostlyHealthy,
+            HealthState::Unhealthy => HealthState::MostlyUnhealthy,
             middle => middle,
         };
         next
     }
 
     /// Counts an event. A success resets the failures, and a failure resets the successes.
-    fn counted(self, event: Event) -> Self {
+    fn counted(self, event: HealthEvent) -> Self {
         let mut next = self;
         match event {
-            Event::Success => {
+            HealthEvent::Success => {
                 next.failures = [0; 3];
                 next.successes = next.successes.saturating_add(1);
             }
@@ -97,9 +100,9 @@ impl Health {
         next
     }
 
-    fn count(self, event: Event) -> u8 {
+    fn count(self, event: HealthEvent) -> u8 {
         match event {
-            Event::Success => self.successes,
+            HealthEvent::Success => self.successes,
             failure => self.failures[failure as usize - 1],
         }
     }
@@ -122,10 +125,10 @@ impl Health {
         let [state, successes, http, tcp, timeouts, ..] = packed.to_le_bytes();
         Self {
             state: match state {
-                0 => State::Healthy,
-                1 => State::MostlyHealthy,
-                2 => State::Unhealthy,
-                _ => State::MostlyUnhealthy,
+                0 => HealthState::Healthy,
+                1 => HealthState::MostlyHealthy,
+                2 => HealthState::Unhealthy,
+                _ => HealthState::MostlyUnhealthy,
             },
             successes,
             failures: [http, tcp, timeouts],
@@ -136,11 +139,11 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Event::{HttpFailure, Success, TcpFailure, Timeout};
-    use State::{Healthy, MostlyHealthy, MostlyUnhealthy, Unhealthy};
+    use HealthEvent::{HttpFailure, Success, TcpFailure, Timeout};
+    use HealthState::{Healthy, MostlyHealthy, MostlyUnhealthy, Unhealthy};
 
     /// Checks the states that an address goes through. Each event comes with its limit.
-    fn check(start: Health, events: &[(Event, u8)], expected: &[State]) {
+    fn check(start: Health, events: &[(HealthEvent, u8)], expected: &[HealthState]) {
         let mut health = start;
         let states = events.iter().map(|(event, limit)| {
             health = health.after(*event, *limit);

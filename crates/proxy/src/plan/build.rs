@@ -3,8 +3,8 @@
 //! Scopes in order of precedence: route + service + consumer, route + consumer, service + consumer, route + service,
 //! consumer, route, service, global.
 
-use super::places::Entry;
-use super::{Instances, LayerIndex, Places, Plan, Slot};
+use super::scope_table::Entry;
+use super::{Instances, LayerIndex, Plan, ScopeTable, Slot};
 use model::entities::{RouteId, ServiceId};
 use model::hashing::Folding;
 use plugin::Phases;
@@ -14,11 +14,11 @@ use tables::Sorted;
 
 /// The plans in use. Routes with equal plans share one object.
 #[derive(Clone, Default)]
-pub struct Plans(Sorted<u64, Known>);
+pub struct Plans(Sorted<u64, SharedPlan>);
 
 /// A shared plan and its number of uses. If two plans have the same hash, the later one is not shared.
 #[derive(Clone)]
-struct Known {
+struct SharedPlan {
     plan: Arc<Plan>,
     uses: u32,
 }
@@ -52,14 +52,14 @@ impl Plans {
 /// Builds plans.
 pub struct Planner<'a> {
     instances: &'a Instances,
-    places: &'a Places,
+    places: &'a ScopeTable,
     plans: &'a mut Plans,
     /// Buffer for the slots of a plan, reused.
     slots: Vec<Slot>,
 }
 
 impl<'a> Planner<'a> {
-    pub fn new(instances: &'a Instances, places: &'a Places, plans: &'a mut Plans) -> Self {
+    pub fn new(instances: &'a Instances, places: &'a ScopeTable, plans: &'a mut Plans) -> Self {
         Self {
             instances,
             places,
@@ -114,7 +114,7 @@ impl<'a> Planner<'a> {
         });
         if !is_known {
             let plan = plan.clone();
-            self.plans.0.insert(hash, Known { plan, uses: 1 });
+            self.plans.0.insert(hash, SharedPlan { plan, uses: 1 });
         }
         plan
     }

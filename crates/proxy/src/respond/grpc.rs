@@ -1,7 +1,7 @@
 //! Responses to gRPC calls: the result is in headers, and there is no body.
 //! Source: kong/pdk/response.lua send() and error().
 
-use super::{Answer, status};
+use super::{GatewayResponse, status};
 use bytes::Bytes;
 use plugin::{Response, ResponseBody};
 use std::borrow::Cow;
@@ -30,7 +30,7 @@ const NAMES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-impl Answer {
+impl GatewayResponse {
     /// Converts a response to the gRPC form, with the result in headers. For [`ResponseBody::Error`] the message is the
     /// name of the gRPC status, as in Kong. If a plugin has set gRPC's content type, its body is kept as the body of
     /// the call.

@@ -5,7 +5,7 @@ use super::receive::NoRequest;
 use super::worker;
 use super::{After, Connection, Outcome, RequestBodyAt};
 use crate::plan::Picked;
-use crate::respond::{Answer, Facts, Latency, inject, page};
+use crate::respond::{Facts, GatewayResponse, Latency, inject, page};
 use crate::snapshot::Snapshot;
 use net::http1::{BadRequest, Body, RequestHead};
 use net::tls::PLAIN_HTTP_PAGE;
@@ -49,9 +49,9 @@ impl Connection {
         let settings = &self.plane.settings.respond;
         let id = about.opening.request_id();
         let answer = if about.cx.is_grpc() {
-            Answer::to_grpc(response, Some(about.cx.head), id, settings)
+            GatewayResponse::to_grpc(response, Some(about.cx.head), id, settings)
         } else {
-            Answer::new(response, Some(about.cx.head), id, settings)
+            GatewayResponse::new(response, Some(about.cx.head), id, settings)
         };
         self.send_produced(answer, origin, None, about)
     }
@@ -67,13 +67,14 @@ impl Connection {
         let settings = &self.plane.settings.respond;
         let id = about.opening.request_id();
         let ServerError { status, message } = error;
-        let answer = Answer::server_error(status, message, Some(about.cx.head), id, settings);
+        let answer =
+            GatewayResponse::server_error(status, message, Some(about.cx.head), id, settings);
         self.send_produced(answer, Origin::Gateway, contacted, about)
     }
 
     fn send_produced(
         &mut self,
-        mut answer: Answer,
+        mut answer: GatewayResponse,
         origin: Origin,
         contacted: Option<Instant>,
         about: &Produced<'_>,
@@ -112,7 +113,7 @@ impl Connection {
     }
 
     /// Queues a response, and sends at once as much as the client accepts.
-    fn write_answer(&mut self, answer: &Answer, facts: &FactsOf<'_>) {
+    fn write_answer(&mut self, answer: &GatewayResponse, facts: &FactsOf<'_>) {
         let settings = &self.plane.settings.respond;
         worker::with(|worker| {
             worker.out.clear();
@@ -161,7 +162,7 @@ impl Connection {
         let id = std::str::from_utf8(&id).expect("hex digits");
         let settings = &self.plane.settings.respond;
         let error = |error: ServerError| {
-            Answer::server_error(error.status, error.message, None, id, settings)
+            GatewayResponse::server_error(error.status, error.message, None, id, settings)
         };
         let mut head_only = false;
         let mut answer = match reason {
@@ -237,10 +238,10 @@ struct FactsOf<'a> {
     head_only: bool,
 }
 
-fn plain_http() -> Answer {
+fn plain_http() -> GatewayResponse {
     let mut headers = HeaderEdits::new();
     headers.set("Content-Type", page::TYPE);
-    Answer {
+    GatewayResponse {
         status: 400,
         headers,
         body: PLAIN_HTTP_PAGE.into(),
@@ -263,7 +264,7 @@ fn refusal(bad: BadRequest) -> ServerError {
     })
 }
 
-fn filter(answer: &mut Answer, origin: Origin, about: &Produced<'_>) {
+fn filter(answer: &mut GatewayResponse, origin: Origin, about: &Produced<'_>) {
     let instances = about.snapshot.instances();
     let mut cx = ResponseCx {
         request: about.cx,

@@ -2,7 +2,7 @@
 
 use super::failure::Owner;
 use super::multiplex;
-use super::plane::Settings;
+use super::plane::SessionSettings;
 use super::tries::Tries;
 use super::worker::{self, Worker};
 use crate::health;
@@ -112,7 +112,7 @@ pub(super) async fn obtain(
     name: Name<'_>,
     protocol: Http2,
     tries: &mut Tries,
-    settings: &Settings,
+    settings: &SessionSettings,
     now: &mut Instant,
 ) -> Result<(Box<Upstream>, bool), ConnectError> {
     let sni = target

@@ -6,7 +6,7 @@ mod span;
 mod waiting;
 
 use super::answer::milliseconds;
-use super::failure::{Failed, Told, UpstreamFailure};
+use super::failure::{Failed, ReportedStatus, UpstreamFailure};
 use super::filtering::Filtering;
 use super::pace::Pace;
 use super::receive::is_worth_parsing;
@@ -36,7 +36,7 @@ use waiting::Blocked;
 const COPIED_BYTES: usize = 4 * 1024;
 
 /// Maximum interim (1xx) responses per request; more count as malformed, because each one restarts the read timeout.
-const MOST_INTERIMS: u8 = 100;
+const MAX_INTERIMS: u8 = 100;
 
 /// Length of a status line before its reason phrase. Until this many bytes have arrived every read is parsed, so that
 /// an invalid response is detected however slowly it comes.
@@ -119,7 +119,7 @@ pub(super) struct Exchange<'a> {
     interims: u8,
     /// Whether an interim response has gone to the client.
     interim_told: bool,
-    answer: Option<Answer>,
+    answer: Option<ResponseInProgress>,
     progress: Instant,
     /// Payload bytes of the request's body so far.
     received: u64,
@@ -136,7 +136,7 @@ pub(super) struct Exchange<'a> {
 }
 
 /// A response whose head has gone to the client.
-struct Answer {
+struct ResponseInProgress {
     status: u16,
     upstream_status: u16,
     headed: Instant,
@@ -235,8 +235,8 @@ impl<'a> Exchange<'a> {
         self.received == 0 && !self.interim_told
     }
 
-    pub(super) fn told(&self) -> Option<Told> {
-        self.answer.as_ref().map(|answer| Told {
+    pub(super) fn told(&self) -> Option<ReportedStatus> {
+        self.answer.as_ref().map(|answer| ReportedStatus {
             status: answer.status,
             upstream: answer.upstream_status,
         })
@@ -511,7 +511,7 @@ impl<'a> Exchange<'a> {
         head: &ResponseHead,
     ) -> Result<(), Failed> {
         self.interims += 1;
-        if self.interims > MOST_INTERIMS {
+        if self.interims > MAX_INTERIMS {
             return Err(Failed::Upstream(UpstreamFailure::Nonsense));
         }
         if head.status() == 100 || self.terms.head.version() == net::http1::Version::Http10 {
@@ -587,7 +587,7 @@ impl<'a> Exchange<'a> {
         let ResponseCx {
             status, headers, ..
         } = filter;
-        self.answer = Some(Answer {
+        self.answer = Some(ResponseInProgress {
             status,
             upstream_status: head.status(),
             headed: self.client.now,

@@ -31,7 +31,7 @@ pub(super) enum TryFailure {
         /// Whether the request can be sent again: its body is still complete, and the client has received nothing.
         repeatable: bool,
         /// Set if the head of a response has gone to the client.
-        told: Option<Told>,
+        told: Option<ReportedStatus>,
     },
 }
 
@@ -76,7 +76,7 @@ pub(super) enum UpstreamFailure {
 
 /// The status that the client received, and the one that the upstream sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ReportedStatus {
     pub(super) status: u16,
     pub(super) upstream: u16,
 }
@@ -259,7 +259,7 @@ mod tests {
                 failed,
                 reused: false,
                 repeatable: false,
-                told: Some(Told {
+                told: Some(ReportedStatus {
                     status: 200,
                     upstream: 500,
                 }),

@@ -1,11 +1,11 @@
 //! HTTP/2 connections of clients. `net::http2` makes each stream look like a kept-alive HTTP/1.1 connection, served by
 //! the same [`Connection`]; streams are not counted as connections of the worker.
 
-use super::plane::{DataPlane, Settings};
+use super::plane::{DataPlane, SessionSettings};
 use super::server::Ticket;
 use super::worker::{self, Phase};
 use super::{Arrival, Connection};
-use net::http2::{PREFACE, Served, Server, ServerSettings};
+use net::http2::{ClientStream, PREFACE, Server, ServerSettings};
 use net::stream::Stream;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -60,13 +60,13 @@ pub(super) async fn serve_http2(
     tracing::trace!(peer = %arrival.peer, ?ended, "HTTP/2 connection ended");
 }
 
-fn session(plane: &Arc<DataPlane>, arrival: &Arc<Arrival>, served: Served) -> Connection {
+fn session(plane: &Arc<DataPlane>, arrival: &Arc<Arrival>, served: ClientStream) -> Connection {
     let stream = Stream::Served(Box::new(served));
     let until = Instant::now() + SESSION_IDLE;
     Connection::new(plane.clone(), None, stream, arrival.clone(), until)
 }
 
-fn server_settings(settings: &Settings) -> ServerSettings {
+fn server_settings(settings: &SessionSettings) -> ServerSettings {
     // Larger than the gateway's own limit, so that a head beyond that gets an error response.
     let head = settings.limits.head * 2 + settings.limits.lines * LINE_OVERHEAD;
     ServerSettings {

@@ -3,7 +3,7 @@
 
 use super::http2::serve_http2;
 use super::server::{connection_over, ticket_over};
-use super::{DataPlane, Settings, worker};
+use super::{DataPlane, SessionSettings, worker};
 use crate::snapshot::{BuildSettings, Live, Snapshot};
 use model::entities::{Config, Protocol, Route, RouteId, Service, ServiceId};
 use net::memory::{Memory, Then, expect_dials};
@@ -43,12 +43,12 @@ impl Bench {
         };
         let snapshot = Snapshot::build(config, 1, None, &BuildSettings::default());
         let snapshot = snapshot.expect("the configuration is right");
-        let settings = Settings {
+        let settings = SessionSettings {
             pool: PoolSettings {
                 size: 0,
                 ..PoolSettings::default()
             },
-            ..Settings::default()
+            ..SessionSettings::default()
         };
         let plane = DataPlane::new(Live::new(snapshot), settings, Arc::new(NoLookup), 1);
         let plane = Arc::new(plane);

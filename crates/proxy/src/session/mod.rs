@@ -4,7 +4,6 @@
 //! Other modules parse heads (`net::http1`), interpret them (`forward`, `forward_response`, `respond`) and give the
 //! configuration its meaning (`snapshot`). Each stream of an HTTP/2 connection is a `Connection` of its own (`http2`).
 
-mod access;
 mod admission;
 mod answer;
 mod connect;
@@ -14,6 +13,7 @@ mod failure;
 mod filtering;
 mod hashing;
 mod http2;
+mod log_entries;
 #[cfg(feature = "memory")]
 pub mod memory;
 mod multiplex;
@@ -35,7 +35,7 @@ mod worker;
 
 pub use admission::{ConnectionLimits, UpstreamLimits};
 pub use pace::MinRate;
-pub use plane::{DataPlane, Settings, Totals};
+pub use plane::{DataPlane, SessionSettings, Totals};
 pub use real_ip::{RealIp, Source};
 pub use server::{Entrances, Stop, serve};
 

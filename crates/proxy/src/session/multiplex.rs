@@ -2,11 +2,12 @@
 //! a connection is being opened wait for it instead of opening their own.
 
 use super::connect::{self, Freshness};
-use super::plane::Settings;
+use super::plane::SessionSettings;
 use super::worker;
 use crate::upstream::{Http2, Target};
 use net::http2::{
-    self, Called, DialFailure, Dialed, Dialer, Driver, Found, Link, LinkKey, LinkSettings, Wanted,
+    self, DialFailure, Dialed, Dialer, Driver, Found, Link, LinkKey, LinkSettings, UpstreamStream,
+    Wanted,
 };
 use net::pool::Connection as Upstream;
 use net::stream::Stream;
@@ -19,7 +20,7 @@ use std::task::Poll;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Maximum size of a response head, counted as in RFC 9113 section 10.5.1.
-const MOST_HEAD: u32 = 128 * 1024;
+const MAX_HEAD: u32 = 128 * 1024;
 
 /// A new connection in the protocol that was negotiated.
 #[expect(clippy::large_enum_variant)]
@@ -28,7 +29,7 @@ enum Agreed {
     Http2(Link, Driver),
 }
 
-pub(super) fn link_settings(settings: &Settings) -> LinkSettings {
+pub(super) fn link_settings(settings: &SessionSettings) -> LinkSettings {
     LinkSettings {
         size: settings.pool.size,
         max_requests: settings.pool.max_requests,
@@ -51,7 +52,7 @@ pub(super) async fn obtain(
     address: SocketAddr,
     sni: Option<&str>,
     freshness: Freshness,
-    settings: &Settings,
+    settings: &SessionSettings,
     now: &mut Instant,
 ) -> Result<(Box<Upstream>, bool), DialFailure> {
     let to = Destination {
@@ -120,7 +121,7 @@ impl Destination<'_> {
     }
 
     /// Falls back to an existing connection after a new one failed, unless only newer connections are trusted.
-    async fn take_existing(&self, wanted: Wanted) -> Option<Box<Called>> {
+    async fn take_existing(&self, wanted: Wanted) -> Option<Box<UpstreamStream>> {
         if wanted != Wanted::Any {
             return None;
         }
@@ -162,7 +163,7 @@ impl Destination<'_> {
         if !speaks.map_err(|error| DialFailure::Handshake(Arc::new(error)))? {
             return Ok(Agreed::Http1(stream));
         }
-        let opened = Link::open(stream, self.key.clone(), MOST_HEAD).await;
+        let opened = Link::open(stream, self.key.clone(), MAX_HEAD).await;
         let (link, driver) = opened.map_err(|error| DialFailure::Connect(Arc::new(error)))?;
         Ok(Agreed::Http2(link, driver))
     }

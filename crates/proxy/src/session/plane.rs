@@ -18,13 +18,13 @@ use tokio::sync::watch;
 
 /// Settings of connections and requests. Defaults are Kong's unless a field says otherwise.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct SessionSettings {
     pub pool: PoolSettings,
     pub limits: Limits,
     /// HTTP/2 settings of client connections; the timeouts below override its own.
     pub http2: ServerSettings,
     pub real_ip: RealIp,
-    pub respond: respond::Settings,
+    pub respond: respond::ResponseSettings,
     /// Whether `headers_upstream` contains X-Kong-Request-Id.
     pub request_id_upstream: bool,
     /// Whether clients may ask for debug headers (`allow_debug_header`).
@@ -63,14 +63,14 @@ pub struct Settings {
     pub max_requests: u32,
 }
 
-impl Default for Settings {
+impl Default for SessionSettings {
     fn default() -> Self {
         Self {
             pool: PoolSettings::default(),
             limits: Limits::default(),
             http2: ServerSettings::default(),
             real_ip: RealIp::default(),
-            respond: respond::Settings::default(),
+            respond: respond::ResponseSettings::default(),
             request_id_upstream: true,
             debug_header: false,
             port_maps: HashMap::new(),
@@ -96,7 +96,7 @@ impl Default for Settings {
 /// The data plane of a node.
 pub struct DataPlane {
     pub snapshot: Live,
-    pub settings: Settings,
+    pub settings: SessionSettings,
     pub lookup: Arc<dyn Lookup>,
     /// Bytes of request and response bodies in memory.
     pub(super) body_memory: AtomicUsize,
@@ -109,7 +109,7 @@ pub struct DataPlane {
 impl DataPlane {
     pub fn new(
         snapshot: Live,
-        settings: Settings,
+        settings: SessionSettings,
         lookup: Arc<dyn Lookup>,
         workers: usize,
     ) -> Self {

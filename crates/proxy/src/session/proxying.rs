@@ -4,7 +4,7 @@
 use super::answer::{ALLOWED_METHODS, Produced, ServerError};
 use super::connect::{ConnectError, Name, obtain};
 use super::exchange::{Exchange, Exchanged, Source, Terms};
-use super::failure::{Failed, Owner, Told, TryFailure, UpstreamFailure};
+use super::failure::{Failed, Owner, ReportedStatus, TryFailure, UpstreamFailure};
 use super::hashing::Hashed;
 use super::opening::Opening;
 use super::request_body::{BodyError, BodyShare};
@@ -449,7 +449,7 @@ impl Connection {
     }
 
     /// The outcome when nothing more can be sent to the client, which may have received a response head.
-    fn gone(&mut self, told: Option<Told>) -> Outcome {
+    fn gone(&mut self, told: Option<ReportedStatus>) -> Outcome {
         let tried = !self.tries.made().is_empty();
         Outcome {
             status: told.map_or(CLIENT_GONE, |told| told.status),

@@ -2,8 +2,8 @@
 //! buffer. A connection owns memory only for an incomplete head, and only as much as has arrived.
 
 use super::Connection;
-use super::access::MOST_OF_A_LINE;
-use super::worker::{self, Phase, State, Worker};
+use super::log_entries::MAX_LINE_BYTES;
+use super::worker::{self, ConnectionState, Phase, Worker};
 use net::http1::{BadRequest, Limits, RequestHead};
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -106,7 +106,7 @@ impl Connection {
         let data = &worker.read[..read];
         let parsed = RequestHead::parse(data, &self.plane.settings.limits).map_err(|bad| {
             if self.plane.settings.access_log.is_some() {
-                self.carry = data[..read.min(MOST_OF_A_LINE)].to_vec();
+                self.carry = data[..read.min(MAX_LINE_BYTES)].to_vec();
             }
             NoRequest::Refused(bad)
         });
@@ -186,9 +186,9 @@ impl Connection {
         }
         worker.count_phase(&self.plane, &mut ticket.phase, next);
         let state = match next {
-            Phase::Starting | Phase::Reading => State::Busy,
-            Phase::Waiting if ticket.served => State::Idle,
-            Phase::Waiting => State::New,
+            Phase::Starting | Phase::Reading => ConnectionState::Busy,
+            Phase::Waiting if ticket.served => ConnectionState::Idle,
+            Phase::Waiting => ConnectionState::New,
         };
         worker.connections.set_state(ticket.number, state);
     }

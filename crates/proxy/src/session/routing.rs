@@ -8,7 +8,7 @@ use crate::balance::Hashing;
 use crate::plan::Plan;
 use crate::protocols::Spoken;
 use crate::snapshot::{RouteInfo, ServiceRef, Snapshot};
-use net::http1::{Known, RequestHead};
+use net::http1::{KnownHeader, RequestHead};
 use net::stream::Stream;
 use plugin::{Capture, Client, RequestCx, Response, Scheme};
 use router::RouteIndex;
@@ -192,8 +192,8 @@ impl Connection {
             return None;
         }
         route.refuses(&Spoken {
-            scheme: told(Known::XForwardedProto).unwrap_or(cx.scheme.name().as_bytes()),
-            host: told(Known::XForwardedHost).unwrap_or(cx.host.as_bytes()),
+            scheme: told(KnownHeader::XForwardedProto).unwrap_or(cx.scheme.name().as_bytes()),
+            host: told(KnownHeader::XForwardedHost).unwrap_or(cx.host.as_bytes()),
             target: cx.head.target(),
             http2: cx.http2,
             grpc_type: cx.has_grpc_type(),

@@ -4,7 +4,7 @@
 use super::date::HttpDate;
 use super::multiplex::link_settings;
 use super::plane::{Counters, DataPlane};
-use crate::access_log::{AccessLog, Facts, HAND_OVER_AFTER, Journal, RequestLine, Written};
+use crate::access_log::{AccessLog, Facts, HAND_OVER_AFTER, LogBuffer, RequestLine, Written};
 use crate::plan::Picked;
 use crate::snapshot::Snapshot;
 use arc_swap::{ArcSwap, Cache};
@@ -38,8 +38,8 @@ pub(crate) struct Worker {
     pub(super) links: Links,
     pub(super) router: router::Scratch,
     pub(super) date: HttpDate,
-    journal: Option<Journal>,
-    stream_journal: Option<Journal>,
+    journal: Option<LogBuffer>,
+    stream_journal: Option<LogBuffer>,
     /// Whether every connection closes with its next response.
     pub(super) draining: bool,
     /// Whether connections that wait for a request close.
@@ -115,7 +115,7 @@ impl Worker {
         self.number = number;
         let journal = |log: &Option<AccessLog>| {
             let log = log.as_ref()?;
-            Some(Journal::new(log, number))
+            Some(LogBuffer::new(log, number))
         };
         self.journal = journal(&plane.settings.access_log);
         self.stream_journal = journal(&plane.settings.stream_log);
@@ -296,7 +296,7 @@ enum Entry {
     Running {
         /// Set once the task is spawned.
         abort: Option<AbortHandle>,
-        state: State,
+        state: ConnectionState,
         /// Set if the connection is to be polled when a drain begins.
         waker: Option<Waker>,
     },
@@ -304,7 +304,7 @@ enum Entry {
 
 /// The kind of request that a connection waits for, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     Busy,
     /// Waiting for its first request.
     New,
@@ -336,7 +336,7 @@ impl Connections {
     pub(super) fn add(&mut self) -> usize {
         let entry = Entry::Running {
             abort: None,
-            state: State::Busy,
+            state: ConnectionState::Busy,
             waker: None,
         };
         match self.free.pop() {
@@ -358,7 +358,7 @@ impl Connections {
     }
 
     #[inline]
-    pub(super) fn set_state(&mut self, number: usize, now: State) {
+    pub(super) fn set_state(&mut self, number: usize, now: ConnectionState) {
         if let Some(Entry::Running { state, .. }) = self.entries.get_mut(number) {
             *state = now;
         }
@@ -395,10 +395,10 @@ impl Connections {
     }
 
     pub(super) fn handles(&self, which: Which) -> Vec<AbortHandle> {
-        let wanted = |state: State| match which {
+        let wanted = |state: ConnectionState| match which {
             Which::All => true,
-            Which::Waiting => state != State::Busy,
-            Which::Idle => state == State::Idle,
+            Which::Waiting => state != ConnectionState::Busy,
+            Which::Idle => state == ConnectionState::Idle,
         };
         let running = self.entries.iter().filter_map(|entry| match entry {
             Entry::Running { abort, state, .. } if wanted(*state) => abort.clone(),

@@ -8,7 +8,7 @@ use super::routes::{Applied, Routes};
 use super::services::{Drafts, Services};
 use super::streams::Streams;
 use super::{Part, Rebuilds, Snapshot};
-use crate::plan::Place;
+use crate::plan::RouteScope;
 use crate::upstream::TlsDefaults;
 use model::EntityKind;
 use model::entities::{CertificateId, Config, PluginId, RouteId, ServiceId, UpstreamId};
@@ -192,7 +192,7 @@ impl Snapshot {
     fn change_routes(
         &mut self,
         delta: &Delta,
-        changed: &[Place],
+        changed: &[RouteScope],
         previous: Option<&Snapshot>,
         settings: &BuildSettings,
     ) {

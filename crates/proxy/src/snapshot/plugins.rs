@@ -4,7 +4,7 @@ use super::build::{BuildError, BuildSettings};
 use super::delta::Edit;
 use super::digest::{digest, mix};
 use crate::plan::{
-    Instance, InstanceIndex, Instances, Place, Places, Planner, Plans, Scope, Scoped,
+    Instance, InstanceIndex, Instances, Planner, Plans, RouteScope, Scope, ScopeTable, Scoped,
 };
 use compact_str::CompactString;
 use model::Value;
@@ -22,8 +22,8 @@ use tables::Sorted;
 #[derive(Clone, Default)]
 pub(super) struct PluginTables {
     pub(super) instances: Instances,
-    known: Sorted<Identity, Known>,
-    pub(super) places: Places,
+    known: Sorted<Identity, SharedInstance>,
+    pub(super) places: ScopeTable,
     pub(super) plans: Plans,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct PluginTables {
 struct Identity([u64; 2]);
 
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct SharedInstance {
     index: InstanceIndex,
     /// Number of configured plugins that share the instance.
     uses: u32,
@@ -61,7 +61,7 @@ impl PluginTables {
         previous: Option<&Self>,
         settings: &BuildSettings,
         errors: &mut Vec<BuildError>,
-    ) -> Vec<Place> {
+    ) -> Vec<RouteScope> {
         let mut reader = Reader::new(settings);
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         self.instances.reserve(edits.len());
@@ -139,7 +139,7 @@ impl PluginTables {
             }
         };
         let index = self.instances.push(instance);
-        let known = Known { index, uses: 1 };
+        let known = SharedInstance { index, uses: 1 };
         self.known.insert(applied.identity, known);
         Ok(Some(index))
     }

@@ -5,7 +5,7 @@ use super::delta::Delta;
 use super::plugins::PluginTables;
 use super::services::Services;
 use super::{RouteInfo, ServiceIndex};
-use crate::plan::{Place, Plan, Planner};
+use crate::plan::{Plan, Planner, RouteScope};
 use model::entities::{Route, RouteId, ServiceId};
 use router::{RouteIndex, Router};
 use std::collections::BTreeSet;
@@ -60,7 +60,7 @@ impl Routes {
         services: &Services,
         plugins: &mut PluginTables,
         globals: &mut Arc<Plan>,
-        changed: &[Place],
+        changed: &[RouteScope],
     ) -> Applied {
         let replanned = self.replanned(delta, changed);
         let plans_globals = changed.contains(&ANYWHERE);
@@ -126,7 +126,7 @@ impl Routes {
     }
 
     /// The routes that did not change themselves but whose plugins did.
-    fn replanned(&self, delta: &Delta, changed: &[Place]) -> Vec<RouteIndex> {
+    fn replanned(&self, delta: &Delta, changed: &[RouteScope]) -> Vec<RouteIndex> {
         let put = |id: &RouteId| {
             let found = delta.routes.binary_search_by_key(id, |(id, _)| *id);
             found.is_ok()
@@ -181,7 +181,7 @@ impl Routes {
     }
 }
 
-const ANYWHERE: Place = Place {
+const ANYWHERE: RouteScope = RouteScope {
     route: None,
     service: None,
 };

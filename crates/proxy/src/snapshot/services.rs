@@ -259,7 +259,7 @@ pub(super) struct Drafts {
 }
 
 struct Draft {
-    settings: balance::Settings,
+    settings: balance::BalancerSettings,
     /// Number of services that use each way.
     uses: Vec<u32>,
 }
@@ -274,7 +274,7 @@ impl Drafts {
 impl Draft {
     fn new(entity: Upstream) -> Self {
         Self {
-            settings: balance::Settings {
+            settings: balance::BalancerSettings {
                 entity,
                 targets: Vec::new(),
                 ways: Vec::new(),
@@ -310,7 +310,7 @@ impl Draft {
     }
 
     /// Drops or overwrites the ways that are not in use, because they may hold a private key that was deleted.
-    fn finish(self) -> (balance::Settings, Arc<[u32]>) {
+    fn finish(self) -> (balance::BalancerSettings, Arc<[u32]>) {
         let Self {
             mut settings,
             mut uses,

@@ -9,7 +9,7 @@ use plugin::{
     Client, KeyOwner, Lookup, LookupError, RequestBody, RequestCx, Response, Scheme, UpstreamEdits,
 };
 use proxy::plan::{Access, Instances, Picked, Plan, Walk};
-use proxy::respond::{self, Answer};
+use proxy::respond::{self, GatewayResponse};
 use proxy::snapshot::{BuildSettings, Snapshot};
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr};
@@ -183,10 +183,15 @@ pub(crate) fn snapshot_of(plugins: impl IntoIterator<Item = serde_json::Value>) 
 }
 
 /// Runs the access phase of the global plugins and builds the response, if there is one.
-pub(crate) fn access(snapshot: &Snapshot, cx: &mut RequestCx<'_>) -> Option<Answer> {
+pub(crate) fn access(snapshot: &Snapshot, cx: &mut RequestCx<'_>) -> Option<GatewayResponse> {
     let mut picked = Picked::default();
     let plan = snapshot.globals.clone();
     let answer = run_access(&plan, snapshot.instances(), cx, &mut picked)?;
-    let settings = respond::Settings::default();
-    Some(Answer::new(answer, Some(cx.head), REQUEST_ID, &settings))
+    let settings = respond::ResponseSettings::default();
+    Some(GatewayResponse::new(
+        answer,
+        Some(cx.head),
+        REQUEST_ID,
+        &settings,
+    ))
 }

@@ -7,7 +7,7 @@ use plugin::{
     RequestCx, Response, ResponseBody, Scopes, Sharing, Step,
 };
 use proxy::plan::{
-    Access, Instance, Instances, Picked, Places, Plan, Planner, Plans, Scope, Scoped, Walk,
+    Access, Instance, Instances, Picked, Plan, Planner, Plans, Scope, ScopeTable, Scoped, Walk,
 };
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
@@ -125,7 +125,7 @@ impl Bench {
     /// Returns the plan for requests with this route and service, and the instances including the layers of consumers.
     fn plan(&self, route: Option<RouteId>, service: Option<ServiceId>) -> (Arc<Plan>, Instances) {
         let mut instances = self.instances.clone();
-        let places = Places::new(&mut instances, &self.scoped);
+        let places = ScopeTable::new(&mut instances, &self.scoped);
         let mut plans = Plans::default();
         let plan = Planner::new(&instances, &places, &mut plans).plan(route, service);
         (plan, instances)
@@ -372,7 +372,7 @@ fn equal_plans_are_one_object() {
         Act::Pass,
         for_consumer(Uuid::from_u128(7)),
     );
-    let places = Places::new(&mut bench.instances, &bench.scoped);
+    let places = ScopeTable::new(&mut bench.instances, &bench.scoped);
     let mut plans = Plans::default();
     let mut planner = Planner::new(&bench.instances, &places, &mut plans);
     let one = planner.plan(Some(RouteId(Uuid::from_u128(1))), None);

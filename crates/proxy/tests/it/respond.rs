@@ -2,7 +2,7 @@
 
 use crate::fixture::{REQUEST_ID, head};
 use plugin::Response;
-use proxy::respond::{Answer, Facts, Format, HeaderSet, Latency, Settings};
+use proxy::respond::{Facts, Format, GatewayResponse, HeaderSet, Latency, ResponseSettings};
 use serde_json::Value;
 
 fn vectors(section: &str) -> Vec<Value> {
@@ -36,7 +36,8 @@ fn error_bodies_are_kongs_byte_for_byte() {
         let request = head(&["GET / HTTP/1.1", &format!("Accept: {accept}")]);
         let response = Response::error(404, case["message"].as_str().expect("a text").to_owned());
         let id = case["request_id"].as_str().expect("a case has an id");
-        let answer = Answer::new(response, Some(&request), id, &Settings::default());
+        let answer =
+            GatewayResponse::new(response, Some(&request), id, &ResponseSettings::default());
         assert_eq!(
             case["body"].as_str().map(str::as_bytes),
             Some(&*answer.body)
@@ -50,8 +51,8 @@ fn error_bodies_are_kongs_byte_for_byte() {
 
 fn server_error(status: u16, lines: &[&str]) -> (u16, String, String) {
     let request = head(lines);
-    let settings = Settings::default();
-    let answer = Answer::server_error(status, None, Some(&request), REQUEST_ID, &settings);
+    let settings = ResponseSettings::default();
+    let answer = GatewayResponse::server_error(status, None, Some(&request), REQUEST_ID, &settings);
     let content_type = answer.headers.value("content-type").unwrap_or_default();
     (
         answer.status,
@@ -90,8 +91,8 @@ fn a_too_large_head_is_a_bad_request_with_its_own_text() {
 #[test]
 fn a_grpc_client_reads_the_status_from_headers() {
     let request = head(&["POST / HTTP/1.1", "Content-Type: application/grpc+proto"]);
-    let settings = Settings::default();
-    let answer = Answer::server_error(503, None, Some(&request), REQUEST_ID, &settings);
+    let settings = ResponseSettings::default();
+    let answer = GatewayResponse::server_error(503, None, Some(&request), REQUEST_ID, &settings);
     assert!(answer.body.is_empty());
     let value = |name| answer.headers.value(name);
     assert_eq!(value("content-type"), Some(&b"application/grpc"[..]));
@@ -100,9 +101,14 @@ fn a_grpc_client_reads_the_status_from_headers() {
     assert_eq!(value("grpc-message"), Some(message));
 }
 
-fn to_grpc(response: Response) -> Answer {
+fn to_grpc(response: Response) -> GatewayResponse {
     let request = head(&["POST / HTTP/1.1", "Content-Type: application/grpc"]);
-    Answer::to_grpc(response, Some(&request), REQUEST_ID, &Settings::default())
+    GatewayResponse::to_grpc(
+        response,
+        Some(&request),
+        REQUEST_ID,
+        &ResponseSettings::default(),
+    )
 }
 
 /// A response whose content type a plugin has set is not converted to gRPC. Source: kong/pdk/response.lua send().
@@ -201,7 +207,7 @@ fn an_answer_to_a_grpc_call_has_its_type_and_its_message() {
 #[test]
 fn an_error_response_needs_an_error_status() {
     let response = Response::error(200, "fine");
-    let answer = Answer::new(response, None, REQUEST_ID, &Settings::default());
+    let answer = GatewayResponse::new(response, None, REQUEST_ID, &ResponseSettings::default());
     assert_eq!(answer.status, 500);
     let body = String::from_utf8_lossy(&answer.body);
     let expected = format!(
@@ -212,11 +218,11 @@ fn an_error_response_needs_an_error_status() {
 
 #[test]
 fn a_status_without_a_text_is_named_by_its_number() {
-    let answer = Answer::new(
+    let answer = GatewayResponse::new(
         Response::status_error(499),
         None,
         REQUEST_ID,
-        &Settings::default(),
+        &ResponseSettings::default(),
     );
     let body = String::from_utf8_lossy(&answer.body).into_owned();
     assert!(
@@ -226,7 +232,7 @@ fn a_status_without_a_text_is_named_by_its_number() {
 }
 
 fn written(response: Response, settings: &HeaderSet, head_only: bool) -> String {
-    let answer = Answer::new(response, None, REQUEST_ID, &Settings::default());
+    let answer = GatewayResponse::new(response, None, REQUEST_ID, &ResponseSettings::default());
     let facts = Facts {
         request_id: REQUEST_ID,
         date: "Fri, 20 Nov 2026 00:00:00 GMT",

@@ -2,7 +2,7 @@
 //! together, byte by byte, until one text passes all tests or no new state is found. This supports regexes in the
 //! dialect of the `regex` crate, up to a moderate size.
 
-use super::texts::{Answer, Kind, Test};
+use super::texts::{Kind, Solution, Test};
 use regex_automata::Anchored;
 use regex_automata::hybrid::LazyStateID;
 use regex_automata::hybrid::dfa::{Cache, Config, DFA};
@@ -42,7 +42,7 @@ struct Kept {
 
 /// The state of one test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum State {
+enum TestState {
     /// Number of bytes of the literal that matched so far.
     Literal(usize),
     Regex(LazyStateID),
@@ -67,17 +67,17 @@ enum Machine<'t> {
 impl Automata {
     /// Returns a text that passes all tests. All tests must use the same transformation and the dialect of the `regex`
     /// crate.
-    pub(super) fn solve(&self, tests: &[Test<'_>]) -> Answer<String> {
+    pub(super) fn solve(&self, tests: &[Test<'_>]) -> Solution<String> {
         if tests.len() > MAX_TESTS {
-            return Answer::Unknown;
+            return Solution::Unknown;
         }
         let machines = tests.iter().map(|test| self.machine(test.kind()));
         let Some(machines) = machines.collect() else {
-            return Answer::Unknown;
+            return Solution::Unknown;
         };
         let passes = tests.iter().map(|test| test.passes()).collect();
         let Some(mut walk) = Walk::new(machines, passes) else {
-            return Answer::Unknown;
+            return Solution::Unknown;
         };
         let answer = walk.run();
         self.keep(tests, walk.machines);
@@ -151,27 +151,27 @@ fn fallbacks(text: &[u8]) -> Vec<usize> {
 }
 
 impl Machine<'_> {
-    fn start(&mut self) -> Option<State> {
+    fn start(&mut self) -> Option<TestState> {
         match self {
-            Self::Literal { .. } => Some(State::Literal(0)),
+            Self::Literal { .. } => Some(TestState::Literal(0)),
             Self::Regex { dfa, cache } => {
                 let start = start::Config::new().anchored(Anchored::No);
                 let state = dfa.start_state(cache, &start).ok()?;
-                Some(State::Regex(state))
+                Some(TestState::Regex(state))
             }
         }
         .map(|state| self.settled(state))
     }
 
     /// Returns the state after one more byte; `None` if it cannot be computed.
-    fn next(&mut self, state: State, byte: u8) -> Option<State> {
+    fn next(&mut self, state: TestState, byte: u8) -> Option<TestState> {
         let next = match (state, &mut *self) {
-            (State::Literal(seen), Self::Literal { kind, text, back }) => match kind {
+            (TestState::Literal(seen), Self::Literal { kind, text, back }) => match kind {
                 Kind::Equals(_) | Kind::StartsWith(_) => {
                     if text.get(seen) == Some(&byte) {
-                        State::Literal(seen + 1)
+                        TestState::Literal(seen + 1)
                     } else {
-                        State::Lost
+                        TestState::Lost
                     }
                 }
                 _ => {
@@ -179,15 +179,15 @@ impl Machine<'_> {
                     while seen > 0 && text.get(seen) != Some(&byte) {
                         seen = back[seen];
                     }
-                    State::Literal(seen + usize::from(text.get(seen) == Some(&byte)))
+                    TestState::Literal(seen + usize::from(text.get(seen) == Some(&byte)))
                 }
             },
-            (State::Regex(state), Self::Regex { dfa, cache }) => {
-                State::Regex(dfa.next_state(cache, state, byte).ok()?)
+            (TestState::Regex(state), Self::Regex { dfa, cache }) => {
+                TestState::Regex(dfa.next_state(cache, state, byte).ok()?)
             }
             (state, _) => state,
         };
-        if let State::Regex(state) = next
+        if let TestState::Regex(state) = next
             && state.is_quit()
         {
             return None;
@@ -196,28 +196,28 @@ impl Machine<'_> {
     }
 
     /// Returns `Found` or `Lost` if no further byte can change the outcome, else the state itself.
-    fn settled(&self, state: State) -> State {
+    fn settled(&self, state: TestState) -> TestState {
         match (state, self) {
             (
-                State::Literal(seen),
+                TestState::Literal(seen),
                 Self::Literal {
                     kind: Kind::StartsWith(_) | Kind::Contains(_),
                     text,
                     ..
                 },
-            ) if seen == text.len() => State::Found,
-            (State::Regex(state), _) if state.is_match() => State::Found,
-            (State::Regex(state), _) if state.is_dead() => State::Lost,
+            ) if seen == text.len() => TestState::Found,
+            (TestState::Regex(state), _) if state.is_match() => TestState::Found,
+            (TestState::Regex(state), _) if state.is_dead() => TestState::Lost,
             _ => state,
         }
     }
 
     /// Whether the literal or regex is found if the text ends here.
-    fn ends(&mut self, state: State) -> Option<bool> {
+    fn ends(&mut self, state: TestState) -> Option<bool> {
         match (state, self) {
-            (State::Found, _) => Some(true),
-            (State::Literal(seen), Self::Literal { text, .. }) => Some(seen == text.len()),
-            (State::Regex(state), Self::Regex { dfa, cache }) => {
+            (TestState::Found, _) => Some(true),
+            (TestState::Literal(seen), Self::Literal { text, .. }) => Some(seen == text.len()),
+            (TestState::Regex(state), Self::Regex { dfa, cache }) => {
                 let end = dfa.next_eoi_state(cache, state).ok()?;
                 Some(end.is_match())
             }
@@ -242,13 +242,13 @@ struct Walk<'t> {
     machines: Vec<Machine<'t>>,
     passes: Vec<bool>,
     /// The states that were reached, each with its predecessor and the byte between them.
-    reached: Vec<(Vec<State>, usize, u8)>,
-    numbers: HashMap<Vec<State>, usize>,
+    reached: Vec<(Vec<TestState>, usize, u8)>,
+    numbers: HashMap<Vec<TestState>, usize>,
 }
 
 impl<'t> Walk<'t> {
     fn new(mut machines: Vec<Machine<'t>>, passes: Vec<bool>) -> Option<Self> {
-        let start: Option<Vec<State>> = machines.iter_mut().map(Machine::start).collect();
+        let start: Option<Vec<TestState>> = machines.iter_mut().map(Machine::start).collect();
         let start = start?;
         Some(Self {
             machines,
@@ -258,15 +258,15 @@ impl<'t> Walk<'t> {
         })
     }
 
-    fn run(&mut self) -> Answer<String> {
+    fn run(&mut self) -> Solution<String> {
         let bytes = self.alphabet();
         let mut next = 0;
         let mut foreign = false;
         while next < self.reached.len() {
             match self.is_end(next) {
-                None => return Answer::Unknown,
+                None => return Solution::Unknown,
                 Some(true) => match String::from_utf8(self.text(next)) {
-                    Ok(text) => return Answer::One(text),
+                    Ok(text) => return Solution::One(text),
                     // Such texts exist, but they are not valid UTF-8; others may follow.
                     Err(_) => foreign = true,
                 },
@@ -274,18 +274,18 @@ impl<'t> Walk<'t> {
             }
             for byte in &bytes {
                 if self.step(next, *byte).is_none() {
-                    return Answer::Unknown;
+                    return Solution::Unknown;
                 }
             }
             if self.reached.len() > MAX_STATES {
-                return Answer::Unknown;
+                return Solution::Unknown;
             }
             next += 1;
         }
         if foreign {
-            Answer::Unknown
+            Solution::Unknown
         } else {
-            Answer::Nothing
+            Solution::Nothing
         }
     }
 
@@ -305,9 +305,9 @@ impl<'t> Walk<'t> {
         for (number, machine) in self.machines.iter_mut().enumerate() {
             let state = machine.next(self.reached[from].0[number], byte)?;
             let hopeless = if self.passes[number] {
-                State::Lost
+                TestState::Lost
             } else {
-                State::Found
+                TestState::Found
             };
             if state == hopeless {
                 return Some(());
@@ -350,7 +350,7 @@ mod tests {
 
     /// Solves tests written as `~`, `^`, `$`, `*` or `=` and a text. A leading `!` means that the text must fail the
     /// test.
-    fn solve(tests: &[&str]) -> Answer<String> {
+    fn solve(tests: &[&str]) -> Solution<String> {
         let predicates: Vec<_> = tests
             .iter()
             .map(|test| {
@@ -379,7 +379,7 @@ mod tests {
         let automata = Automata::default();
         let answer = automata.solve(&tests);
         assert_eq!(automata.solve(&tests), answer, "the second time");
-        if let Answer::One(text) = &answer {
+        if let Solution::One(text) = &answer {
             assert!(tests.iter().all(|test| test.accepts(text)), "{text}");
         }
         answer
@@ -399,7 +399,7 @@ mod tests {
             &["~^.{3}$", "^abcd"],
             &["$ab", "~a$"],
         ] {
-            assert_eq!(solve(tests), Answer::Nothing, "{tests:?}");
+            assert_eq!(solve(tests), Solution::Nothing, "{tests:?}");
         }
     }
 
@@ -414,7 +414,11 @@ mod tests {
             (&["*", "!=", "!$a"], "x"),
             (&["~(?-u:^[b-c]+$)", "*cb"], "cb"),
         ] {
-            assert_eq!(solve(tests), Answer::One(expected.to_owned()), "{tests:?}");
+            assert_eq!(
+                solve(tests),
+                Solution::One(expected.to_owned()),
+                "{tests:?}"
+            );
         }
     }
 
@@ -423,8 +427,8 @@ mod tests {
         let large = format!("~^({})$", ["[ab]*a[ab]{9}"; 8].join("|"));
         assert_eq!(
             solve(&[&large, "~^[ab]*b[ab]{12}$", "!^b"]),
-            Answer::Unknown
+            Solution::Unknown
         );
-        assert_eq!(solve(&[r"~é\b", "!*é"]), Answer::Unknown);
+        assert_eq!(solve(&[r"~é\b", "!*é"]), Solution::Unknown);
     }
 }

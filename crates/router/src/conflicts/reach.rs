@@ -3,7 +3,7 @@
 //! is created from the rest. This ends when the candidate is chosen or nothing is left.
 
 use super::cases::{Case, TooMany, cases};
-use super::texts::Answer;
+use super::texts::Solution;
 use super::{Decider, Prober};
 use crate::candidate::Candidate;
 use std::sync::Arc;
@@ -59,9 +59,9 @@ fn search<'r, D: Decider>(
             return Ok((!dark.is_empty()).then_some(Fate::Unknown));
         };
         let example = match prober.example(&piece) {
-            Answer::Nothing => continue,
-            Answer::One(example) if prober.accepts(&candidate.expression, &example) => example,
-            Answer::One(_) | Answer::Unknown => {
+            Solution::Nothing => continue,
+            Solution::One(example) if prober.accepts(&candidate.expression, &example) => example,
+            Solution::One(_) | Solution::Unknown => {
                 dark.push(piece);
                 continue;
             }
@@ -137,7 +137,7 @@ fn needed<'r, D: Decider>(
         }
         left.is_ok_and(|left| {
             left.iter()
-                .all(|piece| matches!(prober.example(piece), Answer::Nothing))
+                .all(|piece| matches!(prober.example(piece), Solution::Nothing))
         })
     };
     let mut by: Vec<&Suspect<'r>> = suspects.iter().collect();

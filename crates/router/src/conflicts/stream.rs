@@ -5,7 +5,7 @@ use super::Decider;
 use super::automata::Automata;
 use super::cases::{Case, Demand, Field, Values};
 use super::ranges::Ranges;
-use super::texts::{Answer, Solver, Test};
+use super::texts::{Solution, Solver, Test};
 use crate::candidate::Candidate;
 use crate::expressions::protocols;
 use crate::table::Table;
@@ -51,11 +51,11 @@ impl Decider for StreamRouter {
         self.table()
     }
 
-    fn example(&self, case: &Case<'_>, automata: &Automata) -> Answer<StreamWitness> {
+    fn example(&self, case: &Case<'_>, automata: &Automata) -> Solution<StreamWitness> {
         let (datagrams, sni) = match opening(case, automata) {
-            Answer::One(opening) => opening,
-            Answer::Nothing => return Answer::Nothing,
-            Answer::Unknown => return Answer::Unknown,
+            Solution::One(opening) => opening,
+            Solution::Nothing => return Solution::Nothing,
+            Solution::Unknown => return Solution::Unknown,
         };
         let source = (AddressField::Source, NumberField::SourcePort);
         let destination = (AddressField::Destination, NumberField::DestinationPort);
@@ -71,9 +71,9 @@ impl Decider for StreamRouter {
             ))
         });
         let Some((source, destination)) = ends else {
-            return Answer::Nothing;
+            return Solution::Nothing;
         };
-        Answer::One(StreamWitness {
+        Solution::One(StreamWitness {
             source,
             destination,
             sni,
@@ -97,7 +97,7 @@ impl Decider for StreamRouter {
 }
 
 /// Returns whether the stream is UDP, and its server name.
-fn opening(case: &Case<'_>, automata: &Automata) -> Answer<(bool, Option<String>)> {
+fn opening(case: &Case<'_>, automata: &Automata) -> Solution<(bool, Option<String>)> {
     let protocol = ranges(case, Field::Protocol);
     let may_be = |name: &str| {
         let mut names = (0..).zip(protocols(Subsystem::Stream));
@@ -110,32 +110,32 @@ fn opening(case: &Case<'_>, automata: &Automata) -> Answer<(bool, Option<String>
     };
     if demands.iter().any(|demand| !demand.has_value()) {
         if may_be("tcp") {
-            return Answer::One((false, None));
+            return Solution::One((false, None));
         }
         if may_be("udp") {
-            return Answer::One((true, None));
+            return Solution::One((true, None));
         }
     }
     if !may_be("tls") {
-        return Answer::Nothing;
+        return Solution::Nothing;
     }
     let mut unknown = false;
     for demand in demands {
         match server_name(demand, automata) {
-            Answer::One(name) => return Answer::One((false, Some(name))),
-            Answer::Unknown => unknown = true,
-            Answer::Nothing => {}
+            Solution::One(name) => return Solution::One((false, Some(name))),
+            Solution::Unknown => unknown = true,
+            Solution::Nothing => {}
         }
     }
     if unknown {
-        Answer::Unknown
+        Solution::Unknown
     } else {
-        Answer::Nothing
+        Solution::Nothing
     }
 }
 
 /// Returns a server name that a client hello can contain.
-fn server_name(demand: &Demand<'_>, automata: &Automata) -> Answer<String> {
+fn server_name(demand: &Demand<'_>, automata: &Automata) -> Solution<String> {
     let literals = demand.literals().iter();
     let mut tests: Vec<Test<'_>> = literals.filter_map(|literal| literal.claim().all).collect();
     tests.extend(tests.first().map(|test| test.not_empty()));
@@ -148,7 +148,7 @@ fn server_name(demand: &Demand<'_>, automata: &Automata) -> Answer<String> {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.')
     };
     match solver.solve(&tests) {
-        Answer::One(name) if name.is_empty() || !name.bytes().all(is_sent) => Answer::Unknown,
+        Solution::One(name) if name.is_empty() || !name.bytes().all(is_sent) => Solution::Unknown,
         answer => answer,
     }
 }

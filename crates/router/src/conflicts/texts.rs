@@ -24,18 +24,18 @@ pub(super) enum Kind<'e> {
 
 /// The result of a search for an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer<T> {
+pub(super) enum Solution<T> {
     Nothing,
     One(T),
     Unknown,
 }
 
-impl<T> Answer<T> {
-    pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> Answer<U> {
+impl<T> Solution<T> {
+    pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> Solution<U> {
         match self {
-            Self::Nothing => Answer::Nothing,
-            Self::One(value) => Answer::One(with(value)),
-            Self::Unknown => Answer::Unknown,
+            Self::Nothing => Solution::Nothing,
+            Self::One(value) => Solution::One(with(value)),
+            Self::Unknown => Solution::Unknown,
         }
     }
 }
@@ -289,11 +289,11 @@ pub(super) struct Solver<'a> {
 
 impl Solver<'_> {
     /// Returns a text that passes all tests.
-    pub(super) fn solve(&self, tests: &[Test<'_>]) -> Answer<String> {
+    pub(super) fn solve(&self, tests: &[Test<'_>]) -> Solution<String> {
         for (number, test) in tests.iter().enumerate() {
             let mut others = tests[number..].iter();
             if others.any(|other| test.implies(other.negated())) {
-                return Answer::Nothing;
+                return Solution::Nothing;
             }
         }
         let passes = |text: &String| tests.iter().all(|test| test.accepts(text));
@@ -301,9 +301,9 @@ impl Solver<'_> {
             // It is the only possible text, so it decides.
             let only = only.to_owned();
             return if passes(&only) {
-                Answer::One(only)
+                Solution::One(only)
             } else {
-                Answer::Nothing
+                Solution::Nothing
             };
         }
         let mut parts = Parts::default();
@@ -312,27 +312,27 @@ impl Solver<'_> {
         let mut found = None;
         for text in parts.texts(self.fillers).filter(passes) {
             if liked(&text) {
-                return Answer::One(text);
+                return Solution::One(text);
             }
             found.get_or_insert(text);
         }
         match self.walk(tests) {
-            Answer::One(text) if passes(&text) => Answer::One(text),
-            Answer::Nothing => Answer::Nothing,
-            Answer::One(_) | Answer::Unknown => found.map_or(Answer::Unknown, Answer::One),
+            Solution::One(text) if passes(&text) => Solution::One(text),
+            Solution::Nothing => Solution::Nothing,
+            Solution::One(_) | Solution::Unknown => found.map_or(Solution::Unknown, Solution::One),
         }
     }
 
-    fn walk(&self, tests: &[Test<'_>]) -> Answer<String> {
+    fn walk(&self, tests: &[Test<'_>]) -> Solution<String> {
         let one_transform = tests
             .windows(2)
             .all(|pair| pair[0].transform == pair[1].transform);
         let Some(automata) = self.automata.filter(|_| one_transform) else {
-            return Answer::Unknown;
+            return Solution::Unknown;
         };
         if !self.wishes.is_empty() {
             let liked = automata.solve(&[tests, self.wishes].concat());
-            if let Answer::One(_) = liked {
+            if let Solution::One(_) = liked {
                 return liked;
             }
         }

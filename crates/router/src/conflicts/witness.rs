@@ -5,7 +5,7 @@ use super::Decider;
 use super::automata::Automata;
 use super::cases::{Case, Demand, Field, Values};
 use super::ranges::{Example, Ranges};
-use super::texts::{Answer, Solver, Test};
+use super::texts::{Solution, Solver, Test};
 use crate::candidate::Candidate;
 use crate::expressions::protocols;
 use crate::table::Table;
@@ -67,7 +67,7 @@ impl Decider for Router {
         self.table()
     }
 
-    fn example(&self, case: &Case<'_>, automata: &Automata) -> Answer<Witness> {
+    fn example(&self, case: &Case<'_>, automata: &Automata) -> Solution<Witness> {
         of(case, self.options().flavor, automata)
     }
 
@@ -82,23 +82,23 @@ impl Decider for Router {
 }
 
 /// Returns a request that satisfies the case, provided that its fields do not depend on each other.
-fn of(case: &Case<'_>, flavor: Flavor, automata: &Automata) -> Answer<Witness> {
+fn of(case: &Case<'_>, flavor: Flavor, automata: &Automata) -> Solution<Witness> {
     let mut draft = Draft::new(flavor, automata);
     let mut unknown = false;
     for part in &case.parts {
         let known = match (part.field, &part.values) {
             (Field::Text(field), Values::Texts(demands)) => draft.put_text(field, demands),
             (field, Values::Ranges(ranges)) => draft.put_range(field, ranges),
-            (_, Values::Texts(_)) => Answer::Unknown,
+            (_, Values::Texts(_)) => Solution::Unknown,
         };
         match known {
-            Answer::Nothing => return Answer::Nothing,
-            Answer::Unknown => unknown = true,
-            Answer::One(()) => {}
+            Solution::Nothing => return Solution::Nothing,
+            Solution::Unknown => unknown = true,
+            Solution::One(()) => {}
         }
     }
     if unknown {
-        Answer::Unknown
+        Solution::Unknown
     } else {
         draft.finish()
     }
@@ -150,22 +150,22 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn put_text(&mut self, field: &TextField, demands: &[Demand<'_>]) -> Answer<()> {
+    fn put_text(&mut self, field: &TextField, demands: &[Demand<'_>]) -> Solution<()> {
         let mut unknown = false;
         for demand in demands {
             match values(field, demand, self.automata) {
-                Answer::Nothing => {}
-                Answer::Unknown => unknown = true,
-                Answer::One(values) => {
+                Solution::Nothing => {}
+                Solution::Unknown => unknown = true,
+                Solution::One(values) => {
                     self.put_values(field, values);
-                    return Answer::One(());
+                    return Solution::One(());
                 }
             }
         }
         if unknown {
-            Answer::Unknown
+            Solution::Unknown
         } else {
-            Answer::Nothing
+            Solution::Nothing
         }
     }
 
@@ -211,12 +211,12 @@ impl<'a> Draft<'a> {
         escape(value, query);
     }
 
-    fn put_range(&mut self, field: Field<'_>, ranges: &Ranges) -> Answer<()> {
+    fn put_range(&mut self, field: Field<'_>, ranges: &Ranges) -> Solution<()> {
         let Some(example) = ranges.example() else {
-            return Answer::Nothing;
+            return Solution::Nothing;
         };
         if example == Example::Absent {
-            return Answer::One(());
+            return Solution::One(());
         }
         match field {
             Field::Protocol => {
@@ -242,12 +242,12 @@ impl<'a> Draft<'a> {
             }
             Field::Text(_) => {}
         }
-        Answer::One(())
+        Solution::One(())
     }
 
-    fn finish(mut self) -> Answer<Witness> {
+    fn finish(mut self) -> Solution<Witness> {
         let Some(path) = self.path.take().or_else(|| self.path_of_segments()) else {
-            return Answer::Unknown;
+            return Solution::Unknown;
         };
         self.witness.path = path;
         if self.source != (None, None) {
@@ -275,7 +275,7 @@ impl<'a> Draft<'a> {
             }
             (None, host) => host,
         };
-        Answer::One(self.witness)
+        Solution::One(self.witness)
     }
 
     fn path_of_segments(&self) -> Option<String> {
@@ -300,7 +300,7 @@ fn values(
     field: &TextField,
     demand: &Demand<'_>,
     automata: Option<&Automata>,
-) -> Answer<Vec<String>> {
+) -> Solution<Vec<String>> {
     let (fillers, wishes) = match field {
         TextField::Path => (PATHS, LIKED_PATHS),
         TextField::Method => (METHODS, &[][..]),
@@ -318,13 +318,13 @@ fn values(
     let all: Vec<Test<'_>> = claims().filter_map(|claim| claim.all).collect();
     let with = |more: &[Test<'_>]| solver.solve(&[&all, more].concat());
     if !demand.has_value() {
-        return Answer::One(Vec::new());
+        return Solution::One(Vec::new());
     }
     let some: Vec<Test<'_>> = claims().filter_map(|claim| claim.some).collect();
     let loose: Vec<Test<'_>> = claims().filter_map(|claim| claim.loose).collect();
     // The simplest solution is one value that satisfies everything.
-    if let Answer::One(value) = with(&[&some[..], &loose].concat()) {
-        return Answer::One(vec![value]);
+    if let Solution::One(value) = with(&[&some[..], &loose].concat()) {
+        return Solution::One(vec![value]);
     }
     if !field.has_several_values() {
         return with(&some).map(|value| vec![value]);
@@ -332,12 +332,12 @@ fn values(
     let mut values = Vec::new();
     for test in some.iter().chain(&loose) {
         match with(&[*test]) {
-            Answer::One(value) => values.push(value),
-            Answer::Nothing => return Answer::Nothing,
-            Answer::Unknown => return Answer::Unknown,
+            Solution::One(value) => values.push(value),
+            Solution::Nothing => return Solution::Nothing,
+            Solution::Unknown => return Solution::Unknown,
         }
     }
-    Answer::One(values)
+    Solution::One(values)
 }
 
 fn escape(text: &str, out: &mut String) {

@@ -1,5 +1,5 @@
 use super::{ScanError, examine};
-use crate::{Change, ChangeSet, Journal, Options, Origin, Store};
+use crate::{Change, ChangeLog, ChangeSet, Options, Origin, Store};
 use heed::CompactionOption;
 use model::{EntityKind, Object, codec};
 use std::fs::{self, File};

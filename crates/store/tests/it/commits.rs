@@ -6,7 +6,7 @@ use crate::support::{
 use model::{EntityKind as K, Error, ErrorCode, Value};
 use serde_json::json;
 use store::{
-    Change, ChangeSet, CommitError, Journal, KeyPart, Options, Origin, Recovery, Rejected,
+    Change, ChangeLog, ChangeSet, CommitError, KeyPart, Options, Origin, Recovery, Rejected,
     Revision, Store,
 };
 

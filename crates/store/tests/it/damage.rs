@@ -5,7 +5,7 @@ use model::EntityKind as K;
 use std::fs;
 use std::path::Path;
 use store::{
-    ChangeSet, Damage, Journal, OpenError, Options, Origin, Recovery, Revision, Store, View,
+    ChangeLog, ChangeSet, Damage, OpenError, Options, Origin, Recovery, Revision, Store, View,
 };
 use tempfile::TempDir;
 

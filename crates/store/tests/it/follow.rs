@@ -1,10 +1,10 @@
-//! Following the journal.
+//! Following the change log.
 
 use crate::support::{Fixture, commit, delete, fixture, fixture_with, id, put, reference};
 use model::EntityKind as K;
 use std::thread;
 use store::{
-    Change, ChangeSet, Changed, Effect, Event, Follower, Journal, Options, Origin, Retention,
+    Change, ChangeLog, ChangeSet, Changed, Effect, Event, Follower, Options, Origin, Retention,
     Revision, RevisionInfo, Store,
 };
 

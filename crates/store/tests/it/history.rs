@@ -5,7 +5,7 @@ use model::EntityKind as K;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{
-    Change, ChangeSet, Counts, Difference, Journal, JournalError, Options, Origin, PastPage,
+    Change, ChangeLog, ChangeLogError, ChangeSet, Counts, Difference, Options, Origin, PastPage,
     Period, Retention, Revision, RevisionInfo, Store,
 };
 use uuid::Uuid;
@@ -14,7 +14,7 @@ fn consumer(number: u128, name: &str) -> Change {
     put(K::Consumers, id(number), &[("username", name.into())])
 }
 
-fn snapshot(store: &Store, revision: u64) -> Result<BTreeMap<Uuid, Vec<u8>>, JournalError> {
+fn snapshot(store: &Store, revision: u64) -> Result<BTreeMap<Uuid, Vec<u8>>, ChangeLogError> {
     let mut entities = BTreeMap::new();
     store.snapshot_at(Revision(revision), &mut |_, id, entity| {
         let twice = entities.insert(id, entity.to_vec());
@@ -57,7 +57,7 @@ fn every_kept_revision_can_be_rebuilt() {
     }
     assert!(matches!(
         snapshot(store, 5),
-        Err(JournalError::Unknown { .. })
+        Err(ChangeLogError::Unknown { .. })
     ));
 }
 
@@ -139,7 +139,7 @@ fn compaction_bounds_the_number_of_revisions() {
     assert_eq!(oldest(store), Revision(7));
     assert_eq!(snapshot(store, 7).unwrap(), state(&[consumer(1, "a6")]));
     match snapshot(store, 6) {
-        Err(JournalError::NotKept { revision, oldest }) => {
+        Err(ChangeLogError::NotKept { revision, oldest }) => {
             assert_eq!((revision, oldest), (Revision(6), Revision(7)));
         }
         other => panic!("{other:?}"),
@@ -149,7 +149,7 @@ fn compaction_bounds_the_number_of_revisions() {
     let history = view.history().unwrap();
     assert!(matches!(
         history.info(Revision(7)),
-        Err(JournalError::NotKept {
+        Err(ChangeLogError::NotKept {
             oldest: Revision(8),
             ..
         })
@@ -319,7 +319,7 @@ fn revisions_are_listed_newest_first_with_who_made_them() {
     assert_eq!(counts(4), expected(1, 0, 1));
     for unknown in [0, 6] {
         let missing = history.info(Revision(unknown));
-        assert!(matches!(missing, Err(JournalError::Unknown { .. })));
+        assert!(matches!(missing, Err(ChangeLogError::Unknown { .. })));
     }
 }
 
@@ -504,7 +504,7 @@ fn a_rollback_creates_a_revision() {
             assert!(transaction.changes_to(Revision(6)).unwrap().is_empty());
             assert!(matches!(
                 transaction.changes_to(Revision(7)),
-                Err(JournalError::Unknown { .. })
+                Err(ChangeLogError::Unknown { .. })
             ));
             Ok(())
         })

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use store::{Change, Journal, Options, Recovery, Revision, Store};
+use store::{Change, ChangeLog, Options, Recovery, Revision, Store};
 use tempfile::TempDir;
 use uuid::Uuid;
 

@@ -7,7 +7,7 @@ use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeMap;
 use store::{
-    Change, ChangeSet, CommitError, Difference, Journal, Options, Origin, Retention, Revision,
+    Change, ChangeLog, ChangeSet, CommitError, Difference, Options, Origin, Retention, Revision,
     Store,
 };
 use uuid::Uuid;
@@ -161,7 +161,7 @@ fn check_entities(store: &Store, states: &[State]) {
     }
 }
 
-/// Checks that a rollback to a kept revision restores its state, and that the journal has its changes.
+/// Checks that a rollback to a kept revision restores its state, and that the change log has its changes.
 fn check_rollback(store: &Store, states: &[State], pick: Index) {
     let oldest = oldest(store);
     let target = oldest + pick.index(states.len() - oldest as usize) as u64;

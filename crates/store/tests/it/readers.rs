@@ -3,7 +3,7 @@
 use crate::support::{Fixture, commit, fixture, fixture_with, id, put, reference};
 use model::{EntityKind as K, Object, codec};
 use std::sync::atomic::{AtomicBool, Ordering};
-use store::{Change, Journal, Options, Reader, Retention, Revision, Store, View};
+use store::{Change, ChangeLog, Options, Reader, Retention, Revision, Store, View};
 
 /// A configuration in which every entity has the number of its round, so that a mixture of rounds is detected.
 fn round(number: u64) -> Vec<Change> {

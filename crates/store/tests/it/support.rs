@@ -1,7 +1,9 @@
 //! Stores in temporary directories, and small test entities.
 
 use model::{EntityKind, Object, Value, codec};
-use store::{Change, ChangeSet, CommitError, Journal, Options, Origin, Recovery, Revision, Store};
+use store::{
+    Change, ChangeLog, ChangeSet, CommitError, Options, Origin, Recovery, Revision, Store,
+};
 use tempfile::TempDir;
 use uuid::Uuid;
 

@@ -10,7 +10,7 @@ use proxy::session;
 use proxy::snapshot::Live;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
-use store::{Journal, Options};
+use store::{ChangeLog, Options};
 use tempfile::TempDir;
 use testkit::random::Random;
 use tokio::sync::oneshot;
@@ -44,7 +44,12 @@ fn writer() -> (Writer, TempDir) {
     };
     let empty = rebuild::empty(&build).expect("nothing is wrong with nothing");
     let lookup = Arc::new(StoreLookup::new(store.clone()));
-    let plane = DataPlane::new(Live::new(empty), session::Settings::default(), lookup, 1);
+    let plane = DataPlane::new(
+        Live::new(empty),
+        session::SessionSettings::default(),
+        lookup,
+        1,
+    );
     let writer = Writer {
         store,
         plane: Arc::new(plane),

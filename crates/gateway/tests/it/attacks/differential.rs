@@ -18,7 +18,7 @@ const CHANGES: usize = 4000;
 /// Maximum time for sending them. The test fails after that, because fewer inputs would find less.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Maximum length of a mutated input. Longer inputs test limits, for which mutations are of little use.
-const MOST_BYTES: usize = 2000;
+const MAX_BYTES: usize = 2000;
 
 /// Last request of each replay. A server that parses the bytes differently misses it, or finds others before it.
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
@@ -32,7 +32,7 @@ fn other_servers_parse_upstream_requests_in_the_same_way() {
         .collect();
     // Mutations of refused inputs are mostly refused too, so only inputs that pass are mutated.
     let passing = cases.iter().zip(&seeds).filter(|(case, seed)| {
-        case["upstream"].is_array() && case["refused"].is_null() && seed.len() <= MOST_BYTES
+        case["upstream"].is_array() && case["refused"].is_null() && seed.len() <= MAX_BYTES
     });
     let passing: Vec<&Vec<u8>> = passing.map(|(_, seed)| seed).collect();
     let sent = what_goes_upstream(&seeds, &passing);
@@ -101,7 +101,7 @@ fn what_goes_upstream(seeds: &[Vec<u8>], passing: &[&Vec<u8>]) -> Vec<Connection
     }
     let small: Vec<&Vec<u8>> = seeds
         .iter()
-        .filter(|seed| seed.len() <= MOST_BYTES)
+        .filter(|seed| seed.len() <= MAX_BYTES)
         .collect();
     let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     let deadline = Instant::now() + LIMIT;

@@ -10,7 +10,7 @@ pub(super) mod doubts;
 mod naming;
 
 use super::memo::Unchanged;
-use super::problems::{Place, Problem, Report};
+use super::problems::{DocumentEntity, Problem, Report};
 use super::relations::{self, Relations};
 use super::{DEFAULT_WORKSPACE, Document, Existing, ids};
 use crate::codec;
@@ -33,7 +33,7 @@ struct Node {
     /// Number of the top-level element that contains the entity.
     element: u32,
     /// Position for problems; only in a `Report` run.
-    place: Option<Box<Place>>,
+    place: Option<Box<DocumentEntity>>,
     /// The remaining input.
     input: Object,
     parent: Option<Parent>,
@@ -254,7 +254,8 @@ impl<'a> Load<'a> {
             _ => "expected a record",
         };
         self.failed = true;
-        let mut place = Place::new(kind, parent.and_then(|parent| parent.entity.node()), index);
+        let mut place =
+            DocumentEntity::new(kind, parent.and_then(|parent| parent.entity.node()), index);
         place.problems.push(Problem::NotAnEntity(problem));
         self.report.places.push(place);
     }
@@ -271,7 +272,7 @@ impl<'a> Load<'a> {
         let at = self.nodes.len();
         self.by_kind[kind as usize].push(at);
         let place = || {
-            Box::new(Place::new(
+            Box::new(DocumentEntity::new(
                 kind,
                 parent.and_then(|parent| parent.entity.node()),
                 index,

@@ -2,7 +2,7 @@
 
 use super::script::{addresses, resolve, settings, start, wait};
 use crate::dns::answer::ResolveError;
-use crate::dns::settings::{Kind, Settings};
+use crate::dns::settings::{DnsSettings, LookupKind};
 use hickory_resolver::proto::rr::RecordType;
 
 #[tokio::test(start_paused = true)]
@@ -41,8 +41,8 @@ async fn an_alias_leads_to_services_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_tells_aliases_only_when_asked_is_asked() {
-    let (resolver, script) = start(Settings {
-        order: vec![Kind::Cname],
+    let (resolver, script) = start(DnsSettings {
+        order: vec![LookupKind::Cname],
         ..settings()
     });
     script.set("a.test 60 CNAME c.test\nc.test 60 A 10.0.0.3");

@@ -2,7 +2,7 @@
 
 use super::script::{addresses, resolve, settings, settle, start};
 use crate::dns::answer::ResolveError;
-use crate::dns::settings::{Kind, Settings};
+use crate::dns::settings::{DnsSettings, LookupKind};
 use hickory_resolver::proto::rr::RecordType;
 
 #[tokio::test(start_paused = true)]
@@ -28,8 +28,8 @@ async fn the_type_that_answered_last_is_queried_first() {
 
 #[tokio::test(start_paused = true)]
 async fn without_last_every_lookup_follows_the_order() {
-    let order = vec![Kind::Srv, Kind::A];
-    let (resolver, script) = start(Settings {
+    let order = vec![LookupKind::Srv, LookupKind::A];
+    let (resolver, script) = start(DnsSettings {
         order,
         not_found_ttl: std::time::Duration::from_secs(1),
         ..settings()
@@ -49,8 +49,13 @@ async fn ipv6_is_asked_for_only_where_it_is_listed() {
     script.set(zone);
     let host = resolver.host("a.test", 80);
     assert_eq!(resolve(&host).await.unwrap_err(), ResolveError::NotFound);
-    let order = vec![Kind::Last, Kind::Srv, Kind::A, Kind::Aaaa];
-    let (resolver, script) = start(Settings {
+    let order = vec![
+        LookupKind::Last,
+        LookupKind::Srv,
+        LookupKind::A,
+        LookupKind::Aaaa,
+    ];
+    let (resolver, script) = start(DnsSettings {
         order,
         ..settings()
     });
@@ -63,8 +68,8 @@ async fn ipv6_is_asked_for_only_where_it_is_listed() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_kind_with_records_is_the_only_one() {
-    let order = vec![Kind::Aaaa, Kind::A];
-    let (resolver, script) = start(Settings {
+    let order = vec![LookupKind::Aaaa, LookupKind::A];
+    let (resolver, script) = start(DnsSettings {
         order,
         ..settings()
     });

@@ -1,7 +1,7 @@
 //! Many requests for one name, and many names.
 
 use super::script::{now, resolve, settings, settle, start, wait};
-use crate::dns::settings::Settings;
+use crate::dns::settings::DnsSettings;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ async fn names_that_requests_wait_for_are_queried_first() {
 
 #[tokio::test(start_paused = true)]
 async fn responses_kept_in_addition_to_those_in_use_are_limited() {
-    let settings = Settings {
+    let settings = DnsSettings {
         cache_size: 100,
         ..settings()
     };

@@ -2,7 +2,7 @@
 
 use super::script::{addresses, now, resolve, settings, start, wait};
 use crate::dns::answer::ResolveError;
-use crate::dns::settings::Settings;
+use crate::dns::settings::DnsSettings;
 use std::time::Duration;
 
 const TIMEOUT: Option<ResolveError> = Some(ResolveError::Timeout);
@@ -41,7 +41,7 @@ async fn an_outage_of_ten_minutes_is_not_seen_by_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn a_former_answer_ends_with_its_stale_time() {
-    let (resolver, script) = start(Settings {
+    let (resolver, script) = start(DnsSettings {
         stale_ttl: Duration::from_secs(100),
         ..settings()
     });
@@ -57,7 +57,7 @@ async fn a_former_answer_ends_with_its_stale_time() {
 
 #[tokio::test(start_paused = true)]
 async fn without_stale_time_an_answer_is_good_to_its_end_only() {
-    let (resolver, script) = start(Settings {
+    let (resolver, script) = start(DnsSettings {
         stale_ttl: Duration::ZERO,
         ..settings()
     });

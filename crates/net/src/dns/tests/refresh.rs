@@ -2,7 +2,7 @@
 
 use super::script::{addresses, now, resolve, settings, settle, start, wait};
 use crate::dns::answer::ResolveError;
-use crate::dns::settings::Settings;
+use crate::dns::settings::DnsSettings;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn the_same_records_are_the_same_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn the_setting_overrides_the_ttl() {
-    let (resolver, script) = start(Settings {
+    let (resolver, script) = start(DnsSettings {
         valid_ttl: Some(Duration::from_secs(100)),
         ..settings()
     });

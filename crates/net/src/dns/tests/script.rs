@@ -1,9 +1,9 @@
 //! Scripted name servers, and a resolver that queries them.
 
-use crate::dns::answer::{Answer, ResolveError};
+use crate::dns::answer::{DnsAnswer, ResolveError};
 use crate::dns::background::Background;
 use crate::dns::host::{Host, Next, Resolver};
-use crate::dns::settings::Settings;
+use crate::dns::settings::DnsSettings;
 use crate::dns::transport::{Reply, Transport};
 use futures_util::future::BoxFuture;
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType, rdata};
@@ -153,16 +153,16 @@ fn record(line: &str) -> (String, Record) {
 }
 
 /// Returns settings that read none of the machine's files.
-pub(super) fn settings() -> Settings {
-    Settings {
+pub(super) fn settings() -> DnsSettings {
+    DnsSettings {
         resolv_conf: "/nonexistent/resolv.conf".into(),
         hosts_file: "/nonexistent/hosts".into(),
-        ..Settings::default()
+        ..DnsSettings::default()
     }
 }
 
 /// Starts a resolver with its script.
-pub(super) fn start(settings: Settings) -> (Resolver, Arc<Script>) {
+pub(super) fn start(settings: DnsSettings) -> (Resolver, Arc<Script>) {
     let script = Arc::new(Script::default());
     let connected = script.clone();
     let (resolver, background) = Resolver::with_background(|ends| {
@@ -178,12 +178,12 @@ pub(super) async fn settle() {
     sleep(Duration::from_millis(20)).await;
 }
 
-pub(super) async fn resolve(host: &Host) -> Result<Arc<Answer>, ResolveError> {
+pub(super) async fn resolve(host: &Host) -> Result<Arc<DnsAnswer>, ResolveError> {
     host.resolved(Duration::from_secs(3600)).await
 }
 
 /// Returns `address weight` of each record, in order.
-pub(super) fn shown(answer: &Answer) -> Vec<String> {
+pub(super) fn shown(answer: &DnsAnswer) -> Vec<String> {
     let records = answer.records.iter();
     records
         .map(|record| match record.weight {

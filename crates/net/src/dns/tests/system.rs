@@ -1,12 +1,12 @@
 //! resolv.conf and the hosts file.
 
 use super::script::{addresses, now, settings, start, wait};
-use crate::dns::settings::{Kind, Settings};
+use crate::dns::settings::{DnsSettings, LookupKind};
 use std::fs;
 
-fn with_files(conf: &str, hosts: &str) -> (tempfile::TempDir, Settings) {
+fn with_files(conf: &str, hosts: &str) -> (tempfile::TempDir, DnsSettings) {
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings {
+    let settings = DnsSettings {
         resolv_conf: folder.path().join("resolv.conf"),
         hosts_file: folder.path().join("hosts"),
         ..settings()
@@ -42,8 +42,8 @@ async fn the_hosts_file_comes_before_name_servers() {
 #[tokio::test(start_paused = true)]
 async fn the_family_of_the_hosts_file_is_that_of_the_order() {
     let (_folder, settings) = with_files("", "10.0.0.8 db.test\nfd00::1 db.test");
-    let order = vec![Kind::Aaaa, Kind::A];
-    let (resolver, _script) = start(Settings { order, ..settings });
+    let order = vec![LookupKind::Aaaa, LookupKind::A];
+    let (resolver, _script) = start(DnsSettings { order, ..settings });
     assert_eq!(
         addresses(&resolver.host("db.test", 80)).await,
         ["[fd00::1]:80"]
@@ -53,8 +53,8 @@ async fn the_family_of_the_hosts_file_is_that_of_the_order() {
 #[tokio::test(start_paused = true)]
 async fn short_names_are_found_by_the_search_list() {
     let (_folder, settings) = with_files("search one.test two.test\noptions ndots:2", "");
-    let (resolver, script) = start(Settings {
-        order: vec![Kind::A],
+    let (resolver, script) = start(DnsSettings {
+        order: vec![LookupKind::A],
         ..settings
     });
     script.set("db.two.test 60 A 10.0.0.1\na.db.one.test 60 A 10.0.0.2");
@@ -89,8 +89,8 @@ async fn new_settings_hold_from_the_reload_on() {
     script.set("a.test 600 A 10.0.0.1\na.test 600 AAAA fd00::1");
     let host = resolver.host("a.test", 80);
     assert_eq!(addresses(&host).await, ["10.0.0.1:80"]);
-    resolver.reload(Settings {
-        order: vec![Kind::Aaaa],
+    resolver.reload(DnsSettings {
+        order: vec![LookupKind::Aaaa],
         ..settings()
     });
     wait(6.0).await;

@@ -1,7 +1,7 @@
 //! Connections to upstreams: which requests wait for one or share one, and which connections are closed.
 
 use crate::http2::links::{Found, LinkKey, LinkSettings, Links, Wanted};
-use crate::http2::{Called, DialFailure, Dialed, Link};
+use crate::http2::{DialFailure, Dialed, Link, UpstreamStream};
 use crate::pool::{Slot, SlotKey};
 use crate::stream::Stream;
 use std::future::poll_fn;
@@ -53,7 +53,12 @@ async fn server() -> SocketAddr {
 }
 
 /// Adds a connection whose key has this server name.
-async fn add(links: &mut Links, address: SocketAddr, slot: &Arc<Slot>, name: &str) -> Box<Called> {
+async fn add(
+    links: &mut Links,
+    address: SocketAddr,
+    slot: &Arc<Slot>,
+    name: &str,
+) -> Box<UpstreamStream> {
     let stream = Stream::Tcp(TcpStream::connect(address).await.unwrap());
     let (link, driver) = Link::open(stream, key(name), 16 * 1024).await.unwrap();
     tokio::spawn(driver);

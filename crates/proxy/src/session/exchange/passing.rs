@@ -2,11 +2,11 @@
 //! nginx, which sends a buffer when it is full or the response is complete, and which chooses its own chunk sizes.
 //! Other responses are forwarded as they arrive.
 
-use super::{Answer, Exchange, Failed, Span, Terms, copy_if_small};
+use super::{Exchange, Failed, ResponseInProgress, Span, Terms, copy_if_small};
 use crate::forward_response::ClientFraming;
 use crate::session::filtering::{write_chunk_size, write_end_of_chunks, write_last_chunk};
 use crate::session::worker::Worker;
-use net::http1::{BadChunk, Body, Known, ResponseHead};
+use net::http1::{BadChunk, Body, KnownHeader, ResponseHead};
 use std::task::Context;
 
 /// Size of nginx's buffer (`proxy_buffer_size`).
@@ -42,12 +42,12 @@ enum Passed<'d> {
 /// Whether an upstream wants its response forwarded as it arrives: by `X-Accel-Buffering: no`, as for nginx, or because
 /// it sends events.
 pub(super) fn wants_to_stream(head: &ResponseHead) -> bool {
-    let mut asks = head.known(Known::XAccelBuffering);
+    let mut asks = head.known(KnownHeader::XAccelBuffering);
     let sends_events = |value: &[u8]| {
         let start = value.get(..b"text/event-stream".len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(b"text/event-stream"))
     };
-    head.known(Known::ContentType).any(sends_events)
+    head.known(KnownHeader::ContentType).any(sends_events)
         || asks
             .next()
             .is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
@@ -102,7 +102,7 @@ impl Exchange<'_> {
     }
 }
 
-impl Answer {
+impl ResponseInProgress {
     fn pass<'d>(
         &mut self,
         terms: &Terms<'_>,

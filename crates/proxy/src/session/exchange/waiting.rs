@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time after which a client that has not received everything counts as slow.
-const PATIENCE: Duration = Duration::from_millis(20);
+const SLOW_CLIENT_AFTER: Duration = Duration::from_millis(20);
 /// Upstream silence after which the gateway checks that the client is still connected. nginx checks at once, and so
 /// drops every client that half-closes after its request; here such a client has this long to get a response.
 const WATCH_AFTER: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ impl Exchange<'_> {
         let (limit, failure) = if waits_for_client {
             if let Some(Blocked { pace, took }) = self.blocked.as_deref() {
                 let ahead = self.terms.read_ahead > 0 && !self.slow;
-                sooner = ahead.then(|| pace.since() + PATIENCE);
+                sooner = ahead.then(|| pace.since() + SLOW_CLIENT_AFTER);
                 let taken = self.client.out.taken(&self.client.stream);
                 too_slow = pace.due(taken, settings.min_rate);
                 since = *took;

@@ -3,8 +3,8 @@
 use super::relay::Relay;
 use super::{Attempts, Refusal, Termination, find, termination};
 use crate::balance::Stay;
-use crate::session::access::{EndedStream, log_stream};
 use crate::session::connect::{Name, dedicated};
+use crate::session::log_entries::{EndedStream, log_stream};
 use crate::session::server::{Server, Ticket};
 use crate::session::worker;
 use crate::snapshot::{ServiceRef, StreamRoute};

@@ -4,11 +4,11 @@
 
 use super::{Attempts, Refusal, find};
 use crate::balance::Stay;
-use crate::session::access::{EndedStream, log_stream};
 use crate::session::connect::ConnectError;
+use crate::session::log_entries::{EndedStream, log_stream};
 use crate::session::plane::DataPlane;
 use crate::session::server::Ticket;
-use crate::session::worker::{self, State};
+use crate::session::worker::{self, ConnectionState};
 use net::deadline::Deadline;
 use net::udp::{Datagram, DatagramListener, MAX_DATAGRAM};
 use router::StreamRequest;
@@ -152,7 +152,7 @@ impl Sessions {
         worker::with(|worker| {
             worker.connections.set_abort(number, handle);
             // The end of a session cannot be predicted, so a drain does not wait for it.
-            worker.connections.set_state(number, State::Idle);
+            worker.connections.set_state(number, ConnectionState::Idle);
         });
     }
 

@@ -23,7 +23,7 @@ mod websocket_compressed;
 mod websocket_frames;
 mod websocket_http2;
 
-use super::{DataPlane, Entrances, Settings, Stop, serve};
+use super::{DataPlane, Entrances, SessionSettings, Stop, serve};
 use crate::snapshot::{BuildSettings, Live, Snapshot};
 use model::entities::{
     Config, Plugin, PluginId, Protocol, Route, RouteId, Service, ServiceId, Target, Upstream,
@@ -49,7 +49,7 @@ pub(super) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 pub(super) struct Setup {
     pub(super) service: Service,
     pub(super) route: Route,
-    pub(super) settings: Settings,
+    pub(super) settings: SessionSettings,
     pub(super) listen: &'static str,
     /// Definitions of the plugins to configure.
     pub(super) plugins: Vec<&'static PluginDef>,
@@ -75,7 +75,7 @@ impl Setup {
         Self {
             service: service(upstream),
             route: route(),
-            settings: Settings::default(),
+            settings: SessionSettings::default(),
             listen: "127.0.0.1:0",
             plugins: Vec::new(),
             plugins_on_route: false,
@@ -117,7 +117,7 @@ impl Setup {
                 .collect(),
             ..Config::default()
         };
-        let (resolver, background) = Resolver::new(net::dns::Settings::default());
+        let (resolver, background) = Resolver::new(net::dns::DnsSettings::default());
         tokio::spawn(background.run());
         let build = BuildSettings {
             resolver,

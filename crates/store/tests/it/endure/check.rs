@@ -4,7 +4,7 @@ use super::model::{Cell, Key, RULES, State};
 use super::plan::{number, text};
 use model::EntityKind as K;
 use std::collections::BTreeMap;
-use store::{Change, Journal, KeyPart, Revision, Store, TagFilter, View};
+use store::{Change, ChangeLog, KeyPart, Revision, Store, TagFilter, View};
 use testkit::random::Random;
 use uuid::Uuid;
 

@@ -23,7 +23,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{
-    CommitError, Journal, Options, Origin, Reader, Recovery, Retention, Revision, Store,
+    ChangeLog, CommitError, Options, Origin, Reader, Recovery, Retention, Revision, Store,
     Transaction,
 };
 use tempfile::TempDir;

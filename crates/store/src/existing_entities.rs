@@ -10,12 +10,12 @@ use uuid::Uuid;
 
 /// The entities that exist at one revision, for [`model::declarative`].
 #[derive(Debug)]
-pub struct Mirror<'v> {
+pub struct ExistingEntities<'v> {
     view: &'v View<'v>,
     error: RefCell<Option<StoreError>>,
 }
 
-impl<'v> Mirror<'v> {
+impl<'v> ExistingEntities<'v> {
     pub fn new(view: &'v View<'v>) -> Self {
         Self {
             view,
@@ -39,7 +39,7 @@ impl<'v> Mirror<'v> {
     }
 }
 
-impl Existing for Mirror<'_> {
+impl Existing for ExistingEntities<'_> {
     fn get(&self, kind: EntityKind, id: Uuid) -> Option<&[u8]> {
         self.keep(self.view.get(kind, id)).flatten()
     }

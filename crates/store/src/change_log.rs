@@ -1,4 +1,4 @@
-//! The interface of journals, independent of where they keep the revisions.
+//! The interface of change logs, independent of where they keep the revisions.
 
 use crate::change::{ChangeSet, Origin, Revision};
 use crate::error::{CommitError, StoreError};
@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// The ordered list of change sets.
 ///
 /// The calls block on the disk or the network, so they must not run on worker threads.
-pub trait Journal: Send + Sync {
+pub trait ChangeLog: Send + Sync {
     /// Appends a change set and applies it to the entity tables, provided that `expected_head` is `None` or still the
     /// newest revision. The revision is on disk when this returns. A change set that changes nothing creates no
     /// revision; the newest one is returned.
@@ -21,14 +21,14 @@ pub trait Journal: Send + Sync {
     ) -> Result<Revision, CommitError>;
 
     /// Returns the changes from a kept revision to the newest: one change for each entity that differs.
-    fn changes_since(&self, revision: Revision) -> Result<Changes, JournalError>;
+    fn changes_since(&self, revision: Revision) -> Result<Changes, ChangeLogError>;
 
     /// Calls `visit` for every entity of a kept revision, ordered by type and id.
     fn snapshot_at(
         &self,
         revision: Revision,
         visit: &mut dyn FnMut(EntityKind, Uuid, &[u8]),
-    ) -> Result<(), JournalError>;
+    ) -> Result<(), ChangeLogError>;
 
     /// Returns a receiver with the newest revision, which is notified of each newer one.
     fn watch(&self) -> watch::Receiver<Revision>;
@@ -45,7 +45,7 @@ pub struct Changes {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum JournalError {
+pub enum ChangeLogError {
     #[error("revision {revision} is not kept any more, the oldest is {oldest}")]
     NotKept {
         revision: Revision,

@@ -27,7 +27,7 @@ pub struct Scoped {
 
 /// A scope without its consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct RouteScope {
     pub route: Option<RouteId>,
     pub service: Option<ServiceId>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Entry {
 
 /// The entries of each place, sorted by execution order. Plans are built from them.
 #[derive(Clone, Default)]
-pub struct Places(Sorted<Place, Arc<[Entry]>>);
+pub struct ScopeTable(Sorted<RouteScope, Arc<[Entry]>>);
 
 /// The addition or removal of an instance.
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ impl Edit {
     }
 }
 
-impl Places {
+impl ScopeTable {
     /// Builds the entries. `scoped` must not contain scopes that a plugin does not support.
     pub fn new(instances: &mut Instances, scoped: &[Scoped]) -> Self {
         let mut places = Self::default();
@@ -73,7 +73,7 @@ impl Places {
         instances: &mut Instances,
         removed: &[Scoped],
         added: &[Scoped],
-    ) -> Vec<Place> {
+    ) -> Vec<RouteScope> {
         let removed = removed.iter().copied().map(Edit::Remove);
         let mut edits: Vec<Edit> = removed
             .chain(added.iter().copied().map(Edit::Add))
@@ -104,7 +104,7 @@ impl Places {
     fn edit_place(
         &mut self,
         instances: &mut Instances,
-        place: Place,
+        place: RouteScope,
         edits: &[Edit],
         gone: &mut Vec<u32>,
     ) -> bool {
@@ -135,15 +135,15 @@ impl Places {
 
     /// Returns the entries of a place, sorted by execution order.
     pub(super) fn at(&self, route: Option<RouteId>, service: Option<ServiceId>) -> &[Entry] {
-        let entries = self.0.get(&Place { route, service });
+        let entries = self.0.get(&RouteScope { route, service });
         entries.map_or(&[], |entries| entries)
     }
 }
 
 impl Scope {
-    fn place(&self) -> Place {
+    fn place(&self) -> RouteScope {
         let Self { route, service, .. } = *self;
-        Place { route, service }
+        RouteScope { route, service }
     }
 }
 

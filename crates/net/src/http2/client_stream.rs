@@ -22,12 +22,12 @@ pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 /// State shared by a connection and its sessions. All of them run on one thread, so the lock is never contended.
 #[derive(Debug)]
 pub(super) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     watch: Watch,
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ConnectionState {
     queue: VecDeque<Accepted>,
     /// Sessions that wait for a stream.
     idle: Vec<(usize, Waker)>,
@@ -43,7 +43,7 @@ pub(super) struct State {
     pub(super) payload: u64,
 }
 
-impl Default for State {
+impl Default for ConnectionState {
     fn default() -> Self {
         Self {
             queue: VecDeque::new(),
@@ -66,12 +66,12 @@ impl Shared {
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes a stream to an idle session. If there is none, returns a new session, which the caller must start.
-    pub(super) fn offer(self: &Arc<Self>, accepted: Accepted) -> Option<Served> {
+    pub(super) fn offer(self: &Arc<Self>, accepted: Accepted) -> Option<ClientStream> {
         let mut state = self.state();
         state.active += 1;
         state.queue.push_back(accepted);
@@ -80,7 +80,7 @@ impl Shared {
             return None;
         }
         state.sessions += 1;
-        Some(Served {
+        Some(ClientStream {
             shared: Arc::clone(self),
             number: state.sessions,
             current: None,
@@ -108,7 +108,7 @@ impl Shared {
 
 /// A session's view of its connection's streams.
 #[derive(Debug)]
-pub struct Served {
+pub struct ClientStream {
     shared: Arc<Shared>,
     number: usize,
     current: Option<Current>,
@@ -135,7 +135,7 @@ enum Answering {
     Body(Sending),
 }
 
-impl Served {
+impl ClientStream {
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -367,7 +367,7 @@ impl Current {
     }
 }
 
-impl Drop for Served {
+impl Drop for ClientStream {
     fn drop(&mut self) {
         self.end_current();
         let mut state = self.shared.state();

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
 #[derive(Debug)]
-pub struct Called {
+pub struct UpstreamStream {
     calling: Calling,
     /// Text of the response head; `at` counts the bytes already read.
     text: Vec<u8>,
@@ -37,19 +37,19 @@ enum Calling {
     Head(SendRequest<Bytes>, Vec<u8>),
     Sent {
         sending: Sending,
-        answer: Answer,
+        answer: ResponseState,
     },
     /// The connection did not accept the request.
     Refused(Option<h2::Error>),
 }
 
 #[derive(Debug)]
-enum Answer {
+enum ResponseState {
     Awaited(ResponseFuture),
     Body(Receiving),
 }
 
-impl Called {
+impl UpstreamStream {
     pub(super) fn new(request: SendRequest<Bytes>, watch: Watch, tls: bool, counted: Use) -> Self {
         Self {
             calling: Calling::Head(request, Vec::new()),
@@ -113,7 +113,7 @@ impl Called {
                 sending.push(first, second)?;
                 self.calling = Calling::Sent {
                     sending,
-                    answer: Answer::Awaited(response),
+                    answer: ResponseState::Awaited(response),
                 };
                 Ok(())
             }
@@ -143,7 +143,7 @@ impl Called {
     pub fn partial(&self) -> Option<Instant> {
         match &self.calling {
             Calling::Sent {
-                answer: Answer::Body(receiving),
+                answer: ResponseState::Body(receiving),
                 ..
             } => receiving.partial(),
             _ => None,
@@ -172,7 +172,7 @@ impl Called {
             }
             match &mut self.calling {
                 Calling::Sent {
-                    answer: Answer::Body(receiving),
+                    answer: ResponseState::Body(receiving),
                     ..
                 } => return receiving.poll_read(cx, buffer, |_| {}),
                 Calling::Sent { .. } => match ready!(self.poll_head(cx)) {
@@ -200,7 +200,7 @@ impl Called {
         let Calling::Sent { answer, .. } = &mut self.calling else {
             return Poll::Ready(Ok(()));
         };
-        let Answer::Awaited(response) = answer else {
+        let ResponseState::Awaited(response) = answer else {
             return Poll::Ready(Ok(()));
         };
         self.text.clear();
@@ -216,7 +216,7 @@ impl Called {
         let ended = body.is_end_stream();
         let length = text::write_response(&response, ended, self.to_head, &mut self.text);
         let watch = self.watch.clone();
-        *answer = Answer::Body(Receiving::new(body, length, watch));
+        *answer = ResponseState::Body(Receiving::new(body, length, watch));
         Poll::Ready(Ok(()))
     }
 }

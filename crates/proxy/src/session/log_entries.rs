@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Maximum bytes logged of a request line that could not be parsed.
-pub(super) const MOST_OF_A_LINE: usize = 2048;
+pub(super) const MAX_LINE_BYTES: usize = 2048;
 
 impl Connection {
     pub(super) fn log_access(&self, entry: &LogEntry<'_>) {
@@ -139,5 +139,5 @@ fn name_of<'a>(entity: Option<EntityRef<'a>>, id: &'a mut [u8; 36]) -> &'a str {
 
 fn first_line(sent: &[u8]) -> &[u8] {
     let end = memchr::memchr2(b'\r', b'\n', sent).unwrap_or(sent.len());
-    &sent[..end.min(MOST_OF_A_LINE)]
+    &sent[..end.min(MAX_LINE_BYTES)]
 }
