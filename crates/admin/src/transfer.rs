@@ -54,10 +54,10 @@ pub fn merge(
     watch(Progress::Reading);
     let document = {
         let view = transaction.view()?;
-        let mirror = ExistingEntities::new(&view);
+        let existing = ExistingEntities::new(&view);
         let mut validated = |done, total| watch(Progress::Validating { done, total });
-        let merged = declarative::merge(text, format, options, &mirror, &mut validated);
-        mirror.finish()?;
+        let merged = declarative::merge(text, format, options, &existing, &mut validated);
+        existing.finish()?;
         merged.map_err(Failure::from)?
     };
     for warning in &document.warnings {
@@ -216,9 +216,9 @@ pub fn export(
     out: &mut dyn Write,
 ) -> Result<(), Unreadable> {
     let view = store.view()?;
-    let mirror = ExistingEntities::new(&view);
-    let written = declarative::export(&mirror, format, flavor, out);
-    mirror.finish()?;
+    let existing = ExistingEntities::new(&view);
+    let written = declarative::export(&existing, format, flavor, out);
+    existing.finish()?;
     Ok(written?)
 }
 

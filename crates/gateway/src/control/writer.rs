@@ -95,9 +95,9 @@ impl Writer {
         let head = self.store.refresh().map_err(internal)?;
         let document = {
             let view = self.store.view().map_err(internal)?;
-            let mirror = ExistingEntities::new(&view);
-            let loaded = self.loader.load(input.source, &options, &mirror, head.0);
-            mirror.finish().map_err(internal)?;
+            let existing = ExistingEntities::new(&view);
+            let loaded = self.loader.load(input.source, &options, &existing, head.0);
+            existing.finish().map_err(internal)?;
             loaded.map_err(|error| LoadError::Invalid(Box::new(error)))?
         };
         clock.end(Stage::Validate);

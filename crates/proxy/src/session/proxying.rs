@@ -72,12 +72,11 @@ impl Connection {
             let about = about(snapshot, opening, cx, picked);
             return self.refuse_body(BodyError::TooLarge, &about);
         }
-        let ran = match route.plan.is_empty() {
-            true => Ok((None, None)),
-            false => {
-                let instances = snapshot.instances();
-                self.run_access(&route.plan, instances, cx, picked).await
-            }
+        let ran = if route.plan.is_empty() {
+            Ok((None, None))
+        } else {
+            let instances = snapshot.instances();
+            self.run_access(&route.plan, instances, cx, picked).await
         };
         let (answer, share) = match ran {
             Ok(ran) => ran,
