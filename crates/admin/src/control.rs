@@ -68,7 +68,7 @@ pub trait Control: Send + Sync + 'static {
     /// The store with the entities at the newest revision.
     fn store(&self) -> &store::Store;
 
-    /// Data that schemas need for validation: router flavour, enabled plugins and the current time.
+    /// Data that schemas need for validation: router flavor, enabled plugins and the current time.
     fn context(&self) -> model::schema::Context;
 
     fn database(&self) -> Database;
