@@ -21,7 +21,7 @@ pub(crate) fn run(inputs: &StartInputs, current: Settings, gateway: &Gateway) ->
         Ok(settings) => settings,
         Err(failure) => {
             tracing::error!("the settings are not reloaded:\n{failure}");
-            instance::publish_reload(&current.prefix, Err(&failure.to_string()));
+            instance::publish_reload(&current.prefix, Err(&failure.reasons()));
             current
         }
     }
