@@ -47,14 +47,14 @@ const RATES: &str = "set max_connections_per_client; requests cannot be limited 
 /// Directives that protect something, or whose effect is not known here. Ignoring them silently could open what an
 /// operator believes to be closed. A name that ends with `*` stands for all names that begin like it.
 pub(super) const REFUSED: [(&str, &str); 27] = [
-    ("access_by_lua*", "use a plugin"),
+    ("access_by_lua*", "there is no Lua here"),
     ("allow", NETWORKS),
     ("auth_*", CREDENTIALS),
     ("deny", NETWORKS),
     ("grpc_ssl_crl", UPSTREAM_TLS),
     ("grpc_ssl_trusted_certificate", UPSTREAM_TLS),
     ("grpc_ssl_verify*", UPSTREAM_TLS),
-    ("if", "use routes and plugins"),
+    ("if", "use routes"),
     ("include", "name each directive in a setting of its own"),
     ("limit_conn*", RATES),
     ("limit_except", "use routes with methods"),
@@ -68,7 +68,7 @@ pub(super) const REFUSED: [(&str, &str); 27] = [
     ("proxy_ssl_trusted_certificate", UPSTREAM_TLS),
     ("proxy_ssl_verify*", UPSTREAM_TLS),
     ("return", "use the plugin request-termination"),
-    ("rewrite*", "use routes and plugins"),
+    ("rewrite*", "use routes and the paths of their services"),
     ("satisfy", CREDENTIALS),
     ("set_real_ip_from", "set trusted_ips"),
     ("ssl_client_certificate", CLIENT_TLS),
