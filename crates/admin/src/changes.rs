@@ -363,7 +363,6 @@ impl Change {
 
 /// Finds an entity type that the Admin API can write.
 fn writable(name: &str) -> Result<EntityKind, String> {
-    EntityKind::from_name(name)
-        .filter(|kind| endpoints::base(*kind).is_some() && *kind != EntityKind::FilterChains)
-        .ok_or_else(|| format!(".type: there are no entities of the type {name}"))
+    let is_writable = |kind| endpoints::base(kind).is_some() && kind != EntityKind::FilterChains;
+    endpoints::kind_named(name, is_writable).map_err(|problem| format!(".type: {problem}"))
 }
