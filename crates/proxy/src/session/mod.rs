@@ -260,7 +260,7 @@ impl Connection {
             if plan.has(Phases::LOG) {
                 memory.picked.log(view.snapshot.instances(), &entry);
             }
-            self.log_access(&entry);
+            self.log_access(&entry, memory.picked.answered_by());
         }
         if !plan.is_empty() {
             memory.edits = std::mem::take(&mut cx.upstream);
