@@ -37,7 +37,7 @@ pub(crate) fn run(
     let mut failure = Failure::default();
     let mut model = ModelSettings::default();
     let mut build = BuildSettings {
-        plugins: plugins::BUNDLED,
+        plugins: plugins::BUNDLED.to_vec(),
         ..BuildSettings::default()
     };
     let mut declarative = file.map(|file| Declarative::File(file.to_owned()));
@@ -91,7 +91,7 @@ fn check_text(
         }
         Ok(())
     })?;
-    let notices = notice::of(build.plugins, &plugins, |_, id| names.get(&id).cloned());
+    let notices = notice::of(&build.plugins, &plugins, |_, id| names.get(&id).cloned());
     for notice in &notices {
         warn(&notice.to_string());
     }

@@ -151,7 +151,7 @@ static WITH_STATE: &[&PluginDef] = &[&STATEFUL];
 
 fn with_state() -> BuildSettings {
     BuildSettings {
-        plugins: WITH_STATE,
+        plugins: WITH_STATE.to_vec(),
         ..BuildSettings::default()
     }
 }
