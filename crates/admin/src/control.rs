@@ -186,6 +186,8 @@ pub enum Loaded {
         /// Entities that a write transformation has changed (a password was hashed). The response to `POST /config`
         /// shows them as they were sent. Unsorted; there are few of them.
         untransformed: Vec<(EntityKind, Uuid, Object)>,
+        /// Notices for the user about the written entities.
+        notices: Vec<String>,
     },
 }
 

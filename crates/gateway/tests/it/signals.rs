@@ -188,7 +188,9 @@ fn plugins_in_use_must_stay_enabled() {
         assert_eq!(gateway.admin_send("DELETE", &path, "").status, 204);
     }
     gateway.stop();
-    let gateway = launch_in(prefix.path()).conf("plugins = key-auth\n").start();
+    let gateway = launch_in(prefix.path())
+        .conf("plugins = key-auth\n")
+        .start();
     let refused = gateway.admin_send("POST", "/revisions/4/rollback", "{}");
     assert_eq!(refused.status, 400, "{}", refused.text());
     assert!(refused.text().contains(NOT_ENABLED), "{}", refused.text());

@@ -19,12 +19,14 @@ mod shorthand;
 mod stored;
 mod transformations;
 mod validators;
+mod vaults;
 
 pub(crate) use definition::Record;
 pub use json_schema::Form;
 pub use registry::{PluginSchema, Registry, registry};
 pub use stored::Malformed;
 pub(crate) use stored::field_of as stored_field;
+pub use vaults::VaultReferences;
 
 use crate::value::{Object, Value};
 use crate::{EntityKind, Error};

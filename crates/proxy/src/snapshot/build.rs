@@ -47,6 +47,13 @@ pub enum BuildError {
         id: CertificateId,
         source: CertificateError,
     },
+    #[error(
+        "certificate {}: {field} is a vault reference, which is not resolved yet: write the PEM text itself", id.0
+    )]
+    VaultReference {
+        id: CertificateId,
+        field: &'static str,
+    },
     #[error("service {id}: TLS with its upstream: {source}")]
     Service {
         id: ServiceId,
