@@ -131,7 +131,7 @@ pub struct Planned {
 pub struct Picked {
     instances: Vec<InstanceIndex>,
     /// The plugin that responded in the access phase, or failed there.
-    answered_by: Option<&'static str>,
+    answered_by: Option<InstanceIndex>,
 }
 
 impl Plan {
@@ -214,10 +214,10 @@ impl Plan {
             if runs {
                 match run_access(&*instance.plugin, cx).await {
                     Ok(Flow::Continue) => {}
-                    Ok(Flow::Respond(response)) => walk.end(instance.def, response),
+                    Ok(Flow::Respond(response)) => walk.end(index, response),
                     Err(error) => {
                         report("access", instance.def, &error);
-                        walk.end(instance.def, Response::unexpected_error());
+                        walk.end(index, Response::unexpected_error());
                     }
                 }
             }
@@ -257,8 +257,8 @@ impl<'p> Walk<'p> {
         }
     }
 
-    fn end(&mut self, def: &PluginDef, response: Response) {
-        self.picked.answered_by = Some(def.name);
+    fn end(&mut self, by: InstanceIndex, response: Response) {
+        self.picked.answered_by = Some(by);
         self.answer = Some(response);
     }
 
@@ -295,8 +295,8 @@ impl Picked {
     }
 
     /// Returns the name of the plugin that responded in the access phase, or failed there.
-    pub fn answered_by(&self) -> Option<&'static str> {
-        self.answered_by
+    pub fn answered_by(&self, instances: &Instances) -> Option<&'static str> {
+        self.answered_by.map(|index| instances.get(index).def.name)
     }
 
     /// Whether no picked plugin has a phase after access.
