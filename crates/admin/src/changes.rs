@@ -13,6 +13,7 @@ use crate::respond::{ApiResult, Failure, json_bytes};
 use crate::shown::Entity;
 use axum::http::StatusCode;
 use model::declarative::MAX_OF_DOCUMENT;
+use model::schema::VaultReferences;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -87,9 +88,11 @@ pub(crate) async fn apply(call: &Call<'_>) -> ApiResult {
         shown,
         routes,
         plugins,
+        references,
     } = written;
     conflicts::warn(call, routes).await;
     write::warn_of_plugins(call, &plugins);
+    call.warn(references.notices().collect());
     let answer = Applied {
         revision: revision.0,
         dry_run,
@@ -124,6 +127,7 @@ struct Written {
     shown: Vec<Made>,
     routes: Vec<Uuid>,
     plugins: Vec<Object>,
+    references: VaultReferences,
 }
 
 /// Applies each change to the state that the changes before it have left. Returns the changes with their entities, and
@@ -208,6 +212,9 @@ impl Change {
             kind: self.kind.name(),
             entity: entity.transpose()?,
         });
+        if let Some(found) = &found {
+            written.references.look_at(self.kind, &found.entity);
+        }
         match (self.kind, found) {
             (EntityKind::Routes, Some(found)) => written.routes.push(found.id),
             (EntityKind::Plugins, Some(found)) => written.plugins.push(found.entity),
@@ -363,7 +370,6 @@ impl Change {
 
 /// Finds an entity type that the Admin API can write.
 fn writable(name: &str) -> Result<EntityKind, String> {
-    EntityKind::from_name(name)
-        .filter(|kind| endpoints::base(*kind).is_some() && *kind != EntityKind::FilterChains)
-        .ok_or_else(|| format!(".type: there are no entities of the type {name}"))
+    let is_writable = |kind| endpoints::base(kind).is_some() && kind != EntityKind::FilterChains;
+    endpoints::kind_named(name, is_writable).map_err(|problem| format!(".type: {problem}"))
 }

@@ -48,7 +48,9 @@ async fn load(call: &Call<'_>) -> ApiResult {
         Ok(Loaded::Live {
             untransformed,
             revision,
+            notices,
         }) => {
+            call.warn(notices);
             call.made.get_or_init(|| revision);
             let store = call.control.store().clone();
             let flavor = call.control.context().flavor;

@@ -68,7 +68,7 @@ pub trait Control: Send + Sync + 'static {
     /// The store with the entities at the newest revision.
     fn store(&self) -> &store::Store;
 
-    /// Data that schemas need for validation: router flavour, enabled plugins and the current time.
+    /// Data that schemas need for validation: router flavor, enabled plugins and the current time.
     fn context(&self) -> model::schema::Context;
 
     fn database(&self) -> Database;
@@ -186,6 +186,8 @@ pub enum Loaded {
         /// Entities that a write transformation has changed (a password was hashed). The response to `POST /config`
         /// shows them as they were sent. Unsorted; there are few of them.
         untransformed: Vec<(EntityKind, Uuid, Object)>,
+        /// Notices for the user about the written entities.
+        notices: Vec<String>,
     },
 }
 

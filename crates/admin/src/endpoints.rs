@@ -135,6 +135,34 @@ pub(crate) fn nested(kind: EntityKind) -> &'static str {
     })
 }
 
+/// Finds a type of entities by one of its names: `keyauth_credentials` as in schemas and errors, `key-auths` as in its
+/// paths, or `key-auth` as below a consumer. The error lists the names of the allowed types.
+pub(crate) fn kind_named(
+    name: &str,
+    is_allowed: fn(EntityKind) -> bool,
+) -> Result<EntityKind, String> {
+    let allowed = || (EntityKind::ALL.into_iter()).filter(|kind| is_allowed(*kind));
+    if let Some(kind) = allowed().find(|kind| names(*kind).contains(&name)) {
+        return Ok(kind);
+    }
+    let suggestion = match model::nearest(name, allowed().flat_map(names)) {
+        Some(known) => format!("; did you mean {known}?"),
+        None => ".".to_owned(),
+    };
+    let mut known: Vec<&str> = allowed().map(|kind| names(kind)[0]).collect();
+    known.sort_unstable();
+    Err(format!(
+        "there are no entities of the type {name}{suggestion} The types are: {}",
+        known.join(", ")
+    ))
+}
+
+/// Returns the names of a type. The first is the one that users of the Admin API see most.
+fn names(kind: EntityKind) -> [&'static str; 3] {
+    let of_path = base(kind).map_or(kind.name(), |path| path.trim_start_matches('/'));
+    [of_path, nested(kind), kind.name()]
+}
+
 fn of_entity(kind: EntityKind) -> Vec<Endpoint> {
     let Some(path) = base(kind) else {
         return Vec::new();
@@ -369,6 +397,49 @@ mod tests {
             "/services/{services}/oauth2_authorization_codes",
         ] {
             assert!(!paths.iter().any(|one| one == path), "{path}");
+        }
+    }
+
+    #[test]
+    fn types_are_found_by_every_name() {
+        let all = |_| true;
+        for (name, kind) in [
+            ("key-auths", EntityKind::KeyauthCredentials),
+            ("key-auth", EntityKind::KeyauthCredentials),
+            ("keyauth_credentials", EntityKind::KeyauthCredentials),
+            ("basic-auths", EntityKind::BasicauthCredentials),
+            ("hmac-auths", EntityKind::HmacauthCredentials),
+            ("jwts", EntityKind::JwtSecrets),
+            ("acls", EntityKind::Acls),
+            ("oauth2", EntityKind::Oauth2Credentials),
+            ("oauth2_tokens", EntityKind::Oauth2Tokens),
+            ("key-sets", EntityKind::KeySets),
+            ("services", EntityKind::Services),
+            ("parameters", EntityKind::Parameters),
+        ] {
+            assert_eq!(kind_named(name, all), Ok(kind), "{name}");
+        }
+        for kind in EntityKind::ALL {
+            for name in names(kind) {
+                assert_eq!(kind_named(name, all), Ok(kind), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_type_gets_a_suggestion_and_the_list() {
+        let credentials = |kind| {
+            use EntityKind::{BasicauthCredentials, KeyauthCredentials};
+            matches!(kind, BasicauthCredentials | KeyauthCredentials)
+        };
+        for (name, beginning) in [
+            ("key-atuhs", "key-atuhs; did you mean key-auths?"),
+            ("services", "services."),
+        ] {
+            let expected = format!(
+                "there are no entities of the type {beginning} The types are: basic-auths, key-auths"
+            );
+            assert_eq!(kind_named(name, credentials), Err(expected));
         }
     }
 

@@ -26,7 +26,7 @@ static ENTITIES: LazyLock<HashMap<EntityKind, Shape>> = LazyLock::new(|| {
     EntityKind::ALL
         .into_iter()
         .map(|kind| {
-            // The flavour that has every field. With another flavour, validation refuses the fields that it does not
+            // The flavor that has every field. With another flavor, validation refuses the fields that it does not
             // have.
             let schema = registry()
                 .entity(kind)

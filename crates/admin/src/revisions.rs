@@ -107,12 +107,9 @@ fn all(store: &Store, context: &Context, query: &Query) -> Result<Vec<u8>, Failu
     match (argument(query, "entity_type"), argument(query, "entity_id")) {
         (None, None) => {}
         (Some(name), Some(id)) => {
-            let kind = EntityKind::from_name(name).ok_or_else(|| {
-                bad(
-                    "entity_type",
-                    &format!("there are no entities of the type {name}"),
-                )
-            })?;
+            // Tags are not entities, but text in entities.
+            let kind = endpoints::kind_named(name, |kind| kind != EntityKind::Tags)
+                .map_err(|problem| bad("entity_type", &problem))?;
             return history_of(&view, context, (kind, id), "/revisions", query);
         }
         (Some(_), None) => return Err(bad("entity_id", "required with entity_type")),

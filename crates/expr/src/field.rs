@@ -14,9 +14,9 @@ pub enum TextField {
     Method,
     /// `http.host`: the host without its port.
     Host,
-    /// The Host header as it was sent. The expression language lacks it; the `traditional` flavour compares it.
+    /// The Host header as it was sent. The expression language lacks it; the `traditional` flavor compares it.
     SentHost,
-    /// The host without its port, if it can match a wildcard of the `traditional` flavour. A host that contains a colon
+    /// The host without its port, if it can match a wildcard of the `traditional` flavor. A host that contains a colon
     /// cannot. The expression language lacks this field.
     WildcardHost,
     /// `http.path`: the normalised path.

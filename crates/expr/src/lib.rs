@@ -1,4 +1,4 @@
-//! Compiled predicates over a request. Routes of every flavour are turned into such expressions, which decide whether a
+//! Compiled predicates over a request. Routes of every flavor are turned into such expressions, which decide whether a
 //! route applies.
 //!
 //! An [`Expression`] is type-checked when it is built: the field decides which tests are allowed. Regexes are compiled
@@ -6,7 +6,7 @@
 //! predicate on a field without a value is false, whatever its test. If a field has several values, all of them must
 //! pass, unless the predicate accepts any ([`Quantifier`]).
 //!
-//! [`syntax`] contains the text form of expressions, the language of Kong's `expressions` flavour.
+//! [`syntax`] contains the text form of expressions, the language of Kong's `expressions` flavor.
 //!
 //! This crate does not index expressions (see `router`) and does not extract field values: callers implement
 //! [`Fields`].
@@ -20,6 +20,7 @@ mod evaluate;
 mod field;
 mod former;
 mod literals;
+mod nearest;
 mod pattern;
 mod plain;
 mod prefix;
@@ -36,6 +37,7 @@ pub use bounds::TooComplex;
 pub use evaluate::{NoObserver, Observer};
 pub use field::{AddressField, Fields, NumberField, TextField};
 pub use former::modernized;
+pub use nearest::nearest;
 pub use pattern::{Dialect, Group, Regex, RegexError, check_pcre};
 pub use reasons::{Distance, Reason};
 pub use steps::{ByteSet, Class, Step, Steps};

@@ -41,7 +41,7 @@ pub enum Transform {
     None,
     /// `lower(…)`: converts every Unicode letter to lower case.
     Lower,
-    /// Converts only ASCII letters to lower case, as the `traditional` flavour does.
+    /// Converts only ASCII letters to lower case, as the `traditional` flavor does.
     LowerAscii,
 }
 

@@ -11,7 +11,7 @@ const SIZE: Size = Size {
 /// Maximum number of times a router is replaced.
 const REPLACEMENTS: usize = 10;
 
-/// Checks a router. The first byte of the input chooses the flavour, the second whether to test one router or a
+/// Checks a router. The first byte of the input chooses the flavor, the second whether to test one router or a
 /// sequence of changed routers.
 pub fn router(data: &[u8]) {
     let mut random = Random::of_bytes(data);

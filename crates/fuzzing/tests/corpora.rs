@@ -2,10 +2,12 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use testkit::random::Random;
+use testkit::random::{Random, mutated};
 
 /// Time for the mutations of one corpus. The variable `FUZZ_SECONDS` overrides it.
 const MOMENT: Duration = Duration::from_secs(2);
+/// Maximum number of bytes that a mutation changes.
+const MOST_CHANGES: usize = 4;
 
 #[test]
 fn committed_corpora_hold_the_invariants() {
@@ -27,7 +29,7 @@ fn changes_of_the_corpora_hold_the_invariants() {
         let (started, mut runs) = (Instant::now(), 0_u64);
         while started.elapsed() < moment {
             for _ in 0..100 {
-                target(&changed(&mut random, &inputs));
+                target(&mutated(&mut random, &inputs, MOST_CHANGES));
                 runs += 1;
             }
         }
@@ -48,32 +50,4 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     assert!(!paths.is_empty(), "{} is empty", folder.display());
     let read = |path| std::fs::read(path).expect("a file that can be read");
     paths.iter().map(read).collect()
-}
-
-/// Returns a mutated input: one with a few bytes replaced, removed or inserted, or the start of one joined to the end
-/// of another.
-fn changed(random: &mut Random, inputs: &[Vec<u8>]) -> Vec<u8> {
-    const TELLING: &[u8] = b"\r\n\0 \t:;,=/\\%#?\"0fFxX+-@[]\x7f\x80\xff";
-    let mut input = inputs[random.index(inputs.len())].clone();
-    if random.index(4) == 0 {
-        let other = &inputs[random.index(inputs.len())];
-        input.truncate(random.index(input.len() + 1));
-        input.extend_from_slice(&other[random.index(other.len() + 1)..]);
-    }
-    for _ in 0..random.index(5) {
-        let at = random.index(input.len() + 1);
-        let byte = match random.index(2) {
-            0 => TELLING[random.index(TELLING.len())],
-            _ => random.index(256) as u8,
-        };
-        match random.index(3) {
-            0 => input.insert(at, byte),
-            1 if at < input.len() => input[at] = byte,
-            _ if at < input.len() => {
-                input.remove(at);
-            }
-            _ => {}
-        }
-    }
-    input
 }

@@ -11,6 +11,7 @@ use crate::settings::{Database, Declarative, ModelSettings, Settings};
 use model::declarative::{Document, Loader, Nothing, Options, Put, Source, format_cli_errors};
 use model::entities::{Config, Consumer, Plugin, Route, Service};
 use model::plugins::PluginReader;
+use model::schema::VaultReferences;
 use model::{EntityKind, codec};
 use plugin::{Node, notice};
 use proxy::snapshot::{BuildSettings, Snapshot};
@@ -28,7 +29,7 @@ pub(crate) enum Checked {
 }
 
 /// Reports the problems of all parts: a problem in one part does not stop the checks of the others. `file` is the
-/// declarative file named on the command line. With `strict`, a plugin that is not implemented is an error.
+/// declarative file named on the command line. With `strict`, a plugin that is not implemented and a vault reference are errors.
 pub(crate) fn run(
     settings: Result<Settings, Failure>,
     file: Option<&Path>,
@@ -37,7 +38,7 @@ pub(crate) fn run(
     let mut failure = Failure::default();
     let mut model = ModelSettings::default();
     let mut build = BuildSettings {
-        plugins: plugins::BUNDLED,
+        plugins: plugins::BUNDLED.to_vec(),
         ..BuildSettings::default()
     };
     let mut declarative = file.map(|file| Declarative::File(file.to_owned()));
@@ -83,23 +84,40 @@ fn check_text(
 ) -> Result<(), Failure> {
     let mut plugins: Vec<Plugin> = Vec::new();
     let mut names: HashMap<Uuid, String> = HashMap::new();
-    compile(text, model, build, &mut |put| {
+    let mut references = VaultReferences::default();
+    let compiled = compile(text, model, build, &mut |put| {
+        let looked = references.look(put.kind, &put.entity);
+        looked.map_err(Failure::new)?;
         if put.kind == EntityKind::Plugins {
             plugins.push(decode(&put.entity)?);
         } else if let Some(name) = name_of(put.kind, &put.entity)? {
             names.insert(put.id, name);
         }
         Ok(())
-    })?;
-    let notices = notice::of(build.plugins, &plugins, |_, id| names.get(&id).cloned());
+    });
+    for notice in references.notices() {
+        warn(&notice);
+    }
+    compiled?;
+    let notices = notice::of(&build.plugins, &plugins, |_, id| names.get(&id).cloned());
     for notice in &notices {
         warn(&notice.to_string());
     }
-    match notices.len() {
-        1.. if strict => Err(Failure::new(
+    let mut failure = Failure::default();
+    if strict && !notices.is_empty() {
+        failure.add(Failure::new(
             "the configuration has plugins that are not implemented",
-        )),
-        _ => Ok(()),
+        ));
+    }
+    if strict && references.notices().next().is_some() {
+        failure.add(Failure::new(
+            "the configuration has vault references, which are not resolved yet",
+        ));
+    }
+    if failure.is_empty() {
+        Ok(())
+    } else {
+        Err(failure)
     }
 }
 

@@ -299,7 +299,7 @@ pub(crate) struct ExplainArgs {
 pub(crate) struct CheckArgs {
     /// Declarative configuration (YAML or JSON) [default: the one that the settings name]
     pub(crate) file: Option<PathBuf>,
-    /// Fail if the configuration has plugins that are not implemented
+    /// Fail if the configuration has plugins that are not implemented, or vault references
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

@@ -43,6 +43,12 @@ impl Failure {
         outcome.map_err(|failure| self.add(failure)).ok()
     }
 
+    /// Returns the problems as the end of a message that has a beginning: without the word "error".
+    pub(crate) fn reasons(&self) -> String {
+        let problems = self.problems.iter().map(|problem| problem.trim_end());
+        problems.collect::<Vec<_>>().join("\n")
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }

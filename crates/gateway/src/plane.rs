@@ -25,7 +25,11 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
     let mut problems = Problems::default();
     let proxy = &settings.proxy;
     let build = BuildSettings {
-        plugins: plugins::BUNDLED,
+        plugins: plugins::BUNDLED
+            .iter()
+            .copied()
+            .filter(|def| settings.model.plugins.contains(def.name))
+            .collect(),
         router: router::Options {
             flavor: match settings.model.flavor {
                 RouterFlavor::Traditional => router::Flavor::Traditional,

@@ -1,18 +1,23 @@
 //! SIGHUP: reads the settings again from their sources. Changes that a running process can apply take effect; the log
 //! names the others.
 
+use crate::check;
 use crate::commands::{Failure, StartInputs, accepted};
 use crate::control::Gateway;
 use crate::control::writer::Input;
 use crate::declarative_file::{self, Text};
 use crate::instance;
-use crate::settings::{Database, Settings};
+use crate::settings::{Database, ModelSettings, Settings};
 use crate::start::describe;
-use admin::control::Loaded;
+use admin::control::{Control, Loaded};
+use model::EntityKind;
 use model::declarative::Source;
+use model::entities::Plugin;
+use proxy::snapshot::BuildError;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use store::Origin;
+use store::{Origin, Store};
 
 /// Applies the settings that can change, and returns those that are now in effect. If the settings are invalid or the
 /// declarative file is unreadable, nothing changes and the log says why.
@@ -21,7 +26,7 @@ pub(crate) fn run(inputs: &StartInputs, current: Settings, gateway: &Gateway) ->
         Ok(settings) => settings,
         Err(failure) => {
             tracing::error!("the settings are not reloaded:\n{failure}");
-            instance::publish_reload(&current.prefix, Err(&failure.to_string()));
+            instance::publish_reload(&current.prefix, Err(&failure.reasons()));
             current
         }
     }
@@ -38,6 +43,9 @@ fn reload(
         Database::Off(declarative) => declarative_file::read(declarative).map_err(Failure::new)?,
         Database::Lmdb => None,
     };
+    if new.model.plugins != current.model.plugins {
+        check_plugins(&new.model, text.as_ref(), gateway.store())?;
+    }
     gateway.apply_logs(&new.log)?;
     gateway.access_logs().reopen();
     let waiting = needs_restart(current, &new);
@@ -71,6 +79,31 @@ fn reload(
         }
     }
     Ok(settings)
+}
+
+/// Fails if the configuration has a plugin that the new settings do not enable. They take effect at a restart, which
+/// would fail then.
+fn check_plugins(model: &ModelSettings, text: Option<&Text>, store: &Store) -> Result<(), Failure> {
+    if let Some(text) = text {
+        return check::read(text, model).map(|_| ());
+    }
+    let view = store.view().map_err(Failure::new)?;
+    let mut missing = BTreeSet::new();
+    for entry in view.iter(EntityKind::Plugins).map_err(Failure::new)? {
+        let (_, bytes) = entry.map_err(Failure::new)?;
+        let name = check::decode::<Plugin>(bytes)?.name;
+        if !model.plugins.contains(&name) {
+            missing.insert(name.to_string());
+        }
+    }
+    let problems = missing.into_iter();
+    let problems = problems.map(|name| BuildError::NotEnabled { name }.to_string());
+    let failure: Failure = problems.collect();
+    if failure.is_empty() {
+        Ok(())
+    } else {
+        Err(failure)
+    }
 }
 
 /// Loads the configuration after the changes that are already waiting. The outcome is logged and published.

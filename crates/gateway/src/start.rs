@@ -10,14 +10,15 @@ use crate::instance::Instance;
 use crate::life::Life;
 use crate::logging::{self, Logs};
 use crate::lookup::StoreLookup;
-use crate::settings::{Database, Settings};
+use crate::settings::{Database, ModelSettings, Settings};
 use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
 use crate::{check, local, memory, plane, service_manager};
 use admin::control::{LoadError, Node};
-use model::declarative::{Loader, Source, format_cli_errors};
+use model::Error;
+use model::declarative::{Format, Loader, Nothing, Options, Source, format_cli_errors};
 use model::schema::RouterFlavor;
 use proxy::session::{self, DataPlane};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
@@ -26,7 +27,7 @@ use std::fs::File;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use store::{Damage, OpenError, Origin, Recovery, Store};
+use store::{Change, Damage, Journal, OpenError, Origin, Recovery, Revision, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
 
@@ -275,8 +276,35 @@ pub(crate) enum Instead {
     Import,
 }
 
-/// Opens the store.
+/// Opens the store. A new one gets the default workspace, which every configuration has and no user has made, so that
+/// the first revision counts only what it loads.
 pub(crate) fn open_store(settings: &Settings, instead: Instead) -> Result<Store, Failure> {
+    let store = open(settings, instead)?;
+    if store.head() == Revision(0) {
+        let entities = always_there(&settings.model).map_err(Failure::new)?;
+        let founded = store.found(entities);
+        founded.map_err(Failure::of("write to the new store"))?;
+    }
+    Ok(store)
+}
+
+/// Returns the entities of an empty configuration.
+fn always_there(model: &ModelSettings) -> Result<Vec<Change>, Error> {
+    let options = Options {
+        context: writer::context(model, true),
+        flatten_errors: false,
+    };
+    let empty = Source::Text(b"_format_version: '3.0'", Format::Yaml);
+    let document = Loader::new().load(empty, &options, &Nothing, 0)?;
+    let puts = document.puts.into_iter().map(|put| Change::Put {
+        kind: put.kind,
+        id: put.id,
+        entity: put.entity,
+    });
+    Ok(puts.collect())
+}
+
+fn open(settings: &Settings, instead: Instead) -> Result<Store, Failure> {
     let directory = settings.store.path.display();
     let opened = Store::open(&settings.store.path, settings.store.options());
     let (store, recovery) = opened.map_err(|error| match error {
@@ -357,7 +385,6 @@ fn served_snapshot(
 }
 
 fn store_name(store: &Store) -> String {
-    use store::ChangeLog;
     format!("the store (revision {})", store.head())
 }
 

@@ -3,7 +3,7 @@
 
 use crate::cli::TextFormat;
 use crate::client::{ApiClient, ClientError};
-use crate::commands::{Failure, print};
+use crate::commands::{Failure, print, warn};
 use crate::control::{rebuild, writer};
 use crate::declarative_file::{self, Text};
 use crate::plane;
@@ -197,7 +197,7 @@ fn import_offline(
         ..Origin::default()
     };
     let store = start::open_store(settings, Instead::Import)?;
-    let mut refusal = None;
+    let (mut refusal, mut notices) = (None, Vec::new());
     let done = store.transact(&mut |transaction| {
         let mut watch = |stage| progress.show(stage);
         let merged = transfer::merge(transaction, &text.bytes, text.format, &options, &mut watch);
@@ -210,9 +210,13 @@ fn import_offline(
             }
         };
         transaction.seal(&origin)?;
-        rebuild::whole(&transaction.view()?, None, &build).map_err(Rejected)?;
+        let view = transaction.view()?;
+        let references = rebuild::vault_references(&view, Some(&transaction.touched()));
+        notices = references.map_or_else(|_| Vec::new(), |found| found.notices().collect());
+        rebuild::whole(&view, None, &build).map_err(Rejected)?;
         Ok((transaction.head(), counts))
     });
+    notices.iter().for_each(|notice| warn(notice));
     match (done, refusal) {
         (Ok((Revision(revision), counts)), _) => Ok(Imported { revision, counts }),
         (Err(_), Some(control::Failure::Error(error))) => Err(invalid(&error, settings, text)),

@@ -137,7 +137,7 @@ pub enum PathHandling {
 pub struct Route {
     pub id: RouteId,
     pub name: Option<CompactString>,
-    /// Creation time in seconds since 1970, the tie-break of the `traditional` flavour.
+    /// Creation time in seconds since 1970, the tie-break of the `traditional` flavor.
     pub created_at: i64,
     pub protocols: Vec<Protocol>,
     #[serde(default)]

@@ -10,13 +10,12 @@ pub mod entities;
 pub mod error;
 pub mod hashing;
 pub mod kind;
-mod nearest;
 pub mod plugins;
 pub mod schema;
 pub mod uri;
 pub mod value;
 
 pub use error::{Error, ErrorCode};
+pub use expr::nearest;
 pub use kind::EntityKind;
-pub use nearest::nearest;
 pub use value::{Object, Value};

@@ -1,4 +1,4 @@
-//! Routes by router flavour: their fields, the allowed combinations, and routes that were stored under another flavour.
+//! Routes by router flavor: their fields, the allowed combinations, and routes that were stored under another flavor.
 //! Source: kong/db/schema/entities/routes.lua and its tests.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -193,7 +193,7 @@ fn a_stored_expression_outlives_another_flavor() {
     let fields = shown.as_object_mut().unwrap();
     assert_eq!(fields.remove("expression"), None);
     assert_eq!(fields.remove("priority"), None);
-    // To change such a route, it must be given fields of this flavour. Removing them restores it.
+    // To change such a route, it must be given fields of this flavor. Removing them restores it.
     let merge = |flavor, existing: &Object, patch: Json| {
         let merged = routes().merge(existing, object(patch), &context(flavor));
         merged.map_err(|error| error.message.to_string())

@@ -69,7 +69,9 @@ fn page() -> String {
          \x20 responses, so every request that it applies to gets status 500 until it is implemented.\n\
          - **ignored**: the plugin is not implemented. Requests pass as if it were absent.\n\n\
          `silverback check kong.yml` names the plugins of a configuration that are not implemented. With `--strict` it then\n\
-         exits with status 1. The log and responses of the Admin API name them too.\n\n",
+         exits with status 1. The log and responses of the Admin API name them too.\n\n\
+         References to vaults (`{vault://…}`) in the configuration of plugins are not resolved yet: their text is used as\n\
+         the value. The same reports name the fields that have one.\n\n",
     );
     let works = (BUNDLED.iter())
         .filter(|def| matches!(def.implementation, Implementation::Ready(_)))

@@ -128,7 +128,11 @@ pub struct Planned {
 
 /// The instances chosen for a request that have phases after `access`. Reused for all requests of a connection.
 #[derive(Debug, Default)]
-pub struct Picked(Vec<InstanceIndex>);
+pub struct Picked {
+    instances: Vec<InstanceIndex>,
+    /// The plugin that responded in the access phase, or failed there.
+    answered_by: Option<InstanceIndex>,
+}
 
 impl Plan {
     /// Whether no plugin applies at all.
@@ -205,15 +209,15 @@ impl Plan {
             }
             walk.next += 1;
             if instance.phases.intersects(Phases::LATER) {
-                walk.picked.0.push(index);
+                walk.picked.instances.push(index);
             }
             if runs {
                 match run_access(&*instance.plugin, cx).await {
                     Ok(Flow::Continue) => {}
-                    Ok(Flow::Respond(response)) => walk.answer = Some(response),
+                    Ok(Flow::Respond(response)) => walk.end(index, response),
                     Err(error) => {
                         report("access", instance.def, &error);
-                        walk.answer = Some(Response::unexpected_error());
+                        walk.end(index, Response::unexpected_error());
                     }
                 }
             }
@@ -224,9 +228,9 @@ impl Plan {
     /// Picks the instances without running access, for requests that fail before a route is found. Used with the global
     /// plan.
     pub fn pick_defaults(&self, instances: &Instances, picked: &mut Picked) {
-        picked.0.clear();
+        picked.clear();
         let defaults = self.slots.iter().filter_map(|slot| slot.default);
-        picked.0.extend(
+        picked.instances.extend(
             defaults.filter(|index| instances.get(*index).phases.intersects(Phases::LATER)),
         );
     }
@@ -251,6 +255,11 @@ impl<'p> Walk<'p> {
             body_asked: false,
             answer: None,
         }
+    }
+
+    fn end(&mut self, by: InstanceIndex, response: Response) {
+        self.picked.answered_by = Some(by);
+        self.answer = Some(response);
     }
 
     /// Returns the response of a plugin that ended the request.
@@ -281,12 +290,18 @@ async fn run_access(plugin: &dyn Plugin, cx: &mut RequestCx<'_>) -> Result<Flow,
 impl Picked {
     /// Removes the instances of the previous request.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.instances.clear();
+        self.answered_by = None;
+    }
+
+    /// Returns the name of the plugin that responded in the access phase, or failed there.
+    pub fn answered_by(&self, instances: &Instances) -> Option<&'static str> {
+        self.answered_by.map(|index| instances.get(index).def.name)
     }
 
     /// Whether no picked plugin has a phase after access.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.instances.is_empty()
     }
 
     /// Whether a picked plugin reads the bodies of responses.
@@ -321,7 +336,7 @@ impl Picked {
         instances: &'a Instances,
         phases: Phases,
     ) -> impl Iterator<Item = &'a Instance> {
-        let picked = self.0.iter().map(|index| instances.get(*index));
+        let picked = self.instances.iter().map(|index| instances.get(*index));
         picked.filter(move |instance| instance.phases.intersects(phases))
     }
 }

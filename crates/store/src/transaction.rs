@@ -82,19 +82,29 @@ impl Store {
         Ok(done)
     }
 
-    fn attempt<T>(
-        &self,
-        retention: Retention,
-        work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
-        size: &mut usize,
-    ) -> Result<(T, Revision), CommitError> {
+    /// Writes entities that every configuration has into a store without entities and revisions. They belong to
+    /// revision 0, so they are no change. In any other store, this does nothing.
+    pub fn found(&self, entities: Vec<Change>) -> Result<(), CommitError> {
+        let _writing = lock(&self.inner.writing);
+        let mut transaction = self.begin(self.inner.retention)?;
+        let is_empty = transaction.tables.entities.is_empty(&transaction.txn)?;
+        if transaction.head() != Revision(0) || !is_empty {
+            return Ok(());
+        }
+        transaction.apply(&ChangeSet {
+            changes: entities,
+            meta: Vec::new(),
+        })?;
+        transaction.txn.commit()?;
+        self.inner.committed();
+        Ok(())
+    }
+
+    fn begin(&self, retention: Retention) -> Result<Transaction<'_>, StoreError> {
         let Environment { env, tables, .. } = &self.inner.environment;
         let txn = env.write_txn()?;
-        let before = View::new_borrowed(&txn, tables)?;
-        let used = before.used_bytes()?;
-        let header = before.header()?;
-        drop(before);
-        let mut transaction = Transaction {
+        let header = View::new_borrowed(&txn, tables)?.header()?;
+        Ok(Transaction {
             txn,
             tables,
             begun_at: Revision(header.revision),
@@ -106,7 +116,17 @@ impl Store {
             sealed: Vec::new(),
             size: 0,
             is_spoiled: false,
-        };
+        })
+    }
+
+    fn attempt<T>(
+        &self,
+        retention: Retention,
+        work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
+        size: &mut usize,
+    ) -> Result<(T, Revision), CommitError> {
+        let mut transaction = self.begin(retention)?;
+        let used = transaction.view()?.used_bytes()?;
         let done = work(&mut transaction);
         *size = transaction.size;
         let done = done?;

@@ -1,5 +1,5 @@
 //! The tests of go-kong, the client library of decK, Kong's ingress controller and its Terraform provider, against the
-//! gateway. They run with the embedded store, with a declarative configuration only, and with the router flavour
+//! gateway. They run with the embedded store, with a declarative configuration only, and with the router flavor
 //! `expressions`.
 //!
 //! The tests query `GET /` for the name of the database, and skip tests that need a database unless the name is

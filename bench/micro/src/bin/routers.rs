@@ -42,7 +42,7 @@ struct Cli {
     /// Milliseconds for each figure
     #[arg(long, default_value_t = 300)]
     time: u64,
-    /// Use the `traditional` flavour for the kinds that it supports
+    /// Use the `traditional` flavor for the kinds that it supports
     #[arg(long)]
     traditional: bool,
     /// Write every figure to this file as JSON
@@ -266,7 +266,7 @@ fn measure_hostile(set: &Hostile, cli: &Cli) -> HostileLine {
         Flavor::TraditionalCompatible
     };
     let started = Instant::now();
-    let router = rules::build(&routes, flavor, None).expect("every flavour has these");
+    let router = rules::build(&routes, flavor, None).expect("every flavor has these");
     let build_ms = started.elapsed().as_secs_f64() * 1e3;
     let request = rules::request(&set.sample);
     let mut scratch = Scratch::default();

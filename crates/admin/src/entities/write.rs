@@ -13,7 +13,7 @@ use crate::request::Call;
 use crate::respond::Failure;
 use model::entities::Plugin;
 use model::error::brace_notation;
-use model::schema::registry;
+use model::schema::{VaultReferences, registry};
 use model::value::from_value;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use store::{Change, ChangeSet, Transaction, View};
@@ -116,6 +116,9 @@ pub(crate) async fn run(call: &Call<'_>, write: Write) -> Result<Option<Found>, 
             EntityKind::Plugins => warn_of_plugins(call, [&found.entity]),
             _ => {}
         }
+        let mut references = VaultReferences::default();
+        references.look_at(kind, &found.entity);
+        call.warn(references.notices().collect());
     }
     Ok(found)
 }

@@ -81,7 +81,7 @@ pub(super) fn describe(
             history::list(components, of("history", "List revisions, newest first"))
                 .query(
                     "entity_type",
-                    "Only revisions that changed an entity of this type; requires `entity_id`.",
+                    "Only revisions that changed an entity of this type, such as `services` or `key-auths`; requires `entity_id`.",
                     text(),
                 )
                 .query(

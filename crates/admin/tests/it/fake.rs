@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, Request};
 use axum::response::Response;
 use futures_util::future::BoxFuture;
 use model::declarative::{self, Format, Source};
-use model::schema::{Context, EnabledPlugins, RouterFlavor, registry};
+use model::schema::{Context, EnabledPlugins, RouterFlavor, VaultReferences, registry};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
@@ -130,6 +130,10 @@ impl Fake {
             .map_err(invalid)?;
         existing.finish().unwrap();
         drop(view);
+        let mut references = VaultReferences::default();
+        for put in &document.puts {
+            references.look(put.kind, &put.entity).unwrap();
+        }
         let puts = document.puts.into_iter().map(|put| Change::Put {
             kind: put.kind,
             id: put.id,
@@ -148,6 +152,7 @@ impl Fake {
         Ok(Loaded::Live {
             revision,
             untransformed: document.untransformed,
+            notices: references.notices().collect(),
         })
     }
 

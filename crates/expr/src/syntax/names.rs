@@ -3,14 +3,12 @@
 use super::Subsystem;
 use super::error::{ErrorKind, Hint, Type};
 use crate::field::{AddressField, NumberField, TextField};
+use crate::nearest::difference;
 use std::fmt;
 
 const HEADERS: &str = "http.headers.";
 const QUERIES: &str = "http.queries.";
 const SEGMENTS: &str = "http.path.segments.";
-
-/// A name is suggested if at most one letter in this many differs.
-const LETTERS_PER_DIFFERENCE: usize = 4;
 
 pub(super) enum Field {
     Text(TextField),
@@ -116,10 +114,8 @@ fn hint(name: &str, subsystem: Subsystem) -> Hint {
     let groups = ["http.headers.…", "http.queries.…", "http.path.segments.…"];
     let http_only = http.into_iter().chain(groups).filter(|_| is_http);
     let known = common.into_iter().chain(http_only);
-    let measured = known.map(|known| (differences(name, known), known));
-    let near = measured
-        .filter(|(differences, known)| differences * LETTERS_PER_DIFFERENCE <= known.len())
-        .min();
+    let similar = known.filter_map(|known| Some((difference_of_field(name, known)?, known)));
+    let near = similar.min();
     match (near, subsystem) {
         (Some((_, nearest)), _) => Hint::Nearest(nearest),
         (None, Subsystem::Http) => Hint::HttpFields,
@@ -127,30 +123,16 @@ fn hint(name: &str, subsystem: Subsystem) -> Hint {
     }
 }
 
-/// Returns how many letters must be changed, added or removed to turn one name into the other. If the known name ends
-/// in `…`, only the part before that is compared.
-fn differences(name: &str, known: &str) -> usize {
-    let (name, known) = match known.strip_suffix('…') {
-        Some(group) => match name.rfind('.') {
-            Some(dot) => (&name[..=dot], group),
-            None => (name, group),
-        },
-        None => (name, known),
-    };
-    // The name may be long, but known names are short.
-    if name.len() > 2 * known.len() {
-        return known.len();
-    }
-    let mut row: Vec<usize> = (0..=known.len()).collect();
-    for (done, byte) in name.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], done + 1);
-        for (at, other) in known.bytes().enumerate() {
-            let changed = diagonal + usize::from(byte != other);
-            diagonal = row[at + 1];
-            row[at + 1] = changed.min(row[at] + 1).min(diagonal + 1);
+/// Returns the number of letters in which a name differs from a known field, or `None` if too many differ. If the known
+/// field ends in `…`, only the part before that is compared.
+fn difference_of_field(name: &str, known: &str) -> Option<usize> {
+    match known.strip_suffix('…') {
+        Some(group) => {
+            let end = name.rfind('.').map_or(name.len(), |dot| dot + 1);
+            difference(&name[..end], group)
         }
+        None => difference(name, known),
     }
-    row.last().copied().unwrap_or_default()
 }
 
 impl fmt::Display for TextField {

@@ -3,9 +3,10 @@
 use super::config::{self, KINDS, Stored};
 use super::stages::{Clock, Stage};
 use model::entities::Config;
+use model::schema::VaultReferences;
 use model::{Error, ErrorCode};
 use proxy::snapshot::{BuildErrors, BuildSettings, ReadError, Snapshot, Touched};
-use store::View;
+use store::{StoreError, View};
 
 /// Builds the snapshot of a configuration without entities.
 pub(crate) fn empty(settings: &BuildSettings) -> Result<Snapshot, Error> {
@@ -18,6 +19,7 @@ pub(crate) fn whole(
     previous: Option<&Snapshot>,
     settings: &BuildSettings,
 ) -> Result<Snapshot, Error> {
+    report_vault_references(view, None)?;
     let config = config::read(view).map_err(unreadable)?;
     Snapshot::build(config, view.revision().0, previous, settings).map_err(unservable)
 }
@@ -36,6 +38,7 @@ pub(crate) fn update(
     {
         return replace(view, current, settings, clock);
     }
+    report_vault_references(view, Some(touched))?;
     let touched = touched.iter().map(|one| Touched {
         kind: one.kind,
         id: one.id,
@@ -55,11 +58,57 @@ pub(crate) fn replace(
     settings: &BuildSettings,
     clock: &mut Clock<'_>,
 ) -> Result<Snapshot, Error> {
+    report_vault_references(view, None)?;
     let config = config::read(view).map_err(unreadable)?;
     clock.end(Stage::Read);
     let next = Snapshot::build(config, view.revision().0, Some(current), settings);
     clock.end(Stage::Compile);
     next.map_err(unservable)
+}
+
+fn report_vault_references(
+    view: &View<'_>,
+    touched: Option<&[store::Touched]>,
+) -> Result<(), Error> {
+    for notice in vault_references(view, touched)
+        .map_err(unreadable)?
+        .notices()
+    {
+        tracing::warn!("{notice}");
+    }
+    Ok(())
+}
+
+/// Returns the references to vaults in the touched entities, or in all.
+pub(crate) fn vault_references(
+    view: &View<'_>,
+    touched: Option<&[store::Touched]>,
+) -> Result<VaultReferences, ReadError> {
+    let mut found = VaultReferences::default();
+    let store = |error: StoreError| ReadError::Store(Box::new(error));
+    let mut look = |kind, id, bytes: &[u8]| {
+        let looked = found.look(kind, bytes);
+        looked.map_err(|source| ReadError::Entity { kind, id, source })
+    };
+    match touched {
+        Some(touched) => {
+            let relevant = touched.iter();
+            for one in relevant.filter(|one| VaultReferences::KINDS.contains(&one.kind)) {
+                if let Some(bytes) = view.get(one.kind, one.id).map_err(store)? {
+                    look(one.kind, one.id, bytes)?;
+                }
+            }
+        }
+        None => {
+            for kind in VaultReferences::KINDS {
+                for entry in view.iter(kind).map_err(store)? {
+                    let (id, bytes) = entry.map_err(store)?;
+                    look(kind, id, bytes)?;
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Whether most entities have changed. Building a new snapshot then costs less, and leaves no gaps in the tables.

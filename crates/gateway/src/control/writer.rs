@@ -11,7 +11,7 @@ use crate::settings::ModelSettings;
 use admin::control::{DeclarativeBody, Load, LoadError, Loaded, Proposal};
 use model::codec;
 use model::declarative::{self, Format, Loader, Options, Source};
-use model::schema::Context;
+use model::schema::{Context, VaultReferences};
 use proxy::session::DataPlane;
 use proxy::snapshot::{BuildSettings, Snapshot};
 use std::sync::Arc;
@@ -102,6 +102,10 @@ impl Writer {
         };
         clock.end(Stage::Validate);
         let validated = started.elapsed();
+        let mut references = VaultReferences::default();
+        for put in &document.puts {
+            references.look(put.kind, &put.entity).map_err(internal)?;
+        }
         let puts = document.puts.into_iter().map(|put| Change::Put {
             kind: put.kind,
             id: put.id,
@@ -135,6 +139,7 @@ impl Writer {
         Ok(Loaded::Live {
             revision,
             untransformed: document.untransformed,
+            notices: references.notices().collect(),
         })
     }
 

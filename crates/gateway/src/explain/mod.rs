@@ -1,6 +1,7 @@
 //! `silverback explain`: shows how a request would be handled. It queries the running gateway, or the store if none
 //! runs, or a declarative configuration.
 
+mod invalid;
 mod text;
 
 use crate::check;
@@ -22,13 +23,14 @@ use store::Store;
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let settings = resolved_settings(&args.output.settings)?;
     let body = question(args);
+    let question = read(&body, args)?;
     let explanation = match &args.config {
-        Some(file) => of_document(file, &settings, &body)?,
+        Some(file) => of_document(file, &settings, &question, args)?,
         None => match ApiClient::connect(&settings.prefix) {
-            Ok(client) => of_gateway(&client, &body)?,
+            Ok(client) => of_gateway(&client, &body, args)?,
             Err(error @ ClientError::NotRunning(_)) => {
                 if Store::exists(&settings.store.path) {
-                    of_store(&settings, &body)?
+                    of_store(&settings, &question, args)?
                 } else {
                     return Err(Failure::new(error));
                 }
@@ -43,13 +45,18 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     say(&text::explanation(&explanation))
 }
 
+/// Returns the method, if one is given, and the URL.
+fn request_line(args: &ExplainArgs) -> (Option<&str>, &str) {
+    match args.request.as_slice() {
+        [method, url] => (Some(method), url),
+        [url] => (None, url),
+        _ => (None, ""),
+    }
+}
+
 /// Builds the body of `POST /router/explain`.
 fn question(args: &ExplainArgs) -> Value {
-    let (method, url) = match args.request.as_slice() {
-        [method, url] => (Some(method), url.as_str()),
-        [url] => (None, url.as_str()),
-        _ => (None, ""),
-    };
+    let (method, url) = request_line(args);
     let mut headers = Map::new();
     for (name, value) in &args.headers {
         let values = headers.entry(name.as_str()).or_insert_with(|| json!([]));
@@ -70,36 +77,40 @@ fn question(args: &ExplainArgs) -> Value {
     })
 }
 
-fn of_gateway(client: &ApiClient, body: &Value) -> Result<Explanation, Failure> {
+fn of_gateway(client: &ApiClient, body: &Value, args: &ExplainArgs) -> Result<Explanation, Failure> {
     let headers = [("content-type", "application/json")];
     let answer = client.request("POST", "/router/explain", &headers, body.to_string());
     let answer = answer.map_err(Failure::new)?;
     if answer.is_success() {
         return serde_json::from_slice(&answer.body).map_err(Failure::new);
     }
-    let message = answer.json().and_then(|answer| {
-        let message = answer["message"].as_str();
-        message.map(str::to_owned)
-    });
-    Err(Failure::new(message.unwrap_or_else(|| {
-        format!("the gateway answers with status {}", answer.status)
-    })))
+    Err(match answer.json() {
+        Some(error) => invalid::failure(&error, args),
+        None => Failure::new(format!("the gateway answers with status {}", answer.status)),
+    })
 }
 
-fn of_store(settings: &Settings, body: &Value) -> Result<Explanation, Failure> {
-    let question = read(body)?;
+fn of_store(
+    settings: &Settings,
+    question: &Question,
+    args: &ExplainArgs,
+) -> Result<Explanation, Failure> {
     let build = plane::build_settings(settings, Node::default())?;
     let store = start::open_store(settings, Instead::Nothing)?;
     let view = store.view().map_err(Failure::new)?;
     let snapshot =
         rebuild::whole(&view, None, &build).map_err(|error| Failure::new(error.message))?;
     let configured = explain::InStore(&view);
-    explain::of(&snapshot, build.router.flavor, &question, &configured)
-        .map_err(|error| Failure::new(error.message))
+    explain::of(&snapshot, build.router.flavor, question, &configured)
+        .map_err(|error| invalid::failure(&error.to_json(), args))
 }
 
-fn of_document(file: &Path, settings: &Settings, body: &Value) -> Result<Explanation, Failure> {
-    let question = read(body)?;
+fn of_document(
+    file: &Path,
+    settings: &Settings,
+    question: &Question,
+    args: &ExplainArgs,
+) -> Result<Explanation, Failure> {
     let build = plane::build_settings(settings, Node::default())?;
     let text = declarative_file::read_file(file).map_err(Failure::new)?;
     let mut configured = explain::InDocument::default();
@@ -112,14 +123,14 @@ fn of_document(file: &Path, settings: &Settings, body: &Value) -> Result<Explana
         }
         Ok(())
     })?;
-    explain::of(&snapshot, build.router.flavor, &question, &configured)
-        .map_err(|error| Failure::new(error.message))
+    explain::of(&snapshot, build.router.flavor, question, &configured)
+        .map_err(|error| invalid::failure(&error.to_json(), args))
 }
 
-fn read(body: &Value) -> Result<Question, Failure> {
+fn read(body: &Value, args: &ExplainArgs) -> Result<Question, Failure> {
     let body: Object = match serde_json::from_value(body.clone()).map_err(Failure::new)? {
         model::Value::Object(body) => body,
         _ => Object::new(),
     };
-    Question::read(body).map_err(|error| Failure::new(error.message))
+    Question::read(body).map_err(|error| invalid::failure(&error.to_json(), args))
 }

@@ -39,23 +39,22 @@ pub(super) fn inherited<'t>(table: &'t Table, name: &str) -> Option<(&'t Setting
 
 const UPSTREAM_TLS: &str = "set nginx_proxy_proxy_ssl_verify and nginx_proxy_proxy_ssl_trusted_certificate, which hold for \
                             services of all protocols";
-const NETWORKS: &str =
-    "use a firewall or the plugin ip-restriction; for the Admin API, tokens or client certificates";
+const NETWORKS: &str = "use a firewall; for the Admin API, tokens or client certificates";
 const CLIENT_TLS: &str = "clients of the proxy are not asked for certificates, those of the Admin API by nginx_admin_ssl_client_certificate";
 const CREDENTIALS: &str = "use a plugin that authenticates, such as basic-auth";
-const RATES: &str = "use the plugin rate-limiting, or max_connections_per_client";
+const RATES: &str = "set max_connections_per_client; requests cannot be limited yet";
 
 /// Directives that protect something, or whose effect is not known here. Ignoring them silently could open what an
 /// operator believes to be closed. A name that ends with `*` stands for all names that begin like it.
 pub(super) const REFUSED: [(&str, &str); 27] = [
-    ("access_by_lua*", "use a plugin"),
+    ("access_by_lua*", "there is no Lua here"),
     ("allow", NETWORKS),
     ("auth_*", CREDENTIALS),
     ("deny", NETWORKS),
     ("grpc_ssl_crl", UPSTREAM_TLS),
     ("grpc_ssl_trusted_certificate", UPSTREAM_TLS),
     ("grpc_ssl_verify*", UPSTREAM_TLS),
-    ("if", "use routes and plugins"),
+    ("if", "use routes"),
     ("include", "name each directive in a setting of its own"),
     ("limit_conn*", RATES),
     ("limit_except", "use routes with methods"),
@@ -69,7 +68,7 @@ pub(super) const REFUSED: [(&str, &str); 27] = [
     ("proxy_ssl_trusted_certificate", UPSTREAM_TLS),
     ("proxy_ssl_verify*", UPSTREAM_TLS),
     ("return", "use the plugin request-termination"),
-    ("rewrite*", "use routes and plugins"),
+    ("rewrite*", "use routes and the paths of their services"),
     ("satisfy", CREDENTIALS),
     ("set_real_ip_from", "set trusted_ips"),
     ("ssl_client_certificate", CLIENT_TLS),
@@ -195,6 +194,24 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), StatementError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plugin::Implementation;
+
+    #[test]
+    fn every_recommended_plugin_is_implemented() {
+        let later = plugins::BUNDLED
+            .iter()
+            .filter(|def| matches!(def.implementation, Implementation::Later { .. }));
+        let words = |text: &'static str| {
+            let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+            text.split(move |letter| !is_of_name(letter))
+        };
+        for def in later {
+            for (directive, advice) in REFUSED.iter().chain(&IGNORED) {
+                let recommends = words(advice).any(|word| word == def.name);
+                assert!(!recommends, "{directive}: {advice}");
+            }
+        }
+    }
 
     #[test]
     fn statements_are_words_up_to_a_semicolon() {

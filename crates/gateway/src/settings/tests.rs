@@ -192,7 +192,7 @@ fn directives_that_protect_are_refused() {
     let told = |text: &str| problems.iter().any(|problem| problem.starts_with(text));
     for expected in [
         "nginx_admin_allow (kong.conf:1): the directive allow is not available: use a firewall",
-        "nginx_proxy_limit_req (kong.conf:2): the directive limit_req is not available: use the plugin",
+        "nginx_proxy_limit_req (kong.conf:2): the directive limit_req is not available: set max_connections_per_client",
         "nginx_http_access_by_lua_block (kong.conf:3): ",
         "nginx_sproxy_proxy_ssl_verify (kong.conf:4): ",
         "nginx_proxy_auth_basic (environment variable KONG_NGINX_PROXY_AUTH_BASIC): ",

@@ -107,6 +107,38 @@ fn json_lines_tell_route_service_upstream_and_times() {
 }
 
 #[test]
+fn json_lines_name_the_plugin_that_responded() {
+    let echo = Echo::start();
+    let open = "      - name: open\n        paths: [/open]\n";
+    let acl = "        plugins: [{name: acl, config: {allow: [a]}}]\n";
+    let text = shop(&echo).replace(open, &format!("{open}{acl}"));
+    let gateway = launch()
+        .set("proxy_access_log", "access.log json")
+        .configuration(&text)
+        .start();
+    let mut client = Client::connect(gateway.proxy);
+    let mut status = |path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.send(&request).expect("sent");
+        client.receive("GET").expect("an answer").status
+    };
+    let paths = [
+        "/open",
+        "/closed",
+        "/gone",
+        "/nowhere",
+        "/closed?apikey=alice-key",
+    ];
+    assert_eq!(paths.map(&mut status), [500, 401, 410, 404, 200]);
+    let plugins = lines(&gateway, "access.log", 5).into_iter().map(|line| {
+        let line: Value = serde_json::from_str(&line).expect("JSON");
+        line["plugin"].as_str().expect("a text").to_owned()
+    });
+    let plugins: Vec<String> = plugins.collect();
+    assert_eq!(plugins, ["acl", "key-auth", "request-termination", "", ""]);
+}
+
+#[test]
 fn files_are_rotated_by_a_signal_and_continued_after_an_upgrade() {
     let echo = Echo::start();
     let mut gateway = launch()

@@ -253,7 +253,7 @@ fn conflicts_are_listed_and_bounded() {
     assert_eq!(gateway.admin_get("/router/conflicts?route=x").status, 400);
 }
 
-/// For each flavour, an HTTP route that can never match and a stream route that can never match.
+/// For each flavor, an HTTP route that can never match and a stream route that can never match.
 const SHADOWED: &str = r#"
 _format_version: "3.0"
 services:

@@ -41,6 +41,7 @@ mod transfer;
 mod upgrade;
 mod upstream_tls;
 mod upstreams;
+mod vault_references;
 mod writes;
 
 use testkit::{Echo, Launch};

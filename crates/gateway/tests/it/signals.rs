@@ -151,7 +151,67 @@ fn reload_waits_for_the_outcome() {
     let conf = prefix.path().join("silverback.conf");
     std::fs::write(conf, "log_level = loud\n").expect("writable");
     let wrong = text(&reload());
-    assert!(wrong.contains("log_level"), "{wrong}");
+    let expected = format!(
+        "error: process {} keeps its settings and its configuration: setting log_level",
+        gateway.pid()
+    );
+    assert!(wrong.starts_with(&expected), "{wrong}");
+}
+
+const NOT_ENABLED: &str =
+    "request-termination plugin is in use but not enabled; add it to the setting plugins";
+
+#[test]
+fn plugins_in_use_must_stay_enabled() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let conf = prefix.path().join("silverback.conf");
+    let gateway = launch_in(prefix.path()).conf("log_level = info\n").start();
+    // Kong refuses a plugin that is switched off, too.
+    let plugin = r#"{"name": "request-termination", "enabled": false}"#;
+    for _ in 0..2 {
+        let route = gateway.admin_send("POST", "/routes", r#"{"paths": ["/a"]}"#);
+        let id = route.json()["id"].as_str().expect("an id").to_owned();
+        let made = gateway.admin_send("POST", &format!("/routes/{id}/plugins"), plugin);
+        assert_eq!(made.status, 201, "{}", made.text());
+    }
+    std::fs::write(&conf, "plugins = key-auth\n").expect("writable");
+    let refused = text(&reload(prefix.path(), &[]));
+    assert_eq!(refused.matches(NOT_ENABLED).count(), 1, "{refused}");
+    gateway.stop();
+    let refused = failure(launch_in(prefix.path()).conf("plugins = key-auth\n"));
+    assert_eq!(refused.matches(NOT_ENABLED).count(), 1, "{refused}");
+    let launch = launch_in(prefix.path()).conf("plugins = key-auth,request-termination\n");
+    let gateway = launch.start();
+    let plugins = gateway.admin_get("/plugins").json();
+    for plugin in plugins["data"].as_array().expect("a list") {
+        let path = format!("/plugins/{}", plugin["id"].as_str().expect("an id"));
+        assert_eq!(gateway.admin_send("DELETE", &path, "").status, 204);
+    }
+    gateway.stop();
+    let gateway = launch_in(prefix.path())
+        .conf("plugins = key-auth\n")
+        .start();
+    let refused = gateway.admin_send("POST", "/revisions/4/rollback", "{}");
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert!(refused.text().contains(NOT_ENABLED), "{}", refused.text());
+}
+
+#[test]
+fn a_file_with_a_plugin_that_would_not_be_enabled_refuses_the_reload() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path())
+        .conf("log_level = info\n")
+        .configuration(&crate::shop(&echo))
+        .start();
+    let conf = prefix.path().join("silverback.conf");
+    std::fs::write(conf, "plugins = key-auth\n").expect("writable");
+    let refused = text(&reload(prefix.path(), &[]));
+    assert!(
+        refused.contains("plugin 'request-termination' not enabled"),
+        "{refused}"
+    );
+    assert_eq!(gateway.get("/gone", &[]).status, 410);
 }
 
 #[test]

@@ -6,9 +6,9 @@ use super::relations::{self, Relations};
 use super::{Format, loader};
 use crate::error::{Error, brace_notation};
 use crate::kind::EntityKind;
-use crate::nearest::nearest;
 use crate::schema::{Record, RouterFlavor};
 use crate::value::{Object, Value};
+use expr::nearest;
 use std::fmt::Write;
 
 /// The listing that `check`, `import` and a failed start print of the errors of a text.

@@ -63,7 +63,7 @@ static NULL: Value = Value::Null;
 
 impl<'a> Fields<'a> {
     pub(crate) fn get(&self, path: &Path) -> &'a Value {
-        // A rule may name fields that the entity lacks in this flavour.
+        // A rule may name fields that the entity lacks in this flavor.
         let mut value = self.slots.get(path.index).unwrap_or(&NULL);
         for name in &path.rest {
             match value.as_object().and_then(|object| object.get(name)) {

@@ -99,7 +99,7 @@ impl Field {
     }
 
     /// The value of the field if an entity lacks it: null, or the default of a required field. An entity lacks the
-    /// field if it was stored before the field existed, or under another router flavour.
+    /// field if it was stored before the field existed, or under another router flavor.
     pub(crate) fn absent(&self) -> &Value {
         match &self.default {
             Some(default) if self.required => default,

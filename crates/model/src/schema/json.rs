@@ -12,7 +12,7 @@ impl EntitySchema {
         self.write_json_for(entity, RouterFlavor::default(), out);
     }
 
-    /// Appends the entity as [`write_json`](Self::write_json) does, for a router flavour: routes have more fields with
+    /// Appends the entity as [`write_json`](Self::write_json) does, for a router flavor: routes have more fields with
     /// `expressions`.
     pub fn write_json_for(&self, entity: &Object, flavor: RouterFlavor, out: &mut Vec<u8>) {
         let ttl = entity.get("ttl").filter(|_| self.ttl);
@@ -41,7 +41,7 @@ impl EntitySchema {
     }
 
     /// A canonical entity with every field, null if not set, for exports. Deprecated forms of plugin settings are left
-    /// out. Values are as stored: JSON for clients writes 1.0 as 1, this does not. Fields of other router flavours are
+    /// out. Values are as stored: JSON for clients writes 1.0 as 1, this does not. Fields of other router flavors are
     /// included unless they have their default, because an export must be complete.
     pub(crate) fn spelled_out(&self, entity: &Object, flavor: RouterFlavor) -> Object {
         let mut all = spell_out(self.shown_as(entity, flavor), entity);
@@ -308,7 +308,7 @@ fn described(definition: &Json) -> Json {
     })
 }
 
-/// Applies the changes of a flavour to a definition: fields that it replaces or adds, and checks that it removes.
+/// Applies the changes of a flavor to a definition: fields that it replaces or adds, and checks that it removes.
 fn changed(definition: &Json, changes: &Json) -> Json {
     let items = |list: &Json| list.as_array().cloned().unwrap_or_default();
     let mut fields = items(&definition["fields"]);

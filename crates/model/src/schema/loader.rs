@@ -325,7 +325,7 @@ fn path(record: &Record, dotted: &str) -> Path {
     let head = names.next().unwrap_or_default();
     Path {
         text: dotted.to_owned(),
-        // A check may name a field that the entity lacks in this flavour.
+        // A check may name a field that the entity lacks in this flavor.
         index: record.position(head).unwrap_or(usize::MAX),
         rest: names.map(Into::into).collect(),
     }

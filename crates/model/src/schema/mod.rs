@@ -19,12 +19,14 @@ mod shorthand;
 mod stored;
 mod transformations;
 mod validators;
+mod vaults;
 
 pub(crate) use definition::Record;
 pub use json_schema::Form;
 pub use registry::{PluginSchema, Registry, registry};
 pub use stored::Malformed;
 pub(crate) use stored::field_of as stored_field;
+pub use vaults::VaultReferences;
 
 use crate::value::{Object, Value};
 use crate::{EntityKind, Error};
@@ -142,7 +144,7 @@ pub struct EntitySchema {
     /// The field whose value selects the subschema.
     pub subschema_key: Option<String>,
     subschema_error: String,
-    /// One table per router flavour for routes, a single one for other entities.
+    /// One table per router flavor for routes, a single one for other entities.
     tables: Vec<Table>,
     transformations: Vec<transformations::Transformation>,
     definition: serde_json::Value,
@@ -155,7 +157,7 @@ struct Table {
     /// Subschema keys, sorted. Several keys may select the same subschema, so each has a position in `subschemas`.
     keys: Vec<(CompactString, usize)>,
     subschemas: Vec<Record>,
-    /// Fields that exist only in other flavours. Entities stored under another flavour may have them. They are kept
+    /// Fields that exist only in other flavors. Entities stored under another flavor may have them. They are kept
     /// behind all other fields, but neither shown nor checked.
     elsewhere: Vec<definition::Field>,
 }
@@ -398,13 +400,13 @@ impl Table {
         Some(&self.subschemas[keys[found.ok()?].1])
     }
 
-    /// Whether a field exists only in other flavours.
+    /// Whether a field exists only in other flavors.
     fn is_elsewhere(&self, name: &[u8]) -> bool {
         let mut elsewhere = self.elsewhere.iter();
         elsewhere.any(|field| field.name.as_bytes() == name)
     }
 
-    /// Splits off the fields that exist only in other flavours. Returns the entity without them, if it has any, and the
+    /// Splits off the fields that exist only in other flavors. Returns the entity without them, if it has any, and the
     /// fields.
     fn known_of(&self, existing: &Object) -> (Option<Object>, Vec<(CompactString, Value)>) {
         let is_elsewhere = |(name, _): &(&str, &Value)| self.is_elsewhere(name.as_bytes());

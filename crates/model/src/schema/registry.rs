@@ -203,7 +203,7 @@ fn plugin_table(definition: &Json, plugins: &[PluginSchema]) -> Table {
     }
 }
 
-/// The tables of routes by flavour. The data describes `traditional_compatible`; the other flavours list their
+/// The tables of routes by flavor. The data describes `traditional_compatible`; the other flavors list their
 /// differences.
 fn route_tables(definition: &Json) -> Vec<Table> {
     let base = loader::record(definition);

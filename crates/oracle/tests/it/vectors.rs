@@ -8,7 +8,7 @@ use serde_json::Value;
 const ROUTER: &str = include_str!("../../../router/tests/data/router-vectors.json");
 
 #[test]
-fn the_oracle_of_the_traditional_flavour_decides_as_kong() {
+fn the_oracle_of_the_traditional_flavor_decides_as_kong() {
     let vectors: Value = serde_json::from_str(ROUTER).expect("the vectors are JSON");
     let options = Options {
         flavor: Flavor::Traditional,

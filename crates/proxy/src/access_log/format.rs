@@ -25,8 +25,8 @@ const JSON: &str = concat!(
     r#""body_bytes_sent":$body_bytes_sent,"request_time":$request_time,"#,
     r#""upstream_addr":"$upstream_addr","upstream_status":"$upstream_status","#,
     r#""upstream_response_time":"$upstream_response_time","route":"$kong_route","#,
-    r#""service":"$kong_service","consumer":"$kong_consumer","referer":"$http_referer","#,
-    r#""user_agent":"$http_user_agent"}"#,
+    r#""service":"$kong_service","consumer":"$kong_consumer","plugin":"$kong_plugin","#,
+    r#""referer":"$http_referer","user_agent":"$http_user_agent"}"#,
 );
 
 /// Method to escape values from clients.
@@ -79,6 +79,7 @@ enum Variable {
     Route,
     Service,
     Consumer,
+    Plugin,
     /// A request header, by its name in lower case.
     Header(String),
 }
@@ -190,6 +191,7 @@ impl Format {
             Variable::Route => text(facts.route.as_bytes()),
             Variable::Service => text(facts.service.as_bytes()),
             Variable::Consumer => text(facts.consumer.as_bytes()),
+            Variable::Plugin => text(facts.plugin.as_bytes()),
             plain => write_plain(plain, facts, clock, out),
         }
         if out.len() == before && self.escape == Escape::Default {
@@ -353,6 +355,7 @@ impl Variable {
             "kong_route" => Self::Route,
             "kong_service" => Self::Service,
             "kong_consumer" => Self::Consumer,
+            "kong_plugin" => Self::Plugin,
             "http_authorization" | "http_proxy_authorization" => {
                 return Err(FormatError::Secret(name.to_owned()));
             }

@@ -31,6 +31,8 @@ pub struct Facts<'a> {
     pub route: &'a str,
     pub service: &'a str,
     pub consumer: &'a str,
+    /// Name of the plugin that responded in the access phase, or failed there.
+    pub plugin: &'a str,
 }
 
 impl Default for Facts<'_> {
@@ -56,6 +58,7 @@ impl Default for Facts<'_> {
             route: "",
             service: "",
             consumer: "",
+            plugin: "",
         }
     }
 }

@@ -36,6 +36,7 @@ fn facts<'a>(headers: &'a dyn Headers, request: RequestLine<'a>, tries: &'a [Try
         route: "open",
         service: "",
         consumer: "",
+        plugin: "",
     }
 }
 
@@ -107,6 +108,13 @@ fn json_lines_are_json_whatever_was_sent() {
         (&value["route"], &value["service"]),
         (&"open".into(), &"".into())
     );
+    assert_eq!(value["plugin"], "");
+    let refused = Facts {
+        plugin: "key-auth",
+        ..facts(&head, parsed(), &[])
+    };
+    let value: serde_json::Value = serde_json::from_str(&line(&format, &refused)).expect("JSON");
+    assert_eq!(value["plugin"], "key-auth");
     for byte in 0..=255_u8 {
         let target = [b'/', byte, b'"', b'\\', byte];
         let request = RequestLine::Parsed {

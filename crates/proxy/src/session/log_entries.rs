@@ -13,7 +13,8 @@ use std::time::Duration;
 pub(super) const MAX_LINE_BYTES: usize = 2048;
 
 impl Connection {
-    pub(super) fn log_access(&self, entry: &LogEntry<'_>) {
+    /// `plugin` is the plugin that responded, if one did.
+    pub(super) fn log_access(&self, entry: &LogEntry<'_>, plugin: Option<&'static str>) {
         if self.plane.settings.access_log.is_none() {
             return;
         }
@@ -35,6 +36,7 @@ impl Connection {
             consumer: consumer
                 .and_then(|one| one.username.as_deref())
                 .unwrap_or_default(),
+            plugin: plugin.unwrap_or_default(),
             ..self.facts(&(), request.request_id, entry.status)
         };
         worker::with(|worker| worker.log_access(&facts));

@@ -257,10 +257,11 @@ impl Connection {
         let after = self.finish(outcome.after).await;
         if plan.has(Phases::LOG) || plane.settings.access_log.is_some() {
             let entry = self.log_entry(&cx, &opening, &outcome);
+            let instances = view.snapshot.instances();
             if plan.has(Phases::LOG) {
-                memory.picked.log(view.snapshot.instances(), &entry);
+                memory.picked.log(instances, &entry);
             }
-            self.log_access(&entry);
+            self.log_access(&entry, memory.picked.answered_by(instances));
         }
         if !plan.is_empty() {
             memory.edits = std::mem::take(&mut cx.upstream);

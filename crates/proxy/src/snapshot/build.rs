@@ -23,8 +23,8 @@ use uuid::Uuid;
 /// The settings that a snapshot depends on, in addition to the configuration.
 #[derive(Clone, Default)]
 pub struct BuildSettings {
-    /// All known plugins, in execution order.
-    pub plugins: &'static [&'static PluginDef],
+    /// The enabled plugins, in execution order.
+    pub plugins: Vec<&'static PluginDef>,
     pub router: router::Options,
     /// TLS settings for connections to upstreams.
     pub tls: TlsDefaults,
@@ -47,6 +47,13 @@ pub enum BuildError {
         id: CertificateId,
         source: CertificateError,
     },
+    #[error(
+        "certificate {}: {field} is a vault reference, which is not resolved yet: write the PEM text itself", id.0
+    )]
+    VaultReference {
+        id: CertificateId,
+        field: &'static str,
+    },
     #[error("service {id}: TLS with its upstream: {source}")]
     Service {
         id: ServiceId,
@@ -63,8 +70,10 @@ pub enum BuildError {
         name: String,
         source: plugin::BuildError,
     },
-    #[error("plugin {name} ({id}) is not known")]
-    UnknownPlugin { id: PluginId, name: String },
+    #[error(
+        "{name} plugin is in use but not enabled; add it to the setting plugins, or delete it while it is enabled"
+    )]
+    NotEnabled { name: String },
 }
 
 /// All errors of a configuration.
@@ -167,7 +176,7 @@ impl Snapshot {
     fn report_unimplemented(&self, delta: &Delta, settings: &BuildSettings) {
         let added = delta.plugins.iter().filter(|edit| edit.adds());
         let added = added.filter_map(|edit| edit.new.as_ref());
-        for notice in notice::of(settings.plugins, added, |kind, id| self.name(kind, id)) {
+        for notice in notice::of(&settings.plugins, added, |kind, id| self.name(kind, id)) {
             let plugin = notice.plugin;
             match notice.lack {
                 Lack::Feature => tracing::warn!(plugin, "{notice}"),

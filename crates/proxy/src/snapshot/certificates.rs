@@ -31,10 +31,13 @@ impl CertificateTables {
     /// Applies a change and returns the number of names and certificates that were rebuilt.
     pub(super) fn apply(&mut self, delta: &Delta, errors: &mut Vec<BuildError>) -> usize {
         for id in &delta.certificates {
-            match delta.lookup.certificate(*id).map(read) {
-                Some(Ok(pair)) => drop(self.pairs.insert(*id, Arc::new(pair))),
-                Some(Err(source)) => errors.push(BuildError::Certificate { id: *id, source }),
-                None => drop(self.pairs.remove(id)),
+            let Some(certificate) = delta.lookup.certificate(*id) else {
+                self.pairs.remove(id);
+                continue;
+            };
+            match read(certificate) {
+                Ok(pair) => drop(self.pairs.insert(*id, Arc::new(pair))),
+                Err(source) => errors.push(refusal(certificate, source)),
             }
         }
         let mut names = BTreeSet::new();
@@ -77,6 +80,30 @@ impl CertificateTables {
 
 fn key(sni: &Sni) -> (CompactString, SniId) {
     (sni.name.to_ascii_lowercase(), sni.id)
+}
+
+/// Returns the error of a certificate that cannot be read. References to vaults are named, because nothing resolves
+/// them.
+fn refusal(certificate: &Certificate, source: CertificateError) -> BuildError {
+    let Certificate {
+        id,
+        cert,
+        key,
+        cert_alt,
+        key_alt,
+    } = certificate;
+    let fields = [
+        ("cert", Some(cert)),
+        ("key", Some(key)),
+        ("cert_alt", cert_alt.as_ref()),
+        ("key_alt", key_alt.as_ref()),
+    ];
+    let is_reference =
+        |(_, text): &(_, Option<&String>)| text.is_some_and(|text| text.starts_with("{vault://"));
+    match fields.into_iter().find(is_reference) {
+        Some((field, _)) => BuildError::VaultReference { id: *id, field },
+        None => BuildError::Certificate { id: *id, source },
+    }
 }
 
 fn read(certificate: &Certificate) -> Result<Certificates, CertificateError> {

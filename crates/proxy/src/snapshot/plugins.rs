@@ -70,7 +70,7 @@ impl PluginTables {
             let applied = match reader.applied(plugin) {
                 Ok(applied) => applied,
                 Err(error) => {
-                    errors.push(error);
+                    report(error, errors);
                     continue;
                 }
             };
@@ -170,6 +170,17 @@ impl PluginTables {
     }
 }
 
+/// Adds an error. A plugin that is not enabled is reported once, however often it is configured.
+fn report(error: BuildError, errors: &mut Vec<BuildError>) {
+    let is_same = |other: &BuildError| match (other, &error) {
+        (BuildError::NotEnabled { name: other }, BuildError::NotEnabled { name }) => other == name,
+        _ => false,
+    };
+    if !errors.iter().any(is_same) {
+        errors.push(error);
+    }
+}
+
 /// Reads plugins. They must stay where they are meanwhile.
 struct Reader {
     table: HashMap<&'static str, (u16, &'static PluginDef)>,
@@ -181,7 +192,7 @@ struct Reader {
 
 impl Reader {
     fn new(settings: &BuildSettings) -> Self {
-        let table = (0..).zip(settings.plugins);
+        let table = (0..).zip(&settings.plugins);
         Self {
             table: table
                 .map(|(order, def)| (def.name, (order, *def)))
@@ -191,17 +202,18 @@ impl Reader {
         }
     }
 
-    /// Returns `None` for a plugin that takes no part in requests.
+    /// Returns `None` for a plugin that takes no part in requests. As in Kong, a plugin that the settings do not enable
+    /// is an error even if its own field `enabled` is false. Source: kong/db/dao/plugins.lua
+    /// (check_db_against_config).
     fn applied(&mut self, plugin: &Plugin) -> Result<Option<Applied>, BuildError> {
+        let known = self.table.get(&*plugin.name).copied();
+        let (order, def) = known.ok_or_else(|| BuildError::NotEnabled {
+            name: plugin.name.to_string(),
+        })?;
         let is_http = plugin.protocols.iter().copied().any(Protocol::is_http);
         if !plugin.enabled || !is_http {
             return Ok(None);
         }
-        let known = self.table.get(&*plugin.name).copied();
-        let (order, def) = known.ok_or_else(|| BuildError::UnknownPlugin {
-            id: plugin.id,
-            name: plugin.name.to_string(),
-        })?;
         let scope = Scope {
             route: plugin.route,
             service: plugin.service,

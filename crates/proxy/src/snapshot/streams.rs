@@ -79,7 +79,7 @@ impl Streams {
     ) -> usize {
         let mut changed = false;
         for Edit { old, new } in &delta.plugins {
-            let guard = |plugin: &Plugin| Some((plugin.id, Guard::of(plugin, settings.plugins)?));
+            let guard = |plugin: &Plugin| Some((plugin.id, Guard::of(plugin, &settings.plugins)?));
             if let Some((id, _)) = old.as_ref().and_then(guard) {
                 self.guards.remove(&id);
                 changed = true;

@@ -89,7 +89,7 @@ static PLUGINS: &[&PluginDef] = &[&EQUAL, &OWN, &GUARD, &FEATURE];
 
 fn settings(flavor: router::Flavor) -> BuildSettings {
     BuildSettings {
-        plugins: PLUGINS,
+        plugins: PLUGINS.to_vec(),
         router: router::Options {
             flavor,
             ..router::Options::default()

@@ -151,7 +151,7 @@ static WITH_STATE: &[&PluginDef] = &[&STATEFUL];
 
 fn with_state() -> BuildSettings {
     BuildSettings {
-        plugins: WITH_STATE,
+        plugins: WITH_STATE.to_vec(),
         ..BuildSettings::default()
     }
 }
@@ -253,10 +253,44 @@ fn everything_that_cannot_be_served_is_reported_at_once() {
     for part in [
         "certificate 00000000-0000-0000-0000-00000000001e: not a PEM",
         "plugin stateful (",
-        "plugin unheard-of (",
+        "unheard-of plugin is in use but not enabled",
     ] {
         assert!(text.contains(part), "{text}");
     }
+}
+
+#[test]
+fn a_plugin_that_is_not_enabled_is_reported_once_even_if_it_is_switched_off() {
+    let mut off = plugin("unheard-of", json!({"a": 1}));
+    off["enabled"] = json!(false);
+    let draft = Draft {
+        plugins: vec![plugin("unheard-of", json!({})), off.clone()],
+        ..Draft::default()
+    };
+    let errors = Snapshot::build(draft.config(), 1, None, &settings()).expect_err("not enabled");
+    assert_eq!(errors.0.len(), 1, "{errors}");
+    let draft = Draft {
+        plugins: vec![off],
+        ..Draft::default()
+    };
+    assert!(Snapshot::build(draft.config(), 1, None, &settings()).is_err());
+}
+
+#[test]
+fn a_certificate_with_a_vault_reference_is_refused_with_that_reason() {
+    let reference = "{vault://env/hidden}";
+    let certificate = json!({"id": Uuid::from_u128(30), "cert": reference, "key": reference});
+    let draft = Draft {
+        certificates: vec![certificate],
+        ..Draft::default()
+    };
+    let errors = Snapshot::build(draft.config(), 1, None, &settings()).expect_err("a reference");
+    let text = errors.to_string();
+    assert!(
+        text.contains("cert is a vault reference, which is not resolved yet"),
+        "{text}"
+    );
+    assert!(!text.contains("hidden"), "{text}");
 }
 
 #[test]

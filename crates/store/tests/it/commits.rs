@@ -59,6 +59,29 @@ fn commits_survive_reopening() {
 }
 
 #[test]
+fn founding_entities_belong_to_revision_0() {
+    let fixture = fixture();
+    fixture.store.found(vec![service(1, "s")]).unwrap();
+    assert_eq!(fixture.store.head(), Revision(0));
+    // Neither they nor a revision are there when a store is founded again.
+    fixture.store.found(vec![service(2, "t")]).unwrap();
+    assert!(has(&fixture.store, K::Services, 1) && !has(&fixture.store, K::Services, 2));
+    commit(&fixture.store, vec![route(3, "r", 1)]).unwrap();
+    let fixture = fixture.reopen();
+    fixture.store.found(vec![service(2, "t")]).unwrap();
+    assert!(!has(&fixture.store, K::Services, 2));
+    let view = fixture.store.view().unwrap();
+    let history = view.history().unwrap();
+    let info = history.info(Revision(1)).unwrap();
+    assert_eq!((info.counts.created, info.counts.total()), (1, 1));
+    let mut then = Vec::new();
+    let see = &mut |kind, id, _: &[u8]| then.push((kind, id));
+    fixture.store.snapshot_at(Revision(0), see).unwrap();
+    assert_eq!(then, [(K::Services, id(1))]);
+    assert_consistent(&fixture.store);
+}
+
+#[test]
 fn a_taken_name_is_refused_and_nothing_of_the_change_set_stays() {
     let fixture = fixture();
     commit(&fixture.store, vec![service(1, "billing")]).unwrap();

@@ -15,7 +15,7 @@ pub struct Hostile {
     pub sample: Sample,
 }
 
-/// Returns all adversarial sets. Their rules use attributes only, which every router flavour supports.
+/// Returns all adversarial sets. Their rules use attributes only, which every router flavor supports.
 pub fn hostile() -> Vec<Hostile> {
     vec![
         Hostile {

@@ -1,6 +1,6 @@
 //! Rule sets for tests and benchmarks of the router: real ones from the route tables of public APIs, generated ones of
 //! any size, and adversarial ones. Their rules are texts, as an operator would write them. The code that uses a rule
-//! set can turn it into routes of any flavour, a configuration, or expressions for another router.
+//! set can turn it into routes of any flavor, a configuration, or expressions for another router.
 
 mod apis;
 mod hostile;

@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// Whether the rules are expressions, which not every router flavour supports.
+    /// Whether the rules are expressions, which not every router flavor supports.
     pub fn is_of_expressions(self) -> bool {
         matches!(self, Self::Expressions | Self::Segments | Self::Ranges)
     }

@@ -39,7 +39,7 @@ fn writer() -> (Writer, TempDir) {
     let opened = Store::open(directory.path(), Options::default());
     let (store, _) = opened.expect("it can be created");
     let build = BuildSettings {
-        plugins: plugins::BUNDLED,
+        plugins: plugins::BUNDLED.to_vec(),
         ..BuildSettings::default()
     };
     let empty = rebuild::empty(&build).expect("nothing is wrong with nothing");

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-use testkit::random::Random;
+use testkit::random::{Random, mutated};
 
 /// Number of mutated inputs that are sent.
 const CHANGES: usize = 4000;
@@ -19,6 +19,8 @@ const CHANGES: usize = 4000;
 const LIMIT: Duration = Duration::from_secs(240);
 /// Maximum length of a mutated input. Longer inputs test limits, for which mutations are of little use.
 const MAX_BYTES: usize = 2000;
+/// Maximum number of bytes that a mutation changes. More changes are mostly refused.
+const MAX_CHANGES: usize = 2;
 
 /// Last request of each replay. A server that parses the bytes differently misses it, or finds others before it.
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
@@ -111,7 +113,7 @@ fn what_goes_upstream(seeds: &[Vec<u8>], passing: &[&Vec<u8>]) -> Vec<Connection
             "only {number} of {CHANGES} changes were sent in time"
         );
         let inputs = if number % 4 == 0 { &small[..] } else { passing };
-        send(gateway.proxy, &changed(&mut random, inputs));
+        send(gateway.proxy, &mutated(&mut random, inputs, MOST_CHANGES));
     }
     assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
     // After the gateway has stopped, all data of its connections has arrived.
@@ -168,28 +170,4 @@ fn last() -> Reading {
 
 fn memmem(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
-}
-
-/// A mutated input: with the end of another one, or with a few bytes replaced, removed or inserted.
-fn changed(random: &mut Random, inputs: &[&Vec<u8>]) -> Vec<u8> {
-    const TELLING: &[u8] = b"\r\n\0 \t:;,=/\\%#?\"0159afFxX+-@[]\x0b\x7f\x80\xa0\xff";
-    let mut input = inputs[random.index(inputs.len())].clone();
-    if random.index(4) == 0 {
-        let other = inputs[random.index(inputs.len())];
-        input.truncate(random.index(input.len() + 1));
-        input.extend_from_slice(&other[random.index(other.len() + 1)..]);
-    }
-    for _ in 0..random.index(3) {
-        let at = random.index(input.len() + 1);
-        let byte = TELLING[random.index(TELLING.len())];
-        match random.index(3) {
-            0 => input.insert(at, byte),
-            1 if at < input.len() => input[at] = byte,
-            _ if at < input.len() => {
-                input.remove(at);
-            }
-            _ => {}
-        }
-    }
-    input
 }

@@ -1,4 +1,4 @@
-//! Validates paths of routes, and whole routes under the two flavours that compile them to expressions.
+//! Validates paths of routes, and whole routes under the two flavors that compile them to expressions.
 
 use super::text::percent_encoding;
 use crate::schema::{Context, RouterFlavor};

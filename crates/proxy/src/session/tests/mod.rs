@@ -122,7 +122,7 @@ impl Setup {
         let build = BuildSettings {
             resolver,
             upstream_http2: self.upstream_http2,
-            plugins: self.plugins.leak(),
+            plugins: self.plugins,
             default_certificate: Some(Arc::new(net::tls::self_signed().unwrap())),
             ..BuildSettings::default()
         };

@@ -1,19 +1,24 @@
 //! Suggestions for unknown names.
 
-/// One letter in so many may be wrong in a name for another to be suggested; in a shorter one, one letter.
+/// A name is suggested if at most one letter in this many differs. In a shorter name, one letter may differ.
 const LETTERS_PER_DIFFERENCE: usize = 4;
 
-/// The known name that is most like an unknown one, if any is. Of several that are as near the first in the alphabet.
+/// Returns the known name that is most like an unknown one, if one is similar enough. If several are equally similar,
+/// this returns the first of them in alphabetical order.
 pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let length = name.chars().count();
-    let most = |known: &str| (known.len() / LETTERS_PER_DIFFERENCE).max(1);
+    let similar = known.filter_map(|known| Some((difference(name, known)?, known)));
+    similar.min().map(|(_, known)| known)
+}
+
+/// Returns the number of letters in which two names differ, or `None` if too many differ for a suggestion.
+pub(crate) fn difference(name: &str, known: &str) -> Option<usize> {
+    let most = (known.len() / LETTERS_PER_DIFFERENCE).max(1);
     // Names differ in at least as many letters as they differ in length, so long names are not compared.
-    known
-        .filter(|known| known.len().abs_diff(length) <= most(known))
-        .map(|known| (differences(name, known), known))
-        .filter(|(differences, known)| *differences <= most(known))
-        .min()
-        .map(|(_, known)| known)
+    if known.len().abs_diff(name.chars().count()) > most {
+        return None;
+    }
+    let differences = differences(name, known);
+    (differences <= most).then_some(differences)
 }
 
 /// Returns the number of letters to change, add, remove, or swap with the next one, to turn one name into the other.

@@ -1,0 +1,201 @@
+//! Finds references to vaults in entities. They are stored and shown, but nothing resolves them yet, so users are told
+//! where they are. Their text is never repeated: it says where a secret is kept.
+
+use super::definition::{Field, Kind, Record};
+use super::engine::is_vault_reference;
+use super::{RouterFlavor, registry};
+use crate::codec::{self, DecodeError};
+use crate::kind::EntityKind;
+use crate::value::{Object, Value};
+use compact_str::CompactString;
+use std::collections::BTreeMap;
+
+/// Begin of a reference: `{vault://env/my-secret}`.
+const BEGIN: &[u8] = b"{vault://";
+
+/// The fields of entities that hold references to vaults. Only fields count where Kong resolves references.
+#[derive(Debug, Default)]
+pub struct VaultReferences {
+    /// Number of entities by the kind of entity and the path of the field.
+    found: BTreeMap<(Subject, String), usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Plugin(CompactString),
+    Other(EntityKind),
+}
+
+impl VaultReferences {
+    /// The kinds of entities whose fields may be references.
+    pub const KINDS: [EntityKind; 3] = [
+        EntityKind::Certificates,
+        EntityKind::Plugins,
+        EntityKind::Keys,
+    ];
+
+    /// Looks for references in an encoded entity. Most entities are not decoded, because their bytes show that they
+    /// have none.
+    pub fn look(&mut self, kind: EntityKind, stored: &[u8]) -> Result<(), DecodeError> {
+        if Self::KINDS.contains(&kind) && memchr::memmem::find(stored, BEGIN).is_some() {
+            self.look_at(kind, &codec::decode(stored)?);
+        }
+        Ok(())
+    }
+
+    /// Looks for references in an entity.
+    pub fn look_at(&mut self, kind: EntityKind, entity: &Object) {
+        if !Self::KINDS.contains(&kind) {
+            return;
+        }
+        let schema = registry().entity(kind);
+        let mut paths = Vec::new();
+        in_record(
+            schema.shown_as(entity, RouterFlavor::default()),
+            entity,
+            "",
+            &mut paths,
+        );
+        paths.sort();
+        paths.dedup();
+        for path in paths {
+            let subject = match (kind, entity.str("name")) {
+                (EntityKind::Plugins, Some(name)) => Subject::Plugin(name.into()),
+                _ => Subject::Other(kind),
+            };
+            *self.found.entry((subject, path)).or_default() += 1;
+        }
+    }
+
+    /// Returns one sentence for each field that holds references.
+    pub fn notices(&self) -> impl Iterator<Item = String> {
+        self.found.iter().map(|((subject, path), count)| {
+            let of = match subject {
+                Subject::Plugin(name) => format!("plugin {name}"),
+                Subject::Other(kind) => kind.name().trim_end_matches('s').to_owned(),
+            };
+            let times = match count {
+                1 => String::new(),
+                count => format!(" ({count} times)"),
+            };
+            format!(
+                "{path} of {of} is a vault reference{times}, which is not resolved yet: its text is used as the value"
+            )
+        })
+    }
+}
+
+fn in_record(record: &Record, object: &Object, path: &str, out: &mut Vec<String>) {
+    for (name, value) in object.iter() {
+        if let Some(at) = record.position(name) {
+            let path = match path {
+                "" => name.to_owned(),
+                path => format!("{path}.{name}"),
+            };
+            in_field(&record.fields[at], value, &path, out);
+        }
+    }
+}
+
+/// Elements and values of maps are reported by the path of their list or map.
+fn in_field(field: &Field, value: &Value, path: &str, out: &mut Vec<String>) {
+    if field.referenceable && is_vault_reference(value) {
+        out.push(path.to_owned());
+        return;
+    }
+    match (&field.kind, value) {
+        (Kind::Array(element) | Kind::Set(element), Value::Array(values)) => values
+            .iter()
+            .for_each(|value| in_field(element, value, path, out)),
+        (Kind::Map(entry), Value::Object(object)) => object
+            .iter()
+            .for_each(|(_, value)| in_field(&entry.1, value, path, out)),
+        (Kind::Record(record), Value::Object(object)) => in_record(record, object, path, out),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entity(value: serde_json::Value) -> Object {
+        serde_json::from_value(value).expect("an object")
+    }
+
+    #[test]
+    fn fields_that_may_be_references_are_named_without_their_text() {
+        let mut references = VaultReferences::default();
+        let loggly = json!({"name": "loggly", "config": {"key": "{vault://env/hidden}"}});
+        let nested = json!({"name": "http-log", "config": {
+            "http_endpoint": "{vault://env/hidden}",
+            "headers": {"a": "{vault://env/hidden}", "b": "{vault://env/hidden}", "c": "plain"},
+        }});
+        let deep = json!({"name": "rate-limiting", "config": {"redis": {"password": "{vault://env/hidden}"}}});
+        let certificate = json!({"cert": "a", "key": "{vault://env/hidden}"});
+        for (kind, value) in [
+            (EntityKind::Plugins, &loggly),
+            (EntityKind::Plugins, &loggly),
+            (EntityKind::Plugins, &nested),
+            (EntityKind::Plugins, &deep),
+            (EntityKind::Certificates, &certificate),
+            (EntityKind::Keys, &json!({"jwk": "{vault://env/hidden}"})),
+        ] {
+            let stored = codec::encode(&entity(value.clone()));
+            references.look(kind, &stored).expect("it decodes");
+        }
+        let end = "which is not resolved yet: its text is used as the value";
+        let expected = [
+            format!("config.headers of plugin http-log is a vault reference, {end}"),
+            format!("config.http_endpoint of plugin http-log is a vault reference, {end}"),
+            format!("config.key of plugin loggly is a vault reference (2 times), {end}"),
+            format!("config.redis.password of plugin rate-limiting is a vault reference, {end}"),
+            format!("key of certificate is a vault reference, {end}"),
+            format!("jwk of key is a vault reference, {end}"),
+        ];
+        assert_eq!(references.notices().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn other_texts_and_fields_are_not_references() {
+        let mut references = VaultReferences::default();
+        for (kind, value) in [
+            (
+                EntityKind::Plugins,
+                json!({"name": "loggly", "config": {"key": "vault"}}),
+            ),
+            (
+                EntityKind::Plugins,
+                json!({"name": "loggly", "tags": ["{vault://a}"]}),
+            ),
+            (EntityKind::Services, json!({"name": "{vault://env/a}"})),
+            (
+                EntityKind::Plugins,
+                json!({"name": "unknown", "config": {"key": "{vault://a}"}}),
+            ),
+        ] {
+            references.look_at(kind, &entity(value));
+        }
+        assert_eq!(references.notices().count(), 0);
+    }
+
+    #[test]
+    fn every_kind_with_such_fields_is_searched() {
+        fn has_reference(field: &Field) -> bool {
+            field.referenceable
+                || match &field.kind {
+                    Kind::Array(element) | Kind::Set(element) => has_reference(element),
+                    Kind::Map(entry) => has_reference(&entry.1),
+                    Kind::Record(record) => record.fields.iter().any(has_reference),
+                    _ => false,
+                }
+        }
+        for kind in EntityKind::ALL {
+            let record = registry().entity(kind).base(RouterFlavor::default());
+            if record.fields.iter().any(has_reference) {
+                assert!(VaultReferences::KINDS.contains(&kind), "{}", kind.name());
+            }
+        }
+    }
+}
