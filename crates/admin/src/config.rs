@@ -48,8 +48,10 @@ async fn load(call: &Call<'_>) -> Answer {
         Ok(Loaded::Live {
             untransformed,
             revision,
+            warnings,
         }) => {
             call.made.get_or_init(|| revision);
+            call.warn_some(warnings);
             let store = call.control.store().clone();
             let flavor = call.control.context().flavor;
             render::loaded_entities(slot, store, flavor, untransformed).await

@@ -33,6 +33,9 @@ pub(crate) enum Command {
         settings: SettingsArgs,
     },
     /// Make the running gateway read its settings and its declarative file again, and wait for the outcome
+    ///
+    /// The gateway reads the settings file that it was started with. It keeps the flags and the environment variables of
+    /// its start: those of this command only help to find the gateway. A --conf with another file is refused.
     Reload {
         /// Seconds to wait for the outcome
         #[arg(long, default_value_t = 120)]

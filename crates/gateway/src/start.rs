@@ -3,13 +3,14 @@
 
 use crate::access::Access;
 use crate::access_log::AccessLogs;
-use crate::commands::{Failure, StartInputs, accepted};
+use crate::commands::{Failure, StartInputs, accepted, warn};
 use crate::control::{Gateway, Parts, node, rebuild, writer};
 use crate::declarative_file::{self, Text};
 use crate::instance::Instance;
 use crate::life::Life;
 use crate::logging::{self, Logs};
 use crate::lookup::StoreLookup;
+use crate::reload::Desk;
 use crate::settings::{Database, Settings};
 use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
@@ -74,7 +75,8 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
     let signals = Signals::catch().map_err(Failure::of("receive signals"))?;
     let prepared = prepare(&settings, logs, inherited, store)?;
     let line = link.as_ref().map(|(link, _)| link);
-    let (gateway, workers) = serve(prepared, &settings, &mut instance, line)?;
+    let (desk, reloads) = Desk::open();
+    let (gateway, workers) = serve(prepared, &settings, &mut instance, line, desk)?;
     let life = Life {
         inputs,
         program,
@@ -83,6 +85,7 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
         gateway,
         workers,
         signals,
+        reloads,
     };
     life.run(link);
     Ok(())
@@ -271,7 +274,7 @@ pub(crate) enum Instead {
     Nothing,
     /// The declarative file is the configuration.
     File,
-    /// An import into a new store. The user must first learn that the old one is damaged.
+    /// An import begins with an empty store, and a warning says so.
     Import,
 }
 
@@ -297,6 +300,14 @@ pub(crate) fn open_store(settings: &Settings, instead: Instead) -> Result<Store,
             },
             Instead::Import,
         ) => Ok(store),
+        (Recovery::SetAside { aside, damage, .. }, Instead::Import) => {
+            warn(&format!(
+                "the store in {directory} is damaged: {damage}. The damaged file is now {}. The import begins with an \
+                 empty store, so the gateway will have the entities of the imported file only",
+                aside.display()
+            ));
+            Ok(store)
+        }
         (Recovery::SetAside { aside, damage, .. }, _) => {
             let other_source = match settings.store.database {
                 Database::Lmdb => "import a backup into a new store (`silverback import FILE`)",
@@ -400,6 +411,7 @@ fn serve(
     settings: &Settings,
     instance: &mut Instance,
     before: Option<&Arc<Link>>,
+    reloads: Desk,
 ) -> Result<(Arc<Gateway>, Workers), Failure> {
     let Prepared { sockets, ready } = prepared;
     let Ready {
@@ -409,7 +421,9 @@ fn serve(
     let addresses = sockets.addresses();
     let plane = Arc::clone(&parts.writer.plane);
     let resolver = parts.writer.build.resolver.clone();
-    let gateway = Arc::new(Gateway::start(parts, settings).map_err(Failure::of("start a thread"))?);
+    let gateway =
+        Gateway::start(parts, settings, reloads).map_err(Failure::of("start a thread"))?;
+    let gateway = Arc::new(gateway);
     if let Some(link) = before {
         // First follow later changes over the link, then read the earlier ones, so that none is missed.
         link.follow_with(&gateway);

@@ -4,7 +4,7 @@
 use crate::cli::TextFormat;
 use crate::client::{Client, ClientError};
 use crate::commands::{Failure, print};
-use crate::control::{rebuild, writer};
+use crate::control::{notices, rebuild, writer};
 use crate::declarative_file::{self, Text};
 use crate::plane;
 use crate::progress::Progress;
@@ -25,6 +25,7 @@ use tempfile::NamedTempFile;
 pub(crate) struct Imported {
     pub(crate) revision: u64,
     pub(crate) counts: Counts,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Adds the entities of a file to the store.
@@ -149,9 +150,16 @@ fn import_online(
                 updated,
                 unchanged,
             },
+            warnings: texts(last.get("warnings")),
         }),
         _ => Err(unexpected(&"it broke off")),
     }
+}
+
+fn texts(list: Option<&Json>) -> Vec<String> {
+    let list = list.and_then(Json::as_array).into_iter().flatten();
+    list.filter_map(|text| text.as_str().map(str::to_owned))
+        .collect()
 }
 
 /// Converts an error response of the Admin API to a failure.
@@ -201,8 +209,8 @@ fn import_offline(
     let done = store.transact(&mut |transaction| {
         let mut watch = |stage| progress.show(stage);
         let merged = transfer::merge(transaction, &text.bytes, text.format, &options, &mut watch);
-        let counts = match merged {
-            Ok(counts) => counts,
+        let merged = match merged {
+            Ok(merged) => merged,
             Err(Refusal::Commit(error)) => return Err(error),
             Err(Refusal::Failure(failure)) => {
                 refusal = Some(failure);
@@ -211,10 +219,17 @@ fn import_offline(
         };
         transaction.seal(&origin)?;
         rebuild::whole(&transaction.view()?, None, &build).map_err(Rejected)?;
-        Ok((transaction.head(), counts))
+        Ok((transaction.head(), merged))
     });
     match (done, refusal) {
-        (Ok((Revision(revision), counts)), _) => Ok(Imported { revision, counts }),
+        (Ok((Revision(revision), merged)), _) => Ok(Imported {
+            revision,
+            counts: merged.counts,
+            warnings: {
+                let notices = notices::of(store.view().ok().as_ref(), &merged.plugins);
+                merged.warnings.into_iter().chain(notices).collect()
+            },
+        }),
         (Err(_), Some(control::Failure::Error(error))) => Err(invalid(&error, settings, text)),
         (Err(_), Some(failure)) => Err(Failure::new(format!("Failed importing: {failure:?}"))),
         (Err(error), None) => Err(match error.to_error() {

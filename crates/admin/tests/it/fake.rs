@@ -148,6 +148,7 @@ impl Fake {
         Ok(Loaded::Live {
             revision,
             untransformed: document.untransformed,
+            warnings: document.warnings,
         })
     }
 

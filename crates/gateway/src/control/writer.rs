@@ -4,6 +4,7 @@
 //! entities must not take time from them.
 
 use super::Proposed;
+use super::notices;
 use super::rebuild;
 use super::stages::{Clock, Stage, Stages};
 use crate::memory;
@@ -120,9 +121,15 @@ impl Writer {
         let changes = change_set.changes.len();
         let revision = self.commit(Some(head), &change_set, &input.origin)?;
         self.loader.committed(revision.0);
-        for warning in &document.warnings {
-            tracing::warn!("the declarative configuration: {warning}");
+        let warnings = document.warnings.into_iter();
+        let mut warnings: Vec<String> = warnings
+            .map(|warning| format!("the declarative configuration: {warning}"))
+            .collect();
+        for warning in &warnings {
+            tracing::warn!("{warning}");
         }
+        // The log has those of new plugins, from the snapshot's build.
+        warnings.extend(self.notices());
         let total = started.elapsed();
         tracing::info!(
             revision = revision.0,
@@ -134,6 +141,17 @@ impl Writer {
         Ok(Loaded::Live {
             revision,
             untransformed: document.untransformed,
+            warnings,
+        })
+    }
+
+    /// Returns notices about the plugins of the stored configuration that are not implemented.
+    fn notices(&self) -> Vec<String> {
+        let view = self.store.view();
+        let notices = view.and_then(|view| notices::of_all(&view));
+        notices.unwrap_or_else(|error| {
+            tracing::warn!(%error, "plugins that are not implemented could not be listed");
+            Vec::new()
         })
     }
 

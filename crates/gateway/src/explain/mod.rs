@@ -26,12 +26,11 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         Some(file) => of_document(file, &settings, &body)?,
         None => match Client::connect(&settings.prefix) {
             Ok(client) => of_gateway(&client, &body)?,
+            Err(ClientError::NotRunning(_)) if Store::exists(&settings.store.path) => {
+                of_store(&settings, &body)?
+            }
             Err(error @ ClientError::NotRunning(_)) => {
-                if Store::exists(&settings.store.path) {
-                    of_store(&settings, &body)?
-                } else {
-                    return Err(Failure::new(error));
-                }
+                return Err(nothing_to_ask(&error, &settings));
             }
             Err(error) => return Err(Failure::new(error)),
         },
@@ -41,6 +40,13 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         return say(&format!("{shown}\n"));
     }
     say(&text::explanation(&explanation))
+}
+
+fn nothing_to_ask(error: &ClientError, settings: &Settings) -> Failure {
+    Failure::new(format!(
+        "{error}. There is no store in {} either. To explain with a declarative configuration, name its file with --config",
+        settings.store.path.display()
+    ))
 }
 
 /// Builds the body of `POST /router/explain`.

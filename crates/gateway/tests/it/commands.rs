@@ -282,6 +282,8 @@ fn stop_without_a_gateway_fails() {
         let (status, _, errors) = told(&run(&[word, "--prefix", prefix]));
         assert_eq!(status, 1);
         assert!(errors.contains("no gateway is running"), "{errors}");
+        let start = format!("`silverback start --prefix {prefix}`");
+        assert!(errors.contains(&start), "{errors}");
     }
 }
 
