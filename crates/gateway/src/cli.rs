@@ -300,9 +300,9 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Declarative configuration (YAML or JSON) [default: the one that the settings name]
+    /// Declarative configuration (YAML or JSON) [default: the one that the settings name, else the store]
     pub(crate) file: Option<PathBuf>,
-    /// Fail if the configuration has plugins that are not implemented
+    /// Fail if there is any warning
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

@@ -301,12 +301,25 @@ fn follow(args: &SettingsArgs, from: Option<u64>, json: bool) -> Result<(), Fail
 
 fn run_check(args: CheckArgs) -> Result<(), Failure> {
     let resolved = resolve(&args.settings, args.file.as_deref())?;
-    for warning in &resolved.warnings {
-        warn(&format!("setting {warning}"));
-    }
+    let of_settings = resolved.warnings.iter();
+    let mut warnings: Vec<String> = of_settings
+        .map(|warning| format!("setting {warning}"))
+        .collect();
     let settings = accepted(resolved.settings);
-    match check::run(settings, args.file.as_deref(), args.strict)? {
+    let mut checked = check::run(settings, args.file.as_deref(), &mut warnings);
+    warnings.iter().for_each(|warning| warn(warning));
+    if args.strict && !warnings.is_empty() {
+        let mut failure = checked.err().unwrap_or_default();
+        failure.add(Failure::new(
+            "there are warnings, which --strict does not accept",
+        ));
+        checked = Err(failure);
+    }
+    match checked? {
         Checked::Configuration => say("parse successful\n"),
+        Checked::Store { entities, revision } => say(&format!(
+            "the settings and the store are valid (entities: {entities}, revision: {revision})\n"
+        )),
         Checked::SettingsOnly => say(
             "the settings are valid; no declarative configuration was checked: name its file, `silverback check FILE`\n",
         ),

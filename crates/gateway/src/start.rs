@@ -11,7 +11,7 @@ use crate::life::Life;
 use crate::logging::{self, Logs};
 use crate::lookup::StoreLookup;
 use crate::reload::Desk;
-use crate::settings::{Database, Settings};
+use crate::settings::{Database, Settings, StoreSettings};
 use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
@@ -282,10 +282,7 @@ pub(crate) enum Instead {
 pub(crate) fn open_store(settings: &Settings, instead: Instead) -> Result<Store, Failure> {
     let directory = settings.store.path.display();
     let opened = Store::open(&settings.store.path, settings.store.options());
-    let (store, recovery) = opened.map_err(|error| match error {
-        OpenError::Foreign { path, reason } => foreign(&path, &reason),
-        other => Failure::new(other),
-    })?;
+    let (store, recovery) = opened.map_err(|error| unusable(&settings.store, error))?;
     match (recovery, instead) {
         (Recovery::Opened | Recovery::Created, _) => Ok(store),
         (Recovery::SetAside { aside, .. }, Instead::File) => {
@@ -308,17 +305,35 @@ pub(crate) fn open_store(settings: &Settings, instead: Instead) -> Result<Store,
             ));
             Ok(store)
         }
-        (Recovery::SetAside { aside, damage, .. }, _) => {
-            let other_source = match settings.store.database {
-                Database::Lmdb => "import a backup into a new store (`silverback import FILE`)",
-                Database::Off(_) => "start with a declarative file (`silverback start FILE`)",
-            };
-            Err(Failure::new(format!(
-                "the store in {directory} is damaged: {damage}. The damaged file is now {aside}, and nothing is served in its \
-                 place. Either put a copy of the store back (`cp COPY {directory}/data.mdb`) or {other_source}",
-                aside = aside.display(),
-            )))
+        (Recovery::SetAside { aside, damage, .. }, _) => Err(Failure::new(format!(
+            "the store in {directory} is damaged: {damage}. The damaged file is now {aside}, and nothing is served in its \
+                 place. {advice}",
+            aside = aside.display(),
+            advice = instead_of_damaged(&settings.store),
+        ))),
+    }
+}
+
+/// Says what the user can do about a damaged store.
+fn instead_of_damaged(store: &StoreSettings) -> String {
+    let other_source = match store.database {
+        Database::Lmdb => "import a backup into a new store (`silverback import FILE`)",
+        Database::Off(_) => "start with a declarative file (`silverback start FILE`)",
+    };
+    let directory = store.path.display();
+    format!(
+        "Either put a copy of the store back (`cp COPY {directory}/data.mdb`) or {other_source}"
+    )
+}
+
+/// Describes why a store cannot be opened.
+pub(crate) fn unusable(store: &StoreSettings, error: OpenError) -> Failure {
+    match error {
+        OpenError::Foreign { path, reason } => foreign(&path, &reason),
+        error @ OpenError::Damaged { .. } => {
+            Failure::new(format!("{error}. {}", instead_of_damaged(store)))
         }
+        other => Failure::new(other),
     }
 }
 

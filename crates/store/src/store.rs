@@ -1,7 +1,7 @@
 //! The store of this node: the entity tables and the local journal in one LMDB file.
 
 use crate::change::{ChangeSet, Origin, Revision};
-use crate::env::{self, Environment, Recovery};
+use crate::env::{self, Environment, ReadOnly, Recovery};
 use crate::error::{CommitError, Damage, OpenError, StoreError};
 use crate::journal::{Changes, Journal, JournalError};
 use crate::keys;
@@ -215,6 +215,25 @@ impl Store {
     #[cfg(test)]
     pub(crate) fn environment(&self) -> &Environment {
         &self.inner.environment
+    }
+}
+
+/// An existing store that is only read, also while another process serves it. No file is created, changed or renamed.
+#[derive(Debug)]
+pub struct Inspection {
+    opened: ReadOnly,
+}
+
+impl Inspection {
+    pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
+        let max_size = options.max_size.next_multiple_of(MAP_GRANULE);
+        let opened = env::inspect(directory, max_size)?;
+        Ok(Self { opened })
+    }
+
+    /// Returns a view of the newest revision. While another process writes, the view keeps replaced pages in its file.
+    pub fn view(&self) -> Result<View<'_>, StoreError> {
+        View::new(self.opened.env.read_txn()?, &self.opened.tables)
     }
 }
 

@@ -342,6 +342,7 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
                 if !std::mem::replace(&mut is_tidy, true) {
                     writer.give_back();
                 }
+                writer.forget_dead_readers();
                 rest = LOOK;
                 continue;
             }

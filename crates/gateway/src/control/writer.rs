@@ -286,6 +286,13 @@ impl Writer {
         self.store.release_resident_pages();
     }
 
+    /// Frees the pages that a killed `silverback check` may have kept.
+    pub(crate) fn forget_dead_readers(&self) {
+        if let Err(error) = self.store.forget_dead_processes() {
+            tracing::warn!(%error, "the store may keep more than it needs");
+        }
+    }
+
     /// Removes some of the history that exceeds its retention, and returns whether there is more.
     pub(crate) fn compact(&self) -> bool {
         self.store.compact(COMPACTED).unwrap_or_else(|error| {

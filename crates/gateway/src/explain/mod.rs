@@ -6,7 +6,7 @@ mod text;
 use crate::check;
 use crate::cli::ExplainArgs;
 use crate::client::{Client, ClientError};
-use crate::commands::{Failure, resolved_settings, say};
+use crate::commands::{Failure, resolved_settings, say, warn};
 use crate::control::{explain, rebuild};
 use crate::declarative_file;
 use crate::plane;
@@ -109,7 +109,8 @@ fn of_document(file: &Path, settings: &Settings, body: &Value) -> Result<Explana
     let build = plane::build_settings(settings, Node::default())?;
     let text = declarative_file::read_file(file).map_err(Failure::new)?;
     let mut configured = explain::InDocument::default();
-    let snapshot = check::compile(&text, &settings.model, &build, &mut |put| {
+    let mut warnings = Vec::new();
+    let compiled = check::compile(&text, &settings.model, &build, &mut warnings, &mut |put| {
         let bytes = put.entity.as_slice();
         match put.kind {
             EntityKind::Plugins => configured.plugins.push(check::decode(bytes)?),
@@ -117,7 +118,9 @@ fn of_document(file: &Path, settings: &Settings, body: &Value) -> Result<Explana
             _ => {}
         }
         Ok(())
-    })?;
+    });
+    warnings.iter().for_each(|warning| warn(warning));
+    let snapshot = compiled?;
     explain::of(&snapshot, build.router.flavor, &question, &configured)
         .map_err(|error| Failure::new(error.message))
 }
