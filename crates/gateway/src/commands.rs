@@ -45,6 +45,10 @@ impl Failure {
         outcome.map_err(|failure| self.add(failure)).ok()
     }
 
+    pub(crate) fn mentions(&self, text: &str) -> bool {
+        self.problems.iter().any(|problem| problem.contains(text))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }

@@ -22,6 +22,7 @@ use model::declarative::{Loader, Source, format_cli_errors};
 use model::schema::RouterFlavor;
 use proxy::session::{self, DataPlane};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::os::unix::net::UnixListener;
@@ -34,7 +35,7 @@ use writer::{Input, Writer};
 pub(crate) fn run(inputs: StartInputs) -> Result<(), Failure> {
     let program = Program::own().map_err(Failure::of("find the file of this program"))?;
     let Some((estate, stream)) = upgrade::predecessor().map_err(Failure::new)? else {
-        return start(inputs, program, None);
+        return start(inputs, program, None).map_err(with_limit_of_files);
     };
     let (events, told) = unbounded_channel();
     let link = Link::start(stream, events).map_err(Failure::of("start a thread"))?;
@@ -43,7 +44,7 @@ pub(crate) fn run(inputs: StartInputs) -> Result<(), Failure> {
         link: Arc::clone(&link),
         told,
     };
-    let outcome = start(inputs, program, Some(taking_over));
+    let outcome = start(inputs, program, Some(taking_over)).map_err(with_limit_of_files);
     if let Err(failure) = &outcome {
         link.say_failed(&failure.to_string());
     }
@@ -485,6 +486,19 @@ fn listen_locally(settings: &Settings, name: &str) -> Option<UnixListener> {
         tracing::error!(%error, prefix = %settings.prefix.display(), "there is no {name} in the prefix, which commands need");
     }
     listener.ok()
+}
+
+/// Adds the limit of open files to a failure that is due to it. Many kinds of errors can have this cause, so it is
+/// recognized by the system's text.
+fn with_limit_of_files(mut failure: Failure) -> Failure {
+    let code = format!("(os error {})", Errno::MFILE.raw_os_error());
+    if failure.mentions(&code) {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or_default();
+        failure.add(Failure::new(format!(
+            "this process can have at most {limit} files open: raise the limit (`ulimit -n NUMBER`, LimitNOFILE of systemd)"
+        )));
+    }
+    failure
 }
 
 /// Raises the soft limit of open files to the hard limit, because every connection is an open file. The soft limit only
