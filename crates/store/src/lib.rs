@@ -2,6 +2,7 @@
 //! ordered revisions that led there (the journal).
 //!
 //! - [`Store`] opens the file, creates views ([`Store::view`], [`Reader`]) and is the local [`Journal`].
+//! - [`Inspection`] reads a store without changing a file, also while another process serves it.
 //! - [`View`] reads one revision: by id, by unique field, by reference, by tag, page by page.
 //! - [`View::history`] reads older revisions: the changes of each, and the state at each.
 //! - [`Store::transact`] applies change sets in one write transaction: references, uniqueness, cascades, indexes and
