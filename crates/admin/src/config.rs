@@ -48,10 +48,10 @@ async fn load(call: &Call<'_>) -> ApiResult {
         Ok(Loaded::Live {
             untransformed,
             revision,
-            notices,
+            warnings,
         }) => {
-            call.warn(notices);
             call.made.get_or_init(|| revision);
+            call.warn_some(warnings);
             let store = call.control.store().clone();
             let flavor = call.control.context().flavor;
             render::loaded_entities(slot, store, flavor, untransformed).await

@@ -5,6 +5,7 @@ use crate::explain::{Conflicts, Explanation, Question, Search};
 pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
 pub use crate::proposal::{Preview, Proposal, Refusal};
+pub use crate::reload::Reload;
 pub use crate::respond::Failure;
 use crate::tokens::{self, Tokens};
 use axum::http::HeaderMap;
@@ -63,6 +64,12 @@ pub trait Control: Send + Sync + 'static {
     /// Returns notices for the user about written plugins that are not implemented.
     fn notices(&self, _plugins: &[model::entities::Plugin]) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Reads the settings again, and with `database = off` the declarative file. Resolves with warnings, or with the
+    /// reason why nothing changes.
+    fn reload(&self, _reload: Reload) -> BoxFuture<'_, Result<Vec<String>, String>> {
+        Box::pin(async { Err("reloading is not available".to_owned()) })
     }
 
     /// The store with the entities at the newest revision.
@@ -186,8 +193,9 @@ pub enum Loaded {
         /// Entities that a write transformation has changed (a password was hashed). The response to `POST /config`
         /// shows them as they were sent. Unsorted; there are few of them.
         untransformed: Vec<(EntityKind, Uuid, Object)>,
-        /// Notices for the user about the written entities.
-        notices: Vec<String>,
+        /// Sentences about input that is probably a mistake, about plugins that are not implemented, and about vault
+        /// references.
+        warnings: Vec<String>,
     },
 }
 

@@ -27,6 +27,7 @@ mod paging;
 mod peer;
 mod proposal;
 mod receive;
+mod reload;
 mod render;
 mod request;
 mod respond;

@@ -77,6 +77,11 @@ const LARGE_ANSWERS: usize = 8;
 pub(crate) type Permit = OwnedSemaphorePermit;
 
 impl Connection {
+    /// Whether the client uses the local socket.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.peer, Peer::Local)
+    }
+
     /// A connection with the operator's rights, like one over the local socket. [`crate::serve`] adds the real
     /// connection to each request; callers that use the router directly add this one to a request's extensions.
     pub fn of_operator(limits: Limits) -> Arc<Self> {

@@ -14,6 +14,9 @@ use model::Object;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use store::Origin;
 
+/// Maximum number of `Warning` headers about a document.
+const MAX_WARNINGS: usize = 10;
+
 pub(crate) struct Call<'a> {
     pub(crate) app: &'a App,
     pub(crate) control: &'a dyn Control,
@@ -32,6 +35,8 @@ pub(crate) struct Call<'a> {
     pub(crate) content_type: Option<&'a str>,
     pub(crate) accept: Option<&'a str>,
     pub(crate) bytes: Bytes,
+    /// Whether the request came over the local socket.
+    pub(crate) is_local: bool,
     /// The limits that all requests share.
     pub(crate) permits: Option<&'a Permits>,
 }
@@ -61,6 +66,16 @@ impl Call<'_> {
         let warnings = self.warnings.lock();
         let mut warnings = warnings.unwrap_or_else(PoisonError::into_inner);
         warnings.extend(texts);
+    }
+
+    /// Adds the first warnings about a document, and the number of the others. The log has all of them.
+    pub(crate) fn warn_some(&self, mut texts: Vec<String>) {
+        let others = texts.len().saturating_sub(MAX_WARNINGS);
+        if others > 0 {
+            texts.truncate(MAX_WARNINGS);
+            texts.push(format!("the log has {others} more warnings"));
+        }
+        self.warn(texts);
     }
 
     /// Rejects an unsupported content type before any other check, as Kong does.

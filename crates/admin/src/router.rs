@@ -12,8 +12,8 @@ use crate::respond::{ApiResult, Failure, empty, message};
 use crate::state::App;
 use crate::transport::{self, Started};
 use crate::{
-    changes, config, entities, explain, metrics, node, openapi, revisions, schemas, status, tags,
-    transfer,
+    changes, config, entities, explain, metrics, node, openapi, reload, revisions, schemas, status,
+    tags, transfer,
 };
 use axum::Router;
 use axum::body::{Bytes, HttpBody};
@@ -263,6 +263,7 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
         accept: header(parts, ACCEPT),
         bytes,
         permits: Connection::of(&parts.extensions).map(|connection| &connection.permits),
+        is_local: Connection::of(&parts.extensions).is_some_and(|connection| connection.is_local()),
     };
     if matches!(call.method, "POST" | "PUT" | "PATCH") {
         call.check_content_type(takes_yaml(action))?;
@@ -270,9 +271,7 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
     let mut response = dispatch(&call, action).await?;
     let warnings = call.warnings.into_inner();
     for warning in warnings.unwrap_or_else(PoisonError::into_inner) {
-        // The `-` stands for the agent: only a cache names itself as the agent of a warning (RFC 9111 section 5.5).
-        let text = warning.replace(['"', '\\'], "'");
-        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
+        if let Some(value) = warning_header(&warning) {
             response.headers_mut().append(WARNING, value);
         }
     }
@@ -280,6 +279,28 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
         response.extensions_mut().insert(made);
     }
     Ok(response)
+}
+
+/// Maximum number of characters in the text of a warning, because names in it come from the client.
+const MAX_WARNING_CHARACTERS: usize = 1000;
+
+/// The value of a `Warning` header. The `-` stands for the agent: only a cache names itself as the agent of a warning
+/// (RFC 9111, section 5.5).
+fn warning_header(text: &str) -> Option<HeaderValue> {
+    let allowed = |character: char| match character {
+        '"' | '\\' => '\'',
+        control if control.is_control() => ' ',
+        other => other,
+    };
+    let mut short: String = text
+        .chars()
+        .take(MAX_WARNING_CHARACTERS)
+        .map(allowed)
+        .collect();
+    if text.chars().nth(MAX_WARNING_CHARACTERS).is_some() {
+        short.push('…');
+    }
+    HeaderValue::from_bytes(format!("299 - \"{short}\"").as_bytes()).ok()
 }
 
 async fn dispatch(call: &Call<'_>, action: Action) -> ApiResult {
@@ -296,6 +317,7 @@ async fn dispatch(call: &Call<'_>, action: Action) -> ApiResult {
         Action::Cache => node::cache_purge(),
         Action::CacheKey => node::cache_key(call),
         Action::EnabledPlugins => node::enabled_plugins(call),
+        Action::Reload => reload::handle(call).await,
         Action::Metrics => Ok(metrics::show(call.control)),
         Action::Config => config::handle(call).await,
         Action::Import => transfer::import(call).await,
@@ -379,5 +401,14 @@ mod tests {
         assert_eq!(permits.available_permits(), 0);
         end.send(()).expect("it goes on");
         drop(permits.acquire().await.expect("a permit"));
+    }
+
+    #[test]
+    fn a_warning_is_one_short_header_whatever_its_text() {
+        let header = warning_header("`a\"b\\c\nd` is given twice").expect("a header");
+        assert_eq!(header.as_bytes(), b"299 - \"`a'b'c d` is given twice\"");
+        let long = warning_header(&"é".repeat(9000)).expect("a header");
+        assert!(long.as_bytes().ends_with("é…\"".as_bytes()));
+        assert_eq!(long.len(), "299 - \"…\"".len() + 2 * MAX_WARNING_CHARACTERS);
     }
 }

@@ -13,7 +13,9 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use model::declarative::{self, Counts, ExportError, ExportFormat, Format, Options};
+use model::entities::Plugin;
 use model::schema::RouterFlavor;
+use model::{EntityKind, codec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -43,6 +45,16 @@ const LINES: &str = "application/x-ndjson";
 
 // === import ===
 
+/// The effect of a document on the entities that exist.
+#[derive(Debug)]
+pub struct Merged {
+    pub counts: Counts,
+    /// Sentences about input that is probably a mistake.
+    pub warnings: Vec<String>,
+    /// The created and changed plugins.
+    pub plugins: Vec<Plugin>,
+}
+
 /// Merges a document into the state of a transaction.
 pub fn merge(
     transaction: &mut Transaction<'_>,
@@ -50,7 +62,7 @@ pub fn merge(
     format: Format,
     options: &Options,
     watch: &mut dyn FnMut(Progress),
-) -> Result<Counts, Refusal> {
+) -> Result<Merged, Refusal> {
     watch(Progress::Reading);
     let document = {
         let view = transaction.view()?;
@@ -60,9 +72,18 @@ pub fn merge(
         existing.finish()?;
         merged.map_err(Failure::from)?
     };
-    for warning in &document.warnings {
-        tracing::warn!("the imported configuration: {warning}");
-    }
+    let warnings = document.warnings.into_iter();
+    let warnings = warnings.map(|warning| format!("the imported configuration: {warning}"));
+    let plugins = document.puts.iter();
+    let plugins = plugins.filter(|put| put.kind == EntityKind::Plugins);
+    let merged = Merged {
+        counts: document.counts,
+        warnings: warnings.collect(),
+        // Plugins that cannot be decoded are refused when the snapshot is built.
+        plugins: plugins
+            .filter_map(|put| codec::decode(&put.entity).ok())
+            .collect(),
+    };
     watch(Progress::Writing);
     let puts = document.puts.into_iter().map(|put| Change::Put {
         kind: put.kind,
@@ -74,7 +95,7 @@ pub fn merge(
         meta: Vec::new(),
     })?;
     watch(Progress::MakingLive);
-    Ok(document.counts)
+    Ok(merged)
 }
 
 /// Says why an import needs a database, and what to do instead.
@@ -103,9 +124,10 @@ pub(crate) async fn import(call: &Call<'_>) -> ApiResult {
         format,
     };
     if !call.accept.is_some_and(|accept| accept.contains(LINES)) {
-        let (counts, revision) = import.run(|_| {}).await?;
+        let (imported, revision) = import.run(|_| {}).await?;
         call.made.get_or_init(|| revision);
-        return Ok(json(StatusCode::OK, &outcome(counts, revision)));
+        call.warn_some(imported.warnings.clone());
+        return Ok(json(StatusCode::OK, &imported));
     }
     let (lines, told) = unbounded_channel();
     let (later, audited) = Later::channel();
@@ -117,7 +139,7 @@ pub(crate) async fn import(call: &Call<'_>) -> ApiResult {
             .await;
         let revision = imported.as_ref().ok().map(|(_, revision)| *revision);
         let (status, last) = match imported {
-            Ok((counts, revision)) => (StatusCode::OK, json!(outcome(counts, revision))),
+            Ok((imported, _)) => (StatusCode::OK, json!(imported)),
             Err(failure) => failed(failure).await,
         };
         if let Ok(audited) = audited.await {
@@ -142,7 +164,7 @@ impl Import {
     async fn run(
         self,
         mut watch: impl FnMut(Progress) + Send + 'static,
-    ) -> Result<(Counts, Revision), Failure> {
+    ) -> Result<(Imported, Revision), Failure> {
         let Self {
             control,
             origin,
@@ -156,26 +178,36 @@ impl Import {
         let work = move |transaction: &mut Transaction<'_>| {
             merge(transaction, &text, format, &options, &mut watch)
         };
-        proposal::propose_document(&*control, origin, work).await
+        let proposed = proposal::propose_document(&*control, origin, work).await;
+        let (merged, revision) = proposed?;
+        for warning in &merged.warnings {
+            tracing::warn!("{warning}");
+        }
+        // The snapshot's build has logged the plugins that are not implemented.
+        let notices = control.notices(&merged.plugins);
+        let counts = merged.counts;
+        let imported = Imported {
+            revision: revision.0,
+            created: counts.created,
+            updated: counts.updated,
+            unchanged: counts.unchanged,
+            warnings: merged.warnings.into_iter().chain(notices).collect(),
+        };
+        Ok((imported, revision))
     }
 }
 
-/// Counts of the imported entities. The OpenAPI document is generated from this.
+/// The imported entities. The OpenAPI document is generated from this.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Imported {
     revision: u64,
     created: usize,
     updated: usize,
     unchanged: usize,
-}
-
-fn outcome(counts: Counts, revision: Revision) -> Imported {
-    Imported {
-        revision: revision.0,
-        created: counts.created,
-        updated: counts.updated,
-        unchanged: counts.unchanged,
-    }
+    /// Sentences about input that is probably a mistake, and about plugins that are not implemented. Absent if there
+    /// are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// Returns the response as a line, because the status of the real response was already sent.

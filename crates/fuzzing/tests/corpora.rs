@@ -7,7 +7,7 @@ use testkit::random::{Random, mutated};
 /// Time for the mutations of one corpus. The variable `FUZZ_SECONDS` overrides it.
 const MOMENT: Duration = Duration::from_secs(2);
 /// Maximum number of bytes that a mutation changes.
-const MOST_CHANGES: usize = 4;
+const MAX_CHANGES: usize = 4;
 
 #[test]
 fn committed_corpora_hold_the_invariants() {
@@ -29,7 +29,7 @@ fn changes_of_the_corpora_hold_the_invariants() {
         let (started, mut runs) = (Instant::now(), 0_u64);
         while started.elapsed() < moment {
             for _ in 0..100 {
-                target(&mutated(&mut random, &inputs, MOST_CHANGES));
+                target(&mutated(&mut random, &inputs, MAX_CHANGES));
                 runs += 1;
             }
         }

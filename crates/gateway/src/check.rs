@@ -1,13 +1,13 @@
-//! `silverback check`: reports every problem that `start` would find in the settings and the configuration. It opens no
-//! store and does not listen. It runs the same code as `start`, on an empty configuration.
+//! `silverback check`: reports every problem that `start` would find in the settings and the configuration. It runs the
+//! same code as `start`, but it does not listen, and it only reads the store.
 
 use crate::access::Access;
-use crate::commands::{Failure, warn};
-use crate::control::config;
-use crate::control::writer;
+use crate::commands::Failure;
+use crate::control::{config, notices, rebuild, writer};
 use crate::declarative_file::{self, Text};
 use crate::plane;
-use crate::settings::{Database, Declarative, ModelSettings, Settings};
+use crate::settings::{Database, Declarative, ModelSettings, Settings, StoreSettings};
+use crate::start;
 use model::declarative::{Document, Loader, Nothing, Options, Put, Source, format_cli_errors};
 use model::entities::{Config, Consumer, Plugin, Route, Service};
 use model::plugins::PluginReader;
@@ -18,22 +18,28 @@ use proxy::snapshot::{BuildSettings, Snapshot};
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
+use store::{Inspection, Store};
 use uuid::Uuid;
 
 /// The parts that a successful check has covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Checked {
     Configuration,
-    /// Neither the command line nor the settings name a configuration.
+    /// The settings, and the stored configuration, which `start` would serve.
+    Store {
+        entities: u64,
+        revision: u64,
+    },
+    /// Neither the command line nor the settings name a configuration, and there is no store.
     SettingsOnly,
 }
 
 /// Reports the problems of all parts: a problem in one part does not stop the checks of the others. `file` is the
-/// declarative file named on the command line. With `strict`, a plugin that is not implemented and a vault reference are errors.
+/// declarative file named on the command line.
 pub(crate) fn run(
     settings: Result<Settings, Failure>,
     file: Option<&Path>,
-    strict: bool,
+    warnings: &mut Vec<String>,
 ) -> Result<Checked, Failure> {
     let mut failure = Failure::default();
     let mut model = ModelSettings::default();
@@ -42,6 +48,7 @@ pub(crate) fn run(
         ..BuildSettings::default()
     };
     let mut declarative = file.map(|file| Declarative::File(file.to_owned()));
+    let mut store = None;
     match settings {
         Ok(settings) => {
             match plane::build_settings(&settings, Node::default()) {
@@ -52,27 +59,29 @@ pub(crate) fn run(
             failure.extend(plane::api_certificates(&settings).err());
             failure.extend(Access::prepare(&settings).err());
             model = settings.model;
-            if let Database::Off(source) = settings.store.database {
-                declarative = declarative.or(Some(source));
+            if let Database::Off(source) = &settings.store.database {
+                declarative = declarative.or_else(|| Some(source.clone()));
             }
+            store = Some(settings.store);
         }
         Err(problems) => failure.add(problems),
     }
-    let mut checked = Checked::SettingsOnly;
-    if let Some(declarative) = declarative {
-        match declarative_file::read(&declarative) {
-            Ok(Some(text)) => {
-                checked = Checked::Configuration;
-                failure.extend(check_text(&text, &model, &build, strict).err());
-            }
-            Ok(None) => {}
-            Err(error) => failure.add(Failure::new(error)),
+    let text = match declarative.as_ref().map(declarative_file::read) {
+        Some(Ok(text)) => text,
+        Some(Err(error)) => {
+            failure.add(Failure::new(error));
+            return Err(failure);
         }
-    }
-    if failure.is_empty() {
-        Ok(checked)
-    } else {
-        Err(failure)
+        None => None,
+    };
+    let checked = match (text, store) {
+        (Some(text), _) => check_text(&text, &model, &build, warnings),
+        (None, Some(store)) if Store::exists(&store.path) => check_store(&store, &build, warnings),
+        (None, _) => Ok(Checked::SettingsOnly),
+    };
+    match failure.keep(checked) {
+        Some(checked) if failure.is_empty() => Ok(checked),
+        _ => Err(failure),
     }
 }
 
@@ -80,12 +89,12 @@ fn check_text(
     text: &Text,
     model: &ModelSettings,
     build: &BuildSettings,
-    strict: bool,
-) -> Result<(), Failure> {
+    warnings: &mut Vec<String>,
+) -> Result<Checked, Failure> {
     let mut plugins: Vec<Plugin> = Vec::new();
     let mut names: HashMap<Uuid, String> = HashMap::new();
     let mut references = VaultReferences::default();
-    let compiled = compile(text, model, build, &mut |put| {
+    compile(text, model, build, warnings, &mut |put| {
         let looked = references.look(put.kind, &put.entity);
         looked.map_err(Failure::new)?;
         if put.kind == EntityKind::Plugins {
@@ -94,31 +103,41 @@ fn check_text(
             names.insert(put.id, name);
         }
         Ok(())
-    });
-    for notice in references.notices() {
-        warn(&notice);
-    }
-    compiled?;
+    })?;
+    warnings.extend(references.notices());
     let notices = notice::of(&build.plugins, &plugins, |_, id| names.get(&id).cloned());
-    for notice in &notices {
-        warn(&notice.to_string());
-    }
-    let mut failure = Failure::default();
-    if strict && !notices.is_empty() {
-        failure.add(Failure::new(
-            "the configuration has plugins that are not implemented",
-        ));
-    }
-    if strict && references.notices().next().is_some() {
-        failure.add(Failure::new(
-            "the configuration has vault references, which are not resolved yet",
-        ));
-    }
-    if failure.is_empty() {
-        Ok(())
-    } else {
-        Err(failure)
-    }
+    warnings.extend(notices.iter().map(ToString::to_string));
+    Ok(Checked::Configuration)
+}
+
+/// Builds the snapshot that would serve the stored configuration. A running gateway can use the store meanwhile.
+fn check_store(
+    settings: &StoreSettings,
+    build: &BuildSettings,
+    warnings: &mut Vec<String>,
+) -> Result<Checked, Failure> {
+    let (config, entities, revision) = {
+        let inspection = Inspection::open(&settings.path, settings.options());
+        let inspection = inspection.map_err(|error| start::unusable(settings, error))?;
+        let view = inspection.view().map_err(Failure::new)?;
+        warnings.extend(notices::of_all(&view).map_err(Failure::new)?);
+        let references = rebuild::vault_references(&view, None).map_err(Failure::new)?;
+        warnings.extend(references.notices());
+        let mut entities = 0;
+        for kind in EntityKind::ALL {
+            entities += view.count(kind).map_err(Failure::new)?;
+        }
+        let config = config::read(&view).map_err(Failure::new)?;
+        // The view ends here, because it keeps replaced pages in the file of a running gateway.
+        (config, entities, view.revision().0)
+    };
+    Snapshot::build(config, revision, None, build).map_err(|error| {
+        Failure::new(format!(
+            "the configuration in the store {} (revision {revision}) cannot be served: {error}",
+            settings.path.display()
+        ))
+    })?;
+    Ok(Checked::Store { entities, revision })
 }
 
 /// Returns the name of an entity that a plugin can be configured for.
@@ -141,12 +160,12 @@ pub(crate) fn compile(
     text: &Text,
     model: &ModelSettings,
     build: &BuildSettings,
+    warnings: &mut Vec<String>,
     look: &mut dyn FnMut(&Put) -> Result<(), Failure>,
 ) -> Result<Snapshot, Failure> {
     let document = read(text, model)?;
-    for warning in &document.warnings {
-        warn(&format!("the declarative configuration: {warning}"));
-    }
+    let doubts = document.warnings.iter();
+    warnings.extend(doubts.map(|doubt| format!("the declarative configuration: {doubt}")));
     let failed = |error: &dyn Display| Failure::new(format!("cannot load {}: {error}", text.name));
     let mut config = Config::default();
     let mut plugins = PluginReader::default();

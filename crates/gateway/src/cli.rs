@@ -33,6 +33,9 @@ pub(crate) enum Command {
         settings: SettingsArgs,
     },
     /// Make the running gateway read its settings and its declarative file again, and wait for the outcome
+    ///
+    /// The gateway reads the settings file that it was started with. It keeps the flags and the environment variables of
+    /// its start: those of this command only help to find the gateway. A --conf with another file is refused.
     Reload {
         /// Seconds to wait for the outcome
         #[arg(long, default_value_t = 120)]
@@ -297,9 +300,9 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Declarative configuration (YAML or JSON) [default: the one that the settings name]
+    /// Declarative configuration (YAML or JSON) [default: the one that the settings name, else the store]
     pub(crate) file: Option<PathBuf>,
-    /// Fail if the configuration has plugins that are not implemented, or vault references
+    /// Fail if there is any warning
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

@@ -2,6 +2,7 @@
 //! socket in the prefix and acts as the operator. Calls block, and each request opens its own connection, so that an
 //! upgrade between two requests goes unnoticed.
 
+use crate::instance::not_running;
 use crate::local;
 use crate::workers::current_thread_runtime;
 use http_body_util::{BodyExt, Full};
@@ -12,14 +13,13 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    #[error(
-        "no gateway is running with prefix {0}; the setting `prefix` (flag --prefix) names another"
-    )]
+    #[error("{}", not_running(.0))]
     NotRunning(PathBuf),
     #[error(
         "the gateway with prefix {0} belongs to another user, who alone may administer it over its socket"
@@ -29,6 +29,8 @@ pub(crate) enum ClientError {
     Io(#[from] io::Error),
     #[error("cannot ask the gateway: {0}")]
     Request(#[from] hyper::http::Error),
+    #[error("the gateway has not answered after {} s; its log tells more", .0.as_secs())]
+    TooLate(Duration),
     #[error("the gateway has not answered in full: {0}")]
     Http(#[from] hyper::Error),
 }
@@ -38,6 +40,8 @@ pub(crate) enum ClientError {
 pub(crate) struct ApiClient {
     prefix: PathBuf,
     runtime: Runtime,
+    /// Maximum time for a complete response.
+    limit: Duration,
 }
 
 /// A complete response with any status.
@@ -64,9 +68,15 @@ impl ApiClient {
         let client = Self {
             prefix: prefix.to_owned(),
             runtime: current_thread_runtime()?,
+            limit: Duration::MAX,
         };
         client.open()?;
         Ok(client)
+    }
+
+    /// Limits the time that [`ApiClient::request`] waits for a response.
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// Sends a request and reads its whole response.
@@ -77,12 +87,17 @@ impl ApiClient {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Result<ApiResponse, ClientError> {
-        let response = self.send(method, path, headers, body.into())?;
-        let (head, body) = response.into_parts();
-        Ok(ApiResponse {
-            status: head.status.as_u16(),
-            body: self.runtime.block_on(body.collect())?.to_bytes(),
-        })
+        let answer = async {
+            let response = self.send(method, path, headers, body.into()).await?;
+            let (head, body) = response.into_parts();
+            Ok(ApiResponse {
+                status: head.status.as_u16(),
+                body: body.collect().await?.to_bytes(),
+            })
+        };
+        let limited = async { tokio::time::timeout(self.limit, answer).await };
+        let answer = self.runtime.block_on(limited);
+        answer.unwrap_or(Err(ClientError::TooLate(self.limit)))
     }
 
     /// Sends a request and returns its response for reading line by line.
@@ -93,8 +108,8 @@ impl ApiClient {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Result<Lines<'_>, ClientError> {
-        let response = self.send(method, path, headers, body.into())?;
-        let (head, body) = response.into_parts();
+        let response = self.send(method, path, headers, body.into());
+        let (head, body) = self.runtime.block_on(response)?.into_parts();
         Ok(Lines {
             status: head.status.as_u16(),
             runtime: &self.runtime,
@@ -104,7 +119,7 @@ impl ApiClient {
         })
     }
 
-    fn send(
+    async fn send(
         &self,
         method: &str,
         path: &str,
@@ -121,13 +136,11 @@ impl ApiClient {
         let request = request.body(Full::new(body))?;
         let stream = self.open()?;
         stream.set_nonblocking(true)?;
-        self.runtime.block_on(async {
-            let stream = TokioIo::new(UnixStream::from_std(stream)?);
-            let (mut sender, connection) = http1::handshake(stream).await?;
-            // This task runs while the response is read. Its errors reach the reader of the response.
-            tokio::spawn(connection);
-            Ok(sender.send_request(request).await?)
-        })
+        let stream = TokioIo::new(UnixStream::from_std(stream)?);
+        let (mut sender, connection) = http1::handshake(stream).await?;
+        // This task runs while the response is read. Its errors reach the reader of the response.
+        tokio::spawn(connection);
+        Ok(sender.send_request(request).await?)
     }
 
     fn open(&self) -> Result<std::os::unix::net::UnixStream, ClientError> {
@@ -189,7 +202,7 @@ mod tests {
         let listener: UnixListener = local::listen(prefix.path(), local::ADMIN).expect("a socket");
         listener.set_nonblocking(false).expect("a socket has it");
         thread::spawn(move || {
-            // The first connection is the check in `Client::connect`.
+            // The first connection is the check in `ApiClient::connect`.
             drop(listener.accept().expect("a connection"));
             for answer in answers {
                 let (mut stream, _) = listener.accept().expect("a connection");
@@ -240,6 +253,17 @@ mod tests {
             .request("GET", "/x", &[], "")
             .expect_err("half of it");
         assert!(error.to_string().contains("in full"), "{error}");
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_in_time_is_an_error() {
+        // This gateway accepts the connection into its queue and never reads the request.
+        let silent = tempfile::tempdir().expect("a temporary directory");
+        let _listener = local::listen(silent.path(), local::ADMIN).expect("a socket");
+        let client = ApiClient::connect(silent.path()).expect("it runs");
+        let client = client.within(Duration::from_millis(10));
+        let error = client.request("GET", "/x", &[], "").expect_err("silence");
+        assert!(matches!(error, ClientError::TooLate(_)), "{error}");
     }
 
     #[test]

@@ -4,9 +4,11 @@ use crate::check::Checked;
 use crate::cli::{
     CheckArgs, Command, ConfigCommand, ImportArgs, SettingsArgs, TextFormat, TokensCommand,
 };
+use crate::client::{ApiClient, ClientError};
 use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
 use crate::transfer::{self, Imported, Target};
-use crate::{check, events, explain, expr, instance, revisions, start, tokens};
+use crate::{check, events, explain, expr, instance, local, revisions, start, tokens};
+use admin::control::Reload;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -47,6 +49,10 @@ impl Failure {
     pub(crate) fn reasons(&self) -> String {
         let problems = self.problems.iter().map(|problem| problem.trim_end());
         problems.collect::<Vec<_>>().join("\n")
+    }
+
+    pub(crate) fn mentions(&self, text: &str) -> bool {
+        self.problems.iter().any(|problem| problem.contains(text))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -114,6 +120,11 @@ impl StartInputs {
     pub(crate) fn resolve(&self) -> Result<Resolved, Failure> {
         resolve(&self.args, self.file.as_deref())
     }
+
+    /// The settings file that [`StartInputs::resolve`] reads.
+    pub(crate) fn settings_file(&self) -> Option<&Path> {
+        settings_path(self.args.conf.as_deref())
+    }
 }
 
 fn resolve(args: &SettingsArgs, file: Option<&Path>) -> Result<Resolved, Failure> {
@@ -153,16 +164,14 @@ fn gather(args: &SettingsArgs) -> Result<Inputs, Failure> {
     })
 }
 
+fn settings_path(named: Option<&Path>) -> Option<&Path> {
+    let mut searched = SEARCHED_FILES.iter().map(Path::new);
+    named.or_else(|| searched.find(|path| path.exists()))
+}
+
 fn settings_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Failure> {
-    let path = match named {
-        Some(path) => path,
-        None => {
-            let mut searched = SEARCHED_FILES.iter().map(Path::new);
-            match searched.find(|path| path.exists()) {
-                Some(path) => path,
-                None => return Ok(None),
-            }
-        }
+    let Some(path) = settings_path(named) else {
+        return Ok(None);
     };
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some((path.to_owned(), text))),
@@ -186,12 +195,68 @@ fn reload(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
         return Err(refused);
     }
     let settings = resolved_settings(args)?;
-    let (pid, notes) = instance::reload(&settings.prefix, timeout).map_err(Failure::new)?;
-    notes.lines().for_each(warn);
-    say(&format!("process {pid} has reloaded its settings\n"))
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| {
+            settings::setting_of_variable(name).is_some_and(|name| name != "prefix")
+        });
+    let given = Reload {
+        settings_file: args.conf.as_deref().map(absolute).transpose()?,
+        variables: variables.collect(),
+    };
+    let (process, warnings) = reload_over_socket(&settings.prefix, &given, timeout)?;
+    warnings.iter().for_each(|warning| warn(warning));
+    say(&format!("process {process} has reloaded its settings\n"))
 }
 
-/// The gateway has its settings from the file, the variables and the flags that it was started with: none of `reload` reach it.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize()
+        .map_err(Failure::of(&format!("read {}", path.display())))
+}
+
+/// Asks the running gateway to reload. Returns its process id and its warnings.
+fn reload_over_socket(
+    prefix: &Path,
+    given: &Reload,
+    timeout: Duration,
+) -> Result<(u64, Vec<String>), Failure> {
+    let client = match ApiClient::connect(prefix) {
+        Ok(client) => client.within(timeout),
+        Err(error @ ClientError::NotRunning(_)) => {
+            return Err(match instance::process(prefix) {
+                Ok(process) => Failure::new(format!(
+                    "process {process} is running with prefix {}, but its socket {} is missing there. `kill -HUP {process}` \
+                     makes it reload; its log tells the outcome",
+                    prefix.display(),
+                    local::ADMIN
+                )),
+                Err(_) => Failure::new(error),
+            });
+        }
+        Err(error) => return Err(Failure::new(error)),
+    };
+    let headers = [("content-type", "application/json")];
+    let body = serde_json::to_vec(given).map_err(Failure::new)?;
+    let answer = client.request("POST", "/reload", &headers, body);
+    let answer = answer.map_err(Failure::new)?;
+    let said = answer.json().unwrap_or_default();
+    let process = said["process"].as_u64().unwrap_or_default();
+    if answer.is_success() {
+        let warnings = said["warnings"].as_array().into_iter().flatten();
+        let warnings = warnings.filter_map(|text| text.as_str().map(str::to_owned));
+        return Ok((process, warnings.collect()));
+    }
+    Err(Failure::new(match said["message"].as_str() {
+        Some(reason) if process > 0 => {
+            format!("process {process} keeps its settings and its configuration: {reason}")
+        }
+        Some(message) if answer.status != 404 => message.to_owned(),
+        _ => "the running gateway is an older version, which reloads only at SIGHUP; its log tells the outcome".to_owned(),
+    }))
+}
+
+/// The gateway has its settings from the file, the variables and the flags that it was started with. Those of `reload` do
+/// not reach it.
 fn only_at_start(name: &str) -> String {
     format!(
         "setting {name} (flag --set): `reload` cannot set it. The gateway reads the settings file again that it was started with: \
@@ -246,12 +311,25 @@ fn follow(args: &SettingsArgs, from: Option<u64>, json: bool) -> Result<(), Fail
 
 fn run_check(args: CheckArgs) -> Result<(), Failure> {
     let resolved = resolve(&args.settings, args.file.as_deref())?;
-    for warning in &resolved.warnings {
-        warn(&format!("setting {warning}"));
-    }
+    let of_settings = resolved.warnings.iter();
+    let mut warnings: Vec<String> = of_settings
+        .map(|warning| format!("setting {warning}"))
+        .collect();
     let settings = accepted(resolved.settings);
-    match check::run(settings, args.file.as_deref(), args.strict)? {
+    let mut checked = check::run(settings, args.file.as_deref(), &mut warnings);
+    warnings.iter().for_each(|warning| warn(warning));
+    if args.strict && !warnings.is_empty() {
+        let mut failure = checked.err().unwrap_or_default();
+        failure.add(Failure::new(
+            "there are warnings, which --strict does not accept",
+        ));
+        checked = Err(failure);
+    }
+    match checked? {
         Checked::Configuration => say("parse successful\n"),
+        Checked::Store { entities, revision } => say(&format!(
+            "the settings and the store are valid (entities: {entities}, revision: {revision})\n"
+        )),
         Checked::SettingsOnly => say(
             "the settings are valid; no declarative configuration was checked: name its file, `silverback check FILE`\n",
         ),
@@ -260,7 +338,12 @@ fn run_check(args: CheckArgs) -> Result<(), Failure> {
 
 fn import(args: &ImportArgs) -> Result<(), Failure> {
     let settings = resolved_settings(&args.settings)?;
-    let Imported { revision, counts } = transfer::import(&settings, &args.file)?;
+    let Imported {
+        revision,
+        counts,
+        warnings,
+    } = transfer::import(&settings, &args.file)?;
+    warnings.iter().for_each(|warning| warn(warning));
     say(&format!(
         "import successful: {} created, {} updated, {} unchanged, revision {revision}\n",
         counts.created, counts.updated, counts.unchanged

@@ -13,9 +13,6 @@ const PID_FILE: &str = "silverback.pid";
 const ADDRESSES_FILE: &str = "silverback.addresses.json";
 /// File with the reason why the last upgrade failed, for the waiting `silverback upgrade`.
 const FAILURE_FILE: &str = "silverback.upgrade-failed";
-/// The outcomes of the last reload, for the command that asked for it: what is to be known after a success, or why it failed.
-const RELOADED_FILE: &str = "silverback.reloaded";
-const NOT_RELOADED_FILE: &str = "silverback.reload-failed";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
@@ -29,9 +26,7 @@ pub(crate) enum InstanceError {
          `silverback stop` ends it, another `prefix` allows a second one"
     )]
     Running { prefix: PathBuf, pid: i32 },
-    #[error(
-        "no gateway is running with prefix {0}; the setting `prefix` (flag --prefix) names another"
-    )]
+    #[error("{}", not_running(.0))]
     NotRunning(PathBuf),
     #[error("cannot signal process {pid}: {source}")]
     Signal { pid: i32, source: io::Error },
@@ -39,12 +34,17 @@ pub(crate) enum InstanceError {
     StillRunning { pid: i32, timeout: Duration },
     #[error("process {pid} goes on: {reason}")]
     NotUpgraded { pid: i32, reason: String },
-    #[error("process {pid} keeps its settings and its configuration: {reason}")]
-    NotReloaded { pid: i32, reason: String },
-    #[error("process {pid} has not reloaded its settings after {} s; its log tells more", timeout.as_secs())]
-    StillReloading { pid: i32, timeout: Duration },
     #[error("process {pid} has not been replaced after {} s; its log tells more", timeout.as_secs())]
     NotReplaced { pid: i32, timeout: Duration },
+}
+
+/// Says that no gateway runs, and what the user can do.
+pub(crate) fn not_running(prefix: &Path) -> String {
+    let prefix = prefix.display();
+    format!(
+        "no gateway is running with prefix {prefix}; start one (`silverback start --prefix {prefix}`), \
+         or name the prefix of the running one with --prefix"
+    )
 }
 
 /// This process's claim on a prefix. Dropping it removes the published files and lets the next process claim the
@@ -129,17 +129,6 @@ impl Instance {
     }
 }
 
-/// Writes the outcome of a reload to a file, where a waiting `silverback reload` reads it.
-pub(crate) fn publish_reload(prefix: &Path, outcome: Result<&str, &str>) {
-    let (name, text) = match outcome {
-        Ok(notes) => (RELOADED_FILE, notes),
-        Err(reason) => (NOT_RELOADED_FILE, reason),
-    };
-    if let Err(error) = write_whole(prefix, name, text) {
-        tracing::warn!(%error, "cannot write {name} to the prefix");
-    }
-}
-
 /// Renamed into place: whoever waits for the file must never read half of it.
 fn write_whole(prefix: &Path, name: &str, text: &str) -> io::Result<()> {
     let partial = prefix.join(format!("{name}.partial"));
@@ -171,30 +160,9 @@ pub(crate) fn stop(prefix: &Path, timeout: Duration) -> Result<i32, InstanceErro
     Ok(pid)
 }
 
-/// Makes the gateway of a prefix read its settings again and waits for the outcome. Returns its process id and notes for
-/// the user.
-pub(crate) fn reload(prefix: &Path, timeout: Duration) -> Result<(i32, String), InstanceError> {
-    let (mut file, pid) = running(prefix)?;
-    let (reloaded, failed) = (prefix.join(RELOADED_FILE), prefix.join(NOT_RELOADED_FILE));
-    let _ = fs::remove_file(&reloaded);
-    let _ = fs::remove_file(&failed);
-    send(pid, Signal::HUP)?;
-    let deadline = Instant::now() + timeout;
-    loop {
-        if let Ok(notes) = fs::read_to_string(&reloaded) {
-            return Ok((pid, notes));
-        }
-        if let Ok(reason) = fs::read_to_string(&failed) {
-            return Err(InstanceError::NotReloaded { pid, reason });
-        }
-        if is_free(&mut file) {
-            return Err(InstanceError::NotRunning(prefix.to_owned()));
-        }
-        if Instant::now() >= deadline {
-            return Err(InstanceError::StillReloading { pid, timeout });
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
+/// Returns the process id of the gateway of a prefix.
+pub(crate) fn process(prefix: &Path) -> Result<i32, InstanceError> {
+    running(prefix).map(|(_, pid)| pid)
 }
 
 /// Makes the gateway of a prefix start the installed binary, and waits until the new process has taken over. Returns

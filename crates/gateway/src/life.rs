@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Interval at which a replaced process checks whether a gateway still runs with its prefix.
@@ -32,6 +32,7 @@ pub(crate) struct Life {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) workers: Workers,
     pub(crate) signals: Signals,
+    pub(crate) reloads: Receiver<reload::Request>,
 }
 
 /// Events of the main loop other than signals.
@@ -41,6 +42,7 @@ enum Happening {
     Successor(Event),
     /// The new process did not serve in time.
     TooLate,
+    Reload(reload::Request),
 }
 
 /// An upgrade whose new process does not serve yet.
@@ -58,10 +60,14 @@ impl Life {
         let mut before = before.map(|(_, told)| told);
         let mut attempt = None;
         loop {
-            let happening = happening(&mut before, &mut attempt);
+            let happening = happening(&mut before, &mut attempt, &mut self.reloads);
             match self.signals.next_or(happening) {
                 Err(Request::Reload) => {
-                    self.settings = reload::run(&self.inputs, self.settings, &self.gateway);
+                    self.settings = reload::at_signal(&self.inputs, self.settings, &self.gateway);
+                }
+                Ok(Happening::Reload(request)) => {
+                    let (inputs, gateway) = (&self.inputs, &self.gateway);
+                    self.settings = reload::at_request(inputs, self.settings, gateway, request);
                 }
                 Err(Request::Reopen) => self.reopen(),
                 Err(Request::Upgrade) if attempt.is_some() => {
@@ -169,10 +175,16 @@ impl Life {
             gateway,
             mut workers,
             mut signals,
+            reloads,
             ..
         } = self;
+        // Requests that wait are refused: the new process has read its settings just now.
+        drop(reloads);
         let drain = settings.drain;
-        tracing::info!(limit = ?drain.upgrade_timeout, "the new process serves: this one ends with its last connection");
+        tracing::info!(
+            limit = drain.upgrade_timeout.map(tracing::field::debug),
+            "the new process serves: this one ends with its last connection"
+        );
         workers.listeners.close();
         workers.apis.tell(Stop::Drain(drain.timeout));
         workers.proxy.tell(Stop::HandOver(drain.upgrade_timeout));
@@ -213,6 +225,8 @@ impl Life {
 
     /// Shuts everything down in order. A second stop signal ends the wait for requests.
     fn end(mut self) {
+        // Requests that wait are refused.
+        drop(self.reloads);
         let drain = self.settings.drain;
         self.gateway.announce_drain();
         service_manager::tell_stopping();
@@ -250,6 +264,7 @@ fn finish(signals: &mut Signals, crew: &mut Crew) {
 async fn happening(
     before: &mut Option<UnboundedReceiver<Event>>,
     attempt: &mut Option<Attempt>,
+    reloads: &mut Receiver<reload::Request>,
 ) -> Happening {
     let alone = async {
         match before {
@@ -271,6 +286,8 @@ async fn happening(
     tokio::select! {
         () = alone => Happening::Alone,
         happening = successor => happening,
+        // The gateway keeps the other end.
+        Some(request) = reloads.recv() => Happening::Reload(request),
     }
 }
 

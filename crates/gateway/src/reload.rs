@@ -1,42 +1,127 @@
-//! SIGHUP: reads the settings again from their sources. Changes that a running process can apply take effect; the log
-//! names the others.
+//! Reads the settings again from their sources: at SIGHUP, and at `POST /reload` over the local socket, which `silverback
+//! reload` sends. Changes that a running process can apply take effect; warnings name the others.
 
 use crate::check;
 use crate::commands::{Failure, StartInputs, accepted};
 use crate::control::Gateway;
 use crate::control::writer::Input;
 use crate::declarative_file::{self, Text};
-use crate::instance;
-use crate::settings::{Database, ModelSettings, Settings};
+use crate::settings::{self, Database, ModelSettings, Settings};
 use crate::start::describe;
-use admin::control::{Control, Loaded};
+use admin::control::{Control, Loaded, Reload};
 use model::EntityKind;
 use model::declarative::Source;
 use model::entities::Plugin;
 use proxy::snapshot::BuildError;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use store::{Origin, Store};
+use tokio::sync::{mpsc, oneshot};
 
-/// Applies the settings that can change, and returns those that are now in effect. If the settings are invalid or the
-/// declarative file is unreadable, nothing changes and the log says why.
-pub(crate) fn run(inputs: &StartInputs, current: Settings, gateway: &Gateway) -> Settings {
-    match reload(inputs, &current, gateway) {
-        Ok(settings) => settings,
-        Err(failure) => {
-            tracing::error!("the settings are not reloaded:\n{failure}");
-            instance::publish_reload(&current.prefix, Err(&failure.reasons()));
-            current
+/// Maximum number of requests that wait for the main thread.
+const WAITING: usize = 16;
+
+/// The warnings of a reload, or the reason why nothing changes.
+type Outcome = Result<Vec<String>, String>;
+
+/// A request to reload, whose client waits for the outcome.
+pub(crate) struct Request {
+    given: Reload,
+    answer: oneshot::Sender<Outcome>,
+}
+
+/// Passes requests from the Admin API to the main thread.
+#[derive(Clone)]
+pub(crate) struct Desk(mpsc::Sender<Request>);
+
+impl Desk {
+    pub(crate) fn open() -> (Self, mpsc::Receiver<Request>) {
+        let (sender, requests) = mpsc::channel(WAITING);
+        (Self(sender), requests)
+    }
+
+    /// Requests a reload and waits for its outcome.
+    pub(crate) async fn ask(&self, given: Reload) -> Outcome {
+        let (answer, outcome) = oneshot::channel();
+        if self.0.send(Request { given, answer }).await.is_err() {
+            return Err("this process is ending, or another one has taken over from it".to_owned());
         }
+        let lost = |_| Err("the reload has broken off; the log tells why".to_owned());
+        outcome.await.unwrap_or_else(lost)
     }
 }
 
-fn reload(
+/// Reloads at SIGHUP. The log has the outcome.
+pub(crate) fn at_signal(inputs: &StartInputs, current: Settings, gateway: &Gateway) -> Settings {
+    run(inputs, current, gateway, &Reload::default(), |_| {})
+}
+
+/// Reloads and answers the request. The log has the outcome too.
+pub(crate) fn at_request(
+    inputs: &StartInputs,
+    current: Settings,
+    gateway: &Gateway,
+    request: Request,
+) -> Settings {
+    let Request { given, answer } = request;
+    run(inputs, current, gateway, &given, |outcome| {
+        // The client may not wait any more.
+        let _ = answer.send(outcome);
+    })
+}
+
+/// Applies the settings that can change, and returns those that are now in effect. If the settings are invalid or the
+/// declarative file is unreadable, nothing changes.
+fn run(
+    inputs: &StartInputs,
+    current: Settings,
+    gateway: &Gateway,
+    given: &Reload,
+    answer: impl FnOnce(Outcome) + Send + 'static,
+) -> Settings {
+    let read = match read(inputs, &current, gateway, given) {
+        Ok(read) => read,
+        Err(failure) => {
+            tracing::error!("the settings are not reloaded:\n{failure}");
+            answer(Err(failure.reasons()));
+            return current;
+        }
+    };
+    let Read {
+        settings,
+        text,
+        warnings,
+    } = read;
+    match text {
+        Some(text) if matches!(current.store.database, Database::Off(_)) => {
+            load(text, gateway, warnings, answer);
+        }
+        _ => {
+            tracing::info!("settings reloaded");
+            answer(Ok(warnings));
+        }
+    }
+    settings
+}
+
+/// Valid settings, some of which are already in effect.
+struct Read {
+    settings: Settings,
+    /// The declarative configuration to load.
+    text: Option<Text>,
+    warnings: Vec<String>,
+}
+
+fn read(
     inputs: &StartInputs,
     current: &Settings,
     gateway: &Gateway,
-) -> Result<Settings, Failure> {
+    given: &Reload,
+) -> Result<Read, Failure> {
+    if let Some(file) = &given.settings_file {
+        check_file(file, inputs.settings_file()).map_err(Failure::new)?;
+    }
     let resolved = inputs.resolve()?;
     let new = accepted(resolved.settings)?;
     let text = match &new.store.database {
@@ -49,12 +134,12 @@ fn reload(
     gateway.apply_logs(&new.log)?;
     gateway.access_logs().reopen();
     let waiting = needs_restart(current, &new);
-    let mut notes = String::new();
-    for name in &waiting {
-        let note = format!("setting {name}: the new value takes effect at a restart");
-        tracing::warn!("{note}");
-        notes.push_str(&note);
-        notes.push('\n');
+    let later = waiting
+        .iter()
+        .map(|name| format!("setting {name}: the new value takes effect at a restart"));
+    let warnings: Vec<String> = other_variables(given).chain(later).collect();
+    for warning in &warnings {
+        tracing::warn!("{warning}");
     }
     // The new values are for the other DNS client, which is used only after a restart.
     let dns = if waiting.iter().any(|name| name == "new_dns_client") {
@@ -69,16 +154,11 @@ fn reload(
         shown: current.shown.clone(),
         ..current.clone()
     };
-    match text {
-        Some(text) if matches!(current.store.database, Database::Off(_)) => {
-            load(text, gateway, current.prefix.clone(), notes);
-        }
-        _ => {
-            tracing::info!("settings reloaded");
-            instance::publish_reload(&current.prefix, Ok(&notes));
-        }
-    }
-    Ok(settings)
+    Ok(Read {
+        settings,
+        text,
+        warnings,
+    })
 }
 
 /// Fails if the configuration has a plugin that the new settings do not enable. They take effect at a restart, which
@@ -106,8 +186,44 @@ fn check_plugins(model: &ModelSettings, text: Option<&Text>, store: &Store) -> R
     }
 }
 
-/// Loads the configuration after the changes that are already waiting. The outcome is logged and published.
-fn load(text: Text, gateway: &Gateway, prefix: PathBuf, notes: String) {
+/// Refuses a settings file that is not the one of the gateway.
+fn check_file(given: &Path, own: Option<&Path>) -> Result<(), String> {
+    let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let own = own.map(absolute);
+    if own.as_deref() == Some(&absolute(given)) {
+        return Ok(());
+    }
+    let own = match own {
+        Some(own) => format!("reads its settings from {}", own.display()),
+        None => "was started without a settings file".to_owned(),
+    };
+    Err(format!(
+        "the running gateway {own}, and a reload cannot give it {}. Run `silverback reload` without --conf, or start the \
+         gateway with that file",
+        given.display()
+    ))
+}
+
+/// Returns a warning for each variable of the command that is a setting and has another value in this process.
+fn other_variables(given: &Reload) -> impl Iterator<Item = String> {
+    let others = given.variables.iter().filter(|(name, value)| {
+        let own = std::env::var_os(name);
+        own.is_none_or(|own| own.to_str() != Some(value.as_str()))
+    });
+    others.map(|(name, _)| {
+        format!(
+            "environment variable {name} has no effect: the gateway has the environment that it was started with"
+        )
+    })
+}
+
+/// Loads the configuration after the changes that are already waiting.
+fn load(
+    text: Text,
+    gateway: &Gateway,
+    mut warnings: Vec<String>,
+    answer: impl FnOnce(Outcome) + Send + 'static,
+) {
     let links = Arc::clone(gateway.links());
     gateway.run(move |writer| {
         let loaded = writer.replace(Input {
@@ -118,16 +234,22 @@ fn load(text: Text, gateway: &Gateway, prefix: PathBuf, notes: String) {
         });
         match loaded {
             Ok(loaded) => {
-                if let Loaded::Live { revision, .. } = loaded {
+                if let Loaded::Live {
+                    revision,
+                    warnings: of_document,
+                    ..
+                } = loaded
+                {
                     links.tell(revision);
+                    warnings.extend(of_document);
                 }
                 tracing::info!("settings and declarative configuration reloaded");
-                instance::publish_reload(&prefix, Ok(&notes));
+                answer(Ok(warnings));
             }
             Err(error) => {
                 let reason = describe(&text, writer.model.flavor, error);
                 tracing::error!("the configuration stays as it was: {reason}");
-                instance::publish_reload(&prefix, Err(&reason));
+                answer(Err(reason));
             }
         }
     });
@@ -148,16 +270,90 @@ fn is_reloaded(name: &str) -> bool {
 
 /// Returns the names of changed settings that are only read at start.
 fn needs_restart(current: &Settings, new: &Settings) -> Vec<String> {
-    let (Some(before), Some(after)) = (current.shown.as_object(), new.shown.as_object()) else {
-        return Vec::new();
-    };
-    let mut names: Vec<String> = before
-        .keys()
-        .chain(after.keys().filter(|name| !before.contains_key(*name)))
-        .filter(|name| before.get(*name) != after.get(*name))
+    let names = settings::names();
+    let mut names: Vec<String> = names
+        .filter(|name| current.shown.get(name) != new.shown.get(name))
         .filter(|name| !is_reloaded(name))
-        .cloned()
+        .map(str::to_owned)
         .collect();
     names.sort();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Inputs;
+    use std::fs;
+
+    fn settings(file: &str) -> Settings {
+        let inputs = Inputs {
+            file: Some(("kong.conf".into(), file.to_owned())),
+            ..Inputs::default()
+        };
+        settings::resolve(inputs, None).settings.expect("valid")
+    }
+
+    #[test]
+    fn settings_that_need_a_restart_are_called_by_their_names() {
+        let before = settings("database = off\n");
+        let listeners = "0.0.0.0:9001 ssl";
+        let after = format!(
+            "database = lmdb\nlog_level = debug\ndns_order = A\nrouter_flavor = traditional\n\
+             proxy_listen = {listeners}\nstream_listen = {listeners}\nadmin_listen = {listeners}\n\
+             admin_gui_listen = {listeners}\nstatus_listen = {listeners}\ncluster_listen = {listeners}\n"
+        );
+        let names = needs_restart(&before, &settings(&after));
+        let expected = [
+            "admin_gui_listen",
+            "admin_listen",
+            "cluster_listen",
+            "database",
+            "proxy_listen",
+            "router_flavor",
+            "status_listen",
+            "stream_listen",
+        ];
+        assert_eq!(names, expected);
+        for name in names {
+            assert!(settings::names().any(|known| known == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_the_settings_file_of_the_gateway_is_accepted() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| directory.path().join(name);
+        for name in ["own.conf", "other.conf"] {
+            fs::write(path(name), "").expect("writable");
+        }
+        std::os::unix::fs::symlink(path("own.conf"), path("link.conf")).expect("a link");
+        let check = |given: &str, own: Option<&Path>| check_file(&path(given), own);
+        let own = path("own.conf");
+        assert_eq!(check("own.conf", Some(&own)), Ok(()));
+        assert_eq!(check("link.conf", Some(&own)), Ok(()));
+        let refused = check("other.conf", Some(&own)).expect_err("another file");
+        assert!(
+            refused.contains("own.conf") && refused.contains("other.conf"),
+            "{refused}"
+        );
+        let refused = check("other.conf", None).expect_err("no file");
+        assert!(refused.contains("without a settings file"), "{refused}");
+    }
+
+    #[test]
+    fn a_variable_that_the_gateway_does_not_have_gets_a_warning_without_its_value() {
+        let path = std::env::var("PATH").expect("cargo sets it");
+        let variables = [("PATH", path.as_str()), ("KONG_PG_PASSWORD", "secret")];
+        let given = Reload {
+            variables: variables
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..Reload::default()
+        };
+        let warnings: Vec<String> = other_variables(&given).collect();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("environment variable KONG_PG_PASSWORD has no effect"));
+        assert!(!warnings[0].contains("secret"));
+    }
 }

@@ -3,14 +3,15 @@
 
 use crate::access::Access;
 use crate::access_log::AccessLogs;
-use crate::commands::{Failure, StartInputs, accepted};
+use crate::commands::{Failure, StartInputs, accepted, warn};
 use crate::control::{Gateway, Parts, node, rebuild, writer};
 use crate::declarative_file::{self, Text};
 use crate::instance::Instance;
 use crate::life::Life;
 use crate::logging::{self, Logs};
 use crate::lookup::StoreLookup;
-use crate::settings::{Database, ModelSettings, Settings};
+use crate::reload::Desk;
+use crate::settings::{Database, ModelSettings, Settings, StoreSettings};
 use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
@@ -22,19 +23,20 @@ use model::declarative::{Format, Loader, Nothing, Options, Source, format_cli_er
 use model::schema::RouterFlavor;
 use proxy::session::{self, DataPlane};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use store::{Change, Damage, Journal, OpenError, Origin, Recovery, Revision, Store};
+use store::{Change, ChangeLog, Damage, OpenError, Origin, Recovery, Revision, Store};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
 
 pub(crate) fn run(inputs: StartInputs) -> Result<(), Failure> {
     let program = Program::own().map_err(Failure::of("find the file of this program"))?;
     let Some((estate, stream)) = upgrade::predecessor().map_err(Failure::new)? else {
-        return start(inputs, program, None);
+        return start(inputs, program, None).map_err(with_limit_of_files);
     };
     let (events, told) = unbounded_channel();
     let link = Link::start(stream, events).map_err(Failure::of("start a thread"))?;
@@ -43,7 +45,7 @@ pub(crate) fn run(inputs: StartInputs) -> Result<(), Failure> {
         link: Arc::clone(&link),
         told,
     };
-    let outcome = start(inputs, program, Some(taking_over));
+    let outcome = start(inputs, program, Some(taking_over)).map_err(with_limit_of_files);
     if let Err(failure) = &outcome {
         link.say_failed(&failure.to_string());
     }
@@ -75,7 +77,8 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
     let signals = Signals::catch().map_err(Failure::of("receive signals"))?;
     let prepared = prepare(&settings, logs, inherited, store)?;
     let line = link.as_ref().map(|(link, _)| link);
-    let (gateway, workers) = serve(prepared, &settings, &mut instance, line)?;
+    let (desk, reloads) = Desk::open();
+    let (gateway, workers) = serve(prepared, &settings, &mut instance, line, desk)?;
     let life = Life {
         inputs,
         program,
@@ -84,6 +87,7 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
         gateway,
         workers,
         signals,
+        reloads,
     };
     life.run(link);
     Ok(())
@@ -272,7 +276,7 @@ pub(crate) enum Instead {
     Nothing,
     /// The declarative file is the configuration.
     File,
-    /// An import into a new store. The user must first learn that the old one is damaged.
+    /// An import begins with an empty store, and a warning says so.
     Import,
 }
 
@@ -307,10 +311,7 @@ fn always_there(model: &ModelSettings) -> Result<Vec<Change>, Error> {
 fn open(settings: &Settings, instead: Instead) -> Result<Store, Failure> {
     let directory = settings.store.path.display();
     let opened = Store::open(&settings.store.path, settings.store.options());
-    let (store, recovery) = opened.map_err(|error| match error {
-        OpenError::Foreign { path, reason } => foreign(&path, &reason),
-        other => Failure::new(other),
-    })?;
+    let (store, recovery) = opened.map_err(|error| unusable(&settings.store, error))?;
     match (recovery, instead) {
         (Recovery::Opened | Recovery::Created, _) => Ok(store),
         (Recovery::SetAside { aside, .. }, Instead::File) => {
@@ -325,17 +326,43 @@ fn open(settings: &Settings, instead: Instead) -> Result<Store, Failure> {
             },
             Instead::Import,
         ) => Ok(store),
-        (Recovery::SetAside { aside, damage, .. }, _) => {
-            let other_source = match settings.store.database {
-                Database::Lmdb => "import a backup into a new store (`silverback import FILE`)",
-                Database::Off(_) => "start with a declarative file (`silverback start FILE`)",
-            };
-            Err(Failure::new(format!(
-                "the store in {directory} is damaged: {damage}. The damaged file is now {aside}, and nothing is served in its \
-                 place. Either put a copy of the store back (`cp COPY {directory}/data.mdb`) or {other_source}",
-                aside = aside.display(),
-            )))
+        (Recovery::SetAside { aside, damage, .. }, Instead::Import) => {
+            warn(&format!(
+                "the store in {directory} is damaged: {damage}. The damaged file is now {}. The import begins with an \
+                 empty store, so the gateway will have the entities of the imported file only",
+                aside.display()
+            ));
+            Ok(store)
         }
+        (Recovery::SetAside { aside, damage, .. }, _) => Err(Failure::new(format!(
+            "the store in {directory} is damaged: {damage}. The damaged file is now {aside}, and nothing is served in its \
+                 place. {advice}",
+            aside = aside.display(),
+            advice = instead_of_damaged(&settings.store),
+        ))),
+    }
+}
+
+/// Says what the user can do about a damaged store.
+fn instead_of_damaged(store: &StoreSettings) -> String {
+    let other_source = match store.database {
+        Database::Lmdb => "import a backup into a new store (`silverback import FILE`)",
+        Database::Off(_) => "start with a declarative file (`silverback start FILE`)",
+    };
+    let directory = store.path.display();
+    format!(
+        "Either put a copy of the store back (`cp COPY {directory}/data.mdb`) or {other_source}"
+    )
+}
+
+/// Describes why a store cannot be opened.
+pub(crate) fn unusable(store: &StoreSettings, error: OpenError) -> Failure {
+    match error {
+        OpenError::Foreign { path, reason } => foreign(&path, &reason),
+        error @ OpenError::Damaged { .. } => {
+            Failure::new(format!("{error}. {}", instead_of_damaged(store)))
+        }
+        other => Failure::new(other),
     }
 }
 
@@ -427,6 +454,7 @@ fn serve(
     settings: &Settings,
     instance: &mut Instance,
     before: Option<&Arc<Link>>,
+    reloads: Desk,
 ) -> Result<(Arc<Gateway>, Workers), Failure> {
     let Prepared { sockets, ready } = prepared;
     let Ready {
@@ -436,7 +464,9 @@ fn serve(
     let addresses = sockets.addresses();
     let plane = Arc::clone(&parts.writer.plane);
     let resolver = parts.writer.build.resolver.clone();
-    let gateway = Arc::new(Gateway::start(parts, settings).map_err(Failure::of("start a thread"))?);
+    let gateway =
+        Gateway::start(parts, settings, reloads).map_err(Failure::of("start a thread"))?;
+    let gateway = Arc::new(gateway);
     if let Some(link) = before {
         // First follow later changes over the link, then read the earlier ones, so that none is missed.
         link.follow_with(&gateway);
@@ -483,6 +513,19 @@ fn listen_locally(settings: &Settings, name: &str) -> Option<UnixListener> {
         tracing::error!(%error, prefix = %settings.prefix.display(), "there is no {name} in the prefix, which commands need");
     }
     listener.ok()
+}
+
+/// Adds the limit of open files to a failure that is due to it. Many kinds of errors can have this cause, so it is
+/// recognized by the system's text.
+fn with_limit_of_files(mut failure: Failure) -> Failure {
+    let code = format!("(os error {})", Errno::MFILE.raw_os_error());
+    if failure.mentions(&code) {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or_default();
+        failure.add(Failure::new(format!(
+            "this process can have at most {limit} files open: raise the limit (`ulimit -n NUMBER`, LimitNOFILE of systemd)"
+        )));
+    }
+    failure
 }
 
 /// Raises the soft limit of open files to the hard limit, because every connection is an open file. The soft limit only

@@ -3,8 +3,8 @@
 
 use crate::cli::TextFormat;
 use crate::client::{ApiClient, ClientError};
-use crate::commands::{Failure, print, warn};
-use crate::control::{rebuild, writer};
+use crate::commands::{Failure, print};
+use crate::control::{notices, rebuild, writer};
 use crate::declarative_file::{self, Text};
 use crate::plane;
 use crate::progress::Progress;
@@ -25,6 +25,7 @@ use tempfile::NamedTempFile;
 pub(crate) struct Imported {
     pub(crate) revision: u64,
     pub(crate) counts: Counts,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Adds the entities of a file to the store.
@@ -149,9 +150,16 @@ fn import_online(
                 updated,
                 unchanged,
             },
+            warnings: texts(last.get("warnings")),
         }),
         _ => Err(unexpected(&"it broke off")),
     }
+}
+
+fn texts(list: Option<&Json>) -> Vec<String> {
+    let list = list.and_then(Json::as_array).into_iter().flatten();
+    list.filter_map(|text| text.as_str().map(str::to_owned))
+        .collect()
 }
 
 /// Converts an error response of the Admin API to a failure.
@@ -197,12 +205,12 @@ fn import_offline(
         ..Origin::default()
     };
     let store = start::open_store(settings, Instead::Import)?;
-    let (mut refusal, mut notices) = (None, Vec::new());
+    let (mut refusal, mut references) = (None, Vec::new());
     let done = store.transact(&mut |transaction| {
         let mut watch = |stage| progress.show(stage);
         let merged = transfer::merge(transaction, &text.bytes, text.format, &options, &mut watch);
-        let counts = match merged {
-            Ok(counts) => counts,
+        let merged = match merged {
+            Ok(merged) => merged,
             Err(Refusal::Commit(error)) => return Err(error),
             Err(Refusal::Failure(failure)) => {
                 refusal = Some(failure);
@@ -211,14 +219,21 @@ fn import_offline(
         };
         transaction.seal(&origin)?;
         let view = transaction.view()?;
-        let references = rebuild::vault_references(&view, Some(&transaction.touched()));
-        notices = references.map_or_else(|_| Vec::new(), |found| found.notices().collect());
+        let found = rebuild::vault_references(&view, Some(&transaction.touched()));
+        references = found.map_or_else(|_| Vec::new(), |found| found.notices().collect());
         rebuild::whole(&view, None, &build).map_err(Rejected)?;
-        Ok((transaction.head(), counts))
+        Ok((transaction.head(), merged))
     });
-    notices.iter().for_each(|notice| warn(notice));
     match (done, refusal) {
-        (Ok((Revision(revision), counts)), _) => Ok(Imported { revision, counts }),
+        (Ok((Revision(revision), merged)), _) => Ok(Imported {
+            revision,
+            counts: merged.counts,
+            warnings: {
+                let notices = notices::of(store.view().ok().as_ref(), &merged.plugins);
+                let warnings = merged.warnings.into_iter();
+                warnings.chain(notices).chain(references).collect()
+            },
+        }),
         (Err(_), Some(control::Failure::Error(error))) => Err(invalid(&error, settings, text)),
         (Err(_), Some(failure)) => Err(Failure::new(format!("Failed importing: {failure:?}"))),
         (Err(error), None) => Err(match error.to_error() {

@@ -18,6 +18,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 use std::time::Duration;
@@ -301,30 +302,50 @@ impl Crew {
         while self.ended.recv().await.is_some() {}
     }
 
-    /// Runs a server on its own thread with its own runtime. If the server fails, `serve` is called again.
+    /// Runs a server on its own thread with its own runtime. If the server cannot be prepared, this fails: otherwise a
+    /// gateway without workers would count as started. If the server fails later, `serve` is called again.
     fn spawn<F, S>(&mut self, name: String, mut serve: F) -> Result<(), Failure>
     where
         F: FnMut(watch::Receiver<Stop>) -> io::Result<S> + Send + 'static,
         S: Future<Output = io::Result<()>>,
     {
         let (stop, alive) = (self.stop.subscribe(), self.alive.clone());
+        let (prepared, first) = sync_channel(1);
         let run = move || {
             let _alive = alive;
-            while serve_once(&mut serve, &stop).is_err() && !is_ending(*stop.borrow()) {
+            let mut served = serve_once(&mut serve, &stop, Some(prepared));
+            while served == Served::Failed && !is_ending(*stop.borrow()) {
                 thread::sleep(RESTART_PAUSE);
+                served = serve_once(&mut serve, &stop, None);
             }
         };
-        let thread = Builder::new().name(name).spawn(run);
-        thread
-            .map(drop)
-            .map_err(|error| Failure::new(format!("cannot start a thread: {error}")))
+        let thread = Builder::new().name(name.clone()).spawn(run);
+        thread.map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
+        match first.recv() {
+            Ok(Err(error)) => Err(Failure::new(format!(
+                "cannot start the thread {name}: {error}"
+            ))),
+            // Without an answer the thread has panicked, and starts again.
+            Ok(Ok(())) | Err(_) => Ok(()),
+        }
     }
 }
 
-/// The server has failed, and its thread must start it again.
-struct Failed;
+/// The end of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Served {
+    /// It was told to stop, or it could not be prepared at the start.
+    Ended,
+    /// Its thread must start it again.
+    Failed,
+}
 
-fn serve_once<F, S>(serve: &mut F, stop: &watch::Receiver<Stop>) -> Result<(), Failed>
+/// Runs a server until it ends. `first` learns whether it can be prepared; if not, it is not started again.
+fn serve_once<F, S>(
+    serve: &mut F,
+    stop: &watch::Receiver<Stop>,
+    first: Option<SyncSender<io::Result<()>>>,
+) -> Served
 where
     F: FnMut(watch::Receiver<Stop>) -> io::Result<S>,
     S: Future<Output = io::Result<()>>,
@@ -332,18 +353,31 @@ where
     let name = thread::current();
     let name = name.name().unwrap_or_default();
     let served = catch_unwind(AssertUnwindSafe(|| {
-        let runtime = current_thread_runtime()?;
-        runtime.block_on(serve(stop.clone())?)
+        let runtime = current_thread_runtime();
+        let prepared = runtime.and_then(|runtime| Ok((runtime, serve(stop.clone())?)));
+        let (runtime, server) = match (prepared, first) {
+            (Ok(prepared), first) => {
+                // The receiver waits for it.
+                let _ = first.map(|first| first.send(Ok(())));
+                prepared
+            }
+            (Err(error), Some(first)) => {
+                let _ = first.send(Err(error));
+                return Ok(());
+            }
+            (Err(error), None) => return Err(error),
+        };
+        runtime.block_on(server)
     }));
     match served {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(())) => Served::Ended,
         Ok(Err(error)) => {
             tracing::error!(%error, "{name} cannot serve, and is started again");
-            Err(Failed)
+            Served::Failed
         }
         Err(_) => {
             tracing::error!("{name} has panicked, and is started again; its connections are lost");
-            Err(Failed)
+            Served::Failed
         }
     }
 }
@@ -356,10 +390,8 @@ fn is_ending(stop: Stop) -> bool {
 /// names.
 pub(crate) fn serve_names(settings: net::dns::DnsSettings) -> Result<Resolver, Failure> {
     let (resolver, background) = Resolver::new(settings);
-    let run = || match current_thread_runtime() {
-        Ok(runtime) => runtime.block_on(background.run()),
-        Err(error) => tracing::error!(%error, "names cannot be resolved"),
-    };
+    let runtime = current_thread_runtime().map_err(Failure::of("start the thread dns"))?;
+    let run = move || runtime.block_on(background.run());
     let started = Builder::new().name("dns".to_owned()).spawn(run);
     started.map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
     Ok(resolver)
@@ -394,6 +426,18 @@ async fn drained(mut stop: watch::Receiver<Stop>) -> Duration {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_server_that_cannot_be_prepared_is_an_error() {
+        let mut crew = Crew::new();
+        let serve = |_| Err::<std::future::Ready<io::Result<()>>, _>(io::Error::other("no room"));
+        let failure = crew.spawn("test".to_owned(), serve).expect_err("refused");
+        let text = failure.to_string();
+        assert_eq!(text, "error: cannot start the thread test: no room\n");
+        let runtime = current_thread_runtime().expect("a runtime");
+        // The thread does not try again.
+        runtime.block_on(crew.ended());
+    }
 
     #[test]
     fn a_thread_that_panics_is_started_again() {

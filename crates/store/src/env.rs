@@ -13,7 +13,7 @@ use crate::error::{Damage, OpenError};
 use crate::header::{HEADER_KEY, Header, SUMMED_TABLES};
 use crate::scan::{self, ScanError};
 use heed::types::Bytes;
-use heed::{CommitOrAbort, EnvOpenOptions, MdbError, WithoutTls};
+use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions, MdbError, WithoutTls};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::{self, File, TryLockError};
@@ -172,7 +172,7 @@ pub(crate) fn join(
         path: path.clone(),
         source: io::Error::new(io::ErrorKind::InvalidData, damage),
     };
-    let (env, max_size) = map(directory, max_size).map_err(failed)?;
+    let (env, max_size) = map(directory, max_size, EnvFlags::empty()).map_err(failed)?;
     let tables = open_tables(&env).map_err(failed)?;
     let tables = tables.ok_or_else(|| damaged(Damage::OtherProgram))?;
     let txn = env.read_txn().map_err(failed)?;
@@ -186,6 +186,73 @@ pub(crate) fn join(
         owner,
     };
     Ok((environment, header))
+}
+
+/// An open file that is only read.
+#[derive(Debug)]
+pub(crate) struct ReadOnly {
+    pub(crate) env: heed::Env<WithoutTls>,
+    pub(crate) tables: Tables,
+    /// Held if no other process has the store open.
+    _owner: Option<Owner>,
+}
+
+/// Opens an existing store without changing any file. If another process has it open, that process has examined it.
+/// Else it is examined here, and no process can open it meanwhile.
+pub(crate) fn inspect(directory: &Path, max_size: usize) -> Result<ReadOnly, OpenError> {
+    let path = directory.join(DATA_FILE);
+    let owner = inspector(directory)?;
+    let mut flags = EnvFlags::READ_ONLY;
+    if owner.is_some() {
+        // LMDB would create its lock file, which the gateway's user could not open if another user has created it.
+        flags |= EnvFlags::NO_LOCK;
+        let header = scan::examine(&path).map_err(|error| match error {
+            ScanError::Damage(reason) if reason.is_foreign() => OpenError::Foreign {
+                path: path.clone(),
+                reason,
+            },
+            ScanError::Damage(damage) => damaged(&path, damage),
+            ScanError::Io(source) => io_error("read", &path)(source),
+        })?;
+        if header.revision == 0 && newest_aside(directory)?.is_some() {
+            return Err(damaged(&path, Damage::Earlier));
+        }
+    }
+    let failed = |source| OpenError::Lmdb {
+        path: path.clone(),
+        source,
+    };
+    let (env, _) = map(directory, max_size, flags).map_err(failed)?;
+    let tables = open_tables(&env).map_err(failed)?;
+    Ok(ReadOnly {
+        env,
+        tables: tables.ok_or_else(|| damaged(&path, Damage::OtherProgram))?,
+        _owner: owner,
+    })
+}
+
+fn damaged(path: &Path, damage: Damage) -> OpenError {
+    OpenError::Damaged {
+        path: path.to_owned(),
+        damage,
+    }
+}
+
+/// Takes the lock of a store that no process has open. Returns `None` if a process has it open.
+fn inspector(directory: &Path) -> Result<Option<Owner>, OpenError> {
+    let path = directory.join(OWNER_FILE);
+    let failed = io_error("lock", &path);
+    let file = match File::open(&path) {
+        // Without the file there is no lock: lock the directory, which nothing else does.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => File::open(directory),
+        opened => opened,
+    };
+    let file = file.map_err(&failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(Owner::new(file))),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
 }
 
 pub(crate) fn exists_in(directory: &Path) -> bool {
@@ -304,7 +371,7 @@ fn map_alone(
     max_size: usize,
 ) -> Result<(heed::Env<WithoutTls>, usize), heed::Error> {
     allocate_lock_file(&directory.join(LMDB_LOCK_FILE)).map_err(heed::Error::Io)?;
-    map(directory, max_size)
+    map(directory, max_size, EnvFlags::empty())
 }
 
 /// Allocates the whole lock file on disk. LMDB writes to its reader table through a map: on a full disk, writing to an
@@ -325,7 +392,11 @@ fn allocate_lock_file(path: &Path) -> io::Result<()> {
 }
 
 /// Maps the file, with a smaller reservation if the address space is limited (`ulimit -v`).
-fn map(directory: &Path, max_size: usize) -> Result<(heed::Env<WithoutTls>, usize), heed::Error> {
+fn map(
+    directory: &Path,
+    max_size: usize,
+    flags: EnvFlags,
+) -> Result<(heed::Env<WithoutTls>, usize), heed::Error> {
     let mut size = max_size;
     loop {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
@@ -333,10 +404,11 @@ fn map(directory: &Path, max_size: usize) -> Result<(heed::Env<WithoutTls>, usiz
             .map_size(size)
             .max_readers(MAX_READERS)
             .max_dbs(MAX_TABLES);
-        // SAFETY: the file must not be changed while it is mapped. This process holds the owner's lock, LMDB's own
-        // locking is on, and no unsafe flag is set. `scan::examine` has checked that the content is well-formed.
+        // SAFETY: the file must not be changed while it is mapped, except through LMDB. This process or another one that
+        // uses LMDB's locking holds the owner's lock. LMDB's locking is off (`NO_LOCK`) only if this process holds the
+        // lock and reads; no other unsafe flag is set. `scan::examine` has checked that the content is well-formed.
         #[expect(unsafe_code, reason = "LMDB is a memory map")]
-        let result = unsafe { options.open(directory) };
+        let result = unsafe { options.flags(flags).open(directory) };
         match result {
             Ok(env) => return Ok((env, size)),
             Err(error) if is_out_of_memory(&error) && size / 2 >= LEAST_MAP => {

@@ -32,6 +32,9 @@ pub enum OpenError {
     /// The file stays as it is: nothing says that it is damaged.
     #[error("{path} is not a store of this version: {reason}")]
     Foreign { path: PathBuf, reason: Damage },
+    /// Only [`crate::Inspection`] reports this: [`crate::Store::open`] renames the file.
+    #[error("the store {path} is damaged: {damage}")]
+    Damaged { path: PathBuf, damage: Damage },
     #[error(
         "{path} was set aside as {aside} ({damage}), and a new store cannot be created: {source}"
     )]

@@ -2,6 +2,7 @@
 //! ordered revisions that led there (the change log).
 //!
 //! - [`Store`] opens the file, creates views ([`Store::view`], [`Reader`]) and is the local [`ChangeLog`].
+//! - [`Inspection`] reads a store without changing a file, also while another process serves it.
 //! - [`View`] reads one revision: by id, by unique field, by reference, by tag, page by page.
 //! - [`View::history`] reads older revisions: the changes of each, and the state at each.
 //! - [`Store::transact`] applies change sets in one write transaction: references, uniqueness, cascades, indexes and
@@ -45,7 +46,7 @@ pub use page::{Page, TagFilter, Tagged};
 pub use past::{Difference, History, PastPage, Period};
 pub use reader::Reader;
 pub use record::{Counts, RevisionInfo};
-pub use store::{DEFAULT_MAX_SIZE, Options, Retention, Store};
+pub use store::{DEFAULT_MAX_SIZE, Inspection, Options, Retention, Store};
 pub use transaction::Transaction;
 pub use verify::Inconsistency;
 pub use view::View;

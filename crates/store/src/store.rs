@@ -2,7 +2,7 @@
 
 use crate::change::{ChangeSet, Origin, Revision};
 use crate::change_log::{ChangeLog, ChangeLogError, Changes};
-use crate::env::{self, Environment, Recovery};
+use crate::env::{self, Environment, ReadOnly, Recovery};
 use crate::error::{CommitError, Damage, OpenError, StoreError};
 use crate::keys;
 use crate::map;
@@ -215,6 +215,25 @@ impl Store {
     #[cfg(test)]
     pub(crate) fn environment(&self) -> &Environment {
         &self.inner.environment
+    }
+}
+
+/// An existing store that is only read, also while another process serves it. No file is created, changed or renamed.
+#[derive(Debug)]
+pub struct Inspection {
+    opened: ReadOnly,
+}
+
+impl Inspection {
+    pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
+        let max_size = options.max_size.next_multiple_of(MAP_GRANULE);
+        let opened = env::inspect(directory, max_size)?;
+        Ok(Self { opened })
+    }
+
+    /// Returns a view of the newest revision. While another process writes, the view keeps replaced pages in its file.
+    pub fn view(&self) -> Result<View<'_>, StoreError> {
+        View::new(self.opened.env.read_txn()?, &self.opened.tables)
     }
 }
 

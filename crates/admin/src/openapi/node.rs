@@ -6,6 +6,7 @@ use super::{explain, history};
 use crate::changes::Applied;
 use crate::endpoints::{Action, Endpoint};
 use crate::node::{DnsStatus, EnabledPlugins, Paths, Root, Status, Timers};
+use crate::reload::{Reload, Reloaded};
 use crate::tags::Carrier;
 use crate::transfer::Imported;
 use model::EntityKind;
@@ -49,6 +50,13 @@ pub(super) fn describe(
             method,
             &message,
         ),
+        Action::Reload => of(
+            "node",
+            "Read the settings and the declarative file again; only over the local socket",
+        )
+        .takes(&[("application/json", schema_of::<Reload>())], false)
+        .answers(200, "The outcome.", &schema_of::<Reloaded>())
+        .fails(&[400, 403]),
         Action::Metrics => of("node", "Get the metrics of the node").answers_with(
             200,
             "Metrics in the text format of Prometheus.",

@@ -137,3 +137,26 @@ async fn yaml_that_claims_to_be_a_form_is_loaded() {
     assert_eq!(answer.status, 201, "{}", answer.text);
     assert_eq!(api.get("/services/s").await.json()["host"], "a.test");
 }
+
+#[tokio::test]
+async fn warnings_about_a_configuration_are_headers_of_limited_number() {
+    let api = Api::off();
+    let yaml = [("content-type", "text/yaml")];
+    let post = async |text: String| {
+        let answer = api.send("POST", "/config", &yaml, text).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        let warnings = answer.headers.get_all("warning").iter();
+        let warnings = warnings.map(|value| value.to_str().unwrap().to_owned());
+        warnings.collect::<Vec<_>>()
+    };
+    let once = "_format_version: '3.0'\nservices:\n- host: h\n  host: i\n";
+    assert_eq!(
+        post(once.to_owned()).await,
+        ["299 - \"line 4: `host` was given already in line 3; the later value is used\""]
+    );
+    let often = "  host: i\n".repeat(14);
+    let warnings = post(format!("{once}{often}")).await;
+    assert_eq!(warnings.len(), 11);
+    assert_eq!(warnings[10], "299 - \"the log has 5 more warnings\"");
+    assert_eq!(post("_format_version: '3.0'\n".to_owned()).await, [""; 0]);
+}

@@ -152,7 +152,11 @@ impl Fake {
         Ok(Loaded::Live {
             revision,
             untransformed: document.untransformed,
-            notices: references.notices().collect(),
+            warnings: document
+                .warnings
+                .into_iter()
+                .chain(references.notices())
+                .collect(),
         })
     }
 

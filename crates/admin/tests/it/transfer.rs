@@ -229,3 +229,17 @@ async fn without_a_database_only_export_works() {
     let config = api.get("/config").await.json();
     assert_eq!(config["config"], exported);
 }
+
+#[tokio::test]
+async fn warnings_about_an_import_are_in_its_response() {
+    let api = Api::lmdb();
+    let text = "_format_version: '3.0'\nservices:\n- name: a\n  host: h\n  host: i\n";
+    let warning = "the imported configuration: line 5: `host` was given already in line 4; the later value is used";
+    let made = api.send("POST", "/import", &YAML, text.to_owned()).await;
+    assert_eq!(made.json()["warnings"], json!([warning]), "{}", made.text);
+    assert_eq!(made.header("warning"), format!("299 - \"{warning}\""));
+    let lines = [YAML[0], LINES[1]];
+    let lines = api.send("POST", "/import", &lines, text.to_owned()).await;
+    let last: Value = serde_json::from_str(lines.text.lines().last().unwrap()).unwrap();
+    assert_eq!(last["warnings"], json!([warning]), "{}", lines.text);
+}

@@ -6,30 +6,29 @@ mod conflicts;
 pub(crate) mod explain;
 mod health;
 pub(crate) mod node;
+pub(crate) mod notices;
 pub(crate) mod rebuild;
 pub(crate) mod stages;
 pub(crate) mod writer;
 
 use crate::access::Access as NetworkAccess;
 use crate::access_log::AccessLogs;
-use crate::check;
 use crate::commands::Failure;
 use crate::logging::{self, Logs};
+use crate::reload::Desk;
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use crate::upgrade::Link;
 use admin::control::{
     Access, Api, Audit, Connections, Control, Credentials, Database, DnsStatistics,
     Failure as Refused, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal,
-    Readiness, Reading, UpstreamHealth,
+    Readiness, Reading, Reload, UpstreamHealth,
 };
 use admin::events::Feed;
 use admin::explain::{Among, Conflicts, Explanation, Question, Search};
 use futures_util::future::BoxFuture;
-use model::EntityKind;
 use model::entities::Plugin;
 use model::schema::{Context, EnabledPlugins};
 use net::dns::Resolver;
-use plugin::notice;
 use proxy::session::DataPlane;
 use proxy::snapshot::{Rebuilds, Snapshot};
 use stages::Stages;
@@ -81,6 +80,7 @@ pub(crate) struct Gateway {
     level: Arc<Level>,
     links: Arc<Links>,
     draining: AtomicBool,
+    reloads: Desk,
 }
 
 /// Links to the previous and to the next process, while there are any.
@@ -147,7 +147,7 @@ pub(crate) struct Parts {
 
 impl Gateway {
     /// Starts the writing thread. It runs until the process ends, which never leaves a commit half done.
-    pub(crate) fn start(parts: Parts, settings: &Settings) -> std::io::Result<Self> {
+    pub(crate) fn start(parts: Parts, settings: &Settings, reloads: Desk) -> std::io::Result<Self> {
         let (commands, queue) = sync_channel(WAITING_COMMANDS);
         let store = parts.writer.store.clone();
         let plane = Arc::clone(&parts.writer.plane);
@@ -183,6 +183,7 @@ impl Gateway {
             }),
             links: Arc::default(),
             draining: AtomicBool::new(false),
+            reloads,
         })
     }
 
@@ -341,6 +342,7 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
                 if !std::mem::replace(&mut is_tidy, true) {
                     writer.give_back();
                 }
+                writer.forget_dead_readers();
                 rest = LOOK;
                 continue;
             }
@@ -483,13 +485,11 @@ impl Control for Gateway {
     }
 
     fn notices(&self, plugins: &[Plugin]) -> Vec<String> {
-        let view = self.store.view().ok();
-        let name = |kind: EntityKind, id: Uuid| {
-            let entity = view.as_ref()?.get(kind, id).ok()??;
-            check::name_of(kind, entity).ok()?
-        };
-        let notices = notice::of(plugins::BUNDLED, plugins, name);
-        notices.iter().map(ToString::to_string).collect()
+        notices::of(self.store.view().ok().as_ref(), plugins)
+    }
+
+    fn reload(&self, reload: Reload) -> BoxFuture<'_, Result<Vec<String>, String>> {
+        Box::pin(self.reloads.ask(reload))
     }
 
     fn store(&self) -> &Store {

@@ -4,6 +4,7 @@
 //! entities must not take time from them.
 
 use super::Proposed;
+use super::notices;
 use super::rebuild;
 use super::stages::{Clock, Stage, Stages};
 use crate::memory;
@@ -125,9 +126,16 @@ impl Writer {
         let changes = change_set.changes.len();
         let revision = self.commit(Some(head), &change_set, &input.origin)?;
         self.loader.committed(revision.0);
-        for warning in &document.warnings {
-            tracing::warn!("the declarative configuration: {warning}");
+        let warnings = document.warnings.into_iter();
+        let mut warnings: Vec<String> = warnings
+            .map(|warning| format!("the declarative configuration: {warning}"))
+            .collect();
+        for warning in &warnings {
+            tracing::warn!("{warning}");
         }
+        // The log has those of new plugins, from the snapshot's build.
+        warnings.extend(self.notices());
+        warnings.extend(references.notices());
         let total = started.elapsed();
         tracing::info!(
             revision = revision.0,
@@ -139,7 +147,17 @@ impl Writer {
         Ok(Loaded::Live {
             revision,
             untransformed: document.untransformed,
-            notices: references.notices().collect(),
+            warnings,
+        })
+    }
+
+    /// Returns notices about the plugins of the stored configuration that are not implemented.
+    fn notices(&self) -> Vec<String> {
+        let view = self.store.view();
+        let notices = view.and_then(|view| notices::of_all(&view));
+        notices.unwrap_or_else(|error| {
+            tracing::warn!(%error, "plugins that are not implemented could not be listed");
+            Vec::new()
         })
     }
 
@@ -272,6 +290,13 @@ impl Writer {
     pub(crate) fn give_back(&self) {
         memory::give_back();
         self.store.release_resident_pages();
+    }
+
+    /// Frees the pages that a killed `silverback check` may have kept.
+    pub(crate) fn forget_dead_readers(&self) {
+        if let Err(error) = self.store.forget_dead_processes() {
+            tracing::warn!(%error, "the store may keep more than it needs");
+        }
     }
 
     /// Removes some of the history that exceeds its retention, and returns whether there is more.

@@ -4,6 +4,7 @@
 mod print;
 
 use crate::commands::Failure;
+use crate::instance::not_running;
 use crate::local;
 use admin::events::wire::{
     self, Change, Frame, HEARTBEAT, Head, Malformed, Reason, SILENCE, Start, VERSION,
@@ -21,9 +22,7 @@ const QUIET_RETRIES: u32 = 10;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EventsError {
-    #[error(
-        "no gateway is running with prefix {0}; the setting `prefix` (flag --prefix) names another"
-    )]
+    #[error("{}", not_running(.0))]
     NotRunning(PathBuf),
     #[error(
         "the gateway with prefix {0} belongs to another user, who alone may follow it over its socket"

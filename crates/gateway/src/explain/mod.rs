@@ -7,7 +7,7 @@ mod text;
 use crate::check;
 use crate::cli::ExplainArgs;
 use crate::client::{ApiClient, ClientError};
-use crate::commands::{Failure, resolved_settings, say};
+use crate::commands::{Failure, resolved_settings, say, warn};
 use crate::control::{explain, rebuild};
 use crate::declarative_file;
 use crate::plane;
@@ -28,12 +28,11 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         Some(file) => of_document(file, &settings, &question, args)?,
         None => match ApiClient::connect(&settings.prefix) {
             Ok(client) => of_gateway(&client, &body, args)?,
+            Err(ClientError::NotRunning(_)) if Store::exists(&settings.store.path) => {
+                of_store(&settings, &question, args)?
+            }
             Err(error @ ClientError::NotRunning(_)) => {
-                if Store::exists(&settings.store.path) {
-                    of_store(&settings, &question, args)?
-                } else {
-                    return Err(Failure::new(error));
-                }
+                return Err(nothing_to_ask(&error, &settings));
             }
             Err(error) => return Err(Failure::new(error)),
         },
@@ -52,6 +51,13 @@ fn request_line(args: &ExplainArgs) -> (Option<&str>, &str) {
         [url] => (None, url),
         _ => (None, ""),
     }
+}
+
+fn nothing_to_ask(error: &ClientError, settings: &Settings) -> Failure {
+    Failure::new(format!(
+        "{error}. There is no store in {} either. To explain with a declarative configuration, name its file with --config",
+        settings.store.path.display()
+    ))
 }
 
 /// Builds the body of `POST /router/explain`.
@@ -77,7 +83,11 @@ fn question(args: &ExplainArgs) -> Value {
     })
 }
 
-fn of_gateway(client: &ApiClient, body: &Value, args: &ExplainArgs) -> Result<Explanation, Failure> {
+fn of_gateway(
+    client: &ApiClient,
+    body: &Value,
+    args: &ExplainArgs,
+) -> Result<Explanation, Failure> {
     let headers = [("content-type", "application/json")];
     let answer = client.request("POST", "/router/explain", &headers, body.to_string());
     let answer = answer.map_err(Failure::new)?;
@@ -114,7 +124,8 @@ fn of_document(
     let build = plane::build_settings(settings, Node::default())?;
     let text = declarative_file::read_file(file).map_err(Failure::new)?;
     let mut configured = explain::InDocument::default();
-    let snapshot = check::compile(&text, &settings.model, &build, &mut |put| {
+    let mut warnings = Vec::new();
+    let compiled = check::compile(&text, &settings.model, &build, &mut warnings, &mut |put| {
         let bytes = put.entity.as_slice();
         match put.kind {
             EntityKind::Plugins => configured.plugins.push(check::decode(bytes)?),
@@ -122,7 +133,9 @@ fn of_document(
             _ => {}
         }
         Ok(())
-    })?;
+    });
+    warnings.iter().for_each(|warning| warn(warning));
+    let snapshot = compiled?;
     explain::of(&snapshot, build.router.flavor, question, &configured)
         .map_err(|error| invalid::failure(&error.to_json(), args))
 }

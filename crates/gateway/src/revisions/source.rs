@@ -3,6 +3,7 @@
 use crate::client::{ApiClient, ClientError};
 use crate::commands::Failure;
 use crate::control::{rebuild, writer};
+use crate::instance::not_running;
 use crate::plane;
 use crate::settings::{Database, Settings};
 use crate::start::{self, Instead};
@@ -87,8 +88,8 @@ impl Stored {
         let shown = path.display();
         if !Store::exists(path) {
             return Err(Failure::new(format!(
-                "no gateway is running with prefix {}, and there is no store in {shown}",
-                settings.prefix.display()
+                "{}. There is no store in {shown} either",
+                not_running(&settings.prefix)
             )));
         }
         let is_off = settings.store.database != Database::Lmdb;

@@ -274,6 +274,21 @@ pub(crate) fn resolve(inputs: Inputs, declarative: Option<&Path>) -> Resolved {
     }
 }
 
+/// The names of all settings that users can write, without deprecated ones.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let settings = table::table().iter();
+    let current = settings.filter(|setting| !setting.deprecated);
+    current.map(|setting| setting.name.as_str())
+}
+
+/// Returns the name of the setting that an environment variable sets.
+pub(crate) fn setting_of_variable(variable: &str) -> Option<String> {
+    let (program, name) = variable.split_once('_')?;
+    let name = name.to_ascii_lowercase();
+    let is_setting = table::table().by_name(&name).is_some() || table::is_dynamic(&name);
+    (matches!(program, "KONG" | "SILVERBACK") && is_setting).then_some(name)
+}
+
 fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
     refuse_other_roles(raw);
     let prefix = PathBuf::from(raw.text("prefix").unwrap_or("/usr/local/kong/"));

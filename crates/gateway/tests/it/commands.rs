@@ -1,6 +1,6 @@
 //! The commands: exit status, and messages about wrong settings and files.
 
-use crate::{launch, shop};
+use crate::{launch, launch_in, shop};
 use std::process::{Command, Output};
 use testkit::Echo;
 
@@ -126,6 +126,8 @@ fn check_warns_of_a_name_given_twice() {
         errors,
         "warning: the declarative configuration: line 5: `host` was given already in line 4; the later value is used\n"
     );
+    let (status, output, errors) = check(text, &["--strict"]);
+    assert_eq!((status, output.as_str()), (1, ""), "{errors}");
 }
 
 #[test]
@@ -144,10 +146,7 @@ fn check_names_plugins_that_are_not_implemented_and_where_they_are() {
     let (status, output, errors) = check(text, &["--strict"]);
     assert_eq!((status, output.as_str()), (1, ""));
     assert!(errors.starts_with(warnings), "{errors}");
-    assert!(
-        errors.contains("has plugins that are not implemented"),
-        "{errors}"
-    );
+    assert!(errors.contains("--strict"), "{errors}");
 }
 
 #[test]
@@ -275,6 +274,58 @@ fn the_sample_of_settings_is_a_valid_settings_file() {
 }
 
 #[test]
+fn check_without_a_file_looks_into_the_store() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let prefix = directory.path();
+    let words = [
+        "check",
+        "--prefix",
+        prefix.to_str().expect("UTF-8"),
+        "--set",
+        "database=lmdb",
+    ];
+    let (status, output, errors) = told(&run(&words));
+    assert_eq!(status, 0, "{errors}");
+    assert!(
+        output.contains("no declarative configuration was checked"),
+        "{output}"
+    );
+
+    let gateway = launch_in(prefix).start();
+    let write = |path: &str, body: &str| {
+        let answer = gateway.admin_send("POST", path, body);
+        assert_eq!(answer.status, 201, "{}", answer.text());
+    };
+    write("/services", r#"{"name": "a", "host": "h"}"#);
+    let valid = |entities: u64, revision: u64| {
+        let expected = format!(
+            "the settings and the store are valid (entities: {entities}, revision: {revision})\n"
+        );
+        let (status, output, errors) = told(&run(&words));
+        assert_eq!((status, output), (0, expected), "{errors}");
+        errors
+    };
+    assert_eq!(valid(1, 1), "");
+    write("/plugins", r#"{"name": "acl", "config": {"allow": ["a"]}}"#);
+    let warning = "warning: plugin acl is not implemented: every request it applies to (all requests) gets 500\n";
+    assert_eq!(valid(2, 2), warning);
+    write("/services", r#"{"name": "b", "host": "h"}"#);
+    assert!(gateway.stop().success());
+    assert_eq!(valid(3, 3), warning);
+
+    let data = prefix.join("silverback.lmdb/data.mdb");
+    let file = std::fs::File::options().write(true).open(&data);
+    file.and_then(|file| file.set_len(8192)).expect("writable");
+    let (status, _, errors) = told(&run(&words));
+    assert_eq!(status, 1);
+    assert!(
+        errors.contains("is damaged") && errors.contains("silverback import"),
+        "{errors}"
+    );
+    assert!(data.exists(), "a check renames nothing");
+}
+
+#[test]
 fn stop_without_a_gateway_fails() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let prefix = directory.path().to_str().expect("UTF-8");
@@ -282,6 +333,8 @@ fn stop_without_a_gateway_fails() {
         let (status, _, errors) = told(&run(&[word, "--prefix", prefix]));
         assert_eq!(status, 1);
         assert!(errors.contains("no gateway is running"), "{errors}");
+        let start = format!("`silverback start --prefix {prefix}`");
+        assert!(errors.contains(&start), "{errors}");
     }
 }
 

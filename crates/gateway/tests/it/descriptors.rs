@@ -20,6 +20,24 @@ fn metric(admin: &mut Client, name: &str) -> u64 {
 }
 
 #[test]
+fn a_start_without_enough_descriptors_fails_and_names_their_limit() {
+    let mut failed = 0;
+    for most in (16..80).step_by(4) {
+        let log = match launch().open_files(most).try_start() {
+            Ok(gateway) => gateway.log(),
+            Err(log) => {
+                failed += 1;
+                let limit = format!("at most {most} files open");
+                assert!(log.contains(&limit) && log.contains("`ulimit -n"), "{log}");
+                log
+            }
+        };
+        assert!(!log.contains("started again"), "with {most}: {log}");
+    }
+    assert!((1..16).contains(&failed), "{failed}");
+}
+
+#[test]
 fn without_descriptors_new_connections_wait_and_open_ones_work() {
     let echo = Echo::start();
     let gateway = launch()

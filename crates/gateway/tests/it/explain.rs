@@ -236,7 +236,9 @@ fn explaining_without_gateway_and_store_fails() {
     let output = output.expect("it runs");
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains("no gateway is running"), "{errors}");
+    for part in ["no gateway is running", "no store in", "--config"] {
+        assert!(errors.contains(part), "{errors}");
+    }
 }
 
 #[test]
@@ -507,4 +509,25 @@ fn writes_of_plugins_that_are_not_implemented_get_a_warning() {
         let warning = write("POST", "/changes", changes);
         assert_eq!(warning.as_deref(), Some(file_log), "{dry_run}");
     }
+}
+
+#[test]
+fn a_posted_configuration_gets_warnings() {
+    let gateway = launch().set("database", "off").start();
+    let answer = gateway.post_config(
+        "_format_version: '3.0'\nplugins:\n- name: file-log\n  config: {path: /dev/null}\n  name: file-log\n",
+    );
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let warnings = answer.headers.iter();
+    let warnings: Vec<&str> = warnings
+        .filter(|(name, _)| name.eq_ignore_ascii_case("warning"))
+        .map(|(_, value)| value.as_str())
+        .collect();
+    assert_eq!(
+        warnings,
+        [
+            "299 - \"the declarative configuration: line 5: `name` was given already in line 3; the later value is used\"",
+            "299 - \"plugin file-log is not implemented: it is ignored (all requests)\"",
+        ]
+    );
 }

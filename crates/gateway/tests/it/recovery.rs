@@ -145,6 +145,16 @@ fn after_damage_an_import_makes_a_new_store() {
     assert!(is_done, "{errors}");
     let again = launch_in(prefix.path()).start();
     assert_eq!(again.get("/open", &[]).status, 200);
+    assert!(again.stop().success());
+    // The import itself may find the damage.
+    damage(&prefix.path().join("silverback.lmdb"));
+    let (is_done, errors) = import();
+    assert!(is_done, "{errors}");
+    for part in ["warning: ", "damaged", ".unreadable-", "empty store"] {
+        assert!(errors.contains(part), "{errors}");
+    }
+    let again = launch_in(prefix.path()).start();
+    assert_eq!(again.get("/open", &[]).status, 200);
 }
 
 #[test]

@@ -226,6 +226,110 @@ fn reload_refuses_settings_that_would_not_reach_the_gateway() {
     assert!(reload(prefix, &["--set", &same]).status.success());
 }
 
+#[test]
+fn reload_prints_warnings_about_the_declarative_file() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path())
+        .configuration(&one_route(&echo.url(), "/before"))
+        .start();
+    let acl = "plugins: [{name: acl, config: {allow: [b]}}]\n";
+    let twice = "_format_version: '3.0'\n_format_version: '3.0'\n";
+    let warnings = "warning: the declarative configuration: line 2: `_format_version` was given already in line 1; the later value is used\n\
+                    warning: plugin acl is not implemented: every request it applies to (all requests) gets 500\n";
+    std::fs::write(prefix.path().join("kong.yml"), format!("{twice}{acl}")).expect("writable");
+    // A configuration that has not changed has the same warnings.
+    for _ in 0..2 {
+        let output = reload(prefix.path(), &[]);
+        assert!(output.status.success());
+        assert_eq!(String::from_utf8_lossy(&output.stderr), warnings);
+    }
+    assert_eq!(gateway.get("/before", &[]).status, 404);
+}
+
+#[test]
+fn every_reload_gets_its_own_outcome() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let file = prefix.path().join("kong.yml");
+    let gateway = launch_in(prefix.path())
+        .configuration(&one_route(&echo.url(), "/p0"))
+        .start();
+    std::thread::scope(|scope| {
+        let reloads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| reload(prefix.path(), &[])))
+            .collect();
+        for one in reloads {
+            let output = one.join().expect("it runs");
+            assert!(output.status.success(), "{}", text(&output));
+        }
+    });
+    std::fs::write(&file, "services: 1\n").expect("writable");
+    assert!(!reload(prefix.path(), &[]).status.success());
+    std::fs::write(&file, one_route(&echo.url(), "/p1")).expect("writable");
+    assert!(reload(prefix.path(), &[]).status.success());
+    assert_eq!(gateway.get("/p1", &[]).status, 200);
+}
+
+#[test]
+fn reload_accepts_only_the_settings_file_of_the_gateway() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let _gateway = launch_in(prefix.path()).conf("log_level = info\n").start();
+    let other = prefix.path().join("other.conf");
+    std::fs::write(&other, "log_level = debug\n").expect("writable");
+    let conf = |path: &Path| {
+        let path = path.to_str().expect("UTF-8");
+        reload(prefix.path(), &["--conf", path])
+    };
+    let refused = text(&conf(&other));
+    for part in ["silverback.conf", "other.conf", "without --conf"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(
+        conf(&prefix.path().join("silverback.conf"))
+            .status
+            .success()
+    );
+}
+
+#[test]
+fn reload_warns_of_variables_that_do_not_reach_the_gateway() {
+    let gateway = launch().set("database", "off").start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_silverback"));
+    let output = command
+        .arg("reload")
+        .env("KONG_PREFIX", gateway.launch().prefix())
+        .env("KONG_LOG_LEVEL", "debug")
+        .env("KONG_NO_SETTING", "1")
+        .output()
+        .expect("it runs");
+    let warned = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{warned}");
+    assert_eq!(warned.lines().count(), 1, "{warned}");
+    assert!(
+        warned.starts_with("warning: environment variable KONG_LOG_LEVEL has no effect"),
+        "{warned}"
+    );
+}
+
+#[test]
+fn only_the_local_socket_accepts_a_reload() {
+    let gateway = launch().set("database", "off").start();
+    let answer = gateway.admin_send("POST", "/reload", "");
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    assert!(answer.text().contains("admin.sock"), "{}", answer.text());
+}
+
+#[test]
+fn reload_without_the_socket_names_the_signal() {
+    let gateway = launch().set("database", "off").start();
+    let prefix = gateway.launch().prefix();
+    std::fs::remove_file(prefix.join("admin.sock")).expect("the socket");
+    let failed = text(&reload(prefix, &[]));
+    let signal = format!("`kill -HUP {}`", gateway.pid());
+    assert!(failed.contains(&signal), "{failed}");
+}
+
 /// Runs `reload` with the prefix and these arguments, and no other settings.
 fn reload(prefix: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_silverback"));

@@ -239,6 +239,9 @@ fn a_process_that_cannot_start_takes_nothing_over() {
             .success()
     );
     gateway.wait_for_successor();
+    let log = gateway.log();
+    assert!(log.contains("the new process serves"), "{log}");
+    assert!(!log.contains("limit=None"), "{log}");
 }
 
 #[test]

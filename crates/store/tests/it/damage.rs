@@ -5,7 +5,8 @@ use model::EntityKind as K;
 use std::fs;
 use std::path::Path;
 use store::{
-    ChangeLog, ChangeSet, Damage, OpenError, Options, Origin, Recovery, Revision, Store, View,
+    ChangeLog, ChangeSet, Damage, Inspection, OpenError, Options, Origin, Recovery, Revision,
+    Store, View,
 };
 use tempfile::TempDir;
 
@@ -49,6 +50,42 @@ fn open_bytes(bytes: &[u8]) -> (TempDir, Store, Recovery) {
     fs::write(directory.path().join("data.mdb"), bytes).unwrap();
     let (store, recovery) = Store::open(directory.path(), Options::default()).unwrap();
     (directory, store, recovery)
+}
+
+#[test]
+fn an_inspection_reads_and_changes_nothing() {
+    let files = |directory: &Path| {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+        let mut files: Vec<_> = entries
+            .map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap()))
+            .collect();
+        files.sort();
+        files
+    };
+    let routes = |directory: &Path| {
+        let inspection = Inspection::open(directory, Options::default()).unwrap();
+        inspection.view().unwrap().count(K::Routes).unwrap()
+    };
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("data.mdb");
+    let bytes = whole_file();
+    fs::write(&path, &bytes).unwrap();
+    let before = files(directory.path());
+    assert_eq!(routes(directory.path()), 300);
+    assert_eq!(files(directory.path()), before);
+
+    let cut = &bytes[..bytes.len() / 2];
+    fs::write(&path, cut).unwrap();
+    let refused = Inspection::open(directory.path(), Options::default());
+    assert!(
+        matches!(refused, Err(OpenError::Damaged { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), cut);
+
+    fs::write(&path, &bytes).unwrap();
+    let (_, recovery) = Store::open(directory.path(), Options::default()).unwrap();
+    assert_eq!(recovery, Recovery::Opened);
 }
 
 /// Asserts that the file is refused for this reason, and stays as it is.

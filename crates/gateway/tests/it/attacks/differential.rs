@@ -113,7 +113,7 @@ fn what_goes_upstream(seeds: &[Vec<u8>], passing: &[&Vec<u8>]) -> Vec<Connection
             "only {number} of {CHANGES} changes were sent in time"
         );
         let inputs = if number % 4 == 0 { &small[..] } else { passing };
-        send(gateway.proxy, &mutated(&mut random, inputs, MOST_CHANGES));
+        send(gateway.proxy, &mutated(&mut random, inputs, MAX_CHANGES));
     }
     assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
     // After the gateway has stopped, all data of its connections has arrived.

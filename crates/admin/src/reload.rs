@@ -1,0 +1,52 @@
+//! `POST /reload`: makes the node read its settings again. Only the local socket accepts it, because the response names
+//! files of the machine and compares values of variables.
+
+use crate::request::Call;
+use crate::respond::{ApiResult, Failure, json};
+use axum::http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The settings that a command was given. They do not reach the node, which says so.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reload {
+    /// The settings file. If the node was started with another one, it refuses to reload.
+    pub settings_file: Option<PathBuf>,
+    /// Environment variables that are settings. There is a warning for each that has another value in the node.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// The outcome of a reload. The OpenAPI document is generated from this.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Reloaded {
+    /// Process id of the node.
+    process: u32,
+    /// Sentences about settings that need a restart, input that is probably a mistake, and plugins that are not
+    /// implemented.
+    warnings: Vec<String>,
+}
+
+pub(crate) async fn handle(call: &Call<'_>) -> ApiResult {
+    if !call.is_local {
+        return Err(Failure::Message(
+            StatusCode::FORBIDDEN,
+            "Forbidden: only the local socket (admin.sock in the prefix) accepts a reload".into(),
+        ));
+    }
+    let reload = match &*call.bytes {
+        b"" => Reload::default(),
+        body => serde_json::from_slice(body)
+            .map_err(|error| Failure::bad_request(format!("Cannot parse JSON body: {error}")))?,
+    };
+    let process = call.control.pids().master;
+    match call.control.reload(reload).await {
+        Ok(warnings) => Ok(json(StatusCode::OK, &Reloaded { process, warnings })),
+        Err(reason) => Err(Failure::Json(
+            StatusCode::BAD_REQUEST,
+            serde_json::json!({ "message": reason, "process": process }),
+        )),
+    }
+}
