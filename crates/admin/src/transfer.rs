@@ -14,7 +14,7 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use model::declarative::{self, Counts, ExportError, ExportFormat, Format, Options};
 use model::entities::Plugin;
-use model::schema::RouterFlavor;
+use model::schema::{RouterFlavor, VaultReferences};
 use model::{EntityKind, codec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,16 @@ pub struct Merged {
     pub warnings: Vec<String>,
     /// The created and changed plugins.
     pub plugins: Vec<Plugin>,
+    /// The vault references in created and changed entities.
+    pub references: VaultReferences,
+}
+
+impl Merged {
+    /// Returns all warnings, with `notices` about the plugins.
+    pub fn all_warnings(self, notices: Vec<String>) -> Vec<String> {
+        let warnings = self.warnings.into_iter().chain(notices);
+        warnings.chain(self.references.notices()).collect()
+    }
 }
 
 /// Merges a document into the state of a transaction.
@@ -76,6 +86,11 @@ pub fn merge(
     let warnings = warnings.map(|warning| format!("the imported configuration: {warning}"));
     let plugins = document.puts.iter();
     let plugins = plugins.filter(|put| put.kind == EntityKind::Plugins);
+    let mut references = VaultReferences::default();
+    for put in &document.puts {
+        let looked = references.look(put.kind, &put.entity);
+        looked.map_err(Failure::internal)?;
+    }
     let merged = Merged {
         counts: document.counts,
         warnings: warnings.collect(),
@@ -83,6 +98,7 @@ pub fn merge(
         plugins: plugins
             .filter_map(|put| codec::decode(&put.entity).ok())
             .collect(),
+        references,
     };
     watch(Progress::Writing);
     let puts = document.puts.into_iter().map(|put| Change::Put {
@@ -183,7 +199,7 @@ impl Import {
         for warning in &merged.warnings {
             tracing::warn!("{warning}");
         }
-        // The snapshot's build has logged the plugins that are not implemented.
+        // The snapshot's build has logged the plugins that are not implemented, and vault references.
         let notices = control.notices(&merged.plugins);
         let counts = merged.counts;
         let imported = Imported {
@@ -191,7 +207,7 @@ impl Import {
             created: counts.created,
             updated: counts.updated,
             unchanged: counts.unchanged,
-            warnings: merged.warnings.into_iter().chain(notices).collect(),
+            warnings: merged.all_warnings(notices),
         };
         Ok((imported, revision))
     }

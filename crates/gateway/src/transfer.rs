@@ -205,7 +205,7 @@ fn import_offline(
         ..Origin::default()
     };
     let store = start::open_store(settings, Instead::Import)?;
-    let (mut refusal, mut references) = (None, Vec::new());
+    let mut refusal = None;
     let done = store.transact(&mut |transaction| {
         let mut watch = |stage| progress.show(stage);
         let merged = transfer::merge(transaction, &text.bytes, text.format, &options, &mut watch);
@@ -219,8 +219,6 @@ fn import_offline(
         };
         transaction.seal(&origin)?;
         let view = transaction.view()?;
-        let found = rebuild::vault_references(&view, Some(&transaction.touched()));
-        references = found.map_or_else(|_| Vec::new(), |found| found.notices().collect());
         rebuild::whole(&view, None, &build).map_err(Rejected)?;
         Ok((transaction.head(), merged))
     });
@@ -230,8 +228,7 @@ fn import_offline(
             counts: merged.counts,
             warnings: {
                 let notices = notices::of(store.view().ok().as_ref(), &merged.plugins);
-                let warnings = merged.warnings.into_iter();
-                warnings.chain(notices).chain(references).collect()
+                merged.all_warnings(notices)
             },
         }),
         (Err(_), Some(control::Failure::Error(error))) => Err(invalid(&error, settings, text)),
