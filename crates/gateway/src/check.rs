@@ -94,7 +94,7 @@ fn check_text(
     let mut plugins: Vec<Plugin> = Vec::new();
     let mut names: HashMap<Uuid, String> = HashMap::new();
     let mut references = VaultReferences::default();
-    compile(text, model, build, warnings, &mut |put| {
+    let compiled = compile(text, model, build, warnings, &mut |put| {
         let looked = references.look(put.kind, &put.entity);
         looked.map_err(Failure::new)?;
         if put.kind == EntityKind::Plugins {
@@ -103,8 +103,9 @@ fn check_text(
             names.insert(put.id, name);
         }
         Ok(())
-    })?;
+    });
     warnings.extend(references.notices());
+    compiled?;
     let notices = notice::of(&build.plugins, &plugins, |_, id| names.get(&id).cloned());
     warnings.extend(notices.iter().map(ToString::to_string));
     Ok(Checked::Configuration)
@@ -124,7 +125,11 @@ fn check_store(
         let references = rebuild::vault_references(&view, None).map_err(Failure::new)?;
         warnings.extend(references.notices());
         let mut entities = 0;
-        for kind in EntityKind::ALL {
+        // The default workspace is not the user's.
+        for kind in EntityKind::ALL
+            .into_iter()
+            .filter(|kind| *kind != EntityKind::Workspaces)
+        {
             entities += view.count(kind).map_err(Failure::new)?;
         }
         let config = config::read(&view).map_err(Failure::new)?;
